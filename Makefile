@@ -1,0 +1,49 @@
+# Everything runs from the root of the checkout with the tools of .venv; `make help` lists the targets.
+PYTHON ?= python3
+ARGS ?=
+PY := .venv/bin/python
+STAMP := .venv/.setup-stamp
+SUPPORTED := (3, 11) <= sys.version_info[:2] < (3, 14)
+
+.DEFAULT_GOAL := help
+.PHONY: setup quickstart test test-all test-faults lint clean distclean help
+
+setup: $(STAMP)  ## make .venv with every dependency at the versions of constraints.txt
+
+# -I keeps the root off sys.path, so that pip and venv never meet our package named platform.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -I -c 'import sys; sys.exit(not ($(SUPPORTED)))' || { \
+	  echo "setup: $(PYTHON) is not Python 3.11 to 3.13; name one: make setup PYTHON=python3.12" >&2; exit 2; }
+	@echo "setup: installing into .venv, 2 to 5 minutes and about 2 GB (more with CUDA)"
+	@test -x $(PY) || $(PYTHON) -I -m venv .venv
+	@$(PY) -I -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@
+
+quickstart: setup  ## one small sweep from end to end, no GPU and no download of data (ARGS="--dry-run")
+	@$(PY) -m platform.sweep quickstart $(ARGS)
+
+test: setup  ## the tests that every machine runs (ARGS="-k gru")
+	@$(PY) -m pytest $(ARGS)
+
+test-all: setup  ## all tests, slow and GPU ones and faults too
+	@$(PY) -m pytest -m "" $(ARGS)
+
+test-faults: setup  ## the tests that kill processes on purpose
+	@$(PY) -m pytest -m faults $(ARGS)
+
+# import-linter imports our packages: `python -c` puts the root first on sys.path, which its own script does not.
+lint: setup  ## style, format, types and import directions
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m pyright
+	@$(PY) -c 'from importlinter.cli import lint_imports_command; lint_imports_command(["--no-logo"])'
+
+clean:  ## remove caches and build leftovers, never results
+	@rm -rf .pytest_cache .hypothesis .ruff_cache .import_linter_cache build dist *.egg-info
+	@find . -path ./.venv -prune -o -path ./runs -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+distclean: clean  ## clean, and remove .venv
+	@rm -rf .venv
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
