@@ -1,0 +1,28 @@
+"""The driver: `python -m platform.sweep`, run from the root of a checkout.
+
+The folder shares its name with a module of the standard library that torch, Ray, pandas and pip import. So this package
+first becomes that module: the standard library's own file runs in this very namespace (it replaces this docstring too),
+and `platform.system()` and all else work as everywhere; `platform.sweep` and the like are submodules beside it.
+Why, and what follows from it: docs/decisions/0001-the-name-platform.md.
+"""
+
+import os
+from importlib.machinery import SourceFileLoader
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+
+def _standard_code() -> CodeType:
+    """Return the code of the standard library's platform.py, which lies beside os.py."""
+    path = os.path.join(os.path.dirname(os.__file__), "platform.py")
+    code = SourceFileLoader("platform", path).get_code("platform")
+    assert code is not None, path  # None only for extension modules
+    return code
+
+
+exec(_standard_code(), globals())
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Stand for the standard module's names, which a type checker cannot see through exec."""

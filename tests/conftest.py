@@ -1,0 +1,83 @@
+"""What all tests share: the package named platform, the shared data and models, and commands in a fresh process."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import platform
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Under the script `pytest` the standard library's module is imported long before the root is on sys.path: with a
+# __path__ it finds our submodules (docs/decisions/0001). Under `python -m pytest` this is what the package has anyway.
+platform.__path__ = [str(ROOT / "platform")]
+
+# Settings of the caller that would change what a command does.
+INHERITED_PREFIXES = ("PYTHON", "PYTEST_", "RAY_", "MLFLOW_", "UNLEARN_")
+
+RunModule = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests marked gpu where there is no CUDA device; torch is imported for them only."""
+    if item.get_closest_marker("gpu"):
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("needs a CUDA device")
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """Return the root of the checkout, where every command is run."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Return the folder of the data and models at hand: UNLEARN_SHARED, else `shared` beside the checkout."""
+    folder = Path(os.environ.get("UNLEARN_SHARED", ROOT.parent / "shared")).resolve()
+    if not folder.is_dir():
+        pytest.skip(f"no shared data at {folder}: set UNLEARN_SHARED to the folder that holds data/ and models/")
+    return folder
+
+
+def _existing(folder: Path) -> Path:
+    if not folder.is_dir():
+        pytest.skip(f"the shared data has no {folder.parent.name}/{folder.name}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tofu_data(shared: Path) -> Path:
+    """Return TOFU in the layout of the hub's locuslab/TOFU."""
+    return _existing(shared / "data" / "tofu")
+
+
+@pytest.fixture(scope="session")
+def tofu_models(shared: Path) -> Path:
+    """Return the folder of the four small models that were fine-tuned on TOFU."""
+    return _existing(shared / "models" / "tofu_tiny")
+
+
+@pytest.fixture(scope="session")
+def run_module(root: Path) -> RunModule:
+    """Return `run(module, *args, timeout=120, **env)`: `python -m module args` from the root, its environment clean."""
+
+    def run(module: str, *args: object, timeout: float = 120, **env: str) -> subprocess.CompletedProcess[str]:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(INHERITED_PREFIXES)}
+        return subprocess.run(
+            [sys.executable, "-m", module, *map(str, args)],
+            cwd=root,
+            env=clean | {"COLUMNS": "160", "NO_COLOR": "1"} | env,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return run
