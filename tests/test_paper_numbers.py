@@ -1,0 +1,299 @@
+"""The paper's published numbers: as printed, attainable, and in agreement with one another."""
+
+import csv
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import ks_2samp
+
+from analysis import paper
+from analysis.paper import ERRATA, TABLES, Erratum
+from trainables.config import METHOD_LABELS
+
+KEY = ["benchmark", "backbone", "split", "method", "rectifier", "gamma", "tau", "target", "metric"]
+COLUMNS = ["table", *KEY, "value", "bold"]
+ROWS = {"forget05": 200, "forget10": 300}  # that TOFU's evaluation compares: min(300, size of the forget set)
+QUESTIONS = {"wmdp_bio": 1273, "wmdp_cyber": 1987}
+COUNTS = dict(zip(TABLES, (128, 56, 33, 36, 6, 54, 70, 12, 28, 28), strict=True))
+FQ, MU = "forget_quality", "model_utility"
+TOFU = [table for table in TABLES if table.startswith("tofu")]
+UNDECIDED = [erratum for erratum in ERRATA if erratum.table in TOFU and erratum.corrected is None]
+
+Row = dict[str, str]
+
+
+@cache
+def printed(table: str) -> list[Row]:
+    """The table's rows as text."""
+    with Path(paper.__file__).with_name(f"{table}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def pick(table: str, **where: str) -> list[Row]:
+    return [row for row in printed(table) if where.items() <= row.items()]
+
+
+def one(table: str, **where: str) -> Row:
+    rows = pick(table, **where)
+    assert len(rows) == 1, f"{where} selects {len(rows)} rows of {table}"
+    return rows[0]
+
+
+def value(table: str, **where: str) -> str:
+    """The printed value of the one row that `where` selects, its erratum corrected."""
+    row = one(table, **where)
+    corrected = [e.corrected for e in ERRATA if e.table == table and e.where.items() <= row.items()]
+    return next(filter(None, corrected), row["value"])
+
+
+def exact_ln_p(one_sample: np.ndarray, other: np.ndarray) -> float:
+    return float(np.log(np.asarray(ks_2samp(one_sample, other, method="exact"))[1]))
+
+
+@cache
+def ks_lattice(rows: int) -> np.ndarray:
+    """ln p for D = k / rows; left out is 0 < D < 0.02, where scipy's exact sum may fail and ln p is 0 to 4 decimals."""
+    sample = np.arange(rows)
+    return np.array([exact_ln_p(sample, sample + k) for k in (0, *range(rows // 50, rows + 1))])
+
+
+@cache
+def attainable(metric: str, rows: int, decimals: int) -> frozenset[str]:
+    """Every value that the metric can take on `rows` rows, as it would be printed."""
+    lattice = ks_lattice(rows) if metric == FQ else np.arange(rows + 1) / rows
+    return frozenset(f"{point:.{decimals}f}" for point in lattice)
+
+
+def on_lattice(text: str, metric: str, rows: int) -> bool:
+    return text in attainable(metric, rows, len(text.partition(".")[2]))
+
+
+def lattice_rows(row: Row) -> int | None:
+    return ROWS[row["split"]] if row["metric"] == FQ else QUESTIONS.get(row["metric"])
+
+
+# (a) attainable values
+
+
+@pytest.mark.parametrize("rows", [200, 300])
+@pytest.mark.parametrize("shift", [0.3, 0.7])
+def test_lattice_agrees_with_samples_drawn_at_random(rows: int, shift: float) -> None:
+    generator = np.random.default_rng(rows)
+    ln_p = exact_ln_p(generator.normal(size=rows), generator.normal(shift, size=rows))
+    assert np.abs(ks_lattice(rows) - ln_p).min() < 1e-9
+
+
+@pytest.mark.parametrize("table", [*TOFU, "wmdp"])
+def test_values_are_attainable_but_for_the_errata(table: str) -> None:
+    sized = [(row, rows) for row in printed(table) if (rows := lattice_rows(row)) is not None]
+    assert sized
+    off = [row for row, rows in sized if not on_lattice(row["value"], row["metric"], rows)]
+    known = [one(table, **erratum.where) for erratum in ERRATA if erratum.table == table]
+    assert sorted(off, key=str) == sorted(known, key=str)
+
+
+@pytest.mark.parametrize("erratum", ERRATA, ids=[f"{e.table}:{e.printed}" for e in ERRATA])
+def test_erratum_is_off_the_lattice_as_printed_and_on_it_as_corrected(erratum: Erratum) -> None:
+    row = one(erratum.table, **erratum.where)
+    rows = lattice_rows(row)
+    assert rows is not None
+    assert row["value"] == erratum.printed
+    assert not on_lattice(erratum.printed, row["metric"], rows)
+    if erratum.corrected is not None:
+        assert on_lattice(erratum.corrected, row["metric"], rows)
+
+
+@pytest.mark.parametrize("erratum", UNDECIDED, ids=[f"{e.table}:{e.printed}" for e in UNDECIDED])
+def test_undecided_uwc_values_are_attainable_on_the_other_split(erratum: Erratum) -> None:
+    other = {"forget05": "forget10", "forget10": "forget05"}[one(erratum.table, **erratum.where)["split"]]
+    assert on_lattice(erratum.printed, FQ, ROWS[other])
+
+
+@pytest.mark.parametrize(("split", "rows"), [("forget05", 300), ("forget10", 200), ("forget10", 400)])
+def test_other_numbers_of_rows_explain_no_value_of_the_main_table(split: str, rows: int) -> None:
+    values = [row["value"] for row in pick("tofu_main", split=split, metric=FQ)]
+    assert len(values) == 32
+    assert [text for text in values if on_lattice(text, FQ, rows) and text != "0.0000"] == []
+
+
+# (b) the paper's source, read independently
+
+LATEX_LABELS = {
+    "tofu_main": "tab:tofu_gru_complete",
+    "tofu_retain_free": "tab:tofu rdf",
+    "wmdp": "tab:wmdp",
+    "muse": "tab:muse-books",
+    "wmdp_rmu": "tab:wmdp_rmu",
+    "tofu_tau": "tab:grad_clip_comparison",
+    "tofu_gamma": "tab:ema_experiment_results",
+    "tofu_ablation": "tab:ablation_study",
+    "tofu_uwc_ga": "tab:uwc_phi_ga",
+    "tofu_uwc_npo": "tab:uwc_phi_npo",
+}
+BOTH = [{"backbone": b, "split": s, "metric": m} for b in ("phi", "llama") for s in ROWS for m in (FQ, MU)]
+PHI = BOTH[:4]
+WMDP = [{"backbone": "zephyr", "split": "bio_cyber", "metric": m} for m in ("wmdp_bio", "wmdp_cyber", "mmlu")]
+MUSE = [{"backbone": "iclm", "split": "books", "metric": m} for m in ("verbmem_f", "knowmem_f", "knowmem_r")]
+LLAMA = {"backbone": "llama", "split": "forget05"}
+LATEX_COLUMNS = {
+    **dict.fromkeys(("tofu_main", "tofu_retain_free"), BOTH),
+    **dict.fromkeys(("tofu_uwc_ga", "tofu_uwc_npo"), PHI),
+    **dict.fromkeys(("wmdp", "wmdp_rmu"), WMDP),
+    "muse": MUSE,
+    "tofu_ablation": [LLAMA | {"metric": FQ}, LLAMA | {"metric": MU}],
+}
+NUMBER = re.compile(r"(\\textbf)?\{?(-?\d+\.?\d*)\}?")
+HEAD = re.compile(
+    r"(?P<method>(?!FQ|MU|w/)[\w+]+)?\s*(?P<with>w/o GRU|w/ GRU|w/ GC)?\s*(\((?P<share>\d+)%\))?\s*(?P<metric>FQ|MU)?"
+)
+
+
+def latex_rows(source: str, label: str) -> Iterator[list[str]]:
+    """The cells of every line of the table that carries the label."""
+    body = source.split(rf"\label{{{label}}}")[1].split(r"\end{table}")[0]
+    body = re.sub(r"\\(?:cmidrule\S*|toprule(?:\[.*?\])?|midrule|bottomrule(?:\[.*?\])?)", "", body)
+    for line in re.split(r"\\\\", body):
+        yield [re.sub(r"\\multirow\{\d\}\{\*\}|[~$]|\\;|\\uparrow", " ", cell).strip() for cell in line.split("&")]
+
+
+def latex_values(source: str, table: str) -> dict[tuple[str, ...], tuple[str, bool]]:
+    """Key -> (printed value, bold) of every number of the table."""
+    method, rectifier, points, found = "", "none", [], {}
+    for cells in latex_rows(source, LATEX_LABELS[table]):
+        if "{N/A}" in cells:
+            points = [cell.strip("{}").replace("N/A", "none") for cell in cells[2:]]
+            continue
+        heads = [cell for cell in cells if not NUMBER.fullmatch(cell) and cell != "--"]
+        head = HEAD.fullmatch(" ".join(heads).translate(str.maketrans("", "", "{}\\")).strip())
+        if len(heads) == len(cells) or head is None:
+            continue
+        if head["method"] or head["with"]:
+            method = (head["method"] or method).lower().replace("+", "_").replace("retrain", "retain")
+            rectifier = {"w/ GRU": "gru", "w/ GC": "clip"}.get(head["with"], "none")
+        axis = {"tofu_tau": "tau", "tofu_gamma": "gamma"}.get(table)
+        metric = {"FQ": FQ, "MU": MU}.get(head["metric"])
+        columns = LATEX_COLUMNS.get(table) or [LLAMA | {"metric": metric, axis: point} for point in points]
+        fixed = {"benchmark": table.partition("_")[0], "method": method, "rectifier": rectifier}
+        fixed["target"] = f"0.{head['share']}" if head["share"] else ""
+        for column, cell in zip(columns, cells[len(heads) :], strict=True):
+            if number := NUMBER.fullmatch(cell):
+                key = {"gamma": "", "tau": ""} | fixed | column
+                found[tuple(key[name] for name in KEY)] = (number[2], number[1] is not None)
+    return found
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("table", TABLES)
+def test_csv_holds_what_the_paper_prints(table: str, shared: Path) -> None:
+    source = shared / "reference" / "paper.tex"
+    if not source.is_file():
+        pytest.skip(f"no {source}")
+    ours = {tuple(row[name] for name in KEY): (row["value"], row["bold"] == "true") for row in printed(table)}
+    assert ours == latex_values(source.read_text(encoding="utf-8"), table)
+
+
+# (c) tables that must agree
+
+SAME = [
+    *[("tofu_tau", {"tau": "none"}, "tofu_main", {}, method) for method in ("ga", "npo", "gd")],
+    *[("tofu_tau", {"tau": "1.0"}, "tofu_gamma", {"gamma": "0.8"}, method) for method in ("ga", "npo")],
+    *[("tofu_ablation", {}, "tofu_tau", {"tau": "100"}, method) for method in ("ga", "npo")],
+    ("tofu_main", {}, "tofu_gamma", {"gamma": "0.05"}, "gd"),
+    *[("tofu_ablation", {"rectifier": "none"}, "tofu_main", {"rectifier": "none"}, method) for method in ("ga", "npo")],
+]
+
+
+@pytest.mark.parametrize("metric", [FQ, MU])
+@pytest.mark.parametrize(("left", "left_where", "right", "right_where", "method"), SAME)
+def test_cells_that_are_one_run_agree(
+    left: str, left_where: dict[str, str], right: str, right_where: dict[str, str], method: str, metric: str
+) -> None:
+    common = LLAMA | {"rectifier": "gru", "method": method, "metric": metric}
+    assert value(left, **common | left_where) == value(right, **common | right_where)
+
+
+@pytest.mark.parametrize("table", ["tofu_retain_free", "tofu_uwc_ga", "tofu_uwc_npo"])
+def test_rounded_rows_agree_with_the_main_table(table: str) -> None:
+    rows = [row for row in pick(table, rectifier="none", target="") if row["method"] not in ("tv", "tru")]
+    assert len(rows) == {"tofu_retain_free": 40}.get(table, 4)
+    for row in rows:
+        where = {name: row[name] for name in KEY}
+        rounded = value(table, **where)
+        half_unit = Decimal(5).scaleb(-len(rounded.partition(".")[2]) - 1)
+        assert abs(Decimal(value("tofu_main", **where)) - Decimal(rounded)) <= half_unit, where
+
+
+@pytest.mark.parametrize("table", ["tofu_uwc_ga", "tofu_uwc_npo"])
+def test_calibrated_utility_is_its_share_of_the_original(table: str) -> None:
+    rows = [row for row in pick(table, metric=MU) if row["method"] != "original"]
+    assert len(rows) == 12
+    assert [row for row in rows if row["value"] != f"{0.52 * float(row['target']):.2f}"] == []
+
+
+LOWER_IS_BETTER = {"wmdp_bio", "wmdp_cyber", "verbmem_f", "knowmem_f"}
+UNMARKED = {"wmdp_rmu", "tofu_tau", "tofu_gamma"}
+UNBOLD_TIES = {
+    "tofu_main": {("llama", "npo_kl", "none", FQ), ("llama", "simnpo_gd", "none", FQ)},
+    "tofu_uwc_ga": {("phi", "ga", "none", MU), ("phi", "ga", "gru", MU)},
+    "tofu_uwc_npo": {("phi", "npo", "none", MU), ("phi", "npo", "gru", MU)},
+}
+
+
+@pytest.mark.parametrize("table", [table for table in TABLES if table not in UNMARKED])
+def test_bold_marks_the_best_but_for_some_ties(table: str) -> None:
+    groups = defaultdict(list)
+    for row in printed(table):
+        if row["method"] not in ("original", "retain"):
+            method = "" if table == "tofu_retain_free" else row["method"]
+            groups[row["backbone"], row["split"], row["metric"], row["target"], method].append(row)
+    unbold = set()
+    for rows in groups.values():
+        best = (min if rows[0]["metric"] in LOWER_IS_BETTER else max)(float(row["value"]) for row in rows)
+        bold = [row for row in rows if row["bold"] == "true"]
+        ties = [row for row in rows if float(row["value"]) == best]
+        assert [row for row in bold if row not in ties] == []
+        assert bold or len(ties) == len(rows), rows
+        unbold |= {(row["backbone"], row["method"], row["rectifier"], row["metric"]) for row in ties if row not in bold}
+    assert unbold == UNBOLD_TIES.get(table, set())
+
+
+# (d) the files
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_file_schema(table: str) -> None:
+    frame = paper.load(table)
+    assert list(frame.columns) == COLUMNS
+    assert [frame[column].dtype for column in ("value", "target", "bold")] == ["float64", "float64", "bool"]
+    rows = printed(table)
+    assert len(frame) == len(rows) == COUNTS[table]
+    assert frame["value"].tolist() == [float(row["value"]) for row in rows]
+    assert frame["bold"].tolist() == [{"true": True, "false": False}[row["bold"]] for row in rows]
+    assert frame[["gamma", "tau"]].to_numpy().tolist() == [[row["gamma"], row["tau"]] for row in rows]
+    assert np.isfinite(frame["value"]).all()
+    assert len({tuple(row[name] for name in KEY) for row in rows}) == len(rows)
+    assert {row["table"] for row in rows} == {table}
+    assert {row["method"] for row in rows} <= {*METHOD_LABELS, "original", "retain"}
+    assert {row["rectifier"] for row in rows} <= {"none", "gru", "clip"}
+    assert {row["split"] for row in rows} <= {*ROWS, "bio_cyber", "books"}
+
+
+@pytest.mark.parametrize(("column", "table"), [("gamma", "tofu_gamma"), ("tau", "tofu_tau")])
+def test_settings_are_written_only_where_the_table_varies_them(column: str, table: str) -> None:
+    assert {name for name in TABLES if any(row[column] for row in printed(name))} == {table}
+    assert pick(table, **{column: "none"})
+
+
+def test_every_file_is_a_table() -> None:
+    assert {path.stem for path in Path(paper.__file__).parent.glob("*.csv")} == set(TABLES)
+
+
+def test_unknown_table_is_refused_with_the_names() -> None:
+    with pytest.raises(ValueError, match=r"'tofu_mian'.*tofu_main, .*tofu_uwc_npo"):
+        paper.load("tofu_mian")
