@@ -1,0 +1,1 @@
+"""What one trial does on a worker: objectives, rectification, engine, benchmarks, evaluation."""

@@ -1,0 +1,1 @@
+"""One benchmark a file: its rows, its metrics, its dialects."""

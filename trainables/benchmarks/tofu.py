@@ -1,0 +1,211 @@
+"""TOFU (Maini et al., 2024): its rows, and its evaluation in two published dialects.
+
+Where the two differ (reference: the paper's own repositories, and open-unlearning):
+
+|                         | paper                              | open-unlearning                |
+|-------------------------|------------------------------------|--------------------------------|
+| rows of a task          | the first 300                      | all                            |
+| answer tag ("Answer: ") | label: scored and to be generated  | prompt                         |
+| generation              | greedy, 200 tokens with the prompt | greedy, 200 new tokens         |
+| generated text          | as it comes                        | stripped                       |
+| length of a scored row  | 200 tokens                         | 512 tokens                     |
+| denominators            | as they are                        | + 1e-10                        |
+
+Both: geometric truth ratio, ROUGE recall with the stemmer, natural logarithm of the KS p-value.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trainables import metrics, rows, templates
+from trainables.config import Benchmark, Dialect
+from trainables.errors import InputError, TrialStopped
+
+SPLITS: dict[str, str] = {"forget01": "retain99", "forget05": "retain95", "forget10": "retain90"}
+FULL = "full"
+GENERAL = ("real_authors", "world_facts")
+PERTURBED_COLUMNS = ("question", "answer", "paraphrased_answer", "perturbed_answer")
+GENERAL_COLUMNS = ("question", "answer", "perturbed_answer")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """One dialect."""
+
+    row_limit: int | None
+    tag_is_answer: bool
+    generated_tokens: int
+    generated_includes_prompt: bool
+    strip: bool
+    max_length: int
+    guard: float
+
+
+RULES: dict[str, Rules] = {
+    "paper": Rules(300, True, 200, True, False, 200, 0.0),
+    "open-unlearning": Rules(None, False, 200, False, True, 512, metrics.OPEN_UNLEARNING_GUARD),
+}
+
+
+def retain_config(split: str) -> str:
+    """The retain rows that belong to a forget split: `forget05` -> `retain95`. Raises InputError."""
+    match = re.fullmatch(r"forget(\d\d)", split)
+    if not match or not 0 < int(match[1]) < 100:
+        raise InputError(f"benchmark.split: unknown split '{split}'; {templates.closest(split, SPLITS)}")
+    return f"retain{100 - int(match[1]):02d}"
+
+
+def tasks(split: str) -> dict[str, str]:
+    """Evaluation task -> data configuration."""
+    return {
+        "forget": f"{split}_perturbed",
+        "retain": "retain_perturbed",
+        **{task: f"{task}_perturbed" for task in GENERAL},
+    }
+
+
+def configs(split: str) -> tuple[str, ...]:
+    """Every data configuration that a trial on `split` reads."""
+    return (split, retain_config(split), *tasks(split).values())
+
+
+def training_rows(benchmark: Benchmark) -> tuple[list[rows.Row], list[rows.Row]]:
+    """Forget rows and retain rows."""
+    forget, retain = benchmark.split, retain_config(benchmark.split)
+    columns = ("question", "answer")
+    return (
+        rows.load(benchmark.data, forget, columns, benchmark.revision),
+        rows.load(benchmark.data, retain, columns, benchmark.revision),
+    )
+
+
+def evaluation_rows(benchmark: Benchmark) -> dict[str, list[rows.Row]]:
+    """The rows of each task, as many as the dialect takes."""
+    limit = RULES[benchmark.dialect].row_limit
+    loaded = {}
+    for task, config in tasks(benchmark.split).items():
+        columns = GENERAL_COLUMNS if task in GENERAL else PERTURBED_COLUMNS
+        loaded[task] = rows.load(benchmark.data, config, columns, benchmark.revision)[:limit]
+    return loaded
+
+
+def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget: int) -> list[dict[str, Any]]:
+    """One record a question: summed losses and token counts of every answer, the generation and its ROUGE."""
+    from trainables import scoring
+
+    rules, template = RULES[benchmark.dialect], templates.find(benchmark.template)
+    records, examples, prompts = [], [], []
+    for task, questions in evaluation_rows(benchmark).items():
+        for index, row in enumerate(questions):
+            right = row["paraphrased_answer"] if "paraphrased_answer" in row else row["answer"]
+            answers = [row["answer"], right, *row["perturbed_answer"]]
+            examples.extend(_encode(tokenizer, template, row["question"], answer, rules) for answer in answers)
+            prompts.append(templates.prompt_text(template, row["question"], tag_is_answer=rules.tag_is_answer))
+            records.append(
+                {"task": task, "index": index, "question": row["question"], "answer": row["answer"], "answers": answers}
+            )
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    losses = scoring.answer_losses(network, examples, pad=pad, token_budget=token_budget)
+    texts = scoring.generate(
+        network,
+        tokenizer,
+        prompts,
+        token_budget=token_budget,
+        new_tokens=rules.generated_tokens,
+        total=rules.generated_includes_prompt,
+    )
+    counts = [example.answer_tokens for example in examples]
+    return _with_results(records, losses, counts, texts, rules)
+
+
+def _encode(tokenizer: Any, template: templates.Template, question: str, answer: str, rules: Rules) -> Any:
+    return templates.encode(
+        tokenizer, template, question, answer, max_length=rules.max_length, tag_is_answer=rules.tag_is_answer
+    )
+
+
+def _with_results(
+    records: list[dict[str, Any]], losses: list[float], counts: list[int], texts: list[str], rules: Rules
+) -> list[dict[str, Any]]:
+    from rouge_score.rouge_scorer import RougeScorer
+
+    scorer = RougeScorer(["rouge1", "rougeL"], use_stemmer=True)
+    start = 0
+    for record, text in zip(records, texts, strict=True):
+        end = start + len(record.pop("answers"))
+        text = text.strip() if rules.strip else text
+        rouge = scorer.score(record["answer"], text)
+        record |= {
+            "generation": text,
+            "answer_loss": losses[start],
+            "answer_tokens": counts[start],
+            "paraphrase_loss": losses[start + 1],
+            "paraphrase_tokens": counts[start + 1],
+            "perturbed_loss": losses[start + 2 : end],
+            "perturbed_tokens": counts[start + 2 : end],
+            "rouge1_recall": rouge["rouge1"].recall,
+            "rougeL_recall": rouge["rougeL"].recall,
+        }
+        start = end
+    return records
+
+
+def truth_ratios(records: list[dict[str, Any]], task: str, guard: float) -> metrics.Array:
+    """R of each row of a task, in order: (n,)."""
+    chosen = [record for record in records if record["task"] == task]
+    correct = np.array([row["paraphrase_loss"] / row["paraphrase_tokens"] for row in chosen])
+    return metrics.truth_ratio(correct, _wrong(chosen), guard)
+
+
+def aggregate(
+    records: list[dict[str, Any]], dialect: Dialect, retain_ratios: metrics.Array | None = None
+) -> dict[str, float | int | None]:
+    """Every number of an evaluation from its per-row records; `retain_ratios`: the retain model's on the forget rows.
+
+    Raises TrialStopped where a loss is not finite: the model has diverged.
+    """
+    guard = RULES[dialect].guard
+    found: dict[str, float] = {}
+    for task in ("forget", *metrics.TASKS):
+        chosen = [record for record in records if record["task"] == task]
+        loss = np.array([row["answer_loss"] / row["answer_tokens"] for row in chosen])
+        ratio = truth_ratios(records, task, guard)
+        if not (np.isfinite(loss).all() and np.isfinite(ratio).all()):
+            raise TrialStopped("diverged", f"evaluation: the loss of an answer of task '{task}' is not finite")
+        choice = metrics.choice_probability(loss, _wrong(chosen), guard)
+        found[f"{task}_prob"] = choice if task in GENERAL else metrics.probability(loss)
+        found[f"{task}_rouge"] = float(np.mean([row["rougeL_recall"] for row in chosen]))
+        found[f"{task}_truth_ratio"] = (
+            metrics.forget_side(ratio, guard) if task == "forget" else metrics.utility_side(ratio)
+        )
+    result: dict[str, float | int | None] = {"model_utility": metrics.model_utility(found), **found}
+    result["forget_rows"] = sum(record["task"] == "forget" for record in records)
+    return result | _quality(records, retain_ratios, guard)
+
+
+def _quality(
+    records: list[dict[str, Any]], retain_ratios: metrics.Array | None, guard: float
+) -> dict[str, float | None]:
+    if retain_ratios is None:
+        return dict.fromkeys(("forget_quality", "forget_quality_pvalue", "forget_quality_ks"))
+    quality = metrics.forget_quality(truth_ratios(records, "forget", guard), retain_ratios)
+    return {
+        "forget_quality": quality.log_pvalue,
+        "forget_quality_pvalue": quality.pvalue,
+        "forget_quality_ks": quality.distance,
+    }
+
+
+def _wrong(chosen: list[dict[str, Any]]) -> metrics.Array:
+    """Mean losses of the wrong answers: (n, k)."""
+    return np.array(
+        [
+            [loss / tokens for loss, tokens in zip(row["perturbed_loss"], row["perturbed_tokens"], strict=True)]
+            for row in chosen
+        ]
+    )

@@ -1,0 +1,47 @@
+"""What the commands of this room share: one message and exit status 2 for bad input, never a traceback."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from pydantic import ValidationError
+
+from trainables.errors import InputError
+
+
+def guarded(main: Callable[[], int]) -> int:
+    """Run `main`; InputError and an invalid configuration become one message and status 2."""
+    try:
+        return main()
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+    except ValidationError as error:
+        print(f"error: {describe(error)}", file=sys.stderr)
+    return 2
+
+
+def describe(error: ValidationError) -> str:
+    """Every problem of a configuration as `path: what is wrong (got value)`, all at once."""
+    problems = []
+    for item in error.errors(include_url=False, include_context=False):
+        path = ".".join(str(part) for part in item["loc"])
+        received = "" if isinstance(item["input"], dict) else f" (got {item['input']!r})"
+        problems.append(f"{path}: {item['msg'].removeprefix('Value error, ')}{received}".removeprefix(": "))
+    return "; ".join(problems)
+
+
+def quiet() -> None:
+    """Keep libraries' progress bars and notices out of a command's output."""
+    import logging
+    import os
+    import warnings
+
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="torch|deepspeed")
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()

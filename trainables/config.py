@@ -1,0 +1,219 @@
+"""A trial's configuration: frozen values that are validated once and hashed into the trial's id.
+
+Nothing here imports torch, so that plans, listings and status stay quick.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+METHOD_LABELS: dict[str, str] = {
+    "ga": "GA",
+    "ga_kl": "GA+KL",
+    "gd": "GD",
+    "wga": "WGA",
+    "npo": "NPO",
+    "npo_kl": "NPO+KL",
+    "npo_gd": "NPO+GD",
+    "simnpo": "SimNPO",
+    "simnpo_gd": "SimNPO+GD",
+    "rmu": "RMU",
+    "tv": "TV",
+    "tru": "TRU",
+}
+"""Every method of the paper, in the order of its main table. `Trial.method` lists those that can be run."""
+
+Method = Literal["ga", "gd", "npo"]
+Dialect = Literal["paper", "open-unlearning"]
+Precision = Literal["fp32", "bf16"]
+
+
+class Value(BaseModel):
+    """A frozen value that refuses unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Model(Value):
+    """A causal language model: a folder or a hub id.
+
+    `fingerprint` names what the weights are (content of the folder, or the recipe that makes them) and stands
+    for the path in every hash, so that a moved folder keeps its results.
+    """
+
+    path: str
+    revision: str | None = None
+    fingerprint: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_path(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
+
+
+class Rectifier(Value):
+    """What happens to the objective's gradient before the optimizer sees it.
+
+    `gamma` is the weight of the new retain gradient in the moving average (paper eq. 9); none means no average,
+    the same as 1. `tau` is the clipping norm (eq. 10); none means no clipping.
+    """
+
+    name: Literal["none", "clip", "gru"] = "none"
+    gamma: float | None = Field(default=None, gt=0, le=1)
+    tau: float | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _only_its_own_settings(self) -> Rectifier:
+        if self.name == "none" and (self.gamma is not None or self.tau is not None):
+            raise ValueError("rectifier 'none' takes neither gamma nor tau")
+        if self.name == "clip" and (self.gamma is not None or self.tau is None):
+            raise ValueError("rectifier 'clip' takes tau and no gamma")
+        return self
+
+
+class Objective(Value):
+    """Settings of the unlearning objective; unused ones are ignored by the methods that do not read them."""
+
+    beta: float = Field(default=0.1, gt=0)
+    """Inverse temperature of NPO (its paper: 0.1)."""
+
+
+class Benchmark(Value):
+    """The rows a trial forgets, retains and is measured on."""
+
+    name: Literal["tofu"] = "tofu"
+    data: str = "locuslab/TOFU"
+    revision: str | None = None
+    split: str = "forget05"
+    dialect: Dialect = "paper"
+    template: str = "llama2"
+    fingerprint: str | None = None
+
+
+class Training(Value):
+    """The optimizer's settings. `batch_size` is the effective one: rows of an optimizer step over all ranks."""
+
+    lr: float = Field(default=1e-5, gt=0)
+    epochs: float = Field(default=5, gt=0)
+    max_steps: int | None = Field(default=None, ge=1)
+    batch_size: int = Field(default=32, ge=1)
+    schedule: Literal["constant", "linear"] = "constant"
+    warmup_steps: int = Field(default=0, ge=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = Field(default=1e-8, gt=0)
+    max_length: int = Field(default=512, ge=8)
+
+
+class Resources(Value):
+    """What one trial runs on. `cpus` is also the number of threads, because sums depend on it."""
+
+    ranks: int = Field(default=1, ge=1, le=1)
+    zero_stage: int = Field(default=1, ge=1, le=1)
+    precision: Precision = "fp32"
+    cpus: int = Field(default=1, ge=1)
+    gpus: float = Field(default=0, ge=0)
+    micro_batch: int | None = Field(default=None, ge=1)
+    """Rows of one forward pass; none: the whole effective batch at once."""
+    evaluation_tokens: int = Field(default=8192, ge=256)
+    """Padded tokens of one evaluation pass."""
+
+
+class RetainEvaluation(Value):
+    """The retain model's evaluation that forget quality is measured against: a folder of the storage."""
+
+    path: str
+    fingerprint: str | None = None
+
+
+class Trial(Value):
+    """Everything that decides a trial's result."""
+
+    method: Method
+    rectifier: Rectifier = Rectifier()
+    objective: Objective = Objective()
+    benchmark: Benchmark = Benchmark()
+    target: Model
+    retain_evaluation: RetainEvaluation | None = None
+    training: Training = Training()
+    resources: Resources = Resources()
+    seed: int = Field(default=0, ge=0)
+
+    def id(self) -> str:
+        """Twelve hex digits that name this configuration."""
+        return digest(identity(self))[:12]
+
+    def study(self) -> str:
+        """The Optuna study this trial belongs to: split, objective and rectifier."""
+        return f"{self.benchmark.split}/{self.method}/{self.rectifier.name}"
+
+    def label(self) -> str:
+        """A readable name: `gru-npo-forget05-g0.8-tnone-s0`."""
+        name = self.rectifier.name
+        settings = {"gru": f"-g{_short(self.rectifier.gamma)}-t{_short(self.rectifier.tau)}"}
+        settings["clip"] = f"-t{_short(self.rectifier.tau)}"
+        prefix = "" if name == "none" else f"{name}-"
+        return f"{prefix}{self.method}-{self.benchmark.split}{settings.get(name, '')}-s{self.seed}"
+
+
+class Recipe(Value):
+    """How a model is made: a base model fine-tuned, or an architecture trained from nothing, on named rows.
+
+    `architecture` holds keyword arguments of transformers' LlamaConfig; the tokenizer is then a byte-level BPE
+    of `vocabulary` entries learnt from the same data folder.
+    """
+
+    base: Model | None = None
+    architecture: tuple[tuple[str, int], ...] = ()
+    vocabulary: int | None = None
+    data: str
+    data_fingerprint: str
+    configs: tuple[str, ...]
+    template: str
+    dialect: Dialect = "paper"
+    training: Training
+    seed: int = 0
+    cpus: int = 1
+
+    def id(self) -> str:
+        """Twelve hex digits that name what this recipe makes."""
+        return digest(identity(self))[:12]
+
+
+def evaluation_id(model: Model, benchmark: Benchmark, retain: str | None = None) -> str:
+    """Twelve hex digits that name the evaluation of `model`, with FQ against the retain evaluation named `retain`."""
+    parts = {"model": identity(model), "benchmark": identity(benchmark), "retain": retain}
+    return digest(parts)[:12]
+
+
+def identity(value: Value) -> dict[str, Any]:
+    """What a value's hash is made of: the chosen settings, without paths where a fingerprint names the content.
+
+    Defaults are left out, so that a setting added later leaves old results valid; a default is never changed.
+    """
+    chosen: dict[str, Any] = value.model_dump(mode="json", exclude_defaults=True)
+    return _without_paths(chosen)
+
+
+def _without_paths(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    kept = {key: _without_paths(item) for key, item in node.items()}
+    for path, fingerprint in (("path", "fingerprint"), ("data", "fingerprint"), ("data", "data_fingerprint")):
+        if kept.get(fingerprint):
+            kept.pop(path, None)
+    return kept
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of a JSON value in canonical form."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _short(value: float | None) -> str:
+    return "none" if value is None else f"{value:g}"

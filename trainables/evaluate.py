@@ -1,0 +1,68 @@
+"""`python -m trainables.evaluate`: one saved model on one benchmark, no Ray, no storage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trainables import commands, evaluation, models, provenance, rows, storage, templates
+from trainables.benchmarks import tofu
+from trainables.config import Benchmark, Model
+
+
+def main(
+    model: Annotated[str, typer.Option(help="Model folder or hub id.")],
+    split: Annotated[str, typer.Option(help="Forget split, such as forget05.")],
+    output: Annotated[Path, typer.Option(help="Where the metrics go (JSON).")],
+    benchmark: Annotated[str, typer.Option(help="Benchmark.")] = "tofu",
+    data: Annotated[str, typer.Option(help="Data folder or hub id.")] = "locuslab/TOFU",
+    dialect: Annotated[str, typer.Option(help="paper or open-unlearning.")] = "paper",
+    template: Annotated[str, typer.Option(help="Prompt template.")] = "llama2",
+    retain_evaluation: Annotated[
+        Path | None, typer.Option(help="The output of this command for the retain model; without it FQ is null.")
+    ] = None,
+    rows_file: Annotated[Path | None, typer.Option("--rows", help="Where the per-row results go (Parquet).")] = None,
+    token_budget: Annotated[int, typer.Option(help="Padded tokens of one pass.", min=256)] = 8192,
+) -> None:
+    """Evaluate a model and write its metrics."""
+    fields: dict[str, Any] = {"name": benchmark, "data": data, "split": split, "dialect": dialect}
+    raise typer.Exit(
+        commands.guarded(
+            lambda: _evaluate(
+                model, fields | {"template": template}, output, retain_evaluation, rows_file, token_budget
+            )
+        )
+    )
+
+
+def _evaluate(
+    path: str, fields: dict[str, Any], output: Path, retain: Path | None, rows_file: Path | None, token_budget: int
+) -> int:
+    benchmark = Benchmark.model_validate(fields)
+    templates.find(benchmark.template)
+    fingerprint = rows.fingerprint(benchmark.data, tuple(tofu.tasks(benchmark.split).values()))
+    tofu.retain_config(benchmark.split)
+    benchmark = benchmark.model_copy(update={"fingerprint": fingerprint})
+    subject = Model(path=path)
+    subject = subject.model_copy(update={"fingerprint": models.fingerprint(subject)})
+    ratios = evaluation.retain_ratios(retain, benchmark) if retain else None
+    commands.quiet()
+    import torch
+
+    network, tokenizer = models.load(subject, field="--model")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    found, records = evaluation.evaluate(network.to(device), tokenizer, benchmark, ratios, token_budget=token_budget)
+    if rows_file:
+        storage.write_rows(rows_file, records)
+    kept = evaluation.document(benchmark, found, records)
+    storage.write_json(output, {**kept, "model": subject.model_dump(mode="json"), **provenance.stamp()})
+    quality = found["forget_quality"]
+    shown = "null (no --retain-evaluation)" if quality is None else f"{quality:.4f}"
+    print(f"model utility {found['model_utility']:.4f}, forget quality (ln p) {shown}: {output}")
+    return 0
+
+
+if __name__ == "__main__":
+    typer.run(main)

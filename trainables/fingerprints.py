@@ -1,0 +1,48 @@
+"""Content hashes of data and model folders: what a result was made from, whatever the folder is called."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+SAMPLED_ABOVE = 256 * 2**20
+CHUNK = 2**20
+SAMPLES = 64
+
+
+def of_files(files: Iterable[Path]) -> str:
+    """Sixteen hex digits over the names and contents of `files`."""
+    total = hashlib.sha256()
+    for file in sorted(files, key=lambda path: path.name):
+        total.update(file.name.encode() + b"\0" + _of_file(file))
+    return total.hexdigest()[:16]
+
+
+def of_model(folder: Path) -> str:
+    """A model folder's fingerprint: configuration, tokenizer and weights."""
+    patterns = (
+        "config.json",
+        "*.safetensors",
+        "*.safetensors.index.json",
+        "tokenizer*",
+        "*.model",
+        "vocab.json",
+        "merges.txt",
+    )
+    return of_files({file for pattern in patterns for file in folder.glob(pattern)})
+
+
+def _of_file(file: Path) -> bytes:
+    """SHA-256 of a file; of size and 64 evenly spaced MiB where it is larger than 256 MiB."""
+    size = file.stat().st_size
+    content = hashlib.sha256(str(size).encode())
+    with file.open("rb") as stream:
+        if size <= SAMPLED_ABOVE:
+            for block in iter(lambda: stream.read(CHUNK), b""):
+                content.update(block)
+        else:
+            for k in range(SAMPLES):
+                stream.seek(k * (size - CHUNK) // (SAMPLES - 1))
+                content.update(stream.read(CHUNK))
+    return content.digest()

@@ -1,0 +1,80 @@
+"""TOFU's statistics, from per-row losses alone: no torch, so that every aggregate can be made again without a model.
+
+Shapes: n questions, k wrong answers each. Losses are mean negative log-likelihoods of a token, in nats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+Array = NDArray[np.float64]
+
+TASKS = ("retain", "real_authors", "world_facts")
+OPEN_UNLEARNING_GUARD = 1e-10
+"""open-unlearning adds this to the denominators of its ratios; a collapsed model's values depend on it."""
+
+
+@dataclass(frozen=True)
+class ForgetQuality:
+    """Two-sample Kolmogorov-Smirnov test between the truth ratios of an unlearned and of the retain model."""
+
+    log_pvalue: float
+    pvalue: float
+    distance: float
+    rows: int
+
+
+def truth_ratio(correct: Array, wrong: Array, guard: float = 0.0) -> Array:
+    """Wrong over correct, length-normalised probabilities, the wrong ones' geometric mean: (n,), (n, k) -> (n,).
+
+    TOFU, eq. 1: R = exp(-mean_j wrong_j) / exp(-correct).
+    """
+    return np.exp(-wrong.mean(axis=1)) / (np.exp(-correct) + guard)
+
+
+def forget_side(ratio: Array, guard: float = 0.0) -> float:
+    """mean(min(R, 1/R)): 1 where right and wrong answers are equally likely."""
+    return float(np.minimum(ratio, 1 / (ratio + guard)).mean())
+
+
+def utility_side(ratio: Array) -> float:
+    """mean(max(0, 1 - R)): 1 where the right answer is far likelier than the wrong ones."""
+    return float(np.maximum(0.0, 1.0 - ratio).mean())
+
+
+def probability(loss: Array) -> float:
+    """Mean length-normalised probability of the answers: mean exp(-loss)."""
+    return float(np.exp(-loss).mean())
+
+
+def choice_probability(correct: Array, wrong: Array, guard: float = 0.0) -> float:
+    """Mean share of the right answer among all options: P / (P + sum_j P_j)."""
+    right = np.exp(-correct)
+    return float((right / (right + np.exp(-wrong).sum(axis=1) + guard)).mean())
+
+
+def forget_quality(unlearned: Array, retained: Array) -> ForgetQuality:
+    """FQ: ln of the exact two-sided p-value for the truth ratios of two models on the same rows.
+
+    Raises ValueError where the two are not evaluations of the same number of rows.
+    """
+    if len(unlearned) != len(retained):
+        raise ValueError(f"{len(unlearned)} against {len(retained)} rows: not the same split and dialect")
+    result: Any = stats.ks_2samp(unlearned, retained)
+    pvalue = float(result.pvalue)
+    log_pvalue = float(np.log(max(pvalue, np.finfo(np.float64).tiny)))
+    return ForgetQuality(min(log_pvalue, 0.0), pvalue, float(result.statistic), len(unlearned))
+
+
+def model_utility(parts: dict[str, float]) -> float:
+    """MU: the harmonic mean of the nine numbers {retain, real_authors, world_facts} x {prob, rouge, truth_ratio}.
+
+    A zero among them makes it 0.
+    """
+    nine = [parts[f"{task}_{kind}"] for task in TASKS for kind in ("prob", "rouge", "truth_ratio")]
+    return float(stats.hmean(nine)) if min(nine) > 0 else 0.0

@@ -1,0 +1,126 @@
+"""Making what trials share: data, models and reference evaluations, each under the hash of what it is made from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from trainables import config, evaluation, models, rows, storage
+from trainables.config import Benchmark, Model, Recipe, Resources
+
+TOKENIZER_CONFIGS = ("full", "real_authors", "world_facts")
+SPECIAL = ("<s>", "</s>", "<pad>")
+
+
+def make_model(recipe: Recipe, root: str) -> str:
+    """Train the model of a recipe unless it is there; returns its folder."""
+    folder = storage.Storage(Path(root)).model(recipe.id())
+    if folder.is_dir():
+        return str(folder)
+    from trainables import engine, loop, objectives, rectification, trial
+
+    resources = Resources(cpus=recipe.cpus)
+    device = trial.prepare_process(resources, recipe.seed)
+    network, tokenizer = _start(recipe)
+    loaded = [row for name in recipe.configs for row in rows.load(recipe.data, name, ("question", "answer"))]
+    examples = trial.encode_rows(tokenizer, loaded, recipe.template, recipe.dialect, recipe.training.max_length)
+    task = loop.Task(
+        forget=examples,
+        retain=(),
+        objective=objectives.make("nll", config.Objective()),
+        rectifier=rectification.make("none", None, None),
+        training=recipe.training,
+        seed=recipe.seed,
+        pad=tokenizer.pad_token_id,
+    )
+    training = engine.create(network.to(device).train(), recipe.training, resources)
+    for _ in loop.run(training, task):
+        pass
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    models.save(training.module, tokenizer, folder, recipe.model_dump(mode="json"))
+    training.close()
+    return str(folder)
+
+
+def make_evaluation(
+    model: dict[str, Any], benchmark: dict[str, Any], retain: str | None, root: str, cpus: int
+) -> dict[str, Any]:
+    """Evaluate a model unless that is done; `retain`: the id of the retain model's evaluation, for FQ."""
+    store = storage.Storage(Path(root))
+    subject, on = Model.model_validate(model), Benchmark.model_validate(benchmark)
+    key = config.evaluation_id(subject, on, retain)
+    folder = store.evaluation(key)
+    kept = storage.read_json(folder / storage.RESULT)
+    if kept:
+        return kept
+    from trainables import provenance, trial
+
+    resources = Resources(cpus=cpus)
+    device = trial.prepare_process(resources, 0)
+    ratios = evaluation.retain_ratios(store.evaluation(retain) / storage.RESULT, on) if retain else None
+    network, tokenizer = models.load(subject)
+    found, records = evaluation.evaluate(
+        network.to(device), tokenizer, on, ratios, token_budget=resources.evaluation_tokens
+    )
+    storage.write_rows(folder / storage.ROWS, records)
+    result = {
+        "id": key,
+        "model": subject.model_dump(mode="json"),
+        **evaluation.document(on, found, records),
+        "metrics": found,
+        **provenance.stamp(),
+    }
+    storage.write_json(folder / storage.RESULT, result)
+    return result
+
+
+def _start(recipe: Recipe) -> tuple[Any, Any]:
+    """The model and tokenizer that training starts from."""
+    if recipe.base is not None:
+        return models.load(recipe.base, field="models")
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    tokenizer = _learn_tokenizer(recipe)
+    settings = dict(recipe.architecture)
+    network = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            max_position_embeddings=recipe.training.max_length,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+            **settings,  # type: ignore[arg-type]
+        )
+    )
+    return network, tokenizer
+
+
+def _learn_tokenizer(recipe: Recipe) -> Any:
+    """A byte-level BPE learnt from every question and answer, so that target and retain model share it."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    texts = [
+        row[column]
+        for name in TOKENIZER_CONFIGS
+        for row in rows.load(recipe.data, name, ("question", "answer"))
+        for column in ("question", "answer")
+    ]
+    learnt = Tokenizer(models.BPE())
+    learnt.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    learnt.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=recipe.vocabulary,
+        special_tokens=list(SPECIAL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    learnt.train_from_iterator(texts, trainer)
+    learnt.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=learnt,
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="<pad>",
+        model_max_length=recipe.training.max_length,
+    )

@@ -1,0 +1,84 @@
+"""Rows of a data set: from a folder that holds one file a configuration, or from the hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trainables import fingerprints
+from trainables.errors import InputError
+
+Row = dict[str, Any]
+SUFFIXES = (".json", ".jsonl", ".parquet")
+
+
+def is_folder(data: str) -> bool:
+    """Whether `data` names a folder; anything that looks like a path must be one."""
+    path = Path(data).expanduser()
+    if path.is_dir():
+        return True
+    if data.startswith((".", "/", "~")) or data.count("/") != 1:
+        raise InputError(f"benchmark.data: no folder '{data}' (give a folder, or a hub id such as locuslab/TOFU)")
+    return False
+
+
+def file_of(folder: Path, config: str) -> Path:
+    """The file of one configuration, such as `forget05_perturbed`. Raises InputError naming what is there."""
+    for suffix in SUFFIXES:
+        if (folder / f"{config}{suffix}").is_file():
+            return folder / f"{config}{suffix}"
+    there = sorted(file.stem for file in folder.iterdir() if file.suffix in SUFFIXES)
+    found = ", ".join(there) or "no data file"
+    raise InputError(f"benchmark.data: {folder} has no {config}.json, .jsonl or .parquet; it has {found}")
+
+
+def load(data: str, config: str, columns: Sequence[str], revision: str | None = None) -> list[Row]:
+    """All rows of one configuration, in order. Raises InputError on a missing file, column or empty file."""
+    rows = _from_folder(Path(data).expanduser(), config) if is_folder(data) else _from_hub(data, config, revision)
+    if not rows:
+        raise InputError(f"benchmark.data: {config} of {data} has no rows")
+    for number, row in enumerate(rows, 1):
+        missing = [column for column in columns if row.get(column) in (None, "", [])]
+        if missing:
+            raise InputError(
+                f"benchmark.data: row {number} of {config} in {data} has no '{missing[0]}'; "
+                f"its columns: {', '.join(row)}"
+            )
+    return rows
+
+
+def fingerprint(data: str, configs: Sequence[str], revision: str | None = None) -> str:
+    """What the named configurations hold: a content hash for a folder, the id and revision for the hub."""
+    if is_folder(data):
+        folder = Path(data).expanduser()
+        return "files:" + fingerprints.of_files([file_of(folder, config) for config in configs])
+    return f"hub:{data}@{revision or 'main'}"
+
+
+def _from_folder(folder: Path, config: str) -> list[Row]:
+    file = file_of(folder, config)
+    if file.suffix == ".parquet":
+        import pyarrow.parquet
+
+        return pyarrow.parquet.read_table(file).to_pylist()
+    text = file.read_text(encoding="utf-8")
+    try:
+        if text.lstrip().startswith("["):
+            return json.loads(text)
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    except json.JSONDecodeError as error:
+        raise InputError(f"benchmark.data: {file} is not JSON lines: {error}") from error
+
+
+def _from_hub(data: str, config: str, revision: str | None) -> list[Row]:
+    import datasets
+
+    try:
+        return list(datasets.load_dataset(data, config, split="train", revision=revision))  # type: ignore[arg-type]
+    except Exception as error:
+        raise InputError(
+            f"benchmark.data: cannot load '{config}' of hub data set '{data}': {error}. "
+            "Without a network give a folder: --set benchmark.data=DIR"
+        ) from error

@@ -1,0 +1,49 @@
+"""`python -m trainables.run CONFIG.json --storage DIR`: one trial in this process, no Ray."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainables import commands, storage
+from trainables.config import Trial
+from trainables.errors import InputError
+
+
+def main(
+    config: Annotated[Path, typer.Argument(help="A trial's config.json.")],
+    location: Annotated[str, typer.Option("--storage", help="Where the result goes.")] = "runs",
+) -> None:
+    """Run one trial and print its result."""
+    raise typer.Exit(commands.guarded(lambda: _run(config, location)))
+
+
+def _run(config: Path, location: str) -> int:
+    try:
+        trial = Trial.model_validate(json.loads(config.read_text()))
+    except OSError as error:
+        raise InputError(f"CONFIG: cannot read '{config}': {error.strerror}") from error
+    except json.JSONDecodeError as error:
+        raise InputError(f"CONFIG: '{config}' is not JSON: {error}") from error
+    store = storage.open_storage(location)
+    commands.quiet()
+    from trainables import trial as trials
+
+    for event in trials.run(trial, store):
+        if event["phase"] == "training":
+            print(f"step {event['step']}/{event['steps']} loss {event['loss']:.4f}", flush=True)
+        elif event["phase"] == "done":
+            result = event["result"]
+            print(json.dumps({key: result[key] for key in ("id", "status", "metrics", "error")}, indent=2))
+            print(f"result: {store.trial(trial.id()) / storage.RESULT}")
+            return 0 if result["status"] == "finished" else 1
+        else:
+            print(event["phase"], flush=True)
+    return 1
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,41 @@
+"""Which rows an optimizer step sees: a function of (seed, step, attempt) alone, whatever the ranks or micro-batches.
+
+Forget rows come as a stream of permutations, one an epoch, cut into batches. Retain rows are uniform with
+replacement, one for each forget row (as TOFU's published code draws them). A second attempt at a step
+(the paper's remark to Theorem 1: draw another batch) takes forget rows at random.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+FORGET, RETAIN, AGAIN = 1, 2, 3
+
+
+def forget_batch(seed: int, step: int, attempt: int, rows: int, batch_size: int) -> list[int]:
+    """Row numbers of the effective forget batch of `step` (from 0)."""
+    if attempt > 0:
+        draw = _generator(seed, AGAIN, step, attempt)
+        return draw.choice(rows, size=batch_size, replace=batch_size > rows).tolist()
+    stream: list[int] = []
+    start = step * batch_size
+    epoch, offset = divmod(start, rows)
+    while len(stream) < offset + batch_size:
+        stream.extend(_generator(seed, FORGET, epoch, 0).permutation(rows).tolist())
+        epoch += 1
+    return stream[offset : offset + batch_size]
+
+
+def retain_batch(seed: int, step: int, attempt: int, rows: int, batch_size: int) -> list[int]:
+    """Row numbers of the effective retain batch of `step` (from 0)."""
+    return _generator(seed, RETAIN, step, attempt).integers(rows, size=batch_size).tolist()
+
+
+def steps(rows: int, batch_size: int, epochs: float, max_steps: int | None) -> int:
+    """Optimizer steps of a run: epochs over the forget rows, whole batches only, at least one."""
+    planned = max(1, int(epochs * rows) // batch_size)
+    return min(planned, max_steps) if max_steps else planned
+
+
+def _generator(seed: int, stream: int, step: int, attempt: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, stream, step, attempt])))

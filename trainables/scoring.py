@@ -1,0 +1,95 @@
+"""What a model says of given answers, and what it answers itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from trainables.templates import Example
+
+IGNORED = -100
+
+
+def collate(examples: Sequence[Example], pad: int) -> dict[str, torch.Tensor]:
+    """Pad on the right to the longest: input_ids, attention_mask and labels, each (rows, tokens)."""
+    width = max(len(example.input_ids) for example in examples)
+    input_ids = torch.full((len(examples), width), pad, dtype=torch.long)
+    labels = torch.full_like(input_ids, IGNORED)
+    mask = torch.zeros_like(input_ids)
+    for row, example in enumerate(examples):
+        length = len(example.input_ids)
+        input_ids[row, :length] = torch.tensor(example.input_ids)
+        labels[row, example.answer_start : length] = input_ids[row, example.answer_start : length]
+        mask[row, :length] = 1
+    return {"input_ids": input_ids, "attention_mask": mask, "labels": labels}
+
+
+def token_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Negative log-likelihood of each label in fp32, 0 where there is none: (B, T, V), (B, T) -> (B, T - 1)."""
+    shifted = labels[:, 1:]
+    flat = functional.cross_entropy(
+        logits[:, :-1].flatten(0, 1).float(), shifted.flatten(), ignore_index=IGNORED, reduction="none"
+    )
+    return flat.view(shifted.shape)
+
+
+@torch.no_grad()
+def answer_losses(network: Any, examples: Sequence[Example], *, pad: int, token_budget: int) -> list[float]:
+    """Summed negative log-likelihood of each example's answer, in nats, in the order given."""
+    sums = [0.0] * len(examples)
+    device = next(network.parameters()).device
+    for rows in batches([len(example.input_ids) for example in examples], token_budget):
+        batch = collate([examples[row] for row in rows], pad)
+        batch = {name: tensor.to(device) for name, tensor in batch.items()}
+        logits = network(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=False).logits
+        for row, total in zip(rows, token_losses(logits, batch["labels"]).double().sum(1).tolist(), strict=True):
+            sums[row] = total
+    return sums
+
+
+@torch.no_grad()
+def generate(
+    network: Any, tokenizer: Any, prompts: Sequence[str], *, token_budget: int, new_tokens: int, total: bool
+) -> list[str]:
+    """Greedy continuations, special tokens removed; `total`: `new_tokens` counts the prompt as well."""
+    encoded = [tuple(tokenizer(prompt)["input_ids"]) for prompt in prompts]
+    ended = tokenizer.eos_token_id
+    encoded = [ids[:-1] if ids and ids[-1] == ended else ids for ids in encoded]
+    texts = [""] * len(prompts)
+    device = next(network.parameters()).device
+    for rows in batches([len(ids) + new_tokens for ids in encoded], 4 * token_budget):
+        width = max(len(encoded[row]) for row in rows)
+        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else ended
+        input_ids = torch.tensor([[pad] * (width - len(encoded[row])) + list(encoded[row]) for row in rows])
+        mask = torch.tensor([[0] * (width - len(encoded[row])) + [1] * len(encoded[row]) for row in rows])
+        produced = network.generate(
+            input_ids=input_ids.to(device),
+            attention_mask=mask.to(device),
+            do_sample=False,
+            num_beams=1,
+            temperature=None,
+            top_p=None,
+            top_k=None,
+            max_new_tokens=new_tokens,
+            pad_token_id=pad,
+            eos_token_id=ended,
+        )[:, width:].tolist()
+        for row, ids in zip(rows, produced, strict=True):
+            allowed = max(new_tokens - len(encoded[row]), 0) if total else new_tokens
+            ids = ids[:allowed]
+            ids = ids[: ids.index(ended)] if ended in ids else ids
+            texts[row] = tokenizer.decode(ids, skip_special_tokens=True)
+    return texts
+
+
+def batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:
+    """Row numbers grouped by length, longest first, each group within `token_budget` padded tokens."""
+    order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
+    start = 0
+    while start < len(order):
+        size = max(1, token_budget // max(1, lengths[order[start]]))
+        yield order[start : start + size]
+        start += size

@@ -1,0 +1,103 @@
+"""Results on disk: written by rename, so that a reader never sees half a file. The storage is the truth."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from trainables.errors import InputError
+
+RESULT, CONFIG, STEPS, ROWS, ERROR = "result.json", "config.json", "steps.parquet", "evaluation.parquet", "error.txt"
+
+
+class Storage:
+    """A folder: trials/, sweeps/, shared/, reports/ and mlflow.db."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def trial(self, trial_id: str) -> Path:
+        return self.root / "trials" / trial_id
+
+    def sweep(self, name: str, digest: str) -> Path:
+        return self.root / "sweeps" / f"{name}-{digest}.json"
+
+    def model(self, recipe_id: str) -> Path:
+        return self.root / "shared" / "models" / recipe_id
+
+    def data(self, key: str) -> Path:
+        return self.root / "shared" / "data" / key
+
+    def evaluation(self, key: str) -> Path:
+        return self.root / "shared" / "evaluations" / key
+
+    def result(self, trial_id: str) -> dict[str, Any] | None:
+        """A finished trial's result, None where there is none that can be read."""
+        return read_json(self.trial(trial_id) / RESULT)
+
+
+def open_storage(location: str, *, writable: bool = True) -> Storage:
+    """The storage at a folder or file:// URI. Raises InputError where it cannot be used."""
+    if "://" in location and not location.startswith("file://"):
+        raise InputError(f"--storage: '{location}' is not a folder; only folders and file:// are supported so far")
+    root = Path(location.removeprefix("file://")).expanduser().absolute()
+    if not writable:
+        return Storage(root)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        probe = root / f".probe-{uuid.uuid4().hex}"
+        probe.write_text("x")
+        probe.unlink()
+    except OSError as error:
+        raise InputError(f"--storage: cannot write to '{root}': {error.strerror}") from error
+    return Storage(root)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A JSON object, None where the file is missing or damaged."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError, UnicodeDecodeError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def write_json(path: Path, value: Any) -> None:
+    text = json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    _replace(path, lambda staging: staging.write_text(text, encoding="utf-8"))
+
+
+def write_text(path: Path, text: str) -> None:
+    _replace(path, lambda staging: staging.write_text(text, encoding="utf-8"))
+
+
+def write_rows(path: Path, records: Iterable[dict[str, Any]]) -> None:
+    """Records as Parquet."""
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.Table.from_pylist(list(records))
+    _replace(path, lambda staging: pyarrow.parquet.write_table(table, staging, compression="zstd"))
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(path).to_pylist()
+
+
+def _replace(path: Path, write: Callable[[Path], Any]) -> None:
+    """Write beside `path`, flush to disk, rename over it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staging = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        write(staging)
+        with staging.open("rb") as stream:
+            os.fsync(stream.fileno())
+        os.replace(staging, path)
+    finally:
+        staging.unlink(missing_ok=True)

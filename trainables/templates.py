@@ -1,0 +1,75 @@
+"""Prompt templates as data, and the one function that turns a row into tokens and labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from trainables.errors import InputError, closest
+
+
+@dataclass(frozen=True)
+class Template:
+    """`before + question + after + answer_tag + answer`, then the end-of-sequence token.
+
+    `tag_is_answer`: in the paper's dialect the tag's tokens are labels (METHODS: Phi-1.5's "Answer: " counts in
+    the loss and has to be generated); elsewhere the tag is prompt.
+    """
+
+    before: str
+    after: str
+    answer_tag: str = ""
+
+
+TEMPLATES: dict[str, Template] = {
+    "llama2": Template("[INST] ", " [/INST]"),
+    "phi": Template("Question: ", "\n", "Answer: "),
+}
+
+
+@dataclass(frozen=True)
+class Example:
+    """Token ids of one row; the label positions are `answer_start` to the end."""
+
+    input_ids: tuple[int, ...]
+    answer_start: int
+
+    @property
+    def answer_tokens(self) -> int:
+        return len(self.input_ids) - self.answer_start
+
+
+def find(name: str) -> Template:
+    """The template called `name`. Raises InputError naming the closest."""
+    if name not in TEMPLATES:
+        raise InputError(f"benchmark.template: unknown template '{name}'; {closest(name, TEMPLATES)}")
+    return TEMPLATES[name]
+
+
+def prompt_text(template: Template, question: str, *, tag_is_answer: bool) -> str:
+    """What the model is given: everything before the first label."""
+    tag = "" if tag_is_answer else template.answer_tag
+    return template.before + question + template.after + tag
+
+
+def encode(
+    tokenizer: Any, template: Template, question: str, answer: str, *, max_length: int, tag_is_answer: bool
+) -> Example:
+    """Tokenise a whole row at once and let the tokenizer's offsets say where the answer starts.
+
+    A token is a label if it holds a character of the answer, so no token of the answer is lost and none of the
+    prompt's own is scored, also where a merge crosses the boundary. One end-of-sequence token is appended as a
+    label unless the row was cut at `max_length`.
+    """
+    prompt = prompt_text(template, question, tag_is_answer=tag_is_answer)
+    tag = template.answer_tag if tag_is_answer else ""
+    encoded = tokenizer(prompt + tag + answer, return_offsets_mapping=True, truncation=True, max_length=max_length)
+    ids, offsets = list(encoded["input_ids"]), encoded["offset_mapping"]
+    if ids and ids[-1] == tokenizer.eos_token_id and offsets[-1][0] == offsets[-1][1]:
+        ids.pop()
+    start = next((k for k, (_, end) in enumerate(offsets[: len(ids)]) if end > len(prompt)), len(ids))
+    if start == len(ids):
+        raise InputError(f"training.max_length={max_length} leaves no token of the answer to: {question[:80]!r}")
+    if len(ids) < max_length:
+        ids.append(tokenizer.eos_token_id)
+    return Example(tuple(ids), start)
