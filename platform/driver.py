@@ -1,0 +1,173 @@
+"""Runs a plan: Ray, preparation, Tune over the trials that are left, the MLflow mirror, the report."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from platform import manifest
+from platform.plan import Plan
+from trainables import provenance
+from trainables.errors import InputError
+from trainables.storage import Storage
+
+QUIET = {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_MAX_PENDING_TRIALS_PG": "8",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+def run(plan: Plan, store: Storage, *, command: str, address: str | None, max_concurrent: int | None) -> int:
+    """Run what is left of a plan and return the exit status."""
+    os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
+    say(f"sweep {plan.name}: {len(plan.trials)} trials, {len(plan.trials) - len(plan.left)} done")
+    say(f"storage {store.root}, {_commit()}")
+    started = time.monotonic()
+    cpus = _start_ray(address)
+    import ray
+
+    from platform import prepare, tracking
+
+    try:
+        prepare.prepare(plan, store, say)
+        document = manifest.write(plan, store, command)
+        mirror = tracking.Mirror(lambda: tracking.connect(document, store))
+        mirror.start()
+        for trial_id in document["trials"]:
+            if store.result(trial_id):
+                mirror.trial(trial_id)
+        failed = _tune(plan, store, mirror, cpus, max_concurrent) if plan.left else []
+        problem = mirror.close(manifest.counts(document, store))
+    except ray.exceptions.RayTaskError as error:
+        cause = error.cause
+        if isinstance(cause, InputError):
+            raise cause from None
+        raise
+    finally:
+        ray.shutdown()
+    say(f"{len(plan.trials)} trials in {(time.monotonic() - started) / 60:.1f} min")
+    if problem is not None:
+        say(f"MLflow is behind ({problem}); mend it with: python -m platform.tracking sync {plan.name}")
+    return _end(plan, store, failed)
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _commit() -> str:
+    head, dirty = provenance.commit()
+    return f"commit {head}{' (with uncommitted changes)' if dirty else ''}" if head else "no git commit"
+
+
+def _start_ray(address: str | None) -> int:
+    """Join the cluster at `address`, the running one (RAY_ADDRESS), or start one here; returns its CPUs."""
+    import ray
+
+    env = {"PYTHONPATH": str(provenance.ROOT), **{name: os.environ[name] for name in QUIET}}
+    ray.init(
+        address=address or os.environ.get("RAY_ADDRESS") or "local",
+        runtime_env={"env_vars": env},
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        include_dashboard=False if not address and "RAY_ADDRESS" not in os.environ else None,
+    )
+    return int(ray.cluster_resources().get("CPU", 1))
+
+
+def _tune(plan: Plan, store: Storage, mirror: Any, cpus: int, max_concurrent: int | None) -> list[str]:
+    """Run the trials that are left; returns the ids of those that failed."""
+    from ray import tune
+
+    from platform import progress, searcher
+    from trainables.workers import TrialActor
+
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    resources = plan.sweep.resources
+    width = {"cpu": resources.cpus, "gpu": resources.gpus}
+    slots = max(1, min(max_concurrent or cpus, cpus // resources.cpus))
+    search, total = _searcher(plan, store, searcher)
+    standing = progress.Standing(total=total, slots=slots)
+    reporter = progress.Reporter(standing, store, mirror)
+    state = store.root / "ray"
+    try:
+        tuner = tune.Tuner(
+            tune.with_resources(TrialActor, width),
+            tune_config=tune.TuneConfig(
+                search_alg=search, num_samples=total, max_concurrent_trials=slots, reuse_actors=True
+            ),
+            run_config=tune.RunConfig(
+                name=f"{plan.name}-{os.getpid()}",
+                storage_path=str(state),
+                callbacks=[reporter],
+                verbose=0,
+                failure_config=tune.FailureConfig(max_failures=1),
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+            ),
+        )
+        tuner.fit()
+    finally:
+        shutil.rmtree(state / f"{plan.name}-{os.getpid()}", ignore_errors=True)
+    return failures(plan, store)
+
+
+def _searcher(plan: Plan, store: Storage, searcher: Any) -> tuple[Any, int]:
+    root = str(store.root)
+    if plan.strategy != "optuna":
+        return searcher.Queue(plan.left, root), len(plan.left)
+    finished = {}
+    for trial in plan.trials:
+        found = (store.result(trial.id()) or {}).get("metrics", {})
+        if found.get("forget_quality") is not None:
+            finished[trial.id()] = (found["forget_quality"], found["model_utility"])
+    studies = searcher.Studies(plan.studies().values(), plan.budget, finished, root)
+    return studies, studies.left
+
+
+def failures(plan: Plan, store: Storage) -> list[str]:
+    """Ids of the plan's trials that failed: an outcome such as `diverged` is a result."""
+    results = {trial.id(): store.result(trial.id()) for trial in plan.trials}
+    return [key for key, found in results.items() if found and found["status"] in ("failed", "out_of_memory")]
+
+
+def _end(plan: Plan, store: Storage, failed: list[str]) -> int:
+    """The table, where everything is, what to run next."""
+    shown = os.path.relpath(store.root)
+    report = subprocess.run(
+        [sys.executable, "-m", "analysis.report", plan.name, "--storage", str(store.root)],
+        cwd=provenance.ROOT,
+        capture_output=True,
+        text=True,
+    )
+    if report.returncode == 0:
+        say(report.stdout.rstrip())
+    else:
+        say(f"no report: {report.stderr.strip()}")
+    say(f"report: {Path(shown) / 'reports' / plan.name / 'index.html'}")
+    say(
+        f"MLflow: .venv/bin/mlflow ui --backend-store-uri sqlite:///{Path(shown) / 'mlflow.db'}  (http://127.0.0.1:5000)"
+    )
+    say(f"next:   {_next(plan)}")
+    for trial_id in failed:
+        result = store.result(trial_id) or {}
+        say(f"failed: {trial_id} {result['error']['message']} ({store.trial(trial_id) / 'error.txt'})")
+    return 1 if failed else 0
+
+
+def _next(plan: Plan) -> str:
+    if plan.sweep.name == "quickstart":
+        return "python -m platform.sweep tofu_tiny --dry-run   (the same on TOFU's real rows)"
+    return f"python -m analysis.report {plan.name}   (or another seed: --seeds 0,1,2)"

@@ -1,0 +1,126 @@
+"""`--set PATH=VALUE` and `--only FIELD=V1,V2`: what a person types, checked against the configuration's fields."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Sequence
+from types import UnionType
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from search_spaces.base import Sweep
+from trainables.commands import describe
+from trainables.config import Trial
+from trainables.errors import InputError, closest
+
+AXES = {
+    "method": "methods",
+    "rectifier.name": "rectifiers",
+    "rectifier.gamma": "gammas",
+    "rectifier.tau": "taus",
+    "benchmark.split": "splits",
+    "seed": "seeds",
+}
+"""Configuration path -> the sweep's field that holds its values."""
+
+FIXED = ("benchmark", "objective", "training", "resources")
+
+
+def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
+    """The sweep with every `PATH=VALUE` set; on an axis, the value (or comma-separated values) replaces its grid."""
+    document = sweep.model_dump()
+    for setting in settings:
+        path, value = _pair(setting, "--set")
+        if path in AXES:
+            document[AXES[path]] = _values(value)
+        elif path in ("models", "target"):
+            document[path] = _scalar(value)
+        else:
+            _place(document, path, value)
+    try:
+        return Sweep.model_validate(document)
+    except ValidationError as error:
+        raise InputError(f"--set: {describe(error)}") from error
+
+
+def select(trials: Sequence[Trial], filters: Sequence[str]) -> list[Trial]:
+    """The trials that pass every `FIELD=V1,V2`. Raises InputError on an unknown field or a value no trial has."""
+    chosen = list(trials)
+    for item in filters:
+        path, value = _pair(item, "--only")
+        known = sorted({name for trial in trials for name in flatten(trial)})
+        if path not in known:
+            raise InputError(f"--only {item}: unknown field '{path}'; {closest(path, known)}")
+        present = {_spell(flatten(trial)[path]) for trial in trials}
+        wanted = value.split(",")
+        for choice in wanted:
+            if _number(choice) not in {_number(name) for name in present}:
+                raise InputError(f"--only {item}: no trial has {path}={choice}; {closest(choice, sorted(present))}")
+        keep = {_number(choice) for choice in wanted}
+        chosen = [trial for trial in chosen if _number(_spell(flatten(trial)[path])) in keep]
+    return chosen
+
+
+def flatten(trial: Trial) -> dict[str, Any]:
+    """Dotted paths of a configuration: `{"rectifier.gamma": 0.8, ...}`."""
+    flat: dict[str, Any] = {}
+
+    def walk(node: dict[str, Any], prefix: str) -> None:
+        for key, value in node.items():
+            if isinstance(value, dict):
+                walk(value, f"{prefix}{key}.")
+            else:
+                flat[prefix + key] = value
+
+    walk(trial.model_dump(), "")
+    return flat
+
+
+def settable() -> list[str]:
+    """Every path that --set takes."""
+    paths = [*AXES, "models", "target"]
+    for field in FIXED:
+        section = typing.cast(type[BaseModel], Sweep.model_fields[field].annotation)
+        paths += [f"{field}.{name}" for name in section.model_fields if f"{field}.{name}" not in AXES]
+    return sorted(path for path in paths if not path.endswith("fingerprint"))
+
+
+def _place(document: dict[str, Any], path: str, value: str) -> None:
+    if path not in settable():
+        raise InputError(f"--set {path}={value}: unknown field '{path}'; {closest(path, settable())}")
+    section, name = path.split(".", 1)
+    kind = typing.cast(type[BaseModel], Sweep.model_fields[section].annotation).model_fields[name].annotation
+    document[section][name] = _values(value) if _is_tuple(kind) else _scalar(value)
+
+
+def _is_tuple(kind: Any) -> bool:
+    options = typing.get_args(kind) if typing.get_origin(kind) in (UnionType, typing.Union) else (kind,)
+    return any(typing.get_origin(option) is tuple for option in options)
+
+
+def _pair(item: str, option: str) -> tuple[str, str]:
+    path, equals, value = item.partition("=")
+    if not equals or not path or not value:
+        raise InputError(f"{option} {item}: write FIELD=VALUE")
+    return path, value
+
+
+def _values(text: str) -> list[str | None]:
+    return [_scalar(part) for part in text.split(",")]
+
+
+def _scalar(text: str) -> str | None:
+    return None if text == "none" else text
+
+
+def _spell(value: Any) -> str:
+    return "none" if value is None else str(value)
+
+
+def _number(text: str) -> Any:
+    """0.80 and 0.8 are the same value."""
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,277 @@
+"""What a sweep would run: its trials, what they need, and all that is wrong, at once. Nothing is touched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from platform import overrides, points
+from search_spaces.base import Fictional, Sweep
+from trainables import config, models, rows, templates
+from trainables.benchmarks import tofu
+from trainables.config import Benchmark, Model, Recipe, RetainEvaluation, Training, Trial
+from trainables.errors import InputError, closest
+from trainables.storage import RESULT, Storage
+
+BYTES_PER_TRIAL = 2 * 2**20
+"""Measured on tofu_tiny: 0.4 MB of Parquet and JSON a trial, and its part of the MLflow store."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An evaluation that every trial of a split is compared with."""
+
+    role: str
+    split: str
+    model: Model
+    evaluation: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep resolved into trials."""
+
+    sweep: Sweep
+    strategy: str
+    hash: str
+    trials: tuple[Trial, ...]
+    benchmarks: dict[str, Benchmark]
+    references: tuple[Reference, ...]
+    recipes: tuple[Recipe, ...]
+    needs: tuple[str, ...]
+    done: frozenset[str] = frozenset()
+    budget: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.sweep.name}-{self.hash}"
+
+    @property
+    def left(self) -> list[Trial]:
+        return [trial for trial in self.trials if trial.id() not in self.done]
+
+    def studies(self) -> dict[str, list[Trial]]:
+        found: dict[str, list[Trial]] = {}
+        for trial in self.trials:
+            found.setdefault(trial.study(), []).append(trial)
+        return found
+
+    def retain_reference(self, split: str) -> Reference:
+        return next(ref for ref in self.references if ref.split == split and ref.role == "retain")
+
+
+@dataclass
+class Problems:
+    """Collects what is wrong, so that a person hears of everything at once."""
+
+    found: list[str] = field(default_factory=list)
+
+    def check(self, action: Any, *arguments: Any) -> Any:
+        try:
+            return action(*arguments)
+        except InputError as error:
+            if str(error) not in self.found:
+                self.found.append(str(error))
+            return None
+
+    def stop(self) -> None:
+        if self.found:
+            raise InputError("; ".join(self.found))
+
+
+def make(
+    sweep: Sweep, store: Storage, *, strategy: str = "grid", only: list[str] | None = None, budget: int | None = None
+) -> Plan:
+    """Resolve a sweep. Raises InputError with every problem found."""
+    if strategy not in points.STRATEGIES:
+        raise InputError(f"--strategy: unknown strategy '{strategy}'; {closest(strategy, points.STRATEGIES)}")
+    problems = Problems()
+    problems.check(templates.find, sweep.benchmark.template)
+    benchmarks = {split: problems.check(_benchmark, sweep, split, store) for split in sweep.splits}
+    problems.stop()
+    house = Making(sweep, store, next(iter(benchmarks.values())))
+    found = {split: problems.check(_references, house, split, benchmarks[split]) for split in sweep.splits}
+    problems.check(_disk, store)
+    problems.stop()
+    trials = points.enumerate_trials(sweep, strategy, benchmarks, lambda split: _models(found[split], store))
+    trials = overrides.select(trials, only or [])
+    splits = {trial.benchmark.split for trial in trials}
+    references = tuple(ref for split in sweep.splits if split in splits for ref in found[split])
+    return Plan(
+        sweep=sweep,
+        strategy=strategy,
+        hash=_hash(sweep, benchmarks, references),
+        trials=tuple(trials),
+        benchmarks=benchmarks,
+        references=references,
+        recipes=house.ordered({ref.model.path for ref in references}),
+        needs=_needs(sweep, references),
+        done=frozenset(trial.id() for trial in trials if (store.trial(trial.id()) / RESULT).is_file()),
+        budget=budget,
+    )
+
+
+class Making:
+    """Finds or plans the models of a sweep: a folder's where it holds them, else a recipe's."""
+
+    def __init__(self, sweep: Sweep, store: Storage, benchmark: Benchmark) -> None:
+        self.sweep = sweep
+        self.store = store
+        self.benchmark = benchmark
+        self.recipes: dict[str, Recipe] = {}
+
+    def model(self, role: str) -> Model:
+        """The model trained on `role`'s rows: `full`, `retain95`, ..."""
+        if role == tofu.FULL and self.sweep.target:
+            return _found(Model(path=self.sweep.target), "target")
+        if self.sweep.models is None:
+            return self._made(role, self._base())
+        folder = Path(_absolute(self.sweep.models))
+        if not folder.is_dir():
+            raise InputError(f"models: no folder '{self.sweep.models}'")
+        if (folder / role).is_dir():
+            return _found(Model(path=str(folder / role)), f"models/{role}")
+        for base in (folder, folder / "base"):
+            if (base / "config.json").is_file():
+                return self._made(role, _found(Model(path=str(base)), "models"))
+        there = ", ".join(sorted(item.name for item in folder.iterdir())) or "nothing"
+        raise InputError(
+            f"models: {folder} has no {role}/ and no base model to fine-tune it from (base/, or config.json in the "
+            f"folder itself); it has {there}"
+        )
+
+    def ordered(self, paths: set[str]) -> tuple[Recipe, ...]:
+        """The recipes that the models at `paths` need, each after the one it starts from."""
+        chain: list[Recipe] = []
+        for path in sorted(paths):
+            steps: list[Recipe] = []
+            while path in self.recipes:
+                recipe = self.recipes[path]
+                steps.append(recipe)
+                path = recipe.base.path if recipe.base else ""
+            chain += [step for step in reversed(steps) if step not in chain]
+        return tuple(chain)
+
+    def _base(self) -> Model | None:
+        making = self.sweep.making
+        if making.pretraining is None:
+            return None
+        return self._planned(making.pretraining_configs, making.pretraining, None)
+
+    def _made(self, role: str, base: Model | None) -> Model:
+        making = self.sweep.making
+        return self._planned((role, *making.general_configs), making.finetuning, base)
+
+    def _planned(self, configs: tuple[str, ...], training: Training, base: Model | None) -> Model:
+        making, benchmark = self.sweep.making, self.benchmark
+        if not benchmark.fingerprint or not benchmark.fingerprint.startswith("fictional:"):
+            for name in configs:
+                if rows.is_folder(benchmark.data):
+                    rows.file_of(Path(benchmark.data), name)
+        recipe = Recipe(
+            base=base,
+            architecture=() if base else making.architecture,
+            vocabulary=None if base else making.vocabulary,
+            data=benchmark.data,
+            data_fingerprint=_recipe_data(benchmark, configs, base),
+            configs=configs,
+            template=benchmark.template,
+            dialect=benchmark.dialect,
+            training=training,
+        )
+        path = str(self.store.model(recipe.id()))
+        self.recipes[path] = recipe
+        return Model(path=path, fingerprint=f"recipe:{recipe.id()}")
+
+
+def _recipe_data(benchmark: Benchmark, configs: tuple[str, ...], base: Model | None) -> str:
+    if (benchmark.fingerprint or "").startswith("fictional:"):
+        return str(benchmark.fingerprint)
+    tokenizer = () if base else ("full", "real_authors", "world_facts")
+    names = tuple(dict.fromkeys((*configs, *tokenizer)))
+    return rows.fingerprint(benchmark.data, names, benchmark.revision)
+
+
+def _benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
+    """The benchmark of one split, its rows checked and fingerprinted."""
+    tofu.retain_config(split)
+    chosen = sweep.benchmark.model_copy(update={"split": split})
+    if sweep.fictional is not None and chosen.data == Benchmark().data:
+        key = fictional_key(sweep.fictional)
+        return chosen.model_copy(update={"data": str(store.data(key)), "fingerprint": f"fictional:{key}"})
+    if rows.is_folder(chosen.data):
+        chosen = chosen.model_copy(update={"data": _absolute(chosen.data)})
+        tofu.training_rows(chosen)
+        tofu.evaluation_rows(chosen)
+    found = rows.fingerprint(chosen.data, tofu.configs(split), chosen.revision)
+    return chosen.model_copy(update={"fingerprint": found})
+
+
+def fictional_key(fictional: Fictional) -> str:
+    """Twelve hex digits that name the made-up rows."""
+    from trainables.benchmarks.fictional import VERSION
+
+    return config.digest({"version": VERSION, **fictional.model_dump(mode="json")})[:12]
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def _found(model: Model, field_name: str) -> Model:
+    if models.check(model, field_name):
+        model = model.model_copy(update={"path": _absolute(model.path)})
+    return model.model_copy(update={"fingerprint": models.fingerprint(model)})
+
+
+def _references(house: Making, split: str, benchmark: Benchmark) -> list[Reference]:
+    retain = house.model(tofu.retain_config(split))
+    target = house.model(tofu.FULL)
+    retain_id = config.evaluation_id(retain, benchmark)
+    return [
+        Reference("original", split, target, config.evaluation_id(target, benchmark, retain_id)),
+        Reference("retain", split, retain, retain_id),
+    ]
+
+
+def _models(references: list[Reference], store: Storage) -> tuple[Model, RetainEvaluation]:
+    target, retain = references
+    path = str(store.evaluation(retain.evaluation) / RESULT)
+    return target.model, RetainEvaluation(path=path, fingerprint=retain.evaluation)
+
+
+def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Reference, ...]) -> str:
+    """Eight hex digits of the sweep's fixed part: everything but the axes, so that an added axis value keeps it."""
+    axes = {*overrides.AXES.values(), "choices", "title", "models", "target", "making"}
+    fixed: dict[str, Any] = {k: v for k, v in config.identity(sweep).items() if k not in axes}
+    fixed.get("benchmark", {}).pop("data", None)
+    benchmark = next(iter(benchmarks.values()))
+    fixed["data"] = str(benchmark.fingerprint)
+    if not fixed["data"].startswith("fictional:"):
+        shared = [name for task, name in tofu.tasks("").items() if task != "forget"]
+        fixed["data"] = rows.fingerprint(benchmark.data, shared, benchmark.revision)
+    fixed["models"] = sorted({str(ref.model.fingerprint) for ref in references if ref.role == "original"})
+    return config.digest(fixed)[:8]
+
+
+def _needs(sweep: Sweep, references: tuple[Reference, ...]) -> tuple[str, ...]:
+    """What a real start has to find and a dry run cannot see."""
+    needs = []
+    if sweep.fictional is None and not Path(sweep.benchmark.data).expanduser().is_dir():
+        needs.append(
+            f"data set {sweep.benchmark.data} from the hub (a network, or --set benchmark.data=DIR with its files)"
+        )
+    for model in {ref.model.path: ref.model for ref in references}.values():
+        if (model.fingerprint or "").startswith("hub:"):
+            needs.append(f"model {model.path} from the hub (a network, or --set models=DIR)")
+    return tuple(needs)
+
+
+def _disk(store: Storage) -> None:
+    existing = next(folder for folder in (store.root, *store.root.parents) if folder.exists())
+    free = shutil.disk_usage(existing).free
+    if free < 64 * 2**20:
+        raise InputError(f"--storage: {free / 2**20:.0f} MB free at '{store.root}', at least 64 MB are needed")

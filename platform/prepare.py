@@ -1,0 +1,72 @@
+"""What trials share is made once, before the first trial, as Ray tasks: data, models, reference evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from platform.plan import Plan, Reference
+from trainables import recipes
+from trainables.storage import RESULT, Storage
+
+Say = Callable[[str], None]
+
+
+def prepare(plan: Plan, store: Storage, say: Say) -> None:
+    """Make what is not there. Raises what a maker raised, InputError included."""
+    data(plan, store, say)
+    _models(plan, store, say)
+    _evaluations(plan, store, say)
+
+
+def data(plan: Plan, store: Storage, say: Say) -> None:
+    """Write the fictional authors' files."""
+    from trainables.benchmarks import fictional
+
+    source = next(iter(plan.benchmarks.values()))
+    if plan.sweep.fictional is None or not (source.fingerprint or "").startswith("fictional:"):
+        return
+    folder = Path(source.data)
+    if folder.is_dir():
+        return
+    settings = plan.sweep.fictional
+    say(f"making {settings.authors} fictional authors")
+    staging = folder.with_name(folder.name + ".partial")
+    fictional.write(staging, **settings.model_dump())
+    staging.rename(folder)
+
+
+def _models(plan: Plan, store: Storage, say: Say) -> None:
+    """Fine-tune models, those that do not wait for another side by side."""
+    waiting = [recipe for recipe in plan.recipes if not store.model(recipe.id()).is_dir()]
+    while waiting:
+        paths = {str(store.model(recipe.id())) for recipe in waiting}
+        ready = [recipe for recipe in waiting if recipe.base is None or recipe.base.path not in paths]
+        for recipe in ready:
+            say(f"training the model for {recipe.configs[0]} ({recipe.training.epochs:g} epochs, once)")
+        make = ray.remote(recipes.make_model).options(num_cpus=1, max_retries=1)
+        ray.get([make.remote(recipe, str(store.root)) for recipe in ready])
+        waiting = [recipe for recipe in waiting if recipe not in ready]
+
+
+def _evaluations(plan: Plan, store: Storage, say: Say) -> None:
+    """The retain models' evaluations first: the target models' forget quality is measured against them."""
+    for role in ("retain", "original"):
+        missing = [
+            ref
+            for ref in plan.references
+            if ref.role == role and not (store.evaluation(ref.evaluation) / RESULT).is_file()
+        ]
+        for ref in missing:
+            say(f"evaluating the {role} model on {ref.split} (once)")
+        ray.get([_evaluate(plan, store, ref) for ref in missing])
+
+
+def _evaluate(plan: Plan, store: Storage, ref: Reference) -> Any:
+    retain = plan.retain_reference(ref.split).evaluation if ref.role == "original" else None
+    make = ray.remote(recipes.make_evaluation).options(num_cpus=1, max_retries=1)
+    benchmark = plan.benchmarks[ref.split]
+    return make.remote(ref.model.model_dump(), benchmark.model_dump(), retain, str(store.root), 1)

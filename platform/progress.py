@@ -1,0 +1,125 @@
+"""What a running sweep tells: a line for each trial that ends, and one for where the sweep stands."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from ray.tune import Callback
+
+from platform.tracking import Mirror
+from trainables import provenance, storage
+from trainables.config import Trial
+from trainables.storage import RESULT, Storage
+
+EVERY_SECONDS = 15.0
+
+
+@dataclass
+class Standing:
+    """Counts and times of a sweep under way."""
+
+    total: int
+    slots: int
+    done: int = 0
+    failed: int = 0
+    running: dict[str, str] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+
+    def line(self) -> str:
+        """`done 3 | running 2 | failed 0 | left 10 | about 2 min left`"""
+        left = self.total - self.done - self.failed - len(self.running)
+        parts = [f"done {self.done}", f"running {len(self.running)}", f"failed {self.failed}", f"left {left}"]
+        if self.seconds:
+            rounds = (left + len(self.running) / 2) / self.slots
+            parts.append(f"about {duration(statistics.median(self.seconds) * rounds)} left")
+        return " | ".join(parts)
+
+
+class Reporter(Callback):
+    """Prints plain lines (a terminal gets the standing on one line that is written over) and feeds the mirror."""
+
+    def __init__(self, standing: Standing, store: Storage, mirror: Mirror) -> None:
+        self.standing = standing
+        self.store = store
+        self.mirror = mirror
+        self.shown = time.monotonic()
+        self.begun: dict[str, float] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tune writes its callbacks beside its own state, which is never read again: the storage is the truth."""
+        return {}
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        config = Trial.model_validate(trial.config["trial"])
+        self.standing.running[trial.trial_id] = config.label()
+        self.begun[trial.trial_id] = time.monotonic()
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        if time.monotonic() - self.shown > EVERY_SECONDS:
+            self.show()
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._ended(trial, None)
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._ended(trial, trial.get_pickled_error() or "its process died")
+
+    def show(self) -> None:
+        """Print where the sweep stands."""
+        self.shown = time.monotonic()
+        end = "\r" if sys.stdout.isatty() else "\n"
+        print(self.standing.line(), end=end, flush=True)
+
+    def _ended(self, trial: Any, cause: Any) -> None:
+        config = Trial.model_validate(trial.config["trial"])
+        label = self.standing.running.pop(trial.trial_id, config.label())
+        result = self.store.result(config.id()) or _died(config, self.store, cause)
+        seconds = time.monotonic() - self.begun.pop(trial.trial_id, time.monotonic())
+        self.standing.seconds.append(seconds)
+        if result["status"] in ("finished", "diverged"):
+            self.standing.done += 1
+        else:
+            self.standing.failed += 1
+        print(f"{label}: {outcome(result)} ({duration(seconds)})", flush=True)
+        self.mirror.trial(config.id())
+        self.show()
+
+
+def outcome(result: dict[str, Any]) -> str:
+    """A result in one phrase."""
+    if result["status"] != "finished":
+        return f"{result['status']}: {result['error']['message']}"
+    found = result["metrics"]
+    quality = found["forget_quality"]
+    return f"FQ {'null' if quality is None else format(quality, '.2f')}, MU {found['model_utility']:.3f}"
+
+
+def duration(seconds: float) -> str:
+    """`42 s`, `3.5 min`, `2.1 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _died(config: Trial, store: Storage, cause: Any) -> dict[str, Any]:
+    """The result of a trial whose process died before it could write one."""
+    folder = store.trial(config.id())
+    storage.write_text(folder / storage.ERROR, f"{cause}\n")
+    result = {
+        "id": config.id(),
+        "status": "failed",
+        "config": config.model_dump(mode="json"),
+        "metrics": {},
+        "training": {"steps": 0, "skipped": 0},
+        "seconds": {},
+        "started": provenance.now(),
+        "topology": {},
+        "error": {"kind": "failed", "message": str(cause).strip().splitlines()[-1], "step": None},
+        **provenance.stamp(),
+    }
+    storage.write_json(folder / RESULT, result)
+    return result

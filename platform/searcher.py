@@ -1,0 +1,129 @@
+"""Which trial comes next: a fixed queue, or Optuna's proposals; one Searcher of Tune over all studies of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import optuna
+from ray.tune.search import Searcher
+
+from trainables.config import Trial
+
+POINT = "point"
+OBJECTIVES = ("forget_quality", "model_utility")
+
+
+class Queue(Searcher):
+    """Every trial exactly once, in order."""
+
+    def __init__(self, trials: Sequence[Trial], storage: str) -> None:
+        super().__init__()
+        self.waiting = list(trials)
+        self.storage = storage
+
+    def suggest(self, trial_id: str) -> Any:
+        if not self.waiting:
+            return Searcher.FINISHED
+        return {"trial": self.waiting.pop(0).model_dump(mode="json"), "storage": self.storage}
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """A fixed queue learns nothing."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: what is done stands in the storage."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing: what is done stands in the storage."""
+
+
+class Study:
+    """One Optuna study over the points of one study of the sweep: FQ and MU, both maximised, no point twice."""
+
+    def __init__(self, points: Sequence[Trial], budget: int | None, finished: dict[str, tuple[float, float]]) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self.points = {trial.id(): trial for trial in points}
+        self.budget = min(budget or len(points), len(points))
+        self.asked: set[str] = set()
+        self.running: dict[str, optuna.Trial] = {}
+        self.distribution = optuna.distributions.CategoricalDistribution(list(self.points))
+        seed = points[0].seed
+        self.study = optuna.create_study(directions=["maximize"] * 2, sampler=optuna.samplers.TPESampler(seed=seed))
+        for key in self.points:
+            if key in finished:
+                self.learn(key, finished[key])
+        if not self.asked:
+            self.study.enqueue_trial({POINT: points[0].id()})
+
+    @property
+    def exhausted(self) -> bool:
+        return len(self.asked) >= self.budget
+
+    def learn(self, key: str, values: tuple[float, float]) -> None:
+        """Take a trial that was finished before this study began."""
+        self.asked.add(key)
+        self.study.add_trial(
+            optuna.trial.create_trial(
+                params={POINT: key}, distributions={POINT: self.distribution}, values=list(values)
+            )
+        )
+
+    def ask(self) -> Trial:
+        """A point not asked before: Optuna's, or the first one left where it repeats itself."""
+        for _ in range(20):
+            proposed = self.study.ask({POINT: self.distribution})
+            key = proposed.params[POINT]
+            if key not in self.asked:
+                break
+            self.study.tell(proposed, state=optuna.trial.TrialState.FAIL)
+        else:
+            key = next(key for key in self.points if key not in self.asked)
+            self.study.enqueue_trial({POINT: key})
+            proposed = self.study.ask({POINT: self.distribution})
+        self.asked.add(key)
+        self.running[key] = proposed
+        return self.points[key]
+
+    def tell(self, key: str, values: tuple[float, float] | None) -> None:
+        """The outcome of a point; None: it failed or diverged."""
+        proposed = self.running.pop(key, None)
+        if proposed is None:
+            return
+        if values is None:
+            self.study.tell(proposed, state=optuna.trial.TrialState.FAIL)
+        else:
+            self.study.tell(proposed, list(values))
+
+
+class Studies(Queue):
+    """All studies of a sweep take turns, so that no study's tail leaves the cluster idle."""
+
+    def __init__(
+        self,
+        studies: Iterable[Sequence[Trial]],
+        budget: int | None,
+        finished: dict[str, tuple[float, float]],
+        storage: str,
+    ) -> None:
+        super().__init__([], storage)
+        self.studies = [Study(points, budget, finished) for points in studies]
+        self.owner: dict[str, tuple[Study, str]] = {}
+
+    @property
+    def left(self) -> int:
+        return sum(study.budget - len(study.asked) for study in self.studies if not study.exhausted)
+
+    def suggest(self, trial_id: str) -> Any:
+        open_studies = [study for study in self.studies if not study.exhausted]
+        if not open_studies:
+            return Searcher.FINISHED
+        study = min(open_studies, key=lambda candidate: len(candidate.asked) / candidate.budget)
+        trial = study.ask()
+        self.owner[trial_id] = (study, trial.id())
+        return {"trial": trial.model_dump(mode="json"), "storage": self.storage}
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        study, key = self.owner.pop(trial_id)
+        values = tuple((result or {}).get(name) for name in OBJECTIVES)
+        known = not error and all(value is not None for value in values)
+        study.tell(key, values if known else None)  # type: ignore[arg-type]

@@ -1,0 +1,162 @@
+"""`python -m platform.sweep NAME`: plan, run and report a named sweep."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+
+import search_spaces.base as spaces
+from platform import overrides
+from platform import plan as planning
+from trainables import commands, storage
+from trainables.errors import InputError, closest
+
+
+def main(
+    name: Annotated[str | None, typer.Argument(help="Sweep to run; --list names them.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the sweeps.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and touch nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --list or --dry-run: JSON.")] = False,
+    strategy: Annotated[str, typer.Option(help="grid, paper or optuna.")] = "grid",
+    trials: Annotated[int | None, typer.Option(min=1, help="optuna: points of each study.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Seeds, such as 0,1,2.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="FIELD=V1,V2: these trials only.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="PATH=VALUE in every trial.")] = None,
+    location: Annotated[str, typer.Option("--storage", help="Folder of the results.")] = "runs",
+    address: Annotated[str | None, typer.Option(help="A running Ray cluster.")] = None,
+    max_concurrent: Annotated[int | None, typer.Option(min=1, help="Trials at a time.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Run what is missing of an unfinished sweep.")] = False,
+    new: Annotated[bool, typer.Option("--new", help="Set old results aside and run again.")] = False,
+) -> None:
+    """Run a named sweep."""
+
+    def run() -> int:
+        if list_:
+            return _list(as_json)
+        settings = [*(set_ or []), *([f"seed={seeds}"] if seeds else [])]
+        if resume and new:
+            raise InputError("--resume and --new exclude each other")
+        store = storage.open_storage(location, writable=not dry_run)
+        if dry_run:
+            _check_place(store)
+        plan = planning.make(overrides.apply(_find(name), settings), store, strategy=strategy, only=only, budget=trials)
+        if dry_run:
+            return _show(plan, store, as_json)
+        return _start(plan, store, resume, new, address, max_concurrent)
+
+    raise typer.Exit(commands.guarded(run))
+
+
+def _find(name: str | None) -> spaces.Sweep:
+    if name is None:
+        raise InputError(f"name a sweep: {', '.join(spaces.names())}")
+    sweep = spaces.find(name)
+    if sweep is None:
+        raise InputError(f"unknown sweep '{name}'; {closest(name, spaces.names())}")
+    return sweep
+
+
+def _list(as_json: bool) -> int:
+    sweeps = [spaces.find(name) for name in spaces.names()]
+    rows = [{"name": sweep.name, "title": sweep.title} for sweep in sweeps if sweep]
+    width = max(len(row["name"]) for row in rows)
+    print(
+        json.dumps(rows, indent=2) if as_json else "\n".join(f"{row['name']:{width}}  {row['title']}" for row in rows)
+    )
+    return 0
+
+
+def _check_place(store: storage.Storage) -> None:
+    """A dry run touches nothing, but says whether the real one could write."""
+    existing = next(folder for folder in (store.root, *store.root.parents) if folder.exists())
+    if not (existing.is_dir() and os.access(existing, os.W_OK)):
+        raise InputError(f"--storage: cannot write to '{store.root}'")
+
+
+def _show(plan: planning.Plan, store: storage.Storage, as_json: bool) -> int:
+    document = describe(plan, store)
+    if as_json:
+        print(json.dumps(document, indent=2))
+        return 0
+    print(f"{plan.name}: {plan.sweep.title}")
+    print(f"strategy {plan.strategy}, {len(plan.trials)} trials, {len(plan.trials) - len(plan.left)} done")
+    for study in document["studies"]:
+        print(f"  {study['study']:28} {study['trials']:4} trials  {study['done']:4} done")
+    resources = plan.sweep.resources
+    print(f"each trial: {resources.ranks} rank, {resources.cpus} CPU, {resources.gpus:g} GPU, {resources.precision}")
+    print(f"made once: {len(plan.recipes)} models, {len(plan.references)} reference evaluations")
+    print(f"storage {store.root}, about {document['disk_bytes'] / 1e6:.0f} MB")
+    for need in plan.needs:
+        print(f"needs: {need}")
+    return 0
+
+
+def describe(plan: planning.Plan, store: storage.Storage) -> dict[str, Any]:
+    """The plan as JSON."""
+    return {
+        "sweep": plan.sweep.name,
+        "hash": plan.hash,
+        "title": plan.sweep.title,
+        "strategy": plan.strategy,
+        "budget": plan.budget,
+        "storage": str(store.root),
+        "trials": [
+            {"id": t.id(), "label": t.label(), "study": t.study(), "done": t.id() in plan.done} for t in plan.trials
+        ],
+        "studies": [
+            {"study": name, "trials": len(found), "done": sum(t.id() in plan.done for t in found)}
+            for name, found in plan.studies().items()
+        ],
+        "models": [recipe.id() for recipe in plan.recipes],
+        "resources": plan.sweep.resources.model_dump(mode="json"),
+        "disk_bytes": planning.BYTES_PER_TRIAL * len(plan.left),
+        "needs": list(plan.needs),
+    }
+
+
+def _start(
+    plan: planning.Plan,
+    store: storage.Storage,
+    resume: bool,
+    new: bool,
+    address: str | None,
+    max_concurrent: int | None,
+) -> int:
+    earlier = storage.read_json(store.sweep(plan.sweep.name, plan.hash))
+    missing = [key for key in (earlier or {}).get("trials", []) if store.result(key) is None]
+    if new:
+        plan = _set_aside(plan, store)
+    elif missing and not resume:
+        raise InputError(
+            f"sweep {plan.name} is unfinished: {len(missing)} of its {len((earlier or {})['trials'])} trials are "
+            "missing; add --resume to run them, or --new to set its results aside and start again"
+        )
+    from platform import driver
+
+    command = shlex.join(["python", "-m", "platform.sweep", *sys.argv[1:]])
+    try:
+        return driver.run(plan, store, command=command, address=address, max_concurrent=max_concurrent)
+    except KeyboardInterrupt:
+        resumed = command if resume else f"{command.removesuffix(' --new')} --resume"
+        print(f"\nstopped; go on with: {resumed}", file=sys.stderr)
+        return 130
+
+
+def _set_aside(plan: planning.Plan, store: storage.Storage) -> planning.Plan:
+    """Move the results of the plan's trials out of the way, under a dated folder."""
+    place = store.root / "set_aside" / time.strftime("%Y%m%dT%H%M%S")
+    for trial in plan.trials:
+        if store.trial(trial.id()).is_dir():
+            place.mkdir(parents=True, exist_ok=True)
+            store.trial(trial.id()).rename(place / trial.id())
+    return planning.Plan(**{**plan.__dict__, "done": frozenset()})
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,218 @@
+"""MLflow as a view of the storage: one experiment a sweep, a parent run, one child run a trial, for ever.
+
+`python -m platform.tracking sync NAME` makes the same runs again from the storage, into an empty server too.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from platform import manifest
+from trainables import commands, storage
+from trainables.config import Trial
+from trainables.storage import RESULT, STEPS, Storage
+
+PARENT_TAG, TRIAL_TAG, SWEEP_TAG = "mlflow.parentRunId", "trial_id", "sweep_id"
+SERIES = ("loss", "retain_loss", "cos_before", "cos_after", "grad_norm", "rectified_norm", "average_norm", "dot")
+SERIES += ("coefficient", "clip_scale", "lr", "tokens_per_second", "peak_memory_bytes")
+BATCH = 900
+STATUS = {"finished": "FINISHED", "diverged": "FINISHED"}
+
+logger = logging.getLogger(__name__)
+
+
+def tracking_uri(store: Storage) -> str:
+    """MLFLOW_TRACKING_URI, else SQLite in the storage."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{store.root / 'mlflow.db'}"
+
+
+class Tracker:
+    """Get-or-create by tag, so that it never opens a second run for a trial and keeps no state of its own."""
+
+    def __init__(self, client: Any, experiment: str, parent: str, sweep: dict[str, Any], store: Storage) -> None:
+        self.client = client
+        self.experiment = experiment
+        self.parent = parent
+        self.sweep = sweep
+        self.store = store
+
+    def trial(self, trial_id: str) -> None:
+        """Mirror one trial that has a result."""
+        result = self.store.result(trial_id)
+        if result is None:
+            return
+        trial = Trial.model_validate(result["config"])
+        run_id = self._run({TRIAL_TAG: trial_id}, trial.label())
+        known = self.client.get_run(run_id)
+        if known.info.status in STATUS.values() and known.data.tags.get("started") == result["started"]:
+            return
+        self._log(run_id, trial, result)
+
+    def _log(self, run_id: str, trial: Trial, result: dict[str, Any]) -> None:
+        from mlflow.entities import Metric, Param, RunTag
+
+        now = int(time.time() * 1000)
+        found = {f"eval/{name}": value for name, value in result["metrics"].items()}
+        found |= {f"time/{name}": value for name, value in result["seconds"].items()}
+        steps = result["training"]["steps"]
+        metrics = [Metric(name, float(value), now, steps) for name, value in found.items() if value is not None]
+        path = self.store.trial(trial.id()) / STEPS
+        for row in storage.read_rows(path) if path.is_file() else ():
+            known = {name: row[name] for name in SERIES if row[name] is not None and math.isfinite(row[name])}
+            metrics += [Metric(f"train/{name}", value, now, row["step"]) for name, value in known.items()]
+        flat = _flatten(result["config"])
+        params = [Param(name, "none" if value is None else str(value)) for name, value in flat.items()]
+        tags = {
+            "method": trial.method,
+            "rectifier": trial.rectifier.name,
+            "split": trial.benchmark.split,
+            "seed": str(trial.seed),
+            "git_commit": str(result["commit"]),
+            "git_dirty": str(result["dirty"]),
+            "started": result["started"],
+            "outcome": result["status"],
+        }
+        if result["error"]:
+            tags["failure"] = result["error"]["message"][:500]
+        for start in range(0, max(1, len(metrics)), BATCH):
+            self.client.log_batch(run_id, metrics=metrics[start : start + BATCH])
+        for start in range(0, len(params), 90):
+            self.client.log_batch(run_id, params=params[start : start + 90])
+        self.client.log_batch(run_id, tags=[RunTag(name, value) for name, value in tags.items()])
+        self.client.log_artifact(run_id, str(self.store.trial(trial.id()) / RESULT))
+        self.client.set_terminated(run_id, STATUS.get(result["status"], "FAILED"))
+
+    def finish(self, counts: dict[str, int]) -> None:
+        """Close the parent run with the sweep's counts."""
+        for name, value in counts.items():
+            self.client.log_metric(self.parent, f"trials/{name}", value)
+        self.client.set_terminated(self.parent, "FINISHED")
+
+    def _run(self, tags: dict[str, str], name: str) -> str:
+        tags = {**tags, SWEEP_TAG: f"{self.sweep['name']}-{self.sweep['hash']}", "sweep": self.sweep["name"]}
+        return find_or_create(self.client, self.experiment, {**tags, PARENT_TAG: self.parent}, TRIAL_TAG, name)
+
+
+def connect(sweep: dict[str, Any], store: Storage) -> Tracker:
+    """A tracker of one sweep; makes the experiment and the parent run where they are not there."""
+    from mlflow import MlflowClient
+
+    logging.getLogger("mlflow").setLevel(logging.ERROR)
+    logging.getLogger("alembic").setLevel(logging.ERROR)
+    uri = tracking_uri(store)
+    client = MlflowClient(tracking_uri=uri)
+    known = client.get_experiment_by_name(sweep["name"])
+    if known is None:
+        place = str(store.root / "mlartifacts") if uri.startswith("sqlite") else None
+        experiment = client.create_experiment(sweep["name"], artifact_location=place)
+    else:
+        experiment = known.experiment_id
+    name = f"{sweep['name']}-{sweep['hash']}"
+    tags = {"sweep": sweep["name"], SWEEP_TAG: name, "role": "parent", "mlflow.note.content": sweep["title"]}
+    parent = find_or_create(client, experiment, tags, None, name)
+    return Tracker(client, experiment, parent, sweep, store)
+
+
+def find_or_create(client: Any, experiment: str, tags: dict[str, str], key: str | None, name: str) -> str:
+    """The run with this key tag (or, without one, this sweep's parent run), made if it is not there."""
+    wanted = (
+        f"tags.{key} = '{tags[key]}'" if key else f"tags.{SWEEP_TAG} = '{tags[SWEEP_TAG]}' and tags.role = 'parent'"
+    )
+    found = client.search_runs([experiment], filter_string=wanted, max_results=1)
+    if found:
+        return found[0].info.run_id
+    return client.create_run(experiment, tags=tags, run_name=name).info.run_id
+
+
+class Mirror:
+    """Feeds a tracker from a thread: a slow or absent server never holds a trial up."""
+
+    def __init__(self, make: Callable[[], Tracker]) -> None:
+        self.make = make
+        self.queue: queue.Queue[str | None] = queue.Queue()
+        self.problem: Exception | None = None
+        self.tracker: Tracker | None = None
+        self.thread = threading.Thread(target=self._work, name="mlflow-mirror", daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def trial(self, trial_id: str) -> None:
+        self.queue.put(trial_id)
+
+    def close(self, counts: dict[str, int], seconds: float = 120) -> Exception | None:
+        """Wait for what is queued; returns the first problem, for `sync` to mend later."""
+        self.queue.put(None)
+        self.thread.join(seconds)
+        if self.thread.is_alive():
+            return TimeoutError(f"the tracking server has not answered in {seconds:.0f} s")
+        if self.tracker is not None and self.problem is None:
+            self._guard(lambda: self.tracker.finish(counts) if self.tracker else None)
+        return self.problem
+
+    def _work(self) -> None:
+        self._guard(self._connect)
+        for trial_id in iter(self.queue.get, None):
+            if self.tracker is not None:
+                self._guard(lambda key=trial_id: self.tracker.trial(key) if self.tracker else None)
+
+    def _connect(self) -> None:
+        self.tracker = self.make()
+
+    def _guard(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as problem:
+            self.problem = self.problem or problem
+            logger.debug("mirroring failed", exc_info=True)
+
+
+def sync(sweep: dict[str, Any], store: Storage) -> int:
+    """Mirror every finished trial of a sweep; returns how many."""
+    tracker = connect(sweep, store)
+    done = [trial_id for trial_id in sweep["trials"] if store.result(trial_id)]
+    for trial_id in done:
+        tracker.trial(trial_id)
+    tracker.finish(manifest.counts(sweep, store))
+    return len(done)
+
+
+def _flatten(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in node.items():
+        if isinstance(value, dict):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def main(
+    action: Annotated[str, typer.Argument(help="sync")],
+    name: Annotated[str, typer.Argument(help="Sweep: NAME or NAME-HASH.")],
+    location: Annotated[str, typer.Option("--storage", help="Folder of the results.")] = "runs",
+) -> None:
+    """Make a sweep's MLflow runs from its storage."""
+
+    def run() -> int:
+        if action != "sync":
+            raise storage.InputError(f"unknown action '{action}'; known: sync")
+        store = storage.open_storage(location)
+        count = sync(manifest.read(name, store), store)
+        print(f"{count} trials in {tracking_uri(store)}")
+        return 0
+
+    raise typer.Exit(commands.guarded(run))
+
+
+if __name__ == "__main__":
+    typer.run(main)

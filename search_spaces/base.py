@@ -1,0 +1,86 @@
+"""The type of a sweep, and the one way to find them: every module of this folder that holds a SWEEP."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+from trainables.config import Benchmark, Method, Objective, Resources, Training, Value
+
+GAMMAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
+TAUS = (0.001, 0.005, 0.01, 0.1, 1.0, 10.0, 100.0, None)
+SMALL_GAMMAS = (0.05, 0.8)
+SMALL_TAUS = (None, 1.0)
+
+
+class Choice(Value):
+    """A published setting of GRU for some cells; a later choice that fits a cell overrides an earlier one."""
+
+    method: Method | None = None
+    split: str | None = None
+    gamma: float | None
+    tau: float | None
+
+
+class Making(Value):
+    """How target and retain models are made where no folder holds them.
+
+    With `pretraining` a base model is trained first on `pretraining_configs`, then fine-tuned for each role.
+    """
+
+    architecture: tuple[tuple[str, int], ...]
+    vocabulary: int
+    finetuning: Training
+    pretraining: Training | None = None
+    pretraining_configs: tuple[str, ...] = ()
+    general_configs: tuple[str, ...] = ("real_authors", "world_facts")
+
+
+class Fictional(Value):
+    """Fictional authors in TOFU's format, made from a seed: see trainables.benchmarks.fictional."""
+
+    authors: int
+    questions: int
+    forget_percent: tuple[int, ...] = (10,)
+    seed: int = 0
+
+
+class Sweep(Value):
+    """A named sweep: axes, fixed settings, and where models and data come from.
+
+    One study for each split, method and rectifier; a GRU study's points are `gammas` x `taus`.
+    """
+
+    name: str
+    title: str
+    methods: tuple[Method, ...]
+    splits: tuple[str, ...]
+    rectifiers: tuple[str, ...] = ("none", "gru")
+    gammas: tuple[float | None, ...] = SMALL_GAMMAS
+    taus: tuple[float | None, ...] = SMALL_TAUS
+    seeds: tuple[int, ...] = (0,)
+    choices: tuple[Choice, ...] = (Choice(gamma=0.8, tau=None),)
+    benchmark: Benchmark = Benchmark()
+    objective: Objective = Objective()
+    training: Training = Training()
+    resources: Resources = Resources()
+    models: str | None = None
+    """A folder with `full`, `retain95`, ... and/or `base`; none: every model is made."""
+    target: str | None = None
+    """Another target model than `models/full`."""
+    making: Making
+    fictional: Fictional | None = None
+
+
+def names() -> list[str]:
+    """Every named sweep, sorted."""
+    folder = str(Path(__file__).parent)
+    return sorted(module.name for module in pkgutil.iter_modules([folder]) if module.name != "base")
+
+
+def find(name: str) -> Sweep | None:
+    """The sweep called `name`, None where there is none."""
+    if name not in names():
+        return None
+    return importlib.import_module(f"search_spaces.{name}").SWEEP
