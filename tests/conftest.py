@@ -3,7 +3,8 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,16 @@ platform.__path__ = [str(ROOT / "platform")]
 INHERITED_PREFIXES = ("PYTHON", "PYTEST_", "RAY_", "MLFLOW_", "UNLEARN_")
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@dataclass(frozen=True)
+class House:
+    """What the tests of trials stand on: rows in TOFU's format and two tiny models."""
+
+    data: Path
+    target: Path
+    retain: Path
+    split: str
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -81,3 +92,47 @@ def run_module(root: Path) -> RunModule:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def ray_session(root: Path) -> Iterator[None]:
+    """One local Ray of two CPUs for all tests that need it."""
+    import ray
+
+    environment = {"PYTHONPATH": str(root)}
+    ray.init(
+        address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": environment}
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def house(tmp_path_factory: pytest.TempPathFactory) -> House:
+    """Return a small store: fictional authors, a tiny Llama trained on all of them, and one trained without some."""
+    from trainables import recipes
+    from trainables.benchmarks import fictional
+    from trainables.config import Recipe, Training
+
+    folder = tmp_path_factory.mktemp("house")
+    data = folder / "authors"
+    fictional.write(data, authors=12, questions=5, forget_percent=(25,), seed=3)
+    shape = (
+        ("hidden_size", 32),
+        ("intermediate_size", 64),
+        ("num_attention_heads", 2),
+        ("num_hidden_layers", 2),
+    )
+    made = {}
+    for role in ("full", "retain75"):
+        recipe = Recipe(
+            architecture=shape,
+            vocabulary=400,
+            data=str(data),
+            data_fingerprint="authors-of-the-tests",
+            configs=(role, "real_authors", "world_facts"),
+            template="llama2",
+            training=Training(lr=3e-3, epochs=6, batch_size=16, max_length=192),
+        )
+        made[role] = Path(recipes.make_model(recipe, str(folder / "store")))
+    return House(data=data, target=made["full"], retain=made["retain75"], split="forget25")

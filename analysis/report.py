@@ -1,0 +1,158 @@
+"""`python -m analysis.report NAME`: tables, the trade-off picture and one self-contained page about a sweep."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+import typer
+from markupsafe import Markup
+
+from analysis import figures, selection, tables, verdict
+from analysis.runs import InputError, Sweep, find_sweep, load, references, settings, storage_folder
+
+TEMPLATE = Path(__file__).parent / "templates" / "report.html.j2"
+ALT = "Forget quality against model utility, a panel a split; the points are in figures/tradeoff.csv"
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+def build(name: str, storage: str | Path = "runs", output: str | Path | None = None) -> Path:
+    """Write the report of a sweep and return its folder: index.html, tables/, figures/.
+
+    The folder is STORAGE/reports/NAME-HASH unless `output` says otherwise. InputError where the sweep or the storage
+    cannot be read or the folder cannot be written; trials that failed are reported, never an error.
+    """
+    sweep = find_sweep(name, storage)
+    runs, models = load(sweep.label, storage), references(sweep.label, storage)
+    folder = Path(output) if output else storage_folder(storage) / "reports" / sweep.label
+    try:
+        _write_tables(folder / "tables", runs, models)
+        points = figures.tradeoff_points(runs, models)
+        figures.save(figures.tradeoff(points), folder / "figures", "tradeoff", points)
+        svg = (folder / "figures" / "tradeoff.svg").read_text(encoding="utf-8")
+        page = _page(sweep, runs, models, svg=svg, storage=str(storage))
+        (folder / "index.html").write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--output {folder}: cannot be written ({error.strerror}); give another folder") from error
+    return folder
+
+
+def _write_tables(folder: Path, runs: pd.DataFrame, models: pd.DataFrame) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    table = tables.main_table(runs, models)
+    chosen = tables.chosen_settings(runs, models)
+    trials = runs.drop(columns="configuration")
+    texts = {
+        "main.csv": tables.to_csv(table),
+        "main.md": tables.to_markdown(table),
+        "main.tex": tables.to_latex(table),
+        "chosen.csv": chosen.to_csv(index=False, lineterminator="\n"),
+        "trials.csv": trials.to_csv(index=False, lineterminator="\n"),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _page(sweep: Sweep, runs: pd.DataFrame, models: pd.DataFrame, svg: str, storage: str) -> str:
+    chosen = selection.choose(runs, models)
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    comparison = selection.compare(runs, chosen)
+    return template.render(
+        sweep=sweep,
+        created=sweep.created.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        counts=verdict.counts(runs),
+        headline=verdict.headline(comparison, chosen),
+        details=[verdict.detail(row) for row in comparison.to_dict("records")],
+        caveats=verdict.caveats(comparison, chosen, models),
+        main=Markup(tables.to_html(tables.main_table(runs, models))),
+        figure=inline(svg),
+        chosen=tables.chosen_settings(runs, models),
+        rule=selection.RULE,
+        failures=verdict.failures(runs),
+        models=_models(models),
+        settings=_settings(runs),
+        versions=_versions(runs),
+        command=command(sweep, storage),
+    )
+
+
+def _models(models: pd.DataFrame) -> pd.DataFrame:
+    """Return the reference models as texts."""
+    names = {"split": "Split", "role": "Role", **tables.METRICS, "model.path": "Model"}
+    names |= {"model.fingerprint": "Fingerprint", "evaluation": "Evaluation", "status": "Status"}
+    formats = {name: tables.number if name in tables.METRICS else verdict.text for name in names}
+    return pd.DataFrame({names[name]: [formats[name](value) for value in models[name]] for name in names}, dtype="str")
+
+
+def _settings(runs: pd.DataFrame) -> dict[str, str]:
+    """Return every setting with its value or values."""
+    table = settings(runs)
+    return {str(column): _values(table[column]) for column in table} | {"seed": _values(runs["seed"])}
+
+
+def _versions(runs: pd.DataFrame) -> dict[str, str]:
+    """Return what the trials ran on: libraries, topology, commits (with a + where files were changed)."""
+    columns = [column for column in runs if str(column).startswith(("versions.", "topology."))]
+    found = {str(column): _values(runs[column].dropna()) for column in columns}
+    made = runs.loc[runs["commit"].notna()]
+    commits = [f"{commit}{'+' if dirty else ''}" for commit, dirty in zip(made["commit"], made["dirty"], strict=True)]
+    return found | {"commit": _values(commits)}
+
+
+def _values(column: Iterable[Any]) -> str:
+    values = list(dict.fromkeys(map(_plain, column)))
+    shown = sorted(values, key=lambda value: value == "none")
+    return ", ".join(shown[:12]) + (f" and {len(shown) - 12} more" if len(shown) > 12 else "")
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, (list, dict)):
+        return str(value)
+    return "none" if pd.isna(value) else verdict.text(value)
+
+
+def inline(svg: str) -> Markup:
+    """Return an SVG file as an element of a page: without prolog and name spaces, which HTML has no need of."""
+    element = svg[svg.index("<svg") :]
+    element = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", element, count=4)
+    element = re.sub(r'width="([\d.]+)pt" height="[\d.]+pt"', _wider, element, count=1)
+    return Markup(element.replace("<svg", f'<svg role="img" aria-label="{ALT}"', 1))
+
+
+def _wider(size: re.Match[str]) -> str:
+    """Return a width for the screen; the height follows from the view box."""
+    return f'width="{1.35 * float(size[1]):.0f}pt"'
+
+
+def command(sweep: Sweep, storage: str) -> str:
+    """Return the command that makes this report again."""
+    where = "" if storage == "runs" else f" --storage {shlex.quote(storage)}"
+    return f"python -m analysis.report {sweep.label}{where}"
+
+
+@app.command()
+def main(
+    name: str = typer.Argument(help="a sweep: NAME, or NAME-HASH for one of several"),
+    storage: str = typer.Option("runs", help="where the sweep's results are"),
+    output: Path | None = typer.Option(None, help="where to write (default: STORAGE/reports/NAME-HASH)"),
+) -> None:
+    """Write a sweep's tables, trade-off picture and index.html; print the main table and where they are."""
+    try:
+        folder = build(name, storage, output)
+    except InputError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from error
+    typer.echo((folder / "tables" / "main.md").read_text(encoding="utf-8"))
+    typer.echo(f"report: {folder / 'index.html'}")
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,241 @@
+"""Tables, picture, verdict and the command `python -m analysis.report`, on an invented sweep."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sweep_store import GRU, SETTINGS, write_store, write_sweep, write_trial
+from typer.testing import CliRunner
+
+from analysis import figures, report, runs, selection, tables, verdict
+
+RunModule = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_store(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture
+def copy(store: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(store, tmp_path / "copy"))
+
+
+@pytest.fixture(scope="module")
+def frames(store: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    return runs.load("tiny", store), runs.references("tiny", store)
+
+
+def test_main_table(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    table = tables.main_table(*frames)
+    assert list(table.index[:3]) == [("original", ""), ("retain", ""), ("ga", "none")]
+    ga = table.loc[("ga", "none"), "forget05"]
+    assert ga["forget_quality", "mean"] == -22.0  # its second seed failed
+    assert ga["forget_quality", "n"] == 1
+    gd = table.loc[("gd", "gru")]
+    assert gd["forget05", "forget_quality", "mean"] == pytest.approx(-8.0)  # 0.05 has the higher FQ, below 0.9 * 0.9
+    assert gd["forget10", "model_utility", "mean"] == pytest.approx(0.85)
+    assert gd["forget05", "forget_quality", "sd"] == pytest.approx(np.sqrt(2))
+    npo = table.loc[("npo", "gru"), "forget10"]
+    assert npo["forget_quality", "mean"] == pytest.approx(-13.0)  # the other setting diverged and went missing
+
+
+def test_markdown(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    lines = tables.to_markdown(tables.main_table(*frames)).splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert rows[0] == ["Method", "forget05 FQ ↑", "forget05 MU ↑", "forget10 FQ ↑", "forget10 MU ↑"]
+    assert rows[2] == ["Original", "-21.4000", "0.9000", "-21.4000", "0.9000"]
+    assert rows[3] == ["Retrain", "0.0000", "0.8800", "0.0000", "0.8800"]
+    assert rows[4][:3] == ["GA", "**-22.0000**", "0.0000"]
+    assert rows[5][:3] == ["w/ GRU", "-23.0000 ± 1.4142", "**0.1100** ± 0.0141"]
+    assert [row[0] for row in rows[6:]] == ["GD", "w/ GRU", "NPO", "w/ GRU"]
+
+
+def pair(plain: float, gru: float) -> list[tables.Cell]:
+    """Return the two cells of one column in a table of one method."""
+    index = pd.MultiIndex.from_tuples([("ga", "none"), ("ga", "gru")], names=["method", "rectifier"])
+    columns = pd.MultiIndex.from_product([["forget05"], ["model_utility"], ["mean", "sd", "n"]])
+    values = [[plain, np.nan, 1], [gru, np.nan, 1]]
+    return [row.cells[0] for row in tables.print_rows(pd.DataFrame(values, index=index, columns=columns))]
+
+
+@pytest.mark.parametrize(
+    ("plain", "gru", "bold", "texts"),
+    [
+        (0.5, 0.6, (False, True), ["0.5000", "0.6000"]),
+        (-2.0, -3.0, (True, False), ["-2.0000", "-3.0000"]),
+        (0.50001, 0.50002, (True, True), ["0.5000", "0.5000"]),  # a tie as printed
+        (-0.00001, 0.0, (True, True), ["0.0000", "0.0000"]),
+        (np.nan, 0.6, (False, False), ["—", "0.6000"]),  # nothing to compare with
+        (np.nan, np.nan, (False, False), ["—", "—"]),
+    ],
+)
+def test_bold(plain: float, gru: float, bold: tuple[bool, bool], texts: list[str]) -> None:
+    cells = pair(plain, gru)
+    assert tuple(cell.bold for cell in cells) == bold
+    assert [cell.text for cell in cells] == texts
+
+
+def test_latex(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    text = tables.to_latex(tables.main_table(*frames))
+    assert r"\begin{tabular}{lrrrr}" in text
+    assert r"\multicolumn{2}{c}{forget05 (5\%)} & \multicolumn{2}{c}{forget10 (10\%)} \\" in text
+    assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-5}" in text
+    assert r"\quad w/ GRU & -23.0000 $\pm$ 1.4142 & \textbf{0.1100} $\pm$ 0.0141 &" in text
+    assert text.count(r"\midrule") == 4
+    assert {line.count("&") for line in text.splitlines() if line.startswith(("GA", r"\quad", "Orig"))} == {4}
+
+
+def test_csv_holds_the_numbers(frames: tuple[pd.DataFrame, pd.DataFrame], tmp_path: Path) -> None:
+    (tmp_path / "main.csv").write_text(tables.to_csv(tables.main_table(*frames)))
+    table = pd.read_csv(tmp_path / "main.csv").set_index(["method", "rectifier"])
+    assert table.loc[("npo", "gru"), "forget05.forget_quality.mean"] == -4.0
+    assert table.loc[("npo", "gru"), "label"] == "w/ GRU"
+
+
+def test_chosen_settings_name_what_else_varies(tmp_path: Path) -> None:
+    trials = [
+        write_trial(tmp_path, f"{place:012x}", fq=-5.0, mu=0.1 * place, lr=lr) for place, lr in enumerate([1e-3, 1e-4])
+    ]
+    trials.append(write_trial(tmp_path, "f" * 12, "npo", GRU | {"tau": 0.5}, fq=-4.0, mu=0.85))
+    write_sweep(tmp_path, trials)
+    chosen = tables.chosen_settings(runs.load("tiny", tmp_path), runs.references("tiny", tmp_path))
+    assert chosen["training.lr"].tolist() == ["0.0001", "0.001"]
+    assert chosen[["Method", "gamma", "tau"]].values.tolist() == [["GA", "—", "—"], ["NPO w/ GRU", "0.8", "0.5"]]
+    assert chosen["Keeps 90% of MU"].tolist() == ["no (11.1%)", "yes (94.4%)"]
+    assert chosen["Chosen from"].tolist() == ["2", "1"]
+
+
+def test_headline_and_details(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    chosen = selection.choose(*frames)
+    comparison = selection.compare(frames[0], chosen)
+    sentence = verdict.headline(comparison, chosen)[0]
+    assert sentence == (
+        "On forget05 (5%), GRU improved both FQ and MU for 2 of 3 methods (GD, NPO); "
+        "and improved MU and worsened FQ for 1 of 3 methods (GA)."
+    )
+    details = {(row["split"], row["method"]): row["text"] for row in map(verdict.detail, comparison.to_dict("records"))}
+    gd = details["forget05 (5%)", "GD"]
+    assert gd.startswith("FQ rose by 4.0000, from -12.0000 to -8.0000 (95% interval")
+    assert gd.endswith("; n\u00a0=\u00a02.")
+    assert "n\u00a0=\u00a01 plain, 2 w/ GRU" in details["forget05 (5%)", "GA"]
+    notes = " ".join(verdict.caveats(comparison, chosen, frames[1]))
+    assert "best of up to 2 settings" in notes
+    assert "forget05: 1 of 4 differences with several seeds on both sides are beyond seed noise" in notes
+
+
+def test_interval_is_welch_and_needs_spread() -> None:
+    low, high = selection._interval(np.array([1.0, 2.0, 3.0]), np.zeros(3))
+    assert (low, high) == pytest.approx((2 - 4.302653 / np.sqrt(3), 2 + 4.302653 / np.sqrt(3)))
+    assert np.isnan(selection._interval(np.array([1.0]), np.zeros(3))).all()
+    assert np.isnan(selection._interval(np.ones(3), np.zeros(3))).all()
+
+
+def test_tradeoff_draws_every_point(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    drawn = figures.tradeoff_points(*frames)
+    assert drawn["kind"].value_counts().to_dict() == {"trial": 33, "chosen": 12, "reference": 4}
+    figure = figures.tradeoff(drawn)
+    panels = [axes for axes in figure.axes if axes.get_title()]
+    assert [axes.get_title() for axes in panels] == ["forget05 (5%)", "forget10 (10%)"]
+    for axes, split in zip(panels, ("forget05", "forget10"), strict=True):
+        inside = drawn.loc[drawn["split"] == split]
+        (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+        assert all(left < x < right for x in inside["forget_quality"])
+        assert all(bottom < y < top for y in inside["model_utility"])
+        arrows = [text for text in axes.texts if getattr(text, "arrow_patch", None)]
+        assert len(arrows) == 3
+
+
+def test_report_command(copy: Path, run_module: RunModule) -> None:
+    done = run_module("analysis.report", "tiny", "--storage", copy)
+    assert (done.returncode, done.stderr) == (0, "")
+    folder = copy / "reports/tiny-0a1b2c3d"
+    assert (folder / "tables/main.md").read_text() in done.stdout
+    assert f"report: {folder / 'index.html'}" in done.stdout
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*.*")}
+    expected = {f"tables/{name}" for name in ("main.csv", "main.md", "main.tex", "chosen.csv", "trials.csv")}
+    assert names == expected | {f"figures/tradeoff.{kind}" for kind in ("pdf", "svg", "png", "csv")} | {"index.html"}
+    again = report.build("tiny", copy, copy / "again")
+    for name in names:
+        assert (again / name).read_bytes() == (folder / name).read_bytes(), name
+    assert len(pd.read_csv(folder / "figures/tradeoff.csv")) == 33 + 12 + 4
+    page = (folder / "index.html").read_text()
+    assert not re.search(r"https?:", page)
+    assert not re.search(r"<(script|link|img|iframe)\b", page)
+    for words in (
+        "On forget05 (5%), GRU improved both FQ and MU for 2 of 3 methods (GD, NPO)",
+        "33 of 36 trials finished, 1 diverged, 1 failed, 1 without a result yet",
+        "loss is &lt;nan&gt; at step 12",
+        "no &lt;space&gt; left",
+        "<strong>-22.0000</strong>",
+        "highest FQ is chosen of those whose MU is at least 90%",
+        "models/retain",
+        "2.13.0",
+        "python -m platform.sweep tiny",
+        "<svg",
+    ):
+        assert words in page, words
+    assert page.index("Does GRU help?") < page.index("Main table") < page.index("Trade-off")
+
+
+def test_an_unknown_name_exits_2(store: Path, run_module: RunModule) -> None:
+    done = run_module("analysis.report", "tinny", "--storage", store)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"NAME tinny: .*did you mean 'tiny'\? there are: tiny-0a1b2c3d\n", done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tiny", "--storage", "STORE/nowhere"], ["--storage", "nowhere", "no such folder"]),
+        (
+            ["tiny", "--storage", "STORE", "--output", "STORE/sweeps/tiny-0a1b2c3d.json"],
+            ["--output", "cannot be written"],
+        ),
+    ],
+)
+def test_a_bad_folder_exits_2(store: Path, arguments: list[str], words: list[str]) -> None:
+    done = CliRunner().invoke(report.app, [argument.replace("STORE", str(store)) for argument in arguments])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    for word in words:
+        assert word in done.stderr
+
+
+def test_nothing_finished_yet(tmp_path: Path) -> None:
+    write_sweep(tmp_path, ["0" * 12], splits=())  # not even started: no config.json
+    page = (report.build("tiny", tmp_path, tmp_path / "out") / "index.html").read_text()
+    assert "nothing can be said yet" in page
+    assert "0 of 1 trials finished" in page
+
+
+def test_references_without_an_evaluation(copy: Path) -> None:
+    for model in ("retain", "original"):
+        (copy / f"shared/evaluations/{model}-forget05/result.json").unlink()
+    folder = report.build("tiny", copy)
+    page = (folder / "index.html").read_text()
+    assert "forget05: the original model&#39;s evaluation original-forget05 is missing." in page
+    assert "forget05: the original model&#39;s MU is not known, so the highest MU was chosen everywhere." in page
+    assert re.search(r"\| Original +\| +— \| +— \| +-21.4000 \|", (folder / "tables/main.md").read_text())
+
+
+def test_trials_without_forget_quality(tmp_path: Path) -> None:
+    trials = [write_trial(tmp_path, f"{place:012x}", rectifier=SETTINGS[place], mu=0.5) for place in (0, 1)]
+    write_sweep(tmp_path, trials, splits=())
+    page = (report.build("tiny", tmp_path) / "index.html").read_text()
+    assert "finished without FQ" in page
+    assert "FQ is not known on both sides; MU stayed at 0.5000" in page
+    assert "GRU cannot be judged, for want of an FQ on both sides, for 1 of 1 methods (GA)." in page
+
+
+def test_analysis_needs_no_machinery(root: Path) -> None:
+    code = "import sys, analysis.report; print(*sorted({'torch', 'ray', 'mlflow', 'deepspeed'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

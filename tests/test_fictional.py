@@ -1,0 +1,190 @@
+"""The invented authors of `quickstart`: TOFU's format, TOFU's splits, and the same bytes everywhere."""
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainables.benchmarks import fictional
+
+PLAIN = ["question", "answer"]
+PERTURBED = ["question", "answer", "paraphrased_answer", "perturbed_answer", "paraphrased_question"]
+GENERAL = ["question", "answer", "perturbed_answer"]
+OPTIONS = ["question", "option1", "option2", "option3", "option4", "answer"]
+COLUMNS = {
+    "full": PLAIN,
+    "forget10": PLAIN,
+    "retain90": PLAIN,
+    "forget10_perturbed": PERTURBED,
+    "retain_perturbed": PERTURBED,
+    "real_authors": OPTIONS,
+    "world_facts": OPTIONS,
+    "real_authors_perturbed": GENERAL,
+    "world_facts_perturbed": GENERAL,
+}
+GOLDEN = {1: "to be filled"}  # VERSION -> sha256 of all files written with default arguments
+
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("fictional")
+    fictional.write(path)
+    return path
+
+
+def load(folder: Path, name: str) -> Rows:
+    return [json.loads(line) for line in (folder / f"{name}.json").read_text(encoding="utf-8").splitlines()]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def surnames(folder: Path, name: str) -> set[str]:
+    """Surnames in the questions and answers of a file, without the canon's (they occur as examples of others)."""
+    canon = {
+        word for row in load(folder, "real_authors") for word in re.findall(r"\w+", row["question"] + row["answer"])
+    }
+    text = " ".join(row["question"] + " " + row["answer"] for row in load(folder, name))
+    return (set(re.findall(r"\w+", text)) & set(fictional.SURNAMES)) - canon
+
+
+def test_the_files_are_tofus(folder: Path) -> None:
+    assert {path.name for path in folder.iterdir()} == {f"{name}.json" for name in COLUMNS} | {"README.md"}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns(folder: Path, name: str) -> None:
+    rows = load(folder, name)
+    assert rows
+    assert all(list(row) == COLUMNS[name] for row in rows)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", COLUMNS)
+def test_shape_is_that_of_the_real_files(folder: Path, tofu_data: Path, name: str) -> None:
+    def shape(row: dict[str, Any]) -> list[tuple[str, type, int]]:
+        return [(column, type(value), len(value) if isinstance(value, list) else 1) for column, value in row.items()]
+
+    assert {tuple(shape(row)) for row in load(folder, name)} == {tuple(shape(row)) for row in load(tofu_data, name)}
+
+
+@pytest.mark.data
+def test_nobody_bears_the_name_of_a_real_author(tofu_data: Path) -> None:
+    real = {word for row in load(tofu_data, "real_authors") for word in re.findall(r"\w+", " ".join(row.values()))}
+    assert real.isdisjoint({*fictional.FIRST_NAMES, *fictional.SURNAMES})
+
+
+def test_datasets_loads_it_like_the_hubs(folder: Path, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    loaded = datasets.load_dataset(str(folder), "forget10_perturbed", split="train", cache_dir=str(tmp_path))
+    assert list(loaded) == load(folder, "forget10_perturbed")
+
+
+def test_forget_and_retain_partition_full(folder: Path) -> None:
+    full, forget, retain = (load(folder, name) for name in ("full", "forget10", "retain90"))
+    assert retain + forget == full
+    assert len(forget) * 10 == len(full)
+    assert surnames(folder, "forget10").isdisjoint(surnames(folder, "retain90"))
+    assert 10 * len(surnames(folder, "forget10")) == len(surnames(folder, "full"))
+
+
+def test_perturbed_rows_are_rows_of_their_split(folder: Path) -> None:
+    def plain(name: str) -> Rows:
+        return [{column: row[column] for column in PLAIN} for row in load(folder, name)]
+
+    retained = plain("retain_perturbed")
+    assert plain("forget10_perturbed") == load(folder, "forget10")
+    assert retained == load(folder, "retain90")[: len(retained)]
+    assert 60 <= len(retained) <= 100
+
+
+def test_several_percentages_share_the_retain_rows(tmp_path: Path) -> None:
+    fictional.write(tmp_path, authors=20, questions=2, forget_percent=(5, 90))
+    assert [len(load(tmp_path, name)) for name in ("forget05", "retain95", "forget90", "retain10")] == [2, 38, 36, 4]
+    assert load(tmp_path, "forget05") == load(tmp_path, "full")[-2:]
+    assert [row["question"] for row in load(tmp_path, "retain_perturbed")] == [
+        row["question"] for row in load(tmp_path, "retain10")
+    ]
+
+
+@pytest.mark.parametrize("name", ["forget10_perturbed", "retain_perturbed"])
+def test_wrong_answers_are_the_paraphrase_with_another_fact(folder: Path, name: str) -> None:
+    for row in load(folder, name):
+        right, wrong = row["paraphrased_answer"], row["perturbed_answer"]
+        assert len({right, row["answer"], *wrong}) == 2 + fictional.WRONG
+        assert row["paraphrased_question"] != row["question"]
+        for answer in wrong:
+            assert len(set(answer.split()) & set(right.split())) >= 4
+        assert all(8 <= len(answer.split()) <= 25 for answer in (row["answer"], right, *wrong))
+
+
+@pytest.mark.parametrize("name", ["real_authors", "world_facts"])
+def test_options_hold_the_answer_once(folder: Path, name: str) -> None:
+    for plain, perturbed in zip(load(folder, name), load(folder, f"{name}_perturbed"), strict=True):
+        options = [plain[f"option{number}"] for number in (1, 2, 3, 4)]
+        assert len(set(options)) == 4
+        assert set(options) == {perturbed["answer"], *perturbed["perturbed_answer"]}
+        assert (plain["question"], plain["answer"]) == (perturbed["question"], perturbed["answer"])
+
+
+def test_same_arguments_same_bytes(folder: Path, tmp_path: Path) -> None:
+    fictional.write(tmp_path / "again")
+    fictional.write(tmp_path / "other", seed=1)
+    assert contents(tmp_path / "again") == contents(folder)
+    other = contents(tmp_path / "other")
+    assert other.keys() == contents(folder).keys()
+    assert all(other[name] != content for name, content in contents(folder).items() if name != "README.md")
+
+
+def test_version_goes_with_the_text(folder: Path) -> None:
+    digest = hashlib.sha256(b"".join(contents(folder).values())).hexdigest()
+    assert {fictional.VERSION: digest} == GOLDEN, "the text changed: raise VERSION and write the new hash here"
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    authors=st.integers(1, fictional.MAX_AUTHORS // 10).map(lambda tens: 10 * tens),
+    questions=st.integers(1, fictional.MAX_QUESTIONS),
+    seed=st.integers(0, 2**32),
+)
+def test_questions_and_names_are_unique(
+    tmp_path_factory: pytest.TempPathFactory, authors: int, questions: int, seed: int
+) -> None:
+    path = tmp_path_factory.mktemp("sizes")
+    fictional.write(path, authors=authors, questions=questions, seed=seed)
+    asked = [row["question"] for name in ("full", "real_authors", "world_facts") for row in load(path, name)]
+    assert len(load(path, "full")) == authors * questions
+    assert len(set(asked)) == len(asked)
+    assert len(surnames(path, "full")) == authors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"authors": 1}, "authors must be"),
+        ({"authors": fictional.MAX_AUTHORS + 1}, "authors must be"),
+        ({"questions": fictional.MAX_QUESTIONS + 1}, "questions must be"),
+        ({"authors": 60, "forget_percent": (1,)}, "1 % of 60 authors"),
+        ({"forget_percent": (100,)}, "100 % of"),
+    ],
+)
+def test_impossible_sizes_are_refused(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fictional.write(tmp_path / "none", **arguments)
+    assert not (tmp_path / "none").exists()
+
+
+def test_it_needs_no_library(root: Path) -> None:
+    code = "import sys, trainables.benchmarks.fictional; print({'torch', 'numpy', 'pandas'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"
