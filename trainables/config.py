@@ -101,6 +101,7 @@ class Training(Value):
     epochs: float = Field(default=5, gt=0)
     max_steps: int | None = Field(default=None, ge=1)
     batch_size: int = Field(default=32, ge=1)
+    optimizer: Literal["adamw", "sgd"] = "adamw"
     schedule: Literal["constant", "linear"] = "constant"
     warmup_steps: int = Field(default=0, ge=0)
     weight_decay: float = Field(default=0.01, ge=0)
@@ -119,7 +120,7 @@ class Resources(Value):
     gpus: float = Field(default=0, ge=0)
     micro_batch: int | None = Field(default=None, ge=1)
     """Rows of one forward pass; none: the whole effective batch at once."""
-    evaluation_tokens: int = Field(default=8192, ge=256)
+    evaluation_tokens: int = Field(default=4096, ge=256)
     """Padded tokens of one evaluation pass."""
 
 

@@ -71,18 +71,24 @@ class Engine:
 
 
 def create(network: Any, training: Training, resources: Resources) -> Engine:
-    """A DeepSpeed engine with AdamW around `network`. The process group must exist (`join`)."""
-    optimizer = torch.optim.AdamW(
-        [parameter for parameter in network.parameters() if parameter.requires_grad],
+    """A DeepSpeed engine around `network`. The process group must exist (`join`)."""
+    optimizer = _optimizer([parameter for parameter in network.parameters() if parameter.requires_grad], training)
+    inner, *_ = deepspeed.initialize(
+        model=network, optimizer=optimizer, config=_config(resources), dist_init_required=False
+    )
+    return Engine(inner, dist.get_world_size())
+
+
+def _optimizer(parameters: list[torch.nn.Parameter], training: Training) -> torch.optim.Optimizer:
+    if training.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=training.lr, weight_decay=training.weight_decay)
+    return torch.optim.AdamW(
+        parameters,
         lr=training.lr,
         betas=training.betas,
         eps=training.eps,
         weight_decay=training.weight_decay,
     )
-    inner, *_ = deepspeed.initialize(
-        model=network, optimizer=optimizer, config=_config(resources), dist_init_required=False
-    )
-    return Engine(inner, dist.get_world_size())
 
 
 def join(device: torch.device) -> None:

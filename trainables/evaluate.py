@@ -24,7 +24,7 @@ def main(
         Path | None, typer.Option(help="The output of this command for the retain model; without it FQ is null.")
     ] = None,
     rows_file: Annotated[Path | None, typer.Option("--rows", help="Where the per-row results go (Parquet).")] = None,
-    token_budget: Annotated[int, typer.Option(help="Padded tokens of one pass.", min=256)] = 8192,
+    token_budget: Annotated[int, typer.Option(help="Padded tokens of one pass.", min=256)] = 4096,
 ) -> None:
     """Evaluate a model and write its metrics."""
     fields: dict[str, Any] = {"name": benchmark, "data": data, "split": split, "dialect": dialect}

@@ -30,10 +30,9 @@ def collate(examples: Sequence[Example], pad: int) -> dict[str, torch.Tensor]:
 def token_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Negative log-likelihood of each label in fp32, 0 where there is none: (B, T, V), (B, T) -> (B, T - 1)."""
     shifted = labels[:, 1:]
-    flat = functional.cross_entropy(
-        logits[:, :-1].flatten(0, 1).float(), shifted.flatten(), ignore_index=IGNORED, reduction="none"
-    )
-    return flat.view(shifted.shape)
+    labelled = shifted != IGNORED
+    found = functional.cross_entropy(logits[:, :-1][labelled].float(), shifted[labelled], reduction="none")
+    return torch.zeros(shifted.shape, dtype=found.dtype, device=found.device).masked_scatter(labelled, found)
 
 
 @torch.no_grad()
