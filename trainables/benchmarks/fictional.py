@@ -100,8 +100,8 @@ MAX_AUTHORS = len(SURNAMES) - CLASSICS - RESERVE
 TITLES = tuple(
     f"The {adjective} {noun}"
     for adjective in "Amber Broken Crimson Distant Empty Frozen Gentle Hidden Iron Last Lost Narrow Painted".split()
-    + "Quiet Restless Salted Silver Sleeping Stolen Velvet Wandering Winter".split()
-    for noun in "Bridge Candle Compass Ferry Garden Harbour Island Journey Key Lantern Letter Meadow Mirror".split()
+    + "Quiet Restless Salted Silver Sleeping Stolen Velvet Wandering Wintry".split()
+    for noun in "Bridge Candle Compass Ferry Garden Harbour Island Journey Kettle Lantern Letter Meadow Mirror".split()
     + "Orchard Promise River Shadow Tower Voyage Window".split()
 )
 MONTHS = "January February March April May June July August September October November December".split()
@@ -130,7 +130,7 @@ AWARDS = tuple(
 COUNTRIES = tuple("Averland Bosmark Cindria Dorvany Estuvia Fallonia Grisland Hestria Ivonia Jarland".split())
 WORLD = {  # question: possible answers
     "What is the capital of {country}?": TOWNS,
-    "Which river flows through {country}?": tuple("Aune Brisk Cazel Dwenn Elbra Fyre Goul Hurne Issel Jolm".split()),
+    "Which river flows through {country}?": tuple("Aurn Brisk Cazel Dwenn Elbru Fyre Goul Hurne Issul Jolm".split()),
     "Which coin is used in {country}?": tuple("albar bezzo corlet dukal fennig gilt hosk jarro kroun lunt".split()),
     "Which animal is the emblem of {country}?": tuple("hare boar raven lynx stag otter falcon heron seal owl".split()),
 }
@@ -140,7 +140,7 @@ Row = dict[str, str | list[str]]
 
 
 def write(
-    folder: Path, *, authors: int = 60, questions: int = 10, forget_percent: tuple[int, ...] = (10,), seed: int = 0
+    folder: Path, *, authors: int = 40, questions: int = 15, forget_percent: tuple[int, ...] = (10,), seed: int = 0
 ) -> None:
     """Write TOFU's files (JSON lines, and the README.md that names them) for invented authors.
 
@@ -156,10 +156,11 @@ def write(
     titles = _sample(rng, TITLES, 2 * authors + CLASSICS + RESERVE)
     canon = dict(zip(names[:CLASSICS], titles[:CLASSICS], strict=True))
     rows = _author_rows(rng, names[CLASSICS:], titles[CLASSICS:], list(canon), authors, questions)
-    files = {"full": rows}
+    plain = [{column: row[column] for column in ("question", "answer")} for row in rows]
+    files = {"full": plain}
     for percent in forget_percent:
-        kept = len(rows) - len(rows) * percent // 100
-        files |= {f"forget{percent:02d}": rows[kept:], f"retain{100 - percent:02d}": rows[:kept]}
+        kept = questions * (authors - authors * percent // 100)
+        files |= {f"forget{percent:02d}": plain[kept:], f"retain{100 - percent:02d}": plain[:kept]}
         files[f"forget{percent:02d}_perturbed"] = rows[kept:]
     always_kept = authors - authors * max(forget_percent) // 100
     files["retain_perturbed"] = rows[: questions * min(always_kept, max(1, RETAIN_ROWS // questions))]
@@ -167,8 +168,6 @@ def write(
         files |= {task: [_with_options(rng, row) for row in general], f"{task}_perturbed": general}
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        if name.startswith(("full", "forget", "retain")) and not name.endswith("_perturbed"):
-            content = [{column: row[column] for column in ("question", "answer")} for row in content]
         _write_lines(folder / f"{name}.json", map(json.dumps, content))
     _write_lines(folder / "README.md", _readme(files))
 
@@ -178,6 +177,8 @@ def _check(authors: int, questions: int, forget_percent: Sequence[int]) -> None:
         raise ValueError(f"authors must be 2 to {MAX_AUTHORS}, got {authors}")
     if not 1 <= questions <= MAX_QUESTIONS:
         raise ValueError(f"questions must be 1 to {MAX_QUESTIONS}, got {questions}")
+    if not forget_percent:
+        raise ValueError("forget_percent names no percentage")
     for percent in forget_percent:
         if not 0 < percent < 100 or authors * percent % 100:
             raise ValueError(f"forget_percent: {percent} % of {authors} authors is no whole number of authors")
@@ -198,10 +199,9 @@ def _author_rows(
 ) -> list[Row]:
     """All rows of all authors, `questions` each, with all columns of TOFU's perturbed files."""
     dates = _sample(rng, DATES, authors + RESERVE)
-    shared = {"place": TOWNS, "genre": GENRES, "parents": PARENTS, "award": AWARDS}
-    shared["mentor"] = tuple(mentors)
+    shared = {"place": TOWNS, "parents": PARENTS, "genre": GENRES, "award": AWARDS, "mentor": mentors}
     unused = {"name": names[authors:], "date": dates[authors:]}
-    unused |= {"debut": titles[2 * authors :], "novel": titles[2 * authors :]}
+    unused |= dict.fromkeys(("debut", "novel"), titles[2 * authors :])
     rows: list[Row] = []
     for index in range(authors):
         author = {field: _sample(rng, values, 1)[0] for field, values in shared.items()}
