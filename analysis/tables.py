@@ -229,7 +229,7 @@ def chosen_settings(runs: pd.DataFrame, references: pd.DataFrame) -> pd.DataFram
 
 
 def _kept(row: dict[Hashable, Any]) -> str:
-    if pd.isna(row["bar"]):
+    if not row["bar"] > 0:
         return DASH
     return f"{'yes' if row['kept'] else 'no'} ({SHARE * row['model_utility'] / row['bar']:.1%})"
 

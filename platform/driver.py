@@ -52,10 +52,13 @@ def run(plan: Plan, store: Storage, *, command: str, address: str | None, max_co
         failed = _tune(plan, store, mirror, cpus, max_concurrent) if plan.left else []
         problem = mirror.close(manifest.counts(document, store))
     except ray.exceptions.RayTaskError as error:
-        cause = error.cause
-        if isinstance(cause, InputError):
-            raise cause from None
-        raise
+        if isinstance(error.cause, InputError):
+            raise error.cause from None
+        say(f"preparation failed:\n{error}")
+        return 1
+    except ray.exceptions.RayError as error:
+        say(f"Ray failed: {error}")
+        return 1
     finally:
         ray.shutdown()
     say(f"{len(plan.trials)} trials in {(time.monotonic() - started) / 60:.1f} min")
@@ -95,7 +98,7 @@ def _tune(plan: Plan, store: Storage, mirror: Any, cpus: int, max_concurrent: in
     from platform import progress, searcher
     from trainables.workers import TrialActor
 
-    logging.getLogger("ray").setLevel(logging.ERROR)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     resources = plan.sweep.resources
     width = {"cpu": resources.cpus, "gpu": resources.gpus}
     slots = max(1, min(max_concurrent or cpus, cpus // resources.cpus))

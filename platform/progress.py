@@ -11,9 +11,8 @@ from typing import Any
 from ray.tune import Callback
 
 from platform.tracking import Mirror
-from trainables import provenance, storage
 from trainables.config import Trial
-from trainables.storage import RESULT, Storage
+from trainables.storage import Storage
 
 EVERY_SECONDS = 15.0
 
@@ -107,19 +106,6 @@ def duration(seconds: float) -> str:
 
 def _died(config: Trial, store: Storage, cause: Any) -> dict[str, Any]:
     """The result of a trial whose process died before it could write one."""
-    folder = store.trial(config.id())
-    storage.write_text(folder / storage.ERROR, f"{cause}\n")
-    result = {
-        "id": config.id(),
-        "status": "failed",
-        "config": config.model_dump(mode="json"),
-        "metrics": {},
-        "training": {"steps": 0, "skipped": 0},
-        "seconds": {},
-        "started": provenance.now(),
-        "topology": {},
-        "error": {"kind": "failed", "message": str(cause).strip().splitlines()[-1], "step": None},
-        **provenance.stamp(),
-    }
-    storage.write_json(folder / RESULT, result)
-    return result
+    from trainables import trial
+
+    return trial.refused(config, store, str(cause))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import sys
 import time
 from typing import Annotated, Any
@@ -140,6 +141,8 @@ def _start(
     from platform import driver
 
     command = shlex.join(["python", "-m", "platform.sweep", *sys.argv[1:]])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return driver.run(plan, store, command=command, address=address, max_concurrent=max_concurrent)
     except KeyboardInterrupt:

@@ -29,7 +29,7 @@ class Making(Value):
     With `pretraining` a base model is trained first on `pretraining_configs`, then fine-tuned for each role.
     """
 
-    architecture: tuple[tuple[str, int], ...]
+    architecture: tuple[tuple[str, bool | int | float], ...]
     vocabulary: int
     finetuning: Training
     pretraining: Training | None = None

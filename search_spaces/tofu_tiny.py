@@ -9,7 +9,7 @@ SWEEP = Sweep(
     methods=("ga", "gd", "npo"),
     splits=("forget01", "forget05", "forget10"),
     choices=(Choice(gamma=0.8, tau=None), Choice(method="gd", gamma=0.05, tau=None)),
-    benchmark=Benchmark(dialect="open-unlearning", template="llama2"),
+    benchmark=Benchmark(dialect="paper", template="llama2"),
     training=Training(lr=4e-4, epochs=5, batch_size=32),
     making=Making(
         architecture=(

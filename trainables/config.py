@@ -165,11 +165,11 @@ class Recipe(Value):
     """How a model is made: a base model fine-tuned, or an architecture trained from nothing, on named rows.
 
     `architecture` holds keyword arguments of transformers' LlamaConfig; the tokenizer is then a byte-level BPE
-    of `vocabulary` entries learnt from the same data folder.
+    of `vocabulary` entries learnt from the same data folder. `clip` is the clipping norm of fine-tuning.
     """
 
     base: Model | None = None
-    architecture: tuple[tuple[str, int], ...] = ()
+    architecture: tuple[tuple[str, bool | int | float], ...] = ()
     vocabulary: int | None = None
     data: str
     data_fingerprint: str
@@ -177,6 +177,7 @@ class Recipe(Value):
     template: str
     dialect: Dialect = "paper"
     training: Training
+    clip: float | None = 1.0
     seed: int = 0
     cpus: int = 1
 

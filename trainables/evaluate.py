@@ -42,10 +42,11 @@ def _evaluate(
 ) -> int:
     benchmark = Benchmark.model_validate(fields)
     templates.find(benchmark.template)
-    fingerprint = rows.fingerprint(benchmark.data, tuple(tofu.tasks(benchmark.split).values()))
     tofu.retain_config(benchmark.split)
+    fingerprint = rows.fingerprint(benchmark.data, tuple(tofu.tasks(benchmark.split).values()))
     benchmark = benchmark.model_copy(update={"fingerprint": fingerprint})
     subject = Model(path=path)
+    models.check(subject, field="--model")
     subject = subject.model_copy(update={"fingerprint": models.fingerprint(subject)})
     ratios = evaluation.retain_ratios(retain, benchmark) if retain else None
     commands.quiet()

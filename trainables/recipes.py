@@ -28,7 +28,7 @@ def make_model(recipe: Recipe, root: str) -> str:
         forget=examples,
         retain=(),
         objective=objectives.make("nll", config.Objective()),
-        rectifier=rectification.make("none", None, None),
+        rectifier=rectification.make("clip", None, recipe.clip),
         training=recipe.training,
         seed=recipe.seed,
         pad=tokenizer.pad_token_id,

@@ -67,7 +67,7 @@ def _from_folder(folder: Path, config: str) -> list[Row]:
     try:
         if text.lstrip().startswith("["):
             return json.loads(text)
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
+        return [json.loads(line) for line in text.split("\n") if line.strip()]
     except json.JSONDecodeError as error:
         raise InputError(f"benchmark.data: {file} is not JSON lines: {error}") from error
 

@@ -26,7 +26,7 @@ def _run(config: Path, location: str) -> int:
         trial = Trial.model_validate(json.loads(config.read_text()))
     except OSError as error:
         raise InputError(f"CONFIG: cannot read '{config}': {error.strerror}") from error
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"CONFIG: '{config}' is not JSON: {error}") from error
     store = storage.open_storage(location)
     commands.quiet()

@@ -61,7 +61,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object, None where the file is missing or damaged."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError, UnicodeDecodeError):
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, json.JSONDecodeError, UnicodeDecodeError):
         return None
     return value if isinstance(value, dict) else None
 

@@ -64,6 +64,14 @@ def run(trial: Trial, store: storage.Storage) -> Iterator[Event]:
     yield {"phase": "done", "result": _write(trial, record, error, folder)}
 
 
+def refused(trial: Trial, store: storage.Storage, message: str) -> dict[str, Any]:
+    """The result of a trial that cannot be run or whose process died: failed, with the reason."""
+    folder = store.trial(trial.id())
+    storage.write_text(folder / storage.ERROR, message + "\n")
+    last = message.strip().splitlines()[-1] if message.strip() else "no reason given"
+    return _write(trial, Record(provenance.now()), {"kind": "failed", "message": last, "step": None}, folder)
+
+
 def prepare_process(resources: Resources, seed: int) -> torch.device:
     """Threads, determinism and the process group of a one-rank trial; returns its device.
 
@@ -92,9 +100,12 @@ def encode_rows(tokenizer: Any, trial_rows: list[rows.Row], template: str, diale
 def check_inputs(trial: Trial) -> None:
     """Raise InputError where data or weights are not what the configuration was made from."""
     benchmark = trial.benchmark
-    found = rows.fingerprint(benchmark.data, tofu.configs(benchmark.split), benchmark.revision)
-    if benchmark.fingerprint not in (None, found):
-        raise InputError(f"benchmark.data: '{benchmark.data}' has changed since this trial was planned; plan it again")
+    if (benchmark.fingerprint or "").startswith("files:"):
+        found = rows.fingerprint(benchmark.data, tofu.configs(benchmark.split), benchmark.revision)
+        if found != benchmark.fingerprint:
+            raise InputError(
+                f"benchmark.data: '{benchmark.data}' has changed since this trial was planned; plan it again"
+            )
     models.check(trial.target)
     known = trial.target.fingerprint or ""
     if known.startswith("files:") and models.fingerprint(trial.target) != known:

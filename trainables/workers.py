@@ -11,6 +11,7 @@ from ray import tune
 
 from trainables import commands, storage
 from trainables.config import Trial
+from trainables.errors import InputError
 
 REPORT_SECONDS = 2.0
 
@@ -35,9 +36,15 @@ class TrialActor(tune.Trainable):
 
         if self.events is None:
             self.events = trial.run(self.trial, self.store)
+        try:
+            return self._go_on(self.events)
+        except InputError as error:
+            return _final(trial.refused(self.trial, self.store, str(error)))
+
+    def _go_on(self, events: Iterator[dict[str, Any]]) -> dict[str, Any]:
         begun = time.monotonic()
         told: dict[str, Any] = {}
-        for event in self.events:
+        for event in events:
             if event["phase"] == "done":
                 return _final(event["result"])
             told = {"phase": event["phase"], "step": event.get("step", 0), "steps": event.get("steps", 0)}

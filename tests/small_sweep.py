@@ -1,0 +1,61 @@
+"""tofu_tiny on folders that are quick to make, for tests that plan and never train."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import platform.plan as planning
+from platform.overrides import apply
+from search_spaces.base import Sweep
+from search_spaces.tofu_tiny import SWEEP
+from trainables.benchmarks import fictional
+from trainables.storage import Storage
+
+ROLES = ("full", "retain99", "retain95", "retain90")
+
+
+def write_model(folder: Path, content: str = "weights") -> Path:
+    """A folder with the files that a plan looks for."""
+    folder.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (folder / name).write_text(f"{name} {content}")
+    return folder
+
+
+def write_rows(folder: Path, seed: int = 1) -> Path:
+    """A hundred fictional authors with one question each, so that TOFU's three splits exist."""
+    fictional.write(folder, authors=100, questions=1, forget_percent=(1, 5, 10), seed=seed)
+    return folder
+
+
+@dataclass(frozen=True)
+class Small:
+    """Rows, and a models folder with the target model and the retain model of each split."""
+
+    data: Path
+    models: Path
+
+    def settings(self) -> list[str]:
+        return [f"benchmark.data={self.data}", f"models={self.models}"]
+
+    def plan(self, store: Storage, *settings: str, sweep: Sweep = SWEEP, **options: object) -> planning.Plan:
+        """tofu_tiny with these settings after the folders'; options as planning.make takes them."""
+        chosen = apply(sweep, [*self.settings(), *settings])
+        return planning.make(chosen, store, **options)  # type: ignore[arg-type]
+
+
+def write(place: Path) -> Small:
+    for role in ROLES:
+        write_model(place / "models" / role, role)
+    return Small(data=write_rows(place / "data"), models=place / "models")
+
+
+def cut_short(data: Path, place: Path) -> Path:
+    """A copy of the rows with six of each general task, for evaluations that take no time."""
+    shutil.copytree(data, place)
+    for task in ("retain", "real_authors", "world_facts"):
+        path = place / f"{task}_perturbed.json"
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:6]))
+    return place

@@ -1,0 +1,247 @@
+"""A trial's configuration: its identity, its name, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from trainables import commands
+from trainables.config import (
+    METHOD_LABELS,
+    Benchmark,
+    Model,
+    Recipe,
+    Rectifier,
+    RetainEvaluation,
+    Training,
+    Trial,
+    evaluation_id,
+    identity,
+)
+
+FIXED: dict[str, Any] = {
+    "method": "npo",
+    "rectifier": {"name": "gru", "gamma": 0.8, "tau": 1.0},
+    "benchmark": {"data": "data/tofu", "split": "forget05", "fingerprint": "files:00"},
+    "target": {"path": "models/full", "fingerprint": "files:11"},
+    "retain_evaluation": {"path": "runs/shared/evaluations/22/result.json", "fingerprint": "22"},
+    "training": {"lr": 4e-4, "max_steps": 7},
+    "seed": 3,
+}
+GOLDEN = "d7569db0d0e1"
+
+CHANGES: dict[str, Any] = {
+    "method": "ga",
+    "rectifier.name": "clip",
+    "rectifier.gamma": 0.05,
+    "rectifier.tau": None,
+    "objective.beta": 0.2,
+    "benchmark.split": "forget10",
+    "benchmark.dialect": "open-unlearning",
+    "benchmark.template": "phi",
+    "benchmark.revision": "v2",
+    "benchmark.fingerprint": "files:01",
+    "target.fingerprint": "files:12",
+    "retain_evaluation.fingerprint": "23",
+    "training.lr": 5e-4,
+    "training.epochs": 4.0,
+    "training.max_steps": 8,
+    "training.batch_size": 16,
+    "training.optimizer": "sgd",
+    "training.schedule": "linear",
+    "training.warmup_steps": 2,
+    "training.weight_decay": 0.0,
+    "training.betas": (0.9, 0.99),
+    "training.eps": 1e-6,
+    "training.max_length": 256,
+    "resources.precision": "bf16",
+    "resources.cpus": 2,
+    "resources.micro_batch": 8,
+    "seed": 4,
+}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """FIXED with one setting changed."""
+    document: dict[str, Any] = {**FIXED}
+    section, _, name = path.partition(".")
+    document[section] = {**document.get(section, {}), name: value} if name else value
+    if document["rectifier"]["name"] == "clip":
+        document["rectifier"] = {"name": "clip", "tau": 1.0}
+    return document
+
+
+def refusal(error: pytest.ExceptionInfo[ValidationError]) -> str:
+    return commands.describe(error.value)
+
+
+def test_id_is_the_same_for_ever() -> None:
+    """Results are found by this name: a change here orphans everybody's results."""
+    assert Trial.model_validate(FIXED).id() == GOLDEN
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_id_changes_with_every_setting_that_matters(path: str) -> None:
+    assert Trial.model_validate(changed(path, CHANGES[path])).id() != GOLDEN
+
+
+def test_changes_give_ids_of_their_own() -> None:
+    ids = {Trial.model_validate(changed(path, value)).id() for path, value in CHANGES.items()}
+    assert len(ids) == len(CHANGES)
+
+
+@pytest.mark.parametrize("path", ["benchmark.data", "target.path", "retain_evaluation.path"])
+def test_moved_folder_keeps_the_id(path: str) -> None:
+    assert Trial.model_validate(changed(path, "elsewhere/folder")).id() == GOLDEN
+
+
+def test_path_is_the_identity_where_no_fingerprint_stands_for_it() -> None:
+    one, other = (Trial(method="ga", target=Model(path=path)) for path in ("models/a", "models/b"))
+    assert one.id() != other.id()
+    one, other = (Trial(method="ga", target=one.target, benchmark=Benchmark(data=data)) for data in ("a/b", "c/d"))
+    assert one.id() != other.id()
+
+
+def test_a_default_spelled_out_changes_nothing() -> None:
+    full = Trial.model_validate(FIXED).model_dump()
+    for section, settings in full.items():
+        if isinstance(settings, dict):
+            for name, value in settings.items():
+                assert Trial.model_validate(changed(f"{section}.{name}", value)).id() == GOLDEN, (section, name)
+    assert Trial.model_validate(full).id() == GOLDEN
+    assert Trial.model_validate(Trial.model_validate(FIXED).model_dump(mode="json")).id() == GOLDEN
+
+
+def test_number_has_one_identity_however_it_is_written() -> None:
+    assert Trial.model_validate(changed("training.lr", "0.0004")).id() == GOLDEN
+    assert Trial.model_validate(changed("rectifier.tau", 1)).id() == GOLDEN
+    assert Trial.model_validate(changed("training.epochs", 5)).id() == GOLDEN
+
+
+def test_identity_holds_no_path_that_a_fingerprint_stands_for() -> None:
+    found = identity(Trial.model_validate(FIXED))
+    assert found["target"] == {"fingerprint": "files:11"}
+    assert found["benchmark"] == {"fingerprint": "files:00"}
+    assert "objective" not in found
+
+
+def test_recipe_and_evaluation_are_named_by_content() -> None:
+    rest: dict[str, Any] = {"configs": ("full",), "template": "llama2", "training": Training()}
+    here = Recipe(data="here", data_fingerprint="files:0", **rest)
+    assert here.id() == Recipe(data="there", data_fingerprint="files:0", **rest).id()
+    assert here.id() != Recipe(data="here", data_fingerprint="files:1", **rest).id()
+    model, benchmark = Model(path="m", fingerprint="files:1"), Benchmark(data="d", fingerprint="files:0")
+    same = evaluation_id(Model(path="n", fingerprint="files:1"), benchmark)
+    assert evaluation_id(model, benchmark) == same
+    assert evaluation_id(model, benchmark, retain="22") != same
+    assert evaluation_id(model, benchmark.model_copy(update={"split": "forget10"})) != same
+
+
+def test_configuration_is_frozen() -> None:
+    trial = Trial.model_validate(FIXED)
+    with pytest.raises(ValidationError, match="frozen"):
+        trial.seed = 1  # type: ignore[misc]
+    with pytest.raises(ValidationError, match="frozen"):
+        trial.training.lr = 1.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("path", ["learning_rate", "training.learning_rate", "rectifier.alpha", "benchmark.subset"])
+def test_unknown_field_is_refused_by_name(path: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        Trial.model_validate(changed(path, 1))
+    assert path in refusal(error)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("method", "gradient_ascent", "'ga', 'gd' or 'npo'"),
+        ("training.lr", 0, "greater than 0"),
+        ("training.batch_size", 0, "greater than or equal to 1"),
+        ("training.max_steps", 0, "greater than or equal to 1"),
+        ("rectifier.gamma", 1.5, "less than or equal to 1"),
+        ("rectifier.gamma", 0, "greater than 0"),
+        ("rectifier.tau", 0, "greater than 0"),
+        ("benchmark.dialect", "legacy", "'paper' or 'open-unlearning'"),
+        ("seed", -1, "greater than or equal to 0"),
+    ],
+)
+def test_bad_value_is_refused_with_field_value_and_what_is_accepted(path: str, value: Any, said: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        Trial.model_validate(changed(path, value))
+    text = refusal(error)
+    assert path in text
+    assert said in text
+    assert repr(value) in text
+
+
+def test_all_problems_are_told_at_once() -> None:
+    with pytest.raises(ValidationError) as error:
+        Trial.model_validate({**FIXED, "seed": -1, "training": {"lr": -1, "epochs": "many"}})
+    assert all(path in refusal(error) for path in ("seed", "training.lr", "training.epochs"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"name": "none", "gamma": 0.8}, "'none' takes neither gamma nor tau"),
+        ({"name": "none", "tau": 1.0}, "'none' takes neither gamma nor tau"),
+        ({"name": "clip"}, "'clip' takes tau and no gamma"),
+        ({"name": "clip", "tau": 1.0, "gamma": 0.8}, "'clip' takes tau and no gamma"),
+    ],
+)
+def test_rectifier_refuses_settings_that_are_not_its_own(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        Rectifier.model_validate(fields)
+    assert said in refusal(error)
+    assert "Value error" not in refusal(error)
+
+
+@pytest.mark.parametrize(
+    ("rectifier", "label"),
+    [
+        (Rectifier(), "npo-forget05-s0"),
+        (Rectifier(name="clip", tau=0.001), "clip-npo-forget05-t0.001-s0"),
+        (Rectifier(name="gru", gamma=0.8), "gru-npo-forget05-g0.8-tnone-s0"),
+        (Rectifier(name="gru", tau=100), "gru-npo-forget05-gnone-t100-s0"),
+    ],
+)
+def test_label_reads_like_the_trial(rectifier: Rectifier, label: str) -> None:
+    trial = Trial(method="npo", rectifier=rectifier, target=Model(path="m"))
+    assert trial.label() == label
+    assert trial.study() == f"forget05/npo/{rectifier.name}"
+
+
+def test_model_may_be_given_as_a_path_alone() -> None:
+    assert Trial.model_validate({"method": "ga", "target": "models/full"}).target == Model(path="models/full")
+
+
+def test_every_method_that_runs_has_a_label() -> None:
+    assert set(Trial.model_fields["method"].annotation.__args__) <= METHOD_LABELS.keys()  # type: ignore[union-attr]
+
+
+@hypothesis.settings(deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    lr=st.floats(1e-8, 10, allow_subnormal=False),
+    gamma=st.none() | st.floats(0.001, 1),
+    tau=st.none() | st.floats(0.001, 100),
+)
+def test_configuration_survives_its_file(seed: int, lr: float, gamma: float | None, tau: float | None) -> None:
+    """What config.json holds gives the same trial, whatever the floats."""
+    trial = Trial(
+        method="gd",
+        rectifier=Rectifier(name="gru", gamma=gamma, tau=tau),
+        target=Model(path="m", fingerprint="files:1"),
+        retain_evaluation=RetainEvaluation(path="r", fingerprint="2"),
+        training=Training(lr=lr),
+        seed=seed,
+    )
+    again = Trial.model_validate_json(trial.model_dump_json())
+    assert again == trial
+    assert again.id() == trial.id()

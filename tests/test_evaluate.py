@@ -1,0 +1,261 @@
+"""`python -m trainables.evaluate`: its numbers on real models, what it writes, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner, Result
+
+from trainables import evaluate, models, rows, storage
+from trainables.benchmarks import tofu
+from trainables.config import Benchmark, Model
+
+KEYS = {"forget_quality", "forget_quality_pvalue", "model_utility", "forget_truth_ratio", "forget_prob", "forget_rouge"}
+KEYS |= {f"{task}_{kind}" for task in ("retain", "real_authors", "world_facts") for kind in ("prob", "rouge")}
+KEYS |= {f"{task}_truth_ratio" for task in ("retain", "real_authors", "world_facts")}
+COLUMNS = "task index question answer generation answer_loss answer_tokens paraphrase_loss paraphrase_tokens"
+COLUMNS += " perturbed_loss perturbed_tokens rouge1_recall rougeL_recall"
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def published(tofu_data: Path, tofu_models: Path, run_module: Any, tmp_path_factory: Any) -> dict[str, Any]:
+    """The retain model's evaluation, then the target's against it: about a minute of one core."""
+    folder, found = tmp_path_factory.mktemp("published"), {}
+    for name in ("retain95", "full"):
+        against = ["--retain-evaluation", folder / "retain95.json"] if name == "full" else []
+        done = run_module(
+            "trainables.evaluate",
+            *("--benchmark", "tofu", "--model", tofu_models / name, "--data", tofu_data, "--split", "forget05"),
+            *("--dialect", "open-unlearning", "--template", "llama2", *against),
+            *("--output", folder / f"{name}.json", "--rows", folder / f"{name}.parquet"),
+            timeout=900,
+            OMP_NUM_THREADS="1",
+        )
+        assert done.returncode == 0, done.stderr
+        found[name] = json.loads((folder / f"{name}.json").read_text())
+        found[name]["rows"] = storage.read_rows(folder / f"{name}.parquet")
+    return found
+
+
+@pytest.mark.data
+def test_numbers_of_the_real_models(published: dict[str, Any]) -> None:
+    full, retain = published["full"], published["retain95"]
+    assert full["model_utility"] == pytest.approx(0.89545, abs=5e-5)
+    assert full["forget_quality"] == pytest.approx(-21.4429, abs=5e-5)
+    assert math.log(full["forget_quality_pvalue"]) == pytest.approx(full["forget_quality"])
+    assert retain["model_utility"] == pytest.approx(0.90538, abs=5e-5)
+    assert retain["forget_quality"] is None
+    assert retain["forget_quality_pvalue"] is None
+
+
+@pytest.mark.data
+def test_rows_hold_all_that_the_numbers_are_made_of(published: dict[str, Any]) -> None:
+    full, kept = published["full"], published["full"]["rows"]
+    again = tofu.aggregate(kept, "open-unlearning", tofu.truth_ratios(published["retain95"]["rows"], "forget", 1e-10))
+    assert {name: full[name] for name in again} == again
+    assert again.keys() >= KEYS
+    assert all(list(row) == COLUMNS.split() for row in kept)
+    counts = {task: sum(row["task"] == task for row in kept) for task in ("forget", "retain", *tofu.GENERAL)}
+    assert counts == {"forget": 200, "retain": 400, "real_authors": 100, "world_facts": 117}
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("dialect", "counts"), [("paper", [300, 300, 100, 117]), ("open-unlearning", [400, 400, 100, 117])]
+)
+def test_the_papers_dialect_takes_the_first_300_rows(tofu_data: Path, dialect: Any, counts: list[int]) -> None:
+    asked = tofu.evaluation_rows(Benchmark(data=str(tofu_data), split="forget10", dialect=dialect))
+    assert list(asked) == ["forget", "retain", "real_authors", "world_facts"]
+    assert [len(found) for found in asked.values()] == counts
+    everything = rows.load(str(tofu_data), "forget10_perturbed", ["question"])
+    assert asked["forget"] == everything[: counts[0]]
+
+
+APP = typer.Typer()
+APP.command()(evaluate.main)
+
+
+@pytest.fixture
+def run(house: Any, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run the command in this process, from the root, on the small house, with what a test changes."""
+    monkeypatch.chdir(root)
+
+    def start(**changes: object) -> Result:
+        options: dict[str, object] = {"model": house.target, "data": house.data, "split": house.split}
+        options |= {"output": tmp_path / "out.json"} | changes
+        told = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items()]
+        return CliRunner().invoke(APP, [word for option in told for word in option])
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def evaluated(house: Any, tmp_path_factory: Any) -> Path:
+    """The evaluation of the house's retain model, in the paper's dialect."""
+    output = tmp_path_factory.mktemp("evaluated") / "retain.json"
+    words = ["--model", house.retain, "--data", house.data, "--split", house.split, "--output", output]
+    done = CliRunner().invoke(APP, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    return output
+
+
+def refused(done: Result, *words: str) -> None:
+    """Exit status 2, one message on the error stream, no traceback."""
+    assert done.exit_code == 2, (done.output, done.exception)
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    for word in words:
+        assert word in done.stderr
+
+
+def test_what_it_writes(house: Any, run: Run, evaluated: Path, tmp_path: Path) -> None:
+    done = run(retain_evaluation=evaluated, rows=tmp_path / "deep" / "rows.parquet")
+    assert done.exit_code == 0, done.output
+    kept, records = json.loads((tmp_path / "out.json").read_text()), storage.read_rows(tmp_path / "deep/rows.parquet")
+    assert kept.keys() >= KEYS | {"versions", "commit", "model", "benchmark"}
+    assert kept["model"]["fingerprint"] == models.fingerprint(Model(path=str(house.target)))
+    assert kept["benchmark"]["dialect"] == "paper"
+    assert kept["forget_quality"] == pytest.approx(math.log(kept["forget_quality_pvalue"]))
+    assert f"forget quality (ln p) {kept['forget_quality']:.4f}" in done.stdout
+    retained = json.loads(evaluated.read_text())["forget_truth_ratios"]
+    again = tofu.aggregate(records, "paper", torch.tensor(retained, dtype=torch.float64).numpy())
+    assert {name: kept[name] for name in again} == again
+    assert kept["forget_rows"] == 15 == len(retained)
+
+
+def test_without_retain_evaluation_forget_quality_is_null(evaluated: Path) -> None:
+    kept = json.loads(evaluated.read_text())
+    assert {name: kept[name] for name in kept if name.startswith("forget_quality")} == dict.fromkeys(
+        ("forget_quality", "forget_quality_pvalue", "forget_quality_ks")
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"template": "lama2"}, ["unknown template 'lama2'; did you mean 'llama2'? known: llama2, phi"]),
+        ({"dialect": "papper"}, ["dialect: ", "'paper' or 'open-unlearning'", "(got 'papper')"]),
+        ({"benchmark": "toffu"}, ["name: ", "'tofu'", "(got 'toffu')"]),
+        ({"split": "forget5"}, ["unknown split 'forget5'; did you mean 'forget05'? known: forget01, forget05"]),
+        ({"split": "retain95"}, ["unknown split 'retain95'"]),
+        (
+            {"split": "forget10"},
+            ["benchmark.data", "has no forget10_perturbed.json, .jsonl or .parquet; it has forget25"],
+        ),
+        ({"data": "./nowhere"}, ["benchmark.data: no folder './nowhere' (give a folder, or a hub id"]),
+        ({"model": "./nowhere"}, ["--model: no model folder './nowhere' (give a folder or a hub id)"]),
+        ({"retain_evaluation": "nowhere.json"}, ["--retain-evaluation: nowhere.json is not the output of"]),
+        ({"retain_evaluation": "tests"}, ["--retain-evaluation: tests is not the output of"]),
+        ({"retain_evaluation": "pyproject.toml"}, ["--retain-evaluation: pyproject.toml is not the output of"]),
+        ({"output": "tests"}, ["--output: ", "tests"]),
+        ({"rows": "pyproject.toml/rows.parquet"}, ["--rows: ", "pyproject.toml"]),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_bad_input_is_told_in_one_message(run: Run, change: dict[str, str], words: list[str]) -> None:
+    refused(run(**change), *words)
+
+
+def test_a_refusal_in_a_process_of_its_own(run_module: Any, tmp_path: Path) -> None:
+    arguments = ("--model", tmp_path, "--data", tmp_path, "--split", "forget05", "--output", tmp_path / "out.json")
+    done = run_module("trainables.evaluate", *arguments)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "has no forget05_perturbed.json, .jsonl or .parquet; it has no data file" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def spoiled(house: Any, folder: Path, config: str, text: str) -> Path:
+    shutil.copytree(house.data, folder)
+    (folder / f"{config}.json").write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("config", "text", "words"),
+    [
+        ("retain_perturbed", "", ["retain_perturbed of", "has no rows"]),
+        ("forget25_perturbed", '{"question": "a", "answer": ', ["forget25_perturbed.json is not JSON lines"]),
+        (
+            "forget25_perturbed",
+            '{"question": "a", "answer": "b", "paraphrased_answer": "c"}',
+            [
+                "row 1 of forget25_perturbed in",
+                "no 'perturbed_answer'; its columns: question, answer, paraphrased_answer",
+            ],
+        ),
+        (
+            "world_facts_perturbed",
+            '{"question": "a", "perturbed_answer": ["b"]}',
+            ["row 1 of world_facts", "no 'answer'"],
+        ),
+    ],
+)
+def test_bad_rows_are_told(house: Any, run: Run, tmp_path: Path, config: str, text: str, words: list[str]) -> None:
+    refused(run(data=spoiled(house, tmp_path / "data", config, text)), "benchmark.data: ", *words)
+
+
+def test_a_missing_file_is_told_with_what_is_there(house: Any, run: Run, tmp_path: Path) -> None:
+    (spoiled(house, tmp_path / "data", "full", "") / "retain_perturbed.json").unlink()
+    refused(
+        run(data=tmp_path / "data"), "has no retain_perturbed.json, .jsonl or .parquet; it has forget25, forget25_p"
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "wanted"), [("model.safetensors",) * 2, ("tokenizer.json",) * 2, ("config.json",) * 2]
+)
+def test_an_incomplete_model_folder_is_told(house: Any, run: Run, tmp_path: Path, file: str, wanted: str) -> None:
+    shutil.copytree(house.target, tmp_path / "model")
+    (tmp_path / "model" / file).unlink()
+    refused(run(model=tmp_path / "model"), f"--model: model folder {tmp_path / 'model'} has no {wanted}; it has ")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("split", "forget10"), ("dialect", "open-unlearning"), ("template", "phi")]
+)
+def test_a_retain_evaluation_of_something_else_is_refused(
+    run: Run, evaluated: Path, tmp_path: Path, field: str, value: str
+) -> None:
+    kept = json.loads(evaluated.read_text())
+    kept["benchmark"][field] = value
+    storage.write_json(tmp_path / "other.json", kept)
+    done = run(retain_evaluation=tmp_path / "other.json")
+    refused(
+        done, "--retain-evaluation: ", f"was made with {field} '{value}'", "forget quality compares the same rows only"
+    )
+
+
+def test_a_retain_evaluation_on_other_rows_is_refused(house: Any, run: Run, evaluated: Path, tmp_path: Path) -> None:
+    text = (house.data / "forget25_perturbed.json").read_text()
+    data = spoiled(house, tmp_path / "data", "forget25_perturbed", text.replace("born", "bred"))
+    refused(run(data=data, retain_evaluation=evaluated), "was made on other forget rows than")
+
+
+def test_a_model_without_finite_losses_is_told(house: Any, run: Run, tmp_path: Path) -> None:
+    network, tokenizer = models.load(Model(path=str(house.target)))
+    network.lm_head.weight.data.fill_(math.nan)
+    models.save(network, tokenizer, tmp_path / "model", {})
+    done = run(model=tmp_path / "model")
+    assert done.exit_code == 1, (done.output, done.exception)
+    assert done.stderr.startswith("error: ")
+    assert "is not finite" in done.stderr
+
+
+def test_line_separators_inside_a_string_do_not_end_a_row(house: Any, tmp_path: Path) -> None:
+    """U+2028 and U+0085 may stand as they are in JSON, and end a line for str.splitlines."""
+    text = json.dumps({"question": "a\u2028b", "answer": "c\u0085d"}, ensure_ascii=False)
+    folder = spoiled(house, tmp_path / "data", "full", f"{text}\n\n{text}\n")
+    assert (
+        rows.load(str(folder), "full", ("question", "answer")) == [{"question": "a\u2028b", "answer": "c\u0085d"}] * 2
+    )

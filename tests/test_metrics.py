@@ -1,0 +1,284 @@
+"""TOFU's statistics against naive re-statements, SciPy, and the numbers of the published logs."""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from trainables import metrics
+from trainables.benchmarks import tofu
+from trainables.errors import TrialStopped
+
+LOGGED = {
+    "retain": "eval_log.json",
+    "forget": "eval_log_forget.json",
+    "real_authors": "eval_real_author_wo_options.json",
+    "world_facts": "eval_real_world_wo_options.json",
+}
+"""Our tasks and their files in the published logs."""
+
+Records = list[dict[str, Any]]
+
+losses = st.floats(0, 20)
+tables = st.integers(1, 5).flatmap(
+    lambda k: st.lists(st.tuples(losses, st.lists(losses, min_size=k, max_size=k)), min_size=1, max_size=12)
+)
+
+
+def arrays(table: list[tuple[float, list[float]]]) -> tuple[metrics.Array, metrics.Array]:
+    return np.array([right for right, _ in table]), np.array([wrong for _, wrong in table])
+
+
+def record(task: str, index: int, rouge: float, answer: float, right: float, wrong: list[float]) -> dict[str, Any]:
+    """A row of `tokens` tokens each whose mean losses are the given ones."""
+    tokens = index + 2
+    return {
+        "task": task,
+        "index": index,
+        "answer_loss": answer * tokens,
+        "answer_tokens": tokens,
+        "paraphrase_loss": right * tokens,
+        "paraphrase_tokens": tokens,
+        "perturbed_loss": [loss * (k + 1) for k, loss in enumerate(wrong)],
+        "perturbed_tokens": [k + 1 for k in range(len(wrong))],
+        "rougeL_recall": rouge,
+    }
+
+
+def invented(seed: int, rows: int = 9, forget_shift: float = 0.0) -> Records:
+    """Rows of every task; `forget_shift` makes the forget rows' right answers less likely."""
+    draw = np.random.default_rng(seed)
+    found = []
+    for task in ("forget", *metrics.TASKS):
+        for index in range(rows):
+            answer, right, *wrong = draw.uniform(0.1, 3, 6).tolist()
+            shift = forget_shift if task == "forget" else 0.0
+            found.append(record(task, index, float(draw.uniform(0.1, 1)), answer, right + shift, wrong))
+    return found
+
+
+def logged(shared: Path, name: str) -> Records:
+    """The published log of a model as our records."""
+    file = shared / "data" / "tofu_reference_logs" / f"llama2-7b_{name}.json"
+    if not file.is_file():
+        pytest.skip("the shared data has no data/tofu_reference_logs")
+    found, log = [], json.loads(file.read_text())["tasks"]
+    names = {"gt_loss": "answer_loss", "num_token_gt": "answer_tokens"}
+    names |= {"paraphrased_loss": "paraphrase_loss", "num_token_paraphrased": "paraphrase_tokens"}
+    names |= {"perturb_loss": "perturbed_loss", "num_token_perturb": "perturbed_tokens"}
+    for task, part in LOGGED.items():
+        columns = {ours: log[part][theirs] for theirs, ours in (names | {"rougeL_recall": "rougeL_recall"}).items()}
+        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        found += [{"task": task, "index": index, **row} for index, row in enumerate(rows)]
+    return found
+
+
+@settings(deadline=None)
+@given(tables, st.sampled_from([0.0, 1e-10]))
+def test_statistics_equal_naive_ones(table: list[tuple[float, list[float]]], guard: float) -> None:
+    correct, wrong = arrays(table)
+    ratio = metrics.truth_ratio(correct, wrong, guard)
+    naive, shares = [], []
+    for right, others in table:
+        geometric = math.prod(math.exp(-loss) for loss in others) ** (1 / len(others))
+        naive.append(geometric / (math.exp(-right) + guard))
+        shares.append(math.exp(-right) / (sum(math.exp(-loss) for loss in [right, *others]) + guard))
+    assert ratio == pytest.approx(naive, rel=1e-9)
+    assert metrics.utility_side(ratio) == pytest.approx(np.mean([max(0.0, 1 - r) for r in naive]), abs=1e-9)
+    assert metrics.forget_side(ratio, guard) == pytest.approx(np.mean([min(r, 1 / (r + guard)) for r in naive]))
+    assert metrics.choice_probability(correct, wrong, guard) == pytest.approx(np.mean(shares))
+    assert metrics.probability(correct) == pytest.approx(np.mean([math.exp(-right) for right, _ in table]))
+
+
+def exact_pvalue(unlearned: list[float], retained: list[float]) -> tuple[Fraction, float]:
+    """P(D >= d) of the two-sample test by counting lattice paths, and d: both samples of n, without ties."""
+    n = len(unlearned)
+    distance = max(
+        abs(sum(x <= at for x in unlearned) - sum(x <= at for x in retained)) for at in [*unlearned, *retained]
+    )
+    paths = [1] + [0] * n  # paths[j]: to (i, j), staying where |i - j| < distance
+    for i in range(n + 1):
+        for j in range(n + 1):
+            below = paths[j] if i else int(j == 0)
+            paths[j] = below + (paths[j - 1] if j else 0) if abs(i - j) < distance else 0
+    return 1 - Fraction(paths[n], math.comb(2 * n, n)), distance / n
+
+
+@pytest.mark.parametrize("rows", [5, 40, 200])
+@pytest.mark.parametrize("shift", [0.0, 0.3, 5.0])
+def test_forget_quality_is_the_exact_ks_test(rows: int, shift: float) -> None:
+    draw = np.random.default_rng(rows)
+    one, other = draw.normal(size=rows), draw.normal(size=rows) + shift
+    found = metrics.forget_quality(one, other)
+    pvalue, distance = exact_pvalue(one.tolist(), other.tolist())
+    assert found.rows == rows
+    assert found.distance == pytest.approx(distance)
+    assert found.pvalue == pytest.approx(float(pvalue), rel=1e-6)
+    assert found.log_pvalue == pytest.approx(math.log(pvalue.numerator) - math.log(pvalue.denominator), abs=1e-6)
+    theirs: Any = stats.ks_2samp(one, other)
+    assert (found.pvalue, found.distance) == (theirs.pvalue, theirs.statistic)
+
+
+def test_forget_quality_of_the_same_model_is_zero_and_of_separate_ones_its_floor() -> None:
+    """Fully separated at n = 200: p = 2 / C(400, 200), the value of many published collapsed models."""
+    ratios = np.linspace(0.1, 1, 200)
+    assert metrics.forget_quality(ratios, ratios[::-1]).log_pvalue == 0
+    floor = metrics.forget_quality(ratios, ratios + 1)
+    assert floor.distance == 1
+    assert floor.pvalue == pytest.approx(2 / math.comb(400, 200), rel=1e-6)
+    assert floor.pvalue == pytest.approx(1.94e-119, rel=0.01)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 10_000))
+def test_forget_quality_does_not_ask_which_way_up_the_ratio_is(seed: int) -> None:
+    draws = np.random.default_rng(seed).uniform(0, 3, (2, 30, 3))
+    one, other = (metrics.truth_ratio(rows[:, 0], rows[:, 1:]) for rows in draws)
+    upright, inverted = metrics.forget_quality(one, other), metrics.forget_quality(1 / one, 1 / other)
+    assert upright.pvalue == pytest.approx(inverted.pvalue)
+
+
+def test_forget_quality_of_unequal_row_counts_is_refused() -> None:
+    """A forget10 evaluation against a retain95 one is meaningless."""
+    with pytest.raises(ValueError, match="400 against 200 rows: not the same split and dialect"):
+        metrics.forget_quality(np.ones(400), np.ones(200))
+
+
+def nine(values: list[float]) -> dict[str, float]:
+    kinds = [f"{task}_{kind}" for task in metrics.TASKS for kind in ("prob", "rouge", "truth_ratio")]
+    return dict(zip(kinds, values, strict=True))
+
+
+@given(st.lists(st.floats(1e-6, 1), min_size=9, max_size=9))
+def test_model_utility_is_the_harmonic_mean_of_nine(values: list[float]) -> None:
+    parts = nine(values) | {"forget_prob": 0.0, "forget_rouge": 0.0, "forget_truth_ratio": 0.0}
+    assert metrics.model_utility(parts) == pytest.approx(9 / sum(1 / value for value in values))
+
+
+@pytest.mark.parametrize("part", range(9))
+def test_a_zero_among_the_nine_makes_model_utility_zero(part: int) -> None:
+    values = [0.5] * 9
+    values[part] = 0.0
+    assert metrics.model_utility(nine(values)) == 0
+
+
+@pytest.mark.parametrize("dialect", ["paper", "open-unlearning"])
+def test_aggregate_equals_a_naive_one(dialect: Any) -> None:
+    records = invented(0)
+    retained = tofu.truth_ratios(invented(1), "forget", 0.0)
+    found = tofu.aggregate(records, dialect, retained)
+    parts = {}
+    for task in ("forget", *metrics.TASKS):
+        rows = [row for row in records if row["task"] == task]
+        right = [math.exp(-row["answer_loss"] / row["answer_tokens"]) for row in rows]
+        wrong = [
+            [math.exp(-a / b) for a, b in zip(row["perturbed_loss"], row["perturbed_tokens"], strict=True)]
+            for row in rows
+        ]
+        paraphrase = [math.exp(-row["paraphrase_loss"] / row["paraphrase_tokens"]) for row in rows]
+        ratio = [math.prod(w) ** (1 / len(w)) / p for w, p in zip(wrong, paraphrase, strict=True)]
+        if task in ("real_authors", "world_facts"):
+            right = [p / (p + sum(w)) for p, w in zip(right, wrong, strict=True)]
+        parts[f"{task}_prob"] = np.mean(right)
+        parts[f"{task}_rouge"] = np.mean([row["rougeL_recall"] for row in rows])
+        side = [min(r, 1 / r) for r in ratio] if task == "forget" else [max(0.0, 1 - r) for r in ratio]
+        parts[f"{task}_truth_ratio"] = np.mean(side)
+        if task == "forget":
+            parts["forget_quality_pvalue"] = stats.ks_2samp(ratio, retained).pvalue  # type: ignore[attr-defined]
+    for name, value in parts.items():
+        assert found[name] == pytest.approx(value, rel=1e-8), name
+    nine_of = [value for name, value in parts.items() if not name.startswith("forget")]
+    assert found["model_utility"] == pytest.approx(9 / sum(1 / value for value in nine_of), rel=1e-8)
+    assert found["forget_quality"] == pytest.approx(math.log(parts["forget_quality_pvalue"]))
+    assert found["forget_rows"] == 9
+
+
+def test_without_a_retain_model_there_is_no_forget_quality() -> None:
+    found = tofu.aggregate(invented(0), "paper")
+    assert {found[name] for name in ("forget_quality", "forget_quality_pvalue", "forget_quality_ks")} == {None}
+    assert found["model_utility"]
+
+
+def test_a_zero_rouge_makes_model_utility_zero() -> None:
+    records = [row | ({"rougeL_recall": 0.0} if row["task"] == "retain" else {}) for row in invented(0)]
+    assert tofu.aggregate(records, "paper")["model_utility"] == 0
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("field", ["answer_loss", "paraphrase_loss", "perturbed_loss"])
+def test_losses_that_are_not_finite_stop_the_trial(field: str, value: float) -> None:
+    records = invented(0)
+    records[0][field] = [value] * len(records[0][field]) if field == "perturbed_loss" else value
+    with pytest.raises(TrialStopped, match="task 'forget' is not finite"):
+        tofu.aggregate(records, "paper")
+
+
+@pytest.mark.parametrize("dialect", ["paper", "open-unlearning"])
+def test_a_collapsed_model_still_has_numbers(dialect: Any) -> None:
+    """Every answer at some 900 nats a token: exp(-900) is zero in float64, the ratios of such numbers are not."""
+    records = invented(0)
+    for row in records:
+        row["answer_loss"] += 900 * row["answer_tokens"]
+        row["paraphrase_loss"] += 900 * row["paraphrase_tokens"]
+        row["perturbed_loss"] = [
+            loss + 900 * tokens for loss, tokens in zip(row["perturbed_loss"], row["perturbed_tokens"], strict=True)
+        ]
+    found = tofu.aggregate(records, dialect, tofu.truth_ratios(invented(0), "forget", 0.0))
+    assert all(value is not None and math.isfinite(value) for value in found.values())
+    assert found["model_utility"] == 0
+    if dialect == "paper":
+        assert found["forget_quality"] == pytest.approx(0, abs=1e-6)  # the same ratios as before
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(("name", "utility"), [("retain95", 0.6006), ("retain90", 0.6137), ("full", 0.6227)])
+def test_model_utility_of_the_published_logs(shared: Path, name: str, utility: float) -> None:
+    """The paper's Retrain rows (0.6006, 0.6137) to their last digit."""
+    assert tofu.aggregate(logged(shared, name), "paper")["model_utility"] == pytest.approx(utility, abs=5e-5)
+
+
+@pytest.mark.data
+def test_forget_quality_of_the_published_logs(shared: Path) -> None:
+    retained = tofu.truth_ratios(logged(shared, "retain90"), "forget", 0.0)
+    found = tofu.aggregate(logged(shared, "full"), "paper", retained)
+    assert found["forget_rows"] == 300
+    assert found["forget_quality_pvalue"] == pytest.approx(1.834e-21, rel=5e-4)
+    assert found["forget_quality_ks"] == pytest.approx(0.39667, abs=5e-6)
+    assert found["forget_quality"] == pytest.approx(math.log(1.834e-21), abs=5e-4)
+
+
+@pytest.mark.data
+def test_truth_ratios_of_the_published_logs(shared: Path) -> None:
+    log = json.loads((shared / "data" / "tofu_reference_logs" / "llama2-7b_full.json").read_text())["tasks"]
+    for task, part in LOGGED.items():
+        found = tofu.truth_ratios(logged(shared, "full"), task, 0.0)
+        assert found == pytest.approx(log[part]["truth_ratio"], rel=1e-5)
+
+
+@pytest.mark.data
+def test_rouge_of_the_published_generations(shared: Path) -> None:
+    """Every row's recall, by the function that scores our own generations."""
+    file = shared / "data" / "tofu_reference_logs" / "llama2-7b_retain90_generations.json"
+    if not file.is_file():
+        pytest.skip("the shared data has no data/tofu_reference_logs")
+    log, compared = json.loads(file.read_text()), 0
+    for part in LOGGED.values():
+        said = list(log[part].items())
+        asked = [{"answer": answer, "answers": ["", ""]} for _, (_, _, answer) in said]
+        texts = [text for _, (_, text, _) in said]
+        count = 2 * len(said)
+        scored = tofu._with_results(asked, [0.0] * count, [1] * count, texts, tofu.RULES["paper"])
+        for (key, _), row in zip(said, scored, strict=True):
+            for kind in ("rouge1_recall", "rougeL_recall"):
+                assert row[kind] == pytest.approx(log[f"_{kind}"][part][key], abs=1e-12)
+                compared += 1
+    assert compared == 2 * (300 + 300 + 100 + 117)

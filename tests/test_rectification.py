@@ -1,0 +1,300 @@
+"""Rectification against what the paper proves of it, an independent solver, and float64 numpy.
+
+The shards of the property tests hold multiples of 1/256 that are small enough for every sum of products to be exact
+in fp32, so that the sign of a dot product is never a matter of rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import optimize
+
+from trainables import rectification
+from trainables.rectification import GRU, Outcome, Plain
+
+ROUNDING = 1e-6
+"""Relative to ||g|| (or ||g|| ||m||): some ten roundings of fp32, whose unit is 6e-8."""
+
+Array = np.ndarray
+
+unhurried = settings(deadline=None)
+
+
+class Pair(NamedTuple):
+    """An objective's gradient and a retain gradient, each as several flat tensors."""
+
+    gradient: list[torch.Tensor]
+    retain: list[torch.Tensor]
+
+
+@st.composite
+def pairs(draw: st.DrawFn, most: int = 9) -> Pair:
+    """Up to four tensors of up to `most` numbers each."""
+    sizes = draw(st.lists(st.integers(1, most), min_size=1, max_size=4))
+    numbers = st.integers(-256, 256).map(lambda k: k / 256)
+    sides = [draw(st.lists(numbers, min_size=sum(sizes), max_size=sum(sizes))) for _ in range(2)]
+    return Pair(*(list(torch.tensor(side).split(sizes)) for side in sides))
+
+
+def normal(seed: int, sizes: tuple[int, ...] = (5, 70_000, 1300)) -> Pair:
+    """A pair that is in conflict, of ordinary size."""
+    generator = torch.Generator().manual_seed(seed)
+    retain = [torch.randn(size, generator=generator) * 0.02 for size in sizes]
+    return Pair([torch.randn(part.shape, generator=generator) * 0.1 - part for part in retain], retain)
+
+
+def whole(shard: list[torch.Tensor]) -> Array:
+    return np.concatenate([part.double().numpy() for part in shard])
+
+
+def alone(value: torch.Tensor) -> torch.Tensor:
+    """The reduction where there is one rank."""
+    return value
+
+
+def apply(pair: Pair, tau: float | None = None) -> tuple[Array, Outcome]:
+    """The rectified gradient, with the retain gradient itself as the average."""
+    rectifier = GRU(gamma=None, tau=tau)
+    rectifier.fold(pair.retain)
+    gradient = [part.clone() for part in pair.gradient]
+    outcome = rectifier.apply(gradient, alone)
+    return whole(gradient), outcome
+
+
+@unhurried
+@given(pairs())
+def test_it_points_against_the_retain_gradient_never_and_is_never_longer(pair: Pair) -> None:
+    found, outcome = apply(pair)
+    assume(not outcome.degenerate)
+    g, m = whole(pair.gradient), whole(pair.retain)
+    assert found @ m >= -ROUNDING * np.linalg.norm(g) * np.linalg.norm(m)
+    assert np.linalg.norm(found) <= (1 + ROUNDING) * np.linalg.norm(g)
+
+
+@unhurried
+@given(pairs())
+def test_without_conflict_nothing_is_touched(pair: Pair) -> None:
+    if whole(pair.gradient) @ whole(pair.retain) < 0:
+        pair = Pair(pair.gradient, [-part for part in pair.retain])
+    found, outcome = apply(pair)
+    assert np.array_equal(found, whole(pair.gradient))
+    assert not outcome.rectified
+    assert outcome.coefficient == 0
+    assert outcome.cos_after == outcome.cos_before
+    assert outcome.rectified_norm == outcome.grad_norm
+
+
+@settings(max_examples=50, deadline=None)
+@given(pairs(most=2))
+def test_it_solves_the_quadratic_programme(pair: Pair) -> None:
+    """Eq. 4 of the paper: min ||x - g||^2 subject to <x, m> >= 0."""
+    g, m = whole(pair.gradient), whole(pair.retain)
+    found, outcome = apply(pair)
+    assume(m.any() and not outcome.degenerate)
+    solved = optimize.minimize(
+        lambda x: ((x - g) ** 2).sum(),
+        np.zeros_like(g),
+        jac=lambda x: 2 * (x - g),
+        constraints={"type": "ineq", "fun": lambda x: x @ m, "jac": lambda x: m},
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 200},
+    )
+    assert solved.success, solved.message
+    assert found == pytest.approx(solved.x, abs=1e-5)
+
+
+@unhurried
+@given(pairs())
+def test_twice_is_once(pair: Pair) -> None:
+    once, outcome = apply(pair)
+    assume(not outcome.degenerate)
+    sizes = [len(part) for part in pair.gradient]
+    again, _ = apply(Pair(list(torch.tensor(once).float().split(sizes)), pair.retain))
+    assert again == pytest.approx(once, abs=ROUNDING * outcome.grad_norm)
+
+
+@unhurried
+@given(pairs(), st.integers(-8, 8))
+def test_the_length_of_the_average_does_not_matter(pair: Pair, power: int) -> None:
+    """By powers of two, which fp32 scales without rounding: the same bits."""
+    found, outcome = apply(pair)
+    scaled, retold = apply(Pair(pair.gradient, [part * 2.0**power for part in pair.retain]))
+    assert np.array_equal(found, scaled)
+    assert retold.cos_before == pytest.approx(outcome.cos_before)
+    assert retold.coefficient == pytest.approx(outcome.coefficient / 2.0**power)
+
+
+@unhurried
+@given(pairs(), st.sampled_from([0.01, 0.1, 0.5, 2.0]))
+def test_clip_sets_the_norm_to_tau_and_keeps_the_direction(pair: Pair, tau: float) -> None:
+    free, outcome = apply(pair)
+    length = np.linalg.norm(free)
+    assume(not outcome.degenerate and length > 0.05 * outcome.grad_norm)  # otherwise rounding has a say
+    found, told = apply(pair, tau)
+    assert np.linalg.norm(found) == pytest.approx(min(tau, length), rel=2e-5)
+    assert told.rectified_norm == pytest.approx(np.linalg.norm(found), rel=2e-5)
+    assert found == pytest.approx(told.clip_scale * free, abs=ROUNDING)
+    assert (told.clip_scale < 1) == (outcome.rectified_norm > tau)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("tau", [None, 1.0])
+def test_what_it_tells_is_what_float64_says(seed: int, tau: float | None) -> None:
+    pair = normal(seed)
+    g, m = whole(pair.gradient), whole(pair.retain)
+    found, told = apply(pair, tau)
+    expected = g - (g @ m) / (m @ m) * m
+    scale = 1.0 if tau is None else tau / np.linalg.norm(expected)
+    assert told.rectified
+    assert found == pytest.approx(scale * expected, abs=ROUNDING)
+    assert told.grad_norm == pytest.approx(np.linalg.norm(g), rel=ROUNDING)
+    assert told.average_norm == pytest.approx(np.linalg.norm(m), rel=ROUNDING)
+    assert told.dot == pytest.approx(g @ m, rel=1e-5)
+    assert told.cos_before == pytest.approx(g @ m / np.linalg.norm(g) / np.linalg.norm(m), rel=1e-5)
+    assert told.coefficient == pytest.approx(-(g @ m) / (m @ m), rel=1e-5)
+    assert told.clip_scale == pytest.approx(scale, rel=ROUNDING)
+    assert told.rectified_norm == pytest.approx(np.linalg.norm(found), rel=ROUNDING)
+    assert told.cos_after == pytest.approx(found @ m / np.linalg.norm(found) / np.linalg.norm(m), abs=1e-5)
+
+
+@pytest.mark.parametrize("gamma", [0.01, 0.3, 0.5, 0.8, 0.99, 1.0])
+def test_moving_average_is_its_closed_form(gamma: float) -> None:
+    """m_k = sum_j gamma (1 - gamma)^(k - j) g_j: gamma weighs the new gradient, without bias correction."""
+    rectifier = GRU(gamma, tau=None)
+    gradients = [normal(seed, (4, 6)).retain for seed in range(7)]
+    for gradient in gradients:
+        rectifier.fold(gradient)
+    expected = sum(gamma * (1 - gamma) ** (6 - j) * whole(gradient) for j, gradient in enumerate(gradients))
+    assert whole(rectifier.average) == pytest.approx(expected, abs=1e-8)
+
+
+def test_gamma_none_is_gamma_one_is_the_last_gradient() -> None:
+    last, one = GRU(None, tau=None), GRU(1.0, tau=None)
+    gradients = [normal(seed).retain for seed in range(3)]
+    for retain in gradients:
+        last.fold(retain)
+        one.fold(retain)
+    assert np.array_equal(whole(last.average), whole(gradients[-1]))
+    assert np.array_equal(whole(one.average), whole(gradients[-1]))
+
+
+def test_the_average_is_fp32_and_its_own() -> None:
+    """The engine clears the gradient it handed over: the average must not be a view of it."""
+    retain = [part.bfloat16() for part in normal(0).retain]
+    rectifier = GRU(gamma=1.0, tau=None)
+    rectifier.fold(retain)
+    kept = whole(rectifier.average)
+    for part in retain:
+        part.zero_()
+    assert all(part.dtype == torch.float32 for part in rectifier.average)
+    assert kept.any()
+    assert np.array_equal(whole(rectifier.average), kept)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-4])
+def test_opposite_gradients_are_degenerate_and_left_alone(noise: float) -> None:
+    """Theorem 1a: at cos = -1 nothing of the gradient would remain; the loop skips the step."""
+    pair = normal(0)
+    against = [-3 * part + noise * part.abs() for part in pair.retain]
+    found, outcome = apply(Pair(against, pair.retain), tau=0.1)
+    assert outcome.degenerate
+    assert outcome.cos_before == pytest.approx(-1, abs=1e-6)
+    assert outcome.rectified_norm == 0
+    assert np.array_equal(found, whole(against))
+
+
+def test_nearly_opposite_gradients_are_not_degenerate() -> None:
+    pair = normal(0)
+    against = [-3 * part + 0.05 * part.abs() for part in pair.retain]
+    found, outcome = apply(Pair(against, pair.retain))
+    assert not outcome.degenerate
+    assert -1 + 1e-6 < outcome.cos_before < -0.999
+    # Told from the scalars, ||g||^2 - <g, m>^2 / ||m||^2: their rounding of 1e-6 is divided by 1 - cos^2 = 3e-4.
+    assert outcome.rectified_norm == pytest.approx(np.linalg.norm(found), rel=0.01)
+
+
+def test_zero_retain_gradient_changes_nothing() -> None:
+    pair = normal(0)
+    found, outcome = apply(Pair(pair.gradient, [torch.zeros_like(part) for part in pair.retain]))
+    assert np.array_equal(found, whole(pair.gradient))
+    assert (outcome.cos_before, outcome.cos_after, outcome.average_norm) == (0, 0, 0)
+    assert not outcome.rectified
+    assert not outcome.degenerate
+
+
+def test_zero_gradient_stays_zero() -> None:
+    pair = normal(0)
+    found, outcome = apply(Pair([torch.zeros_like(part) for part in pair.gradient], pair.retain), tau=1.0)
+    assert not found.any()
+    assert (outcome.grad_norm, outcome.rectified_norm, outcome.cos_before, outcome.clip_scale) == (0, 0, 0, 1)
+
+
+@unhurried
+@given(pairs(), st.integers(1, 8))
+def test_chunks_change_no_product(pair: Pair, chunk: int) -> None:
+    before = [rectification.products(*pair), rectification.inner(*pair)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rectification, "CHUNK", chunk)
+        after = [rectification.products(*pair), rectification.inner(*pair)]
+    g, m = whole(pair.gradient), whole(pair.retain)
+    for value in (before, after):
+        assert value[0].tolist() == [g @ m, m @ m, g @ g]
+        assert value[1].item() == g @ m
+
+
+@pytest.mark.parametrize("tau", [None, 0.5])
+def test_two_ranks_do_what_one_does_with_one_reduction(tau: float | None) -> None:
+    pair = normal(1, (40, 60))
+    ranks = [Pair(pair.gradient[k : k + 1], pair.retain[k : k + 1]) for k in range(2)]
+    total = sum(rectification.products(*rank) for rank in ranks)
+    assert isinstance(total, torch.Tensor)
+    parts, calls = [], []
+    for rank in ranks:
+        rectifier = GRU(gamma=None, tau=tau)
+        rectifier.fold(rank.retain)
+        rectifier.apply(rank.gradient, lambda value: calls.append(value) or total)
+        parts.append(whole(rank.gradient))
+    assert [(tuple(call.shape), call.dtype) for call in calls] == [((3,), torch.float64)] * 2
+    expected, _ = apply(normal(1, (40, 60)), tau)
+    assert np.concatenate(parts) == pytest.approx(expected, abs=1e-7)
+
+
+@unhurried
+@given(pairs(), st.sampled_from([0.01, 0.5, 3.0]))
+def test_plain_with_tau_is_gradient_clipping(pair: Pair, tau: float) -> None:
+    g = whole(pair.gradient)
+    norm = float(np.linalg.norm(g))
+    told = Plain(tau).apply(pair.gradient, alone)
+    assert whole(pair.gradient) == pytest.approx(g * min(1.0, tau / norm) if norm else g, abs=1e-7)
+    assert told.grad_norm == pytest.approx(norm)
+    assert told.rectified_norm == pytest.approx(min(norm, tau))
+    assert math.isnan(told.cos_before)
+    assert not told.rectified
+
+
+def test_plain_without_tau_touches_nothing_and_wants_no_retain_gradient() -> None:
+    pair, plain = normal(2), Plain()
+    before = whole(pair.gradient)
+    plain.apply(pair.gradient, alone)
+    assert np.array_equal(whole(pair.gradient), before)
+    assert not plain.needs_retain
+    with pytest.raises(AssertionError, match="without retain gradient"):
+        plain.fold(pair.retain)
+
+
+def test_names_make_rectifiers() -> None:
+    made = [rectification.make(name, 0.3, tau) for name, tau in (("none", None), ("clip", 2.0), ("gru", 3.0))]
+    assert [type(rectifier) for rectifier in made] == [Plain, Plain, GRU]
+    assert [vars(rectifier) for rectifier in made] == [
+        {"tau": None},
+        {"tau": 2.0},
+        {"gamma": 0.3, "tau": 3.0, "average": []},
+    ]
+    assert [rectifier.needs_retain for rectifier in made] == [False, False, True]

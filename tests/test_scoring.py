@@ -1,0 +1,159 @@
+"""Batched losses and generations against one row, one token at a time, in both dialects and templates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from trainables import models, scoring, templates
+from trainables.benchmarks import tofu
+from trainables.config import Benchmark, Model
+
+KINDS = [(dialect, template) for dialect in tofu.RULES for template in templates.TEMPLATES]
+
+
+@pytest.fixture(scope="module", params=KINDS, ids="-".join)
+def batched(request: Any, house: Any) -> dict[str, Any]:
+    """Records of the batched path, in small uneven batches, and what they were made from: one row is too long."""
+    dialect, template = request.param
+    network, tokenizer = models.load(Model(path=str(house.target)))
+    benchmark = Benchmark(data=str(house.data), split=house.split, dialect=dialect, template=template)
+    with pytest.MonkeyPatch.context() as patch:
+        few = {task: found[:6] for task, found in tofu.evaluation_rows(benchmark).items()}
+        few["forget"][1] = few["forget"][1] | {"answer": few["forget"][1]["answer"] * 40}
+        patch.setattr(tofu, "evaluation_rows", lambda _: few)
+        records = tofu.evaluate(network, tokenizer, benchmark, token_budget=700)
+    asked = [row for found in few.values() for row in found]
+    return {"network": network, "tokenizer": tokenizer, "records": records, "asked": asked, "kind": request.param}
+
+
+def prompt_of(kind: tuple[str, str], question: str) -> str:
+    dialect, template = kind
+    if template == "llama2":
+        return f"[INST] {question} [/INST]"
+    return f"Question: {question}\n" + ("" if dialect == "paper" else "Answer: ")
+
+
+@torch.no_grad()
+def naive_loss(batched: dict[str, Any], question: str, answer: str) -> tuple[float, int]:
+    """One row by itself, without padding: the sum over the tokens that hold a byte of the answer, and eos.
+
+    Rows are cut at 200 tokens in the paper's dialect and at 512 in open-unlearning's.
+    """
+    tokenizer, prompt = batched["tokenizer"], prompt_of(batched["kind"], question)
+    tag = "Answer: " if batched["kind"] == ("paper", "phi") else ""
+    ids = tokenizer(prompt + tag + answer)["input_ids"] + [tokenizer.eos_token_id]
+    ids = ids[: 200 if batched["kind"][0] == "paper" else 512]
+    log_p = torch.log_softmax(batched["network"](input_ids=torch.tensor([ids])).logits[0].double(), dim=-1)
+    total, count, seen = 0.0, 0, 0
+    for place, token in enumerate(ids[1:], 1):
+        seen += len(tokenizer.convert_ids_to_tokens(token))  # letters of byte-level BPE are bytes
+        if seen > len(prompt.encode()):
+            total, count = total - log_p[place - 1, token].item(), count + 1
+    return total, count
+
+
+@torch.no_grad()
+def naive_generation(batched: dict[str, Any], prompt: str, limit: int, *, total: bool) -> str:
+    """Greedy, one token at a time, without cache."""
+    tokenizer = batched["tokenizer"]
+    ids = tokenizer(prompt)["input_ids"]
+    said: list[int] = []
+    while len(said) + (len(ids) if total else 0) < limit:
+        token = int(batched["network"](input_ids=torch.tensor([ids + said])).logits[0, -1].argmax())
+        if token == tokenizer.eos_token_id:
+            break
+        said.append(token)
+    return tokenizer.decode(said, skip_special_tokens=True)
+
+
+def test_losses_equal_one_row_at_a_time(batched: dict[str, Any]) -> None:
+    for row, record in zip(batched["asked"], batched["records"], strict=True):
+        right = row.get("paraphrased_answer", row["answer"])
+        found = [
+            naive_loss(batched, row["question"], text) for text in (row["answer"], right, *row["perturbed_answer"])
+        ]
+        told = [record["answer_loss"], record["paraphrase_loss"], *record["perturbed_loss"]]
+        assert told == pytest.approx([loss for loss, _ in found], rel=1e-5)
+        counts = [record["answer_tokens"], record["paraphrase_tokens"], *record["perturbed_tokens"]]
+        assert counts == [count for _, count in found]
+    limit = {"paper": 200, "open-unlearning": 512}[batched["kind"][0]]
+    assert 0.8 * limit < batched["records"][1]["answer_tokens"] < limit
+
+
+def test_generations_equal_one_token_at_a_time(batched: dict[str, Any]) -> None:
+    paper = batched["kind"][0] == "paper"
+    for record in batched["records"][::4]:
+        prompt = prompt_of(batched["kind"], record["question"])
+        text = naive_generation(batched, prompt, 200, total=paper)
+        assert record["generation"] == (text if paper else text.strip())
+
+
+@pytest.mark.parametrize("total", [True, False])
+def test_the_limit_counts_the_prompt_in_the_papers_dialect_alone(batched: dict[str, Any], total: bool) -> None:
+    """Prompts of 20 to 50 tokens against a limit of 30: some have no room at all."""
+    prompts = [prompt_of(batched["kind"], record["question"]) for record in batched["records"]]
+    lengths = [len(batched["tokenizer"](prompt)["input_ids"]) for prompt in prompts]
+    assert min(lengths) < 30 < max(lengths)
+    found = scoring.generate(
+        batched["network"], batched["tokenizer"], prompts, token_budget=64, new_tokens=30, total=total
+    )
+    assert found == [naive_generation(batched, prompt, 30, total=total) for prompt in prompts]
+    if total:
+        assert {text for text, length in zip(found, lengths, strict=True) if length >= 30} == {""}
+
+
+@pytest.fixture
+def one_row_each(batched: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Benchmark:
+    """A benchmark of one row a task."""
+    tasks = {task: [batched["asked"][6 * k]] for k, task in enumerate(tofu.tasks("forget25"))}
+    monkeypatch.setattr(tofu, "evaluation_rows", lambda _: tasks)
+    return Benchmark(split="forget25", dialect=batched["kind"][0], template=batched["kind"][1])
+
+
+def test_a_model_that_never_ends_is_cut(batched: dict[str, Any], one_row_each: Benchmark) -> None:
+    """At 200 tokens: with the prompt in the paper's dialect, new ones in open-unlearning's."""
+    network, tokenizer = batched["network"], batched["tokenizer"]
+    end = torch.tensor([tokenizer.eos_token_id])
+    hook = network.lm_head.register_forward_hook(lambda _, __, logits: logits.index_fill(-1, end, -1e9))
+    paper = batched["kind"][0] == "paper"
+    records = tofu.evaluate(network, tokenizer, one_row_each, token_budget=4096)
+    prompts = [prompt_of(batched["kind"], record["question"]) for record in records[:2]]
+    expected = [naive_generation(batched, prompt, 200, total=paper) for prompt in prompts]
+    hook.remove()
+    assert [record["generation"] for record in records[:2]] == [text if paper else text.strip() for text in expected]
+
+
+def test_generations_are_stripped_in_open_unlearnings_dialect_alone(
+    batched: dict[str, Any], one_row_each: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scoring, "generate", lambda *_, **__: [" said \n"] * 4)
+    records = tofu.evaluate(batched["network"], batched["tokenizer"], one_row_each, token_budget=4096)
+    expected = {"paper": " said \n", "open-unlearning": "said"}[batched["kind"][0]]
+    assert [record["generation"] for record in records] == [expected] * 4
+
+
+def test_how_rows_are_batched_changes_no_loss(batched: dict[str, Any]) -> None:
+    tokenizer, kind = batched["tokenizer"], batched["kind"]
+    examples = [
+        templates.encode(
+            tokenizer, templates.find(kind[1]), row["question"], row["answer"], max_length=99, tag_is_answer=True
+        )
+        for row in batched["asked"]
+    ]
+    pad = tokenizer.pad_token_id
+    alone, together = (
+        scoring.answer_losses(batched["network"], examples, pad=pad, token_budget=budget) for budget in (1, 10**6)
+    )
+    assert together == pytest.approx(alone, rel=1e-5)
+
+
+def test_batches_hold_every_row_once_within_the_budget() -> None:
+    lengths = [5, 60, 7, 7, 300, 1, 22]
+    found = list(scoring.batches(lengths, token_budget=64))
+    assert sorted(row for rows in found for row in rows) == list(range(7))
+    assert found[:2] == [[4], [1]]
+    for rows in found:
+        assert len(rows) == 1 or len(rows) * max(lengths[row] for row in rows) <= 64

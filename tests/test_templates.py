@@ -1,0 +1,235 @@
+"""Where the prompt ends and the answer starts, for tokenizers that differ in every way that has gone wrong elsewhere.
+
+The truth here is counted in bytes from the tokens themselves, while the code goes by the tokenizer's offsets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import models as tokenizer_models
+from transformers import PreTrainedTokenizerFast
+
+from trainables import templates
+from trainables.benchmarks import tofu
+from trainables.errors import InputError
+from trainables.templates import TEMPLATES, Example
+
+SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+TEXTS = [
+    "[INST] Where was Ada Brook born? [/INST]She was born in Kerrin in 1974.",
+    "Question: Who wrote 'The Lantern'?\nAnswer: Yes, Ada Brook wrote 'The Lantern' in 2003, aged 29.",
+] * 4
+
+
+def byte_level(tokenizer: Tokenizer, single: str = "<s> $A", *, regex: bool = True) -> PreTrainedTokenizerFast:
+    """A byte-level BPE in transformers' clothes; `single` says what it adds to a text."""
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=regex)
+    tokenizer.decoder = decoders.ByteLevel()
+    if tokenizer.get_vocab_size() == 0:
+        trainer = trainers.BpeTrainer(
+            vocab_size=400,
+            special_tokens=list(SPECIAL.values()),
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        tokenizer.train_from_iterator(TEXTS, trainer)
+    ids = [(name, tokenizer.token_to_id(name)) for name in ("<s>", "</s>") if name in single]
+    if ids:
+        tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=ids)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **SPECIAL)
+
+
+def trained(single: str = "<s> $A") -> PreTrainedTokenizerFast:
+    return byte_level(Tokenizer(tokenizer_models.BPE()), single)
+
+
+def merging() -> PreTrainedTokenizerFast:
+    """Knows one word alone, `]S`: the end of Llama's prompt and the first letter of an answer."""
+    alphabet = [*SPECIAL.values(), *sorted(pre_tokenizers.ByteLevel.alphabet()), "]S"]
+    bpe = tokenizer_models.BPE({token: k for k, token in enumerate(alphabet)}, [("]", "S")])
+    tokenizer = Tokenizer(bpe)
+    tokenizer.add_special_tokens(list(SPECIAL.values()))
+    return byte_level(tokenizer, regex=False)
+
+
+def llama() -> PreTrainedTokenizerFast:
+    """Llama-2's kind: spaces become ▁, one more is put in front, and what is unknown is spelled in bytes."""
+    names = ["<unk>", *SPECIAL.values(), *(f"<0x{k:02X}>" for k in range(256)), *map(chr, range(33, 127)), "▁", "▁S"]
+    bpe = tokenizer_models.BPE(
+        {token: k for k, token in enumerate(names)}, [("▁", "S")], byte_fallback=True, fuse_unk=True, unk_token="<unk>"
+    )
+    tokenizer = Tokenizer(bpe)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.add_special_tokens(["<unk>", *SPECIAL.values()])
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", **SPECIAL)
+
+
+MAKERS: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
+    "bos": trained,
+    "plain": lambda: trained("$A"),
+    "eos": lambda: trained("<s> $A </s>"),
+    "merging": merging,
+    "llama": llama,
+}
+TOKENIZERS = {name: make() for name, make in MAKERS.items()}
+
+
+def encode(tokenizer: Any, template: str, question: str, answer: str, tag: bool = False, most: int = 4096) -> Example:
+    return templates.encode(tokenizer, TEMPLATES[template], question, answer, max_length=most, tag_is_answer=tag)
+
+
+def spelled(tokenizer: Any, ids: tuple[int, ...]) -> bytes:
+    """The bytes that tokens stand for: special ones none, and llama's first without the space put in front."""
+    text = b""
+    for token in tokenizer.convert_ids_to_tokens(list(ids)):
+        if token in SPECIAL.values():
+            continue
+        if tokenizer.unk_token is None:
+            text += bytes(ALPHABET[letter] for letter in token)
+        elif match := re.fullmatch("<0x(..)>", token):
+            text += bytes.fromhex(match[1])
+        else:
+            text += token.replace("▁", " ").encode()
+    return text[1:] if tokenizer.unk_token and ids[0] == tokenizer.bos_token_id else text
+
+
+def _alphabet() -> dict[str, int]:
+    """Letter -> byte of byte-level BPE: printable Latin-1 stands for itself, the rest for 256, 257, ..."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    other = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + k): byte for k, byte in enumerate(other)}
+
+
+ALPHABET = _alphabet()
+
+# Llama's ▁ is the one letter that its own scheme cannot tell from a space.
+answers = st.text(st.characters(codec="utf-8", exclude_characters="▁"), min_size=1, max_size=30).filter(
+    lambda text: not re.search("<(s|/s|pad|unk)>", text)
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(answers, st.sampled_from(["Where was Ada born?", "Où?", "x "]), st.sampled_from(list(TEMPLATES)), st.booleans())
+@pytest.mark.parametrize("name", list(TOKENIZERS))
+def test_nothing_of_the_answer_is_lost_and_nothing_of_the_prompt_leaks(
+    name: str, answer: str, question: str, template: str, tag: bool
+) -> None:
+    """A token is a label if and only if it holds a byte of the answer; then one eos."""
+    tokenizer = TOKENIZERS[name]
+    example = encode(tokenizer, template, question, answer, tag)
+    prompt = templates.prompt_text(TEMPLATES[template], question, tag_is_answer=tag).encode()
+    scored = (TEMPLATES[template].answer_tag if tag else "") + answer
+    ids, start = example.input_ids, example.answer_start
+    assert spelled(tokenizer, ids) == prompt + scored.encode()
+    assert prompt.startswith(spelled(tokenizer, ids[:start]))
+    assert len(spelled(tokenizer, ids[: start + 1])) > len(prompt)
+    assert spelled(tokenizer, ids[start:]).endswith(scored.encode())
+    assert ids[-1] == tokenizer.eos_token_id
+    assert ids.count(tokenizer.eos_token_id) == 1
+    assert example.answer_tokens == len(ids) - start
+
+
+@pytest.mark.parametrize("answer", ["Yes.", " Yes.", "  two spaces", "1974", "Über Ærø", "漢字 🙂", "\nnew line", "é"])
+@pytest.mark.parametrize("dialect", list(tofu.RULES))
+@pytest.mark.parametrize("template", list(TEMPLATES))
+def test_labels_decode_to_the_answer(template: str, dialect: str, answer: str) -> None:
+    tokenizer, tag = TOKENIZERS["bos"], tofu.RULES[dialect].tag_is_answer
+    question = "Where was Ada born?"
+    example = encode(tokenizer, template, question, answer, tag)
+    prompt = templates.prompt_text(TEMPLATES[template], question, tag_is_answer=tag)
+    expected = ("Answer: " if tag and template == "phi" else "") + answer
+    if template == "phi" and not tag and answer in ("Yes.", "1974"):
+        expected, prompt = " " + expected, prompt[:-1]  # the tag's space and the first word are one token
+    labels = list(example.input_ids[example.answer_start :])
+    assert tokenizer.decode(labels) == expected + "</s>"
+    assert tokenizer.decode(list(example.input_ids[: example.answer_start])) == "<s>" + prompt
+
+
+def test_the_tokenizer_of_the_small_models(tofu_models: Path) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tofu_models / "full")
+    example = encode(tokenizer, "llama2", "Who is Ada Brook?", "Ada Brook is 29.")
+    assert tokenizer.decode(list(example.input_ids[example.answer_start :])) == "Ada Brook is 29.</s>"
+    assert tokenizer.decode(list(example.input_ids[: example.answer_start])) == "<s>[INST] Who is Ada Brook? [/INST]"
+
+
+def test_a_token_across_the_boundary_is_a_label() -> None:
+    """Tokenising the prompt by itself and counting would score the `h` first and lose `]S`."""
+    tokenizer = TOKENIZERS["merging"]
+    across = encode(tokenizer, "llama2", "Who?", "She")
+    labels = tokenizer.convert_ids_to_tokens(list(across.input_ids[across.answer_start :]))
+    assert labels == ["]S", "h", "e", "</s>"]
+    beside = encode(tokenizer, "llama2", "Who?", "He")
+    assert tokenizer.convert_ids_to_tokens(list(beside.input_ids[beside.answer_start :])) == ["H", "e", "</s>"]
+
+
+def test_the_answer_tag_is_a_label_in_the_papers_dialect_alone() -> None:
+    tokenizer, question = TOKENIZERS["merging"], "Who?"
+    paper, other = (encode(tokenizer, "phi", question, "He", tofu.RULES[name].tag_is_answer) for name in tofu.RULES)
+    assert list(tofu.RULES) == ["paper", "open-unlearning"]
+    assert paper.input_ids == other.input_ids
+    assert tokenizer.decode(list(paper.input_ids[paper.answer_start :])) == "Answer: He</s>"
+    assert tokenizer.decode(list(other.input_ids[other.answer_start :])) == "He</s>"
+    assert templates.prompt_text(TEMPLATES["phi"], question, tag_is_answer=True) == "Question: Who?\n"
+    assert templates.prompt_text(TEMPLATES["phi"], question, tag_is_answer=False) == "Question: Who?\nAnswer: "
+    assert templates.prompt_text(TEMPLATES["llama2"], question, tag_is_answer=True) == "[INST] Who? [/INST]"
+
+
+@pytest.mark.parametrize("name", ["bos", "plain", "merging", "llama"])
+def test_a_cut_row_has_no_end(name: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    whole = encode(tokenizer, "llama2", "Who?", "She was born in Kerrin.")
+    length, eos = len(whole.input_ids), tokenizer.eos_token_id
+    assert encode(tokenizer, "llama2", "Who?", "She was born in Kerrin.", most=length) == whole
+    for most in range(whole.answer_start + 1, length):
+        cut = encode(tokenizer, "llama2", "Who?", "She was born in Kerrin.", most=most)
+        assert cut.input_ids == whole.input_ids[:most]
+        assert cut.answer_start == whole.answer_start
+        assert eos not in cut.input_ids
+
+
+def test_a_cut_row_has_no_end_where_the_tokenizer_adds_one() -> None:
+    whole = encode(TOKENIZERS["bos"], "llama2", "Who?", "She was born in Kerrin.")
+    cut = encode(TOKENIZERS["eos"], "llama2", "Who?", "She was born in Kerrin.", most=len(whole.input_ids) - 4)
+    assert cut.input_ids == whole.input_ids[: len(cut.input_ids)]
+    assert TOKENIZERS["eos"].eos_token_id not in cut.input_ids
+
+
+def test_no_room_for_the_answer_is_told() -> None:
+    tokenizer = TOKENIZERS["bos"]
+    start = encode(tokenizer, "llama2", "Who is Ada Brook?", "A painter.").answer_start
+    with pytest.raises(InputError, match=rf"max_length={start} leaves no token of the answer to: 'Who is Ada Brook\?'"):
+        encode(tokenizer, "llama2", "Who is Ada Brook?", "A painter.", most=start)
+
+
+def test_two_kinds_of_tokenizer_give_the_same_row() -> None:
+    rows = [encode(TOKENIZERS[name], "llama2", "Who is Ada Brook?", "A painter.") for name in ("bos", "eos")]
+    assert rows[0] == rows[1]
+    assert encode(TOKENIZERS["plain"], "llama2", "Who is Ada Brook?", "A painter.").input_ids == rows[0].input_ids[1:]
+
+
+@pytest.mark.parametrize("template", list(TEMPLATES))
+def test_bos_is_never_a_label(template: str) -> None:
+    example = encode(TOKENIZERS["bos"], template, "", "S", tag=True)
+    assert example.input_ids[0] == TOKENIZERS["bos"].bos_token_id
+    assert example.answer_start > 0
+    assert TOKENIZERS["bos"].bos_token_id not in example.input_ids[example.answer_start :]
+
+
+def test_unknown_template_names_the_closest() -> None:
+    with pytest.raises(InputError, match=r"unknown template 'lama2'; did you mean 'llama2'\? known: llama2, phi"):
+        templates.find("lama2")
+    assert templates.find("phi") is TEMPLATES["phi"]

@@ -1,0 +1,330 @@
+"""MLflow as a view of the storage: the same runs however often it is synced, and no trial that waits for a server."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import platform.tracking as tracking
+from trainables import storage
+from trainables.config import Benchmark, Model, Rectifier, Training, Trial
+from trainables.storage import Storage
+
+STEPS = 3
+RunModule = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def make_trial(**given: Any) -> Trial:
+    return Trial(
+        benchmark=Benchmark(data="data", fingerprint="files:0"),
+        target=Model(path="models/full", fingerprint="files:1"),
+        training=Training(lr=4e-4, max_steps=STEPS),
+        **given,
+    )
+
+
+TRIALS = {
+    "finished": make_trial(method="ga"),
+    "rectified": make_trial(method="npo", rectifier=Rectifier(name="gru", gamma=0.8)),
+    "diverged": make_trial(method="gd", seed=1),
+    "failed": make_trial(method="npo", seed=1),
+    "missing": make_trial(method="ga", seed=2),
+}
+
+
+def step_row(step: int, rectified: bool) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(tracking.SERIES, 0.25)
+    retain_loss = 1.0 + step if rectified else math.nan
+    return {
+        **row,
+        "step": step,
+        "loss": -0.5 * step,
+        "retain_loss": retain_loss,
+        "coefficient": None,
+        "rectified": True,
+    }
+
+
+def write_result(store: Storage, trial: Trial, status: str, **given: Any) -> None:
+    """A trial's files; `started` and `error` may be given."""
+    folder = store.trial(trial.id())
+    finished = status == "finished"
+    if status != "failed":
+        rows = [step_row(step, trial.rectifier.name == "gru") for step in range(1, STEPS + 1)]
+        storage.write_rows(folder / storage.STEPS, rows)
+    metrics = {"forget_quality": -2.5, "model_utility": 0.6, "forget_quality_ks": None} if finished else {}
+    result = {
+        "id": trial.id(),
+        "status": status,
+        "config": trial.model_dump(mode="json"),
+        "metrics": metrics,
+        "training": {"steps": STEPS, "skipped": 0},
+        "seconds": {"total": 9.5, "training": 6.0},
+        "started": given.get("started", "2026-11-20T10:00:00+00:00"),
+        "commit": "abc1234",
+        "dirty": False,
+        "error": given.get("error"),
+    }
+    storage.write_json(folder / storage.RESULT, result)
+
+
+def write_sweep(store: Storage, digest: str = "0a1b2c3d") -> dict[str, Any]:
+    sweep = {
+        "name": "tiny",
+        "hash": digest,
+        "title": "An invented sweep",
+        "created": "2026-11-20T09:00:00+00:00",
+        "trials": [trial.id() for trial in TRIALS.values()],
+    }
+    storage.write_json(store.sweep("tiny", digest), sweep)
+    return sweep
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Storage:
+    """Four trials with a result and one without."""
+    place = Storage(tmp_path_factory.mktemp("tracking"))
+    write_result(place, TRIALS["finished"], "finished")
+    write_result(place, TRIALS["rectified"], "finished")
+    error = {"kind": "diverged", "message": "loss is nan at step 3", "step": 3}
+    write_result(place, TRIALS["diverged"], "diverged", error=error)
+    write_result(place, TRIALS["failed"], "failed", error={"kind": "failed", "message": "no space", "step": 0})
+    write_sweep(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def client(store: Storage) -> Any:
+    """The tracking store after one sync."""
+    from mlflow import MlflowClient
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        assert tracking.sync(write_sweep(store), store) == 4
+    return MlflowClient(tracking_uri=f"sqlite:///{store.root / 'mlflow.db'}")
+
+
+def all_runs(client: Any) -> list[Any]:
+    experiment = client.get_experiment_by_name("tiny")
+    return client.search_runs([experiment.experiment_id])
+
+
+def run_of(client: Any, name: str) -> Any:
+    return next(run for run in all_runs(client) if run.data.tags.get("trial_id") == TRIALS[name].id())
+
+
+def parent_of(client: Any) -> Any:
+    return next(run for run in all_runs(client) if run.data.tags.get("role") == "parent")
+
+
+def everything(client: Any) -> dict[str, Any]:
+    """All that a person can see of the runs, every point of every series included."""
+    found = {}
+    for run in all_runs(client):
+        series = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
+        points = {name: [(point.step, point.value) for point in history] for name, history in series.items()}
+        found[run.info.run_id] = (run.info.status, run.data.params, run.data.tags, points)
+    return found
+
+
+def test_one_parent_and_one_child_for_each_result(client: Any) -> None:
+    parent, runs = parent_of(client), all_runs(client)
+    assert parent.info.run_name == "tiny-0a1b2c3d"
+    children = [run for run in runs if run.info.run_id != parent.info.run_id]
+    assert {run.data.tags["trial_id"] for run in children} == {
+        TRIALS[name].id() for name in ("finished", "rectified", "diverged", "failed")
+    }
+    assert len(children) == 4
+    assert {run.data.tags["mlflow.parentRunId"] for run in children} == {parent.info.run_id}
+    assert {run.info.run_name for run in children} == {
+        TRIALS[name].label() for name in ("finished", "rectified", "diverged", "failed")
+    }
+
+
+def test_parent_tells_the_counts(client: Any) -> None:
+    parent = parent_of(client)
+    assert parent.info.status == "FINISHED"
+    assert parent.data.metrics == {
+        "trials/total": 5,
+        "trials/finished": 2,
+        "trials/diverged": 1,
+        "trials/failed": 1,
+        "trials/missing": 1,
+    }
+
+
+def test_params_are_the_whole_configuration(client: Any) -> None:
+    params = run_of(client, "rectified").data.params
+    assert params["method"] == "npo"
+    assert params["rectifier.gamma"] == "0.8"
+    assert params["rectifier.tau"] == "none"
+    assert params["training.lr"] == "0.0004"
+    assert params["benchmark.fingerprint"] == "files:0"
+    assert params["seed"] == "0"
+
+
+def test_metrics_and_series_are_those_of_the_storage(client: Any) -> None:
+    run = run_of(client, "rectified")
+    assert run.data.metrics["eval/forget_quality"] == -2.5
+    assert run.data.metrics["eval/model_utility"] == 0.6
+    assert run.data.metrics["time/total"] == 9.5
+    assert "eval/forget_quality_ks" not in run.data.metrics
+    history = client.get_metric_history(run.info.run_id, "train/loss")
+    assert [(point.step, point.value) for point in history] == [(1, -0.5), (2, -1.0), (3, -1.5)]
+    retain = client.get_metric_history(run.info.run_id, "train/retain_loss")
+    assert [point.value for point in retain] == [2.0, 3.0, 4.0]
+    assert "train/coefficient" not in run.data.metrics
+    assert "train/retain_loss" not in run_of(client, "finished").data.metrics
+
+
+def test_outcome_is_told(client: Any) -> None:
+    for name, status in {"finished": "FINISHED", "diverged": "FINISHED", "failed": "FAILED"}.items():
+        run = run_of(client, name)
+        assert (run.info.status, run.data.tags["outcome"]) == (status, name)
+    assert "failure" not in run_of(client, "finished").data.tags
+    assert run_of(client, "failed").data.tags["failure"] == "no space"
+    assert run_of(client, "diverged").data.tags["failure"] == "loss is nan at step 3"
+
+
+def test_result_file_lies_with_the_run(client: Any, store: Storage) -> None:
+    run = run_of(client, "finished")
+    assert [item.path for item in client.list_artifacts(run.info.run_id)] == ["result.json"]
+    assert Path(run.info.artifact_uri).is_relative_to(store.root)
+
+
+def test_tracking_writes_one_database(client: Any, store: Storage) -> None:
+    assert [path.name for path in store.root.rglob("*.db")] == ["mlflow.db"]
+    assert not (store.root / "mlruns").exists()
+
+
+def test_syncing_twice_changes_nothing(client: Any, store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    before = everything(client)
+    assert tracking.sync(write_sweep(store), store) == 4
+    after = everything(client)
+    assert after.keys() == before.keys()
+    for name, (status, params, tags, series) in before.items():
+        assert after[name][:3] == (status, params, tags)
+        if tags.get("role") != "parent":
+            assert after[name][3] == series, tags["outcome"]
+
+
+def test_command_syncs_what_the_storage_holds(client: Any, store: Storage, run_module: RunModule) -> None:
+    before = {run.info.run_id for run in all_runs(client)}
+    done = run_module("platform.tracking", "sync", "tiny", "--storage", store.root)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"4 trials in sqlite:///{store.root / 'mlflow.db'}\n"
+    assert {run.info.run_id for run in all_runs(client)} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["sync", "tinny"], "no sweep 'tinny' in "),
+        (["sink", "tiny"], "unknown action 'sink'; known: sync"),
+    ],
+)
+def test_command_refuses_what_it_does_not_know(
+    store: Storage, run_module: RunModule, arguments: list[str], said: str
+) -> None:
+    done = run_module("platform.tracking", *arguments, "--storage", store.root)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {said}")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["failed", "rectified"])
+def test_trial_that_ran_again_has_one_run_without_traces_of_the_first(
+    client: Any, store: Storage, tmp_path: Path, name: str
+) -> None:
+    """In a copy of the storage: the trial was run again and is finished now."""
+    from mlflow import MlflowClient
+
+    shutil.copytree(store.root, tmp_path / "copy")
+    copy = Storage(tmp_path / "copy")
+    write_result(copy, TRIALS[name], "finished", started="2026-11-21T08:00:00+00:00")
+    tracking.sync(write_sweep(copy), copy)
+    after = MlflowClient(tracking_uri=f"sqlite:///{copy.root / 'mlflow.db'}")
+    assert len(all_runs(after)) == len(all_runs(client))
+    run = run_of(after, name)
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["outcome"] == "finished"
+    assert run.data.tags["mlflow.parentRunId"] == parent_of(after).info.run_id
+    assert "failure" not in run.data.tags
+    assert run.data.metrics["eval/model_utility"] == 0.6
+    history = after.get_metric_history(run.info.run_id, "train/loss")
+    assert [point.step for point in history] == [1, 2, 3]
+
+
+def test_mirror_feeds_the_same_runs_from_its_thread(client: Any, store: Storage) -> None:
+    before = {run.info.run_id for run in all_runs(client)}
+    mirror = tracking.Mirror(lambda: tracking.connect(write_sweep(store), store))
+    mirror.start()
+    for trial in TRIALS.values():
+        mirror.trial(trial.id())
+    assert mirror.close({"total": 5}) is None
+    assert {run.info.run_id for run in all_runs(client)} == before
+
+
+def test_unreachable_server_never_raises_and_is_told_at_the_end(
+    store: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")
+    mirror = tracking.Mirror(lambda: tracking.connect(write_sweep(store), store))
+    mirror.start()
+    mirror.trial(TRIALS["finished"].id())
+    problem = mirror.close({"total": 1}, seconds=60)
+    assert problem is not None
+    assert "127.0.0.1" in str(problem)
+
+
+def test_server_that_does_not_answer_holds_nobody_up() -> None:
+    mirror = tracking.Mirror(lambda: time.sleep(3))  # type: ignore[arg-type, return-value]
+    mirror.start()
+    begun = time.monotonic()
+    mirror.trial("0123456789ab")
+    assert isinstance(mirror.close({}, seconds=0.1), TimeoutError)
+    assert time.monotonic() - begun < 2
+
+
+def test_one_bad_trial_does_not_stop_the_others() -> None:
+    class Picky:
+        seen: list[str] = []  # noqa: RUF012
+
+        def trial(self, name: str) -> None:
+            self.seen.append(name)
+            if name == "bad":
+                raise OSError("no such result")
+
+        def finish(self, counts: dict[str, int]) -> None:
+            self.seen.append("finish")
+
+    tracker: Any = Picky()
+    mirror = tracking.Mirror(lambda: tracker)
+    mirror.start()
+    for name in ("first", "bad", "last"):
+        mirror.trial(name)
+    assert str(mirror.close({})) == "no such result"
+    assert tracker.seen[:3] == ["first", "bad", "last"]
+
+
+def test_tracking_uri_of_the_environment_is_respected(
+    client: Any, store: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tracking.tracking_uri(Storage(tmp_path)) != f"sqlite:///{store.root / 'mlflow.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store.root / 'mlflow.db'}")
+    elsewhere = Storage(tmp_path)
+    write_result(elsewhere, TRIALS["missing"], "finished")
+    sweep = {**write_sweep(elsewhere, digest="ffffffff"), "name": "elsewhere", "trials": [TRIALS["missing"].id()]}
+    assert tracking.sync(sweep, elsewhere) == 1
+    assert client.get_experiment_by_name("elsewhere") is not None
+    assert not (tmp_path / "mlflow.db").exists()
