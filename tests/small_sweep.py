@@ -40,6 +40,10 @@ class Small:
     def settings(self) -> list[str]:
         return [f"benchmark.data={self.data}", f"models={self.models}"]
 
+    def flags(self, *more: str) -> list[str]:
+        """The folders' settings and more as a person types them."""
+        return [part for setting in (*self.settings(), *more) for part in ("--set", setting)]
+
     def plan(self, store: Storage, *settings: str, sweep: Sweep = SWEEP, **options: object) -> planning.Plan:
         """tofu_tiny with these settings after the folders'; options as planning.make takes them."""
         chosen = apply(sweep, [*self.settings(), *settings])

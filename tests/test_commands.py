@@ -1,30 +1,19 @@
-"""What a person types and gets: listings, dry runs, every way to be wrong, and what a start makes of an earlier one."""
+"""What a person types and gets: listings, dry runs, and one line for every way to be wrong."""
 
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import small_sweep
-import typer
 from small_sweep import Small
-from typer.testing import CliRunner
 
-import platform.driver as driver
-import platform.manifest as manifest
-import platform.sweep as sweep
-from platform.plan import Plan
-from trainables import storage
-from trainables.config import Trial
 from trainables.storage import Storage
 
 HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "datasets", "optuna")
@@ -35,10 +24,6 @@ RunModule = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
     return small_sweep.write(tmp_path_factory.mktemp("small"))
-
-
-def flags(small: Small, *more: str) -> list[str]:
-    return [part for setting in (*small.settings(), *more) for part in ("--set", setting)]
 
 
 def message(done: subprocess.CompletedProcess[str]) -> str:
@@ -66,7 +51,7 @@ def test_list_names_every_sweep(run_module: RunModule, root: Path) -> None:
 
 
 def test_dry_run_tells_what_would_run(run_module: RunModule, small: Small, tmp_path: Path) -> None:
-    arguments = ["tofu_tiny", "--dry-run", "--storage", tmp_path / "runs", *flags(small)]
+    arguments = ["tofu_tiny", "--dry-run", "--storage", tmp_path / "runs", *small.flags()]
     done = run_module("platform.sweep", *arguments, "--strategy", "paper", "--only", "method=ga,npo")
     assert (done.returncode, done.stderr) == (0, "")
     assert "strategy paper, 12 trials, 0 done" in done.stdout
@@ -77,7 +62,7 @@ def test_dry_run_tells_what_would_run(run_module: RunModule, small: Small, tmp_p
 
 
 def test_dry_run_as_json(run_module: RunModule, small: Small, tmp_path: Path) -> None:
-    arguments = ["tofu_tiny", "--dry-run", "--json", "--storage", tmp_path / "runs", *flags(small), "--seeds", "0,1"]
+    arguments = ["tofu_tiny", "--dry-run", "--json", "--storage", tmp_path / "runs", *small.flags(), "--seeds", "0,1"]
     done = run_module("platform.sweep", *arguments, "--strategy", "optuna", "--trials", 3)
     assert (done.returncode, done.stderr) == (0, "")
     plan = json.loads(done.stdout)
@@ -101,7 +86,7 @@ def test_dry_run_as_json(run_module: RunModule, small: Small, tmp_path: Path) ->
 
 def test_dry_run_without_data_lists_needs(run_module: RunModule, tmp_path: Path) -> None:
     done = run_module("platform.sweep", "tofu_tiny", "--dry-run", "--storage", tmp_path / "runs")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
     assert "needs: data set locuslab/TOFU from the hub" in done.stdout
     assert "--set benchmark.data=DIR" in done.stdout
 
@@ -111,7 +96,7 @@ def test_listing_and_planning_are_light_and_quick(
     arguments: list[str], small: Small, root: Path, tmp_path: Path
 ) -> None:
     if "--dry-run" in arguments:
-        arguments = [*arguments, *flags(small), "--storage", str(tmp_path / "runs")]
+        arguments = [*arguments, *small.flags(), "--storage", str(tmp_path / "runs")]
     code = f"""
 import runpy, sys, time
 sys.argv = ["sweep", *{arguments!r}]
@@ -170,7 +155,7 @@ def test_broken_data_and_models_are_told_together_by_a_start_too(
     (tmp_path / "data" / "forget01.json").unlink()
     perturbed = tmp_path / "data" / "forget10_perturbed.json"
     perturbed.write_text(perturbed.read_text().replace("paraphrased_answer", "paraphrase"))
-    settings = flags(small, f"benchmark.data={tmp_path / 'data'}", "benchmark.template=llama")
+    settings = small.flags(f"benchmark.data={tmp_path / 'data'}", "benchmark.template=llama")
     text = message(run_module("platform.sweep", "tofu_tiny", "--storage", tmp_path / "runs", *settings))
     assert "has no forget01.json" in text
     assert "row 1 of forget10_perturbed in" in text
@@ -178,7 +163,7 @@ def test_broken_data_and_models_are_told_together_by_a_start_too(
     assert "unknown template 'llama'; did you mean 'llama2'?" in text
     shutil.copytree(small.models, tmp_path / "models")
     (tmp_path / "models" / "full" / "model.safetensors").unlink()
-    settings = flags(small, f"models={tmp_path / 'models'}")
+    settings = small.flags(f"models={tmp_path / 'models'}")
     text = message(run_module("platform.sweep", "tofu_tiny", "--storage", tmp_path / "runs", *settings))
     assert f"models/full: model folder {tmp_path / 'models' / 'full'} has no model.safetensors; it has" in text
     assert list((tmp_path / "runs").iterdir()) == []
@@ -192,115 +177,5 @@ def test_storage_that_cannot_be_written(
     (tmp_path / "file").write_text("in the way")
     place = tmp_path / "file" / "runs" if inside else tmp_path / "file"
     more = ["--dry-run"] if dry else []
-    text = message(run_module("platform.sweep", "tofu_tiny", *more, "--storage", place, *flags(small)))
+    text = message(run_module("platform.sweep", "tofu_tiny", *more, "--storage", place, *small.flags()))
     assert f"--storage: cannot write to '{place}'" in text
-
-
-def in_process(*arguments: object) -> Any:
-    app = typer.Typer()
-    app.command()(sweep.main)
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def test_full_disk(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage("/")._replace(free=3 * 2**20)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    for more in ([], ["--dry-run"]):
-        done = in_process("tofu_tiny", *more, "--storage", tmp_path / "runs", *flags(small))
-        assert (done.exit_code, done.stdout) == (2, "")
-        assert done.stderr == (f"error: --storage: 3 MB free at '{tmp_path / 'runs'}', at least 64 MB are needed\n")
-
-
-# What a start makes of an earlier one
-
-
-@pytest.fixture(autouse=True)
-def signals() -> Iterator[None]:
-    """A start sets the process's signal handlers; the tests' own come back."""
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in kept.items():
-        signal.signal(number, handler)
-
-
-@pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    """The plans that reach the driver, which itself is not run."""
-    plans: list[Plan] = []
-
-    def record(plan: Plan, store: Storage, **options: Any) -> int:
-        manifest.write(plan, store, options["command"])
-        plans.append(plan)
-        return 0
-
-    monkeypatch.setattr(driver, "run", record)
-    return plans
-
-
-def finish(store: Storage, trials: Iterable[Trial], status: str = "finished") -> None:
-    for trial in trials:
-        storage.write_json(store.trial(trial.id()) / storage.RESULT, {"status": status, "metrics": {}})
-
-
-def test_unfinished_sweep_goes_on_with_resume_only(small: Small, tmp_path: Path, runs: list[Plan]) -> None:
-    store = Storage(tmp_path / "runs")
-    command = ["tofu_tiny", "--storage", store.root, *flags(small)]
-    assert in_process(*command).exit_code == 0
-    trials = runs[-1].trials
-    finish(store, trials[:40])
-    refused = in_process(*command)
-    assert (refused.exit_code, refused.stdout) == (2, "")
-    assert refused.stderr.startswith(f"error: sweep {runs[-1].name} is unfinished: 5 of its 45 trials are missing; ")
-    assert "--resume" in refused.stderr
-    assert "--new" in refused.stderr
-    assert in_process(*command, "--resume").exit_code == 0
-    assert runs[-1].left == list(trials[40:])
-    assert len(runs) == 2
-
-
-def test_new_sets_results_aside_and_starts_again(small: Small, tmp_path: Path, runs: list[Plan]) -> None:
-    store = Storage(tmp_path / "runs")
-    command = ["tofu_tiny", "--storage", store.root, *flags(small), "--only", "benchmark.split=forget01"]
-    assert in_process(*command).exit_code == 0
-    finish(store, runs[-1].trials[:3])
-    assert in_process(*command, "--new").exit_code == 0
-    assert len(runs[-1].left) == 15
-    kept = {path.parent.name for path in (store.root / "set_aside").glob("*/*/result.json")}
-    assert kept == {trial.id() for trial in runs[-1].trials[:3]}
-    assert not list((store.root / "trials").iterdir())
-
-
-def test_more_seeds_of_a_finished_sweep_need_no_resume(small: Small, tmp_path: Path, runs: list[Plan]) -> None:
-    store = Storage(tmp_path / "runs")
-    command = ["tofu_tiny", "--storage", store.root, *flags(small), "--strategy", "paper"]
-    assert in_process(*command).exit_code == 0
-    finish(store, runs[-1].trials)
-    assert in_process(*command, "--seeds", "0,1").exit_code == 0
-    assert {trial.seed for trial in runs[-1].left} == {1}
-    assert len(manifest.read("tofu_tiny", store)["trials"]) == 36
-
-
-def test_spent_budget_of_optuna_is_no_unfinished_sweep(small: Small, tmp_path: Path, runs: list[Plan]) -> None:
-    store = Storage(tmp_path / "runs")
-    command = ["tofu_tiny", "--storage", store.root, *flags(small), "--strategy", "optuna", "--trials", 2]
-    assert in_process(*command).exit_code == 0
-    for trials in runs[-1].studies().values():
-        finish(store, trials[:2])
-    assert in_process(*command).exit_code == 0
-    assert len(runs) == 2
-
-
-def test_interrupt_prints_the_command_that_goes_on(
-    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*given: Any, **options: Any) -> int:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(driver, "run", interrupted)
-    command = ["tofu_tiny", "--storage", str(tmp_path / "runs of mine"), *flags(small)]
-    for more in ([], ["--resume"], ["--new"]):
-        monkeypatch.setattr(sys, "argv", ["sweep.py", *command, *more])
-        done = in_process(*command, *more)
-        assert done.exit_code == 130
-        resumed = done.stderr.strip().removeprefix("stopped; go on with: ")
-        assert shlex.split(resumed) == ["python", "-m", "platform.sweep", *command, "--resume"]

@@ -113,9 +113,6 @@ def test_models_folder_without_what_is_needed_says_what_it_has(make: MakePlan, t
     text = str(error.value)
     assert text.startswith(f"models: {tmp_path} has no retain90/ and no base model")
     assert text.endswith("it has full")
-
-
-def test_missing_models_folder_is_named(make: MakePlan, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"models: no folder '{tmp_path / 'nowhere'}'"):
         make(f"models={tmp_path / 'nowhere'}")
 
@@ -240,6 +237,8 @@ def test_other_data_or_target_makes_another_sweep(make: MakePlan, small: Small, 
     other = small_sweep.write_rows(tmp_path / "data", seed=2)
     hashes = {make().hash, make(f"benchmark.data={other}").hash, make(f"target={small.models / 'retain95'}").hash}
     assert len(hashes) == 3
+    shutil.copytree(small.models / "full", tmp_path / "same weights")
+    assert make(f"target={tmp_path / 'same weights'}").hash == make().hash
 
 
 @pytest.mark.parametrize("models", ["models={models}", "models=none"])

@@ -1,11 +1,10 @@
-"""MLflow as a view of the storage: the same runs however often it is synced, and no trial that waits for a server."""
+"""MLflow as a view of the storage: the same runs however often it is synced."""
 
 from __future__ import annotations
 
 import math
 import shutil
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -271,50 +270,6 @@ def test_mirror_feeds_the_same_runs_from_its_thread(client: Any, store: Storage)
         mirror.trial(trial.id())
     assert mirror.close({"total": 5}) is None
     assert {run.info.run_id for run in all_runs(client)} == before
-
-
-def test_unreachable_server_never_raises_and_is_told_at_the_end(
-    store: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")
-    mirror = tracking.Mirror(lambda: tracking.connect(write_sweep(store), store))
-    mirror.start()
-    mirror.trial(TRIALS["finished"].id())
-    problem = mirror.close({"total": 1}, seconds=60)
-    assert problem is not None
-    assert "127.0.0.1" in str(problem)
-
-
-def test_server_that_does_not_answer_holds_nobody_up() -> None:
-    mirror = tracking.Mirror(lambda: time.sleep(3))  # type: ignore[arg-type, return-value]
-    mirror.start()
-    begun = time.monotonic()
-    mirror.trial("0123456789ab")
-    assert isinstance(mirror.close({}, seconds=0.1), TimeoutError)
-    assert time.monotonic() - begun < 2
-
-
-def test_one_bad_trial_does_not_stop_the_others() -> None:
-    class Picky:
-        seen: list[str] = []  # noqa: RUF012
-
-        def trial(self, name: str) -> None:
-            self.seen.append(name)
-            if name == "bad":
-                raise OSError("no such result")
-
-        def finish(self, counts: dict[str, int]) -> None:
-            self.seen.append("finish")
-
-    tracker: Any = Picky()
-    mirror = tracking.Mirror(lambda: tracker)
-    mirror.start()
-    for name in ("first", "bad", "last"):
-        mirror.trial(name)
-    assert str(mirror.close({})) == "no such result"
-    assert tracker.seen[:3] == ["first", "bad", "last"]
 
 
 def test_tracking_uri_of_the_environment_is_respected(

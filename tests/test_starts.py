@@ -1,0 +1,138 @@
+"""What a start makes of an earlier one: refused, resumed, set aside, extended, interrupted; the driver is not run."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import small_sweep
+import typer
+from small_sweep import Small
+from typer.testing import CliRunner
+
+import platform.driver as driver
+import platform.manifest as manifest
+import platform.sweep as sweep
+from platform.plan import Plan
+from trainables import storage
+from trainables.config import Trial
+from trainables.storage import Storage
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
+    return small_sweep.write(tmp_path_factory.mktemp("small"))
+
+
+def in_process(*arguments: object) -> Any:
+    app = typer.Typer()
+    app.command()(sweep.main)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """A start sets the process's signal handlers; the tests' own come back."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """The plans that reach the driver, which itself is not run."""
+    plans: list[Plan] = []
+
+    def record(plan: Plan, store: Storage, **options: Any) -> int:
+        manifest.write(plan, store, options["command"])
+        plans.append(plan)
+        return 0
+
+    monkeypatch.setattr(driver, "run", record)
+    return plans
+
+
+def finish(store: Storage, trials: Iterable[Trial], status: str = "finished") -> None:
+    for trial in trials:
+        storage.write_json(store.trial(trial.id()) / storage.RESULT, {"status": status, "metrics": {}})
+
+
+def test_unfinished_sweep_goes_on_with_resume_only(small: Small, tmp_path: Path, runs: list[Plan]) -> None:
+    store = Storage(tmp_path / "runs")
+    command = ["tofu_tiny", "--storage", store.root, *small.flags()]
+    assert in_process(*command).exit_code == 0
+    trials = runs[-1].trials
+    finish(store, trials[:40])
+    refused = in_process(*command)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(f"error: sweep {runs[-1].name} is unfinished: 5 of its 45 trials are missing; ")
+    assert "add --resume to run them, or --new to set its results aside" in refused.stderr
+    assert in_process(*command, "--resume").exit_code == 0
+    assert runs[-1].left == list(trials[40:])
+    assert len(runs) == 2
+
+
+def test_new_sets_results_aside_and_starts_again(small: Small, tmp_path: Path, runs: list[Plan]) -> None:
+    store = Storage(tmp_path / "runs")
+    command = ["tofu_tiny", "--storage", store.root, *small.flags(), "--only", "benchmark.split=forget01"]
+    assert in_process(*command).exit_code == 0
+    finish(store, runs[-1].trials[:3])
+    assert in_process(*command, "--new").exit_code == 0
+    assert len(runs[-1].left) == 15
+    kept = {path.parent.name for path in (store.root / "set_aside").glob("*/*/result.json")}
+    assert kept == {trial.id() for trial in runs[-1].trials[:3]}
+    assert not list((store.root / "trials").iterdir())
+
+
+def test_more_seeds_of_a_finished_sweep_need_no_resume(small: Small, tmp_path: Path, runs: list[Plan]) -> None:
+    store = Storage(tmp_path / "runs")
+    command = ["tofu_tiny", "--storage", store.root, *small.flags(), "--strategy", "paper"]
+    assert in_process(*command).exit_code == 0
+    finish(store, runs[-1].trials)
+    assert in_process(*command, "--seeds", "0,1").exit_code == 0
+    assert {trial.seed for trial in runs[-1].left} == {1}
+    assert len(manifest.read("tofu_tiny", store)["trials"]) == 36
+
+
+def test_spent_budget_of_optuna_is_no_unfinished_sweep(small: Small, tmp_path: Path, runs: list[Plan]) -> None:
+    store = Storage(tmp_path / "runs")
+    command = ["tofu_tiny", "--storage", store.root, *small.flags(), "--strategy", "optuna", "--trials", 2]
+    assert in_process(*command).exit_code == 0
+    for trials in runs[-1].studies().values():
+        finish(store, trials[:2])
+    assert in_process(*command).exit_code == 0
+    assert len(runs) == 2
+
+
+def test_interrupt_prints_the_command_that_goes_on(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*given: Any, **options: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(driver, "run", interrupted)
+    command = ["tofu_tiny", "--storage", str(tmp_path / "runs of mine"), *small.flags()]
+    for more in ([], ["--resume"], ["--new"]):
+        monkeypatch.setattr(sys, "argv", ["sweep.py", *more, *command])
+        done = in_process(*more, *command)
+        assert done.exit_code == 130
+        resumed = done.stderr.strip().removeprefix("stopped; go on with: ")
+        assert shlex.split(resumed) == ["python", "-m", "platform.sweep", *command, "--resume"]
+
+
+def test_full_disk_is_refused_before_the_driver(
+    small: Small, tmp_path: Path, runs: list[Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage("/")._replace(free=3 * 2**20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    for more in ([], ["--dry-run"]):
+        done = in_process("tofu_tiny", *more, "--storage", tmp_path / "runs", *small.flags())
+        assert (done.exit_code, done.stdout, runs) == (2, "", [])
+        assert done.stderr == f"error: --storage: 3 MB free at '{tmp_path / 'runs'}', at least 64 MB are needed\n"
