@@ -7,15 +7,18 @@ from collections.abc import Callable
 
 from pydantic import ValidationError
 
-from trainables.errors import InputError
+from trainables.errors import InputError, TrialStopped
 
 
 def guarded(main: Callable[[], int]) -> int:
-    """Run `main`; InputError and an invalid configuration become one message and status 2."""
+    """Run `main`; InputError and an invalid configuration become one message and status 2, a diverged model 1."""
     try:
         return main()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
+    except TrialStopped as stopped:
+        print(f"error: {stopped.message}", file=sys.stderr)
+        return 1
     except ValidationError as error:
         print(f"error: {describe(error)}", file=sys.stderr)
     return 2

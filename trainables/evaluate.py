@@ -49,6 +49,9 @@ def _evaluate(
     models.check(subject, field="--model")
     subject = subject.model_copy(update={"fingerprint": models.fingerprint(subject)})
     ratios = evaluation.retain_ratios(retain, benchmark) if retain else None
+    for field, file in (("--output", output), ("--rows", rows_file)):
+        if file:
+            storage.check_writable(file, field)
     commands.quiet()
     import torch
 

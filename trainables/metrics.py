@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special, stats
 
 Array = NDArray[np.float64]
 
 TASKS = ("retain", "real_authors", "world_facts")
+LARGEST = 700.0
+"""exp of it is still finite in float64: ratios of collapsed models end there instead of at infinity."""
 OPEN_UNLEARNING_GUARD = 1e-10
 """open-unlearning adds this to the denominators of its ratios; a collapsed model's values depend on it."""
 
@@ -32,9 +34,12 @@ class ForgetQuality:
 def truth_ratio(correct: Array, wrong: Array, guard: float = 0.0) -> Array:
     """Wrong over correct, length-normalised probabilities, the wrong ones' geometric mean: (n,), (n, k) -> (n,).
 
-    TOFU, eq. 1: R = exp(-mean_j wrong_j) / exp(-correct).
+    TOFU, eq. 1: R = exp(-mean_j wrong_j) / exp(-correct). Without a guard it is taken from the difference of the
+    losses, so that a collapsed model, whose probabilities are all 0 in float64, keeps its ratios.
     """
-    return np.exp(-wrong.mean(axis=1)) / (np.exp(-correct) + guard)
+    if guard:
+        return np.exp(-wrong.mean(axis=1)) / (np.exp(-correct) + guard)
+    return np.exp(np.clip(correct - wrong.mean(axis=1), -LARGEST, LARGEST))
 
 
 def forget_side(ratio: Array, guard: float = 0.0) -> float:
@@ -54,8 +59,10 @@ def probability(loss: Array) -> float:
 
 def choice_probability(correct: Array, wrong: Array, guard: float = 0.0) -> float:
     """Mean share of the right answer among all options: P / (P + sum_j P_j)."""
-    right = np.exp(-correct)
-    return float((right / (right + np.exp(-wrong).sum(axis=1) + guard)).mean())
+    if guard:
+        right = np.exp(-correct)
+        return float((right / (right + np.exp(-wrong).sum(axis=1) + guard)).mean())
+    return float(special.softmax(-np.column_stack((correct, wrong)), axis=1)[:, 0].mean())
 
 
 def forget_quality(unlearned: Array, retained: Array) -> ForgetQuality:

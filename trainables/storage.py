@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import uuid
@@ -88,6 +89,19 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     import pyarrow.parquet
 
     return pyarrow.parquet.read_table(path).to_pylist()
+
+
+def check_writable(path: Path, field: str) -> None:
+    """Raise InputError where a file cannot be written there: said before the work, not after it."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        probe = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise InputError(f"{field}: cannot write to '{path}': {error.strerror}") from error
 
 
 def _replace(path: Path, write: Callable[[Path], Any]) -> None:

@@ -63,10 +63,11 @@ def encode(
     """
     prompt = prompt_text(template, question, tag_is_answer=tag_is_answer)
     tag = template.answer_tag if tag_is_answer else ""
-    encoded = tokenizer(prompt + tag + answer, return_offsets_mapping=True, truncation=True, max_length=max_length)
+    encoded = tokenizer(prompt + tag + answer, return_offsets_mapping=True)
     ids, offsets = list(encoded["input_ids"]), encoded["offset_mapping"]
     if ids and ids[-1] == tokenizer.eos_token_id and offsets[-1][0] == offsets[-1][1]:
         ids.pop()
+    ids = ids[:max_length]
     start = next((k for k, (_, end) in enumerate(offsets[: len(ids)]) if end > len(prompt)), len(ids))
     if start == len(ids):
         raise InputError(f"training.max_length={max_length} leaves no token of the answer to: {question[:80]!r}")

@@ -174,10 +174,12 @@ def aggregate(
     for task in ("forget", *metrics.TASKS):
         chosen = [record for record in records if record["task"] == task]
         loss = np.array([row["answer_loss"] / row["answer_tokens"] for row in chosen])
-        ratio = truth_ratios(records, task, guard)
-        if not (np.isfinite(loss).all() and np.isfinite(ratio).all()):
+        right = np.array([row["paraphrase_loss"] for row in chosen])
+        wrong = _wrong(chosen)
+        if not all(np.isfinite(values).all() for values in (loss, right, wrong)):
             raise TrialStopped("diverged", f"evaluation: the loss of an answer of task '{task}' is not finite")
-        choice = metrics.choice_probability(loss, _wrong(chosen), guard)
+        ratio = truth_ratios(records, task, guard)
+        choice = metrics.choice_probability(loss, wrong, guard)
         found[f"{task}_prob"] = choice if task in GENERAL else metrics.probability(loss)
         found[f"{task}_rouge"] = float(np.mean([row["rougeL_recall"] for row in chosen]))
         found[f"{task}_truth_ratio"] = (
