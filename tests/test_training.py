@@ -9,9 +9,9 @@ import pytest
 import reference
 import torch
 
-from trainables import engine, loop, models, objectives, rectification, sampling, trial
+from trainables import engine, loop, models, objectives, presets, rectification, sampling, trial
 from trainables.benchmarks import tofu
-from trainables.config import Benchmark, Model, Objective, Resources, Training
+from trainables.config import Benchmark, Model, Resources, Training
 
 STEPS, BATCH, SEED = 5, 6, 4
 
@@ -48,7 +48,7 @@ def train(
     task = loop.Task(
         forget=rows["forget"],
         retain=retain_side(rows, settings.method),
-        objective=objectives.make(settings.method, Objective(beta=settings.beta)),
+        objective=objectives.make(settings.method, presets.Constants(beta=settings.beta)),
         rectifier=rectification.make(settings.rectifier, settings.gamma, settings.tau),
         training=training,
         seed=SEED,

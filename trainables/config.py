@@ -27,7 +27,7 @@ METHOD_LABELS: dict[str, str] = {
 }
 """Every method of the paper, in the order of its main table. `Trial.method` lists those that can be run."""
 
-Method = Literal["ga", "gd", "npo"]
+Method = Literal["ga", "ga_kl", "gd", "wga", "npo", "npo_kl", "npo_gd", "simnpo", "simnpo_gd", "rmu"]
 Dialect = Literal["paper", "open-unlearning"]
 Precision = Literal["fp32", "bf16"]
 
@@ -56,13 +56,16 @@ class Model(Value):
 
 
 class Rectifier(Value):
-    """What happens to the objective's gradient before the optimizer sees it.
+    """What happens to the objective's gradient (the whole objective's, retain terms included) before the optimizer.
+
+    `none`; `clip`: clipping alone (the paper's ablation); `gru`; `pcgrad`: projection onto the normal plane of this
+    step's retain gradient, the same as GRU with gamma 1 and no clipping.
 
     `gamma` is the weight of the new retain gradient in the moving average (paper eq. 9); none means no average,
     the same as 1. `tau` is the clipping norm (eq. 10); none means no clipping.
     """
 
-    name: Literal["none", "clip", "gru"] = "none"
+    name: Literal["none", "clip", "gru", "pcgrad"] = "none"
     gamma: float | None = Field(default=None, gt=0, le=1)
     tau: float | None = Field(default=None, gt=0)
 
@@ -70,16 +73,30 @@ class Rectifier(Value):
     def _only_its_own_settings(self) -> Rectifier:
         if self.name == "none" and (self.gamma is not None or self.tau is not None):
             raise ValueError("rectifier 'none' takes neither gamma nor tau")
+        if self.name == "pcgrad" and (self.gamma is not None or self.tau is not None):
+            raise ValueError("rectifier 'pcgrad' takes neither gamma nor tau: it is gru with gamma 1 and no clipping")
         if self.name == "clip" and (self.gamma is not None or self.tau is None):
             raise ValueError("rectifier 'clip' takes tau and no gamma")
         return self
 
 
 class Objective(Value):
-    """Settings of the unlearning objective; unused ones are ignored by the methods that do not read them."""
+    """Settings of the unlearning objective: a published preset, and over it what is stated here.
 
-    beta: float = Field(default=0.1, gt=0)
-    """Inverse temperature of NPO (its paper: 0.1)."""
+    trainables.presets lists the presets' numbers; a method ignores what it does not read.
+    """
+
+    preset: Literal["paper", "authors", "open-unlearning"] = "paper"
+    beta: float | None = Field(default=None, gt=0)
+    margin: float | None = None
+    forget_coefficient: float | None = Field(default=None, gt=0)
+    retain_coefficient: float | None = Field(default=None, ge=0)
+    kl_coefficient: float | None = Field(default=None, gt=0)
+    kl_reduction: Literal["labels", "attended", "all_positions", "all_positions_fixed_pad"] | None = None
+    layer: int | None = Field(default=None, ge=0)
+    steering: float | None = Field(default=None, gt=0)
+    alpha: float | None = Field(default=None, ge=0)
+    rmu_reduction: Literal["all_positions", "labels"] | None = None
 
 
 class Benchmark(Value):
@@ -113,13 +130,17 @@ class Training(Value):
 class Resources(Value):
     """What one trial runs on. `cpus` is also the number of threads, because sums depend on it."""
 
-    ranks: int = Field(default=1, ge=1, le=1)
-    zero_stage: int = Field(default=1, ge=1, le=1)
+    ranks: int = Field(default=1, ge=1)
+    zero_stage: int = Field(default=1, ge=0, le=3)
     precision: Precision = "fp32"
+    offload_optimizer: bool = False
+    gradient_checkpointing: bool = False
     cpus: int = Field(default=1, ge=1)
     gpus: float = Field(default=0, ge=0)
     micro_batch: int | None = Field(default=None, ge=1)
-    """Rows of one forward pass; none: the whole effective batch at once."""
+    """Rows of one rank's forward pass; none: its whole share of the effective batch at once."""
+    checkpoint_every: int | None = Field(default=None, ge=1)
+    """Optimizer steps between checkpoints of a trial in progress."""
     evaluation_tokens: int = Field(default=4096, ge=256)
     """Padded tokens of one evaluation pass."""
 
@@ -143,6 +164,17 @@ class Trial(Value):
     training: Training = Training()
     resources: Resources = Resources()
     seed: int = Field(default=0, ge=0)
+    observe: int | None = Field(default=None, ge=1)
+    """Every so many steps a pass on further retain rows measures cos(g_u, g_r) and the retain loss."""
+
+    @model_validator(mode="after")
+    def _whole_ranks(self) -> Trial:
+        if self.training.batch_size % self.resources.ranks:
+            raise ValueError(
+                f"training.batch_size={self.training.batch_size} is not a multiple of "
+                f"resources.ranks={self.resources.ranks}"
+            )
+        return self
 
     def id(self) -> str:
         """Twelve hex digits that name this configuration."""

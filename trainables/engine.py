@@ -1,18 +1,21 @@
 """The one file that knows DeepSpeed: a training engine whose gradient can be read and written before the step.
 
-DeepSpeed has no public way to change a sharded gradient between backward and step; the private attributes used
-here are those of the pinned version, and tests write a constant gradient and step with plain SGD to prove each.
+DeepSpeed has no public way to change a sharded gradient between backward and step that is right for every stage;
+the private attributes used here are those of the pinned version, and a test writes a constant gradient and steps
+with plain SGD for every combination that `refuse` lets through.
 """
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from trainables.config import Resources, Training
+from trainables.errors import InputError
 
 if not torch.cuda.is_available():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
@@ -20,12 +23,16 @@ os.environ.setdefault("DS_SKIP_CUDA_CHECK", "1")
 
 import deepspeed
 
+deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+"""The shared-memory collective would be compiled at first use; gloo does its work."""
+
 
 class Engine:
     """A DeepSpeed engine. `shard()` is this rank's part of the gradient, averaged over ranks."""
 
-    def __init__(self, inner: Any, world: int) -> None:
+    def __init__(self, inner: Any, resources: Resources, world: int) -> None:
         self.inner = inner
+        self.resources = resources
         self.world = world
 
     @property
@@ -36,6 +43,10 @@ class Engine:
     def device(self) -> torch.device:
         return torch.device(self.inner.device)
 
+    @property
+    def rank(self) -> int:
+        return dist.get_rank()
+
     def backward(self, loss: torch.Tensor, *, last: bool) -> None:
         """Add one micro-batch's gradient; `last` ends the pass and makes `shard()` readable.
 
@@ -45,12 +56,27 @@ class Engine:
         self.inner.backward(loss * self.world)
 
     def shard(self) -> list[torch.Tensor]:
-        """Views of this rank's gradient whose writes reach `step()`."""
-        optimizer = self.inner.optimizer
-        return [part for group in sorted(optimizer.averaged_gradients) for part in optimizer.averaged_gradients[group]]
+        """Views of this rank's gradient whose writes reach `step()`; flat or shaped, padding included."""
+        optimizer, stage = self.inner.optimizer, self.resources.zero_stage
+        if stage == 0:
+            return [p.grad for p in self.module.parameters() if p.requires_grad]
+        if stage == 3:
+            return [optimizer.grad_partitions_flat_buffer]
+        if stage == 1 and self.resources.precision == "bf16":
+            return list(optimizer.fp32_groups_gradient_flat_partition)
+        parts: list[torch.Tensor] = []
+        for index in sorted(optimizer.averaged_gradients):
+            group = optimizer.averaged_gradients[index]
+            flat = getattr(group, "flat_partition", None)
+            parts += [flat] if flat is not None else list(group)
+        return parts
 
     def reduce(self, value: torch.Tensor) -> torch.Tensor:
-        """Sum over the ranks that hold different shards."""
+        """Sum over the ranks that hold different shards; a replicated gradient (ZeRO 0) is whole on each."""
+        return value if self.resources.zero_stage == 0 else self.total(value)
+
+    def total(self, value: torch.Tensor) -> torch.Tensor:
+        """Sum over ranks."""
         if self.world > 1:
             dist.all_reduce(value)
         return value
@@ -59,6 +85,8 @@ class Engine:
         """Forget the gradient of the last pass, so that the next one starts from zero."""
         for part in self.shard():
             part.zero_()
+        if hasattr(self.inner.optimizer, "clear_hp_grads"):
+            self.inner.optimizer.clear_hp_grads()
         self.inner.optimizer.zero_grad()
 
     def step(self, lr: float) -> None:
@@ -66,17 +94,50 @@ class Engine:
             group["lr"] = lr
         self.inner.step()
 
+    def gather(self) -> dict[str, torch.Tensor]:
+        """The whole model's weights on the CPU of rank 0 (empty elsewhere), one tensor after another."""
+        state: dict[str, torch.Tensor] = {}
+        for name, parameter in self.module.named_parameters():
+            with deepspeed.zero.GatheredParameters([parameter], enabled=self.resources.zero_stage == 3):
+                if self.rank == 0:
+                    state[name] = parameter.detach().cpu().clone()
+        for name, buffer in self.module.named_buffers():
+            if self.rank == 0 and name in self.module.state_dict():
+                state[name] = buffer.detach().cpu().clone()
+        return state
+
+    def save(self, folder: Path, tag: str) -> None:
+        """Model and optimizer, by all ranks."""
+        self.inner.save_checkpoint(str(folder), tag=tag)
+
+    def restore(self, folder: Path, tag: str) -> None:
+        self.inner.load_checkpoint(str(folder), tag=tag)
+
     def close(self) -> None:
         self.inner.destroy()
 
 
+def refuse(resources: Resources) -> None:
+    """Raise InputError for a combination that DeepSpeed cannot do, or whose gradient writes do not reach the step."""
+    if resources.zero_stage == 0 and resources.precision == "bf16":
+        raise InputError(
+            "resources: zero_stage=0 with precision=bf16 keeps no fp32 gradient to rectify; use zero_stage 1, 2 or 3"
+        )
+    if resources.offload_optimizer:
+        raise InputError(
+            "resources: offload_optimizer=true is refused: with this DeepSpeed a gradient written between backward and "
+            "step gives another update than without offload, on ZeRO 1 and 2 alike; use zero_stage=3 or more ranks"
+        )
+
+
 def create(network: Any, training: Training, resources: Resources) -> Engine:
     """A DeepSpeed engine around `network`. The process group must exist (`join`)."""
+    refuse(resources)
     optimizer = _optimizer([parameter for parameter in network.parameters() if parameter.requires_grad], training)
     inner, *_ = deepspeed.initialize(
         model=network, optimizer=optimizer, config=_config(resources), dist_init_required=False
     )
-    return Engine(inner, dist.get_world_size())
+    return Engine(inner, resources, dist.get_world_size())
 
 
 def _optimizer(parameters: list[torch.nn.Parameter], training: Training) -> torch.optim.Optimizer:
@@ -97,7 +158,7 @@ def join(device: torch.device) -> None:
         return
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
     backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def _config(resources: Resources) -> dict[str, Any]:
@@ -113,6 +174,3 @@ def _config(resources: Resources) -> dict[str, Any]:
     if resources.precision == "bf16":
         config |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
     return config
-
-
-deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False

@@ -1,10 +1,8 @@
-"""The one training loop: unlearning and fine-tuning, any objective with any rectifier."""
+"""The one training loop: unlearning and fine-tuning, any objective with any rectifier, on any number of ranks."""
 
 from __future__ import annotations
 
 import math
-import resource
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,13 +10,15 @@ from typing import Any
 
 import torch
 
-from trainables import objectives, rectification, sampling, scoring
+from trainables import objectives, passes, rectification, sampling
 from trainables.config import Training
 from trainables.engine import Engine
 from trainables.errors import TrialStopped
 from trainables.templates import Example
 
 MAX_ATTEMPTS = 10
+OBSERVED = 1 << 20
+"""Added to the seed of the rows that `observe` measures on, so that they are not the step's own."""
 
 
 @dataclass(frozen=True)
@@ -33,40 +33,69 @@ class Task:
     seed: int
     pad: int
     micro_batch: int | None = None
+    observe: int | None = None
+    frozen: Any = None
 
     def steps(self) -> int:
         training = self.training
         return sampling.steps(len(self.forget), training.batch_size, training.epochs, training.max_steps)
 
+    def rows(self, side: objectives.Side) -> Sequence[Example]:
+        return self.forget if side == "forget" else self.retain
 
-def run(engine: Engine, task: Task) -> Iterator[dict[str, Any]]:
-    """Train; one record an optimizer step, as in steps.parquet. Raises TrialStopped where the loss is not finite."""
-    reference = _reference(engine, task) if task.objective.needs_reference else None
+
+@dataclass
+class State:
+    """What a run carries from step to step beside weights and optimizer."""
+
+    reference: list[float] | None
+    step: int = 0
+
+
+def begin(engine: Engine, task: Task) -> State:
+    """The state before the first step: the target model's S_i^0 where the objective needs them."""
+    if not task.objective.needs_reference:
+        return State(None)
+    size = task.micro_batch or task.training.batch_size // engine.world
+    return State(passes.row_sums(engine, task.forget, task.pad, size))
+
+
+def run(engine: Engine, task: Task, state: State | None = None) -> Iterator[dict[str, Any]]:
+    """Train from `state` on; one record an optimizer step, as in steps.parquet, after which `state` is up to date.
+
+    Raises TrialStopped, on every rank alike, where a loss or the gradient is not finite.
+    """
+    state = state or begin(engine, task)
     steps = task.steps()
-    for step in range(steps):
-        started = time.perf_counter()
-        for attempt in range(MAX_ATTEMPTS):
-            record, outcome = _gradient(engine, task, reference, step, attempt)
-            if not outcome.degenerate:
-                break
-            engine.clear()
-        lr = learning_rate(task.training, step, steps)
-        if outcome.degenerate:
-            engine.clear()
-        else:
-            engine.step(lr)
-        seconds = time.perf_counter() - started
-        tokens = record.pop("tokens")
-        yield {
-            "step": step + 1,
-            **record,
-            **_told(outcome),
-            "skipped": outcome.degenerate,
-            "attempts": attempt + 1,
-            "lr": lr,
-            "tokens_per_second": tokens / seconds,
-            "peak_memory_bytes": peak_memory(engine.device),
-        }
+    while state.step < steps:
+        yield _step(engine, task, state, steps)
+
+
+def _step(engine: Engine, task: Task, state: State, steps: int) -> dict[str, Any]:
+    started, step = time.perf_counter(), state.step
+    attempt = 0
+    record, outcome = _gradient(engine, task, state.reference, step, attempt)
+    while outcome.degenerate and attempt + 1 < MAX_ATTEMPTS:
+        attempt += 1
+        engine.clear()
+        record, outcome = _gradient(engine, task, state.reference, step, attempt)
+    lr = learning_rate(task.training, step, steps)
+    if outcome.degenerate:
+        engine.clear()
+    else:
+        engine.step(lr)
+    state.step = step + 1
+    tokens = record.pop("tokens")
+    return {
+        "step": step + 1,
+        **record,
+        **_told(outcome),
+        "skipped": outcome.degenerate,
+        "attempts": attempt + 1,
+        "lr": lr,
+        "tokens_per_second": tokens / (time.perf_counter() - started),
+        "peak_memory_bytes": passes.peak_memory(engine.device),
+    }
 
 
 def learning_rate(training: Training, step: int, steps: int) -> float:
@@ -78,14 +107,6 @@ def learning_rate(training: Training, step: int, steps: int) -> float:
     return training.lr * (steps - step) / max(1, steps - training.warmup_steps)
 
 
-def peak_memory(device: torch.device) -> int:
-    """Bytes: of the GPU where there is one, else this process's resident set."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    scale = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
-
-
 def _gradient(
     engine: Engine, task: Task, reference: list[float] | None, step: int, attempt: int
 ) -> tuple[dict[str, Any], rectification.Outcome]:
@@ -95,62 +116,47 @@ def _gradient(
     retain: list[int] = []
     if task.rectifier.needs_retain or task.objective.needs_retain:
         retain = sampling.retain_batch(task.seed, step, attempt, len(task.retain), size)
-    tokens, retain_loss = 0, math.nan
+    told: dict[str, Any] = {"retain_loss": math.nan, "tokens": 0}
     if task.rectifier.needs_retain:
-        term = objectives.Term("retain", objectives.nll)
-        retain_loss, tokens = _pass(engine, task, [(term, retain)], None)
-        _finite(retain_loss, "retain loss", step)
+        told["retain_loss"], told["tokens"] = _retain_pass(engine, task, retain, step)
         task.rectifier.fold(engine.shard())
         engine.clear()
-    plan = [(term, forget if term.side == "forget" else retain) for term in task.objective.terms]
-    loss, more = _pass(engine, task, plan, reference)
-    _finite(loss, "loss", step)
+    seen = _observe(engine, task, step) if task.observe and step % task.observe == 0 else None
+    plan = [(term, task.rows(term.side), forget if term.side == "forget" else retain) for term in task.objective.terms]
+    told["loss"], tokens = passes.effective_batch(engine, plan, task, reference)
+    told["tokens"] += tokens
+    _finite(told["loss"], "loss", step)
+    if task.observe:
+        told |= _observed(engine, seen)
     outcome = task.rectifier.apply(engine.shard(), engine.reduce)
     _finite(outcome.grad_norm, "gradient norm", step)
-    return {"loss": loss, "retain_loss": retain_loss, "tokens": tokens + more}, outcome
+    return told, outcome
 
 
-def _pass(
-    engine: Engine,
-    task: Task,
-    plan: list[tuple[objectives.Term, list[int]]],
-    reference: list[float] | None,
-) -> tuple[float, int]:
-    """Forward and backward over whole effective batches, micro-batch by micro-batch: loss and label tokens."""
-    pieces = []
-    for term, rows in plan:
-        source = task.forget if term.side == "forget" else task.retain
-        totals = objectives.Totals(sum(source[row].answer_tokens for row in rows), len(rows))
-        size = task.micro_batch or len(rows)
-        pieces += [(term, source, rows[k : k + size], totals) for k in range(0, len(rows), size)]
-    total = torch.zeros((), dtype=torch.float64)
-    for number, (term, source, rows, totals) in enumerate(pieces, 1):
-        losses = _token_losses(engine, [source[row] for row in rows], task.pad)
-        known = None
-        if reference is not None and term.side == "forget":
-            known = torch.tensor([reference[row] for row in rows], device=losses.device)
-        loss = term.loss(losses, known, totals)
-        engine.backward(loss, last=number == len(pieces))
-        total += loss.detach().double().cpu()
-    tokens = sum(totals.tokens for totals in {id(piece[3]): piece[3] for piece in pieces}.values())
-    return float(total), tokens
+def _retain_pass(engine: Engine, task: Task, rows: list[int], step: int) -> tuple[float, int]:
+    term = objectives.Term("retain", objectives.nll)
+    loss, tokens = passes.effective_batch(engine, [(term, task.retain, rows)], task, None)
+    _finite(loss, "retain loss", step)
+    return loss, tokens
 
 
-def _token_losses(engine: Engine, examples: Sequence[Example], pad: int) -> torch.Tensor:
-    batch = {name: tensor.to(engine.device) for name, tensor in scoring.collate(examples, pad).items()}
-    output = engine.inner(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=False)
-    return scoring.token_losses(output.logits, batch["labels"])
+def _observe(engine: Engine, task: Task, step: int) -> tuple[float, list[torch.Tensor]]:
+    """Retain loss and gradient on rows of their own: the engine's gradient is zero before and after."""
+    rows = sampling.retain_batch(task.seed + OBSERVED, step, 0, len(task.retain), task.training.batch_size)
+    loss, _ = _retain_pass(engine, task, rows, step)
+    gradient = [part.detach().clone() for part in engine.shard()]
+    engine.clear()
+    return loss, gradient
 
 
-def _reference(engine: Engine, task: Task) -> list[float]:
-    """The target model's S_i of every forget row, before the first step."""
-    size = task.micro_batch or task.training.batch_size
-    sums: list[float] = []
-    with torch.no_grad():
-        for start in range(0, len(task.forget), size):
-            losses = _token_losses(engine, task.forget[start : start + size], task.pad)
-            sums += losses.sum(1).tolist()
-    return sums
+def _observed(engine: Engine, seen: tuple[float, list[torch.Tensor]] | None) -> dict[str, float]:
+    """cos(g_u, g_r) before rectification and the retain loss; NaN between observations."""
+    if seen is None:
+        return {"observed_cos": math.nan, "observed_retain_loss": math.nan}
+    loss, retain = seen
+    dot, retain_square, square = engine.reduce(rectification.products(engine.shard(), retain)).tolist()
+    norm = math.sqrt(retain_square * square)
+    return {"observed_cos": dot / norm if norm > 0 else 0.0, "observed_retain_loss": loss}
 
 
 def _finite(value: float, name: str, step: int) -> None:

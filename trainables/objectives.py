@@ -1,10 +1,11 @@
 """Unlearning objectives: each a sum of terms over one side of the data.
 
-A term gets the per-token losses of one micro-batch and the totals of the whole effective batch, over all ranks and
-micro-batches, and returns its share: the shares of all micro-batches add up to the loss of the effective batch,
-so that the split into micro-batches and ranks changes nothing.
+A term sees one micro-batch and the totals of the whole effective batch, over all ranks and micro-batches, and returns
+its share: the shares add up to the loss of the effective batch, so that the split into micro-batches and ranks
+changes nothing. The whole objective, retain terms included, is what a rectifier projects (as in the paper).
 
-Notation: l_t = -log p(y_t | y_<t, x) on label positions (0 elsewhere), S_i = sum of l_t over row i.
+Notation: l_t = -log p(y_t | y_<t, x) on label positions (0 elsewhere), S_i = sum of l_t over row i, n_i its labels;
+superscript 0: the target model before unlearning.
 """
 
 from __future__ import annotations
@@ -16,30 +17,62 @@ from typing import Literal
 import torch
 from torch.nn import functional
 
-from trainables.config import Objective as Settings
+from trainables.presets import FIXED_PAD, Constants, KLReduction
 
 Side = Literal["forget", "retain"]
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Size of the effective batch of one side: label tokens and rows."""
+    """Size of the effective batch of one side: label tokens, attended tokens, rows, tokens of its longest row."""
 
     tokens: int
     rows: int
+    attended: int = 0
+    longest: int = 0
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One micro-batch after its forward pass: B rows of T tokens.
+
+    losses: (B, T - 1), the l_t. mask, labels: (B, T). logits: (B, T, V). reference: (B,), the S_i^0 of a forget row.
+    hidden, frozen_hidden: (B, T, D), the residual stream after the objective's layer. frozen_logits: (B, T, V).
+    """
+
+    losses: torch.Tensor
+    labels: torch.Tensor
+    mask: torch.Tensor
+    logits: torch.Tensor
+    reference: torch.Tensor | None = None
+    hidden: torch.Tensor | None = None
+    frozen_logits: torch.Tensor | None = None
+    frozen_hidden: torch.Tensor | None = None
+
+    @property
+    def counts(self) -> torch.Tensor:
+        """n_i: (B,)."""
+        return (self.labels[:, 1:] != -100).sum(1)
 
 
 @dataclass(frozen=True)
 class Term:
-    """One summand. `loss`: token losses (B, T), reference sums (B,) or None, totals -> scalar."""
+    """One summand and what it needs of a forward pass.
+
+    `width`: tokens that rows are padded to: None the micro-batch's longest, "batch" the effective batch's, or a number
+    (a mean over padding depends on it).
+    """
 
     side: Side
-    loss: Callable[[torch.Tensor, torch.Tensor | None, Totals], torch.Tensor]
+    loss: Callable[[Pass, Totals], torch.Tensor]
+    frozen: bool = False
+    layer: int | None = None
+    width: int | Literal["batch"] | None = None
 
 
 @dataclass(frozen=True)
 class Objective:
-    """What is minimised. `needs_reference`: the target's S_i of every forget row are computed before the first step."""
+    """What is minimised. `needs_reference`: S_i^0 of every forget row is computed once, before the first step."""
 
     terms: tuple[Term, ...]
     needs_reference: bool = False
@@ -48,41 +81,153 @@ class Objective:
     def needs_retain(self) -> bool:
         return any(term.side == "retain" for term in self.terms)
 
+    @property
+    def needs_frozen(self) -> bool:
+        return any(term.frozen for term in self.terms)
 
-def nll(losses: torch.Tensor, reference: torch.Tensor | None, totals: Totals) -> torch.Tensor:
+
+def nll(seen: Pass, totals: Totals) -> torch.Tensor:
     """Mean negative log-likelihood of a label token, over the whole effective batch."""
-    return losses.sum() / totals.tokens
+    return seen.losses.sum() / totals.tokens
 
 
-def ascent(losses: torch.Tensor, reference: torch.Tensor | None, totals: Totals) -> torch.Tensor:
+def ascent(seen: Pass, totals: Totals) -> torch.Tensor:
     """Gradient ascent (GA): -NLL."""
-    return -nll(losses, reference, totals)
+    return -nll(seen, totals)
 
 
-def npo(beta: float) -> Callable[[torch.Tensor, torch.Tensor | None, Totals], torch.Tensor]:
-    """Negative preference optimisation (Zhang et al., 2024, eq. 3): -(2/beta) mean_i logsigmoid(beta (S_i - S_i^0)).
+def weighted_ascent(beta: float) -> Callable[[Pass, Totals], torch.Tensor]:
+    """WGA (Wang et al., 2025, "Rethinking LLM unlearning objectives"): -mean_t w_t l_t, w_t = p_t^beta detached."""
 
-    Sums over tokens, not means; S_i^0 is the target model's.
-    """
+    def loss(seen: Pass, totals: Totals) -> torch.Tensor:
+        weights = torch.exp(-beta * seen.losses.detach())
+        return -(weights * seen.losses).sum() / totals.tokens
 
-    def loss(losses: torch.Tensor, reference: torch.Tensor | None, totals: Totals) -> torch.Tensor:
-        if reference is None:
+    return loss
+
+
+def npo(beta: float) -> Callable[[Pass, Totals], torch.Tensor]:
+    """NPO (Zhang et al., 2024, eq. 3): -(2/beta) mean_i logsigmoid(beta (S_i - S_i^0)); sums over tokens, not means."""
+
+    def loss(seen: Pass, totals: Totals) -> torch.Tensor:
+        if seen.reference is None:
             raise ValueError("NPO needs the target model's log-likelihoods")
-        ratio = losses.sum(1) - reference
+        ratio = seen.losses.sum(1) - seen.reference
         return -(2 / beta) * functional.logsigmoid(beta * ratio).sum() / totals.rows
 
     return loss
 
 
-def make(method: str, settings: Settings) -> Objective:
-    """The objective of a method: ga, gd, npo; `nll` is ordinary fine-tuning on the forget side."""
+def simnpo(beta: float, margin: float) -> Callable[[Pass, Totals], torch.Tensor]:
+    """SimNPO (Fan et al., 2024, eq. 4): -(2/beta) mean_i logsigmoid(beta (S_i / n_i - margin)), without a reference."""
+
+    def loss(seen: Pass, totals: Totals) -> torch.Tensor:
+        mean = seen.losses.sum(1) / seen.counts
+        return -(2 / beta) * functional.logsigmoid(beta * (mean - margin)).sum() / totals.rows
+
+    return loss
+
+
+def kl(reduction: KLReduction) -> Callable[[Pass, Totals], torch.Tensor]:
+    """KL(p^0 || p) over the vocabulary, averaged over the positions that `reduction` names.
+
+    labels: positions that predict a label. attended: real tokens. all_positions: padding too, rows padded to the
+    effective batch's longest (open-unlearning). all_positions_fixed_pad: padding too, rows padded to 500 (TOFU's code).
+    """
+
+    def loss(seen: Pass, totals: Totals) -> torch.Tensor:
+        if seen.frozen_logits is None:
+            raise ValueError("KL needs the frozen model's logits")
+        chosen, count = _positions(seen, totals, reduction)
+        target = torch.log_softmax(seen.frozen_logits[chosen].float(), -1)
+        current = torch.log_softmax(seen.logits[chosen].float(), -1)
+        return functional.kl_div(current, target, reduction="sum", log_target=True) / count
+
+    return loss
+
+
+def _positions(seen: Pass, totals: Totals, reduction: KLReduction) -> tuple[torch.Tensor, int]:
+    """Which positions of (B, T) count, and how many of the whole effective batch do."""
+    if reduction == "labels":
+        predicting = torch.zeros_like(seen.labels, dtype=torch.bool)
+        predicting[:, :-1] = seen.labels[:, 1:] != -100
+        return predicting, totals.tokens
+    if reduction == "attended":
+        return seen.mask.bool(), totals.attended
+    return torch.ones_like(seen.mask, dtype=torch.bool), totals.rows * seen.mask.shape[1]
+
+
+def steer(steering: float, reduction: str, seed: int) -> Callable[[Pass, Totals], torch.Tensor]:
+    """RMU's forget term (Li et al., 2024, eq. 1): ||h - c u||^2, u uniform in [0, 1)^D, normalised, fixed by seed."""
+
+    def loss(seen: Pass, totals: Totals) -> torch.Tensor:
+        if seen.hidden is None:
+            raise ValueError("RMU needs hidden states")
+        generator = torch.Generator().manual_seed(seed)
+        control = torch.rand(seen.hidden.shape[-1], generator=generator)
+        control = (steering * control / control.norm()).to(seen.hidden)
+        return _squared((seen.hidden - control).float(), seen, totals, reduction)
+
+    return loss
+
+
+def keep(alpha: float, reduction: str) -> Callable[[Pass, Totals], torch.Tensor]:
+    """RMU's retain term (eq. 2): alpha ||h - h^0||^2."""
+
+    def loss(seen: Pass, totals: Totals) -> torch.Tensor:
+        if seen.hidden is None or seen.frozen_hidden is None:
+            raise ValueError("RMU needs hidden states of both models")
+        return alpha * _squared((seen.hidden - seen.frozen_hidden).float(), seen, totals, reduction)
+
+    return loss
+
+
+def _squared(difference: torch.Tensor, seen: Pass, totals: Totals, reduction: str) -> torch.Tensor:
+    """Mean over D, then over all positions, padding included, or over a row's label tokens and then rows."""
+    square = difference.pow(2).mean(-1)
+    if reduction == "all_positions":
+        return square.sum() / (totals.rows * square.shape[1])
+    labelled = seen.labels != -100
+    return ((square * labelled).sum(1) / labelled.sum(1)).sum() / totals.rows
+
+
+def make(method: str, c: Constants, seed: int = 0) -> Objective:
+    """The objective of a method with its constants; `nll` is ordinary fine-tuning on the forget side."""
+    forget, retain = c.forget_coefficient, c.retain_coefficient
+    kept = (Term("retain", scaled(nll, retain)),) if retain else ()
+    width = {"all_positions": "batch", "all_positions_fixed_pad": FIXED_PAD}.get(c.kl_reduction)
+    close = Term("retain", scaled(kl(c.kl_reduction), c.kl_coefficient), frozen=True, width=width)  # type: ignore[arg-type]
+    preference = Term("forget", scaled(npo(c.beta), forget))
+    simple = Term("forget", scaled(simnpo(c.beta, c.margin), forget))
     match method:
         case "nll":
             return Objective((Term("forget", nll),))
         case "ga":
-            return Objective((Term("forget", ascent),))
+            return Objective((Term("forget", scaled(ascent, forget)),))
+        case "ga_kl":
+            return Objective((Term("forget", scaled(ascent, forget)), close))
         case "gd":
-            return Objective((Term("forget", ascent), Term("retain", nll)))
+            return Objective((Term("forget", scaled(ascent, forget)), *kept))
+        case "wga":
+            return Objective((Term("forget", scaled(weighted_ascent(c.beta), forget)), *kept))
         case "npo":
-            return Objective((Term("forget", npo(settings.beta)),), needs_reference=True)
+            return Objective((preference,), needs_reference=True)
+        case "npo_kl":
+            return Objective((preference, close), needs_reference=True)
+        case "npo_gd":
+            return Objective((preference, *kept), needs_reference=True)
+        case "simnpo":
+            return Objective((simple,))
+        case "simnpo_gd":
+            return Objective((simple, *kept))
+        case "rmu":
+            wide = "batch" if c.rmu_reduction == "all_positions" else None
+            away = Term("forget", steer(c.steering, c.rmu_reduction, seed), layer=c.layer, width=wide)
+            hold = Term("retain", keep(c.alpha, c.rmu_reduction), frozen=True, layer=c.layer, width=wide)
+            return Objective((away, hold))
     raise ValueError(f"unknown method '{method}'")
+
+
+def scaled(loss: Callable[[Pass, Totals], torch.Tensor], by: float) -> Callable[[Pass, Totals], torch.Tensor]:
+    """`by` times a term's loss."""
+    return loss if by == 1.0 else lambda seen, totals: by * loss(seen, totals)

@@ -17,7 +17,7 @@ def make_model(recipe: Recipe, root: str) -> str:
     folder = storage.Storage(Path(root)).model(recipe.id())
     if folder.is_dir():
         return str(folder)
-    from trainables import engine, loop, objectives, rectification, trial
+    from trainables import engine, loop, objectives, presets, rectification, trial
 
     resources = Resources(cpus=recipe.cpus)
     device = trial.prepare_process(resources, recipe.seed)
@@ -27,7 +27,7 @@ def make_model(recipe: Recipe, root: str) -> str:
     task = loop.Task(
         forget=examples,
         retain=(),
-        objective=objectives.make("nll", config.Objective()),
+        objective=objectives.make("nll", presets.Constants()),
         rectifier=rectification.make("clip", None, recipe.clip),
         training=recipe.training,
         seed=recipe.seed,
@@ -110,7 +110,7 @@ def _learn_tokenizer(recipe: Recipe) -> Any:
     learnt.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     learnt.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=recipe.vocabulary,
+        vocab_size=recipe.vocabulary or 0,
         special_tokens=list(SPECIAL),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,

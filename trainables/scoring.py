@@ -13,9 +13,9 @@ from trainables.templates import Example
 IGNORED = -100
 
 
-def collate(examples: Sequence[Example], pad: int) -> dict[str, torch.Tensor]:
-    """Pad on the right to the longest: input_ids, attention_mask and labels, each (rows, tokens)."""
-    width = max(len(example.input_ids) for example in examples)
+def collate(examples: Sequence[Example], pad: int, width: int | None = None) -> dict[str, torch.Tensor]:
+    """Pad on the right to the longest, or to `width`: input_ids, attention_mask and labels, each (rows, tokens)."""
+    width = max(width or 0, *(len(example.input_ids) for example in examples))
     input_ids = torch.full((len(examples), width), pad, dtype=torch.long)
     labels = torch.full_like(input_ids, IGNORED)
     mask = torch.zeros_like(input_ids)

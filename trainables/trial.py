@@ -1,7 +1,11 @@
-"""One trial: a pure function of its configuration, whose result is written to storage last."""
+"""One trial: a pure function of its configuration, whose result is written to storage last.
+
+The same code runs in one process and on each rank of many; rank 0 writes.
+"""
 
 from __future__ import annotations
 
+import copy
 import traceback
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -10,13 +14,30 @@ from time import perf_counter
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
-from trainables import engine, evaluation, loop, models, objectives, provenance, rectification, rows, storage, templates
+from trainables import (
+    checkpoints,
+    engine,
+    evaluation,
+    loop,
+    models,
+    objectives,
+    presets,
+    provenance,
+    rectification,
+    rows,
+    storage,
+    templates,
+)
 from trainables.benchmarks import tofu
 from trainables.config import Resources, Trial
 from trainables.errors import InputError, TrialStopped
 
 Event = dict[str, Any]
+CHECKPOINT, WEIGHTS, RETRY = "checkpoint", "weights", "retry.json"
+RMU_WEIGHTS = "mlp.down_proj.weight"
+"""RMU trains these of its layer and the two before it, as its authors do."""
 
 
 @dataclass
@@ -38,42 +59,75 @@ class Record:
     steps: list[dict[str, Any]] = field(default_factory=list)
     questions: list[dict[str, Any]] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
+    micro_batch: int | None = None
+    resumed_at: int | None = None
 
 
-def run(trial: Trial, store: storage.Storage) -> Iterator[Event]:
+def run(trial: Trial, store: storage.Storage, *, keep_weights: bool = False) -> Iterator[Event]:
     """Run a trial and write its result; yields `{"phase", "step", "steps", ...}` as it goes, the result last.
 
-    A loss that is not finite, or a GPU that is full, ends it with status `diverged` or `out_of_memory`; any other
-    error with `failed` and its traceback in error.txt. InputError is the caller's to report.
+    A loss that is not finite ends it as `diverged`. A GPU that is full makes it start again once with half the
+    micro-batch and the same effective batch, then ends it as `out_of_memory`. Any other error ends it as `failed`, with
+    its traceback in error.txt. InputError is the caller's to report. On many ranks an error of one rank is raised, so
+    that the launcher starts all of them again.
     """
     folder = store.trial(trial.id())
-    storage.write_json(folder / storage.CONFIG, trial.model_dump(mode="json"))
+    if trial.resources.ranks == 1 or dist.get_rank() == 0:
+        storage.write_json(folder / storage.CONFIG, trial.model_dump(mode="json"))
     record, error, begun = Record(provenance.now()), None, perf_counter()
     try:
-        yield from _phases(trial, record)
+        yield from _with_retry(trial, record, folder, keep_weights)
     except InputError:
         raise
     except TrialStopped as stopped:
         error = {"kind": stopped.kind, "message": stopped.message, "step": stopped.step}
     except torch.OutOfMemoryError as full:
+        if trial.resources.ranks > 1:
+            raise
         error = {"kind": "out_of_memory", "message": str(full).splitlines()[0], "step": len(record.steps) + 1}
     except Exception as failure:
+        if trial.resources.ranks > 1:
+            raise
         storage.write_text(folder / storage.ERROR, traceback.format_exc())
         error = {"kind": "failed", "message": f"{type(failure).__name__}: {failure}", "step": len(record.steps)}
     record.seconds.total = perf_counter() - begun
-    yield {"phase": "done", "result": _write(trial, record, error, folder)}
+    if dist.is_initialized() and dist.get_rank() > 0:
+        return
+    result = _write(trial, record, error, folder)
+    checkpoints.remove(folder / CHECKPOINT)
+    yield {"phase": "done", "result": result}
 
 
-def refused(trial: Trial, store: storage.Storage, message: str) -> dict[str, Any]:
+def _with_retry(trial: Trial, record: Record, folder: Path, keep_weights: bool) -> Iterator[Event]:
+    """The phases, a second time with half the micro-batch where memory ran out the first time."""
+    retry = storage.read_json(folder / RETRY)
+    record.micro_batch = retry["micro_batch"] if retry else trial.resources.micro_batch
+    try:
+        yield from _phases(trial, record, folder, keep_weights)
+        return
+    except torch.OutOfMemoryError:
+        share = trial.training.batch_size // trial.resources.ranks
+        if retry is not None or (record.micro_batch or share) == 1:
+            raise
+        storage.write_json(folder / RETRY, {"micro_batch": max(1, (record.micro_batch or share) // 2)})
+        if trial.resources.ranks > 1:
+            raise
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    record.steps.clear()
+    yield from _with_retry(trial, record, folder, keep_weights)
+
+
+def refused(trial: Trial, store: storage.Storage, message: str, kind: str = "failed") -> dict[str, Any]:
     """The result of a trial that cannot be run or whose process died: failed, with the reason."""
     folder = store.trial(trial.id())
     storage.write_text(folder / storage.ERROR, message + "\n")
     last = message.strip().splitlines()[-1] if message.strip() else "no reason given"
-    return _write(trial, Record(provenance.now()), {"kind": "failed", "message": last, "step": None}, folder)
+    return _write(trial, Record(provenance.now()), {"kind": kind, "message": last, "step": None}, folder)
 
 
 def prepare_process(resources: Resources, seed: int) -> torch.device:
-    """Threads, determinism and the process group of a one-rank trial; returns its device.
+    """Threads, determinism and, for one rank, the process group; returns the device.
 
     Nothing here reads memory it has not written, so torch need not fill new tensors with NaN (3 times slower).
     """
@@ -81,7 +135,8 @@ def prepare_process(resources: Resources, seed: int) -> torch.device:
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.manual_seed(seed)
-    device = torch.device("cuda", 0) if resources.gpus > 0 else torch.device("cpu")
+    on_gpu = resources.gpus > 0
+    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
     engine.join(device)
     return device
 
@@ -103,63 +158,115 @@ def check_inputs(trial: Trial) -> None:
     if (benchmark.fingerprint or "").startswith("files:"):
         found = rows.fingerprint(benchmark.data, tofu.configs(benchmark.split), benchmark.revision)
         if found != benchmark.fingerprint:
-            raise InputError(
-                f"benchmark.data: '{benchmark.data}' has changed since this trial was planned; plan it again"
-            )
+            raise InputError(f"benchmark.data: '{benchmark.data}' has changed since this trial was planned")
     models.check(trial.target)
     known = trial.target.fingerprint or ""
     if known.startswith("files:") and models.fingerprint(trial.target) != known:
         raise InputError(f"target: '{trial.target.path}' has changed since this trial was planned; plan it again")
 
 
-def _phases(trial: Trial, record: Record) -> Iterator[Event]:
+def _phases(trial: Trial, record: Record, folder: Path, keep_weights: bool) -> Iterator[Event]:
     yield {"phase": "loading"}
     begun = perf_counter()
     check_inputs(trial)
+    engine.refuse(trial.resources)
+    resuming = checkpoints.check(folder / CHECKPOINT, trial.resources)
     device = prepare_process(trial.resources, trial.seed)
     retain = None
     if trial.retain_evaluation:
         retain = evaluation.retain_ratios(Path(trial.retain_evaluation.path), trial.benchmark, "retain_evaluation")
     network, tokenizer = models.load(trial.target, trial.resources.precision)
-    task = _task(trial, tokenizer)
+    task = _task(trial, network, tokenizer, device, record.micro_batch)
     training = engine.create(network.to(device).train(), trial.training, trial.resources)
     record.seconds.loading = perf_counter() - begun
     try:
-        steps = task.steps()
-        for told in loop.run(training, task):
-            record.steps.append(told)
-            yield {"phase": "training", "step": told["step"], "steps": steps, "loss": told["loss"]}
+        yield from _train(trial, record, training, task, folder, resuming)
         record.seconds.training = perf_counter() - begun - record.seconds.loading
-        yield {"phase": "evaluation", "step": steps, "steps": steps}
+        yield {"phase": "evaluation", "step": task.steps(), "steps": task.steps()}
         begun = perf_counter()
-        record.metrics, record.questions = evaluation.evaluate(
-            training.module.eval(),
-            tokenizer,
-            trial.benchmark,
-            retain,
-            token_budget=trial.resources.evaluation_tokens,
-        )
+        _evaluate(trial, record, training, tokenizer, retain, folder / WEIGHTS if keep_weights else None)
         record.seconds.evaluation = perf_counter() - begun
     finally:
         training.close()
 
 
-def _task(trial: Trial, tokenizer: Any) -> loop.Task:
+def _train(
+    trial: Trial, record: Record, training: engine.Engine, task: loop.Task, folder: Path, resuming: bool
+) -> Iterator[Event]:
+    steps, every = task.steps(), trial.resources.checkpoint_every
+    if resuming:
+        state, record.steps = checkpoints.restore(training, task, folder / CHECKPOINT)
+        record.resumed_at = state.step
+    else:
+        state = loop.begin(training, task)
+    for told in loop.run(training, task, state):
+        record.steps.append(told)
+        if every and state.step % every == 0 and state.step < steps:
+            checkpoints.save(training, task, state, record.steps, folder / CHECKPOINT)
+        yield {"phase": "training", "step": told["step"], "steps": steps, "loss": told["loss"]}
+
+
+def _evaluate(
+    trial: Trial, record: Record, training: engine.Engine, tokenizer: Any, retain: Any, weights: Path | None
+) -> None:
+    """Rank 0 evaluates the whole model; the others wait."""
+    if training.world == 1 and trial.resources.zero_stage < 3:
+        network = training.module
+    else:
+        state = training.gather()
+        network = None
+        if training.rank == 0:
+            network, _ = models.load(trial.target, trial.resources.precision)
+            network.load_state_dict(state)
+            network.to(training.device)
+    if network is not None:
+        record.metrics, record.questions = evaluation.evaluate(
+            network.eval(), tokenizer, trial.benchmark, retain, token_budget=trial.resources.evaluation_tokens
+        )
+        if weights is not None:
+            models.save(network, tokenizer, weights, {"trial": trial.id(), **provenance.stamp()})
+    if training.world > 1:
+        dist.barrier()
+
+
+def _task(trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro_batch: int | None) -> loop.Task:
     forget, retain = tofu.training_rows(trial.benchmark)
     encoded = [
         encode_rows(tokenizer, side, trial.benchmark.template, trial.benchmark.dialect, trial.training.max_length)
         for side in (forget, retain)
     ]
+    constants = presets.constants(trial.method, trial.objective, trial.benchmark.split)
+    objective = objectives.make(trial.method, constants, trial.seed)
+    frozen = copy.deepcopy(network).to(device).eval().requires_grad_(False) if objective.needs_frozen else None
+    if trial.method == "rmu":
+        _only_rmu_weights(network, constants.layer)
+    if trial.resources.gradient_checkpointing:
+        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return loop.Task(
         forget=encoded[0],
         retain=encoded[1],
-        objective=objectives.make(trial.method, trial.objective),
+        objective=objective,
         rectifier=rectification.make(trial.rectifier.name, trial.rectifier.gamma, trial.rectifier.tau),
         training=trial.training,
         seed=trial.seed,
         pad=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
-        micro_batch=trial.resources.micro_batch,
+        micro_batch=micro_batch,
+        observe=trial.observe,
+        frozen=frozen,
     )
+
+
+def _only_rmu_weights(network: Any, layer: int) -> None:
+    layers = range(max(0, layer - 2), layer + 1)
+    wanted = {f"layers.{number}.{RMU_WEIGHTS}" for number in layers}
+    found = 0
+    for name, parameter in network.named_parameters():
+        chosen = any(name.endswith(suffix) for suffix in wanted)
+        parameter.requires_grad_(chosen)
+        found += chosen
+    if found != len(layers):
+        depth = network.config.num_hidden_layers
+        raise InputError(f"objective.layer: RMU needs {RMU_WEIGHTS} of layers {list(layers)}; the model has {depth}")
 
 
 def _write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Path) -> dict[str, Any]:
@@ -174,7 +281,11 @@ def _write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: P
         "status": error["kind"] if error else "finished",
         "config": trial.model_dump(mode="json"),
         "metrics": record.metrics,
-        "training": {"steps": len(record.steps), "skipped": sum(step["skipped"] for step in record.steps)},
+        "training": {
+            "steps": len(record.steps),
+            "skipped": sum(step["skipped"] for step in record.steps),
+            "resumed_at": record.resumed_at,
+        },
         "seconds": {name: round(value, 3) for name, value in asdict(record.seconds).items()},
         "started": record.started,
         "topology": {
@@ -182,9 +293,11 @@ def _write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: P
             "zero_stage": resources.zero_stage,
             "device": torch.cuda.get_device_name(0) if resources.gpus > 0 else "cpu",
             "threads": resources.cpus,
+            "micro_batch": record.micro_batch or trial.training.batch_size // resources.ranks,
         },
         "error": error,
         **provenance.stamp(),
     }
     storage.write_json(folder / storage.RESULT, result)
+    (folder / RETRY).unlink(missing_ok=True)
     return result

@@ -1,8 +1,9 @@
-"""The one file that knows Ray: a trial inside a Tune actor that is used again for the next trial."""
+"""The one file that knows Ray: a trial inside a Tune actor that is used again, or on many ranks by Ray Train."""
 
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,14 @@ from trainables.config import Trial
 from trainables.errors import InputError
 
 REPORT_SECONDS = 2.0
+LAUNCHER_CPU = 0.01
+"""What the function that launches a trial's ranks asks of a CPU, taken from theirs: it only waits."""
+RANK_RESTARTS = 2
+"""How often Ray Train starts a trial's ranks again after one of them died; each goes on from the last checkpoint."""
 
 
 class TrialActor(tune.Trainable):
-    """Runs one-rank trials, one after another; Tune's configuration is `{"trial": {...}, "storage": root}`."""
+    """Runs one-rank trials, one after another; configuration: `{"trial": {...}, "storage": root, "keep": bool}`."""
 
     def setup(self, config: dict[str, Any]) -> None:
         commands.quiet()
@@ -28,6 +33,7 @@ class TrialActor(tune.Trainable):
         self.events: Iterator[dict[str, Any]] | None = None
         self.trial = Trial.model_validate(new_config["trial"])
         self.store = storage.Storage(Path(new_config["storage"]))
+        self.keep = bool(new_config.get("keep"))
         return True
 
     def step(self) -> dict[str, Any]:
@@ -35,7 +41,7 @@ class TrialActor(tune.Trainable):
         from trainables import trial
 
         if self.events is None:
-            self.events = trial.run(self.trial, self.store)
+            self.events = trial.run(self.trial, self.store, keep_weights=self.keep)
         try:
             return self._go_on(self.events)
         except InputError as error:
@@ -57,6 +63,61 @@ class TrialActor(tune.Trainable):
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Nothing: see save_checkpoint."""
+
+
+def train_ranks(config: dict[str, Any]) -> None:
+    """Tune's function for a trial of many ranks."""
+    from trainables import trial as trials
+
+    trial = Trial.model_validate(config["trial"])
+    store = storage.Storage(Path(config["storage"]))
+    try:
+        result = launch(trial, store, keep=bool(config.get("keep")))
+    except Exception as failure:
+        full = "OutOfMemoryError" in str(failure)
+        result = trials.refused(trial, store, str(failure), "out_of_memory" if full else "failed")
+    tune.report(_final(result))
+
+
+def launch(trial: Trial, store: storage.Storage, *, keep: bool = False) -> dict[str, Any]:
+    """Run a trial as a Ray Train TorchTrainer, whose ranks run the same loop as one process; returns the result.
+
+    Ranks that die are started again and go on from the last checkpoint. Raises what Ray Train raises beyond that.
+    """
+    from ray import train
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    resources = trial.resources
+    room = resources.cpus - LAUNCHER_CPU / resources.ranks
+    each = {"CPU": room, **({"GPU": resources.gpus} if resources.gpus else {})}
+    trainer = TorchTrainer(
+        _rank,
+        train_loop_config={"trial": trial.model_dump(mode="json"), "storage": str(store.root), "keep": keep},
+        torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo"),
+        scaling_config=train.ScalingConfig(
+            num_workers=resources.ranks, use_gpu=resources.gpus > 0, resources_per_worker=each
+        ),
+        run_config=train.RunConfig(
+            name=f"train-{trial.id()}-{uuid.uuid4().hex[:8]}",
+            storage_path=str(store.root / "ray"),
+            failure_config=train.FailureConfig(max_failures=RANK_RESTARTS),
+        ),
+    )
+    trainer.fit()
+    result = store.result(trial.id())
+    if result is None:
+        raise RuntimeError("the ranks ended without a result")
+    return result
+
+
+def _rank(config: dict[str, Any]) -> None:
+    """One rank of a trial."""
+    from trainables import trial
+
+    commands.quiet()
+    store = storage.Storage(Path(config["storage"]))
+    for _ in trial.run(Trial.model_validate(config["trial"]), store, keep_weights=bool(config.get("keep"))):
+        pass
 
 
 def _final(result: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,76 @@
+"""A trial in progress on disk: model, optimizer, moving average, position. Resume is bit-exact, or refused.
+
+Every rank writes its own shards; meta.json, written by rename once all are there, names the step that counts.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file, save_file
+
+from trainables import loop, storage
+from trainables.config import Resources
+from trainables.engine import Engine
+from trainables.errors import InputError
+
+META = "meta.json"
+LAYOUT = ("ranks", "zero_stage", "precision", "offload_optimizer")
+"""Shards belong to one layout; another one cannot read them."""
+
+
+def save(engine: Engine, task: loop.Task, state: loop.State, records: list[dict[str, Any]], folder: Path) -> None:
+    """Write the state after `state.step` and drop the one before."""
+    tag = f"step-{state.step}"
+    engine.save(folder, tag)
+    average = {f"{number:05}": part.contiguous() for number, part in enumerate(task.rectifier.state())}
+    save_file({**average, "step": torch.tensor(state.step)}, folder / tag / f"average-{engine.rank}.safetensors")
+    dist.barrier()
+    if engine.rank == 0:
+        storage.write_rows(folder / tag / storage.STEPS, records)
+        if state.reference is not None:
+            reference = torch.tensor(state.reference, dtype=torch.float64)
+            save_file({"reference": reference}, folder / tag / "reference.safetensors")
+        layout = {name: getattr(engine.resources, name) for name in LAYOUT}
+        storage.write_json(folder / META, {"step": state.step, "tag": tag, "layout": layout})
+        for old in folder.glob("step-*"):
+            if old.name != tag:
+                shutil.rmtree(old, ignore_errors=True)
+    dist.barrier()
+
+
+def check(folder: Path, resources: Resources) -> bool:
+    """Whether there is a checkpoint to go on from. Raises InputError where it is of another layout."""
+    meta = storage.read_json(folder / META)
+    if meta is None:
+        return False
+    for name in LAYOUT:
+        kept, asked = meta["layout"][name], getattr(resources, name)
+        if kept != asked:
+            raise InputError(
+                f"resources.{name}: the checkpoint in {folder} was written with {name}={kept}, this trial has {asked}; "
+                f"go on with {kept}, or delete the checkpoint to start again"
+            )
+    return True
+
+
+def restore(engine: Engine, task: loop.Task, folder: Path) -> tuple[loop.State, list[dict[str, Any]]]:
+    """Load what `save` wrote: the state and the records of the steps before it."""
+    meta = storage.read_json(folder / META) or {}
+    tag = meta["tag"]
+    engine.restore(folder, tag)
+    parts = load_file(folder / tag / f"average-{engine.rank}.safetensors", device=str(engine.device))
+    parts.pop("step")
+    task.rectifier.restore([parts[name] for name in sorted(parts)])
+    path = folder / tag / "reference.safetensors"
+    reference = load_file(path)["reference"].tolist() if path.is_file() else None
+    return loop.State(reference, meta["step"]), storage.read_rows(folder / tag / storage.STEPS)
+
+
+def remove(folder: Path) -> None:
+    """A trial that has a result needs no checkpoint."""
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,99 @@
+"""Forward and backward over a whole effective batch: split over ranks and micro-batches without a trace in the result.
+
+Rank r of n takes rows r, r + n, r + 2n, ... of the batch, so that every rank runs as many micro-batches as the others
+(ZeRO's collectives need that), and losses are divided by the totals of the whole batch.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from trainables import scoring
+from trainables.engine import Engine
+from trainables.objectives import Pass, Term, Totals
+from trainables.templates import Example
+
+Planned = tuple[Term, Sequence[Example], list[int]]
+"""A term, the rows of its side, and the row numbers of the effective batch."""
+
+
+def effective_batch(engine: Engine, plan: list[Planned], task: Any, reference: list[float] | None) -> tuple[float, int]:
+    """Leave the gradient of the summed terms in the engine: loss and label tokens of the effective batch."""
+    pieces, tokens = [], 0
+    for term, rows, numbers in plan:
+        totals = count([rows[number] for number in numbers])
+        tokens += totals.tokens
+        mine = numbers[engine.rank :: engine.world]
+        size = task.micro_batch or len(mine)
+        pieces += [(term, rows, mine[k : k + size], totals) for k in range(0, len(mine), size)]
+    total = torch.zeros((), dtype=torch.float64)
+    for number, (term, rows, mine, totals) in enumerate(pieces, 1):
+        seen = forward(engine, term, [rows[row] for row in mine], task, totals)
+        if reference is not None and term.side == "forget":
+            known = torch.tensor([reference[row] for row in mine], device=engine.device)
+            seen = Pass(**{**seen.__dict__, "reference": known})
+        loss = term.loss(seen, totals)
+        engine.backward(loss, last=number == len(pieces))
+        total += loss.detach().double().cpu()
+    return float(engine.total(total.to(engine.device))), tokens
+
+
+def count(rows: Sequence[Example]) -> Totals:
+    """The totals of an effective batch."""
+    lengths = [len(row.input_ids) for row in rows]
+    return Totals(sum(row.answer_tokens for row in rows), len(rows), sum(lengths), max(lengths))
+
+
+def forward(engine: Engine, term: Term, rows: Sequence[Example], task: Any, totals: Totals) -> Pass:
+    """One micro-batch through the model, and through the frozen one where the term needs it."""
+    width = totals.longest if term.width == "batch" else term.width
+    batch = scoring.collate(rows, task.pad, width)
+    batch = {name: tensor.to(engine.device) for name, tensor in batch.items()}
+    inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"], "use_cache": False}
+    if term.layer is not None:
+        inputs["output_hidden_states"] = True
+    output = engine.inner(**inputs)
+    frozen = None
+    if term.frozen:
+        with torch.no_grad():
+            frozen = task.frozen(**inputs)
+    return Pass(
+        losses=scoring.token_losses(output.logits, batch["labels"]),
+        labels=batch["labels"],
+        mask=batch["attention_mask"],
+        logits=output.logits,
+        hidden=None if term.layer is None else output.hidden_states[term.layer + 1],
+        frozen_logits=None if frozen is None else frozen.logits,
+        frozen_hidden=None if frozen is None or term.layer is None else frozen.hidden_states[term.layer + 1],
+    )
+
+
+@torch.no_grad()
+def row_sums(engine: Engine, rows: Sequence[Example], pad: int, size: int) -> list[float]:
+    """S_i of every row, each rank its share: the same number of passes on every rank, also where rows run out."""
+    sums = torch.zeros(len(rows), dtype=torch.float64, device=engine.device)
+    share = -(-len(rows) // engine.world)
+    mine = [engine.rank + k * engine.world for k in range(share)]
+    for start in range(0, share, size):
+        numbers = mine[start : start + size]
+        batch = scoring.collate([rows[min(number, len(rows) - 1)] for number in numbers], pad)
+        batch = {name: tensor.to(engine.device) for name, tensor in batch.items()}
+        output = engine.inner(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=False)
+        found = scoring.token_losses(output.logits, batch["labels"]).double().sum(1)
+        for number, value in zip(numbers, found, strict=True):
+            if number < len(rows):
+                sums[number] = value
+    return engine.total(sums).tolist()
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes: of the GPU where there is one, else this process's resident set."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    scale = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
