@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from platform import manifest
+import platform.manifest as manifest
 from platform.plan import Plan
 from trainables import provenance
 from trainables.errors import InputError
@@ -25,21 +25,27 @@ QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "TUNE_MAX_PENDING_TRIALS_PG": "8",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    "RAY_TRAIN_METRICS_ENABLED": "0",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
 
 
-def run(plan: Plan, store: Storage, *, command: str, address: str | None, max_concurrent: int | None) -> int:
+def run(
+    plan: Plan, store: Storage, *, command: str, address: str | None, max_concurrent: int | None, keep: str = "pareto"
+) -> int:
     """Run what is left of a plan and return the exit status."""
     os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
     say(f"sweep {plan.name}: {len(plan.trials)} trials, {len(plan.trials) - len(plan.left)} done")
     say(f"storage {store.root}, {_commit()}")
     started = time.monotonic()
     cpus = _start_ray(address)
-    import ray
+    import ray.exceptions
 
-    from platform import prepare, tracking
+    import platform.prepare as prepare
+    import platform.tracking as tracking
 
     try:
         prepare.prepare(plan, store, say)
@@ -49,7 +55,7 @@ def run(plan: Plan, store: Storage, *, command: str, address: str | None, max_co
         for trial_id in document["trials"]:
             if store.result(trial_id):
                 mirror.trial(trial_id)
-        failed = _tune(plan, store, mirror, cpus, max_concurrent) if plan.left else []
+        failed = _tune(plan, store, mirror, cpus, max_concurrent, keep) if plan.left else []
         problem = mirror.close(manifest.counts(document, store))
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError):
@@ -91,26 +97,30 @@ def _start_ray(address: str | None) -> int:
     return int(ray.cluster_resources().get("CPU", 1))
 
 
-def _tune(plan: Plan, store: Storage, mirror: Any, cpus: int, max_concurrent: int | None) -> list[str]:
+def _tune(plan: Plan, store: Storage, mirror: Any, cpus: int, max_concurrent: int | None, keep: str) -> list[str]:
     """Run the trials that are left; returns the ids of those that failed."""
     from ray import tune
 
-    from platform import progress, searcher
-    from trainables.workers import TrialActor
+    import platform.progress as progress
+    import platform.searcher as searcher
+    from trainables.workers import LAUNCHER_CPU, TrialActor, train_ranks
 
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     resources = plan.sweep.resources
-    width = {"cpu": resources.cpus, "gpu": resources.gpus}
-    slots = max(1, min(max_concurrent or cpus, cpus // resources.cpus))
-    search, total = _searcher(plan, store, searcher)
+    slots = max(1, min(max_concurrent or cpus, cpus // (resources.cpus * resources.ranks)))
+    if resources.ranks == 1:
+        trainable = tune.with_resources(TrialActor, {"cpu": resources.cpus, "gpu": resources.gpus})
+    else:
+        trainable = tune.with_resources(train_ranks, {"cpu": LAUNCHER_CPU})
+    search, total = _searcher(plan, store, searcher, keep)
     standing = progress.Standing(total=total, slots=slots)
-    reporter = progress.Reporter(standing, store, mirror)
+    reporter = progress.Reporter(standing, store, mirror, plan.studies(), keep)
     state = store.root / "ray"
     try:
         tuner = tune.Tuner(
-            tune.with_resources(TrialActor, width),
+            trainable,
             tune_config=tune.TuneConfig(
-                search_alg=search, num_samples=total, max_concurrent_trials=slots, reuse_actors=True
+                search_alg=search, num_samples=total, max_concurrent_trials=slots, reuse_actors=resources.ranks == 1
             ),
             run_config=tune.RunConfig(
                 name=f"{plan.name}-{os.getpid()}",
@@ -127,16 +137,17 @@ def _tune(plan: Plan, store: Storage, mirror: Any, cpus: int, max_concurrent: in
     return failures(plan, store)
 
 
-def _searcher(plan: Plan, store: Storage, searcher: Any) -> tuple[Any, int]:
-    root = str(store.root)
+def _searcher(plan: Plan, store: Storage, searcher: Any, keep: str) -> tuple[Any, int]:
+    shared = {"storage": str(store.root), "keep": keep != "none"}
     if plan.strategy != "optuna":
-        return searcher.Queue(plan.left, root), len(plan.left)
-    finished = {}
+        return searcher.Queue(plan.left, shared), len(plan.left)
+    finished: dict[str, Any] = {}
     for trial in plan.trials:
-        found = (store.result(trial.id()) or {}).get("metrics", {})
-        if found.get("forget_quality") is not None:
-            finished[trial.id()] = (found["forget_quality"], found["model_utility"])
-    studies = searcher.Studies(plan.studies().values(), plan.budget, finished, root)
+        result = store.result(trial.id())
+        if result is not None:
+            values = tuple(result["metrics"].get(name) for name in searcher.OBJECTIVES)
+            finished[trial.id()] = None if None in values else values
+    studies = searcher.Studies(plan.studies().values(), plan.budget, finished, shared)
     return studies, studies.left
 
 
@@ -156,7 +167,7 @@ def _end(plan: Plan, store: Storage, failed: list[str]) -> int:
         text=True,
     )
     if report.returncode == 0:
-        say(report.stdout.rstrip())
+        say("\n".join(line for line in report.stdout.splitlines() if not line.startswith("report:")).rstrip())
     else:
         say(f"no report: {report.stderr.strip()}")
     say(f"report: {Path(shown) / 'reports' / plan.name / 'index.html'}")

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from platform import overrides, points
+import platform.overrides as overrides
+import platform.points as points
 from search_spaces.base import Fictional, Sweep
 from trainables import config, models, rows, templates
 from trainables.benchmarks import tofu

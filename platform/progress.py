@@ -10,6 +10,7 @@ from typing import Any
 
 from ray.tune import Callback
 
+import platform.keep as keep
 from platform.tracking import Mirror
 from trainables.config import Trial
 from trainables.storage import Storage
@@ -41,10 +42,14 @@ class Standing:
 class Reporter(Callback):
     """Prints plain lines (a terminal gets the standing on one line that is written over) and feeds the mirror."""
 
-    def __init__(self, standing: Standing, store: Storage, mirror: Mirror) -> None:
+    def __init__(
+        self, standing: Standing, store: Storage, mirror: Mirror, studies: dict[str, list[Trial]], kept: str
+    ) -> None:
         self.standing = standing
         self.store = store
         self.mirror = mirror
+        self.studies = studies
+        self.kept = kept
         self.shown = time.monotonic()
         self.begun: dict[str, float] = {}
 
@@ -84,6 +89,7 @@ class Reporter(Callback):
         else:
             self.standing.failed += 1
         print(f"{label}: {outcome(result)} ({duration(seconds)})", flush=True)
+        keep.prune(self.studies[config.study()], self.store, self.kept)
         self.mirror.trial(config.id())
         self.show()
 

@@ -12,20 +12,22 @@ from trainables.config import Trial
 
 POINT = "point"
 OBJECTIVES = ("forget_quality", "model_utility")
+Values = tuple[float, float] | None
+"""FQ and MU of a trial; None: it ended without numbers."""
 
 
 class Queue(Searcher):
     """Every trial exactly once, in order."""
 
-    def __init__(self, trials: Sequence[Trial], storage: str) -> None:
+    def __init__(self, trials: Sequence[Trial], shared: dict[str, Any]) -> None:
         super().__init__()
         self.waiting = list(trials)
-        self.storage = storage
+        self.shared = shared
 
     def suggest(self, trial_id: str) -> Any:
         if not self.waiting:
             return Searcher.FINISHED
-        return {"trial": self.waiting.pop(0).model_dump(mode="json"), "storage": self.storage}
+        return {"trial": self.waiting.pop(0).model_dump(mode="json"), **self.shared}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """A fixed queue learns nothing."""
@@ -40,7 +42,7 @@ class Queue(Searcher):
 class Study:
     """One Optuna study over the points of one study of the sweep: FQ and MU, both maximised, no point twice."""
 
-    def __init__(self, points: Sequence[Trial], budget: int | None, finished: dict[str, tuple[float, float]]) -> None:
+    def __init__(self, points: Sequence[Trial], budget: int | None, finished: dict[str, Values]) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.points = {trial.id(): trial for trial in points}
         self.budget = min(budget or len(points), len(points))
@@ -48,10 +50,11 @@ class Study:
         self.running: dict[str, optuna.Trial] = {}
         self.distribution = optuna.distributions.CategoricalDistribution(list(self.points))
         seed = points[0].seed
-        self.study = optuna.create_study(directions=["maximize"] * 2, sampler=optuna.samplers.TPESampler(seed=seed))
-        for key in self.points:
-            if key in finished:
-                self.learn(key, finished[key])
+        self.study = optuna.create_study(
+            directions=["maximize", "maximize"], sampler=optuna.samplers.TPESampler(seed=seed)
+        )
+        for key in filter(finished.__contains__, self.points):
+            self.learn(key, finished[key])
         if not self.asked:
             self.study.enqueue_trial({POINT: points[0].id()})
 
@@ -59,12 +62,15 @@ class Study:
     def exhausted(self) -> bool:
         return len(self.asked) >= self.budget
 
-    def learn(self, key: str, values: tuple[float, float]) -> None:
+    def learn(self, key: str, values: Values) -> None:
         """Take a trial that was finished before this study began."""
         self.asked.add(key)
         self.study.add_trial(
             optuna.trial.create_trial(
-                params={POINT: key}, distributions={POINT: self.distribution}, values=list(values)
+                state=optuna.trial.TrialState.FAIL if values is None else optuna.trial.TrialState.COMPLETE,
+                params={POINT: key},
+                distributions={POINT: self.distribution},
+                values=None if values is None else list(values),
             )
         )
 
@@ -84,7 +90,7 @@ class Study:
         self.running[key] = proposed
         return self.points[key]
 
-    def tell(self, key: str, values: tuple[float, float] | None) -> None:
+    def tell(self, key: str, values: Values) -> None:
         """The outcome of a point; None: it failed or diverged."""
         proposed = self.running.pop(key, None)
         if proposed is None:
@@ -102,10 +108,10 @@ class Studies(Queue):
         self,
         studies: Iterable[Sequence[Trial]],
         budget: int | None,
-        finished: dict[str, tuple[float, float]],
-        storage: str,
+        finished: dict[str, Values],
+        shared: dict[str, Any],
     ) -> None:
-        super().__init__([], storage)
+        super().__init__([], shared)
         self.studies = [Study(points, budget, finished) for points in studies]
         self.owner: dict[str, tuple[Study, str]] = {}
 
@@ -120,7 +126,7 @@ class Studies(Queue):
         study = min(open_studies, key=lambda candidate: len(candidate.asked) / candidate.budget)
         trial = study.ask()
         self.owner[trial_id] = (study, trial.id())
-        return {"trial": trial.model_dump(mode="json"), "storage": self.storage}
+        return {"trial": trial.model_dump(mode="json"), **self.shared}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         study, key = self.owner.pop(trial_id)

@@ -12,9 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
+import platform.keep as keep
+import platform.overrides as overrides
+import platform.plan as planning
 import search_spaces.base as spaces
-from platform import overrides
-from platform import plan as planning
 from trainables import commands, storage
 from trainables.errors import InputError, closest
 
@@ -32,6 +33,7 @@ def main(
     location: Annotated[str, typer.Option("--storage", help="Folder of the results.")] = "runs",
     address: Annotated[str | None, typer.Option(help="A running Ray cluster.")] = None,
     max_concurrent: Annotated[int | None, typer.Option(min=1, help="Trials at a time.")] = None,
+    kept: Annotated[str, typer.Option("--keep", help="Weights: pareto, best, all or none.")] = "pareto",
     resume: Annotated[bool, typer.Option("--resume", help="Run what is missing of an unfinished sweep.")] = False,
     new: Annotated[bool, typer.Option("--new", help="Set old results aside and run again.")] = False,
 ) -> None:
@@ -43,13 +45,14 @@ def main(
         settings = [*(set_ or []), *([f"seed={seeds}"] if seeds else [])]
         if resume and new:
             raise InputError("--resume and --new exclude each other")
+        options = {"address": address, "max_concurrent": max_concurrent, "keep": keep.check(kept)}
         store = storage.open_storage(location, writable=not dry_run)
         if dry_run:
             _check_place(store)
         plan = planning.make(overrides.apply(_find(name), settings), store, strategy=strategy, only=only, budget=trials)
         if dry_run:
             return _show(plan, store, as_json)
-        return _start(plan, store, resume, new, address, max_concurrent)
+        return _start(plan, store, resume, new, options)
 
     raise typer.Exit(commands.guarded(run))
 
@@ -126,8 +129,7 @@ def _start(
     store: storage.Storage,
     resume: bool,
     new: bool,
-    address: str | None,
-    max_concurrent: int | None,
+    options: dict[str, Any],
 ) -> int:
     earlier = storage.read_json(store.sweep(plan.sweep.name, plan.hash))
     missing = [key for key in (earlier or {}).get("trials", []) if store.result(key) is None]
@@ -138,13 +140,13 @@ def _start(
             f"sweep {plan.name} is unfinished: {len(missing)} of its {len((earlier or {})['trials'])} trials are "
             "missing; add --resume to run them, or --new to set its results aside and start again"
         )
-    from platform import driver
+    import platform.driver as driver
 
     command = shlex.join(["python", "-m", "platform.sweep", *sys.argv[1:]])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return driver.run(plan, store, command=command, address=address, max_concurrent=max_concurrent)
+        return driver.run(plan, store, command=command, **options)
     except KeyboardInterrupt:
         resumed = command if resume else f"{command.removesuffix(' --new')} --resume"
         print(f"\nstopped; go on with: {resumed}", file=sys.stderr)

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from platform import manifest
+import platform.manifest as manifest
 from trainables import commands, storage
 from trainables.config import Trial
 from trainables.storage import RESULT, STEPS, Storage
