@@ -53,7 +53,7 @@ def suggested(search: Searcher, name: str) -> Trial:
 
 def test_queue_gives_each_trial_once_in_order_and_then_ends() -> None:
     trials = points(5)
-    queue = searcher.Queue(trials, "store")
+    queue = searcher.Queue(trials, {"storage": "store"})
     assert [suggested(queue, f"t{k}") for k in range(5)] == trials
     queue.on_trial_complete("t0", {"forget_quality": -1.0}, error=False)
     queue.on_trial_complete("t1", None, error=True)
@@ -63,12 +63,12 @@ def test_queue_gives_each_trial_once_in_order_and_then_ends() -> None:
 
 
 def test_empty_queue_ends_at_once() -> None:
-    assert searcher.Queue([], "store").suggest("t0") == Searcher.FINISHED
+    assert searcher.Queue([], {"storage": "store"}).suggest("t0") == Searcher.FINISHED
 
 
 def test_suggestion_is_plain_data() -> None:
     """Tune keeps it as JSON and sends it to another process."""
-    proposal = searcher.Queue(points(1), "store").suggest("t0")
+    proposal = searcher.Queue(points(1), {"storage": "store"}).suggest("t0")
     assert json.loads(json.dumps(proposal)) == proposal
 
 
@@ -172,7 +172,7 @@ def test_same_seed_and_outcomes_ask_the_same_sequence() -> None:
 
 def make_studies(budget: int | None = None, finished: dict[str, tuple[float, float]] | None = None) -> searcher.Studies:
     groups = [points(4, split=split) for split in ("forget01", "forget05", "forget10")]
-    return searcher.Studies(groups, budget, finished or {}, "store")
+    return searcher.Studies(groups, budget, finished or {}, {"storage": "store"})
 
 
 def test_studies_take_turns() -> None:

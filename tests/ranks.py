@@ -1,0 +1,116 @@
+"""Runs jobs on N gloo ranks, one process each: what the tests of invariance compare. No Ray."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.multiprocessing.spawn import spawn
+
+Job = dict[str, Any]
+STEPS, BATCH, SEED = 4, 8, 1
+
+
+def run(world: int, jobs: list[Job], house: Any, folder: Path) -> list[dict[str, Any]]:
+    """Run every job in one group of `world` processes; what each left, in order."""
+    spawn(_rank, (world, jobs, str(house.target), str(house.data), house.split, folder, _port()), nprocs=world)
+    return [torch.load(folder / f"{world}-{number}.pt") for number in range(len(jobs))]
+
+
+def _port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _rank(rank: int, world: int, jobs: list[Job], target: str, data: str, split: str, folder: Path, port: int) -> None:
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+    for number, job in enumerate(jobs):
+        found = (_write if job.get("write") else _train)(world, job, target, data, split)
+        if rank == 0:
+            torch.save(found, folder / f"{world}-{number}.pt")
+        dist.barrier()
+    dist.destroy_process_group()
+
+
+def _engine(world: int, job: Job, target: str) -> Any:
+    from trainables import engine, models
+    from trainables.config import Model, Resources, Training
+
+    network, tokenizer = models.load(Model(path=target), job.get("precision", "fp32"))
+    if job.get("checkpointing"):
+        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    training = Training(
+        lr=1.0 if job.get("write") else job.get("lr", 0.05),
+        max_steps=STEPS,
+        epochs=100,
+        batch_size=BATCH,
+        optimizer=job.get("optimizer", "sgd"),
+        weight_decay=0.0 if job.get("write") else 0.01,
+    )
+    resources = Resources(ranks=world, zero_stage=job["stage"], precision=job.get("precision", "fp32"))
+    return engine.create(network.train(), training, resources), training, tokenizer
+
+
+def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:
+    """GRU on NPO for a few steps: the series and the final weights."""
+    from trainables import loop, objectives, presets, rectification, trial
+    from trainables.benchmarks import tofu
+    from trainables.config import Benchmark
+
+    runner, training, tokenizer = _engine(world, job, target)
+    sides = tofu.training_rows(Benchmark(data=data, split=split))
+    encoded = [trial.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in sides]
+    task = loop.Task(
+        forget=encoded[0],
+        retain=encoded[1],
+        objective=objectives.make(job.get("method", "npo"), presets.Constants()),
+        rectifier=rectification.make("gru", 0.8, job.get("tau")),
+        training=training,
+        seed=SEED,
+        pad=tokenizer.pad_token_id,
+        micro_batch=job.get("micro_batch"),
+        observe=job.get("observe"),
+    )
+    records = list(loop.run(runner, task))
+    weights = torch.cat([part.double().reshape(-1) for part in runner.gather().values()] or [torch.zeros(1)])
+    runner.close()
+    return {"records": records, "weights": weights}
+
+
+def _write(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:
+    """Two micro-batches, cleared; two again; then a constant written over the gradient, and one SGD step of lr 1."""
+    from trainables import rectification
+
+    runner, _, _ = _engine(world, job, target)
+    before = _masters(runner)
+    norms = []
+    for _ in range(2):
+        for last in (False, True):
+            ids = torch.arange(5, 25).view(2, 10)
+            output = runner.inner(input_ids=ids, labels=ids)
+            runner.backward(output.loss / 2 / world, last=last)
+        norms.append(float(runner.reduce(rectification.inner(runner.shard(), runner.shard()))))
+        if len(norms) == 1:
+            runner.clear()
+    for part in runner.shard():
+        part.fill_(0.25)
+    runner.step(1.0)
+    after = _masters(runner)
+    runner.close()
+    return {"norms": norms, "moved": before - after}
+
+
+def _masters(runner: Any) -> torch.Tensor:
+    """The optimizer's fp32 weights, whole, on every rank."""
+    from deepspeed.utils import safe_get_full_fp32_param
+
+    whole = runner.resources.zero_stage == 0
+    parts = [p.detach() if whole else safe_get_full_fp32_param(p) for p in runner.module.parameters()]
+    return torch.cat([part.double().reshape(-1) for part in parts if part is not None])

@@ -1,0 +1,99 @@
+"""Equivalent configurations give one trajectory: ranks, ZeRO stages and micro-batches change nothing but rounding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ranks
+import torch
+
+from trainables import engine, models
+from trainables.config import Model, Resources
+from trainables.errors import InputError
+
+SERIES = ("loss", "retain_loss", "cos_before", "grad_norm", "rectified_norm", "average_norm", "dot")
+ONE = [{"stage": 1}, {"stage": 0}, {"stage": 2, "micro_batch": 1}, {"stage": 3, "micro_batch": 8}]
+TWO = [{"stage": 0, "micro_batch": 1}, {"stage": 1}, {"stage": 2, "micro_batch": 1}, {"stage": 3, "micro_batch": 2}]
+WRITES = [
+    {"stage": 0, "write": True},
+    *({"stage": stage, "precision": kind, "write": True} for stage in (1, 2, 3) for kind in ("fp32", "bf16")),
+]
+
+
+def start(house: Any) -> torch.Tensor:
+    network, _ = models.load(Model(path=str(house.target)))
+    return torch.cat([part.detach().double().reshape(-1) for _, part in network.named_parameters()])
+
+
+def agree(found: dict[str, Any], pinned: dict[str, Any], origin: torch.Tensor, tolerance: float = 1e-4) -> None:
+    """The same series and the same update, relative."""
+    for name in SERIES:
+        series = [record[name] for record in found["records"]]
+        assert series == pytest.approx([record[name] for record in pinned["records"]], rel=tolerance), name
+    update = pinned["weights"] - origin
+    assert float((found["weights"] - pinned["weights"]).norm() / update.norm()) <= tolerance
+
+
+@pytest.fixture(scope="module")
+def pinned(house: Any, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return ranks.run(1, ONE, house, tmp_path_factory.mktemp("one"))
+
+
+def test_stages_and_micro_batches_on_one_rank(house: Any, pinned: list[dict[str, Any]]) -> None:
+    assert all(record["rectified"] for record in pinned[0]["records"])
+    for found in pinned[1:]:
+        agree(found, pinned[0], start(house))
+
+
+def test_two_ranks_are_one(house: Any, pinned: list[dict[str, Any]], tmp_path: Path) -> None:
+    for found in ranks.run(2, TWO, house, tmp_path):
+        agree(found, pinned[0], start(house))
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_constant_written_over_the_gradient_reaches_the_step(house: Any, tmp_path: Path, world: int) -> None:
+    """Plain SGD, because Adam hides a wrong scale; and a cleared gradient leaves nothing behind."""
+    for job, found in zip(WRITES, ranks.run(world, WRITES, house, tmp_path), strict=True):
+        assert torch.allclose(found["moved"], torch.full_like(found["moved"], 0.25), atol=1e-6), job
+        assert found["norms"][0] > 0, job
+        assert found["norms"][1] == pytest.approx(found["norms"][0], rel=1e-6), job
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("method", ["ga", "gd", "npo"])
+def test_every_stage_rank_and_micro_batch(house: Any, tmp_path: Path, method: str, optimizer: str) -> None:
+    jobs = [
+        {"stage": stage, "micro_batch": size, "method": method, "optimizer": optimizer, "lr": lr}
+        for stage in (0, 1, 2, 3)
+        for size in (1, 8)
+        for lr in [0.05 if optimizer == "sgd" else 1e-3]
+    ]
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    one = ranks.run(1, jobs, house, tmp_path / "one")
+    two = ranks.run(2, jobs, house, tmp_path / "two")
+    for found in [*one, *two]:
+        agree(found, one[0], start(house))
+
+
+def test_bf16_follows_fp32_as_far_as_its_rounding_lets_it(
+    house: Any, pinned: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    jobs = [{"stage": stage, "precision": "bf16"} for stage in (1, 2, 3)]
+    for found in ranks.run(1, jobs, house, tmp_path):
+        agree(found, pinned[0], start(house), tolerance=0.08)
+
+
+@pytest.mark.parametrize(
+    ("resources", "words"),
+    [
+        (Resources(zero_stage=0, precision="bf16"), "zero_stage=0 with precision=bf16"),
+        (Resources(offload_optimizer=True), "offload_optimizer=true is refused"),
+    ],
+)
+def test_what_cannot_be_rectified_is_refused_by_name(resources: Resources, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        engine.refuse(resources)

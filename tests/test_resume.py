@@ -1,0 +1,110 @@
+"""A trial that is interrupted goes on from its checkpoint and ends as if nothing had happened, bit for bit."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from trainables import storage, trial, workers
+from trainables.config import Benchmark, Model, Rectifier, Resources, Training, Trial
+from trainables.errors import InputError
+
+TIMING = {"tokens_per_second", "peak_memory_bytes"}
+
+
+def configuration(house: Any, ranks: int = 1, stage: int = 1, every: int | None = 2) -> Trial:
+    return Trial(
+        method="npo",
+        rectifier=Rectifier(name="gru", gamma=0.5, tau=1.0),
+        benchmark=Benchmark(data=str(house.data), split=house.split, fingerprint="of-the-tests"),
+        target=Model(path=str(house.target), fingerprint="of-the-tests"),
+        training=Training(lr=2e-3, max_steps=7, epochs=100, batch_size=8, max_length=192),
+        resources=Resources(ranks=ranks, zero_stage=stage, checkpoint_every=every),
+    )
+
+
+def finish(config: Trial, folder: Path, stop_after: int | None = None) -> tuple[dict[str, Any], storage.Storage]:
+    """Run a trial, or begin one and drop it after some steps."""
+    store = storage.open_storage(str(folder))
+    found: dict[str, Any] = {}
+    events = trial.run(config, store, keep_weights=True)
+    for event in events:
+        if event["phase"] == "training" and event["step"] == stop_after:
+            del events
+            break
+        found = event
+    return found.get("result", {}), store
+
+
+def same(one: storage.Storage, other: storage.Storage, config: Trial) -> None:
+    """Weights, steps and metrics are equal, bit for bit."""
+    folders = [store.trial(config.id()) for store in (one, other)]
+    weights = [load_file(folder / trial.WEIGHTS / "model.safetensors") for folder in folders]
+    assert weights[0].keys() == weights[1].keys()
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    steps = [storage.read_rows(folder / storage.STEPS) for folder in folders]
+    for first, second in zip(*steps, strict=True):
+        first, second = ({k: str(v) for k, v in row.items() if k not in TIMING} for row in (first, second))
+        assert first == second
+    results = [store.result(config.id()) or {} for store in (one, other)]
+    assert results[0]["metrics"] == results[1]["metrics"]
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_interrupted_trial_goes_on_bit_for_bit(house: Any, tmp_path: Path, stage: int) -> None:
+    config = configuration(house, stage=stage)
+    whole, undisturbed = finish(config, tmp_path / "whole")
+    assert whole["status"] == "finished"
+    begun, store = finish(config, tmp_path / "broken", stop_after=5)
+    assert begun == {}
+    assert store.result(config.id()) is None
+    resumed, store = finish(config, tmp_path / "broken")
+    assert resumed["training"] == {"steps": 7, "skipped": 0, "resumed_at": 4}
+    same(undisturbed, store, config)
+    assert not (store.trial(config.id()) / trial.CHECKPOINT).exists()
+
+
+def test_checkpoint_of_another_layout_is_refused(house: Any, tmp_path: Path) -> None:
+    config = configuration(house)
+    _, store = finish(config, tmp_path, stop_after=3)
+    other = configuration(house, stage=2)
+    store.trial(config.id()).rename(store.trial(other.id()))
+    with pytest.raises(InputError, match="written with zero_stage=1, this trial has 2"):
+        finish(other, tmp_path)
+
+
+def test_two_ranks_survive_the_death_of_one(house: Any, tmp_path: Path, ray_session: None) -> None:
+    config = configuration(house, ranks=2, stage=2)
+    undisturbed = storage.open_storage(str(tmp_path / "whole"))
+    whole = workers.launch(config, undisturbed, keep=True)
+    assert whole["status"] == "finished", whole["error"]
+    store = storage.open_storage(str(tmp_path / "broken"))
+    killed: list[int] = []
+    killer = threading.Thread(target=kill_one, args=(store.trial(config.id()) / trial.CHECKPOINT / "meta.json", killed))
+    killer.start()
+    result = workers.launch(config, store, keep=True)
+    killer.join()
+    assert killed, "no rank was killed in time"
+    assert result["training"]["resumed_at"] in (2, 4, 6)
+    same(undisturbed, store, config)
+
+
+def kill_one(checkpoint: Path, killed: list[int]) -> None:
+    """SIGKILL one rank as soon as there is a checkpoint to go on from."""
+    deadline = time.monotonic() + 180
+    while not checkpoint.is_file():
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.02)
+    for process in psutil.process_iter(["name", "cmdline"]):
+        if "RayTrainWorker" in " ".join(process.info["cmdline"] or []):
+            process.kill()
+            killed.append(process.pid)
+            return
