@@ -6,7 +6,7 @@ STAMP := .venv/.setup-stamp
 SUPPORTED := (3, 11) <= sys.version_info[:2] < (3, 14)
 
 .DEFAULT_GOAL := help
-.PHONY: setup quickstart test test-all test-faults lint clean distclean help
+.PHONY: setup quickstart test test-all test-faults lint bench clean distclean help
 
 setup: $(STAMP)  ## make .venv with every dependency at the versions of constraints.txt
 
@@ -37,6 +37,9 @@ lint: setup  ## style, format, types and import directions
 	@$(PY) -m ruff format --check .
 	@$(PY) -m pyright
 	@$(PY) -c 'from importlinter.cli import lint_imports_command; lint_imports_command(["--no-logo"])'
+
+bench: setup  ## what rectification costs, on a quiet machine (ARGS="--ranks 1 --stages 1"; bench/README.md)
+	@for script in bench/[a-z]*.py; do $(PY) $$script $(ARGS) || exit; done
 
 clean:  ## remove caches and build leftovers, never results
 	@rm -rf .pytest_cache .hypothesis .ruff_cache .import_linter_cache build dist *.egg-info

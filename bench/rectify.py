@@ -1,0 +1,235 @@
+"""What rectification costs: a GRU step over the same passes and optimizer step without it, for ZeRO stages and ranks.
+
+`python bench/rectify.py [--json FILE]` from the root; bench/README.md says what is compared with what.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.multiprocessing.spawn import spawn
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench._authors import Bare, HostGRU
+from bench._timing import now, timed
+from trainables import commands, engine, loop, objectives, passes, presets, provenance, rectification, sampling, trial
+from trainables.config import Resources, Training
+from trainables.templates import Example
+
+ROWS, LENGTHS, PROMPT = 32, (60, 71), 24
+"""Rows of a pass; tokens of a row, from and below; of these the prompt's, which are no labels: as in TOFU."""
+GAMMA, TAU = 0.8, 0.01
+"""The paper's gamma, and a tau so small that every step is clipped too."""
+SEED, WARM_UP = 0, 1
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+HEADER = "stage ranks   plain s  rectified s    ratio (of pairs)      of least  inside  average MB (expected)  authors'"
+
+
+def plain_step(runner: Any, task: loop.Task, step: int) -> float:
+    """The passes of `step` and the optimizer step, nothing between them but the reset, whose seconds it returns."""
+    size = task.training.batch_size
+    retain = sampling.retain_batch(task.seed, step, 0, len(task.retain), size)
+    forget = sampling.forget_batch(task.seed, step, 0, len(task.forget), size)
+    term = objectives.Term("retain", objectives.nll)
+    passes.effective_batch(runner, [(term, task.retain, retain)], task, None)
+    started = time.perf_counter()
+    runner.clear()
+    clear = time.perf_counter() - started
+    plan = [(term, task.rows(term.side), forget) for term in task.objective.terms]
+    passes.effective_batch(runner, plan, task, None)
+    runner.step(task.training.lr)
+    return clear
+
+
+def measure(runner: Any, task: loop.Task, repeats: int) -> dict[str, Any]:
+    """Plain and rectified steps in turn, each pair on the same rows, every other pair the other way round: seconds."""
+    clear: list[float] = []
+    inside: list[float] = []
+    task.rectifier.fold = timed(task.rectifier.fold, inside, runner.device)
+    task.rectifier.apply = timed(task.rectifier.apply, inside, runner.device)
+    records: list[dict[str, Any]] = []
+    seconds: dict[str, list[float]] = {"plain": [], "rectified": []}
+    steps = loop.run(runner, task, loop.State(None))
+    for step in range(WARM_UP + repeats):
+        for name in ("plain", "rectified") if step % 2 == 0 else ("rectified", "plain"):
+            started = now(runner.device)
+            if name == "plain":
+                clear.append(plain_step(runner, task, step))
+            else:
+                records.append(next(steps))
+            seconds[name].append(now(runner.device) - started)
+    plain, rectified, records = seconds["plain"][WARM_UP:], seconds["rectified"][WARM_UP:], records[WARM_UP:]
+    pairs = [b / a for a, b in zip(plain, rectified, strict=True)]
+    return {
+        "ratio": median(rectified) / median(plain),
+        "ratio_range": [min(pairs), max(pairs)],
+        "ratio_of_least": min(rectified) / min(plain),
+        "ratio_inside": 1 + (median(inside[0::2]) + median(inside[1::2])) / median(plain),
+        "plain_seconds": median(plain),
+        "rectified_seconds": median(rectified),
+        "clear_seconds": median(clear[WARM_UP:]),
+        "projected_steps": sum(record["rectified"] and not record["skipped"] for record in records),
+        "clipped_steps": sum(record["clip_scale"] < 1 for record in records),
+    }
+
+
+def rows(seed: int, vocabulary: int) -> list[Example]:
+    """Random tokens in rows of TOFU's lengths; 0 is the padding."""
+    draw = np.random.default_rng(seed)
+    lengths = draw.integers(*LENGTHS, size=ROWS)
+    return [Example(tuple(draw.integers(1, vocabulary, size=length).tolist()), PROMPT) for length in lengths]
+
+
+def network(options: argparse.Namespace, device: torch.device) -> Any:
+    """A Llama with random weights."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(SEED)
+    config = LlamaConfig(
+        vocab_size=options.vocabulary,
+        hidden_size=options.hidden,
+        intermediate_size=options.hidden * 8 // 3,
+        num_hidden_layers=options.layers,
+        num_attention_heads=max(1, options.hidden // 64),
+        max_position_embeddings=128,
+    )
+    model: Any = LlamaForCausalLM(config)
+    return model.to(device, DTYPES[options.precision]).train()
+
+
+def task_of(options: argparse.Namespace, rectifier: rectification.Rectifier) -> loop.Task:
+    """Gradient ascent on random rows: its gradient is always in conflict with the retain gradient."""
+    training = Training(lr=1e-6, epochs=10**6, batch_size=ROWS)
+    forget, retain = rows(SEED, options.vocabulary), rows(SEED + 1, options.vocabulary)
+    objective = objectives.make("ga", presets.Constants())
+    return loop.Task(forget, retain, objective, rectifier, training, SEED, pad=0)
+
+
+def authors(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
+    """The authors' scheme over the same passes and step, both in plain PyTorch."""
+    task, model = task_of(options, HostGRU(GAMMA)), network(options, device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=task.training.lr, weight_decay=task.training.weight_decay)
+    found = measure(Bare(model, optimizer, device), task, options.repeats)
+    names = ("ratio", "ratio_range", "ratio_of_least", "ratio_inside", "plain_seconds", "rectified_seconds")
+    return {f"authors_{name}": found[name] for name in names}
+
+
+def ours(options: argparse.Namespace, device: torch.device, world: int, stage: int) -> dict[str, Any]:
+    """One row: our loop on a DeepSpeed engine. Bytes of the moving average are those of the rank with most."""
+    task, model = task_of(options, rectification.make("gru", GAMMA, TAU)), network(options, device)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    resources = Resources(ranks=world, zero_stage=stage, precision=options.precision)
+    runner = engine.create(model, task.training, resources)
+    found = measure(runner, task, options.repeats)
+    held = torch.tensor(sum(part.untyped_storage().nbytes() for part in task.rectifier.state()), device=runner.device)
+    dist.all_reduce(held, dist.ReduceOp.MAX)
+    runner.close()
+    expected = parameters * 4 // (1 if stage == 0 else world)
+    size = {"parameters": parameters, "rows": ROWS, "tokens": sum(len(row.input_ids) for row in task.forget)}
+    memory = {"average_bytes": int(held), "expected_bytes": expected}
+    return {"stage": stage, "ranks": world, **found, **memory, **size}
+
+
+def _rank(rank: int, world: int, options: argparse.Namespace, threads: int, folder: str) -> None:
+    """Every stage in one group of `world` processes; rank 0 prints the rows and leaves them in `folder`."""
+    commands.quiet()
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
+    on_gpu = options.device == "cuda"
+    if on_gpu:
+        torch.cuda.set_device(rank)
+    method = f"file://{folder}/group"
+    dist.init_process_group("nccl" if on_gpu else "gloo", init_method=method, rank=rank, world_size=world)
+    device = trial.prepare_process(Resources(cpus=threads, gpus=float(on_gpu)), SEED)
+    theirs = authors(options, device) if world == 1 else {"authors_ratio": None}
+    found = []
+    for stage in options.stages:
+        gc.collect()
+        found.append({**ours(options, device, world, stage), **theirs})
+        if rank == 0:
+            _print(found[-1])
+    if rank == 0:
+        (Path(folder) / "rows.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def _print(row: dict[str, Any]) -> None:
+    least, most = row["ratio_range"]
+    theirs = "-" if row["authors_ratio"] is None else f"{row['authors_ratio']:.3f}"
+    memory = f"{row['average_bytes'] / 1e6:.2f} ({row['expected_bytes'] / 1e6:.2f})"
+    print(
+        f"{row['stage']:5} {row['ranks']:5} {row['plain_seconds']:9.3f} {row['rectified_seconds']:12.3f} "
+        f"{row['ratio']:8.3f} ({least:.3f} to {most:.3f}) {row['ratio_of_least']:9.3f} {row['ratio_inside']:7.3f} "
+        f"{memory:>22} {theirs:>9}",
+        flush=True,
+    )
+
+
+def _options() -> argparse.Namespace:
+    def numbers(text: str) -> list[int]:
+        return [int(part) for part in text.split(",")]
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
+    parser.add_argument("--ranks", type=numbers, default=[1, 2], help="world sizes (default 1,2)")
+    parser.add_argument("--stages", type=numbers, help="ZeRO stages (default 0,1,2,3; with bf16 1,2,3)")
+    parser.add_argument("--repeats", type=int, default=5, help="measured pairs of steps (default 5)")
+    parser.add_argument("--hidden", type=int, default=384)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--vocabulary", type=int, default=32000)
+    parser.add_argument("--precision", choices=sorted(DTYPES), default="fp32")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--threads", type=int, help="of each rank (default cores // ranks)")
+    options = parser.parse_args()
+    options.stages = options.stages or ([1, 2, 3] if options.precision == "bf16" else [0, 1, 2, 3])
+    if not set(options.stages) <= {0, 1, 2, 3}:
+        parser.error(f"--stages {options.stages}: ZeRO stages are 0, 1, 2 and 3")
+    if options.precision == "bf16" and 0 in options.stages:
+        parser.error("--stages 0 with --precision bf16 keeps no fp32 gradient to rectify; use 1, 2 or 3")
+    if options.device == "cuda" and max(options.ranks) > torch.cuda.device_count():
+        parser.error(f"--ranks {max(options.ranks)} needs as many GPUs; here are {torch.cuda.device_count()}")
+    if options.json and not options.json.absolute().parent.is_dir():
+        parser.error(f"--json: no folder {options.json.parent}")
+    return options
+
+
+def main() -> None:
+    options = _options()
+    cores = os.cpu_count() or 1
+    if options.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    hardware = f"{cores} cores, {os.uname().machine}, {torch.backends.cpu.get_cpu_capability()}"
+    if options.device == "cuda":
+        hardware = torch.cuda.get_device_name(0)
+    print(f"{hardware}; {options.precision}, {ROWS} rows a pass, medians of {options.repeats}\n{HEADER}", flush=True)
+    found: list[dict[str, Any]] = []
+    for world in options.ranks:
+        threads = options.threads or max(1, cores // world)
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+        with tempfile.TemporaryDirectory() as folder:
+            spawn(_rank, (world, options, threads, folder), nprocs=world)
+            made = json.loads((Path(folder) / "rows.json").read_text())
+        common = {"threads": threads, "repeats": options.repeats, "precision": options.precision}
+        found += [{**row, **common, "device": hardware, **provenance.stamp()} for row in made]
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
+    weak = [row for row in found if min(row["projected_steps"], row["clipped_steps"]) < options.repeats]
+    if weak:
+        print(f"{len(weak)} row(s) have steps that were not projected or not clipped: see projected_steps in the rows")
+    print(f"{found[0]['parameters']:,} parameters, {found[0]['tokens']} tokens a pass")
+
+
+if __name__ == "__main__":
+    main()
