@@ -48,6 +48,7 @@ def run(
     import platform.tracking as tracking
 
     try:
+        _check_resources(plan)
         prepare.prepare(plan, store, say)
         document = manifest.write(plan, store, command)
         mirror = tracking.Mirror(lambda: tracking.connect(document, store))
@@ -55,7 +56,7 @@ def run(
         for trial_id in document["trials"]:
             if store.result(trial_id):
                 mirror.trial(trial_id)
-        failed = _tune(plan, store, mirror, cpus, max_concurrent, keep) if plan.left else []
+        failed = _tune(plan, store, mirror, cpus, max_concurrent, keep) if plan.outstanding else failures(plan, store)
         problem = mirror.close(manifest.counts(document, store))
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError):
@@ -69,7 +70,7 @@ def run(
         ray.shutdown()
     say(f"{len(plan.trials)} trials in {(time.monotonic() - started) / 60:.1f} min")
     if problem is not None:
-        say(f"MLflow is behind ({problem}); mend it with: python -m platform.tracking sync {plan.name}")
+        say(f"MLflow is behind ({problem}); mend it with: python -m platform.tracking sync {plan.name}{_place(store)}")
     return _end(plan, store, failed)
 
 
@@ -87,14 +88,29 @@ def _start_ray(address: str | None) -> int:
     import ray
 
     env = {"PYTHONPATH": str(provenance.ROOT), **{name: os.environ[name] for name in QUIET}}
-    ray.init(
-        address=address or os.environ.get("RAY_ADDRESS") or "local",
-        runtime_env={"env_vars": env},
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        include_dashboard=False if not address and "RAY_ADDRESS" not in os.environ else None,
-    )
+    place = address or os.environ.get("RAY_ADDRESS") or "local"
+    try:
+        ray.init(
+            address=place,
+            runtime_env={"env_vars": env},
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            include_dashboard=False if place == "local" else None,
+        )
+    except ConnectionError as error:
+        raise InputError(f"--address: no Ray cluster answers at '{place}' ({error})") from error
     return int(ray.cluster_resources().get("CPU", 1))
+
+
+def _check_resources(plan: Plan) -> None:
+    """Refuse what Tune would wait for without end."""
+    import ray
+
+    wanted, there = plan.sweep.resources, ray.cluster_resources()
+    for name, kind in {"cpus": "CPU", "gpus": "GPU"}.items():
+        needed = getattr(wanted, name) * wanted.ranks
+        if needed > there.get(kind, 0):
+            raise InputError(f"resources.{name}: a trial asks for {needed:g}, the cluster has {there.get(kind, 0):g}")
 
 
 def _tune(plan: Plan, store: Storage, mirror: Any, cpus: int, max_concurrent: int | None, keep: str) -> list[str]:
@@ -169,19 +185,24 @@ def _end(plan: Plan, store: Storage, failed: list[str]) -> int:
     if report.returncode == 0:
         say("\n".join(line for line in report.stdout.splitlines() if not line.startswith("report:")).rstrip())
     else:
-        say(f"no report: {report.stderr.strip()}")
+        say(f"no report: {report.stderr.strip().splitlines()[-1]}")
     say(f"report: {Path(shown) / 'reports' / plan.name / 'index.html'}")
     say(
         f"MLflow: .venv/bin/mlflow ui --backend-store-uri sqlite:///{Path(shown) / 'mlflow.db'}  (http://127.0.0.1:5000)"
     )
-    say(f"next:   {_next(plan)}")
+    say(f"next:   {_next(plan, store)}")
     for trial_id in failed:
         result = store.result(trial_id) or {}
         say(f"failed: {trial_id} {result['error']['message']} ({store.trial(trial_id) / 'error.txt'})")
     return 1 if failed else 0
 
 
-def _next(plan: Plan) -> str:
+def _next(plan: Plan, store: Storage) -> str:
     if plan.sweep.name == "quickstart":
         return "python -m platform.sweep tofu_tiny --dry-run   (the same on TOFU's real rows)"
-    return f"python -m analysis.report {plan.name}   (or another seed: --seeds 0,1,2)"
+    return f"python -m analysis.report {plan.name}{_place(store)}   (or another seed: --seeds 0,1,2)"
+
+
+def _place(store: Storage) -> str:
+    """The option that names this storage, empty for the default one."""
+    return "" if store.root == Path("runs").absolute() else f" --storage {os.path.relpath(store.root)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Sequence
 from types import UnionType
@@ -24,6 +25,9 @@ AXES = {
 }
 """Configuration path -> the sweep's field that holds its values."""
 
+WORDS = ("method", "rectifier.name", "benchmark.split")
+"""Axes whose values are words: `none` is the name of a rectifier there."""
+
 FIXED = ("benchmark", "objective", "training", "resources")
 
 
@@ -33,7 +37,7 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     for setting in settings:
         path, value = _pair(setting, "--set")
         if path in AXES:
-            document[AXES[path]] = _values(value)
+            document[AXES[path]] = value.split(",") if path in WORDS else _values(value)
         elif path in ("models", "target"):
             document[path] = _scalar(value)
         else:
@@ -41,7 +45,7 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     try:
         return Sweep.model_validate(document)
     except ValidationError as error:
-        raise InputError(f"--set: {describe(error)}") from error
+        raise InputError(f"--set: {_as_typed(describe(error))}") from error
 
 
 def select(trials: Sequence[Trial], filters: Sequence[str]) -> list[Trial]:
@@ -59,6 +63,9 @@ def select(trials: Sequence[Trial], filters: Sequence[str]) -> list[Trial]:
                 raise InputError(f"--only {item}: no trial has {path}={choice}; {closest(choice, sorted(present))}")
         keep = {_number(choice) for choice in wanted}
         chosen = [trial for trial in chosen if _number(_spell(flatten(trial)[path])) in keep]
+    if not chosen:
+        together = f" that passes --only {' --only '.join(filters)}" if filters else " with these values"
+        raise InputError(f"the sweep has no trial{together}")
     return chosen
 
 
@@ -112,6 +119,12 @@ def _values(text: str) -> list[str | None]:
 
 def _scalar(text: str) -> str | None:
     return None if text == "none" else text
+
+
+def _as_typed(problems: str) -> str:
+    """`methods.0: ...` as the person typed it: `method: ...`."""
+    typed = {field: path for path, field in AXES.items()}
+    return re.sub(r"\b(\w+)\.\d+:", lambda match: f"{typed.get(match[1], match[1])}:", problems)
 
 
 def _spell(value: Any) -> str:

@@ -54,6 +54,14 @@ class Plan:
     def left(self) -> list[Trial]:
         return [trial for trial in self.trials if trial.id() not in self.done]
 
+    @property
+    def outstanding(self) -> int:
+        """How many trials a start has to run: `optuna` stops each study at its budget."""
+        if self.strategy != "optuna" or self.budget is None:
+            return len(self.left)
+        done = {name: sum(trial.id() in self.done for trial in found) for name, found in self.studies().items()}
+        return sum(max(0, min(self.budget, len(found)) - done[name]) for name, found in self.studies().items())
+
     def studies(self) -> dict[str, list[Trial]]:
         found: dict[str, list[Trial]] = {}
         for trial in self.trials:
@@ -110,7 +118,7 @@ def make(
         references=references,
         recipes=house.ordered({ref.model.path for ref in references}),
         needs=_needs(sweep, references),
-        done=frozenset(trial.id() for trial in trials if (store.trial(trial.id()) / RESULT).is_file()),
+        done=frozenset(trial.id() for trial in trials if store.result(trial.id())),
         budget=budget,
     )
 

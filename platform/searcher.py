@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -42,7 +42,7 @@ class Queue(Searcher):
 class Study:
     """One Optuna study over the points of one study of the sweep: FQ and MU, both maximised, no point twice."""
 
-    def __init__(self, points: Sequence[Trial], budget: int | None, finished: dict[str, Values]) -> None:
+    def __init__(self, points: Sequence[Trial], budget: int | None, finished: Mapping[str, Values]) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.points = {trial.id(): trial for trial in points}
         self.budget = min(budget or len(points), len(points))
@@ -108,7 +108,7 @@ class Studies(Queue):
         self,
         studies: Iterable[Sequence[Trial]],
         budget: int | None,
-        finished: dict[str, Values],
+        finished: Mapping[str, Values],
         shared: dict[str, Any],
     ) -> None:
         super().__init__([], shared)

@@ -133,6 +133,8 @@ def _start(
 ) -> int:
     earlier = storage.read_json(store.sweep(plan.sweep.name, plan.hash))
     missing = [key for key in (earlier or {}).get("trials", []) if store.result(key) is None]
+    if not plan.outstanding:  # an Optuna budget that is spent leaves points that nobody means to run
+        missing = []
     if new:
         plan = _set_aside(plan, store)
     elif missing and not resume:
@@ -148,7 +150,8 @@ def _start(
     try:
         return driver.run(plan, store, command=command, **options)
     except KeyboardInterrupt:
-        resumed = command if resume else f"{command.removesuffix(' --new')} --resume"
+        options = [part for part in sys.argv[1:] if part not in ("--new", "--resume")]
+        resumed = shlex.join(["python", "-m", "platform.sweep", *options, "--resume"])
         print(f"\nstopped; go on with: {resumed}", file=sys.stderr)
         return 130
 

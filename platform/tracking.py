@@ -10,8 +10,8 @@ import math
 import os
 import queue
 import threading
-import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -53,14 +53,18 @@ class Tracker:
         trial = Trial.model_validate(result["config"])
         run_id = self._run({TRIAL_TAG: trial_id}, trial.label())
         known = self.client.get_run(run_id)
-        if known.info.status in STATUS.values() and known.data.tags.get("started") == result["started"]:
+        attempt = known.data.tags.get("started")
+        if attempt == result["started"] and known.info.status in ("FINISHED", "FAILED"):
             return
+        if attempt not in (None, result["started"]):  # an earlier attempt, whose series would mix with this one's
+            self.client.delete_run(run_id)
+            run_id = self._run({TRIAL_TAG: trial_id}, trial.label())
         self._log(run_id, trial, result)
 
     def _log(self, run_id: str, trial: Trial, result: dict[str, Any]) -> None:
         from mlflow.entities import Metric, Param, RunTag
 
-        now = int(time.time() * 1000)
+        now = int(datetime.fromisoformat(result["started"]).timestamp() * 1000)  # logged again, it is the same point
         found = {f"eval/{name}": value for name, value in result["metrics"].items()}
         found |= {f"time/{name}": value for name, value in result["seconds"].items()}
         steps = result["training"]["steps"]

@@ -41,6 +41,7 @@ CHANGES: dict[str, Any] = {
     "rectifier.gamma": 0.05,
     "rectifier.tau": None,
     "objective.beta": 0.2,
+    "objective.preset": "authors",
     "benchmark.split": "forget10",
     "benchmark.dialect": "open-unlearning",
     "benchmark.template": "phi",
@@ -61,8 +62,11 @@ CHANGES: dict[str, Any] = {
     "training.max_length": 256,
     "resources.precision": "bf16",
     "resources.cpus": 2,
+    "resources.ranks": 2,
+    "resources.zero_stage": 2,
     "resources.micro_batch": 8,
     "seed": 4,
+    "observe": 5,
 }
 
 
@@ -160,7 +164,7 @@ def test_unknown_field_is_refused_by_name(path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("method", "gradient_ascent", "'ga', 'gd' or 'npo'"),
+        ("method", "gradient_ascent", "should be 'ga', 'ga_kl'"),
         ("training.lr", 0, "greater than 0"),
         ("training.batch_size", 0, "greater than or equal to 1"),
         ("training.max_steps", 0, "greater than or equal to 1"),
@@ -186,11 +190,19 @@ def test_all_problems_are_told_at_once() -> None:
     assert all(path in refusal(error) for path in ("seed", "training.lr", "training.epochs"))
 
 
+def test_effective_batch_must_be_shared_out_evenly() -> None:
+    with pytest.raises(ValidationError) as error:
+        Trial.model_validate({**FIXED, "resources": {"ranks": 3}})
+    assert "training.batch_size=32 is not a multiple of resources.ranks=3" in refusal(error)
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
         ({"name": "none", "gamma": 0.8}, "'none' takes neither gamma nor tau"),
         ({"name": "none", "tau": 1.0}, "'none' takes neither gamma nor tau"),
+        ({"name": "pcgrad", "gamma": 0.8}, "'pcgrad' takes neither gamma nor tau"),
+        ({"name": "pcgrad", "tau": 1.0}, "'pcgrad' takes neither gamma nor tau"),
         ({"name": "clip"}, "'clip' takes tau and no gamma"),
         ({"name": "clip", "tau": 1.0, "gamma": 0.8}, "'clip' takes tau and no gamma"),
     ],
@@ -207,6 +219,7 @@ def test_rectifier_refuses_settings_that_are_not_its_own(fields: dict[str, Any],
     [
         (Rectifier(), "npo-forget05-s0"),
         (Rectifier(name="clip", tau=0.001), "clip-npo-forget05-t0.001-s0"),
+        (Rectifier(name="pcgrad"), "pcgrad-npo-forget05-s0"),
         (Rectifier(name="gru", gamma=0.8), "gru-npo-forget05-g0.8-tnone-s0"),
         (Rectifier(name="gru", tau=100), "gru-npo-forget05-gnone-t100-s0"),
     ],

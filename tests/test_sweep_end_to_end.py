@@ -151,7 +151,7 @@ def test_every_planned_trial_has_one_result(started: Started) -> None:
         assert Trial.model_validate(result["config"]).id() == name
         assert (result["status"], result["training"]["steps"]) == ("finished", 4)
         assert result["metrics"]["forget_quality"] <= 0
-        assert result["topology"] == {"ranks": 1, "zero_stage": 1, "device": "cpu", "threads": 1}
+        assert result["topology"] == {"ranks": 1, "zero_stage": 1, "device": "cpu", "threads": 1, "micro_batch": 8}
     metrics = [json.dumps(result["metrics"], sort_keys=True) for result in results.values()]
     assert len(set(metrics)) > 1
 

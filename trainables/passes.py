@@ -51,7 +51,7 @@ def count(rows: Sequence[Example]) -> Totals:
 
 def forward(engine: Engine, term: Term, rows: Sequence[Example], task: Any, totals: Totals) -> Pass:
     """One micro-batch through the model, and through the frozen one where the term needs it."""
-    width = totals.longest if term.width == "batch" else term.width
+    width = totals.longest if term.width == "batch" else term.width and max(term.width, totals.longest)
     batch = scoring.collate(rows, task.pad, width)
     batch = {name: tensor.to(engine.device) for name, tensor in batch.items()}
     inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"], "use_cache": False}

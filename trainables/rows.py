@@ -40,6 +40,8 @@ def load(data: str, config: str, columns: Sequence[str], revision: str | None = 
     if not rows:
         raise InputError(f"benchmark.data: {config} of {data} has no rows")
     for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise InputError(f"benchmark.data: row {number} of {config} in {data} is no JSON object but {row!r:.40}")
         missing = [column for column in columns if row.get(column) in (None, "", [])]
         if missing:
             raise InputError(
@@ -63,12 +65,12 @@ def _from_folder(folder: Path, config: str) -> list[Row]:
         import pyarrow.parquet
 
         return pyarrow.parquet.read_table(file).to_pylist()
-    text = file.read_text(encoding="utf-8")
     try:
+        text = file.read_text(encoding="utf-8")
         if text.lstrip().startswith("["):
             return json.loads(text)
         return [json.loads(line) for line in text.split("\n") if line.strip()]
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"benchmark.data: {file} is not JSON lines: {error}") from error
 
 

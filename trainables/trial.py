@@ -257,6 +257,10 @@ def _task(trial: Trial, network: Any, tokenizer: Any, device: torch.device, micr
 
 
 def _only_rmu_weights(network: Any, layer: int) -> None:
+    depth = network.config.num_hidden_layers
+    if layer >= depth - 1:
+        # transformers gives the last block's hidden states after the final norm, not the residual stream.
+        raise InputError(f"objective.layer: RMU steers a layer before the last; the model has {depth}, got {layer}")
     layers = range(max(0, layer - 2), layer + 1)
     wanted = {f"layers.{number}.{RMU_WEIGHTS}" for number in layers}
     found = 0
@@ -265,7 +269,6 @@ def _only_rmu_weights(network: Any, layer: int) -> None:
         parameter.requires_grad_(chosen)
         found += chosen
     if found != len(layers):
-        depth = network.config.num_hidden_layers
         raise InputError(f"objective.layer: RMU needs {RMU_WEIGHTS} of layers {list(layers)}; the model has {depth}")
 
 
