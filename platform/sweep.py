@@ -150,8 +150,8 @@ def _start(
     try:
         return driver.run(plan, store, command=command, **options)
     except KeyboardInterrupt:
-        options = [part for part in sys.argv[1:] if part not in ("--new", "--resume")]
-        resumed = shlex.join(["python", "-m", "platform.sweep", *options, "--resume"])
+        typed = [part for part in sys.argv[1:] if part not in ("--new", "--resume")]
+        resumed = shlex.join(["python", "-m", "platform.sweep", *typed, "--resume"])
         print(f"\nstopped; go on with: {resumed}", file=sys.stderr)
         return 130
 
