@@ -30,7 +30,7 @@ def prune(trials: Sequence[Trial], store: Storage, choice: str) -> list[str]:
     if choice == "all":
         return []
     points = [point for trial in trials if (point := _point(trial, store))]
-    keep = set(front(points)) if choice == "pareto" else best(points)
+    keep = {"pareto": set(front(points)), "best": best(points), "none": set()}[choice]
     dropped = [key for key, _, _ in points if key not in keep and weights(store, key).is_dir()]
     for key in dropped:
         shutil.rmtree(weights(store, key), ignore_errors=True)

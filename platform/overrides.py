@@ -28,6 +28,9 @@ AXES = {
 WORDS = ("method", "rectifier.name", "benchmark.split")
 """Axes whose values are words: `none` is the name of a rectifier there."""
 
+SINGLE = ("models", "target", "observe")
+"""Settings of the sweep itself."""
+
 FIXED = ("benchmark", "objective", "training", "resources")
 
 
@@ -38,7 +41,7 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
         path, value = _pair(setting, "--set")
         if path in AXES:
             document[AXES[path]] = value.split(",") if path in WORDS else _values(value)
-        elif path in ("models", "target"):
+        elif path in SINGLE:
             document[path] = _scalar(value)
         else:
             _place(document, path, value)
@@ -86,7 +89,7 @@ def flatten(trial: Trial) -> dict[str, Any]:
 
 def settable() -> list[str]:
     """Every path that --set takes."""
-    paths = [*AXES, "models", "target"]
+    paths = [*AXES, *SINGLE]
     for field in FIXED:
         section = typing.cast(type[BaseModel], Sweep.model_fields[field].annotation)
         paths += [f"{field}.{name}" for name in section.model_fields if f"{field}.{name}" not in AXES]

@@ -273,6 +273,9 @@ def _needs(sweep: Sweep, references: tuple[Reference, ...]) -> tuple[str, ...]:
         needs.append(
             f"data set {sweep.benchmark.data} from the hub (a network, or --set benchmark.data=DIR with its files)"
         )
+    gpus = sweep.resources.gpus * sweep.resources.ranks
+    if gpus:
+        needs.append(f"{gpus:g} GPUs for each trial (a start counts the cluster's)")
     for model in {ref.model.path: ref.model for ref in references}.values():
         if (model.fingerprint or "").startswith("hub:"):
             needs.append(f"model {model.path} from the hub (a network, or --set models=DIR)")

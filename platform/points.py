@@ -74,6 +74,7 @@ def _trial(
             training=sweep.training,
             resources=sweep.resources,
             seed=seed,
+            observe=sweep.observe,
         )
     except ValidationError as error:
         raise InputError(f"sweep {sweep.name}: {describe(error)}") from error

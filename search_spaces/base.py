@@ -65,6 +65,8 @@ class Sweep(Value):
     objective: Objective = Objective()
     training: Training = Training()
     resources: Resources = Resources()
+    observe: int | None = None
+    """Steps between measurements of the angle to the retain gradient (Trial.observe)."""
     models: str | None = None
     """A folder with `full`, `retain95`, ... and/or `base`; none: every model is made."""
     target: str | None = None

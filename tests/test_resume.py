@@ -108,3 +108,46 @@ def kill_one(checkpoint: Path, killed: list[int]) -> None:
             process.kill()
             killed.append(process.pid)
             return
+
+
+def test_ray_train_gives_what_one_process_gives(house: Any, tmp_path: Path, ray_session: None) -> None:
+    """Two ranks of Ray Train on ZeRO 3, one row a micro-batch, against one rank in this process."""
+    plain = configuration(house, every=None)
+    finish(plain, tmp_path / "here")
+    spread = plain.model_copy(
+        update={"resources": Resources(ranks=2, zero_stage=3, micro_batch=1), "training": plain.training}
+    )
+    store = storage.open_storage(str(tmp_path / "there"))
+    result = workers.launch(spread, store, keep=True)
+    assert result["status"] == "finished", result["error"]
+    assert result["topology"]["ranks"] == 2
+    alike(storage.open_storage(str(tmp_path / "here")).trial(plain.id()), store.trial(spread.id()), house)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("size", [1, 8])
+def test_every_layout_under_ray_train(
+    house: Any, tmp_path: Path, ray_session: None, ranks: int, stage: int, size: int
+) -> None:
+    plain = configuration(house, every=None)
+    finish(plain, tmp_path / "here")
+    resources = Resources(ranks=ranks, zero_stage=stage, micro_batch=size)
+    spread = plain.model_copy(update={"resources": resources})
+    store = storage.open_storage(str(tmp_path / "there"))
+    assert workers.launch(spread, store, keep=True)["status"] == "finished"
+    alike(storage.open_storage(str(tmp_path / "here")).trial(plain.id()), store.trial(spread.id()), house)
+
+
+def alike(one: Path, other: Path, house: Any, tolerance: float = 1e-4) -> None:
+    """The same series and the same update, relative."""
+    records = [storage.read_rows(folder / storage.STEPS) for folder in (one, other)]
+    for name in ("loss", "retain_loss", "cos_before", "grad_norm", "rectified_norm"):
+        series = [[record[name] for record in found] for found in records]
+        assert series[1] == pytest.approx(series[0], rel=tolerance, abs=1e-6), name
+    weights = [load_file(folder / trial.WEIGHTS / "model.safetensors") for folder in (one, other)]
+    origin = load_file(house.target / "model.safetensors")
+    update = sum(float((weights[0][name] - origin[name]).double().norm() ** 2) for name in origin)
+    error = sum(float((weights[0][name] - weights[1][name]).double().norm() ** 2) for name in origin)
+    assert (error / update) ** 0.5 <= tolerance

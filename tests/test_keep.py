@@ -1,0 +1,69 @@
+"""Which weights stay after a sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import platform.keep as keep
+from trainables import storage
+from trainables.config import Model, Trial
+from trainables.errors import InputError
+
+NUMBERS = st.sampled_from([-9.0, -3.0, -1.0, 0.0])
+POINTS = st.lists(st.tuples(NUMBERS, st.sampled_from([0.0, 0.3, 0.6, 0.9])), max_size=8).map(
+    lambda values: [(f"trial{k}", quality, utility) for k, (quality, utility) in enumerate(values)]
+)
+
+
+def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[Trial], storage.Storage]:
+    """One trial a point with weights on disk; None: it diverged."""
+    store = storage.open_storage(str(folder))
+    trials = [Trial(method="ga", target=Model(path="somewhere/else"), seed=seed) for seed in range(len(points))]
+    for trial, point in zip(trials, points, strict=True):
+        found: dict[str, Any] = {} if point is None else {"forget_quality": point[0], "model_utility": point[1]}
+        storage.write_json(store.trial(trial.id()) / storage.RESULT, {"metrics": found})
+        if point is not None:
+            keep.weights(store, trial.id()).mkdir(exist_ok=True)
+    return trials, store
+
+
+def kept(trials: list[Trial], store: storage.Storage) -> list[int]:
+    return [trial.seed for trial in trials if keep.weights(store, trial.id()).is_dir()]
+
+
+@pytest.mark.parametrize(
+    ("choice", "left"), [("all", [0, 1, 2, 3]), ("pareto", [0, 2, 3]), ("best", [3]), ("none", [])]
+)
+def test_what_stays(tmp_path: Path, choice: str, left: list[int]) -> None:
+    """0: best MU; 1: beaten by 3; 2: best FQ; 3: within 90 % of the best MU and better FQ; 4 diverged."""
+    points = [(-9.0, 0.80), (-8.0, 0.60), (-1.0, 0.30), (-5.0, 0.75), None]
+    trials, store = study(tmp_path, points)
+    keep.prune(trials, store, choice)
+    assert kept(trials, store) == left
+
+
+def test_the_front_moves(tmp_path: Path) -> None:
+    trials, store = study(tmp_path, [(-9.0, 0.5), (-5.0, 0.4)])
+    assert keep.prune(trials, store, "pareto") == []
+    later, _ = study(tmp_path, [(-9.0, 0.5), (-5.0, 0.4), (-4.0, 0.6)])
+    assert sorted(keep.prune(later, store, "pareto")) == sorted(trial.id() for trial in trials)
+    assert kept(later, store) == [2]
+
+
+@given(points=POINTS)
+def test_front_is_what_nothing_beats(points: list[keep.Point]) -> None:
+    front = set(keep.front(points))
+    for key, quality, utility in points:
+        beaten = any((q > quality and u >= utility) or (q >= quality and u > utility) for _, q, u in points)
+        assert (key not in front) == beaten
+    assert bool(front) == bool(points)
+
+
+def test_unknown_choice_is_told() -> None:
+    with pytest.raises(InputError, match=r"--keep: unknown choice 'paretto'; did you mean 'pareto'\?"):
+        keep.check("paretto")
