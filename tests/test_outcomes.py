@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from test_resume import configuration, finish
 
 from trainables import loop, passes, storage, trial
@@ -71,3 +72,23 @@ def test_a_loss_that_leaves_the_finite_numbers_names_the_step(
     assert found["status"] == "diverged"
     assert found["error"] == {"kind": "diverged", "message": "loss is nan at step 3", "step": 3}
     assert len(storage.read_rows(store.trial(config.id()) / storage.STEPS)) == 2
+
+
+def test_adapters_alone_are_trained_and_rectified(house: Any, tmp_path: Path) -> None:
+    """LoRA: the kept weights are plain ones, differ from the target's in linear layers only, by rank-2 matrices."""
+    base = configuration(house, every=None)
+    config = base.model_copy(update={"training": base.training.model_copy(update={"lora_rank": 2, "lr": 2e-2})})
+    found, store = finish(config, tmp_path)
+    assert found["status"] == "finished", found["error"]
+    steps = storage.read_rows(store.trial(config.id()) / storage.STEPS)
+    assert all(step["grad_norm"] > 0 for step in steps)
+    assert abs(steps[-1]["loss"] - steps[0]["loss"]) > 0.1
+    weights = load_file(store.trial(config.id()) / trial.WEIGHTS / "model.safetensors")
+    origin = load_file(house.target / "model.safetensors")
+    assert weights.keys() == origin.keys()
+    for name in origin:
+        change = weights[name] - origin[name]
+        if "_proj" in name:
+            assert 0 < torch.linalg.matrix_rank(change.double(), rtol=1e-3) <= 2, name
+        else:
+            assert not change.any(), name

@@ -125,6 +125,9 @@ class Training(Value):
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = Field(default=1e-8, gt=0)
     max_length: int = Field(default=512, ge=8)
+    lora_rank: int | None = Field(default=None, ge=1)
+    """Train low-rank adapters of every linear layer instead of the weights (peft); only they are rectified."""
+    lora_alpha: float = Field(default=16, gt=0)
 
 
 class Resources(Value):
@@ -174,6 +177,8 @@ class Trial(Value):
                 f"training.batch_size={self.training.batch_size} is not a multiple of "
                 f"resources.ranks={self.resources.ranks}"
             )
+        if self.method == "rmu" and self.training.lora_rank is not None:
+            raise ValueError("training.lora_rank: RMU chooses its own weights to train; leave lora_rank out")
         return self
 
     def id(self) -> str:

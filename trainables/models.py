@@ -58,6 +58,23 @@ def load(model: Model, precision: str = "fp32", field: str = "target") -> tuple[
     return network.eval(), tokenizer
 
 
+def with_adapters(network: Any, rank: int, alpha: float) -> Any:
+    """`network` with LoRA adapters (Hu et al., 2021) on every linear layer but the head; nothing else is trained."""
+    from peft import LoraConfig, get_peft_model
+
+    settings = LoraConfig(
+        r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+    return get_peft_model(network, settings)
+
+
+def merged(network: Any) -> Any:
+    """Adapters folded into the weights, where there are any."""
+    from peft import PeftModel
+
+    return network.merge_and_unload() if isinstance(network, PeftModel) else network
+
+
 def save(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any]) -> None:
     """Write a model folder by rename, so that a half-written one is never read; `note` says how it was made."""
     staging = folder.with_name(folder.name + ".partial")

@@ -177,6 +177,7 @@ def _phases(trial: Trial, record: Record, folder: Path, keep_weights: bool) -> I
         retain = evaluation.retain_ratios(Path(trial.retain_evaluation.path), trial.benchmark, "retain_evaluation")
     network, tokenizer = models.load(trial.target, trial.resources.precision)
     task = _task(trial, network, tokenizer, device, record.micro_batch)
+    network = _adapted(trial, network)
     training = engine.create(network.to(device).train(), trial.training, trial.resources)
     record.seconds.loading = perf_counter() - begun
     try:
@@ -216,7 +217,7 @@ def _evaluate(
         state = training.gather()
         network = None
         if training.rank == 0:
-            network, _ = models.load(trial.target, trial.resources.precision)
+            network = _adapted(trial, models.load(trial.target, trial.resources.precision)[0])
             network.load_state_dict(state)
             network.to(training.device)
     if network is not None:
@@ -224,7 +225,7 @@ def _evaluate(
             network.eval(), tokenizer, trial.benchmark, retain, token_budget=trial.resources.evaluation_tokens
         )
         if weights is not None:
-            models.save(network, tokenizer, weights, {"trial": trial.id(), **provenance.stamp()})
+            models.save(models.merged(network), tokenizer, weights, {"trial": trial.id(), **provenance.stamp()})
     if training.world > 1:
         dist.barrier()
 
@@ -254,6 +255,14 @@ def _task(trial: Trial, network: Any, tokenizer: Any, device: torch.device, micr
         observe=trial.observe,
         frozen=frozen,
     )
+
+
+def _adapted(trial: Trial, network: Any) -> Any:
+    """The network with adapters where the configuration asks for them."""
+    training = trial.training
+    if training.lora_rank is None:
+        return network
+    return models.with_adapters(network, training.lora_rank, training.lora_alpha)
 
 
 def _only_rmu_weights(network: Any, layer: int) -> None:
