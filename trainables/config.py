@@ -134,7 +134,8 @@ class Resources(Value):
     """What one trial runs on. `cpus` is also the number of threads, because sums depend on it."""
 
     ranks: int = Field(default=1, ge=1)
-    zero_stage: int = Field(default=1, ge=0, le=3)
+    zero_stage: int | None = Field(default=None, ge=0, le=3)
+    """None: the first of ZeRO 1, 2, 3 whose states fit the device (trainables.memory); the result tells which."""
     precision: Precision = "fp32"
     offload_optimizer: bool = False
     gradient_checkpointing: bool = False

@@ -33,6 +33,7 @@ class Engine:
     def __init__(self, inner: Any, resources: Resources, world: int) -> None:
         self.inner = inner
         self.resources = resources
+        self.stage = stage_of(resources)
         self.world = world
 
     @property
@@ -57,7 +58,7 @@ class Engine:
 
     def shard(self) -> list[torch.Tensor]:
         """Views of this rank's gradient whose writes reach `step()`; flat or shaped, padding included."""
-        optimizer, stage = self.inner.optimizer, self.resources.zero_stage
+        optimizer, stage = self.inner.optimizer, self.stage
         if stage == 0:
             return [p.grad for p in self.module.parameters() if p.requires_grad]
         if stage == 3:
@@ -73,7 +74,7 @@ class Engine:
 
     def reduce(self, value: torch.Tensor) -> torch.Tensor:
         """Sum over the ranks that hold different shards; a replicated gradient (ZeRO 0) is whole on each."""
-        return value if self.resources.zero_stage == 0 else self.total(value)
+        return value if self.stage == 0 else self.total(value)
 
     def total(self, value: torch.Tensor) -> torch.Tensor:
         """Sum over ranks."""
@@ -98,7 +99,7 @@ class Engine:
         """The whole model's weights on the CPU of rank 0 (empty elsewhere), one tensor after another."""
         state: dict[str, torch.Tensor] = {}
         for name, parameter in self.module.named_parameters():
-            with deepspeed.zero.GatheredParameters([parameter], enabled=self.resources.zero_stage == 3):
+            with deepspeed.zero.GatheredParameters([parameter], enabled=self.stage == 3):
                 if self.rank == 0:
                     state[name] = parameter.detach().cpu().clone()
         for name, buffer in self.module.named_buffers():
@@ -115,6 +116,18 @@ class Engine:
 
     def close(self) -> None:
         self.inner.destroy()
+
+
+def stage_of(resources: Resources) -> int:
+    """The ZeRO stage; 1 where nobody chose."""
+    return 1 if resources.zero_stage is None else resources.zero_stage
+
+
+def device_memory(device: torch.device) -> int:
+    """Bytes of the GPU, or of this machine."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def refuse(resources: Resources) -> None:
@@ -167,7 +180,7 @@ def _config(resources: Resources) -> dict[str, Any]:
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "gradient_clipping": 0.0,
-        "zero_optimization": {"stage": resources.zero_stage},
+        "zero_optimization": {"stage": stage_of(resources)},
         "zero_allow_untested_optimizer": True,
         "steps_per_print": 10**9,
     }

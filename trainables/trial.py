@@ -21,6 +21,7 @@ from trainables import (
     engine,
     evaluation,
     loop,
+    memory,
     models,
     objectives,
     presets,
@@ -60,6 +61,7 @@ class Record:
     questions: list[dict[str, Any]] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
     micro_batch: int | None = None
+    zero_stage: int | None = None
     resumed_at: int | None = None
 
 
@@ -170,7 +172,6 @@ def _phases(trial: Trial, record: Record, folder: Path, keep_weights: bool) -> I
     begun = perf_counter()
     check_inputs(trial)
     engine.refuse(trial.resources)
-    resuming = checkpoints.check(folder / CHECKPOINT, trial.resources)
     device = prepare_process(trial.resources, trial.seed)
     retain = None
     if trial.retain_evaluation:
@@ -178,7 +179,10 @@ def _phases(trial: Trial, record: Record, folder: Path, keep_weights: bool) -> I
     network, tokenizer = models.load(trial.target, trial.resources.precision)
     task = _task(trial, network, tokenizer, device, record.micro_batch)
     network = _adapted(trial, network)
-    training = engine.create(network.to(device).train(), trial.training, trial.resources)
+    resources = _resolved(trial, network, task, device)
+    record.zero_stage = resources.zero_stage
+    resuming = checkpoints.check(folder / CHECKPOINT, resources)
+    training = engine.create(network.to(device).train(), trial.training, resources)
     record.seconds.loading = perf_counter() - begun
     try:
         yield from _train(trial, record, training, task, folder, resuming)
@@ -211,7 +215,7 @@ def _evaluate(
     trial: Trial, record: Record, training: engine.Engine, tokenizer: Any, retain: Any, weights: Path | None
 ) -> None:
     """Rank 0 evaluates the whole model; the others wait."""
-    if training.world == 1 and trial.resources.zero_stage < 3:
+    if training.world == 1 and training.stage < 3:
         network = training.module
     else:
         state = training.gather()
@@ -255,6 +259,24 @@ def _task(trial: Trial, network: Any, tokenizer: Any, device: torch.device, micr
         observe=trial.observe,
         frozen=frozen,
     )
+
+
+def _resolved(trial: Trial, network: Any, task: loop.Task, device: torch.device) -> Resources:
+    """The resources with the ZeRO stage chosen from the memory plan where the user left it open."""
+    if trial.resources.zero_stage is not None:
+        return trial.resources
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in network.parameters()]
+    shared = 1 if device.type == "cuda" else trial.resources.ranks
+    stage = memory.choose_stage(
+        sum(size for size, _ in sizes),
+        sum(size for size, trained in sizes if trained),
+        engine.device_memory(device) / shared,
+        ranks=trial.resources.ranks,
+        precision=trial.resources.precision,
+        average=task.rectifier.needs_retain,
+        frozen=task.frozen is not None,
+    )
+    return trial.resources.model_copy(update={"zero_stage": stage})
 
 
 def _adapted(trial: Trial, network: Any) -> Any:
@@ -302,7 +324,7 @@ def _write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: P
         "started": record.started,
         "topology": {
             "ranks": resources.ranks,
-            "zero_stage": resources.zero_stage,
+            "zero_stage": record.zero_stage,
             "device": torch.cuda.get_device_name(0) if resources.gpus > 0 else "cpu",
             "threads": resources.cpus,
             "micro_batch": record.micro_batch or trial.training.batch_size // resources.ranks,
