@@ -13,7 +13,7 @@ from trainables.config import METHOD_LABELS
 
 SHARE = 0.9
 STUDY = ["benchmark.split", "method", "rectifier.name"]
-RECTIFIERS = ["none", "clip", "gru"]
+RECTIFIERS = ["none", "clip", "pcgrad", "gru"]
 DECIMALS = 4
 RULE = (
     "Trials that differ only in the seed are averaged. Among the settings of one split, method and rectifier, the one "

@@ -15,7 +15,7 @@ from trainables.config import METHOD_LABELS
 
 METRICS = {"forget_quality": "FQ", "model_utility": "MU"}
 REFERENCES = {"original": "Original", "retain": "Retrain"}
-WITH = {"clip": "w/ clip", "gru": "w/ GRU"}
+WITH = {"clip": "w/ clip", "pcgrad": "w/ PCGrad", "gru": "w/ GRU"}
 DASH = "—"
 KEEPS = f"Keeps {SHARE:.0%} of MU"
 TEX = str.maketrans({"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "±": r"$\pm$", "↑": r"$\uparrow$", "—": "--"})

@@ -20,7 +20,7 @@ from trainables.storage import Storage
 QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
@@ -115,6 +115,7 @@ def _check_resources(plan: Plan) -> None:
 
 def _tune(plan: Plan, store: Storage, mirror: Any, cpus: int, max_concurrent: int | None, keep: str) -> list[str]:
     """Run the trials that are left; returns the ids of those that failed."""
+    import ray
     from ray import tune
 
     import platform.progress as progress
@@ -123,7 +124,10 @@ def _tune(plan: Plan, store: Storage, mirror: Any, cpus: int, max_concurrent: in
 
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     resources = plan.sweep.resources
-    slots = max(1, min(max_concurrent or cpus, cpus // (resources.cpus * resources.ranks)))
+    slots = min(max_concurrent or cpus, cpus // (resources.cpus * resources.ranks))
+    if resources.gpus:
+        slots = min(slots, int(ray.cluster_resources().get("GPU", 0) / (resources.gpus * resources.ranks)))
+    slots = max(1, slots)
     if resources.ranks == 1:
         trainable = tune.with_resources(TrialActor, {"cpu": resources.cpus, "gpu": resources.gpus})
     else:
@@ -185,7 +189,7 @@ def _end(plan: Plan, store: Storage, failed: list[str]) -> int:
     if report.returncode == 0:
         say("\n".join(line for line in report.stdout.splitlines() if not line.startswith("report:")).rstrip())
     else:
-        say(f"no report: {report.stderr.strip().splitlines()[-1]}")
+        say(f"no report: {(report.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
     say(f"report: {Path(shown) / 'reports' / plan.name / 'index.html'}")
     say(
         f"MLflow: .venv/bin/mlflow ui --backend-store-uri sqlite:///{Path(shown) / 'mlflow.db'}  (http://127.0.0.1:5000)"

@@ -131,7 +131,7 @@ def _as_typed(problems: str) -> str:
 
 
 def _spell(value: Any) -> str:
-    return "none" if value is None else str(value)
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _number(text: str) -> Any:

@@ -185,6 +185,7 @@ class Making:
             architecture=() if base else making.architecture,
             vocabulary=None if base else making.vocabulary,
             data=benchmark.data,
+            revision=benchmark.revision,
             data_fingerprint=_recipe_data(benchmark, configs, base),
             configs=configs,
             template=benchmark.template,

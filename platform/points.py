@@ -38,8 +38,8 @@ def published(sweep: Sweep, method: str, split: str) -> Choice:
 
 def _rectifiers(sweep: Sweep, strategy: str, method: str, split: str) -> Iterator[dict[str, object]]:
     for name in sweep.rectifiers:
-        if name == "none":
-            yield {"name": "none"}
+        if name in ("none", "pcgrad"):
+            yield {"name": name}
         elif name == "clip":
             yield from ({"name": "clip", "tau": tau} for tau in sweep.taus if tau is not None)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import ray
 
 from platform.plan import Plan, Reference
 from trainables import recipes
-from trainables.storage import RESULT, Storage
+from trainables.storage import RESULT, Storage, publish
 
 Say = Callable[[str], None]
 
@@ -34,9 +35,9 @@ def data(plan: Plan, store: Storage, say: Say) -> None:
         return
     settings = plan.sweep.fictional
     say(f"making {settings.authors} fictional authors")
-    staging = folder.with_name(folder.name + ".partial")
+    staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
     fictional.write(staging, **settings.model_dump())
-    staging.rename(folder)
+    publish(staging, folder)
 
 
 def _models(plan: Plan, store: Storage, say: Say) -> None:

@@ -10,7 +10,7 @@ from ray.tune.search import Searcher
 
 from trainables.config import Trial
 
-POINT = "point"
+CHOICES = ("gamma", "tau", "seed")
 OBJECTIVES = ("forget_quality", "model_utility")
 Values = tuple[float, float] | None
 """FQ and MU of a trial; None: it ended without numbers."""
@@ -40,7 +40,11 @@ class Queue(Searcher):
 
 
 class Study:
-    """One Optuna study over the points of one study of the sweep: FQ and MU, both maximised, no point twice."""
+    """One Optuna study over the points of one study of the sweep: FQ and MU, both maximised, no point twice.
+
+    Its parameters are gamma, tau and the seed, each a choice among the grid's values. Where Optuna proposes a point
+    again, the one of those left that is nearest to it on the grid is taken.
+    """
 
     def __init__(self, points: Sequence[Trial], budget: int | None, finished: Mapping[str, Values]) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -48,15 +52,14 @@ class Study:
         self.budget = min(budget or len(points), len(points))
         self.asked: set[str] = set()
         self.running: dict[str, optuna.Trial] = {}
-        self.distribution = optuna.distributions.CategoricalDistribution(list(self.points))
-        seed = points[0].seed
-        self.study = optuna.create_study(
-            directions=["maximize", "maximize"], sampler=optuna.samplers.TPESampler(seed=seed)
-        )
+        self.order = {name: sorted({_choices(t)[name] for t in points}, key=_in_order) for name in CHOICES}
+        self.distributions = {n: optuna.distributions.CategoricalDistribution(v) for n, v in self.order.items()}
+        sampler = optuna.samplers.TPESampler(seed=points[0].seed, n_startup_trials=5)
+        self.study = optuna.create_study(directions=["maximize", "maximize"], sampler=sampler)
         for key in filter(finished.__contains__, self.points):
             self.learn(key, finished[key])
         if not self.asked:
-            self.study.enqueue_trial({POINT: points[0].id()})
+            self.study.enqueue_trial(_choices(points[0]))
 
     @property
     def exhausted(self) -> bool:
@@ -68,27 +71,32 @@ class Study:
         self.study.add_trial(
             optuna.trial.create_trial(
                 state=optuna.trial.TrialState.FAIL if values is None else optuna.trial.TrialState.COMPLETE,
-                params={POINT: key},
-                distributions={POINT: self.distribution},
+                params=_choices(self.points[key]),
+                distributions=dict(self.distributions),
                 values=None if values is None else list(values),
             )
         )
 
     def ask(self) -> Trial:
-        """A point not asked before: Optuna's, or the first one left where it repeats itself."""
-        for _ in range(20):
-            proposed = self.study.ask({POINT: self.distribution})
-            key = proposed.params[POINT]
-            if key not in self.asked:
-                break
+        """Optuna's proposal, or the nearest point that was not asked before."""
+        proposed = self.study.ask(dict(self.distributions))
+        key = self._nearest(proposed.params)
+        if _choices(self.points[key]) != proposed.params:
             self.study.tell(proposed, state=optuna.trial.TrialState.FAIL)
-        else:
-            key = next(key for key in self.points if key not in self.asked)
-            self.study.enqueue_trial({POINT: key})
-            proposed = self.study.ask({POINT: self.distribution})
+            self.study.enqueue_trial(_choices(self.points[key]))
+            proposed = self.study.ask(dict(self.distributions))
         self.asked.add(key)
         self.running[key] = proposed
         return self.points[key]
+
+    def _nearest(self, params: dict[str, str]) -> str:
+        """The id of the point left that is fewest grid steps from `params`, the first one of several."""
+
+        def steps(key: str) -> int:
+            mine = _choices(self.points[key])
+            return sum(abs(self.order[name].index(mine[name]) - self.order[name].index(params[name])) for name in mine)
+
+        return min((key for key in self.points if key not in self.asked), key=steps)
 
     def tell(self, key: str, values: Values) -> None:
         """The outcome of a point; None: it failed or diverged."""
@@ -99,6 +107,17 @@ class Study:
             self.study.tell(proposed, state=optuna.trial.TrialState.FAIL)
         else:
             self.study.tell(proposed, list(values))
+
+
+def _choices(trial: Trial) -> dict[str, str]:
+    """A point as Optuna's parameters, spelled as text so that `none` is a choice among numbers."""
+    values = (trial.rectifier.gamma, trial.rectifier.tau, trial.seed)
+    return {name: "none" if value is None else f"{value:g}" for name, value in zip(CHOICES, values, strict=True)}
+
+
+def _in_order(choice: str) -> float:
+    """Numbers by size, none (no average, no clipping) last."""
+    return float("inf") if choice == "none" else float(choice)
 
 
 class Studies(Queue):

@@ -103,8 +103,8 @@ def kill_one(checkpoint: Path, killed: list[int]) -> None:
         if time.monotonic() > deadline:
             return
         time.sleep(0.02)
-    for process in psutil.process_iter(["name", "cmdline"]):
-        if "RayTrainWorker" in " ".join(process.info["cmdline"] or []):
+    for process in psutil.Process().children(recursive=True):
+        if "RayTrainWorker" in " ".join(process.cmdline()):
             process.kill()
             killed.append(process.pid)
             return

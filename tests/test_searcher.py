@@ -222,3 +222,26 @@ def test_outcomes_reach_their_study(result: dict[str, Any] | None, error: bool) 
     assert study.running == {}
     assert studies.owner == {}
     assert len({suggested(studies, f"u{k}").id() for k in range(11)} - {trial.id()}) == 11
+
+
+def test_optuna_learns_where_the_good_points_are() -> None:
+    """A reward that grows with gamma and with tau: the second half of the budget beats the mean of the grid."""
+    gammas, taus = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99), (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
+    grid = [(gamma, tau) for gamma in gammas for tau in taus]
+    trials = [
+        Trial(
+            method="ga", target=Model(path="some/model"), rectifier=Rectifier(name="gru", gamma=gamma, tau=tau), seed=3
+        )
+        for gamma, tau in grid
+    ]
+    worth = {
+        trial.id(): gammas.index(gamma) / 11 + taus.index(tau) / 5
+        for trial, (gamma, tau) in zip(trials, grid, strict=True)
+    }
+    study = searcher.Study(trials, 30, {})
+    found = []
+    while not study.exhausted:
+        trial = study.ask()
+        found.append(worth[trial.id()])
+        study.tell(trial.id(), (found[-1], found[-1]))
+    assert sum(found[15:]) / 15 > sum(worth.values()) / len(worth) + 0.2

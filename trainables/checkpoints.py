@@ -18,7 +18,7 @@ from trainables.config import Resources
 from trainables.engine import Engine
 from trainables.errors import InputError
 
-META = "meta.json"
+FOLDER, META = "checkpoint", "meta.json"
 LAYOUT = ("ranks", "zero_stage", "precision", "offload_optimizer")
 """Shards belong to one layout; another one cannot read them."""
 
@@ -56,6 +56,11 @@ def check(folder: Path, resources: Resources) -> bool:
                 f"go on with {kept}, or delete the checkpoint to start again"
             )
     return True
+
+
+def layout(folder: Path) -> dict[str, Any]:
+    """The layout a checkpoint was written with, empty where there is none."""
+    return (storage.read_json(folder / META) or {}).get("layout", {})
 
 
 def restore(engine: Engine, task: loop.Task, folder: Path) -> tuple[loop.State, list[dict[str, Any]]]:

@@ -127,7 +127,7 @@ class Training(Value):
     max_length: int = Field(default=512, ge=8)
     lora_rank: int | None = Field(default=None, ge=1)
     """Train low-rank adapters of every linear layer instead of the weights (peft); only they are rectified."""
-    lora_alpha: float = Field(default=16, gt=0)
+    lora_alpha: int = Field(default=16, ge=1)
 
 
 class Resources(Value):
@@ -147,6 +147,20 @@ class Resources(Value):
     """Optimizer steps between checkpoints of a trial in progress."""
     evaluation_tokens: int = Field(default=4096, ge=256)
     """Padded tokens of one evaluation pass."""
+
+    @model_validator(mode="after")
+    def _what_a_gradient_can_be_rectified_on(self) -> Resources:
+        """Refuse what the pinned DeepSpeed cannot do, or where a written gradient does not reach the step."""
+        if self.zero_stage == 0 and self.precision == "bf16":
+            raise ValueError(
+                "zero_stage=0 with precision=bf16 keeps no fp32 gradient to rectify; use zero_stage 1, 2 or 3"
+            )
+        if self.offload_optimizer:
+            raise ValueError(
+                "offload_optimizer=true is refused: with this DeepSpeed a gradient written between backward and step "
+                "gives another update than without offload; use zero_stage=3 or more ranks"
+            )
+        return self
 
 
 class RetainEvaluation(Value):
@@ -184,7 +198,11 @@ class Trial(Value):
 
     def id(self) -> str:
         """Twelve hex digits that name this configuration."""
-        return digest(identity(self))[:12]
+        chosen = identity(self)
+        chosen.get("resources", {}).pop("checkpoint_every", None)  # changes no number
+        if not chosen.get("resources", True):
+            del chosen["resources"]
+        return digest(chosen)[:12]
 
     def study(self) -> str:
         """The Optuna study this trial belongs to: split, objective and rectifier."""
@@ -210,6 +228,7 @@ class Recipe(Value):
     architecture: tuple[tuple[str, bool | int | float], ...] = ()
     vocabulary: int | None = None
     data: str
+    revision: str | None = None
     data_fingerprint: str
     configs: tuple[str, ...]
     template: str

@@ -2,7 +2,7 @@
 
 DeepSpeed has no public way to change a sharded gradient between backward and step that is right for every stage;
 the private attributes used here are those of the pinned version, and a test writes a constant gradient and steps
-with plain SGD for every combination that `refuse` lets through.
+with plain SGD for every combination that `config.Resources` lets through.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import torch
 import torch.distributed as dist
 
 from trainables.config import Resources, Training
-from trainables.errors import InputError
 
 if not torch.cuda.is_available():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
@@ -98,7 +97,7 @@ class Engine:
     def gather(self) -> dict[str, torch.Tensor]:
         """The whole model's weights on the CPU of rank 0 (empty elsewhere), one tensor after another."""
         state: dict[str, torch.Tensor] = {}
-        for name, parameter in self.module.named_parameters():
+        for name, parameter in self.module.named_parameters(remove_duplicate=False):
             with deepspeed.zero.GatheredParameters([parameter], enabled=self.stage == 3):
                 if self.rank == 0:
                     state[name] = parameter.detach().cpu().clone()
@@ -130,22 +129,8 @@ def device_memory(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def refuse(resources: Resources) -> None:
-    """Raise InputError for a combination that DeepSpeed cannot do, or whose gradient writes do not reach the step."""
-    if resources.zero_stage == 0 and resources.precision == "bf16":
-        raise InputError(
-            "resources: zero_stage=0 with precision=bf16 keeps no fp32 gradient to rectify; use zero_stage 1, 2 or 3"
-        )
-    if resources.offload_optimizer:
-        raise InputError(
-            "resources: offload_optimizer=true is refused: with this DeepSpeed a gradient written between backward and "
-            "step gives another update than without offload, on ZeRO 1 and 2 alike; use zero_stage=3 or more ranks"
-        )
-
-
 def create(network: Any, training: Training, resources: Resources) -> Engine:
     """A DeepSpeed engine around `network`. The process group must exist (`join`)."""
-    refuse(resources)
     optimizer = _optimizer([parameter for parameter in network.parameters() if parameter.requires_grad], training)
     inner, *_ = deepspeed.initialize(
         model=network, optimizer=optimizer, config=_config(resources), dist_init_required=False

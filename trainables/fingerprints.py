@@ -20,17 +20,10 @@ def of_files(files: Iterable[Path]) -> str:
 
 
 def of_model(folder: Path) -> str:
-    """A model folder's fingerprint: configuration, tokenizer and weights."""
-    patterns = (
-        "config.json",
-        "*.safetensors",
-        "*.safetensors.index.json",
-        "tokenizer*",
-        "*.model",
-        "vocab.json",
-        "merges.txt",
-    )
-    return of_files({file for pattern in patterns for file in folder.glob(pattern)})
+    """A model folder's fingerprint: configurations, tokenizer and weights; not our own note of how it was made."""
+    patterns = ("*.json", "*.safetensors", "*.model", "*.jinja", "merges.txt")
+    found = {file for pattern in patterns for file in folder.glob(pattern)}
+    return of_files(file for file in found if file.name != "recipe.json")
 
 
 def _of_file(file: Path) -> bytes:

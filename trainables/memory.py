@@ -58,7 +58,9 @@ def states(
 def choose_stage(
     parameters: int, trained: int, memory: float, *, ranks: int, precision: Precision, average: bool, frozen: bool
 ) -> int:
-    """The first of ZeRO 1, 2, 3 whose states fit `FILLED` of a device's `memory` (bytes), else 3."""
+    """The first of ZeRO 1, 2, 3 whose states fit `FILLED` of a device's `memory` (bytes), else 3; 1 for one rank."""
+    if ranks == 1:
+        return STAGES[0]
     for stage in STAGES:
         needed = states(
             parameters, trained, ranks=ranks, stage=stage, precision=precision, average=average, frozen=frozen

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
+import uuid
 from pathlib import Path
 from typing import Any
 
-from trainables import fingerprints
+from trainables import fingerprints, storage
 from trainables.config import Model
 from trainables.errors import InputError
 
@@ -58,7 +58,7 @@ def load(model: Model, precision: str = "fp32", field: str = "target") -> tuple[
     return network.eval(), tokenizer
 
 
-def with_adapters(network: Any, rank: int, alpha: float) -> Any:
+def with_adapters(network: Any, rank: int, alpha: int) -> Any:
     """`network` with LoRA adapters (Hu et al., 2021) on every linear layer but the head; nothing else is trained."""
     from peft import LoraConfig, get_peft_model
 
@@ -77,14 +77,11 @@ def merged(network: Any) -> Any:
 
 def save(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any]) -> None:
     """Write a model folder by rename, so that a half-written one is never read; `note` says how it was made."""
-    staging = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(staging, ignore_errors=True)
+    staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
     network.save_pretrained(staging, safe_serialization=True)
     tokenizer.save_pretrained(staging)
     (staging / "recipe.json").write_text(json.dumps(note, indent=2, sort_keys=True) + "\n")
-    if not folder.exists():
-        staging.rename(folder)
-    shutil.rmtree(staging, ignore_errors=True)
+    storage.publish(staging, folder)
 
 
 def _advice(path: str, error: Exception) -> str:

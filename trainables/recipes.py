@@ -17,13 +17,15 @@ def make_model(recipe: Recipe, root: str) -> str:
     folder = storage.Storage(Path(root)).model(recipe.id())
     if folder.is_dir():
         return str(folder)
-    from trainables import engine, loop, objectives, presets, rectification, trial
+    from trainables import assembly, engine, loop, objectives, presets, rectification, trial
 
     resources = Resources(cpus=recipe.cpus)
     device = trial.prepare_process(resources, recipe.seed)
     network, tokenizer = _start(recipe)
-    loaded = [row for name in recipe.configs for row in rows.load(recipe.data, name, ("question", "answer"))]
-    examples = trial.encode_rows(tokenizer, loaded, recipe.template, recipe.dialect, recipe.training.max_length)
+    loaded = [
+        row for name in recipe.configs for row in rows.load(recipe.data, name, ("question", "answer"), recipe.revision)
+    ]
+    examples = assembly.encode_rows(tokenizer, loaded, recipe.template, recipe.dialect, recipe.training.max_length)
     task = loop.Task(
         forget=examples,
         retain=(),
@@ -103,7 +105,7 @@ def _learn_tokenizer(recipe: Recipe) -> Any:
     texts = [
         row[column]
         for name in TOKENIZER_CONFIGS
-        for row in rows.load(recipe.data, name, ("question", "answer"))
+        for row in rows.load(recipe.data, name, ("question", "answer"), recipe.revision)
         for column in ("question", "answer")
     ]
     learnt = Tokenizer(models.BPE())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +29,13 @@ def _run(config: Path, location: str) -> int:
         raise InputError(f"CONFIG: cannot read '{config}': {error.strerror}") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"CONFIG: '{config}' is not JSON: {error}") from error
+    if trial.resources.ranks > 1:
+        raise InputError(
+            "resources.ranks: this command is one process; use python -m platform.sweep, or set resources.ranks to 1 "
+            "(the same numbers up to rounding)"
+        )
+    if not trial.resources.gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     store = storage.open_storage(location)
     commands.quiet()
     from trainables import trial as trials

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -44,7 +45,7 @@ class Storage:
 def open_storage(location: str, *, writable: bool = True) -> Storage:
     """The storage at a folder or file:// URI. Raises InputError where it cannot be used."""
     if "://" in location and not location.startswith("file://"):
-        raise InputError(f"--storage: '{location}' is not a folder; only folders and file:// are supported so far")
+        raise InputError(f"--storage: '{location}' is not a folder; folders and file:// are supported")
     root = Path(location.removeprefix("file://")).expanduser().absolute()
     if not writable:
         return Storage(root)
@@ -102,6 +103,17 @@ def check_writable(path: Path, field: str) -> None:
         probe.unlink()
     except OSError as error:
         raise InputError(f"{field}: cannot write to '{path}': {error.strerror}") from error
+
+
+def publish(staging: Path, folder: Path) -> None:
+    """Rename a whole folder into place; where another process was first, keep its one."""
+    try:
+        staging.rename(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _replace(path: Path, write: Callable[[Path], Any]) -> None:

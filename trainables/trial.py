@@ -5,7 +5,6 @@ The same code runs in one process and on each rank of many; rank 0 writes.
 
 from __future__ import annotations
 
-import copy
 import traceback
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -17,28 +16,22 @@ import torch
 import torch.distributed as dist
 
 from trainables import (
+    assembly,
     checkpoints,
     engine,
     evaluation,
     loop,
-    memory,
     models,
-    objectives,
-    presets,
     provenance,
-    rectification,
     rows,
     storage,
-    templates,
 )
 from trainables.benchmarks import tofu
-from trainables.config import Resources, Trial
+from trainables.config import Resources, RetainEvaluation, Trial
 from trainables.errors import InputError, TrialStopped
 
 Event = dict[str, Any]
-CHECKPOINT, WEIGHTS, RETRY = "checkpoint", "weights", "retry.json"
-RMU_WEIGHTS = "mlp.down_proj.weight"
-"""RMU trains these of its layer and the two before it, as its authors do."""
+CHECKPOINT, WEIGHTS, RETRY = checkpoints.FOLDER, "weights", "retry.json"
 
 
 @dataclass
@@ -138,20 +131,11 @@ def prepare_process(resources: Resources, seed: int) -> torch.device:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.manual_seed(seed)
     on_gpu = resources.gpus > 0
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
     device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
     engine.join(device)
     return device
-
-
-def encode_rows(tokenizer: Any, trial_rows: list[rows.Row], template: str, dialect: str, max_length: int) -> list[Any]:
-    """Training rows as examples, in the dialect's sense of what is prompt."""
-    found, rules = templates.find(template), tofu.RULES[dialect]
-    return [
-        templates.encode(
-            tokenizer, found, row["question"], row["answer"], max_length=max_length, tag_is_answer=rules.tag_is_answer
-        )
-        for row in trial_rows
-    ]
 
 
 def check_inputs(trial: Trial) -> None:
@@ -171,15 +155,14 @@ def _phases(trial: Trial, record: Record, folder: Path, keep_weights: bool) -> I
     yield {"phase": "loading"}
     begun = perf_counter()
     check_inputs(trial)
-    engine.refuse(trial.resources)
     device = prepare_process(trial.resources, trial.seed)
     retain = None
     if trial.retain_evaluation:
-        retain = evaluation.retain_ratios(Path(trial.retain_evaluation.path), trial.benchmark, "retain_evaluation")
+        retain = _retain_ratios(trial.retain_evaluation, trial)
     network, tokenizer = models.load(trial.target, trial.resources.precision)
-    task = _task(trial, network, tokenizer, device, record.micro_batch)
-    network = _adapted(trial, network)
-    resources = _resolved(trial, network, task, device)
+    task = assembly.task(trial, network, tokenizer, device, record.micro_batch)
+    network = assembly.adapted(trial, network)
+    resources = assembly.resolved(trial, network, task, device, folder)
     record.zero_stage = resources.zero_stage
     resuming = checkpoints.check(folder / CHECKPOINT, resources)
     training = engine.create(network.to(device).train(), trial.training, resources)
@@ -193,6 +176,17 @@ def _phases(trial: Trial, record: Record, folder: Path, keep_weights: bool) -> I
         record.seconds.evaluation = perf_counter() - begun
     finally:
         training.close()
+
+
+def _retain_ratios(kept: RetainEvaluation, trial: Trial) -> Any:
+    """The retain model's truth ratios. Raises InputError where the file is another evaluation than was planned."""
+    path = Path(kept.path)
+    found = (storage.read_json(path) or {}).get("id")
+    if kept.fingerprint and found and found != kept.fingerprint:
+        raise InputError(
+            f"retain_evaluation: {path} is evaluation {found}, this trial was planned with {kept.fingerprint}"
+        )
+    return evaluation.retain_ratios(path, trial.benchmark, "retain_evaluation")
 
 
 def _train(
@@ -221,86 +215,19 @@ def _evaluate(
         state = training.gather()
         network = None
         if training.rank == 0:
-            network = _adapted(trial, models.load(trial.target, trial.resources.precision)[0])
+            network = assembly.adapted(trial, models.load(trial.target, trial.resources.precision)[0])
             network.load_state_dict(state)
             network.to(training.device)
-    if network is not None:
-        record.metrics, record.questions = evaluation.evaluate(
-            network.eval(), tokenizer, trial.benchmark, retain, token_budget=trial.resources.evaluation_tokens
-        )
-        if weights is not None:
-            models.save(models.merged(network), tokenizer, weights, {"trial": trial.id(), **provenance.stamp()})
-    if training.world > 1:
-        dist.barrier()
-
-
-def _task(trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro_batch: int | None) -> loop.Task:
-    forget, retain = tofu.training_rows(trial.benchmark)
-    encoded = [
-        encode_rows(tokenizer, side, trial.benchmark.template, trial.benchmark.dialect, trial.training.max_length)
-        for side in (forget, retain)
-    ]
-    constants = presets.constants(trial.method, trial.objective, trial.benchmark.split)
-    objective = objectives.make(trial.method, constants, trial.seed)
-    frozen = copy.deepcopy(network).to(device).eval().requires_grad_(False) if objective.needs_frozen else None
-    if trial.method == "rmu":
-        _only_rmu_weights(network, constants.layer)
-    if trial.resources.gradient_checkpointing:
-        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    return loop.Task(
-        forget=encoded[0],
-        retain=encoded[1],
-        objective=objective,
-        rectifier=rectification.make(trial.rectifier.name, trial.rectifier.gamma, trial.rectifier.tau),
-        training=trial.training,
-        seed=trial.seed,
-        pad=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
-        micro_batch=micro_batch,
-        observe=trial.observe,
-        frozen=frozen,
-    )
-
-
-def _resolved(trial: Trial, network: Any, task: loop.Task, device: torch.device) -> Resources:
-    """The resources with the ZeRO stage chosen from the memory plan where the user left it open."""
-    if trial.resources.zero_stage is not None:
-        return trial.resources
-    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in network.parameters()]
-    shared = 1 if device.type == "cuda" else trial.resources.ranks
-    stage = memory.choose_stage(
-        sum(size for size, _ in sizes),
-        sum(size for size, trained in sizes if trained),
-        engine.device_memory(device) / shared,
-        ranks=trial.resources.ranks,
-        precision=trial.resources.precision,
-        average=task.rectifier.needs_retain,
-        frozen=task.frozen is not None,
-    )
-    return trial.resources.model_copy(update={"zero_stage": stage})
-
-
-def _adapted(trial: Trial, network: Any) -> Any:
-    """The network with adapters where the configuration asks for them."""
-    training = trial.training
-    if training.lora_rank is None:
-        return network
-    return models.with_adapters(network, training.lora_rank, training.lora_alpha)
-
-
-def _only_rmu_weights(network: Any, layer: int) -> None:
-    depth = network.config.num_hidden_layers
-    if layer >= depth - 1:
-        # transformers gives the last block's hidden states after the final norm, not the residual stream.
-        raise InputError(f"objective.layer: RMU steers a layer before the last; the model has {depth}, got {layer}")
-    layers = range(max(0, layer - 2), layer + 1)
-    wanted = {f"layers.{number}.{RMU_WEIGHTS}" for number in layers}
-    found = 0
-    for name, parameter in network.named_parameters():
-        chosen = any(name.endswith(suffix) for suffix in wanted)
-        parameter.requires_grad_(chosen)
-        found += chosen
-    if found != len(layers):
-        raise InputError(f"objective.layer: RMU needs {RMU_WEIGHTS} of layers {list(layers)}; the model has {depth}")
+    try:
+        if network is not None:
+            record.metrics, record.questions = evaluation.evaluate(
+                network.eval(), tokenizer, trial.benchmark, retain, token_budget=trial.resources.evaluation_tokens
+            )
+            if weights is not None:
+                models.save(models.merged(network), tokenizer, weights, {"trial": trial.id(), **provenance.stamp()})
+    finally:
+        if training.world > 1:
+            dist.barrier()
 
 
 def _write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Path) -> dict[str, Any]:
@@ -325,7 +252,7 @@ def _write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: P
         "topology": {
             "ranks": resources.ranks,
             "zero_stage": record.zero_stage,
-            "device": torch.cuda.get_device_name(0) if resources.gpus > 0 else "cpu",
+            "device": torch.cuda.get_device_name(0) if resources.gpus and torch.cuda.is_available() else "cpu",
             "threads": resources.cpus,
             "micro_batch": record.micro_batch or trial.training.batch_size // resources.ranks,
         },

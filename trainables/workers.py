@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 import uuid
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from trainables.errors import InputError
 REPORT_SECONDS = 2.0
 LAUNCHER_CPU = 0.01
 """What the function that launches a trial's ranks asks of a CPU, taken from theirs: it only waits."""
+COLLECTIVE_SECONDS = 6 * 3600
+"""How long ranks wait for rank 0's evaluation of a large model."""
 RANK_RESTARTS = 2
 """How often Ray Train starts a trial's ranks again after one of them died; each goes on from the last checkpoint."""
 
@@ -90,20 +93,24 @@ def launch(trial: Trial, store: storage.Storage, *, keep: bool = False) -> dict[
     resources = trial.resources
     room = resources.cpus - LAUNCHER_CPU / resources.ranks
     each = {"CPU": room, **({"GPU": resources.gpus} if resources.gpus else {})}
+    name = f"train-{trial.id()}-{uuid.uuid4().hex[:8]}"
     trainer = TorchTrainer(
         _rank,
         train_loop_config={"trial": trial.model_dump(mode="json"), "storage": str(store.root), "keep": keep},
-        torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo"),
+        torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo", timeout_s=COLLECTIVE_SECONDS),
         scaling_config=train.ScalingConfig(
             num_workers=resources.ranks, use_gpu=resources.gpus > 0, resources_per_worker=each
         ),
         run_config=train.RunConfig(
-            name=f"train-{trial.id()}-{uuid.uuid4().hex[:8]}",
+            name=name,
             storage_path=str(store.root / "ray"),
             failure_config=train.FailureConfig(max_failures=RANK_RESTARTS),
         ),
     )
-    trainer.fit()
+    try:
+        trainer.fit()
+    finally:
+        shutil.rmtree(store.root / "ray" / name, ignore_errors=True)
     result = store.result(trial.id())
     if result is None:
         raise RuntimeError("the ranks ended without a result")
@@ -115,8 +122,10 @@ def _rank(config: dict[str, Any]) -> None:
     from trainables import trial
 
     commands.quiet()
-    store = storage.Storage(Path(config["storage"]))
-    for _ in trial.run(Trial.model_validate(config["trial"]), store, keep_weights=bool(config.get("keep"))):
+    store, wanted = storage.Storage(Path(config["storage"])), Trial.model_validate(config["trial"])
+    if store.result(wanted.id()) is not None:  # a rank died after the result was written
+        return
+    for _ in trial.run(wanted, store, keep_weights=bool(config.get("keep"))):
         pass
 
 

@@ -1,0 +1,100 @@
+"""What a trial trains, put together from its configuration: rows, objective, trained weights, ZeRO stage."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainables import checkpoints, engine, loop, memory, models, objectives, presets, rectification, rows, templates
+from trainables.benchmarks import tofu
+from trainables.config import Resources, Trial
+from trainables.errors import InputError
+
+RMU_WEIGHTS = "mlp.down_proj.weight"
+"""RMU trains these of its layer and the two before it, as its authors do."""
+
+
+def encode_rows(tokenizer: Any, trial_rows: list[rows.Row], template: str, dialect: str, max_length: int) -> list[Any]:
+    """Training rows as examples, in the dialect's sense of what is prompt."""
+    found, rules = templates.find(template), tofu.RULES[dialect]
+    return [
+        templates.encode(
+            tokenizer, found, row["question"], row["answer"], max_length=max_length, tag_is_answer=rules.tag_is_answer
+        )
+        for row in trial_rows
+    ]
+
+
+def task(trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro_batch: int | None) -> loop.Task:
+    forget, retain = tofu.training_rows(trial.benchmark)
+    encoded = [
+        encode_rows(tokenizer, side, trial.benchmark.template, trial.benchmark.dialect, trial.training.max_length)
+        for side in (forget, retain)
+    ]
+    constants = presets.constants(trial.method, trial.objective, trial.benchmark.split)
+    objective = objectives.make(trial.method, constants, trial.seed)
+    frozen = copy.deepcopy(network).to(device).eval().requires_grad_(False) if objective.needs_frozen else None
+    if trial.method == "rmu":
+        _only_rmu_weights(network, constants.layer)
+    if trial.resources.gradient_checkpointing:
+        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return loop.Task(
+        forget=encoded[0],
+        retain=encoded[1],
+        objective=objective,
+        rectifier=rectification.make(trial.rectifier.name, trial.rectifier.gamma, trial.rectifier.tau),
+        training=trial.training,
+        seed=trial.seed,
+        pad=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
+        micro_batch=micro_batch,
+        observe=trial.observe,
+        frozen=frozen,
+    )
+
+
+def resolved(trial: Trial, network: Any, task: loop.Task, device: torch.device, folder: Path) -> Resources:
+    """The resources with the ZeRO stage chosen from the memory plan where the user left it open."""
+    if trial.resources.zero_stage is not None:
+        return trial.resources
+    begun = checkpoints.layout(folder / checkpoints.FOLDER)
+    if begun:
+        return trial.resources.model_copy(update={"zero_stage": begun["zero_stage"]})
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in network.parameters()]
+    shared = 1 if device.type == "cuda" else trial.resources.ranks
+    stage = memory.choose_stage(
+        sum(size for size, _ in sizes),
+        sum(size for size, trained in sizes if trained),
+        engine.device_memory(device) / shared,
+        ranks=trial.resources.ranks,
+        precision=trial.resources.precision,
+        average=task.rectifier.needs_retain,
+        frozen=task.frozen is not None,
+    )
+    return trial.resources.model_copy(update={"zero_stage": stage})
+
+
+def adapted(trial: Trial, network: Any) -> Any:
+    """The network with adapters where the configuration asks for them."""
+    training = trial.training
+    if training.lora_rank is None:
+        return network
+    return models.with_adapters(network, training.lora_rank, training.lora_alpha)
+
+
+def _only_rmu_weights(network: Any, layer: int) -> None:
+    depth = network.config.num_hidden_layers
+    if layer >= depth - 1:
+        # transformers gives the last block's hidden states after the final norm, not the residual stream.
+        raise InputError(f"objective.layer: RMU steers a layer before the last; the model has {depth}, got {layer}")
+    layers = range(max(0, layer - 2), layer + 1)
+    wanted = {f"layers.{number}.{RMU_WEIGHTS}" for number in layers}
+    found = 0
+    for name, parameter in network.named_parameters():
+        chosen = any(name.endswith(suffix) for suffix in wanted)
+        parameter.requires_grad_(chosen)
+        found += chosen
+    if found != len(layers):
+        raise InputError(f"objective.layer: RMU needs {RMU_WEIGHTS} of layers {list(layers)}; the model has {depth}")
