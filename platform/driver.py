@@ -191,9 +191,9 @@ def _end(plan: Plan, store: Storage, failed: list[str]) -> int:
     else:
         say(f"no report: {(report.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
     say(f"report: {Path(shown) / 'reports' / plan.name / 'index.html'}")
-    say(
-        f"MLflow: .venv/bin/mlflow ui --backend-store-uri sqlite:///{Path(shown) / 'mlflow.db'}  (http://127.0.0.1:5000)"
-    )
+    server = os.environ.get("MLFLOW_TRACKING_URI")
+    own = f".venv/bin/mlflow ui --backend-store-uri sqlite:///{Path(shown) / 'mlflow.db'}  (http://127.0.0.1:5000)"
+    say(f"MLflow: {server or own}")
     say(f"next:   {_next(plan, store)}")
     for trial_id in failed:
         result = store.result(trial_id) or {}
