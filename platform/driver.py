@@ -38,7 +38,8 @@ def run(
 ) -> int:
     """Run what is left of a plan and return the exit status."""
     os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
-    say(f"sweep {plan.name}: {len(plan.trials)} trials, {len(plan.trials) - len(plan.left)} done")
+    done = len(plan.trials) - len(plan.left)
+    say(f"sweep {plan.name}: {len(plan.trials)} trials, {done} done, {plan.outstanding} to run")
     say(f"storage {store.root}, {_commit()}")
     started = time.monotonic()
     cpus = _start_ray(address)
@@ -203,8 +204,8 @@ def _end(plan: Plan, store: Storage, failed: list[str]) -> int:
 
 def _next(plan: Plan, store: Storage) -> str:
     if plan.sweep.name == "quickstart":
-        return "python -m platform.sweep tofu_tiny --dry-run   (the same on TOFU's real rows)"
-    return f"python -m analysis.report {plan.name}{_place(store)}   (or another seed: --seeds 0,1,2)"
+        return ".venv/bin/python -m platform.sweep tofu_tiny --dry-run   (the same on TOFU's real rows)"
+    return f".venv/bin/python -m analysis.report {plan.name}{_place(store)}   (or another seed: --seeds 0,1,2)"
 
 
 def _place(store: Storage) -> str:

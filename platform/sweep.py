@@ -89,7 +89,8 @@ def _show(plan: planning.Plan, store: storage.Storage, as_json: bool) -> int:
         print(json.dumps(document, indent=2))
         return 0
     print(f"{plan.name}: {plan.sweep.title}")
-    print(f"strategy {plan.strategy}, {len(plan.trials)} trials, {len(plan.trials) - len(plan.left)} done")
+    kind = "points" if plan.strategy == "optuna" else "trials"
+    print(f"strategy {plan.strategy}, {len(plan.trials)} {kind}, {len(plan.trials) - len(plan.left)} done")
     for study in document["studies"]:
         print(f"  {study['study']:28} {study['trials']:4} trials  {study['done']:4} done")
     resources = plan.sweep.resources

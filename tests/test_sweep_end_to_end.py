@@ -121,7 +121,7 @@ def alone(started: Started, run_module: RunModule, tmp_path_factory: pytest.Temp
 def test_first_start_tells_what_happens_and_where_everything_is(started: Started, root: Path) -> None:
     sweep, lines = started.sweep(), started.done.stdout.splitlines()
     name = f"tofu_tiny-{sweep['hash']}"
-    assert lines[0] == f"sweep {name}: {TRIALS} trials, 0 done"
+    assert lines[0] == f"sweep {name}: {TRIALS} trials, 0 done, {TRIALS} to run"
     assert lines[1].startswith(f"storage {started.store.root}, ")
     assert "evaluating the retain model on forget25 (once)" in lines
     for label in ("ga-forget25-s0", "gru-npo-forget25-g0.8-t1-s0"):
