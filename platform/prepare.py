@@ -18,12 +18,12 @@ Say = Callable[[str], None]
 
 def prepare(plan: Plan, store: Storage, say: Say) -> None:
     """Make what is not there. Raises what a maker raised, InputError included."""
-    data(plan, store, say)
+    data(plan, say)
     _models(plan, store, say)
     _evaluations(plan, store, say)
 
 
-def data(plan: Plan, store: Storage, say: Say) -> None:
+def data(plan: Plan, say: Say) -> None:
     """Write the fictional authors' files."""
     from trainables.benchmarks import fictional
 

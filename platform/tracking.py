@@ -19,6 +19,7 @@ import typer
 import platform.manifest as manifest
 from trainables import commands, storage
 from trainables.config import Trial
+from trainables.errors import InputError
 from trainables.storage import RESULT, STEPS, Storage
 
 PARENT_TAG, TRIAL_TAG, SWEEP_TAG = "mlflow.parentRunId", "trial_id", "sweep_id"
@@ -210,7 +211,7 @@ def main(
 
     def run() -> int:
         if action != "sync":
-            raise storage.InputError(f"unknown action '{action}'; known: sync")
+            raise InputError(f"unknown action '{action}'; known: sync")
         store = storage.open_storage(location)
         count = sync(manifest.read(name, store), store)
         print(f"{count} trials in {tracking_uri(store)}")

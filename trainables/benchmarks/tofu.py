@@ -24,7 +24,7 @@ import numpy as np
 
 from trainables import metrics, rows, templates
 from trainables.config import Benchmark, Dialect
-from trainables.errors import InputError, TrialStopped
+from trainables.errors import InputError, TrialStopped, closest
 
 SPLITS: dict[str, str] = {"forget01": "retain99", "forget05": "retain95", "forget10": "retain90"}
 FULL = "full"
@@ -56,7 +56,7 @@ def retain_config(split: str) -> str:
     """The retain rows that belong to a forget split: `forget05` -> `retain95`. Raises InputError."""
     match = re.fullmatch(r"forget(\d\d)", split)
     if not match or not 0 < int(match[1]) < 100:
-        raise InputError(f"benchmark.split: unknown split '{split}'; {templates.closest(split, SPLITS)}")
+        raise InputError(f"benchmark.split: unknown split '{split}'; {closest(split, SPLITS)}")
     return f"retain{100 - int(match[1]):02d}"
 
 
