@@ -20,6 +20,8 @@ AXES = {
     "rectifier.name": "rectifiers",
     "rectifier.gamma": "gammas",
     "rectifier.tau": "taus",
+    "task_vector.stg": "stgs",
+    "task_vector.strength": "strengths",
     "benchmark.split": "splits",
     "seed": "seeds",
 }
@@ -31,7 +33,7 @@ WORDS = ("method", "rectifier.name", "benchmark.split")
 SINGLE = ("models", "target", "observe")
 """Settings of the sweep itself."""
 
-FIXED = ("benchmark", "objective", "training", "resources")
+FIXED = ("benchmark", "objective", "training", "task_vector", "calibration", "resources")
 
 
 def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:

@@ -11,9 +11,9 @@ from typing import Any
 import platform.overrides as overrides
 import platform.points as points
 from search_spaces.base import Fictional, Sweep
-from trainables import config, models, rows, templates
+from trainables import config, directions, models, rows, templates
 from trainables.benchmarks import tofu
-from trainables.config import Benchmark, Model, Recipe, RetainEvaluation, Training, Trial
+from trainables.config import Benchmark, Direction, Model, Recipe, RetainEvaluation, Training, Trial
 from trainables.errors import InputError, closest
 from trainables.storage import RESULT, Storage
 
@@ -62,6 +62,11 @@ class Plan:
         done = {name: sum(trial.id() in self.done for trial in found) for name, found in self.studies().items()}
         return sum(max(0, min(self.budget, len(found)) - done[name]) for name, found in self.studies().items())
 
+    def directions(self) -> list[Direction]:
+        """The directions that the trials that are left move along, each once."""
+        found = [config.direction(trial) for trial in self.left]
+        return list({made.id(): made for made in found if made is not None}.values())
+
     def studies(self) -> dict[str, list[Trial]]:
         found: dict[str, list[Trial]] = {}
         for trial in self.trials:
@@ -104,6 +109,8 @@ def make(
     house = Making(sweep, store, next(iter(benchmarks.values())))
     found = {split: problems.check(_references, house, split, benchmarks[split]) for split in sweep.splits}
     problems.check(_disk, store)
+    for split in sweep.splits:
+        problems.check(_batches, sweep, split, benchmarks[split])
     problems.stop()
     trials = points.enumerate_trials(sweep, strategy, benchmarks, lambda split: _models(found[split], store))
     trials = overrides.select(trials, only or [])
@@ -197,6 +204,13 @@ class Making:
         return Model(path=path, fingerprint=f"recipe:{recipe.id()}")
 
 
+def _batches(sweep: Sweep, split: str, benchmark: Benchmark) -> None:
+    """Refuse more batches than forget points where the points can be counted."""
+    if "tru" in sweep.methods and rows.is_folder(benchmark.data) and Path(benchmark.data).is_dir():
+        forget, _ = tofu.training_rows(benchmark)
+        directions.check_sizes(len(forget), sweep.task_vector.batches, split)
+
+
 def _recipe_data(benchmark: Benchmark, configs: tuple[str, ...], base: Model | None) -> str:
     if (benchmark.fingerprint or "").startswith("fictional:"):
         return str(benchmark.fingerprint)
@@ -240,9 +254,10 @@ def _found(model: Model, field_name: str) -> Model:
 def _references(house: Making, split: str, benchmark: Benchmark) -> list[Reference]:
     retain = house.model(tofu.retain_config(split))
     target = house.model(tofu.FULL)
-    retain_id = config.evaluation_id(retain, benchmark)
+    precision = house.sweep.resources.precision
+    retain_id = config.evaluation_id(retain, benchmark, None, precision)
     return [
-        Reference("original", split, target, config.evaluation_id(target, benchmark, retain_id)),
+        Reference("original", split, target, config.evaluation_id(target, benchmark, retain_id, precision)),
         Reference("retain", split, retain, retain_id),
     ]
 

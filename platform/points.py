@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from search_spaces.base import Choice, Sweep
 from trainables.commands import describe
-from trainables.config import Benchmark, Model, Rectifier, RetainEvaluation, Trial
+from trainables.config import TASK_VECTORS, Benchmark, Model, Rectifier, RetainEvaluation, TaskVector, Trial
 from trainables.errors import InputError
 
 STRATEGIES = ("grid", "paper", "optuna")
@@ -22,18 +22,48 @@ def enumerate_trials(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmar
     for split in sweep.splits:
         for seed in sweep.seeds:
             for method in sweep.methods:
-                for rectifier in _rectifiers(sweep, strategy, method, split):
-                    trial = _trial(sweep, split, seed, method, rectifier, benchmarks[split], models(split))
+                for point in _points(sweep, strategy, method, split):
+                    trial = _trial(sweep, split, seed, method, point, benchmarks[split], models(split))
                     trials.setdefault(trial.id(), trial)
     return list(trials.values())
 
 
 def published(sweep: Sweep, method: str, split: str) -> Choice:
-    """The setting of GRU that the sweep's source gives for a cell: the last choice that fits."""
+    """The setting that the sweep's source gives for a cell: the last choice that fits."""
     fitting = [c for c in sweep.choices if c.method in (None, method) and c.split in (None, split)]
     if not fitting:
-        raise InputError(f"sweep {sweep.name}: no published choice of gamma and tau for {method} on {split}")
+        raise InputError(f"sweep {sweep.name}: no published choice for {method} on {split}")
     return fitting[-1]
+
+
+def _points(sweep: Sweep, strategy: str, method: str, split: str) -> Iterator[dict[str, object]]:
+    """The fields of each trial that the axes decide: a task vector's strength, or the rectifier."""
+    if method in TASK_VECTORS:
+        yield from ({"task_vector": vector} for vector in _vectors(sweep, strategy, method, split))
+    else:
+        yield from ({"rectifier": _rectifier(fields)} for fields in _rectifiers(sweep, strategy, method, split))
+
+
+def _vectors(sweep: Sweep, strategy: str, method: str, split: str) -> list[TaskVector]:
+    """Task vectors of every strength; the axis of rectifiers, which are for gradients, does not multiply them."""
+    field, axis, values = "stg", "stgs", sweep.stgs
+    if method == "tv":
+        field, axis, values = "strength", "strengths", sweep.strengths
+    if not values:
+        raise InputError(
+            f"sweep {sweep.name}: method '{method}' has no {axis}; give them with --set task_vector.{field}="
+        )
+    first = published(sweep, method, split).strength
+    if first is None and strategy == "paper":
+        raise InputError(f"sweep {sweep.name}: no published {field} for {method} on {split}; use --strategy grid")
+    if strategy == "paper":
+        values = (first,)
+    elif strategy == "optuna" and first in values:
+        values = (first, *(value for value in values if value != first))
+    try:
+        return [TaskVector.model_validate({**sweep.task_vector.model_dump(), field: value}) for value in values]
+    except ValidationError as error:
+        raise InputError(f"task_vector.{describe(error)}") from error
 
 
 def _rectifiers(sweep: Sweep, strategy: str, method: str, split: str) -> Iterator[dict[str, object]]:
@@ -58,7 +88,7 @@ def _trial(
     split: str,
     seed: int,
     method: str,
-    rectifier: dict[str, object],
+    point: dict[str, object],
     benchmark: Benchmark,
     models: tuple[Model, RetainEvaluation],
 ) -> Trial:
@@ -66,15 +96,16 @@ def _trial(
     try:
         return Trial(
             method=method,  # type: ignore[arg-type]
-            rectifier=_rectifier(rectifier),
+            **point,  # type: ignore[arg-type]
             objective=sweep.objective,
             benchmark=benchmark,
             target=target,
             retain_evaluation=retain_evaluation,
             training=sweep.training,
+            calibration=sweep.calibration,
             resources=sweep.resources,
             seed=seed,
-            observe=sweep.observe,
+            observe=None if method in TASK_VECTORS else sweep.observe,
         )
     except ValidationError as error:
         raise InputError(f"sweep {sweep.name}: {describe(error)}") from error

@@ -10,7 +10,8 @@ from typing import Any
 import ray
 
 from platform.plan import Plan, Reference
-from trainables import recipes
+from trainables import directions, recipes, workers
+from trainables.config import Direction
 from trainables.storage import RESULT, Storage, publish
 
 Say = Callable[[str], None]
@@ -21,6 +22,7 @@ def prepare(plan: Plan, store: Storage, say: Say) -> None:
     data(plan, say)
     _models(plan, store, say)
     _evaluations(plan, store, say)
+    _directions(plan, store, say)
 
 
 def data(plan: Plan, say: Say) -> None:
@@ -68,6 +70,34 @@ def _evaluations(plan: Plan, store: Storage, say: Say) -> None:
 
 def _evaluate(plan: Plan, store: Storage, ref: Reference) -> Any:
     retain = plan.retain_reference(ref.split).evaluation if ref.role == "original" else None
-    make = ray.remote(recipes.make_evaluation).options(num_cpus=1, max_retries=1)
+    resources = plan.sweep.resources.model_copy(update={"ranks": 1, "gpus": min(1, plan.sweep.resources.gpus)})
+    make = ray.remote(recipes.make_evaluation).options(num_cpus=1, num_gpus=resources.gpus, max_retries=1)
     benchmark = plan.benchmarks[ref.split]
-    return make.remote(ref.model.model_dump(), benchmark.model_dump(), retain, str(store.root), 1)
+    return make.remote(ref.model.model_dump(), benchmark.model_dump(), retain, str(store.root), resources)
+
+
+def _directions(plan: Plan, store: Storage, say: Say) -> None:
+    """One direction for all strengths: groups of batches side by side, or ranks that share each vector."""
+    resources, rows = plan.sweep.resources, plan.sweep.resources.micro_batch or plan.sweep.training.batch_size
+    for direction in plan.directions():
+        if directions.folder_of(direction, store).is_dir():
+            continue
+        kind, count = ("TRU", direction.vector.batches) if direction.rectified else ("TV", 1)
+        say(f"making {kind}'s direction for {direction.benchmark.split}, {count} task vector(s) (once)")
+        if resources.ranks > 1:
+            workers.launch_direction(direction, store, resources, rows)
+        else:
+            _groups(direction, plan, store, rows)
+
+
+def _groups(direction: Direction, plan: Plan, store: Storage, rows: int) -> None:
+    """Ray tasks: a group that is lost is started again and goes on after its last vector."""
+    resources, root = plan.sweep.resources, str(store.root)
+    options = {"num_cpus": resources.cpus, "num_gpus": min(1, resources.gpus), "max_retries": 3}
+    numbers = range(directions.groups(direction))
+    if direction.rectified:
+        summed = ray.remote(recipes.make_gradients).options(**options)
+        ray.get([summed.remote(direction, number, root, resources, rows) for number in numbers])
+    made = ray.remote(recipes.make_vectors).options(**options)
+    ray.get([made.remote(direction, number, root, resources, rows) for number in numbers])
+    ray.get(ray.remote(recipes.make_direction).options(num_cpus=1).remote(direction, root))

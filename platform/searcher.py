@@ -10,7 +10,7 @@ from ray.tune.search import Searcher
 
 from trainables.config import Trial
 
-CHOICES = ("gamma", "tau", "seed")
+CHOICES = ("gamma", "tau", "strength", "seed")
 OBJECTIVES = ("forget_quality", "model_utility")
 Values = tuple[float, float] | None
 """FQ and MU of a trial; None: it ended without numbers."""
@@ -42,8 +42,8 @@ class Queue(Searcher):
 class Study:
     """One Optuna study over the points of one study of the sweep: FQ and MU, both maximised, no point twice.
 
-    Its parameters are gamma, tau and the seed, each a choice among the grid's values. Where Optuna proposes a point
-    again, the one of those left that is nearest to it on the grid is taken.
+    Its parameters are gamma, tau, a task vector's strength and the seed, each a choice among the grid's values. Where
+    Optuna proposes a point again, the one of those left that is nearest to it on the grid is taken.
     """
 
     def __init__(self, points: Sequence[Trial], budget: int | None, finished: Mapping[str, Values]) -> None:
@@ -111,7 +111,9 @@ class Study:
 
 def _choices(trial: Trial) -> dict[str, str]:
     """A point as Optuna's parameters, spelled as text so that `none` is a choice among numbers."""
-    values = (trial.rectifier.gamma, trial.rectifier.tau, trial.seed)
+    vector = trial.task_vector
+    strength = None if vector is None else vector.stg or vector.strength
+    values = (trial.rectifier.gamma, trial.rectifier.tau, strength, trial.seed)
     return {name: "none" if value is None else f"{value:g}" for name, value in zip(CHOICES, values, strict=True)}
 
 

@@ -69,6 +69,9 @@ class Tracker:
         now = int(datetime.fromisoformat(result["started"]).timestamp() * 1000)  # logged again, it is the same point
         found = {f"eval/{name}": value for name, value in result["metrics"].items()}
         found |= {f"time/{name}": value for name, value in result["seconds"].items()}
+        for item in (result.get("calibration") or {}).get("targets", []):
+            told = ("weight", "model_utility", "forget_quality")
+            found |= {f"calibration/{item['target']:g}/{name}": item[name] for name in told}
         steps = result["training"]["steps"]
         metrics = [Metric(name, float(value), now, steps) for name, value in found.items() if value is not None]
         path = self.store.trial(trial.id()) / STEPS

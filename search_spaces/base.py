@@ -6,21 +6,27 @@ import importlib
 import pkgutil
 from pathlib import Path
 
-from trainables.config import Benchmark, Method, Objective, Resources, Training, Value
+from trainables.config import Benchmark, Calibration, Method, Objective, Resources, TaskVector, Training, Value
 
 GAMMAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 TAUS = (0.001, 0.005, 0.01, 0.1, 1.0, 10.0, 100.0, None)
 SMALL_GAMMAS = (0.05, 0.8)
 SMALL_TAUS = (None, 1.0)
+STGS = (0.50, 0.60, 0.65, 0.70, 0.75, 0.80, 0.85)
+SMALL_STGS = (4.0, 8.0, 12.0, 16.0, 24.0)
 
 
 class Choice(Value):
-    """A published setting of GRU for some cells; a later choice that fits a cell overrides an earlier one."""
+    """A published setting for some cells; a later choice that fits a cell overrides an earlier one.
+
+    `gamma` and `tau` are GRU's, `strength` is the stg of TRU or the strength of TV.
+    """
 
     method: Method | None = None
     split: str | None = None
-    gamma: float | None
-    tau: float | None
+    gamma: float | None = None
+    tau: float | None = None
+    strength: float | None = None
 
 
 class Making(Value):
@@ -49,7 +55,8 @@ class Fictional(Value):
 class Sweep(Value):
     """A named sweep: axes, fixed settings, and where models and data come from.
 
-    One study for each split, method and rectifier; a GRU study's points are `gammas` x `taus`.
+    One study for each split, method and rectifier; a GRU study's points are `gammas` x `taus`, TRU's are `stgs`, TV's
+    `strengths`.
     """
 
     name: str
@@ -59,11 +66,15 @@ class Sweep(Value):
     rectifiers: tuple[str, ...] = ("none", "gru")
     gammas: tuple[float | None, ...] = SMALL_GAMMAS
     taus: tuple[float | None, ...] = SMALL_TAUS
+    stgs: tuple[float, ...] = STGS
+    strengths: tuple[float, ...] = ()
     seeds: tuple[int, ...] = (0,)
     choices: tuple[Choice, ...] = (Choice(gamma=0.8, tau=None),)
     benchmark: Benchmark = Benchmark()
     objective: Objective = Objective()
     training: Training = Training()
+    task_vector: TaskVector = TaskVector()
+    calibration: Calibration = Calibration()
     resources: Resources = Resources()
     observe: int | None = None
     """Steps between measurements of the angle to the retain gradient (Trial.observe)."""

@@ -1,16 +1,24 @@
 """A Llama of 1.4M parameters on the real TOFU rows: the paper's comparison in about a minute a trial on a CPU."""
 
-from search_spaces.base import Choice, Making, Sweep
-from trainables.config import Benchmark, Training
+from search_spaces.base import SMALL_STGS, Choice, Making, Sweep
+from trainables.config import Benchmark, TaskVector, Training
 
 SWEEP = Sweep(
     name="tofu_tiny",
-    title="TOFU on a 1.4M-parameter Llama: GA, GD, NPO without and with GRU",
-    methods=("ga", "gd", "npo"),
+    title="TOFU on a 1.4M-parameter Llama: GA, GD, NPO without and with GRU; TV and TRU without retain data",
+    methods=("ga", "gd", "npo", "tv", "tru"),
     splits=("forget01", "forget05", "forget10"),
-    choices=(Choice(gamma=0.8, tau=None), Choice(method="gd", gamma=0.05, tau=None)),
+    stgs=SMALL_STGS,
+    strengths=(5.0, 10.0, 20.0, 40.0, 80.0),
+    choices=(
+        Choice(gamma=0.8, tau=None),
+        Choice(method="gd", gamma=0.05, tau=None),
+        Choice(method="tru", strength=12.0),
+        Choice(method="tv", strength=20.0),
+    ),
     benchmark=Benchmark(dialect="paper", template="llama2"),
     training=Training(lr=4e-4, epochs=5, batch_size=32),
+    task_vector=TaskVector(steps=5, lr=1e-2, batches=20),
     making=Making(
         architecture=(
             ("hidden_size", 128),

@@ -13,7 +13,7 @@ import small_sweep
 
 from trainables import commands, fingerprints, rows, run, storage
 from trainables.benchmarks import tofu
-from trainables.config import Benchmark, Model, Rectifier, RetainEvaluation, Training, Trial, evaluation_id
+from trainables.config import Benchmark, Model, Rectifier, Resources, RetainEvaluation, Training, Trial, evaluation_id
 from trainables.errors import InputError
 from trainables.storage import Storage
 
@@ -35,7 +35,7 @@ def trial(house: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
         Model(path=str(folder), fingerprint="files:" + fingerprints.of_model(folder))
         for folder in (house.target, house.retain)
     )
-    recipes.make_evaluation(retain.model_dump(), benchmark.model_dump(), None, str(place), 1)
+    recipes.make_evaluation(retain.model_dump(), benchmark.model_dump(), None, str(place), Resources())
     key = evaluation_id(retain, benchmark)
     kept = RetainEvaluation(path=str(Storage(place).evaluation(key) / storage.RESULT), fingerprint=key)
     return Trial(

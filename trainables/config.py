@@ -25,9 +25,11 @@ METHOD_LABELS: dict[str, str] = {
     "tv": "TV",
     "tru": "TRU",
 }
-"""Every method of the paper, in the order of its main table. `Trial.method` lists those that can be run."""
+"""Every method of the paper, in the order of its main table."""
 
-Method = Literal["ga", "ga_kl", "gd", "wga", "npo", "npo_kl", "npo_gd", "simnpo", "simnpo_gd", "rmu"]
+Method = Literal["ga", "ga_kl", "gd", "wga", "npo", "npo_kl", "npo_gd", "simnpo", "simnpo_gd", "rmu", "tv", "tru"]
+TASK_VECTORS = ("tv", "tru")
+"""Methods that make a direction once and move the target model along it; the others train an objective."""
 Dialect = Literal["paper", "open-unlearning"]
 Precision = Literal["fp32", "bf16"]
 
@@ -163,6 +165,45 @@ class Resources(Value):
         return self
 
 
+class TaskVector(Value):
+    """How far a task vector moves the target model, and how the vector is made.
+
+    `stg` is TRU's strength, `strength` that of TV. A vector is fine-tuned for `steps` full-batch iterations of
+    `optimizer` at `lr` (the paper's T and lr). TRU splits the forget set at random into `batches` equal batches and
+    brings every rectified vector to length 1: the `whole` vector, or each tensor of it (`per_tensor`).
+    """
+
+    stg: float | None = Field(default=None, gt=0)
+    strength: float | None = Field(default=None, gt=0)
+    steps: int = Field(default=5, ge=1)
+    lr: float = Field(default=1e-4, gt=0)
+    batches: int = Field(default=20, ge=1)
+    normalise: Literal["whole", "per_tensor"] = "whole"
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+
+
+class Calibration(Value):
+    """UWC: after unlearning, mix with the target model until MU is a given share of the target model's.
+
+    `targets` are those shares; each is searched to within `tolerance` of MU in at most `evaluations` evaluations.
+    """
+
+    targets: tuple[float, ...] = ()
+    tolerance: float = Field(default=0.002, gt=0)
+    evaluations: int = Field(default=12, ge=1)
+
+    @model_validator(mode="after")
+    def _shares(self) -> Calibration:
+        for target in self.targets:
+            if not 0 < target <= 1:
+                raise ValueError(
+                    f"targets are shares of the target model's utility, above 0 and up to 1; got {target:g}"
+                )
+        if len(set(self.targets)) < len(self.targets):
+            raise ValueError("targets: each share once")
+        return self
+
+
 class RetainEvaluation(Value):
     """The retain model's evaluation that forget quality is measured against: a folder of the storage."""
 
@@ -184,6 +225,29 @@ class Trial(Value):
     seed: int = Field(default=0, ge=0)
     observe: int | None = Field(default=None, ge=1)
     """Every so many steps a pass on further retain rows measures cos(g_u, g_r) and the retain loss."""
+    task_vector: TaskVector | None = None
+    """Of the methods tv and tru, and of no other."""
+    calibration: Calibration = Calibration()
+
+    @model_validator(mode="after")
+    def _a_task_vector_or_an_objective(self) -> Trial:
+        vector = self.task_vector
+        if self.method not in TASK_VECTORS:
+            if vector is not None:
+                raise ValueError(f"task_vector: method '{self.method}' trains an objective and has no task vector")
+            return self
+        own, other = ("stg", "strength") if self.method == "tru" else ("strength", "stg")
+        if vector is None or getattr(vector, own) is None or getattr(vector, other) is not None:
+            raise ValueError(f"task_vector: method '{self.method}' takes {own} and no {other}")
+        if self.rectifier.name != "none":
+            raise ValueError(f"rectifier.name: method '{self.method}' has no gradient steps to rectify; use none")
+        if self.method == "tru" and vector.batches < 2:
+            raise ValueError(
+                "task_vector.batches: tru rectifies each batch with the other ones, so it needs at least 2"
+            )
+        if self.observe is not None or self.training.lora_rank is not None:
+            raise ValueError(f"method '{self.method}' has no steps to observe and no adapters; leave both out")
+        return self
 
     @model_validator(mode="after")
     def _whole_ranks(self) -> Trial:
@@ -213,8 +277,10 @@ class Trial(Value):
         name = self.rectifier.name
         settings = {"gru": f"-g{_short(self.rectifier.gamma)}-t{_short(self.rectifier.tau)}"}
         settings["clip"] = f"-t{_short(self.rectifier.tau)}"
+        vector = self.task_vector
+        strength = f"-x{_short(vector.stg or vector.strength)}" if vector else ""
         prefix = "" if name == "none" else f"{name}-"
-        return f"{prefix}{self.method}-{self.benchmark.split}{settings.get(name, '')}-s{self.seed}"
+        return f"{prefix}{self.method}-{self.benchmark.split}{settings.get(name, '')}{strength}-s{self.seed}"
 
 
 class Recipe(Value):
@@ -243,9 +309,50 @@ class Recipe(Value):
         return digest(identity(self))[:12]
 
 
-def evaluation_id(model: Model, benchmark: Benchmark, retain: str | None = None) -> str:
+class Direction(Value):
+    """What a task vector is made from: everything but its strength, so that all strengths share one making.
+
+    `rectified`: TRU's mean of rectified unit vectors over `batches`; else the plain vector of the whole forget set.
+    """
+
+    rectified: bool
+    target: Model
+    benchmark: Benchmark
+    vector: TaskVector
+    max_length: int
+    seed: int = 0
+    precision: Precision = "fp32"
+
+    def id(self) -> str:
+        """Twelve hex digits that name the direction."""
+        chosen = identity(self)
+        return digest(chosen)[:12]
+
+
+def direction(trial: Trial) -> Direction | None:
+    """The direction that a trial moves along; None: it trains an objective."""
+    if trial.task_vector is None:
+        return None
+    rectified = trial.method == "tru"
+    free: dict[str, Any] = {"stg": None, "strength": None}
+    if not rectified:
+        free |= {"batches": 1, "normalise": "whole"}
+    return Direction(
+        rectified=rectified,
+        target=trial.target,
+        benchmark=trial.benchmark,
+        vector=trial.task_vector.model_copy(update=free),
+        max_length=trial.training.max_length,
+        seed=trial.seed if rectified else 0,
+        precision=trial.resources.precision,
+    )
+
+
+def evaluation_id(model: Model, benchmark: Benchmark, retain: str | None = None, precision: Precision = "fp32") -> str:
     """Twelve hex digits that name the evaluation of `model`, with FQ against the retain evaluation named `retain`."""
     parts = {"model": identity(model), "benchmark": identity(benchmark), "retain": retain}
+    if precision != "fp32":
+        parts["precision"] = precision
     return digest(parts)[:12]
 
 

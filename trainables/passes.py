@@ -1,7 +1,8 @@
 """Forward and backward over a whole effective batch: split over ranks and micro-batches without a trace in the result.
 
-Rank r of n takes rows r, r + n, r + 2n, ... of the batch, so that every rank runs as many micro-batches as the others
-(ZeRO's collectives need that), and losses are divided by the totals of the whole batch.
+Rank r of n takes rows r, r + n, r + 2n, ... of the batch. Every rank runs as many micro-batches as the others (the
+collectives of sharded weights need that): one that has no row left runs another's without weight. Losses are divided
+by the totals of the whole batch.
 """
 
 from __future__ import annotations
@@ -9,12 +10,11 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from trainables import scoring
-from trainables.engine import Engine
 from trainables.objectives import Pass, Term, Totals
 from trainables.templates import Example
 
@@ -22,22 +22,44 @@ Planned = tuple[Term, Sequence[Example], list[int]]
 """A term, the rows of its side, and the row numbers of the effective batch."""
 
 
-def effective_batch(engine: Engine, plan: list[Planned], task: Any, reference: list[float] | None) -> tuple[float, int]:
+class Runner(Protocol):
+    """What a pass needs of an engine: `backward` adds a micro-batch's gradient, averaged over ranks by then."""
+
+    inner: Any
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def world(self) -> int: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def backward(self, loss: torch.Tensor, *, last: bool) -> None: ...
+
+    def total(self, value: torch.Tensor) -> torch.Tensor: ...
+
+
+def effective_batch(engine: Runner, plan: list[Planned], task: Any, reference: list[float] | None) -> tuple[float, int]:
     """Leave the gradient of the summed terms in the engine: loss and label tokens of the effective batch."""
     pieces, tokens = [], 0
     for term, rows, numbers in plan:
         totals = count([rows[number] for number in numbers])
         tokens += totals.tokens
+        share = -(-len(numbers) // engine.world)
         mine = numbers[engine.rank :: engine.world]
-        size = task.micro_batch or len(mine)
-        pieces += [(term, rows, mine[k : k + size], totals) for k in range(0, len(mine), size)]
+        size = task.micro_batch or share
+        pieces += [(term, rows, mine[k : k + size], totals) for k in range(0, share, size)]
     total = torch.zeros((), dtype=torch.float64)
     for number, (term, rows, mine, totals) in enumerate(pieces, 1):
+        weight = 1 if mine else 0
+        mine = mine or [0]
         seen = forward(engine, term, [rows[row] for row in mine], task, totals)
         if reference is not None and term.side == "forget":
             known = torch.tensor([reference[row] for row in mine], device=engine.device)
             seen = Pass(**{**seen.__dict__, "reference": known})
-        loss = term.loss(seen, totals)
+        loss = term.loss(seen, totals) * weight
         engine.backward(loss, last=number == len(pieces))
         total += loss.detach().double().cpu()
     return float(engine.total(total.to(engine.device))), tokens
@@ -49,7 +71,7 @@ def count(rows: Sequence[Example]) -> Totals:
     return Totals(sum(row.answer_tokens for row in rows), len(rows), sum(lengths), max(lengths))
 
 
-def forward(engine: Engine, term: Term, rows: Sequence[Example], task: Any, totals: Totals) -> Pass:
+def forward(engine: Runner, term: Term, rows: Sequence[Example], task: Any, totals: Totals) -> Pass:
     """One micro-batch through the model, and through the frozen one where the term needs it."""
     width = totals.longest if term.width == "batch" else term.width and max(term.width, totals.longest)
     batch = scoring.collate(rows, task.pad, width)
@@ -74,7 +96,7 @@ def forward(engine: Engine, term: Term, rows: Sequence[Example], task: Any, tota
 
 
 @torch.no_grad()
-def row_sums(engine: Engine, rows: Sequence[Example], pad: int, size: int) -> list[float]:
+def row_sums(engine: Runner, rows: Sequence[Example], pad: int, size: int) -> list[float]:
     """S_i of every row, each rank its share: the same number of passes on every rank, also where rows run out."""
     sums = torch.zeros(len(rows), dtype=torch.float64, device=engine.device)
     share = -(-len(rows) // engine.world)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables import config, evaluation, models, rows, storage
-from trainables.config import Benchmark, Model, Recipe, Resources
+from trainables.config import Benchmark, Direction, Model, Recipe, Resources
 
 TOKENIZER_CONFIGS = ("full", "real_authors", "world_facts")
 SPECIAL = ("<s>", "</s>", "<pad>")
@@ -45,22 +45,24 @@ def make_model(recipe: Recipe, root: str) -> str:
 
 
 def make_evaluation(
-    model: dict[str, Any], benchmark: dict[str, Any], retain: str | None, root: str, cpus: int
+    model: dict[str, Any], benchmark: dict[str, Any], retain: str | None, root: str, resources: Resources
 ) -> dict[str, Any]:
-    """Evaluate a model unless that is done; `retain`: the id of the retain model's evaluation, for FQ."""
+    """Evaluate a model unless that is done, in the precision and on the device of the trials it is compared with.
+
+    `retain`: the id of the retain model's evaluation, for FQ.
+    """
     store = storage.Storage(Path(root))
     subject, on = Model.model_validate(model), Benchmark.model_validate(benchmark)
-    key = config.evaluation_id(subject, on, retain)
+    key = config.evaluation_id(subject, on, retain, resources.precision)
     folder = store.evaluation(key)
     kept = storage.read_json(folder / storage.RESULT)
     if kept:
         return kept
     from trainables import provenance, trial
 
-    resources = Resources(cpus=cpus)
     device = trial.prepare_process(resources, 0)
     ratios = evaluation.retain_ratios(store.evaluation(retain) / storage.RESULT, on) if retain else None
-    network, tokenizer = models.load(subject)
+    network, tokenizer = models.load(subject, resources.precision)
     found, records = evaluation.evaluate(
         network.to(device), tokenizer, on, ratios, token_budget=resources.evaluation_tokens
     )
@@ -74,6 +76,31 @@ def make_evaluation(
     }
     storage.write_json(folder / storage.RESULT, result)
     return result
+
+
+def make_gradients(direction: Direction, group: int, root: str, resources: Resources, micro_batch: int) -> None:
+    """The summed gradient of one group of a direction's batches at the target model."""
+    from trainables import trial, vectors
+
+    trial.prepare_process(resources, direction.seed)
+    shop = vectors.open_workshop(direction, storage.Storage(Path(root)), micro_batch)
+    vectors.sum_gradients(shop, group)
+
+
+def make_vectors(direction: Direction, group: int, root: str, resources: Resources, micro_batch: int) -> None:
+    """The summed vectors of one group of a direction's batches."""
+    from trainables import trial, vectors
+
+    trial.prepare_process(resources, direction.seed)
+    shop = vectors.open_workshop(direction, storage.Storage(Path(root)), micro_batch)
+    vectors.sum_vectors(shop, group)
+
+
+def make_direction(direction: Direction, root: str) -> str:
+    """Add the groups of a direction up; returns its folder."""
+    from trainables import moves
+
+    return str(moves.combine(direction, storage.Storage(Path(root))))
 
 
 def _start(recipe: Recipe) -> tuple[Any, Any]:

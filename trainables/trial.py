@@ -17,11 +17,15 @@ import torch.distributed as dist
 
 from trainables import (
     assembly,
+    calibrate,
     checkpoints,
+    config,
     engine,
     evaluation,
     loop,
     models,
+    moves,
+    originals,
     provenance,
     rows,
     storage,
@@ -56,6 +60,17 @@ class Record:
     micro_batch: int | None = None
     zero_stage: int | None = None
     resumed_at: int | None = None
+    direction: str | None = None
+    calibration: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a trial writes."""
+
+    store: storage.Storage
+    folder: Path
+    weights: Path | None
 
 
 def run(trial: Trial, store: storage.Storage, *, keep_weights: bool = False) -> Iterator[Event]:
@@ -70,8 +85,9 @@ def run(trial: Trial, store: storage.Storage, *, keep_weights: bool = False) -> 
     if trial.resources.ranks == 1 or dist.get_rank() == 0:
         storage.write_json(folder / storage.CONFIG, trial.model_dump(mode="json"))
     record, error, begun = Record(provenance.now()), None, perf_counter()
+    place = Place(store, folder, folder / WEIGHTS if keep_weights else None)
     try:
-        yield from _with_retry(trial, record, folder, keep_weights)
+        yield from _with_retry(trial, record, place)
     except InputError:
         raise
     except TrialStopped as stopped:
@@ -93,12 +109,13 @@ def run(trial: Trial, store: storage.Storage, *, keep_weights: bool = False) -> 
     yield {"phase": "done", "result": result}
 
 
-def _with_retry(trial: Trial, record: Record, folder: Path, keep_weights: bool) -> Iterator[Event]:
+def _with_retry(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
     """The phases, a second time with half the micro-batch where memory ran out the first time."""
+    folder = place.folder
     retry = storage.read_json(folder / RETRY)
     record.micro_batch = retry["micro_batch"] if retry else trial.resources.micro_batch
     try:
-        yield from _phases(trial, record, folder, keep_weights)
+        yield from _phases(trial, record, place)
         return
     except torch.OutOfMemoryError:
         share = trial.training.batch_size // trial.resources.ranks
@@ -110,7 +127,7 @@ def _with_retry(trial: Trial, record: Record, folder: Path, keep_weights: bool) 
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     record.steps.clear()
-    yield from _with_retry(trial, record, folder, keep_weights)
+    yield from _with_retry(trial, record, place)
 
 
 def refused(trial: Trial, store: storage.Storage, message: str, kind: str = "failed") -> dict[str, Any]:
@@ -151,7 +168,7 @@ def check_inputs(trial: Trial) -> None:
         raise InputError(f"target: '{trial.target.path}' has changed since this trial was planned; plan it again")
 
 
-def _phases(trial: Trial, record: Record, folder: Path, keep_weights: bool) -> Iterator[Event]:
+def _phases(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
     yield {"phase": "loading"}
     begun = perf_counter()
     check_inputs(trial)
@@ -159,23 +176,39 @@ def _phases(trial: Trial, record: Record, folder: Path, keep_weights: bool) -> I
     retain = None
     if trial.retain_evaluation:
         retain = _retain_ratios(trial.retain_evaluation, trial)
+    if trial.task_vector is not None:
+        network, tokenizer = _moved(trial, record, place, device)
+        record.seconds.loading = perf_counter() - begun
+        yield from _evaluation(trial, record, place, network, tokenizer, retain)
+        return
     network, tokenizer = models.load(trial.target, trial.resources.precision)
     task = assembly.task(trial, network, tokenizer, device, record.micro_batch)
     network = assembly.adapted(trial, network)
-    resources = assembly.resolved(trial, network, task, device, folder)
+    resources = assembly.resolved(trial, network, task, device, place.folder)
     record.zero_stage = resources.zero_stage
-    resuming = checkpoints.check(folder / CHECKPOINT, resources)
+    resuming = checkpoints.check(place.folder / CHECKPOINT, resources)
     training = engine.create(network.to(device).train(), trial.training, resources)
     record.seconds.loading = perf_counter() - begun
     try:
-        yield from _train(trial, record, training, task, folder, resuming)
+        yield from _train(trial, record, training, task, place.folder, resuming)
         record.seconds.training = perf_counter() - begun - record.seconds.loading
-        yield {"phase": "evaluation", "step": task.steps(), "steps": task.steps()}
-        begun = perf_counter()
-        _evaluate(trial, record, training, tokenizer, retain, folder / WEIGHTS if keep_weights else None)
-        record.seconds.evaluation = perf_counter() - begun
+        yield from _evaluation(trial, record, place, _whole(trial, training), tokenizer, retain)
     finally:
         training.close()
+
+
+def _moved(trial: Trial, record: Record, place: Place, device: torch.device) -> tuple[Any, Any]:
+    """Rank 0's target model, moved along its direction (made where it is not there), and the tokenizer."""
+    direction, vector = config.direction(trial), trial.task_vector
+    if direction is None or vector is None:
+        raise AssertionError("a trial of an objective has no direction")
+    record.direction = direction.id()
+    folder = moves.ensure(direction, place.store, record.micro_batch or trial.training.batch_size)
+    network, tokenizer = models.load(trial.target, trial.resources.precision)
+    if dist.get_rank() > 0:
+        return None, tokenizer
+    moves.move(network.to(device), folder, vector.stg or vector.strength or 0.0)
+    return network, tokenizer
 
 
 def _retain_ratios(kept: RetainEvaluation, trial: Trial) -> Any:
@@ -205,28 +238,44 @@ def _train(
         yield {"phase": "training", "step": told["step"], "steps": steps, "loss": told["loss"]}
 
 
-def _evaluate(
-    trial: Trial, record: Record, training: engine.Engine, tokenizer: Any, retain: Any, weights: Path | None
-) -> None:
-    """Rank 0 evaluates the whole model; the others wait."""
+def _whole(trial: Trial, training: engine.Engine) -> Any:
+    """The trained model on rank 0, adapters folded in; None on the others."""
     if training.world == 1 and training.stage < 3:
-        network = training.module
-    else:
-        state = training.gather()
-        network = None
-        if training.rank == 0:
-            network = assembly.adapted(trial, models.load(trial.target, trial.resources.precision)[0])
-            network.load_state_dict(state)
-            network.to(training.device)
+        return models.merged(training.module)
+    state = training.gather()
+    if training.rank > 0:
+        return None
+    network = assembly.adapted(trial, models.load(trial.target, trial.resources.precision)[0])
+    network.load_state_dict(state)
+    return models.merged(network.to(training.device))
+
+
+def _evaluation(
+    trial: Trial, record: Record, place: Place, network: Any, tokenizer: Any, retain: Any
+) -> Iterator[Event]:
+    """Rank 0 evaluates the whole model, keeps it where asked, and calibrates it; the others wait."""
+    yield {"phase": "evaluation", "step": len(record.steps), "steps": len(record.steps)}
+    begun = perf_counter()
     try:
         if network is not None:
+            network.eval()
+            budget = trial.resources.evaluation_tokens
             record.metrics, record.questions = evaluation.evaluate(
-                network.eval(), tokenizer, trial.benchmark, retain, token_budget=trial.resources.evaluation_tokens
+                network, tokenizer, trial.benchmark, retain, token_budget=budget
             )
-            if weights is not None:
-                models.save(models.merged(network), tokenizer, weights, {"trial": trial.id(), **provenance.stamp()})
+            origin = originals.of(trial.target)
+            record.metrics["relative_change"] = originals.relative_change(network, origin)
+            note = {"trial": trial.id(), **provenance.stamp()}
+            if place.weights is not None:
+                models.save(network, tokenizer, place.weights, note)
+            if trial.calibration.targets:
+                subject = calibrate.Subject(trial, network, tokenizer, retain, origin, place.store, place.weights)
+                for event in calibrate.run(subject, record.metrics):
+                    record.calibration = event.pop("calibration", None)
+                    yield event
     finally:
-        if training.world > 1:
+        record.seconds.evaluation = perf_counter() - begun
+        if dist.get_world_size() > 1:
             dist.barrier()
 
 
@@ -256,6 +305,8 @@ def _write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: P
             "threads": resources.cpus,
             "micro_batch": record.micro_batch or trial.training.batch_size // resources.ranks,
         },
+        "direction": record.direction,
+        "calibration": record.calibration,
         "error": error,
         **provenance.stamp(),
     }

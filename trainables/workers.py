@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ray import tune
 
 from trainables import commands, storage
-from trainables.config import Trial
+from trainables.config import Direction, Resources, Trial
 from trainables.errors import InputError
 
 REPORT_SECONDS = 2.0
@@ -87,16 +87,47 @@ def launch(trial: Trial, store: storage.Storage, *, keep: bool = False) -> dict[
 
     Ranks that die are started again and go on from the last checkpoint. Raises what Ray Train raises beyond that.
     """
+    _fit(
+        _rank,
+        {"trial": trial.model_dump(mode="json"), "storage": str(store.root), "keep": keep},
+        trial.resources,
+        store,
+        f"train-{trial.id()}-{uuid.uuid4().hex[:8]}",
+    )
+    result = store.result(trial.id())
+    if result is None:
+        raise RuntimeError("the ranks ended without a result")
+    return result
+
+
+def launch_direction(direction: Direction, store: storage.Storage, resources: Resources, micro_batch: int) -> None:
+    """Make a direction on many ranks that share the model; ranks that die go on after their last vector."""
+    told = {"direction": direction.model_dump(mode="json"), "resources": resources.model_dump(mode="json")}
+    _fit(
+        _direction_rank,
+        {**told, "storage": str(store.root), "micro_batch": micro_batch},
+        resources,
+        store,
+        f"direction-{direction.id()}-{uuid.uuid4().hex[:8]}",
+    )
+
+
+def _fit(
+    function: Callable[[dict[str, Any]], None],
+    config: dict[str, Any],
+    resources: Resources,
+    store: storage.Storage,
+    name: str,
+) -> None:
+    """Run `function` on every rank by Ray Train. Raises what Ray Train raises after the last restart."""
     from ray import train
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    resources = trial.resources
     room = resources.cpus - LAUNCHER_CPU / resources.ranks
     each = {"CPU": room, **({"GPU": resources.gpus} if resources.gpus else {})}
-    name = f"train-{trial.id()}-{uuid.uuid4().hex[:8]}"
     trainer = TorchTrainer(
-        _rank,
-        train_loop_config={"trial": trial.model_dump(mode="json"), "storage": str(store.root), "keep": keep},
+        function,
+        train_loop_config=config,
         torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo", timeout_s=COLLECTIVE_SECONDS),
         scaling_config=train.ScalingConfig(
             num_workers=resources.ranks, use_gpu=resources.gpus > 0, resources_per_worker=each
@@ -111,10 +142,6 @@ def launch(trial: Trial, store: storage.Storage, *, keep: bool = False) -> dict[
         trainer.fit()
     finally:
         shutil.rmtree(store.root / "ray" / name, ignore_errors=True)
-    result = store.result(trial.id())
-    if result is None:
-        raise RuntimeError("the ranks ended without a result")
-    return result
 
 
 def _rank(config: dict[str, Any]) -> None:
@@ -127,6 +154,16 @@ def _rank(config: dict[str, Any]) -> None:
         return
     for _ in trial.run(wanted, store, keep_weights=bool(config.get("keep"))):
         pass
+
+
+def _direction_rank(config: dict[str, Any]) -> None:
+    """One rank of a direction's making."""
+    from trainables import moves, trial
+
+    commands.quiet()
+    direction = Direction.model_validate(config["direction"])
+    trial.prepare_process(Resources.model_validate(config["resources"]), direction.seed)
+    moves.ensure(direction, storage.Storage(Path(config["storage"])), config["micro_batch"])
 
 
 def _final(result: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,170 @@
+"""What sharing a direction saves, and the memory its making takes.
+
+`python bench/strengths.py [--json FILE]` from the root; bench/README.md says what is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+from torch.multiprocessing.spawn import spawn
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from trainables import provenance, storage
+from trainables.config import Benchmark, Direction, Model, Resources, TaskVector
+from trainables.provenance import ROOT
+
+STGS = "4,8,10,12,16,20,24"
+SHAPE = (("hidden_size", 384), ("intermediate_size", 1024), ("num_hidden_layers", 8), ("num_attention_heads", 6))
+VOCABULARY = 32000
+
+
+def sweep(options: argparse.Namespace, place: str, stgs: str) -> tuple[float, list[float]]:
+    """Run TRU over `stgs` by the command that people type: its wall seconds, and each trial's evaluation."""
+    settings = {"benchmark.data": options.data, "models": options.models, "benchmark.split": options.split}
+    settings |= {"task_vector.stg": stgs}
+    command = [sys.executable, "-m", "platform.sweep", "tofu_tiny", "--storage", place, "--max-concurrent", "1"]
+    command += ["--keep", "none", "--only", "method=tru"]
+    for name, value in settings.items():
+        command += ["--set", f"{name}={value}"]
+    started = time.perf_counter()
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    seconds = time.perf_counter() - started
+    found = [storage.read_json(file) or {} for file in sorted(Path(place).glob("trials/*/result.json"))]
+    return seconds, [result["seconds"]["evaluation"] for result in found]
+
+
+def cost(options: argparse.Namespace) -> dict[str, Any]:
+    """One point; seven points; and what seven may take: one point and six further evaluations."""
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as seven:
+        first, _ = sweep(options, one, "12")
+        whole, evaluations = sweep(options, seven, STGS)
+        makings = len(list(Path(seven).glob("shared/directions/[!.]*")))
+    allowed = first + 6 * sum(evaluations) / len(evaluations)
+    return {"one": first, "seven": whole, "allowed": allowed, "ratio": whole / allowed, "directions": makings}
+
+
+def anonymous_bytes() -> int:
+    """Memory of this process that is no file's."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon"):
+            return int(line.split()[1]) * 1024
+    raise OSError("/proc/self/status has no RssAnon")
+
+
+class Peak:
+    """The most anonymous memory while it runs, above what there was before; looked at every few milliseconds."""
+
+    def __init__(self) -> None:
+        self.base = anonymous_bytes()
+        self.most = self.base
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Peak:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.ended.set()
+        self.thread.join()
+
+    def _watch(self) -> None:
+        while not self.ended.wait(0.005):
+            self.most = max(self.most, anonymous_bytes())
+
+
+def _rank(rank: int, world: int, folder: str, model: str, data: str) -> None:
+    from trainables import commands, moves, trial
+
+    commands.quiet()
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
+    dist.init_process_group("gloo", init_method=f"file://{folder}/group-{world}", rank=rank, world_size=world)
+    trial.prepare_process(Resources(), 0)
+    direction = Direction(
+        rectified=True,
+        target=Model(path=model, fingerprint="bench"),
+        benchmark=Benchmark(data=data, split="forget50", fingerprint="bench"),
+        vector=TaskVector(batches=4, steps=2),
+        max_length=128,
+    )
+    with Peak() as peak:
+        moves.ensure(direction, storage.open_storage(f"{folder}/{world}"), micro_batch=1)
+    (Path(folder) / f"{world}-{rank}.json").write_text(json.dumps(peak.most - peak.base))
+    dist.destroy_process_group()
+
+
+def memory(world: int, folder: str, model: str, data: str, parameters: int) -> dict[str, Any]:
+    """Peak bytes of a rank over those of its fp32 part: weights, gradients and three vectors are 5."""
+    spawn(_rank, (world, folder, model, data), nprocs=world)
+    most = max(json.loads((Path(folder) / f"{world}-{rank}.json").read_text()) for rank in range(world))
+    return {"ranks": world, "peak_bytes": most, "parts": most / (4 * parameters / world), "parameters": parameters}
+
+
+def memories(worlds: list[int]) -> list[dict[str, Any]]:
+    """A Llama of random weights and a few fictional rows."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from trainables import models, recipes
+    from trainables.benchmarks import fictional
+    from trainables.config import Recipe, Training
+
+    with tempfile.TemporaryDirectory() as folder:
+        data, model = Path(folder) / "data", Path(folder) / "model"
+        fictional.write(data, authors=4, questions=4, forget_percent=(50,), seed=0)
+        recipe = Recipe(
+            architecture=SHAPE, vocabulary=400, data=str(data), data_fingerprint="bench", configs=("full",),
+            template="llama2", training=Training(max_length=128),
+        )  # fmt: skip
+        tokenizer = recipes._start(recipe)[1]
+        network: Any = LlamaForCausalLM(LlamaConfig(vocab_size=VOCABULARY, **dict(SHAPE)))  # type: ignore[arg-type]
+        parameters = sum(parameter.numel() for parameter in network.parameters())
+        models.save(network, tokenizer, model, {})
+        del network
+        return [memory(world, folder, str(model), str(data), parameters) for world in worlds]
+
+
+def main() -> None:
+    shared = Path(os.environ.get("UNLEARN_SHARED", ROOT.parent / "shared"))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
+    parser.add_argument("--data", default=str(shared / "data" / "tofu"))
+    parser.add_argument("--models", default=str(shared / "models" / "tofu_tiny"))
+    parser.add_argument("--split", default="forget05")
+    parser.add_argument("--only", choices=["cost", "memory"])
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    if options.only != "memory":
+        if not Path(options.data).is_dir():
+            parser.error(f"--data: no folder {options.data}")
+        found = cost(options)
+        rows.append({"measure": "cost", **found})
+        print(
+            f"seven strengths {found['seven']:.1f} s; one {found['one']:.1f} s and six evaluations: "
+            f"{found['allowed']:.1f} s; ratio {found['ratio']:.2f}; directions made: {found['directions']}"
+        )
+    if options.only != "cost":
+        for found in memories([1, 2]):
+            rows.append({"measure": "memory", **found})
+            print(
+                f"{found['ranks']} rank(s): {found['peak_bytes'] / 1e6:.0f} MB above the start = {found['parts']:.2f} "
+                f"times its part of {found['parameters']:,} fp32 weights (weights, gradients, three vectors: 5)"
+            )
+    if options.json:
+        stamp = {"cores": os.cpu_count(), **provenance.stamp()}
+        options.json.write_text(json.dumps([{**row, **stamp} for row in rows], indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""A trial's calibration (UWC): its unlearned model mixed with the target model until MU is what was asked for."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from trainables import calibration, config, evaluation, models, originals, storage
+from trainables.config import Model, Trial
+from trainables.errors import TrialStopped
+
+Metrics = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The unlearned model and what it is measured with. `weights`: where it was saved, None where it was not."""
+
+    trial: Trial
+    network: Any
+    tokenizer: Any
+    retain: Any
+    origin: originals.Originals
+    store: storage.Storage
+    weights: Path | None
+
+    def evaluate(self) -> Metrics:
+        """All metrics of the network as it is; a mixture that is not finite has no utility."""
+        budget = self.trial.resources.evaluation_tokens
+        try:
+            return evaluation.evaluate(
+                self.network, self.tokenizer, self.trial.benchmark, self.retain, token_budget=budget
+            )[0]
+        except TrialStopped:
+            return {"model_utility": 0.0, "forget_quality": None}
+
+
+def run(subject: Subject, unlearned: Metrics) -> Iterator[dict[str, Any]]:
+    """Search the mixture of each target share; yields progress, and with the last event the `calibration`.
+
+    The network is left as the last mixture that was evaluated.
+    """
+    saved = subject.weights or subject.store.trial(subject.trial.id()) / f".unlearned-{uuid.uuid4().hex[:8]}"
+    try:
+        if subject.weights is None:
+            models.save(subject.network, subject.tokenizer, saved, {"trial": subject.trial.id()})
+        yield from _search(subject, unlearned, originals.of(Model(path=str(saved))))
+    finally:
+        if subject.weights is None:
+            shutil.rmtree(saved, ignore_errors=True)
+
+
+def _search(subject: Subject, unlearned: Metrics, after: originals.Originals) -> Iterator[dict[str, Any]]:
+    settings = subject.trial.calibration
+    seen: dict[float, Metrics] = {1.0: unlearned, 0.0: _target(subject, after)}
+    known = {weight: utility(metrics) for weight, metrics in seen.items()}
+    found: list[dict[str, Any]] = []
+
+    def evaluate(weight: float) -> float:
+        originals.mix(subject.network, after, subject.origin, weight)
+        seen[weight] = subject.evaluate()
+        return utility(seen[weight])
+
+    for target in sorted(settings.targets):
+        yield {"phase": "calibration", "step": len(found) + 1, "steps": len(settings.targets)}
+        outcome = calibration.search(target, target * known[0.0], known, evaluate, settings)
+        metrics = seen[outcome.weight]
+        found.append({**asdict(outcome), **_told(metrics), "metrics": metrics})
+    whole = {
+        "original_model_utility": known[0.0],
+        "monotone": calibration.monotone(known, settings.tolerance),
+        "evaluations": [{"weight": weight, **_told(seen[weight])} for weight in sorted(seen)],
+        "targets": found,
+    }
+    yield {"phase": "calibration", "step": len(found), "steps": len(found), "calibration": whole}
+
+
+def utility(metrics: Metrics) -> float:
+    return float(metrics["model_utility"])
+
+
+def _told(metrics: Metrics) -> Metrics:
+    return {name: metrics.get(name) for name in ("model_utility", "forget_quality")}
+
+
+def _target(subject: Subject, after: originals.Originals) -> Metrics:
+    """The target model's metrics: its stored evaluation, made once for the sweep, else evaluated as w = 0."""
+    trial = subject.trial
+    retain = trial.retain_evaluation.fingerprint if trial.retain_evaluation else None
+    key = config.evaluation_id(trial.target, trial.benchmark, retain, trial.resources.precision)
+    kept = storage.read_json(subject.store.evaluation(key) / storage.RESULT)
+    if kept:
+        return kept["metrics"]
+    originals.mix(subject.network, after, subject.origin, 0.0)
+    return subject.evaluate()

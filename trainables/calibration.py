@@ -1,0 +1,69 @@
+"""UWC (Wang et al., 2024b): theta(w) = w theta_u + (1 - w) theta_org, with w found so that MU is as high as asked.
+
+The paper calls w alpha. w = 1 is the unlearned model, w = 0 the target model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from trainables.config import Calibration
+
+Utilities = dict[float, float]
+"""MU by w, of every mixture that was evaluated."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The mixture for one target. `bracket`: MU(low) >= goal > MU(high), (1, 1) where no mixing is needed."""
+
+    target: float
+    goal: float
+    weight: float
+    reached: bool
+    evaluations: int
+    bracket: tuple[float, float]
+
+
+def search(
+    target: float, goal: float, known: Utilities, evaluate: Callable[[float], float], settings: Calibration
+) -> Found:
+    """Bisect for MU(w) = goal; adds what is evaluated to `known`, which holds w = 0 and w = 1.
+
+    Where MU is not monotone there may be several brackets: the one with the largest w is kept, which forgets most.
+    An unlearned model at or above the goal needs no mixing.
+    """
+    spent = 0
+    while True:
+        low, high = bracket(known, goal)
+        weight = min(known, key=lambda w: (abs(known[w] - goal), -w)) if low < 1 else 1.0
+        reached = low == 1 or abs(known[weight] - goal) <= settings.tolerance
+        if reached or spent == settings.evaluations:
+            return Found(target, goal, weight, reached, spent, (low, high))
+        middle = (low + high) / 2
+        known[middle] = evaluate(middle)
+        spent += 1
+
+
+def bracket(known: Utilities, goal: float) -> tuple[float, float]:
+    """The neighbours with the largest w between which MU falls below `goal`."""
+    weights = sorted(known, reverse=True)
+    if known[weights[0]] >= goal:
+        return weights[0], weights[0]
+    for high, low in pairwise(weights):
+        if known[low] >= goal:
+            return low, high
+    raise ValueError(f"no mixture reaches {goal}: the target model itself is below it")
+
+
+def monotone(known: Utilities, tolerance: float) -> bool:
+    """Whether MU never rises by more than `tolerance` as w grows."""
+    utilities = [known[weight] for weight in sorted(known)]
+    lowest = utilities[0]
+    for utility in utilities:
+        if utility > lowest + tolerance:
+            return False
+        lowest = min(lowest, utility)
+    return True

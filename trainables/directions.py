@@ -1,0 +1,53 @@
+"""A direction's name on disk and its batches: what a plan and a driver need to know, without torch.
+
+A direction is what `theta_org - strength * direction` moves along: TRU's mean of rectified unit vectors, or TV's plain
+vector. It is made once for all strengths (trainables.vectors, trainables.moves).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainables.config import Direction
+from trainables.errors import InputError
+from trainables.storage import Storage
+
+GROUPS = 4
+"""Batches are dealt to so many groups, which can run side by side. Fixed, so that the order of summation, and with it
+the last bit, does not depend on how much room a cluster has."""
+SPLIT = 11
+"""Tells the random split apart from other streams of the same seed."""
+BATCHES = "batches.parquet"
+
+
+def folder_of(direction: Direction, store: Storage) -> Path:
+    return store.root / "shared" / "directions" / direction.id()
+
+
+def making_of(direction: Direction, store: Storage) -> Path:
+    """Where the parts of a direction lie until it is whole."""
+    return folder_of(direction, store).with_name(f".making-{direction.id()}")
+
+
+def groups(direction: Direction) -> int:
+    return min(GROUPS, direction.vector.batches)
+
+
+def check_sizes(rows: int, batches: int, split: str) -> None:
+    """Raise InputError where the forget points of `split` cannot be divided into so many batches."""
+    if rows < 2:
+        raise InputError(
+            f"benchmark.split: {split} has one forget point; tru rectifies each with the other ones, so use tv"
+        )
+    if batches > rows:
+        raise InputError(
+            f"task_vector.batches={batches}: {split} has {rows} forget points, so there can be at most {rows} batches"
+        )
+
+
+def divide(rows: int, batches: int, seed: int) -> list[list[int]]:
+    """Row numbers of each batch: a random division into equal parts (sizes differ by one where they must)."""
+    import numpy as np
+
+    order = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, SPLIT]))).permutation(rows)
+    return [part.tolist() for part in np.array_split(order, batches)]

@@ -1,0 +1,120 @@
+"""A direction as a whole: made where it is not there, put together from its parts, and moved along."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from trainables import directions, provenance, storage, vectors
+from trainables.config import Direction
+from trainables.errors import InputError
+from trainables.storage import RESULT, Storage
+
+PART_BYTES = 4 * 2**30
+"""Size of one safetensors file of a direction."""
+
+
+def ensure(direction: Direction, store: Storage, micro_batch: int | None = None) -> Path:
+    """The folder of a direction, made here, by the ranks of this group, where it is not there."""
+    folder = directions.folder_of(direction, store)
+    several = dist.is_initialized() and dist.get_world_size() > 1
+    there = [folder.is_dir()]
+    if several:
+        dist.broadcast_object_list(there)
+    if not there[0]:
+        make_groups(direction, store, micro_batch)
+        if not several or dist.get_rank() == 0:
+            combine(direction, store)
+        if several:
+            dist.barrier()
+    return folder
+
+
+def make_groups(direction: Direction, store: Storage, micro_batch: int | None) -> None:
+    """Both stages of every group, one after another; on many ranks, every rank calls it."""
+    shop = vectors.open_workshop(direction, store, micro_batch)
+    if direction.rectified:
+        for group in range(directions.groups(direction)):
+            vectors.sum_gradients(shop, group)
+    for group in range(directions.groups(direction)):
+        vectors.sum_vectors(shop, group)
+
+
+def combine(direction: Direction, store: Storage) -> Path:
+    """Add the groups up, tensor by tensor and rank by rank, and publish the direction."""
+    folder = directions.folder_of(direction, store)
+    making = directions.making_of(direction, store)
+    staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
+    staging.mkdir(parents=True)
+    notes = [storage.read_json(making / f"vectors-{group}.json") or {} for group in range(directions.groups(direction))]
+    records = sorted((record for note in notes for record in note["records"]), key=lambda record: record["batch"])
+    square, part, held = 0.0, 0, {}
+    for name, tensor in _summed(making, [note["done"] for note in notes]):
+        square += float(tensor.double().square().sum())
+        held[name] = tensor
+        if sum(kept.nbytes for kept in held.values()) >= PART_BYTES:
+            save_file(held, staging / f"direction-{part:05}.safetensors")
+            part, held = part + 1, {}
+    if held:
+        save_file(held, staging / f"direction-{part:05}.safetensors")
+    if square == 0.0:
+        shutil.rmtree(staging)
+        vector = direction.vector
+        raise InputError(
+            f"task_vector: every vector is zero after {vector.steps} step(s) at lr {vector.lr:g}, so there is no "
+            "direction; raise task_vector.lr or task_vector.steps"
+        )
+    storage.write_rows(staging / directions.BATCHES, records)
+    told = {"id": direction.id(), "recipe": direction.model_dump(mode="json"), "norm": square**0.5}
+    zero = sum(record["rectified_norm"] == 0 for record in records)
+    told |= {"batches": len(records), "rectified": sum(record["rectified"] for record in records), "zero": zero}
+    storage.write_json(staging / RESULT, {**told, "made": provenance.now(), **provenance.stamp()})
+    storage.publish(staging, folder)
+    shutil.rmtree(making, ignore_errors=True)
+    return folder
+
+
+@torch.no_grad()
+def move(network: Any, folder: Path, strength: float) -> None:
+    """theta - strength * direction, tensor by tensor, added in fp32 and rounded to the model's precision."""
+    parameters = dict(network.named_parameters())
+    for file in sorted(folder.glob("direction-*.safetensors")):
+        with safe_open(file, framework="pt") as held:
+            for name in held.keys():  # noqa: SIM118 - safe_open is no mapping
+                parameter = parameters.pop(name)
+                change = held.get_tensor(name).to(parameter.device)
+                parameter.copy_(parameter.float().add_(change, alpha=-strength))
+    if parameters:
+        raise InputError(f"task_vector: {folder} has no tensor '{next(iter(parameters))}', which the model has")
+
+
+def _summed(making: Path, done: list[int]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Each tensor of the direction, whole."""
+    parts = [
+        sorted(making.glob(f"vectors-{group}-{count}-*.safetensors"), key=_rank) for group, count in enumerate(done)
+    ]
+    with safe_open(parts[0][0], framework="pt") as first:
+        names = list(first.keys())
+    for name in names:
+        total: torch.Tensor | None = None
+        for files in parts:
+            rows = []
+            for file in files:
+                with safe_open(file, framework="pt") as held:
+                    rows.append(held.get_tensor(name))
+            whole = torch.cat(rows)
+            total = whole if total is None else total.add_(whole)
+        if total is not None:
+            yield name, total
+
+
+def _rank(file: Path) -> int:
+    return int(file.stem.rsplit("-", 1)[1].split("of")[0])

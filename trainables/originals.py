@@ -1,0 +1,64 @@
+"""The target model's weights as they lie on disk, read tensor by tensor: no second model in memory."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from trainables.config import Model
+from trainables.errors import InputError
+
+
+class Originals:
+    """The tensors of a model folder's safetensors files by parameter name."""
+
+    def __init__(self, folder: Path, files: dict[str, str]) -> None:
+        self.folder = folder
+        self.files = files
+
+    def rows(self, name: str, start: int = 0, stop: int | None = None) -> torch.Tensor:
+        """Rows `start` to `stop` of one tensor, as stored. Raises InputError where the folder has no such tensor."""
+        if name not in self.files:
+            raise InputError(f"target: {self.folder} has no tensor '{name}', which the loaded model has")
+        with safe_open(self.folder / self.files[name], framework="pt") as file:
+            part: Any = file.get_slice(name)
+            return part[start:stop]
+
+
+def of(model: Model) -> Originals:
+    """The weights of a model folder, or of a hub model that was fetched before."""
+    folder = Path(model.path).expanduser()
+    if not folder.is_dir():
+        from huggingface_hub import snapshot_download
+
+        patterns = ["*.safetensors"]
+        found = snapshot_download(model.path, revision=model.revision, allow_patterns=patterns, local_files_only=True)
+        folder = Path(found)
+    files: dict[str, str] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as held:
+            files |= dict.fromkeys(held.keys(), file.name)
+    return Originals(folder, files)
+
+
+@torch.no_grad()
+def relative_change(network: Any, originals: Originals) -> float:
+    """||theta - theta_org|| / ||theta_org|| over all weights, with theta_org rounded as it was loaded."""
+    moved = origin = 0.0
+    for name, parameter in network.named_parameters():
+        before = originals.rows(name).to(parameter.dtype).double()
+        moved += float((parameter.detach().cpu().double() - before).square().sum())
+        origin += float(before.square().sum())
+    return math.sqrt(moved / origin)
+
+
+@torch.no_grad()
+def mix(network: Any, unlearned: Originals, originals: Originals, weight: float) -> None:
+    """Set theta = weight * theta_u + (1 - weight) * theta_org (the paper's UWC), one tensor after another."""
+    for name, parameter in network.named_parameters():
+        after, before = unlearned.rows(name).float(), originals.rows(name).to(parameter.dtype).float()
+        parameter.copy_(torch.lerp(before, after, weight))

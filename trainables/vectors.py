@@ -1,0 +1,214 @@
+"""The vectors of a direction: fine-tuning on each batch of the forget set, rectification, and their sum.
+
+Beside weights and gradients a rank holds three vectors of its part: the gradient of the whole forget set, that of the
+other points, and the running sum; theta_org is read from disk again. A group writes its sum after every batch, so that
+a lost one goes on from there.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from trainables import assembly, directions, models, objectives, originals, passes, sharded, storage, task_vectors
+from trainables.benchmarks import tofu
+from trainables.config import Direction, TaskVector
+from trainables.errors import TrialStopped
+from trainables.storage import Storage
+from trainables.templates import Example
+
+NLL = objectives.Term("retain", objectives.nll)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What trainables.passes reads of a task."""
+
+    pad: int
+    micro_batch: int | None
+    frozen: Any = None
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """One rank's model on the forget rows, and the batches as row numbers."""
+
+    direction: Direction
+    engine: sharded.Sharded
+    rows: Sequence[Example]
+    batches: list[list[int]]
+    settings: Settings
+    origin: originals.Originals
+    making: Path
+
+    def gradient(self, rows: list[int]) -> tuple[float, int]:
+        """Add the gradient of the mean NLL of `rows` to the model's: loss and label tokens."""
+        return passes.effective_batch(self.engine, [(NLL, self.rows, rows)], self.settings, None)
+
+    def file(self, kind: str, group: int, tag: int = 0) -> Path:
+        return self.making / f"{kind}-{group}-{tag}-{self.engine.rank}of{self.engine.world}.safetensors"
+
+
+def open_workshop(direction: Direction, store: Storage, micro_batch: int | None) -> Workshop:
+    """Load the target model in fp32 and the forget rows. The process group must exist."""
+    device = torch.device("cuda", torch.cuda.current_device()) if _on_gpu() else torch.device("cpu")
+    network, tokenizer = models.load(direction.target)
+    benchmark, count = direction.benchmark, direction.vector.batches
+    forget, _ = tofu.training_rows(benchmark)
+    rows = assembly.encode_rows(tokenizer, forget, benchmark.template, benchmark.dialect, direction.max_length)
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    if direction.rectified:
+        directions.check_sizes(len(rows), count, benchmark.split)
+    making = directions.making_of(direction, store)
+    making.mkdir(parents=True, exist_ok=True)
+    return Workshop(
+        direction=direction,
+        engine=sharded.wrap(network.train(), device, direction.precision),
+        rows=rows,
+        batches=directions.divide(len(rows), count, direction.seed),
+        settings=Settings(pad, micro_batch),
+        origin=originals.of(direction.target),
+        making=making,
+    )
+
+
+def sum_gradients(shop: Workshop, group: int) -> None:
+    """Write the gradient of the summed NLL over all points of a group at theta_org, unless it is written."""
+    if _agreed(shop, shop.file("gradient", group).is_file()):
+        return
+    rows = [row for batch in shop.batches[group :: directions.groups(shop.direction)] for row in batch]
+    shop.engine.clear()
+    loss, tokens = shop.gradient(rows)
+    _finite(loss, "the forget set at the target model")
+    found = {piece.name: piece.gradient.mul(tokens) for piece in shop.engine.pieces()}
+    _save(found, shop.file("gradient", group), tokens)
+    shop.engine.clear()
+
+
+def sum_vectors(shop: Workshop, group: int) -> None:
+    """Write the sum of a group's vectors, each over the number of batches; goes on where a lost one stopped."""
+    mine = list(range(len(shop.batches)))[group :: directions.groups(shop.direction)]
+    pieces = shop.engine.pieces()
+    done, records = _resume(shop, group)
+    if done == len(mine):
+        return
+    mean = {piece.name: torch.zeros_like(piece.weight) for piece in pieces}
+    if done:
+        _add(shop.file("vectors", group, done), mean)
+    total, tokens = _whole_gradient(shop) if shop.direction.rectified else ({}, 0)
+    for number in mine[done:]:
+        _reset(shop, pieces)
+        records.append({"batch": number, **_one_vector(shop, pieces, number, mean, total, tokens)})
+        done += 1
+        _save(mean, shop.file("vectors", group, done), tokens)
+        if dist.is_initialized() and shop.engine.world > 1:
+            dist.barrier()
+        if shop.engine.rank == 0:
+            storage.write_json(shop.making / f"vectors-{group}.json", {"done": done, "records": records})
+        shop.file("vectors", group, done - 1).unlink(missing_ok=True)
+    _reset(shop, pieces)
+
+
+def _one_vector(
+    shop: Workshop,
+    pieces: list[sharded.Piece],
+    number: int,
+    mean: dict[str, torch.Tensor],
+    total: dict[str, torch.Tensor],
+    tokens: int,
+) -> dict[str, Any]:
+    """Fine-tune on one batch, rectify, and add the outcome to the mean: what the log says of it."""
+    vector, rows = shop.direction.vector, shop.batches[number]
+    optimizer = inner_optimizer([piece.parameter for piece in pieces], vector)
+    others: dict[str, torch.Tensor] = {}
+    losses, own = [], 0
+    for step in range(vector.steps):
+        shop.engine.clear()
+        loss, own = shop.gradient(rows)
+        _finite(loss, f"batch {number} at step {step + 1}")
+        losses.append(loss)
+        if step == 0 and shop.direction.rectified:
+            others = {
+                piece.name: piece.gradient.mul(-own).add_(total[piece.name]).div_(tokens - own) for piece in pieces
+            }
+        optimizer.step()
+    for piece in pieces:  # the weights become the task vector
+        piece.weight.sub_(_origin(shop, piece))
+    found = task_vectors.products(
+        [piece.weight for piece in pieces], [others[piece.name] for piece in pieces] if others else None
+    )
+    outcome = task_vectors.rectify(shop.engine.total(found), vector.normalise)
+    for piece, scale in zip(pieces, outcome.scales, strict=True):
+        share = scale / len(shop.batches) if shop.direction.rectified else 1.0
+        mean[piece.name].add_(piece.weight, alpha=share)
+        if outcome.coefficient:
+            mean[piece.name].add_(others[piece.name], alpha=share * outcome.coefficient)
+    told: dict[str, Any] = {name: value for name, value in asdict(outcome).items() if name != "scales"}
+    told["cos"] = None if math.isnan(outcome.cos) else outcome.cos
+    return {"rows": len(rows), "tokens": own, "loss": losses[0], "last_loss": losses[-1], **told}
+
+
+def inner_optimizer(parameters: list[torch.nn.Parameter], vector: TaskVector) -> torch.optim.Optimizer:
+    """Of the fine-tuning: the paper's plain gradient steps, or AdamW without weight decay."""
+    if vector.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=vector.lr)
+    return torch.optim.AdamW(parameters, lr=vector.lr, weight_decay=0.0)
+
+
+def _whole_gradient(shop: Workshop) -> tuple[dict[str, torch.Tensor], int]:
+    """The gradient of the summed NLL over the forget set, this rank's part, and its label tokens."""
+    total = {piece.name: torch.zeros_like(piece.weight) for piece in shop.engine.pieces()}
+    return total, sum(_add(shop.file("gradient", group), total) for group in range(directions.groups(shop.direction)))
+
+
+def _reset(shop: Workshop, pieces: list[sharded.Piece]) -> None:
+    for piece in pieces:
+        piece.weight.copy_(_origin(shop, piece))
+
+
+def _origin(shop: Workshop, piece: sharded.Piece) -> torch.Tensor:
+    return shop.origin.rows(piece.name, piece.start, piece.stop).to(shop.engine.device, torch.float32)
+
+
+def _resume(shop: Workshop, group: int) -> tuple[int, list[dict[str, Any]]]:
+    note = storage.read_json(shop.making / f"vectors-{group}.json") or {"done": 0, "records": []}
+    there = note["done"] == 0 or shop.file("vectors", group, note["done"]).is_file()
+    return (note["done"], note["records"]) if _agreed(shop, there) else (0, [])
+
+
+def _agreed(shop: Workshop, there: bool) -> bool:
+    """Whether every rank says so."""
+    return int(shop.engine.total(torch.tensor(int(there), device=shop.engine.device))) == shop.engine.world
+
+
+def _save(tensors: dict[str, torch.Tensor], path: Path, tokens: int) -> None:
+    staging = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    kept = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    save_file(kept, staging, metadata={"tokens": str(tokens)})
+    staging.rename(path)
+
+
+def _add(path: Path, total: dict[str, torch.Tensor]) -> int:
+    """Add a file's tensors to those of `total`; returns the label tokens it was made from."""
+    with safe_open(path, framework="pt") as held:
+        for name, part in total.items():
+            part.add_(held.get_tensor(name).to(part.device))
+        return int(held.metadata()["tokens"])
+
+
+def _finite(loss: float, where: str) -> None:
+    if not math.isfinite(loss):
+        raise TrialStopped("diverged", f"task vector: the loss of {where} is {loss}")
+
+
+def _on_gpu() -> bool:
+    return dist.is_initialized() and dist.get_backend() == "nccl"
