@@ -206,7 +206,7 @@ class Making:
 
 def _batches(sweep: Sweep, split: str, benchmark: Benchmark) -> None:
     """Refuse more batches than forget points where the points can be counted."""
-    if "tru" in sweep.methods and rows.is_folder(benchmark.data) and Path(benchmark.data).is_dir():
+    if "tru" in sweep.methods and Path(benchmark.data).is_dir():
         forget, _ = tofu.training_rows(benchmark)
         directions.check_sizes(len(forget), sweep.task_vector.batches, split)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from pydantic import ValidationError
 
@@ -36,7 +36,7 @@ def published(sweep: Sweep, method: str, split: str) -> Choice:
     return fitting[-1]
 
 
-def _points(sweep: Sweep, strategy: str, method: str, split: str) -> Iterator[dict[str, object]]:
+def _points(sweep: Sweep, strategy: str, method: str, split: str) -> Iterator[Mapping[str, object]]:
     """The fields of each trial that the axes decide: a task vector's strength, or the rectifier."""
     if method in TASK_VECTORS:
         yield from ({"task_vector": vector} for vector in _vectors(sweep, strategy, method, split))
@@ -88,7 +88,7 @@ def _trial(
     split: str,
     seed: int,
     method: str,
-    point: dict[str, object],
+    point: Mapping[str, object],
     benchmark: Benchmark,
     models: tuple[Model, RetainEvaluation],
 ) -> Trial:

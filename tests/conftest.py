@@ -107,24 +107,28 @@ def ray_session(root: Path) -> Iterator[None]:
     ray.shutdown()
 
 
-@pytest.fixture(scope="session")
-def house(tmp_path_factory: pytest.TempPathFactory) -> House:
-    """Return a small store: fictional authors, a tiny Llama trained on all of them, and one trained without some."""
+TINY = (32, 6, 3e-3)
+"""Hidden size, epochs, lr of models that are quick to make, and far from any optimum: gradients are large."""
+LEARNED = (48, 30, 5e-3)
+"""Of models that know the authors, so that utility is there to be lost."""
+
+
+def _furnish(folder: Path, size: tuple[int, int, float], roles: tuple[str, ...]) -> House:
     from trainables import recipes
     from trainables.benchmarks import fictional
     from trainables.config import Recipe, Training
 
-    folder = tmp_path_factory.mktemp("house")
     data = folder / "authors"
     fictional.write(data, authors=12, questions=5, forget_percent=(25,), seed=3)
+    hidden, epochs, lr = size
     shape = (
-        ("hidden_size", 32),
-        ("intermediate_size", 64),
+        ("hidden_size", hidden),
+        ("intermediate_size", 2 * hidden),
         ("num_attention_heads", 2),
         ("num_hidden_layers", 2),
     )
-    made = {}
-    for role in ("full", "retain75"):
+    made = []
+    for role in roles:
         recipe = Recipe(
             architecture=shape,
             vocabulary=400,
@@ -132,7 +136,19 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> House:
             data_fingerprint="authors-of-the-tests",
             configs=(role, "real_authors", "world_facts"),
             template="llama2",
-            training=Training(lr=3e-3, epochs=6, batch_size=16, max_length=192),
+            training=Training(lr=lr, epochs=epochs, batch_size=16, max_length=192),
         )
-        made[role] = Path(recipes.make_model(recipe, str(folder / "store")))
-    return House(data=data, target=made["full"], retain=made["retain75"], split="forget25")
+        made.append(Path(recipes.make_model(recipe, str(folder / "store"))))
+    return House(data=data, target=made[0], retain=made[-1], split="forget25")
+
+
+@pytest.fixture(scope="session")
+def house(tmp_path_factory: pytest.TempPathFactory) -> House:
+    """Return a small store: fictional authors, a tiny Llama trained on all of them, and one trained without some."""
+    return _furnish(tmp_path_factory.mktemp("house"), TINY, ("full", "retain75"))
+
+
+@pytest.fixture(scope="session")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> House:
+    """Return a house whose target model knows its authors (and stands for the retain model too)."""
+    return _furnish(tmp_path_factory.mktemp("learned"), LEARNED, ("full",))

@@ -25,8 +25,8 @@ def write_model(folder: Path, content: str = "weights") -> Path:
 
 
 def write_rows(folder: Path, seed: int = 1) -> Path:
-    """A hundred fictional authors with one question each, so that TOFU's three splits exist."""
-    fictional.write(folder, authors=100, questions=1, forget_percent=(1, 5, 10), seed=seed)
+    """A hundred fictional authors with two questions each, so that TOFU's three splits exist and can be divided."""
+    fictional.write(folder, authors=100, questions=2, forget_percent=(1, 5, 10), seed=seed)
     return folder
 
 
@@ -38,7 +38,7 @@ class Small:
     models: Path
 
     def settings(self) -> list[str]:
-        return [f"benchmark.data={self.data}", f"models={self.models}"]
+        return [f"benchmark.data={self.data}", f"models={self.models}", "task_vector.batches=2"]
 
     def flags(self, *more: str) -> list[str]:
         """The folders' settings and more as a person types them."""

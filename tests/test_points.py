@@ -22,6 +22,7 @@ from trainables.errors import InputError
 from trainables.storage import Storage
 
 MakePlan = Callable[..., planning.Plan]
+OBJECTIVES = SWEEP.model_copy(update={"methods": ("ga", "gd", "npo")})
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +37,8 @@ def store(tmp_path: Path) -> Storage:
 
 @pytest.fixture
 def make(small: small_sweep.Small, store: Storage) -> MakePlan:
-    """`make(*settings, **options)`: tofu_tiny's plan on the small folders; later settings win."""
-    return functools.partial(small.plan, store)
+    """`make(*settings, **options)`: the plan of tofu_tiny's objectives on the small folders; later settings win."""
+    return functools.partial(small.plan, store, sweep=OBJECTIVES)
 
 
 def point(trial: Trial) -> tuple[object, ...]:
@@ -94,7 +95,7 @@ def test_the_last_choice_that_fits_a_cell_is_the_published_one() -> None:
     for (method, split), expected in cells.items():
         choice = points.published(sweep, method, split)
         assert (choice.gamma, choice.tau) == expected
-    with pytest.raises(InputError, match="no published choice of gamma and tau for npo on forget10"):
+    with pytest.raises(InputError, match="no published choice for npo on forget10"):
         points.published(sweep.model_copy(update={"choices": choices[1:]}), "npo", "forget10")
 
 
@@ -136,6 +137,60 @@ def test_every_point_of_any_axes_is_there_exactly_once(chosen: dict[str, list[ob
     expected = {(split, seed, method, *setting) for split, seed, method, setting in cells}
     assert {point(trial) for trial in trials} == expected
     assert len(trials) == len(expected) == len({trial.id() for trial in trials})
+
+
+# task vectors
+
+
+@pytest.fixture
+def vectors(small: small_sweep.Small, store: Storage) -> MakePlan:
+    """The plan of tofu_tiny's task vectors on forget05."""
+    sweep = SWEEP.model_copy(update={"methods": ("tv", "tru"), "splits": ("forget05",)})
+    return functools.partial(small.plan, store, sweep=sweep)
+
+
+def strengths(plan: planning.Plan, field: str) -> list[object]:
+    return [flatten(trial)[f"task_vector.{field}"] for trial in plan.trials]
+
+
+def test_each_strength_is_a_trial_and_the_axis_of_rectifiers_does_not_multiply_them(vectors: MakePlan) -> None:
+    plan = vectors()
+    assert strengths(plan, "stg") == [None] * 5 + list(SWEEP.stgs)
+    assert strengths(plan, "strength") == list(SWEEP.strengths) + [None] * 5
+    assert set(plan.studies()) == {"forget05/tv/none", "forget05/tru/none"}
+    assert strengths(vectors("task_vector.stg=3,4"), "stg") == [None] * 5 + [3.0, 4.0]
+
+
+def test_all_strengths_of_a_seed_share_one_direction(vectors: MakePlan) -> None:
+    assert len(vectors().directions()) == 2
+    plan = vectors("seed=0,1")
+    assert [made.rectified for made in plan.directions()] == [False, True, True]  # TV has nothing random
+    one, other = vectors("task_vector.steps=1").directions(), vectors("task_vector.steps=2").directions()
+    assert not {made.id() for made in one} & {made.id() for made in other}
+
+
+def test_published_strength_is_first_or_alone(vectors: MakePlan) -> None:
+    assert strengths(vectors(strategy="paper"), "stg") == [None, 12.0]
+    assert strengths(vectors(strategy="optuna"), "stg")[5] == 12.0
+    sweep = SWEEP.model_copy(update={"methods": ("tv",), "splits": ("forget05",), "choices": (Choice(gamma=1.0),)})
+    with pytest.raises(InputError, match="no published strength for tv on forget05; use --strategy grid"):
+        vectors(strategy="paper", sweep=sweep)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (("task_vector.batches=1",), "task_vector.batches: tru rectifies each batch with the other ones"),
+        (("task_vector.batches=11",), "task_vector.batches=11: forget05 has 10 forget points"),
+        (("task_vector.stg=-1",), "task_vector.stg: Input should be greater than 0"),
+        (("task_vector.normalise=all",), "task_vector.normalise: Input should be 'whole' or 'per_tensor'"),
+        (("calibration.targets=90",), "targets are shares of the target model's utility, above 0 and up to 1; got 90"),
+    ],
+)
+def test_bad_task_vector_is_refused_with_words(vectors: MakePlan, settings: tuple[str, ...], said: str) -> None:
+    with pytest.raises(InputError) as error:
+        vectors(*settings)
+    assert said in str(error.value)
 
 
 # --set and --only
