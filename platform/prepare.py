@@ -67,7 +67,8 @@ def _evaluations(plan: Plan, store: Storage, say: Say) -> None:
 
 
 def _evaluate(plan: Plan, store: Storage, ref: Reference) -> Any:
-    retain = plan.retain_reference(ref.split).evaluation if ref.role == "original" else None
+    retain = plan.retain_reference(ref.split) if ref.role == "original" else None
     make = ray.remote(recipes.make_evaluation).options(num_cpus=1, max_retries=1)
     benchmark = plan.benchmarks[ref.split]
-    return make.remote(ref.model.model_dump(), benchmark.model_dump(), retain, str(store.root), 1)
+    against = retain.evaluation if retain else None
+    return make.remote(ref.model.model_dump(), benchmark.model_dump(), against, str(store.root), 1)

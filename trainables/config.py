@@ -29,6 +29,8 @@ METHOD_LABELS: dict[str, str] = {
 
 Method = Literal["ga", "ga_kl", "gd", "wga", "npo", "npo_kl", "npo_gd", "simnpo", "simnpo_gd", "rmu"]
 Dialect = Literal["paper", "open-unlearning"]
+BenchmarkName = Literal["tofu"]
+"""Each the module of that name in trainables.benchmarks."""
 Precision = Literal["fp32", "bf16"]
 
 
@@ -102,7 +104,7 @@ class Objective(Value):
 class Benchmark(Value):
     """The rows a trial forgets, retains and is measured on."""
 
-    name: Literal["tofu"] = "tofu"
+    name: BenchmarkName = "tofu"
     data: str = "locuslab/TOFU"
     revision: str | None = None
     split: str = "forget05"

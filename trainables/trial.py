@@ -17,16 +17,15 @@ import torch.distributed as dist
 
 from trainables import (
     assembly,
+    benchmarks,
     checkpoints,
     engine,
     evaluation,
     loop,
     models,
     provenance,
-    rows,
     storage,
 )
-from trainables.benchmarks import tofu
 from trainables.config import Resources, RetainEvaluation, Trial
 from trainables.errors import InputError, TrialStopped
 
@@ -142,7 +141,7 @@ def check_inputs(trial: Trial) -> None:
     """Raise InputError where data or weights are not what the configuration was made from."""
     benchmark = trial.benchmark
     if (benchmark.fingerprint or "").startswith("files:"):
-        found = rows.fingerprint(benchmark.data, tofu.configs(benchmark.split), benchmark.revision)
+        found = benchmarks.find(benchmark.name).fingerprint(benchmark)
         if found != benchmark.fingerprint:
             raise InputError(f"benchmark.data: '{benchmark.data}' has changed since this trial was planned")
     models.check(trial.target)
@@ -156,9 +155,9 @@ def _phases(trial: Trial, record: Record, folder: Path, keep_weights: bool) -> I
     begun = perf_counter()
     check_inputs(trial)
     device = prepare_process(trial.resources, trial.seed)
-    retain = None
+    reference = None
     if trial.retain_evaluation:
-        retain = _retain_ratios(trial.retain_evaluation, trial)
+        reference = _reference(trial.retain_evaluation, trial)
     network, tokenizer = models.load(trial.target, trial.resources.precision)
     task = assembly.task(trial, network, tokenizer, device, record.micro_batch)
     network = assembly.adapted(trial, network)
@@ -172,21 +171,21 @@ def _phases(trial: Trial, record: Record, folder: Path, keep_weights: bool) -> I
         record.seconds.training = perf_counter() - begun - record.seconds.loading
         yield {"phase": "evaluation", "step": task.steps(), "steps": task.steps()}
         begun = perf_counter()
-        _evaluate(trial, record, training, tokenizer, retain, folder / WEIGHTS if keep_weights else None)
+        _evaluate(trial, record, training, tokenizer, reference, folder / WEIGHTS if keep_weights else None)
         record.seconds.evaluation = perf_counter() - begun
     finally:
         training.close()
 
 
-def _retain_ratios(kept: RetainEvaluation, trial: Trial) -> Any:
-    """The retain model's truth ratios. Raises InputError where the file is another evaluation than was planned."""
+def _reference(kept: RetainEvaluation, trial: Trial) -> Any:
+    """The retain model's evaluation. Raises InputError where the file is another one than was planned."""
     path = Path(kept.path)
     found = (storage.read_json(path) or {}).get("id")
     if kept.fingerprint and found and found != kept.fingerprint:
         raise InputError(
             f"retain_evaluation: {path} is evaluation {found}, this trial was planned with {kept.fingerprint}"
         )
-    return evaluation.retain_ratios(path, trial.benchmark, "retain_evaluation")
+    return evaluation.reference(path, trial.benchmark, "retain_evaluation")
 
 
 def _train(
@@ -206,7 +205,7 @@ def _train(
 
 
 def _evaluate(
-    trial: Trial, record: Record, training: engine.Engine, tokenizer: Any, retain: Any, weights: Path | None
+    trial: Trial, record: Record, training: engine.Engine, tokenizer: Any, reference: Any, weights: Path | None
 ) -> None:
     """Rank 0 evaluates the whole model; the others wait."""
     if training.world == 1 and training.stage < 3:
@@ -221,7 +220,7 @@ def _evaluate(
     try:
         if network is not None:
             record.metrics, record.questions = evaluation.evaluate(
-                network.eval(), tokenizer, trial.benchmark, retain, token_budget=trial.resources.evaluation_tokens
+                network.eval(), tokenizer, trial.benchmark, reference, token_budget=trial.resources.evaluation_tokens
             )
             if weights is not None:
                 models.save(models.merged(network), tokenizer, weights, {"trial": trial.id(), **provenance.stamp()})
