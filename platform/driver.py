@@ -13,7 +13,7 @@ from typing import Any
 
 import platform.manifest as manifest
 from platform.plan import Plan
-from trainables import provenance
+from trainables import benchmarks, provenance
 from trainables.errors import InputError
 from trainables.storage import Storage
 
@@ -166,8 +166,7 @@ def _searcher(plan: Plan, store: Storage, searcher: Any, keep: str) -> tuple[Any
     for trial in plan.trials:
         result = store.result(trial.id())
         if result is not None:
-            values = tuple(result["metrics"].get(name) for name in searcher.OBJECTIVES)
-            finished[trial.id()] = None if None in values else values
+            finished[trial.id()] = benchmarks.gains(trial.benchmark.name, result["metrics"])
     studies = searcher.Studies(plan.studies().values(), plan.budget, finished, shared)
     return studies, studies.left
 

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from trainables import benchmarks
 from trainables.config import Trial
 from trainables.errors import InputError, closest
 from trainables.storage import Storage
@@ -15,8 +16,8 @@ WEIGHTS = "weights"
 SHARE = 0.9
 """`best` is the highest FQ among trials that keep this share of the study's highest MU, as in the report."""
 
-Point = tuple[str, float, float]
-"""Trial id, FQ, MU."""
+Point = tuple[str, *tuple[float, ...]]
+"""Trial id, and the benchmark's goals turned so that more is better, retention last: on TOFU FQ and MU."""
 
 
 def check(choice: str) -> str:
@@ -31,18 +32,18 @@ def prune(trials: Sequence[Trial], store: Storage, choice: str) -> list[str]:
         return []
     points = [point for trial in trials if (point := _point(trial, store))]
     keep = {"pareto": set(front(points)), "best": best(points), "none": set()}[choice]
-    dropped = [key for key, _, _ in points if key not in keep and weights(store, key).is_dir()]
+    dropped = [key for key, *_ in points if key not in keep and weights(store, key).is_dir()]
     for key in dropped:
         shutil.rmtree(weights(store, key), ignore_errors=True)
     return dropped
 
 
 def front(points: Sequence[Point]) -> list[str]:
-    """Ids of the points that no other one beats in both FQ and MU."""
+    """Ids of the points that no other one beats: at least as good in every goal and better in one."""
     return [
         key
-        for key, quality, utility in points
-        if not any(q >= quality and u >= utility and (q > quality or u > utility) for _, q, u in points)
+        for key, *mine in points
+        if not any(all(a >= b for a, b in zip(other, mine, strict=True)) and other != mine for _, *other in points)
     ]
 
 
@@ -50,9 +51,9 @@ def best(points: Sequence[Point]) -> set[str]:
     """The id of the best point, an empty set where there is none."""
     if not points:
         return set()
-    bar = SHARE * max(utility for _, _, utility in points)
-    fitting = [point for point in points if point[2] >= bar]
-    return {max(fitting, key=lambda point: (point[1], point[2], point[0]))[0]}
+    bar = SHARE * max(values[-1] for _, *values in points)
+    fitting = [(values, key) for key, *values in points if values[-1] >= bar]
+    return {max(fitting)[1]}
 
 
 def weights(store: Storage, trial_id: str) -> Path:
@@ -60,7 +61,5 @@ def weights(store: Storage, trial_id: str) -> Path:
 
 
 def _point(trial: Trial, store: Storage) -> Point | None:
-    found = (store.result(trial.id()) or {}).get("metrics", {})
-    if found.get("model_utility") is None or found.get("forget_quality") is None:
-        return None
-    return trial.id(), found["forget_quality"], found["model_utility"]
+    found = benchmarks.gains(trial.benchmark.name, (store.result(trial.id()) or {}).get("metrics", {}))
+    return None if found is None else (trial.id(), *found)

@@ -11,8 +11,8 @@ from typing import Any
 import platform.overrides as overrides
 import platform.points as points
 from search_spaces.base import Fictional, Sweep
+from trainables import benchmarks as kinds
 from trainables import config, directions, models, rows, templates
-from trainables.benchmarks import tofu
 from trainables.config import Benchmark, Direction, Model, Recipe, RetainEvaluation, Training, Trial
 from trainables.errors import InputError, closest
 from trainables.storage import RESULT, Storage
@@ -73,8 +73,8 @@ class Plan:
             found.setdefault(trial.study(), []).append(trial)
         return found
 
-    def retain_reference(self, split: str) -> Reference:
-        return next(ref for ref in self.references if ref.split == split and ref.role == "retain")
+    def retain_reference(self, split: str) -> Reference | None:
+        return next((ref for ref in self.references if ref.split == split and ref.role == "retain"), None)
 
 
 @dataclass
@@ -141,7 +141,7 @@ class Making:
 
     def model(self, role: str) -> Model:
         """The model trained on `role`'s rows: `full`, `retain95`, ..."""
-        if role == tofu.FULL and self.sweep.target:
+        if role == kinds.find(self.benchmark.name).TARGET and self.sweep.target:
             return _found(Model(path=self.sweep.target), "target")
         if self.sweep.models is None:
             return self._made(role, self._base())
@@ -206,9 +206,9 @@ class Making:
 
 def _batches(sweep: Sweep, split: str, benchmark: Benchmark) -> None:
     """Refuse more batches than forget points where the points can be counted."""
-    if "tru" in sweep.methods and Path(benchmark.data).is_dir():
-        forget, _ = tofu.training_rows(benchmark)
-        directions.check_sizes(len(forget), sweep.task_vector.batches, split)
+    points = kinds.find(benchmark.name).forget_points(benchmark) if "tru" in sweep.methods else None
+    if points is not None:
+        directions.check_sizes(points, sweep.task_vector.batches, split)
 
 
 def _recipe_data(benchmark: Benchmark, configs: tuple[str, ...], base: Model | None) -> str:
@@ -221,17 +221,16 @@ def _recipe_data(benchmark: Benchmark, configs: tuple[str, ...], base: Model | N
 
 def _benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
     """The benchmark of one split, its rows checked and fingerprinted."""
-    tofu.retain_config(split)
+    kind = kinds.find(sweep.benchmark.name)
     chosen = sweep.benchmark.model_copy(update={"split": split})
+    kind.check(chosen)
     if sweep.fictional is not None and chosen.data == Benchmark().data:
         key = fictional_key(sweep.fictional)
         return chosen.model_copy(update={"data": str(store.data(key)), "fingerprint": f"fictional:{key}"})
     if rows.is_folder(chosen.data):
         chosen = chosen.model_copy(update={"data": _absolute(chosen.data)})
-        tofu.training_rows(chosen)
-        tofu.evaluation_rows(chosen)
-    found = rows.fingerprint(chosen.data, tofu.configs(split), chosen.revision)
-    return chosen.model_copy(update={"fingerprint": found})
+    kind.check_rows(chosen)
+    return chosen.model_copy(update={"fingerprint": kind.fingerprint(chosen)})
 
 
 def fictional_key(fictional: Fictional) -> str:
@@ -252,18 +251,20 @@ def _found(model: Model, field_name: str) -> Model:
 
 
 def _references(house: Making, split: str, benchmark: Benchmark) -> list[Reference]:
-    retain = house.model(tofu.retain_config(split))
-    target = house.model(tofu.FULL)
-    precision = house.sweep.resources.precision
-    retain_id = config.evaluation_id(retain, benchmark, None, precision)
-    return [
-        Reference("original", split, target, config.evaluation_id(target, benchmark, retain_id, precision)),
-        Reference("retain", split, retain, retain_id),
-    ]
+    kind, precision = kinds.find(benchmark.name), house.sweep.resources.precision
+    role = kind.retain_role(split)
+    retain = house.model(role) if role else None
+    target = house.model(kind.TARGET)
+    retain_id = config.evaluation_id(retain, benchmark, None, precision) if retain else None
+    found = [Reference("original", split, target, config.evaluation_id(target, benchmark, retain_id, precision))]
+    return [*found, Reference("retain", split, retain, retain_id)] if retain and retain_id else found
 
 
-def _models(references: list[Reference], store: Storage) -> tuple[Model, RetainEvaluation]:
-    target, retain = references
+def _models(references: list[Reference], store: Storage) -> tuple[Model, RetainEvaluation | None]:
+    target, *others = references
+    if not others:
+        return target.model, None
+    (retain,) = others
     path = str(store.evaluation(retain.evaluation) / RESULT)
     return target.model, RetainEvaluation(path=path, fingerprint=retain.evaluation)
 
@@ -276,8 +277,7 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Refe
     benchmark = next(iter(benchmarks.values()))
     fixed["data"] = str(benchmark.fingerprint)
     if not fixed["data"].startswith("fictional:"):
-        shared = [name for task, name in tofu.tasks("").items() if task != "forget"]
-        fixed["data"] = rows.fingerprint(benchmark.data, shared, benchmark.revision)
+        fixed["data"] = kinds.find(benchmark.name).shared_fingerprint(benchmark)
     fixed["models"] = sorted({str(ref.model.fingerprint) for ref in references if ref.role == "original"})
     return config.digest(fixed)[:8]
 

@@ -12,8 +12,8 @@ from trainables.config import TASK_VECTORS, Benchmark, Model, Rectifier, RetainE
 from trainables.errors import InputError
 
 STRATEGIES = ("grid", "paper", "optuna")
-Models = Callable[[str], tuple[Model, RetainEvaluation]]
-"""Split -> target model and retain evaluation."""
+Models = Callable[[str], tuple[Model, RetainEvaluation | None]]
+"""Split -> target model and retain evaluation, None where the benchmark has no retain model."""
 
 
 def enumerate_trials(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmark], models: Models) -> list[Trial]:
@@ -90,7 +90,7 @@ def _trial(
     method: str,
     point: Mapping[str, object],
     benchmark: Benchmark,
-    models: tuple[Model, RetainEvaluation],
+    models: tuple[Model, RetainEvaluation | None],
 ) -> Trial:
     target, retain_evaluation = models
     try:

@@ -69,11 +69,12 @@ def _evaluations(plan: Plan, store: Storage, say: Say) -> None:
 
 
 def _evaluate(plan: Plan, store: Storage, ref: Reference) -> Any:
-    retain = plan.retain_reference(ref.split).evaluation if ref.role == "original" else None
+    retain = plan.retain_reference(ref.split) if ref.role == "original" else None
+    against = retain.evaluation if retain else None
     resources = plan.sweep.resources.model_copy(update={"ranks": 1, "gpus": min(1, plan.sweep.resources.gpus)})
     make = ray.remote(recipes.make_evaluation).options(num_cpus=1, num_gpus=resources.gpus, max_retries=1)
     benchmark = plan.benchmarks[ref.split]
-    return make.remote(ref.model.model_dump(), benchmark.model_dump(), retain, str(store.root), resources)
+    return make.remote(ref.model.model_dump(), benchmark.model_dump(), against, str(store.root), resources)
 
 
 def _directions(plan: Plan, store: Storage, say: Say) -> None:

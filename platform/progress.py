@@ -12,6 +12,7 @@ from ray.tune import Callback
 
 import platform.keep as keep
 from platform.tracking import Mirror
+from trainables import benchmarks
 from trainables.config import Trial
 from trainables.storage import Storage
 
@@ -98,9 +99,7 @@ def outcome(result: dict[str, Any]) -> str:
     """A result in one phrase."""
     if result["status"] != "finished":
         return f"{result['status']}: {result['error']['message']}"
-    found = result["metrics"]
-    quality = found["forget_quality"]
-    return f"FQ {'null' if quality is None else format(quality, '.2f')}, MU {found['model_utility']:.3f}"
+    return benchmarks.outcome(result["config"]["benchmark"]["name"], result["metrics"])
 
 
 def duration(seconds: float) -> str:

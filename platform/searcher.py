@@ -8,12 +8,12 @@ from typing import Any
 import optuna
 from ray.tune.search import Searcher
 
+from trainables import benchmarks
 from trainables.config import Trial
 
 CHOICES = ("gamma", "tau", "strength", "seed")
-OBJECTIVES = ("forget_quality", "model_utility")
-Values = tuple[float, float] | None
-"""FQ and MU of a trial; None: it ended without numbers."""
+Values = tuple[float, ...] | None
+"""The benchmark's goals in a trial, on TOFU FQ and MU, turned so that more is better; None: it has no numbers."""
 
 
 class Queue(Searcher):
@@ -40,7 +40,7 @@ class Queue(Searcher):
 
 
 class Study:
-    """One Optuna study over the points of one study of the sweep: FQ and MU, both maximised, no point twice.
+    """One Optuna study over the points of one study of the sweep: every goal's gain maximised, no point twice.
 
     Its parameters are gamma, tau, a task vector's strength and the seed, each a choice among the grid's values. Where
     Optuna proposes a point again, the one of those left that is nearest to it on the grid is taken.
@@ -55,7 +55,9 @@ class Study:
         self.order = {name: sorted({_choices(t)[name] for t in points}, key=_in_order) for name in CHOICES}
         self.distributions = {n: optuna.distributions.CategoricalDistribution(v) for n, v in self.order.items()}
         sampler = optuna.samplers.TPESampler(seed=points[0].seed, n_startup_trials=5)
-        self.study = optuna.create_study(directions=["maximize", "maximize"], sampler=sampler)
+        self.benchmark = points[0].benchmark.name
+        goals = benchmarks.find(self.benchmark).GOALS
+        self.study = optuna.create_study(directions=["maximize" for _ in goals], sampler=sampler)
         for key in filter(finished.__contains__, self.points):
             self.learn(key, finished[key])
         if not self.asked:
@@ -151,6 +153,4 @@ class Studies(Queue):
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         study, key = self.owner.pop(trial_id)
-        values = tuple((result or {}).get(name) for name in OBJECTIVES)
-        known = not error and all(value is not None for value in values)
-        study.tell(key, values if known else None)  # type: ignore[arg-type]
+        study.tell(key, None if error else benchmarks.gains(study.benchmark, result or {}))

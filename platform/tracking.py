@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 import platform.manifest as manifest
-from trainables import commands, storage
+from trainables import benchmarks, commands, storage
 from trainables.config import Trial
 from trainables.errors import InputError
 from trainables.storage import RESULT, STEPS, Storage
@@ -70,7 +70,7 @@ class Tracker:
         found = {f"eval/{name}": value for name, value in result["metrics"].items()}
         found |= {f"time/{name}": value for name, value in result["seconds"].items()}
         for item in (result.get("calibration") or {}).get("targets", []):
-            told = ("weight", "model_utility", "forget_quality")
+            told = ("weight", *(goal.metric for goal in benchmarks.find(trial.benchmark.name).GOALS))
             found |= {f"calibration/{item['target']:g}/{name}": item[name] for name in told}
         steps = result["training"]["steps"]
         metrics = [Metric(name, float(value), now, steps) for name, value in found.items() if value is not None]

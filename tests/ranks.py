@@ -60,13 +60,13 @@ def _engine(world: int, job: Job, target: str) -> Any:
 
 def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:
     """GRU on NPO for a few steps: the series and the final weights."""
-    from trainables import assembly, loop, objectives, presets, rectification
+    from trainables import loop, objectives, presets, rectification
     from trainables.benchmarks import tofu
     from trainables.config import Benchmark
 
     runner, training, tokenizer = _engine(world, job, target)
     sides = tofu.training_rows(Benchmark(data=data, split=split))
-    encoded = [assembly.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in sides]
+    encoded = [tofu.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in sides]
     task = loop.Task(
         forget=encoded[0],
         retain=encoded[1],

@@ -57,8 +57,10 @@ def test_references_of_each_split_are_what_its_trials_are_measured_against(make:
     assert len({ref.evaluation for ref in plan.references}) == 6
     for trial in plan.trials:
         known = trial.retain_evaluation
+        reference = plan.retain_reference(trial.benchmark.split)
         assert known is not None
-        assert known.fingerprint == plan.retain_reference(trial.benchmark.split).evaluation
+        assert reference is not None
+        assert known.fingerprint == reference.evaluation
         assert Path(known.path) == store.evaluation(str(known.fingerprint)) / "result.json"
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from safetensors.torch import load_file
 
-from trainables import directions, models, moves, recipes, storage, task_vectors, trial, vectors
+from trainables import directions, models, moves, recipes, storage, task_vectors, templates, trial, vectors
 from trainables.benchmarks import tofu
 from trainables.config import Benchmark, Direction, Model, Resources, TaskVector
 from trainables.errors import InputError
@@ -114,7 +114,7 @@ class Naive:
         self.network.double()
         benchmark = direction.benchmark
         self.examples = [
-            tofu._encode(tokenizer, vectors.assembly.templates.find("llama2"), row["question"], row["answer"], RULES)
+            tofu._encode(tokenizer, templates.find("llama2"), row["question"], row["answer"], RULES)
             for row in tofu.training_rows(benchmark)[0]
         ]
         self.direction = direction

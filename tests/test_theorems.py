@@ -17,7 +17,7 @@ import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from trainables import assembly, models, rectification, scoring
+from trainables import models, rectification, scoring
 from trainables.benchmarks import tofu
 from trainables.config import Benchmark, Model
 
@@ -174,7 +174,7 @@ def step_of(house: Any) -> Any:
     network, tokenizer = models.load(Model(path=str(house.target)))
     network = network.double()
     benchmark = Benchmark(data=str(house.data), split=house.split)
-    encoded = [assembly.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in tofu.training_rows(benchmark)]
+    encoded = [tofu.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in tofu.training_rows(benchmark)]
     forget, retain = (scoring.collate(side, tokenizer.pad_token_id) for side in encoded)
 
     def loss(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:

@@ -9,7 +9,7 @@ import pytest
 import reference
 import torch
 
-from trainables import assembly, engine, loop, models, objectives, presets, rectification, sampling, trial
+from trainables import engine, loop, models, objectives, presets, rectification, sampling, trial
 from trainables.benchmarks import tofu
 from trainables.config import Benchmark, Model, Resources, Training
 
@@ -21,7 +21,7 @@ def rows(house: Any) -> dict[str, Any]:
     """The tiny model and both sides' encoded rows."""
     network, tokenizer = models.load(Model(path=str(house.target)))
     benchmark = Benchmark(data=str(house.data), split=house.split)
-    sides = [assembly.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in tofu.training_rows(benchmark)]
+    sides = [tofu.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in tofu.training_rows(benchmark)]
     return {"network": network, "forget": sides[0], "retain": sides[1], "pad": tokenizer.pad_token_id}
 
 

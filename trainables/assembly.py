@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from trainables import checkpoints, engine, loop, memory, models, objectives, presets, rectification, rows, templates
-from trainables.benchmarks import tofu
+from trainables import benchmarks, checkpoints, engine, loop, memory, models, objectives, presets, rectification
 from trainables.config import Resources, Trial
 from trainables.errors import InputError
 
@@ -17,23 +16,9 @@ RMU_WEIGHTS = "mlp.down_proj.weight"
 """RMU trains these of its layer and the two before it, as its authors do."""
 
 
-def encode_rows(tokenizer: Any, trial_rows: list[rows.Row], template: str, dialect: str, max_length: int) -> list[Any]:
-    """Training rows as examples, in the dialect's sense of what is prompt."""
-    found, rules = templates.find(template), tofu.RULES[dialect]
-    return [
-        templates.encode(
-            tokenizer, found, row["question"], row["answer"], max_length=max_length, tag_is_answer=rules.tag_is_answer
-        )
-        for row in trial_rows
-    ]
-
-
 def task(trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro_batch: int | None) -> loop.Task:
-    forget, retain = tofu.training_rows(trial.benchmark)
-    encoded = [
-        encode_rows(tokenizer, side, trial.benchmark.template, trial.benchmark.dialect, trial.training.max_length)
-        for side in (forget, retain)
-    ]
+    kind = benchmarks.find(trial.benchmark.name)
+    forget, retain = kind.training_examples(trial.benchmark, tokenizer, trial.training.max_length)
     constants = presets.constants(trial.method, trial.objective, trial.benchmark.split)
     objective = objectives.make(trial.method, constants, trial.seed)
     frozen = copy.deepcopy(network).to(device).eval().requires_grad_(False) if objective.needs_frozen else None
@@ -42,8 +27,8 @@ def task(trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro
     if trial.resources.gradient_checkpointing:
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return loop.Task(
-        forget=encoded[0],
-        retain=encoded[1],
+        forget=forget,
+        retain=retain,
         objective=objective,
         rectifier=rectification.make(trial.rectifier.name, trial.rectifier.gamma, trial.rectifier.tau),
         training=trial.training,

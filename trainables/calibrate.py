@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainables import calibration, config, evaluation, models, originals, storage
+from trainables import benchmarks, calibration, config, evaluation, models, originals, storage
 from trainables.config import Model, Trial
 from trainables.errors import TrialStopped
 
@@ -23,20 +23,31 @@ class Subject:
     trial: Trial
     network: Any
     tokenizer: Any
-    retain: Any
+    reference: Any
     origin: originals.Originals
     store: storage.Storage
     weights: Path | None
+
+    @property
+    def goals(self) -> tuple[benchmarks.Goal, ...]:
+        return benchmarks.find(self.trial.benchmark.name).GOALS
+
+    def utility(self, metrics: Metrics) -> float:
+        """What is to be retained: MU on TOFU."""
+        return float(metrics[self.goals[-1].metric])
+
+    def told(self, metrics: Metrics) -> Metrics:
+        return {goal.metric: metrics.get(goal.metric) for goal in self.goals}
 
     def evaluate(self) -> Metrics:
         """All metrics of the network as it is; a mixture that is not finite has no utility."""
         budget = self.trial.resources.evaluation_tokens
         try:
             return evaluation.evaluate(
-                self.network, self.tokenizer, self.trial.benchmark, self.retain, token_budget=budget
+                self.network, self.tokenizer, self.trial.benchmark, self.reference, token_budget=budget
             )[0]
         except TrialStopped:
-            return {"model_utility": 0.0, "forget_quality": None}
+            return {goal.metric: 0.0 if goal.side == "retention" else None for goal in self.goals}
 
 
 def run(subject: Subject, unlearned: Metrics) -> Iterator[dict[str, Any]]:
@@ -57,34 +68,26 @@ def run(subject: Subject, unlearned: Metrics) -> Iterator[dict[str, Any]]:
 def _search(subject: Subject, unlearned: Metrics, after: originals.Originals) -> Iterator[dict[str, Any]]:
     settings = subject.trial.calibration
     seen: dict[float, Metrics] = {1.0: unlearned, 0.0: _target(subject, after)}
-    known = {weight: utility(metrics) for weight, metrics in seen.items()}
+    known = {weight: subject.utility(metrics) for weight, metrics in seen.items()}
     found: list[dict[str, Any]] = []
 
     def evaluate(weight: float) -> float:
         originals.mix(subject.network, after, subject.origin, weight)
         seen[weight] = subject.evaluate()
-        return utility(seen[weight])
+        return subject.utility(seen[weight])
 
     for target in sorted(settings.targets):
         yield {"phase": "calibration", "step": len(found) + 1, "steps": len(settings.targets)}
         outcome = calibration.search(target, target * known[0.0], known, evaluate, settings)
         metrics = seen[outcome.weight]
-        found.append({**asdict(outcome), **_told(metrics), "metrics": metrics})
+        found.append({**asdict(outcome), **subject.told(metrics), "metrics": metrics})
     whole = {
         "original_model_utility": known[0.0],
         "monotone": calibration.monotone(known, settings.tolerance),
-        "evaluations": [{"weight": weight, **_told(seen[weight])} for weight in sorted(seen)],
+        "evaluations": [{"weight": weight, **subject.told(seen[weight])} for weight in sorted(seen)],
         "targets": found,
     }
     yield {"phase": "calibration", "step": len(found), "steps": len(found), "calibration": whole}
-
-
-def utility(metrics: Metrics) -> float:
-    return float(metrics["model_utility"])
-
-
-def _told(metrics: Metrics) -> Metrics:
-    return {name: metrics.get(name) for name in ("model_utility", "forget_quality")}
 
 
 def _target(subject: Subject, after: originals.Originals) -> Metrics:

@@ -31,6 +31,8 @@ Method = Literal["ga", "ga_kl", "gd", "wga", "npo", "npo_kl", "npo_gd", "simnpo"
 TASK_VECTORS = ("tv", "tru")
 """Methods that make a direction once and move the target model along it; the others train an objective."""
 Dialect = Literal["paper", "open-unlearning"]
+BenchmarkName = Literal["tofu"]
+"""Each the module of that name in trainables.benchmarks."""
 Precision = Literal["fp32", "bf16"]
 
 
@@ -104,7 +106,7 @@ class Objective(Value):
 class Benchmark(Value):
     """The rows a trial forgets, retains and is measured on."""
 
-    name: Literal["tofu"] = "tofu"
+    name: BenchmarkName = "tofu"
     data: str = "locuslab/TOFU"
     revision: str | None = None
     split: str = "forget05"

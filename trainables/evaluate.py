@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trainables import commands, evaluation, models, provenance, rows, storage, templates
-from trainables.benchmarks import tofu
+from trainables import benchmarks, commands, evaluation, models, provenance, storage, templates
 from trainables.config import Benchmark, Model
 
 
@@ -17,7 +16,7 @@ def main(
     split: Annotated[str, typer.Option(help="Forget split, such as forget05.")],
     output: Annotated[Path, typer.Option(help="Where the metrics go (JSON).")],
     benchmark: Annotated[str, typer.Option(help="Benchmark.")] = "tofu",
-    data: Annotated[str, typer.Option(help="Data folder or hub id.")] = "locuslab/TOFU",
+    data: Annotated[str | None, typer.Option(help="Data folder or hub id; none: the published rows.")] = None,
     dialect: Annotated[str, typer.Option(help="paper or open-unlearning.")] = "paper",
     template: Annotated[str, typer.Option(help="Prompt template.")] = "llama2",
     retain_evaluation: Annotated[
@@ -27,7 +26,7 @@ def main(
     token_budget: Annotated[int, typer.Option(help="Padded tokens of one pass.", min=256)] = 4096,
 ) -> None:
     """Evaluate a model and write its metrics."""
-    fields: dict[str, Any] = {"name": benchmark, "data": data, "split": split, "dialect": dialect}
+    fields: dict[str, Any] = {"name": benchmark, "split": split, "dialect": dialect} | ({"data": data} if data else {})
     raise typer.Exit(
         commands.guarded(
             lambda: _evaluate(
@@ -41,14 +40,17 @@ def _evaluate(
     path: str, fields: dict[str, Any], output: Path, retain: Path | None, rows_file: Path | None, token_budget: int
 ) -> int:
     benchmark = Benchmark.model_validate(fields)
+    if "data" not in fields:
+        published = benchmarks.find(benchmark.name).published_data(benchmark.split)
+        benchmark = benchmark.model_copy(update={"data": published})
     templates.find(benchmark.template)
-    tofu.retain_config(benchmark.split)
-    fingerprint = rows.fingerprint(benchmark.data, tuple(tofu.tasks(benchmark.split).values()))
-    benchmark = benchmark.model_copy(update={"fingerprint": fingerprint})
+    kind = benchmarks.find(benchmark.name)
+    kind.check(benchmark)
+    benchmark = benchmark.model_copy(update={"fingerprint": kind.evaluation_fingerprint(benchmark)})
     subject = Model(path=path)
     models.check(subject, field="--model")
     subject = subject.model_copy(update={"fingerprint": models.fingerprint(subject)})
-    ratios = evaluation.retain_ratios(retain, benchmark) if retain else None
+    reference = evaluation.reference(retain, benchmark) if retain else None
     for field, file in (("--output", output), ("--rows", rows_file)):
         if file:
             storage.check_writable(file, field)
@@ -57,14 +59,14 @@ def _evaluate(
 
     network, tokenizer = models.load(subject, field="--model")
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    found, records = evaluation.evaluate(network.to(device), tokenizer, benchmark, ratios, token_budget=token_budget)
+    found, records = evaluation.evaluate(network.to(device), tokenizer, benchmark, reference, token_budget=token_budget)
     if rows_file:
         storage.write_rows(rows_file, records)
     kept = evaluation.document(benchmark, found, records)
     storage.write_json(output, {**kept, "model": subject.model_dump(mode="json"), **provenance.stamp()})
-    quality = found["forget_quality"]
-    shown = "null (no --retain-evaluation)" if quality is None else f"{quality:.4f}"
-    print(f"model utility {found['model_utility']:.4f}, forget quality (ln p) {shown}: {output}")
+    told = [(goal.title, found[goal.metric]) for goal in kind.GOALS]
+    shown = [f"{title} {'null (no --retain-evaluation)' if value is None else f'{value:.4f}'}" for title, value in told]
+    print(f"{', '.join(shown)}: {output}")
     return 0
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables import config, evaluation, models, rows, storage
+from trainables.benchmarks import tofu
 from trainables.config import Benchmark, Direction, Model, Recipe, Resources
 
 TOKENIZER_CONFIGS = ("full", "real_authors", "world_facts")
@@ -17,7 +18,7 @@ def make_model(recipe: Recipe, root: str) -> str:
     folder = storage.Storage(Path(root)).model(recipe.id())
     if folder.is_dir():
         return str(folder)
-    from trainables import assembly, engine, loop, objectives, presets, rectification, trial
+    from trainables import engine, loop, objectives, presets, rectification, trial
 
     resources = Resources(cpus=recipe.cpus)
     device = trial.prepare_process(resources, recipe.seed)
@@ -25,7 +26,7 @@ def make_model(recipe: Recipe, root: str) -> str:
     loaded = [
         row for name in recipe.configs for row in rows.load(recipe.data, name, ("question", "answer"), recipe.revision)
     ]
-    examples = assembly.encode_rows(tokenizer, loaded, recipe.template, recipe.dialect, recipe.training.max_length)
+    examples = tofu.encode_rows(tokenizer, loaded, recipe.template, recipe.dialect, recipe.training.max_length)
     task = loop.Task(
         forget=examples,
         retain=(),
@@ -61,10 +62,10 @@ def make_evaluation(
     from trainables import provenance, trial
 
     device = trial.prepare_process(resources, 0)
-    ratios = evaluation.retain_ratios(store.evaluation(retain) / storage.RESULT, on) if retain else None
+    reference = evaluation.reference(store.evaluation(retain) / storage.RESULT, on) if retain else None
     network, tokenizer = models.load(subject, resources.precision)
     found, records = evaluation.evaluate(
-        network.to(device), tokenizer, on, ratios, token_budget=resources.evaluation_tokens
+        network.to(device), tokenizer, on, reference, token_budget=resources.evaluation_tokens
     )
     storage.write_rows(folder / storage.ROWS, records)
     result = {

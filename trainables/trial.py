@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from trainables import (
     assembly,
+    benchmarks,
     calibrate,
     checkpoints,
     config,
@@ -27,10 +28,8 @@ from trainables import (
     moves,
     originals,
     provenance,
-    rows,
     storage,
 )
-from trainables.benchmarks import tofu
 from trainables.config import Resources, RetainEvaluation, Trial
 from trainables.errors import InputError, TrialStopped
 
@@ -159,7 +158,7 @@ def check_inputs(trial: Trial) -> None:
     """Raise InputError where data or weights are not what the configuration was made from."""
     benchmark = trial.benchmark
     if (benchmark.fingerprint or "").startswith("files:"):
-        found = rows.fingerprint(benchmark.data, tofu.configs(benchmark.split), benchmark.revision)
+        found = benchmarks.find(benchmark.name).fingerprint(benchmark)
         if found != benchmark.fingerprint:
             raise InputError(f"benchmark.data: '{benchmark.data}' has changed since this trial was planned")
     models.check(trial.target)
@@ -173,13 +172,13 @@ def _phases(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
     begun = perf_counter()
     check_inputs(trial)
     device = prepare_process(trial.resources, trial.seed)
-    retain = None
+    reference = None
     if trial.retain_evaluation:
-        retain = _retain_ratios(trial.retain_evaluation, trial)
+        reference = _reference(trial.retain_evaluation, trial)
     if trial.task_vector is not None:
         network, tokenizer = _moved(trial, record, place, device)
         record.seconds.loading = perf_counter() - begun
-        yield from _evaluation(trial, record, place, network, tokenizer, retain)
+        yield from _evaluation(trial, record, place, network, tokenizer, reference)
         return
     network, tokenizer = models.load(trial.target, trial.resources.precision)
     task = assembly.task(trial, network, tokenizer, device, record.micro_batch)
@@ -192,7 +191,7 @@ def _phases(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
     try:
         yield from _train(trial, record, training, task, place.folder, resuming)
         record.seconds.training = perf_counter() - begun - record.seconds.loading
-        yield from _evaluation(trial, record, place, _whole(trial, training), tokenizer, retain)
+        yield from _evaluation(trial, record, place, _whole(trial, training), tokenizer, reference)
     finally:
         training.close()
 
@@ -211,15 +210,15 @@ def _moved(trial: Trial, record: Record, place: Place, device: torch.device) -> 
     return network, tokenizer
 
 
-def _retain_ratios(kept: RetainEvaluation, trial: Trial) -> Any:
-    """The retain model's truth ratios. Raises InputError where the file is another evaluation than was planned."""
+def _reference(kept: RetainEvaluation, trial: Trial) -> Any:
+    """The retain model's evaluation. Raises InputError where the file is another one than was planned."""
     path = Path(kept.path)
     found = (storage.read_json(path) or {}).get("id")
     if kept.fingerprint and found and found != kept.fingerprint:
         raise InputError(
             f"retain_evaluation: {path} is evaluation {found}, this trial was planned with {kept.fingerprint}"
         )
-    return evaluation.retain_ratios(path, trial.benchmark, "retain_evaluation")
+    return evaluation.reference(path, trial.benchmark, "retain_evaluation")
 
 
 def _train(
@@ -251,7 +250,7 @@ def _whole(trial: Trial, training: engine.Engine) -> Any:
 
 
 def _evaluation(
-    trial: Trial, record: Record, place: Place, network: Any, tokenizer: Any, retain: Any
+    trial: Trial, record: Record, place: Place, network: Any, tokenizer: Any, reference: Any
 ) -> Iterator[Event]:
     """Rank 0 evaluates the whole model, keeps it where asked, and calibrates it; the others wait."""
     yield {"phase": "evaluation", "step": len(record.steps), "steps": len(record.steps)}
@@ -261,7 +260,7 @@ def _evaluation(
             network.eval()
             budget = trial.resources.evaluation_tokens
             record.metrics, record.questions = evaluation.evaluate(
-                network, tokenizer, trial.benchmark, retain, token_budget=budget
+                network, tokenizer, trial.benchmark, reference, token_budget=budget
             )
             origin = originals.of(trial.target)
             record.metrics["relative_change"] = originals.relative_change(network, origin)
@@ -269,7 +268,7 @@ def _evaluation(
             if place.weights is not None:
                 models.save(network, tokenizer, place.weights, note)
             if trial.calibration.targets:
-                subject = calibrate.Subject(trial, network, tokenizer, retain, origin, place.store, place.weights)
+                subject = calibrate.Subject(trial, network, tokenizer, reference, origin, place.store, place.weights)
                 for event in calibrate.run(subject, record.metrics):
                     record.calibration = event.pop("calibration", None)
                     yield event

@@ -19,8 +19,7 @@ import torch.distributed as dist
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from trainables import assembly, directions, models, objectives, originals, passes, sharded, storage, task_vectors
-from trainables.benchmarks import tofu
+from trainables import benchmarks, directions, models, objectives, originals, passes, sharded, storage, task_vectors
 from trainables.config import Direction, TaskVector
 from trainables.errors import TrialStopped
 from trainables.storage import Storage
@@ -63,8 +62,7 @@ def open_workshop(direction: Direction, store: Storage, micro_batch: int | None)
     device = torch.device("cuda", torch.cuda.current_device()) if _on_gpu() else torch.device("cpu")
     network, tokenizer = models.load(direction.target)
     benchmark, count = direction.benchmark, direction.vector.batches
-    forget, _ = tofu.training_rows(benchmark)
-    rows = assembly.encode_rows(tokenizer, forget, benchmark.template, benchmark.dialect, direction.max_length)
+    rows, _ = benchmarks.find(benchmark.name).training_examples(benchmark, tokenizer, direction.max_length)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     if direction.rectified:
         directions.check_sizes(len(rows), count, benchmark.split)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ray import tune
 
-from trainables import commands, storage
+from trainables import benchmarks, commands, storage
 from trainables.config import Direction, Resources, Trial
 from trainables.errors import InputError
 
@@ -167,12 +167,11 @@ def _direction_rank(config: dict[str, Any]) -> None:
 
 
 def _final(result: dict[str, Any]) -> dict[str, Any]:
-    found = result["metrics"]
+    found, kind = result["metrics"], benchmarks.find(result["config"]["benchmark"]["name"])
     return {
         "id": result["id"],
         "done": True,
         "phase": "done",
         "status": result["status"],
-        "forget_quality": found.get("forget_quality"),
-        "model_utility": found.get("model_utility"),
+        **{goal.metric: found.get(goal.metric) for goal in kind.GOALS},
     }

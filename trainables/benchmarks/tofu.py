@@ -17,17 +17,25 @@ Both: geometric truth ratio, ROUGE recall with the stemmer, natural logarithm of
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from trainables import metrics, rows, templates
-from trainables.config import Benchmark, Dialect
+from trainables.benchmarks import Examples, Goal, Metrics, Records
+from trainables.config import Benchmark, Dialect, digest
 from trainables.errors import InputError, TrialStopped, closest
 
 SPLITS: dict[str, str] = {"forget01": "retain99", "forget05": "retain95", "forget10": "retain90"}
-FULL = "full"
+TARGET = "full"
+GOALS = (
+    Goal("forget_quality", "removal", "highest", "FQ", "forget quality (ln p)", digits=2),
+    Goal("model_utility", "retention", "highest", "MU", "model utility"),
+)
+RATIOS, ASKED = "forget_truth_ratios", "forget_rows_digest"
+"""What a kept evaluation holds for forget quality: the ratios, and which rows they are of."""
 GENERAL = ("real_authors", "world_facts")
 PERTURBED_COLUMNS = ("question", "answer", "paraphrased_answer", "perturbed_answer")
 GENERAL_COLUMNS = ("question", "answer", "perturbed_answer")
@@ -52,8 +60,13 @@ RULES: dict[str, Rules] = {
 }
 
 
-def retain_config(split: str) -> str:
-    """The retain rows that belong to a forget split: `forget05` -> `retain95`. Raises InputError."""
+def published_data(split: str) -> str:
+    """All splits are in one data set."""
+    return "locuslab/TOFU"
+
+
+def retain_role(split: str) -> str:
+    """The retain rows that belong to a forget split, and the model trained on them: `forget05` -> `retain95`."""
     match = re.fullmatch(r"forget(\d\d)", split)
     if not match or not 0 < int(match[1]) < 100:
         raise InputError(f"benchmark.split: unknown split '{split}'; {closest(split, SPLITS)}")
@@ -71,17 +84,63 @@ def tasks(split: str) -> dict[str, str]:
 
 def configs(split: str) -> tuple[str, ...]:
     """Every data configuration that a trial on `split` reads."""
-    return (split, retain_config(split), *tasks(split).values())
+    return (split, retain_role(split), *tasks(split).values())
+
+
+def check(benchmark: Benchmark) -> None:
+    """Raise InputError where the split is no forget split."""
+    retain_role(benchmark.split)
+
+
+def check_rows(benchmark: Benchmark) -> None:
+    """Raise InputError where a folder's rows are not TOFU's."""
+    if rows.is_folder(benchmark.data):
+        training_rows(benchmark)
+        evaluation_rows(benchmark)
+
+
+def fingerprint(benchmark: Benchmark) -> str:
+    """What the rows of training and evaluation hold."""
+    return rows.fingerprint(benchmark.data, configs(benchmark.split), benchmark.revision)
+
+
+def evaluation_fingerprint(benchmark: Benchmark) -> str:
+    """What the rows of evaluation hold."""
+    return rows.fingerprint(benchmark.data, tuple(tasks(benchmark.split).values()), benchmark.revision)
+
+
+def shared_fingerprint(benchmark: Benchmark) -> str:
+    """What the rows of evaluation hold that are the same for every split."""
+    shared = [config for task, config in tasks(benchmark.split).items() if task != "forget"]
+    return rows.fingerprint(benchmark.data, shared, benchmark.revision)
 
 
 def training_rows(benchmark: Benchmark) -> tuple[list[rows.Row], list[rows.Row]]:
     """Forget rows and retain rows."""
-    forget, retain = benchmark.split, retain_config(benchmark.split)
+    forget, retain = benchmark.split, retain_role(benchmark.split)
     columns = ("question", "answer")
     return (
         rows.load(benchmark.data, forget, columns, benchmark.revision),
         rows.load(benchmark.data, retain, columns, benchmark.revision),
     )
+
+
+def forget_points(benchmark: Benchmark) -> int | None:
+    """The rows of the split where a folder holds them."""
+    return len(training_rows(benchmark)[0]) if Path(benchmark.data).is_dir() else None
+
+
+def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
+    """Forget rows and retain rows as tokens."""
+    forget, retain = training_rows(benchmark)
+    settings = (benchmark.template, benchmark.dialect, max_length)
+    return encode_rows(tokenizer, forget, *settings), encode_rows(tokenizer, retain, *settings)
+
+
+def encode_rows(tokenizer: Any, chosen: list[rows.Row], template: str, dialect: str, max_length: int) -> Examples:
+    """Questions and answers as examples, in the dialect's sense of what is prompt."""
+    found, rules = templates.find(template), replace(RULES[dialect], max_length=max_length)
+    return [_encode(tokenizer, found, row["question"], row["answer"], rules) for row in chosen]
 
 
 def evaluation_rows(benchmark: Benchmark) -> dict[str, list[rows.Row]]:
@@ -94,7 +153,39 @@ def evaluation_rows(benchmark: Benchmark) -> dict[str, list[rows.Row]]:
     return loaded
 
 
-def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget: int) -> list[dict[str, Any]]:
+def measure(
+    network: Any, tokenizer: Any, benchmark: Benchmark, reference: metrics.Array | None, *, token_budget: int
+) -> tuple[Metrics, Records]:
+    """Every number, FQ against the retain model's truth ratios, and the per-row records."""
+    records = evaluate(network, tokenizer, benchmark, token_budget=token_budget)
+    return aggregate(records, benchmark.dialect, reference), records
+
+
+def kept(benchmark: Benchmark, records: Records) -> dict[str, Any]:
+    """The truth ratios that FQ needs, and a digest of the rows they are of."""
+    ratios = truth_ratios(records, "forget", RULES[benchmark.dialect].guard).tolist()
+    asked = [[row["question"], row["answer"]] for row in records if row["task"] == "forget"]
+    return {RATIOS: ratios, ASKED: digest(asked)}
+
+
+def reference(kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> metrics.Array:
+    """The retain model's truth ratios. Raises InputError where they are of another split, dialect, template or rows."""
+    if kept is None or RATIOS not in kept:
+        raise InputError(f"{where} is not the output of trainables.evaluate")
+    for name in ("split", "dialect", "template"):
+        theirs, ours = kept["benchmark"].get(name), getattr(benchmark, name)
+        if theirs != ours:
+            raise InputError(
+                f"{where} was made with {name} '{theirs}', this evaluation has '{ours}': "
+                "forget quality compares the same rows only"
+            )
+    asked = [[row["question"], row["answer"]] for row in evaluation_rows(benchmark)["forget"]]
+    if kept.get(ASKED) != digest(asked):
+        raise InputError(f"{where} was made on other forget rows than {benchmark.data} holds")
+    return np.array(kept[RATIOS], dtype=np.float64)
+
+
+def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget: int) -> Records:
     """One record a question: summed losses and token counts of every answer, the generation and its ROUGE."""
     from trainables import scoring
 
@@ -129,9 +220,7 @@ def _encode(tokenizer: Any, template: templates.Template, question: str, answer:
     )
 
 
-def _with_results(
-    records: list[dict[str, Any]], losses: list[float], counts: list[int], texts: list[str], rules: Rules
-) -> list[dict[str, Any]]:
+def _with_results(records: Records, losses: list[float], counts: list[int], texts: list[str], rules: Rules) -> Records:
     from rouge_score.rouge_scorer import RougeScorer
 
     scorer = RougeScorer(["rouge1", "rougeL"], use_stemmer=True)
@@ -155,16 +244,14 @@ def _with_results(
     return records
 
 
-def truth_ratios(records: list[dict[str, Any]], task: str, guard: float) -> metrics.Array:
+def truth_ratios(records: Records, task: str, guard: float) -> metrics.Array:
     """R of each row of a task, in order: (n,)."""
     chosen = [record for record in records if record["task"] == task]
     correct = np.array([row["paraphrase_loss"] / row["paraphrase_tokens"] for row in chosen])
     return metrics.truth_ratio(correct, _wrong(chosen), guard)
 
 
-def aggregate(
-    records: list[dict[str, Any]], dialect: Dialect, retain_ratios: metrics.Array | None = None
-) -> dict[str, float | int | None]:
+def aggregate(records: Records, dialect: Dialect, retain_ratios: metrics.Array | None = None) -> Metrics:
     """Every number of an evaluation from its per-row records; `retain_ratios`: the retain model's on the forget rows.
 
     Raises TrialStopped where a loss is not finite: the model has diverged.
@@ -185,14 +272,12 @@ def aggregate(
         found[f"{task}_truth_ratio"] = (
             metrics.forget_side(ratio, guard) if task == "forget" else metrics.utility_side(ratio)
         )
-    result: dict[str, float | int | None] = {"model_utility": metrics.model_utility(found), **found}
+    result: Metrics = {"model_utility": metrics.model_utility(found), **found}
     result["forget_rows"] = sum(record["task"] == "forget" for record in records)
     return result | _quality(records, retain_ratios, guard)
 
 
-def _quality(
-    records: list[dict[str, Any]], retain_ratios: metrics.Array | None, guard: float
-) -> dict[str, float | None]:
+def _quality(records: Records, retain_ratios: metrics.Array | None, guard: float) -> dict[str, float | None]:
     if retain_ratios is None:
         return dict.fromkeys(("forget_quality", "forget_quality_pvalue", "forget_quality_ks"))
     quality = metrics.forget_quality(truth_ratios(records, "forget", guard), retain_ratios)
@@ -203,7 +288,7 @@ def _quality(
     }
 
 
-def _wrong(chosen: list[dict[str, Any]]) -> metrics.Array:
+def _wrong(chosen: Records) -> metrics.Array:
     """Mean losses of the wrong answers: (n, k)."""
     return np.array(
         [
