@@ -11,6 +11,7 @@ from typing import Any
 import platform.overrides as overrides
 import platform.points as points
 from search_spaces.base import Fictional, Sweep
+from search_spaces.base import Making as SweepMaking
 from trainables import benchmarks as kinds
 from trainables import config, directions, models, rows, templates
 from trainables.config import Benchmark, Direction, Model, Recipe, RetainEvaluation, Training, Trial
@@ -144,7 +145,7 @@ class Making:
         if role == kinds.find(self.benchmark.name).TARGET and self.sweep.target:
             return _found(Model(path=self.sweep.target), "target")
         if self.sweep.models is None:
-            return self._made(role, self._base())
+            return self._published(role) or self._made(role, self._base())
         folder = Path(_absolute(self.sweep.models))
         if not folder.is_dir():
             raise InputError(f"models: no folder '{self.sweep.models}'")
@@ -171,15 +172,28 @@ class Making:
             chain += [step for step in reversed(steps) if step not in chain]
         return tuple(chain)
 
+    def _published(self, role: str) -> Model | None:
+        found = self.sweep.backbone.model(role) if self.sweep.backbone else None
+        return _found(found, f"models/{role}") if found else None
+
     def _base(self) -> Model | None:
-        making = self.sweep.making
+        if self.sweep.backbone is not None:
+            return _found(self.sweep.backbone.base, "models/base")
+        making = self._making()
         if making.pretraining is None:
             return None
         return self._planned(making.pretraining_configs, making.pretraining, None)
 
     def _made(self, role: str, base: Model | None) -> Model:
-        making = self.sweep.making
+        if self.sweep.backbone is not None:
+            return self._planned((role,), self.sweep.backbone.finetuning, base)
+        making = self._making()
         return self._planned((role, *making.general_configs), making.finetuning, base)
+
+    def _making(self) -> SweepMaking:
+        if self.sweep.making is None:
+            raise InputError(f"sweep {self.sweep.name}: no way to make its models; give a folder: --set models=DIR")
+        return self.sweep.making
 
     def _planned(self, configs: tuple[str, ...], training: Training, base: Model | None) -> Model:
         making, benchmark = self.sweep.making, self.benchmark
@@ -189,8 +203,8 @@ class Making:
                     rows.file_of(Path(benchmark.data), name)
         recipe = Recipe(
             base=base,
-            architecture=() if base else making.architecture,
-            vocabulary=None if base else making.vocabulary,
+            architecture=() if base or making is None else making.architecture,
+            vocabulary=None if base or making is None else making.vocabulary,
             data=benchmark.data,
             revision=benchmark.revision,
             data_fingerprint=_recipe_data(benchmark, configs, base),
@@ -292,7 +306,8 @@ def _needs(sweep: Sweep, references: tuple[Reference, ...]) -> tuple[str, ...]:
     gpus = sweep.resources.gpus * sweep.resources.ranks
     if gpus:
         needs.append(f"{gpus:g} GPUs for each trial (a start counts the cluster's)")
-    for model in {ref.model.path: ref.model for ref in references}.values():
+    bases = [recipe.base for recipe in recipes if recipe.base is not None]
+    for model in {model.path: model for model in (*(ref.model for ref in references), *bases)}.values():
         if (model.fingerprint or "").startswith("hub:"):
             needs.append(f"model {model.path} from the hub (a network, or --set models=DIR)")
     return tuple(needs)

@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from pathlib import Path
 
+from search_spaces.backbones import Backbone
 from trainables.config import Benchmark, Calibration, Method, Objective, Resources, TaskVector, Training, Value
 
 GAMMAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
@@ -82,14 +83,16 @@ class Sweep(Value):
     """A folder with `full`, `retain95`, ... and/or `base`; none: every model is made."""
     target: str | None = None
     """Another target model than `models/full`."""
-    making: Making
+    making: Making | None = None
+    backbone: Backbone | None = None
+    """Where models come from that no folder holds; a sweep has this or `making`."""
     fictional: Fictional | None = None
 
 
 def names() -> list[str]:
     """Every named sweep, sorted."""
     folder = str(Path(__file__).parent)
-    return sorted(module.name for module in pkgutil.iter_modules([folder]) if module.name != "base")
+    return sorted(module.name for module in pkgutil.iter_modules([folder]) if module.name not in ("base", "backbones"))
 
 
 def find(name: str) -> Sweep | None:

@@ -1,0 +1,36 @@
+"""Table 1 of the paper on Llama-2-7B-chat: TRU and TV against objectives that use no retain data.
+
+The paper gives stg and lr; T, the batches, and whether "magnitude 1" is of the whole vector or of each tensor it leaves
+open. Whole unit vectors move a model of this size by next to nothing at its stg (docs/LOG.md), so each tensor is
+brought to length 1 here.
+"""
+
+from search_spaces.backbones import LLAMA2
+from search_spaces.base import Choice, Sweep
+from trainables.config import Benchmark, Resources, TaskVector, Training
+
+BASELINES = ("ga", "wga", "npo")
+"""Objectives that use no retain data."""
+STRENGTHS = (1.0, 2.0, 5.0, 10.0, 20.0)
+"""MUSE's task vector is subtracted five times over."""
+VECTOR = TaskVector(steps=5, lr=1e-4, batches=20, normalise="per_tensor", optimizer="adamw")
+"""AdamW as in all the paper's runs: TV is not normalised, and five plain gradient steps at this lr would move nothing."""
+
+SWEEP = Sweep(
+    name="tofu_llama_tru",
+    title="TOFU on Llama-2-7B-chat without retain data: TRU and TV, GA, WGA, NPO",
+    methods=("tv", *BASELINES, "tru"),
+    splits=("forget05", "forget10"),
+    rectifiers=("none",),
+    strengths=STRENGTHS,
+    choices=(
+        Choice(method="tru", split="forget05", strength=0.65),
+        Choice(method="tru", split="forget10", strength=0.85),
+        Choice(method="tv", strength=5.0),
+    ),
+    benchmark=Benchmark(dialect="paper", template=LLAMA2.template),
+    training=Training(lr=LLAMA2.lr, epochs=5, batch_size=32),
+    task_vector=VECTOR,
+    resources=Resources(ranks=2, gpus=1, cpus=4, precision=LLAMA2.precision, micro_batch=8),
+    backbone=LLAMA2,
+)
