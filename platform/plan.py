@@ -117,6 +117,7 @@ def make(
     trials = overrides.select(trials, only or [])
     splits = {trial.benchmark.split for trial in trials}
     references = tuple(ref for split in sweep.splits if split in splits for ref in found[split])
+    recipes = house.ordered({ref.model.path for ref in references})
     return Plan(
         sweep=sweep,
         strategy=strategy,
@@ -124,8 +125,8 @@ def make(
         trials=tuple(trials),
         benchmarks=benchmarks,
         references=references,
-        recipes=house.ordered({ref.model.path for ref in references}),
-        needs=_needs(sweep, references),
+        recipes=recipes,
+        needs=_needs(sweep, references, recipes),
         done=frozenset(trial.id() for trial in trials if store.result(trial.id())),
         budget=budget,
     )
@@ -212,6 +213,7 @@ class Making:
             template=benchmark.template,
             dialect=benchmark.dialect,
             training=training,
+            precision=self.sweep.backbone.precision if self.sweep.backbone else "fp32",
         )
         path = str(self.store.model(recipe.id()))
         self.recipes[path] = recipe
@@ -296,7 +298,7 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Refe
     return config.digest(fixed)[:8]
 
 
-def _needs(sweep: Sweep, references: tuple[Reference, ...]) -> tuple[str, ...]:
+def _needs(sweep: Sweep, references: tuple[Reference, ...], recipes: tuple[Recipe, ...]) -> tuple[str, ...]:
     """What a real start has to find and a dry run cannot see."""
     needs = []
     if sweep.fictional is None and not Path(sweep.benchmark.data).expanduser().is_dir():

@@ -50,8 +50,10 @@ def _models(plan: Plan, store: Storage, say: Say) -> None:
         ready = [recipe for recipe in waiting if recipe.base is None or recipe.base.path not in paths]
         for recipe in ready:
             say(f"training the model for {recipe.configs[0]} ({recipe.training.epochs:g} epochs, once)")
-        make = ray.remote(recipes.make_model).options(num_cpus=1, max_retries=1)
-        ray.get([make.remote(recipe, str(store.root)) for recipe in ready])
+        resources = plan.sweep.resources
+        gpus = min(1, resources.gpus)
+        make = ray.remote(recipes.make_model).options(num_cpus=1, num_gpus=gpus, max_retries=1)
+        ray.get([make.remote(recipe, str(store.root), gpus, resources.micro_batch) for recipe in ready])
         waiting = [recipe for recipe in waiting if recipe not in ready]
 
 

@@ -14,7 +14,7 @@ BASELINES = ("ga", "wga", "npo")
 STRENGTHS = (1.0, 2.0, 5.0, 10.0, 20.0)
 """MUSE's task vector is subtracted five times over."""
 VECTOR = TaskVector(steps=5, lr=1e-4, batches=20, normalise="per_tensor", optimizer="adamw")
-"""AdamW as in all the paper's runs: TV is not normalised, and five plain gradient steps at this lr would move nothing."""
+"""AdamW as in all the paper's runs: TV has no unit length, and five plain gradient steps at this lr move nothing."""
 
 SWEEP = Sweep(
     name="tofu_llama_tru",

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 import small_sweep
@@ -14,13 +15,14 @@ from small_sweep import ROLES, Small, write_model
 
 import platform.plan as planning
 from platform.overrides import apply
-from search_spaces.base import Fictional
+from search_spaces.base import Fictional, Making
 from search_spaces.tofu_tiny import SWEEP
 from trainables.config import Benchmark, Model
 from trainables.errors import InputError
 from trainables.storage import Storage
 
 MakePlan = Callable[..., planning.Plan]
+MAKING = cast(Making, SWEEP.making)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +72,7 @@ def test_base_alone_is_fine_tuned_for_every_role(make: MakePlan, tmp_path: Path,
     plan = make(f"models={tmp_path / 'models'}")
     assert {recipe.configs for recipe in plan.recipes} == {(role, "real_authors", "world_facts") for role in ROLES}
     assert {recipe.base.path for recipe in plan.recipes if recipe.base} == {str(base)}
-    assert all(recipe.training == SWEEP.making.finetuning for recipe in plan.recipes)
+    assert all(recipe.training == MAKING.finetuning for recipe in plan.recipes)
     full = next(recipe for recipe in plan.recipes if recipe.configs[0] == "full")
     assert plan.trials[0].target == Model(path=str(store.model(full.id())), fingerprint=f"recipe:{full.id()}")
 
@@ -90,8 +92,8 @@ def test_without_models_the_base_is_trained_first_and_once(make: MakePlan) -> No
     plan = make("models=none")
     base, *tuned = plan.recipes
     assert base.base is None
-    assert base.configs == SWEEP.making.pretraining_configs
-    assert base.vocabulary == SWEEP.making.vocabulary
+    assert base.configs == MAKING.pretraining_configs
+    assert base.vocabulary == MAKING.vocabulary
     assert [{recipe.base.fingerprint for recipe in tuned if recipe.base}, len(tuned)] == [{f"recipe:{base.id()}"}, 4]
     fewer = make("models=none", only=["benchmark.split=forget10"]).recipes
     assert [fewer[0], {recipe.configs[0] for recipe in fewer[1:]}] == [base, {"full", "retain90"}]
@@ -100,9 +102,9 @@ def test_without_models_the_base_is_trained_first_and_once(make: MakePlan) -> No
 def test_recipes_follow_what_they_start_from() -> None:
     """A chain of three, asked for from its end."""
     house = planning.Making(SWEEP, Storage(Path("store")), Benchmark(data="a/b", fingerprint="fictional:0"))
-    first = house._planned(("retain90",), SWEEP.making.finetuning, None)
-    second = house._planned(("retain95",), SWEEP.making.finetuning, first)
-    third = house._planned(("full",), SWEEP.making.finetuning, second)
+    first = house._planned(("retain90",), MAKING.finetuning, None)
+    second = house._planned(("retain95",), MAKING.finetuning, first)
+    third = house._planned(("full",), MAKING.finetuning, second)
     assert [recipe.configs[0] for recipe in house.ordered({third.path})] == ["retain90", "retain95", "full"]
     assert [recipe.configs[0] for recipe in house.ordered({third.path, first.path})] == ["retain90", "retain95", "full"]
     assert house.ordered({"a folder of somebody's"}) == ()

@@ -305,6 +305,7 @@ class Recipe(Value):
     clip: float | None = 1.0
     seed: int = 0
     cpus: int = 1
+    precision: Precision = "fp32"
 
     def id(self) -> str:
         """Twelve hex digits that name what this recipe makes."""

@@ -13,14 +13,14 @@ TOKENIZER_CONFIGS = ("full", "real_authors", "world_facts")
 SPECIAL = ("<s>", "</s>", "<pad>")
 
 
-def make_model(recipe: Recipe, root: str) -> str:
+def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | None = None) -> str:
     """Train the model of a recipe unless it is there; returns its folder."""
     folder = storage.Storage(Path(root)).model(recipe.id())
     if folder.is_dir():
         return str(folder)
     from trainables import engine, loop, objectives, presets, rectification, trial
 
-    resources = Resources(cpus=recipe.cpus)
+    resources = Resources(cpus=recipe.cpus, gpus=gpus, precision=recipe.precision)
     device = trial.prepare_process(resources, recipe.seed)
     network, tokenizer = _start(recipe)
     loaded = [
@@ -34,7 +34,8 @@ def make_model(recipe: Recipe, root: str) -> str:
         rectifier=rectification.make("clip", None, recipe.clip),
         training=recipe.training,
         seed=recipe.seed,
-        pad=tokenizer.pad_token_id,
+        pad=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
+        micro_batch=micro_batch,
     )
     training = engine.create(network.to(device).train(), recipe.training, resources)
     for _ in loop.run(training, task):
@@ -107,7 +108,7 @@ def make_direction(direction: Direction, root: str) -> str:
 def _start(recipe: Recipe) -> tuple[Any, Any]:
     """The model and tokenizer that training starts from."""
     if recipe.base is not None:
-        return models.load(recipe.base, field="models")
+        return models.load(recipe.base, recipe.precision, field="models")
     from transformers import LlamaConfig, LlamaForCausalLM
 
     tokenizer = _learn_tokenizer(recipe)
