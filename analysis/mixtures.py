@@ -55,15 +55,18 @@ def draw(drawn: pd.DataFrame, split: str) -> Figure:
             line[0].set_title(method_label(method), loc="left", fontweight="bold")
         for axes, (x, _) in zip(panels[-1], PLANES, strict=True):
             axes.set_xlabel(TITLES[x])
-        for column, limits in enumerate(_limits(here)):
+        for column, (_, y) in enumerate(PLANES):
             for axes in panels[:, column]:
-                axes.set_ylim(limits)
+                axes.set_ylim(_limits(here[y]))
         figure.legend(handles=_signs(here), loc="outside lower center", ncols=5, handlelength=3.5)
     return figure
 
 
 def _panel(axes: Axes, rows: pd.DataFrame, plane: tuple[str, str]) -> None:
     x, y = plane
+    axes.set_ylabel(TITLES[y])
+    if rows.dropna(subset=[x, y]).empty:
+        axes.text(0.5, 0.5, "no FQ", transform=axes.transAxes, ha="center", color=GREY)
     if y == "model_utility":
         for goal in sorted(set(rows["goal"].dropna().round(6))):
             axes.axhline(goal, color=GREY, linestyle=":", linewidth=0.8, zorder=1)
@@ -73,17 +76,13 @@ def _panel(axes: Axes, rows: pd.DataFrame, plane: tuple[str, str]) -> None:
         style = _sign(rows, str(rectifier)) | {"markersize": 5.5}
         found = group.loc[group["kind"] == "target"]
         axes.plot(found[x], found[y], **style, zorder=4)
-    axes.set_ylabel(TITLES[y])
 
 
-def _limits(rows: pd.DataFrame) -> list[tuple[float, float]]:
-    """Return the y limits of the three columns, equal for all methods of a split so that rows can be compared."""
-    limits = []
-    for _, y in PLANES:
-        low, high = rows[y].min(), rows[y].max()
-        margin = 0.07 * max(high - low, 0.05)
-        limits.append((low - margin, high + margin))
-    return limits
+def _limits(values: pd.Series) -> tuple[float, float] | None:
+    """Return the limits of an axis, equal for all methods so that rows can be compared; None without a number."""
+    low, high = values.min(), values.max()
+    margin = 0.07 * max(high - low, 0.05)
+    return None if pd.isna(low) else (low - margin, high + margin)
 
 
 def _line(rows: pd.DataFrame, rectifier: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
+from matplotlib.ticker import FixedLocator, Locator, LogLocator, NullLocator, StrMethodFormatter
 
 from analysis.printing import split_label
 from analysis.runs import STRENGTHS, settings
@@ -53,7 +53,8 @@ def points(runs: pd.DataFrame, references: pd.DataFrame) -> pd.DataFrame:
 def _told(runs: pd.DataFrame, means: pd.DataFrame) -> list[str]:
     """Return what tells each row from others of its study besides the strength: `lr=0.01, steps=5`, or nothing."""
     table = settings(runs).reindex(means["configuration"]).map(str)
-    other = [column for column in table if column not in {*STUDY, *STRENGTHS}]
+    same = {*STUDY, *STRENGTHS, *(column for column in table if column.startswith("calibration."))}
+    other = [column for column in table if column not in same]
     texts = pd.Series("", index=means.index)
     for _, study in means.groupby(STUDY):
         rows = table.loc[study["configuration"], other]
@@ -115,7 +116,7 @@ def draw(drawn: pd.DataFrame) -> Figure:
                 axes.set_xlabel(KNOBS.get(knob, CHANGE) + " (log axis)" * (axes.get_xscale() == "log"))
             for axes, knob in zip(panels[0], knobs, strict=True):
                 axes.set_title(method_label(knob) if knob in methods else "both, by distance moved")
-        figure.legend(handles=list(_signs(drawn)), loc="outside lower center", ncols=5)
+        figure.legend(handles=list(_signs(drawn)), loc="outside lower center", ncols=5, handlelength=3)
     return figure
 
 
@@ -127,6 +128,8 @@ def _panel(axes: Axes, rows: pd.DataFrame, knob: str, metric: str) -> None:
     if knob in KNOBS:
         strengths = strengths.loc[strengths["method"] == knob]
         _scale(axes, sorted(strengths["strength"].unique()))
+    else:
+        _spread(axes, 100 * strengths["relative_change"])
     for (method, told), curve in strengths.groupby(["method", "settings"]):
         x = curve["strength"] if knob in KNOBS else 100 * curve["relative_change"]
         line = marker(str(method), "gru") | {"linestyle": _dashes(rows, str(method), str(told)), "markersize": 4.5}
@@ -155,9 +158,20 @@ def _scale(axes: Axes, strengths: list[float]) -> None:
     for value in strengths:
         if not kept or place(value) - place(kept[-1]) >= APART * (place(high) - place(low)):
             kept.append(value)
-    axes.xaxis.set_major_locator(FixedLocator(kept))
+    _ticks(axes, FixedLocator(kept))
+
+
+def _spread(axes: Axes, changes: pd.Series) -> None:
+    """Put relative changes (in %) that differ widely on a logarithmic axis."""
+    if 0 < WIDE * changes.min() <= changes.max():
+        axes.set_xscale("log")
+        _ticks(axes, LogLocator(subs=(1, 2, 5) if changes.max() < WIDE**2 * changes.min() else (1,)))
+
+
+def _ticks(axes: Axes, locator: Locator) -> None:
+    axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
 
 
 def _signs(drawn: pd.DataFrame) -> Iterable[Line2D]:

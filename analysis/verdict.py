@@ -76,13 +76,19 @@ def task_vectors_sentences(drawn: pd.DataFrame) -> list[str]:
         there, absent = ("TRU", "TV") if "tru" in methods else ("TV", "TRU")
         return [f"No trial of {absent} has finished, so {there} cannot be compared with it."]
     return [
-        f"On {split_label(str(split))}, {_against(strengths.at_equal_quality(rows, str(split)), int(rows['n'].min()))}."
+        f"On {split_label(str(split))}, {_against(strengths.at_equal_quality(rows, str(split)), _seeds(rows))}."
         for split, rows in drawn.groupby("split")
         if any(rows["kind"] == "strength")
     ]
 
 
-def _against(levels: pd.DataFrame, seeds: int) -> str:
+def _seeds(drawn: pd.DataFrame) -> str:
+    """Return how many seeds the strengths of a split rest on: `n = 1`, or `n = 1 to 3`."""
+    seeds = drawn.loc[drawn["kind"] == "strength", "n"].astype(int)
+    return f"n\u00a0=\u00a0{seeds.min()}" + (f" to {seeds.max()}" if seeds.max() > seeds.min() else "")
+
+
+def _against(levels: pd.DataFrame, seeds: str) -> str:
     """Return `of 6 measured FQs that TRU and TV both reach TRU keeps more MU at 4 ...`, compared as printed."""
     if levels.empty:
         return "TRU and TV reach no FQ above the original model's in common, so neither can be said to keep more MU"
@@ -92,8 +98,8 @@ def _against(levels: pd.DataFrame, seeds: int) -> str:
     low, high = number(levels["forget_quality"].iloc[0], 2), number(last["forget_quality"], 2)
     return (
         f"of {len(levels)} measured FQs that TRU and TV both reach ({low} to {high}) TRU keeps more MU at {more}, "
-        f"TV at {less}{ties}; at FQ {high}, the highest, MU is {number(last['tru'])} for TRU and {number(last['tv'])} for "
-        f"TV (n\u00a0≥\u00a0{seeds}, lines between measured strengths)"
+        f"TV at {less}{ties}; at FQ {high}, the highest, MU is {number(last['tru'])} for TRU and {number(last['tv'])} "
+        f"for TV ({seeds}, lines between measured strengths)"
     )
 
 
