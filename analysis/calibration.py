@@ -101,11 +101,11 @@ def _stats(seeds: pd.DataFrame) -> dict[tuple[str, str], float]:
     """Return mean, sd (n - 1) and n of what was found, and of how many seeds what was found is sound."""
     stats: dict[tuple[str, str], float] = {}
     for metric in (*METRICS, "weight"):
-        values = seeds[metric].astype(float)
-        stats |= {(metric, "mean"): values.mean(), (metric, "sd"): values.std(), (metric, "n"): float(values.count())}
+        values = seeds[metric].astype(float).agg(["mean", "std", "count"]).tolist()
+        stats |= {(metric, name): value for name, value in zip(("mean", "sd", "n"), values, strict=True)}
     more = (seeds["weight"] == 1) & (seeds["model_utility"] > seeds["goal"])
     sound = {"reached": seeds["reached"], "monotone": seeds["monotone"], "unmixed": more}
-    counts = {("seeds", name): float(values.sum()) for name, values in sound.items()}
+    counts = {("seeds", name): float(sum(values)) for name, values in sound.items()}
     return dict(sorted((stats | counts).items(), key=lambda item: item[0][0]))
 
 
@@ -116,25 +116,27 @@ def printed(frame: pd.DataFrame) -> Table:
     """
     splits = tuple(dict.fromkeys(frame.columns.get_level_values("split")))
     rows = []
-    for (method, target), group in frame.groupby(level=["method", "target"], sort=False, dropna=False):
+    for _, group in frame.groupby(level=["method", "target"], sort=False, dropna=False):
         quality = {split: cells(group.loc[:, (split, "forget_quality")]) for split in splits}
-        for place, (_, rectifier, _) in enumerate(group.index):
+        for place, (method, rectifier, target) in enumerate(group.index):
             line: list[Cell] = []
             for split in splits:
-                values = group.iloc[place][split]
-                utility = values["model_utility"]
-                sd = "" if pd.isna(utility["sd"]) else number(utility["sd"])
+                values = {name[1:]: value for name, value in group.iloc[place].items() if name[0] == split}
+                utility, sd = values["model_utility", "mean"], values["model_utility", "sd"]
                 marks = _marks(values) if method != ORIGINAL else ""
-                line += [replace(quality[split][place], marks=marks), Cell(number(utility["mean"]), sd)]
+                line += [
+                    replace(quality[split][place], marks=marks),
+                    Cell(number(utility), "" if pd.isna(sd) else number(sd)),
+                ]
             share = "" if method == ORIGINAL else f" ({target:.0%})"
-            label = row_label(str(method), rectifier) + share
+            label = row_label(method, rectifier) + share
             rows.append(Row(label, place == 0, rectifier in WITH, tuple(line)))
     used = "".join(cell.marks for row in rows for cell in row.cells)
     notes = [f"{sign} {note}" for sign, note in NOTES.items() if sign in used]
     return Table(splits, tuple(f"{label} ↑" for label in METRICS.values()), tuple(rows), (*notes, RULE))
 
 
-def _marks(values: pd.Series) -> str:
+def _marks(values: dict[tuple[str, str], float]) -> str:
     seeds = values["weight", "n"]
     if not seeds:
         return ""

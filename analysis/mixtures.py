@@ -70,12 +70,12 @@ def _panel(axes: Axes, rows: pd.DataFrame, plane: tuple[str, str]) -> None:
     if y == "model_utility":
         for goal in sorted(set(rows["goal"].dropna().round(6))):
             axes.axhline(goal, color=GREY, linestyle=":", linewidth=0.8, zorder=1)
-    for (_, rectifier), group in rows.dropna(subset=[x, y]).groupby(["id", "rectifier"], sort=False):
+    for _, group in rows.dropna(subset=[x, y]).groupby("id", sort=False):
+        rectifier = group["rectifier"].iloc[0]
         mixtures = group.loc[group["kind"] == "mixture"].sort_values("weight")
-        axes.plot(mixtures[x], mixtures[y], **_line(rows, str(rectifier)), marker=".", markersize=3.5, zorder=3)
-        style = _sign(rows, str(rectifier)) | {"markersize": 5.5}
+        axes.plot(mixtures[x], mixtures[y], **_line(rows, rectifier), zorder=3)
         found = group.loc[group["kind"] == "target"]
-        axes.plot(found[x], found[y], **style, zorder=4)
+        axes.plot(found[x], found[y], **_sign(rows, rectifier), zorder=4)
 
 
 def _limits(values: pd.Series) -> tuple[float, float] | None:
@@ -86,12 +86,13 @@ def _limits(values: pd.Series) -> tuple[float, float] | None:
 
 
 def _line(rows: pd.DataFrame, rectifier: str) -> dict[str, Any]:
-    return {"color": colour(rows["method"].iloc[0]), "linestyle": DASHES.get(rectifier, "-"), "linewidth": 1.1}
+    dots = {"marker": ".", "markersize": 3.5}
+    return {"color": colour(rows["method"].iloc[0]), "linestyle": DASHES.get(rectifier, "-"), **dots}
 
 
 def _sign(rows: pd.DataFrame, rectifier: str) -> dict[str, Any]:
     face = {"fillstyle": "full", "markerfacecolor": "white"} if rectifier == "none" else {"markerfacecoloralt": "white"}
-    return marker(rows["method"].iloc[0], rectifier) | face
+    return marker(rows["method"].iloc[0], rectifier) | face | {"markersize": 5.5}
 
 
 def _signs(rows: pd.DataFrame) -> list[Line2D]:
@@ -99,9 +100,14 @@ def _signs(rows: pd.DataFrame) -> list[Line2D]:
     shown = list(dict.fromkeys(rows["rectifier"]))
     handles = []
     for rectifier in sorted(shown, key=lambda name: (name != "none", name)):
-        fill = {"markerfacecolor": "white"} if rectifier == "none" else {}
-        style = {"color": GREY, "linestyle": DASHES.get(rectifier, "-"), "marker": "o", "markersize": 5.5}
-        handles.append(Line2D([], [], **style, **fill, label=WITH.get(rectifier, "method alone")))
+        style: dict[str, Any] = {
+            "color": GREY,
+            "linestyle": DASHES.get(rectifier, "-"),
+            "marker": "o",
+            "markersize": 5.5,
+        }
+        style |= {"markerfacecolor": "white"} if rectifier == "none" else {}
+        handles.append(Line2D([], [], **style, label=WITH.get(rectifier, "method alone")))
     dot: dict[str, Any] = {"color": GREY, "marker": ".", "markersize": 3.5, "linestyle": "none"}
     handles.append(Line2D([], [], **dot, label="evaluated mixture (large: a target's)"))
     shares = ", ".join(f"{share:.0%}" for share in sorted(rows["target"].dropna().unique()))

@@ -23,9 +23,9 @@ def trials(runs: pd.DataFrame) -> pd.DataFrame:
 
     Of WGA's presets `open-unlearning` has a retain term; a stated `retain_coefficient` overrules the preset.
     """
-    stated = runs.get("objective.retain_coefficient", pd.Series(index=runs.index, dtype=float)).astype(float)
-    preset = runs.get("objective.preset", pd.Series(index=runs.index, dtype=object)) == "open-unlearning"
-    retains = (runs["method"] == "wga") & stated.fillna(preset.astype(float)).gt(0)
+    objective = runs.reindex(columns=["objective.preset", "objective.retain_coefficient"])
+    preset = (objective["objective.preset"] == "open-unlearning").astype(float)
+    retains = (runs["method"] == "wga") & objective["objective.retain_coefficient"].astype(float).fillna(preset).gt(0)
     return runs.loc[runs["method"].isin(METHODS) & (runs["rectifier.name"] == "none") & ~retains]
 
 
@@ -57,7 +57,7 @@ def printed(frame: pd.DataFrame) -> Table:
         rank = place - (len(frame) - len(methods))
         line: list[Cell] = []
         for split in splits:
-            values = frame.loc[(method, rectifier), split]
+            values = {name[1:]: value for name, value in frame.iloc[place].items() if name[0] == split}
             if rank < 0:
                 line += [Cell(number(values[metric, "mean"])) for metric in METRICS] + [Cell(DASH)] * 3
             else:
@@ -66,7 +66,7 @@ def printed(frame: pd.DataFrame) -> Table:
     return Table(splits, COLUMNS, tuple(rows), NOTES)
 
 
-def _beside(values: pd.Series) -> list[Cell]:
+def _beside(values: dict[tuple[str, str], float]) -> list[Cell]:
     """Return n, the chosen strength and the relative change of one method and split."""
     strength, change = values["strength", "chosen"], values["relative_change", "mean"]
     return [

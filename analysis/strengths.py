@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
@@ -153,7 +154,7 @@ def _scale(axes: Axes, strengths: list[float]) -> None:
     wide = strengths[-1] >= WIDE * strengths[0]
     axes.set_xscale("log" if wide else "linear")
     low, high = strengths[0], strengths[-1]
-    place = mpl.scale.LogTransform(10).transform if wide else (lambda value: value)
+    place = math.log if wide else float
     kept: list[float] = []
     for value in strengths:
         if not kept or place(value) - place(kept[-1]) >= APART * (place(high) - place(low)):

@@ -92,7 +92,7 @@ def _against(levels: pd.DataFrame, seeds: str) -> str:
     """Return `of 6 measured FQs that TRU and TV both reach TRU keeps more MU at 4 ...`, compared as printed."""
     if levels.empty:
         return "TRU and TV reach no FQ above the original model's in common, so neither can be said to keep more MU"
-    more, less = (levels["tru"] > levels["tv"]).sum(), (levels["tru"] < levels["tv"]).sum()
+    more, less = sum(levels["tru"] > levels["tv"]), sum(levels["tru"] < levels["tv"])
     ties = f" and the same at {len(levels) - more - less}" if more + less < len(levels) else ""
     last = levels.iloc[-1]
     low, high = number(levels["forget_quality"].iloc[0], 2), number(last["forget_quality"], 2)

@@ -56,8 +56,7 @@ def test_results_from_before_task_vectors_average_with_later_ones(tmp_path: Path
     write_sweep(tmp_path, trials, splits=("forget05",))
     frames = read(tmp_path, "tiny")
     assert selection.choose(*frames)["n"].tolist() == [2]
-    assert frames[0]["calibrated"].isna().all()
-    assert frames[0]["relative_change"].isna().all()
+    assert all(frames[0][["calibrated", "relative_change"]].isna().to_numpy().flatten())
 
 
 def test_the_best_strength_of_each_method_is_chosen_and_shown(frames: Frames) -> None:
@@ -172,8 +171,8 @@ def test_uwc_shows_the_setting_of_the_main_table(tmp_path: Path) -> None:
     write_sweep(tmp_path, trials, splits=("forget05",))
     frames = read(tmp_path, "tiny")
     assert calibration.chosen_trials(*frames)["id"].tolist() == ["0" * 12, "1" * 12]
-    table = calibration.table(*frames)["forget05"]["forget_quality"]["mean"]
-    assert table[("ga", "gru", 0.85)] < -20 < table[("ga", "none", 0.85)]
+    table = calibration.table(*frames)["forget05", "forget_quality", "mean"].to_dict()
+    assert table["ga", "gru", 0.85] < -20 < table["ga", "none", 0.85]
 
 
 def test_a_mixture_without_forget_quality_is_a_dash(tmp_path: Path) -> None:
@@ -258,9 +257,10 @@ def test_strength_curves_draw_every_point(frames: Frames) -> None:
     assert [panel.get_xscale() for panel in panels[:3]] == ["linear", "log", "linear"]  # TV's strengths differ 40 times
     for place, panel in enumerate(panels):
         metric = list(tables.METRICS)[place // 3]
-        across = [line.get_ydata()[0] for line in panel.lines if list(line.get_xdata()) == [0, 1]]
+        lines = [np.asarray(line.get_xydata()).tolist() for line in panel.lines]
+        across = [line[0][1] for line in lines if [x for x, _ in line] == [0, 1]]
         assert across == drawn.loc[drawn["kind"] == "reference", metric].tolist()
-        points = {tuple(point) for line in panel.lines for point in line.get_xydata() if len(line.get_xydata()) > 2}
+        points = {tuple(point) for line in lines if len(line) > 2 for point in line}
         shown = drawn.loc[drawn["method"].isin({0: ["tru"], 1: ["tv"], 2: ["tru", "tv"]}[place % 3])]
         x = shown["strength"] if place % 3 < 2 else 100 * shown["relative_change"]
         assert points == set(zip(x, shown[metric], strict=True))
@@ -294,9 +294,10 @@ def test_uwc_curves_draw_every_mixture(frames: Frames) -> None:
     for place, axes in enumerate(figure.axes):
         x, y = mixtures.PLANES[place % 3]
         rows = drawn.loc[(drawn["method"] == ("ga", "npo")[place // 3])]
-        points = {tuple(point) for line in axes.lines for point in line.get_xydata() if len(line.get_xydata()) > 2}
+        lines = [np.asarray(line.get_xydata()).tolist() for line in axes.lines]
+        points = {tuple(point) for line in lines if len(line) > 2 for point in line}
         assert points == set(zip(rows[x], rows[y], strict=True))
-        goals = [line.get_ydata()[0] for line in axes.lines if len(line.get_xydata()) == 2]
+        goals = [line[0][1] for line in lines if len(line) == 2]
         assert goals == (pytest.approx([0.765, 0.81, 0.855]) if y == "model_utility" else [])
 
 
