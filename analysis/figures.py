@@ -3,45 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from analysis.printing import split_label
 from analysis.selection import SHARE, choose, pareto
-from analysis.tables import method_label, split_label
-from trainables.config import METHOD_LABELS
+from analysis.style import FILL, GREY, SIGNIFICANT, STYLE, colour, marker, rank
+from analysis.tables import method_label
 
-# Okabe and Ito's colours without yellow, which is too pale on white.
-COLOURS = ["#D55E00", "#000000", "#009E73", "#CC79A7", "#0072B2", "#56B4E9", "#E69F00"]
-MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<", ">", "h", "p", "d"]
-FILL: dict[str, Any] = {"none": "none", "clip": "left", "gru": "full"}
 CHOSEN = {"none": "method, chosen trial", "clip": "w/ clip, chosen trial", "gru": "w/ GRU, chosen trial"}
-GREY = "#666666"
-SIGNIFICANT = float(np.log(0.05))
-STYLE: dict[Any, Any] = {
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "legend.fontsize": 7,
-    "lines.linewidth": 1.0,
-    "pdf.fonttype": 42,
-    "svg.fonttype": "path",
-    "svg.hashsalt": "analysis",
-}
-METADATA: dict[str, dict[str, None]] = {
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-    "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
-    "png": {"Software": None},
-}
-COLUMNS = ["kind", "split", "method", "rectifier", "gamma", "tau", "seed", "n", "id", "forget_quality"]
+COLUMNS = ["kind", "split", "method", "rectifier", "gamma", "tau", "strength", "seed", "n", "id", "forget_quality"]
 COLUMNS += ["forget_quality_sd", "model_utility", "model_utility_sd", "front"]
 NAMES = {"benchmark.split": "split", "rectifier.name": "rectifier", "rectifier.gamma": "gamma", "rectifier.tau": "tau"}
 
@@ -96,11 +72,11 @@ def _panel(axes: Axes, points: pd.DataFrame, split: str) -> None:
     _guides(axes, kinds["reference"])
     _front(axes, points.loc[points["front"]])
     for trial in kinds["trial"].to_dict("records"):
-        axes.plot(*_place(trial), **_marker(trial["method"], trial["rectifier"]), ms=3.5, alpha=0.4, zorder=3)
+        axes.plot(*_place(trial), **marker(trial["method"], trial["rectifier"]), ms=3.5, alpha=0.4, zorder=3)
     _arrows(axes, kinds["chosen"])
     for row in kinds["chosen"].to_dict("records"):
         x_sd, y_sd = (_bar(row[f"{metric}_sd"]) for metric in ("forget_quality", "model_utility"))
-        style: dict[str, Any] = {"fmt": "none", "ecolor": _colour(row["method"]), "elinewidth": 0.7, "zorder": 4}
+        style: dict[str, Any] = {"fmt": "none", "ecolor": colour(row["method"]), "elinewidth": 0.7, "zorder": 4}
         axes.errorbar(*_place(row), xerr=x_sd, yerr=y_sd, **style)
         axes.plot(*_place(row), **_bold(row["method"], row["rectifier"]), zorder=6)
     for model in kinds["reference"].to_dict("records"):
@@ -134,33 +110,14 @@ def _arrows(axes: Axes, chosen: pd.DataFrame) -> None:
     for method, pair in chosen.groupby("method"):
         ends = {row["rectifier"]: _place(row) for row in pair.to_dict("records")}
         if {"none", "gru"} <= set(ends) and ends["none"] != ends["gru"]:
-            style = {"arrowstyle": "-|>", "color": _colour(str(method)), "shrinkA": 0, "shrinkB": 3.5, "linewidth": 1.2}
+            style = {"arrowstyle": "-|>", "color": colour(str(method)), "shrinkA": 0, "shrinkB": 3.5, "linewidth": 1.2}
             axes.annotate("", ends["gru"], ends["none"], arrowprops=style, zorder=5)
-
-
-def _rank(method: str) -> int:
-    """Return a number that a method keeps from report to report."""
-    return list(METHOD_LABELS).index(method) if method in METHOD_LABELS else len(METHOD_LABELS)
-
-
-def _colour(method: str) -> str:
-    return COLOURS[_rank(method) % len(COLOURS)]
-
-
-def _marker(method: str, rectifier: str) -> dict[str, Any]:
-    """Return keywords for a method's marker: hollow for the plain method, full with GRU, half full with clipping."""
-    return {
-        "color": _colour(method),
-        "marker": MARKERS[_rank(method) % len(MARKERS)],
-        "fillstyle": FILL.get(rectifier, "full"),
-        "linestyle": "none",
-    }
 
 
 def _bold(method: str, rectifier: str) -> dict[str, Any]:
     """Return keywords for a chosen trial: larger, and white where it is hollow, to stand clear of what is behind."""
     face = {"fillstyle": "full", "markerfacecolor": "white"} if rectifier == "none" else {"markerfacecoloralt": "white"}
-    return _marker(method, rectifier) | face | {"markersize": 7, "markeredgewidth": 1.5}
+    return marker(method, rectifier) | face | {"markersize": 7, "markeredgewidth": 1.5}
 
 
 def _star(role: str) -> dict[str, Any]:
@@ -174,8 +131,8 @@ def _bar(sd: float) -> float | None:
 
 def _legends(figure: Figure, points: pd.DataFrame) -> None:
     """Put the methods above the panels and the signs below them, outside the data."""
-    methods = sorted(set(points.loc[points["kind"] != "reference", "method"]), key=lambda name: (_rank(name), name))
-    handles = [Line2D([], [], **_marker(name, "gru"), ms=6, label=method_label(name)) for name in methods]
+    methods = sorted(set(points.loc[points["kind"] != "reference", "method"]), key=lambda name: (rank(name), name))
+    handles = [Line2D([], [], **marker(name, "gru"), ms=6, label=method_label(name)) for name in methods]
     if handles:
         figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 7), handletextpad=0.2)
     signs = list(_signs(points))
@@ -202,12 +159,3 @@ def _signs(points: pd.DataFrame) -> Iterable[Line2D]:
         yield Line2D([], [], color=GREY, linestyle="--", linewidth=0.8, label=f"{SHARE:.0%} of the original's MU")
     if len(points):
         yield Line2D([], [], color=GREY, linestyle=":", linewidth=0.8, label="p = 0.05")
-
-
-def save(figure: Figure, folder: Path, stem: str, drawn: pd.DataFrame) -> None:
-    """Write STEM.pdf, .svg, .png (300 dpi) and the drawn points as STEM.csv; equal input gives equal bytes."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context(STYLE):
-        for kind, metadata in METADATA.items():
-            figure.savefig(folder / f"{stem}.{kind}", dpi=300, metadata=metadata)
-    drawn.to_csv(folder / f"{stem}.csv", index=False, lineterminator="\n")

@@ -14,7 +14,7 @@ import pandas as pd
 import typer
 from markupsafe import Markup
 
-from analysis import figures, selection, tables, verdict
+from analysis import figures, printing, sections, selection, strengths, style, tables, verdict
 from analysis.runs import InputError, Sweep, find_sweep, load, references, settings, storage_folder
 
 TEMPLATE = Path(__file__).parent / "templates" / "report.html.j2"
@@ -35,9 +35,9 @@ def build(name: str, storage: str | Path = "runs", output: str | Path | None = N
     try:
         _write_tables(folder / "tables", runs, models)
         points = figures.tradeoff_points(runs, models)
-        figures.save(figures.tradeoff(points), folder / "figures", "tradeoff", points)
-        svg = (folder / "figures" / "tradeoff.svg").read_text(encoding="utf-8")
-        page = _page(sweep, runs, models, svg=svg, storage=str(storage))
+        style.save(figures.tradeoff(points), folder / "figures", "tradeoff", points)
+        svg = inline(folder / "figures" / "tradeoff.svg", ALT)
+        page = _page(sweep, runs, models, svg, sections.write(folder, runs, models), storage=str(storage))
         (folder / "index.html").write_text(page, encoding="utf-8")
     except OSError as error:
         raise InputError(f"--output {folder}: cannot be written ({error.strerror}); give another folder") from error
@@ -48,11 +48,11 @@ def _write_tables(folder: Path, runs: pd.DataFrame, models: pd.DataFrame) -> Non
     folder.mkdir(parents=True, exist_ok=True)
     table = tables.main_table(runs, models)
     chosen = tables.chosen_settings(runs, models)
-    trials = runs.drop(columns="configuration")
+    trials = runs.drop(columns=["configuration", "calibrated"])
     texts = {
         "main.csv": tables.to_csv(table),
-        "main.md": tables.to_markdown(table),
-        "main.tex": tables.to_latex(table),
+        "main.md": printing.to_markdown(tables.printed(table)),
+        "main.tex": printing.to_latex(tables.printed(table)),
         "chosen.csv": chosen.to_csv(index=False, lineterminator="\n"),
         "trials.csv": trials.to_csv(index=False, lineterminator="\n"),
     }
@@ -60,7 +60,9 @@ def _write_tables(folder: Path, runs: pd.DataFrame, models: pd.DataFrame) -> Non
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def _page(sweep: Sweep, runs: pd.DataFrame, models: pd.DataFrame, svg: str, storage: str) -> str:
+def _page(
+    sweep: Sweep, runs: pd.DataFrame, models: pd.DataFrame, svg: Markup, parts: list[sections.Section], storage: str
+) -> str:
     chosen = selection.choose(runs, models)
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
@@ -69,11 +71,21 @@ def _page(sweep: Sweep, runs: pd.DataFrame, models: pd.DataFrame, svg: str, stor
         sweep=sweep,
         created=sweep.created.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         counts=verdict.counts(runs),
-        headline=verdict.headline(comparison, chosen),
+        question=verdict.question(runs),
+        headline=verdict.sentences(runs, comparison, chosen, strengths.points(runs, models)),
         details=[verdict.detail(row) for row in comparison.to_dict("records")],
         caveats=verdict.caveats(comparison, chosen, models),
-        main=Markup(tables.to_html(tables.main_table(runs, models))),
-        figure=inline(svg),
+        main=Markup(printing.to_html(tables.printed(tables.main_table(runs, models)))),
+        figure=svg,
+        sections=[
+            {
+                "title": part.title,
+                "table": Markup(printing.to_html(part.table)),
+                "figures": [inline(*picture) for picture in part.figures],
+                "caption": part.caption,
+            }
+            for part in parts
+        ],
         chosen=tables.chosen_settings(runs, models),
         rule=selection.RULE,
         failures=verdict.failures(runs),
@@ -88,7 +100,7 @@ def _models(models: pd.DataFrame) -> pd.DataFrame:
     """Return the reference models as texts."""
     names = {"split": "Split", "role": "Role", **tables.METRICS, "model.path": "Model"}
     names |= {"model.fingerprint": "Fingerprint", "evaluation": "Evaluation", "status": "Status"}
-    formats = {name: tables.number if name in tables.METRICS else verdict.text for name in names}
+    formats = {name: printing.number if name in tables.METRICS else verdict.text for name in names}
     return pd.DataFrame({names[name]: [formats[name](value) for value in models[name]] for name in names}, dtype="str")
 
 
@@ -119,12 +131,16 @@ def _plain(value: Any) -> str:
     return "none" if pd.isna(value) else verdict.text(value)
 
 
-def inline(svg: str) -> Markup:
-    """Return an SVG file as an element of a page: without prolog and name spaces, which HTML has no need of."""
+def inline(path: Path, text: str) -> Markup:
+    """Return an SVG file as an element of a page, `text` what it says to those who cannot see it.
+
+    It goes without prolog and name spaces, which HTML has no need of.
+    """
+    svg = path.read_text(encoding="utf-8")
     element = svg[svg.index("<svg") :]
     element = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", element, count=4)
     element = re.sub(r'width="([\d.]+)pt" height="[\d.]+pt"', _wider, element, count=1)
-    return Markup(element.replace("<svg", f'<svg role="img" aria-label="{ALT}"', 1))
+    return Markup(element.replace("<svg", f'<svg role="img" aria-label="{text}"', 1))
 
 
 def _wider(size: re.Match[str]) -> str:
@@ -144,13 +160,15 @@ def main(
     storage: str = typer.Option("runs", help="where the sweep's results are"),
     output: Path | None = typer.Option(None, help="where to write (default: STORAGE/reports/NAME-HASH)"),
 ) -> None:
-    """Write a sweep's tables, trade-off picture and index.html; print the main table and where they are."""
+    """Write a sweep's tables, trade-off picture and index.html; print the tables and where they are."""
     try:
         folder = build(name, storage, output)
     except InputError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from error
-    typer.echo((folder / "tables" / "main.md").read_text(encoding="utf-8"))
+    for table in ("main", "retain_free", "uwc"):
+        if (folder / "tables" / f"{table}.md").exists():
+            typer.echo((folder / "tables" / f"{table}.md").read_text(encoding="utf-8"))
     typer.echo(f"report: {folder / 'index.html'}")
 
 

@@ -24,9 +24,12 @@ log = logging.getLogger(__name__)
 
 SWEEP_FILE = re.compile(r"(?P<name>.+)-(?P<hash>[0-9a-f]{8})")
 FIRST = ["id", "status", "method", "rectifier.name", "rectifier.gamma", "rectifier.tau", "benchmark.split", "seed"]
-FIRST += ["forget_quality", "model_utility", "seconds"]
-TEXT = ["error.kind", "error.message", "error.step", "started", "commit", "dirty"]
-NUMERIC = ["rectifier.gamma", "rectifier.tau", "seed", "forget_quality", "model_utility", "seconds"]
+FIRST += ["strength", "forget_quality", "model_utility", "relative_change", "seconds"]
+BASE = ["id", "status", "started", "direction", "commit", "dirty"]
+TEXT = ["error.kind", "error.message", "error.step", "started", "direction", "commit", "dirty"]
+NUMERIC = ["rectifier.gamma", "rectifier.tau", "strength", "seed", "forget_quality", "model_utility"]
+NUMERIC += ["relative_change", "seconds"]
+STRENGTHS = ["task_vector.stg", "task_vector.strength"]
 
 
 class InputError(ValueError):
@@ -146,19 +149,22 @@ def load(name: str, storage: str | Path = "runs") -> pd.DataFrame:
     Columns: id, status (finished, failed, diverged, out_of_memory; missing without result.json; damaged where it
     cannot be read), seconds, the configuration under its dotted paths (`method`, `rectifier.gamma`, ...), the metrics
     under their names (`forget_quality` is ln p), `error.*`, `steps`, `skipped`, `versions.*`, `topology.*`, and
-    `configuration`: the settings apart from the seed as canonical JSON, equal for trials that differ in the seed only.
+    `configuration`: the settings apart from the seed as canonical JSON, equal for trials that differ in the seed only;
+    `strength`: of a task vector, TRU's stg or TV's strength; `calibrated`: what UWC found, None where not asked for.
     """
     sweep = find_sweep(name, storage)
     folder = storage_folder(storage) / "trials"
     results = [_result(folder / trial, trial) for trial in sweep.trials]
     configs = [result.get("config") or {} for result in results]
-    base = pd.DataFrame([_base(result) for result in results], columns=["id", "status", "started", "commit", "dirty"])
+    base = pd.DataFrame([_base(result) for result in results], columns=BASE)
     parts = [base, _flat(configs), _flat([result.get("metrics") or {} for result in results])]
     for part in ("error", "versions", "topology"):
         parts.append(_flat([{part: result[part]} if result.get(part) else {} for result in results]))
     parts.append(pd.DataFrame([_counts(result) for result in results], index=base.index))
     frame = pd.concat(parts, axis=1)
     frame["configuration"] = [canonical(config) for config in configs]
+    frame["calibrated"] = pd.Series([result.get("calibration") for result in results], index=frame.index, dtype=object)
+    frame["strength"] = frame.reindex(columns=STRENGTHS).astype(float).bfill(axis=1).iloc[:, 0]
     frame = _numeric(frame.reindex(columns=list(dict.fromkeys([*FIRST, *frame.columns, *TEXT]))))
     return frame.astype({"id": "str", "status": "str"})
 
@@ -189,7 +195,7 @@ def _configuration(folder: Path) -> dict[str, Any]:
 
 
 def _base(result: dict[str, Any]) -> dict[str, Any]:
-    return {field: result.get(field) for field in ("id", "status", "started", "commit", "dirty")}
+    return {field: result.get(field) for field in BASE}
 
 
 def _counts(result: dict[str, Any]) -> dict[str, Any]:
@@ -204,8 +210,10 @@ def _counts(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _flat(records: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return nested records as columns with dotted names, one row a record."""
-    return pd.json_normalize(records).reindex(range(len(records)))
+    """Return nested records as columns with dotted names, one row a record; a null beside nested records is none."""
+    frame = pd.json_normalize(records).reindex(range(len(records)))
+    nested = {str(column).rpartition(".")[0] for column in frame}
+    return frame.drop(columns=[column for column in frame if column in nested])
 
 
 def _numeric(frame: pd.DataFrame) -> pd.DataFrame:
@@ -217,10 +225,15 @@ def _numeric(frame: pd.DataFrame) -> pd.DataFrame:
 def canonical(config: dict[str, Any]) -> str | None:
     """Return the settings apart from the seed as canonical JSON, None for an empty configuration.
 
-    Where a fingerprint names a content its path is left out: a moved folder changes no configuration.
+    Where a fingerprint names a content its path is left out: a moved folder changes no configuration. So are a task
+    vector and a calibration that are not asked for: results from before there were any are equal to later ones.
     """
-    settings = {key: _content(value) for key, value in config.items() if key != "seed"}
+    settings = {key: _content(value) for key, value in config.items() if key != "seed" and not _unasked(key, value)}
     return json.dumps(settings, sort_keys=True) if settings else None
+
+
+def _unasked(setting: str, value: Any) -> bool:
+    return (setting == "task_vector" and value is None) or (setting == "calibration" and not value["targets"])
 
 
 def _content(value: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import ttest_ind
 
-from analysis.runs import settings
+from analysis.runs import STRENGTHS, settings
 from trainables.config import METHOD_LABELS
 
 SHARE = 0.9
@@ -32,6 +32,7 @@ def average(runs: pd.DataFrame) -> pd.DataFrame:
         id=("id", "min"),
         gamma=("rectifier.gamma", "first"),
         tau=("rectifier.tau", "first"),
+        strength=("strength", "first"),
         seeds=("seed", lambda seeds: ", ".join(f"{seed:g}" for seed in sorted(seeds.dropna()))),
         n=("id", "size"),
         forget_quality=("forget_quality", "mean"),
@@ -40,6 +41,7 @@ def average(runs: pd.DataFrame) -> pd.DataFrame:
         model_utility=("model_utility", "mean"),
         model_utility_sd=("model_utility", "std"),
         model_utility_n=("model_utility", "count"),
+        relative_change=("relative_change", "mean"),
     )
     planned = runs["configuration"].value_counts()
     return rows.reset_index().assign(planned=lambda frame: frame["configuration"].map(planned))
@@ -91,11 +93,11 @@ def pareto(points: pd.DataFrame, x: str = "forget_quality", y: str = "model_util
 
 
 def varied(runs: pd.DataFrame) -> list[str]:
-    """Return the settings, besides gamma and tau, that differ within at least one study."""
+    """Return the settings, besides gamma, tau and a task vector's strength, that differ within at least one study."""
     table = settings(runs).map(str)
     if table.empty:
         return []
-    known = {*STUDY, "rectifier.gamma", "rectifier.tau"}
+    known = {*STUDY, "rectifier.gamma", "rectifier.tau", *STRENGTHS}
     studies = table.groupby([column for column in STUDY if column in table])
     return [column for column in table if column not in known and max(studies[column].nunique()) > 1]
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import selection
-from analysis.tables import DASH, METRICS, described, method_label, number, split_label
+from analysis import selection, strengths
+from analysis.printing import DASH, number, split_label
+from analysis.tables import METRICS, described, method_label, task_vectors
 
 WORDS = {"out_of_memory": "out of memory", "missing": "without a result yet"}
+SETTINGS = {"gamma": "rectifier.gamma", "tau": "rectifier.tau", "strength": "strength"}
 KINDS = {
     (1, 1): "improved both FQ and MU",
     (1, 0): "improved FQ and left MU as it was",
@@ -33,6 +35,22 @@ def counts(runs: pd.DataFrame) -> str:
     return ", ".join([f"{numbers.get('finished', 0)} of {len(runs)} trials finished", *texts])
 
 
+def question(runs: pd.DataFrame) -> str:
+    """Return what the sweep can answer."""
+    if not task_vectors(runs):
+        return "Does GRU help?"
+    if any(runs["rectifier.name"] == "gru"):
+        return "Does GRU help, and does TRU keep more than TV?"
+    return "Does TRU keep more than TV?"
+
+
+def sentences(runs: pd.DataFrame, comparison: pd.DataFrame, chosen: pd.DataFrame, drawn: pd.DataFrame) -> list[str]:
+    """Return the verdict: on GRU, unless the sweep is about task vectors only, and on TRU against TV."""
+    about = task_vectors_sentences(drawn)
+    only = bool(about) and not any(runs["rectifier.name"] == "gru")
+    return [*([] if only else headline(comparison, chosen)), *about]
+
+
 def headline(comparison: pd.DataFrame, chosen: pd.DataFrame) -> list[str]:
     """Return one sentence a split: for which methods GRU improved what."""
     if chosen.empty:
@@ -47,6 +65,42 @@ def headline(comparison: pd.DataFrame, chosen: pd.DataFrame) -> list[str]:
         parts = [f"{KINDS[kind]} for {_some(groups[kind], len(rows))}" for kind in KINDS if kind in groups]
         sentences.append(f"On {split_label(str(split))}, GRU {_and(parts)}.")
     return sentences
+
+
+def task_vectors_sentences(drawn: pd.DataFrame) -> list[str]:
+    """Return one sentence a split on TRU against TV, from `strengths.points`: who keeps more MU at which FQ."""
+    methods = set(drawn.loc[drawn["kind"] == "strength", "method"])
+    if not methods:
+        return []
+    if len(methods) == 1:
+        there, absent = ("TRU", "TV") if "tru" in methods else ("TV", "TRU")
+        return [f"No trial of {absent} has finished, so {there} cannot be compared with it."]
+    return [
+        f"On {split_label(str(split))}, {_against(strengths.at_equal_quality(rows, str(split)), _seeds(rows))}."
+        for split, rows in drawn.groupby("split")
+        if any(rows["kind"] == "strength")
+    ]
+
+
+def _seeds(drawn: pd.DataFrame) -> str:
+    """Return how many seeds the strengths of a split rest on: `n = 1`, or `n = 1 to 3`."""
+    seeds = drawn.loc[drawn["kind"] == "strength", "n"].astype(int)
+    return f"n\u00a0=\u00a0{seeds.min()}" + (f" to {seeds.max()}" if seeds.max() > seeds.min() else "")
+
+
+def _against(levels: pd.DataFrame, seeds: str) -> str:
+    """Return `of 6 measured FQs that TRU and TV both reach TRU keeps more MU at 4 ...`, compared as printed."""
+    if levels.empty:
+        return "TRU and TV reach no FQ above the original model's in common, so neither can be said to keep more MU"
+    more, less = sum(levels["tru"] > levels["tv"]), sum(levels["tru"] < levels["tv"])
+    ties = f" and the same at {len(levels) - more - less}" if more + less < len(levels) else ""
+    last = levels.iloc[-1]
+    low, high = number(levels["forget_quality"].iloc[0], 2), number(last["forget_quality"], 2)
+    return (
+        f"of {len(levels)} measured FQs that TRU and TV both reach ({low} to {high}) TRU keeps more MU at {more}, "
+        f"TV at {less}{ties}; at FQ {high}, the highest, MU is {number(last['tru'])} for TRU and {number(last['tv'])} "
+        f"for TV ({seeds}, lines between measured strengths)"
+    )
 
 
 def signs(row: dict[Hashable, Any]) -> tuple[int, int] | None:
@@ -138,17 +192,17 @@ def _clear(rows: pd.DataFrame) -> str:
 
 def failures(runs: pd.DataFrame) -> pd.DataFrame:
     """Return, as texts, every trial without a usable result and why."""
-    rows = []
+    rows, hidden = [], [] if task_vectors(runs) else ["strength"]
     for trial in runs.to_dict("records"):
         if trial["status"] == "finished" and not any(pd.isna(trial[metric]) for metric in METRICS):
             continue
         fields = {"Trial": trial["id"], "Split": text(trial["benchmark.split"])}
-        known = {"Method": DASH, "gamma": DASH, "tau": DASH}  # nothing is known of a trial that was never started
+        known = dict.fromkeys(("Method", *SETTINGS), DASH)  # nothing is known of a trial that was never started
         if not pd.isna(trial["method"]):
-            known = described(*(trial[f] for f in ("method", "rectifier.name", "rectifier.gamma", "rectifier.tau")))
+            known = described(trial["method"], trial["rectifier.name"], *(trial[field] for field in SETTINGS.values()))
         end = {"Seed": text(trial["seed"]), "Status": trial["status"].replace("_", " "), "Cause": _cause(trial)}
         rows.append(fields | known | end)
-    return pd.DataFrame(rows, dtype="str")
+    return pd.DataFrame(rows, dtype="str").drop(columns=hidden, errors="ignore")
 
 
 def _cause(trial: dict[Hashable, Any]) -> str:

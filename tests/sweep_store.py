@@ -1,4 +1,4 @@
-"""A small invented sweep on disk, for tests: two splits, three methods, seeds, and every way a trial can go wrong."""
+"""Small invented sweeps on disk, for tests: gradient methods and all that can go wrong; task vectors and UWC."""
 
 import json
 from pathlib import Path
@@ -19,6 +19,13 @@ RESULTS = {
     ("npo", 2): (-5.0, 0.75),
 }
 ORIGINAL, RETAIN = 0.9, 0.88
+ORIGINAL_FQ = -21.4
+# strength -> (FQ, MU, relative change) of TRU and TV at seed 0 on forget05.
+STRENGTHS = {
+    "tru": {4: (-20.0, 0.89, 0.01), 8: (-16.0, 0.85, 0.02), 12: (-10.0, 0.82, 0.03), 24: (-6.0, 0.4, 0.06)},
+    "tv": {1: (-19.0, 0.87, 0.01), 10: (-12.0, 0.75, 0.03), 40: (-8.0, 0.2, 0.08)},
+}
+SHARES = (0.85, 0.9, 0.95)
 DIVERGED = {"kind": "diverged", "message": "loss is <nan>", "step": 12}
 VERSIONS = {"python": "3.11.7", "torch": "2.13.0"}
 
@@ -29,21 +36,28 @@ def write(path: Path, data: dict[str, Any]) -> None:
 
 
 def write_trial(store: Path, trial: str, method: str = "ga", rectifier: dict[str, Any] = NONE, **given: Any) -> str:
-    """Write one trial; `fq`, `mu`, `split`, `seed`, `status`, `error` and `lr` may be given."""
+    """Write one trial; `fq`, `mu`, `split`, `seed`, `status`, `error`, `lr`, `objective` may be given, and
+
+    `strength` of a task vector, `change` (the relative one), `calibration` (what UWC found, as in result.json).
+    """
     config = {
         "method": method,
         "rectifier": rectifier,
         "benchmark": {"name": "tofu", "data": "data", "split": given.get("split", "forget05"), "fingerprint": "f00d"},
         "retain_evaluation": None,
+        "objective": given.get("objective", {"preset": "paper", "retain_coefficient": None}),
+        "task_vector": task_vector(method, given["strength"]) if "strength" in given else None,
+        "calibration": {"targets": list(SHARES) if given.get("calibration") else []},
         "training": {"lr": given.get("lr", 0.001), "epochs": 5},
         "seed": given.get("seed", 0),
     }
     write(store / "trials" / trial / "config.json", config)
+    metrics = {"forget_quality": given.get("fq"), "model_utility": given.get("mu"), "forget_rows": 200}
     result = {
         "id": trial,
         "status": given.get("status", "finished"),
         "config": config,
-        "metrics": {"forget_quality": given.get("fq"), "model_utility": given.get("mu"), "forget_rows": 200},
+        "metrics": metrics | ({"relative_change": given["change"]} if "change" in given else {}),
         "training": {"steps": 31, "skipped": 0},
         "seconds": {"total": 40.0, "training": 30.0, "evaluation": 10.0},
         "started": "2026-11-20T10:00:00Z",
@@ -52,16 +66,75 @@ def write_trial(store: Path, trial: str, method: str = "ga", rectifier: dict[str
         "dirty": False,
         "topology": {"ranks": 1, "device": "cpu"},
         "error": given.get("error"),
+        "calibration": given.get("calibration"),
+        "direction": "d1ec7104aaaa" if "strength" in given else None,
     }
     write(store / "trials" / trial / "result.json", result)
     return trial
+
+
+def task_vector(method: str, strength: float) -> dict[str, Any]:
+    """Return a task vector's settings: `stg` is TRU's strength, `strength` TV's."""
+    own = {"stg": strength, "strength": None} if method == "tru" else {"stg": None, "strength": strength}
+    return own | {"steps": 5, "lr": 0.01, "batches": 20, "normalise": "whole", "optimizer": "sgd"}
+
+
+def calibrated(fq: float, mu: float, **given: Any) -> dict[str, Any]:
+    """Return what UWC finds on a line of FQ and a parabola of MU over w; `missed` names targets not reached."""
+
+    def mixed(weight: float) -> dict[str, float]:
+        utility, quality = ORIGINAL + (mu - ORIGINAL) * weight**2, ORIGINAL_FQ + (fq - ORIGINAL_FQ) * weight
+        return {"weight": weight, "model_utility": utility, "forget_quality": quality}
+
+    found = []
+    for share in SHARES:
+        weight = min(1.0, ((1 - share) * ORIGINAL / (ORIGINAL - mu)) ** 0.5)
+        told = {"target": share, "goal": share * ORIGINAL, "reached": share not in given.get("missed", ())}
+        found.append({**mixed(weight), **told, "evaluations": 7})
+    weights = sorted({0.0, 0.25, 0.5, 0.75, 1.0, *(target["weight"] for target in found)})
+    return {
+        "original_model_utility": ORIGINAL,
+        "monotone": given.get("monotone", True),
+        "evaluations": [mixed(weight) for weight in weights],
+        "targets": found,
+    }
+
+
+def write_vectors(store: Path) -> Path:
+    """Write a sweep `vectors`: TRU and TV over their strengths, WGA, and GA and NPO with and without GRU, mixed."""
+    trials = []
+    for seed in (0, 1):
+        rest = {"seed": seed, "change": 0.05}
+        for method, points in STRENGTHS.items():
+            for strength, (fq, mu, change) in points.items():
+                values = {"fq": fq + seed, "mu": mu, "seed": seed, "strength": strength, "change": change}
+                trials.append(write_trial(store, f"{len(trials):012x}", method, **values))
+        for method, rectifier, fq, mu in (
+            ("ga", NONE, -14.0, 0.0),
+            ("ga", GRU, -9.0, 0.5),
+            ("wga", NONE, -9.5, 0.44),
+            ("npo", NONE, -7.0, 0.5),
+            ("npo", GRU, -12.0, 0.8),
+        ):
+            found = {} if method == "wga" else {"calibration": calibrated(fq + seed, mu, **_doubtful(method, seed))}
+            values = {"fq": fq + seed, "mu": mu, **rest, **found}
+            trials.append(write_trial(store, f"{len(trials):012x}", method, rectifier, **values))
+    write_sweep(store, trials, name="vectors", digest="0dec0de5", splits=("forget05",))
+    return store
+
+
+def _doubtful(method: str, seed: int) -> dict[str, Any]:
+    """Return what is doubtful: NPO misses 95 % at seed 1, and its MU is not monotone in w at seed 0."""
+    if method != "npo":
+        return {}
+    return {"monotone": False} if seed == 0 else {"missed": (0.95,)}
 
 
 def write_sweep(store: Path, trials: list[str], name: str = "tiny", digest: str = "0a1b2c3d", **given: Any) -> None:
     """Write a sweep's file, and evaluations of its reference models for the given splits."""
     references = []
     for split in given.get("splits", ("forget05", "forget10")):
-        for role, fq, mu in (("original", -21.4, ORIGINAL), ("retain", None, RETAIN)):
+        for role, fq, mu in (("original", ORIGINAL_FQ, ORIGINAL), ("retain", None, RETAIN)):
             evaluation = f"{role}-{split}"
             metrics = {"forget_quality": fq, "model_utility": mu}
             model = {"path": f"models/{role}", "fingerprint": "beef"}

@@ -121,6 +121,8 @@ def study(*points: tuple[float | None, float | None], original: float = 0.5) -> 
             "rectifier.name": "gru",
             "rectifier.gamma": place / 10,
             "rectifier.tau": None,
+            "strength": None,
+            "relative_change": None,
             "seed": 0.0,
             "configuration": str(place),
             "forget_quality": fq,
@@ -128,7 +130,7 @@ def study(*points: tuple[float | None, float | None], original: float = 0.5) -> 
         }
         for place, (fq, mu) in enumerate(points)
     ]
-    frame = pd.DataFrame(rows).astype({"forget_quality": float, "model_utility": float})
+    frame = pd.DataFrame(rows).astype({"forget_quality": float, "model_utility": float, "relative_change": float})
     models = pd.DataFrame({"role": ["original"], "split": ["forget05"], "model_utility": [original]})
     return selection.choose(frame, models).to_dict("records")[0]
 

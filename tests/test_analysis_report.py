@@ -13,7 +13,7 @@ import pytest
 from sweep_store import GRU, SETTINGS, write_store, write_sweep, write_trial
 from typer.testing import CliRunner
 
-from analysis import figures, report, runs, selection, tables, verdict
+from analysis import figures, printing, report, runs, selection, tables, verdict
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -48,7 +48,7 @@ def test_main_table(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
 
 
 def test_markdown(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
-    lines = tables.to_markdown(tables.main_table(*frames)).splitlines()
+    lines = printing.to_markdown(tables.printed(tables.main_table(*frames))).splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert rows[0] == ["Method", "forget05 FQ ↑", "forget05 MU ↑", "forget10 FQ ↑", "forget10 MU ↑"]
     assert rows[2] == ["Original", "-21.4000", "0.9000", "-21.4000", "0.9000"]
@@ -58,12 +58,12 @@ def test_markdown(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     assert [row[0] for row in rows[6:]] == ["GD", "w/ GRU", "NPO", "w/ GRU"]
 
 
-def pair(plain: float, gru: float) -> list[tables.Cell]:
+def pair(plain: float, gru: float) -> list[printing.Cell]:
     """Return the two cells of one column in a table of one method."""
     index = pd.MultiIndex.from_tuples([("ga", "none"), ("ga", "gru")], names=["method", "rectifier"])
-    columns = pd.MultiIndex.from_product([["forget05"], ["model_utility"], ["mean", "sd", "n"]])
-    values = [[plain, np.nan, 1], [gru, np.nan, 1]]
-    return [row.cells[0] for row in tables.print_rows(pd.DataFrame(values, index=index, columns=columns))]
+    columns = pd.MultiIndex.from_product([["forget05"], list(tables.METRICS), ["mean", "sd", "n"]], names=tables.LEVELS)
+    frame = pd.DataFrame([[plain, np.nan, 1] * 2, [gru, np.nan, 1] * 2], index=index, columns=columns)
+    return [row.cells[0] for row in tables.printed(frame).rows]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_bold(plain: float, gru: float, bold: tuple[bool, bool], texts: list[str
 
 
 def test_latex(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
-    text = tables.to_latex(tables.main_table(*frames))
+    text = printing.to_latex(tables.printed(tables.main_table(*frames)))
     assert r"\begin{tabular}{lrrrr}" in text
     assert r"\multicolumn{2}{c}{forget05 (5\%)} & \multicolumn{2}{c}{forget10 (10\%)} \\" in text
     assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-5}" in text

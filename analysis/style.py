@@ -1,0 +1,68 @@
+"""What all figures share: colours, markers, sizes for print, and how they are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from trainables.config import METHOD_LABELS
+
+# Okabe and Ito's colours without yellow, which is too pale on white.
+COLOURS = ["#D55E00", "#000000", "#009E73", "#CC79A7", "#0072B2", "#56B4E9", "#E69F00"]
+APART = {"tv": "#E69F00", "tru": "#56B4E9"}
+"""Drawn beside GA, GD, WGA and NPO, whose colours the cycle would give them."""
+MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<", ">", "h", "p", "d"]
+FILL: dict[str, Any] = {"none": "none", "clip": "left", "gru": "full"}
+GREY = "#666666"
+SIGNIFICANT = float(np.log(0.05))
+STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "legend.fontsize": 7,
+    "lines.linewidth": 1.0,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "analysis",
+}
+METADATA: dict[str, dict[str, None]] = {
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
+    "png": {"Software": None},
+}
+
+
+def rank(method: str) -> int:
+    """Return a number that a method keeps from report to report."""
+    return list(METHOD_LABELS).index(method) if method in METHOD_LABELS else len(METHOD_LABELS)
+
+
+def colour(method: str) -> str:
+    """Return a method's colour, the same in every figure."""
+    return APART.get(method) or COLOURS[rank(method) % len(COLOURS)]
+
+
+def marker(method: str, rectifier: str) -> dict[str, Any]:
+    """Return keywords for a method's marker: hollow for the plain method, full with GRU, half full with clipping."""
+    return {
+        "color": colour(method),
+        "marker": MARKERS[rank(method) % len(MARKERS)],
+        "fillstyle": FILL.get(rectifier, "full"),
+        "linestyle": "none",
+    }
+
+
+def save(figure: Figure, folder: Path, stem: str, drawn: pd.DataFrame) -> None:
+    """Write STEM.pdf, .svg, .png (300 dpi) and the drawn points as STEM.csv; equal input gives equal bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(STYLE):
+        for kind, metadata in METADATA.items():
+            figure.savefig(folder / f"{stem}.{kind}", dpi=300, metadata=metadata)
+    drawn.to_csv(folder / f"{stem}.csv", index=False, lineterminator="\n")
