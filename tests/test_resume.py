@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from copies import with_dropout
 from safetensors.torch import load_file
 
 from trainables import storage, trial, workers
@@ -69,6 +70,32 @@ def test_interrupted_trial_goes_on_bit_for_bit(house: Any, tmp_path: Path, stage
     assert resumed["training"] == {"steps": 7, "skipped": 0, "resumed_at": 4}
     same(undisturbed, store, config)
     assert not (store.trial(config.id()) / trial.CHECKPOINT).exists()
+
+
+def test_interrupted_trial_with_dropout_goes_on_bit_for_bit(house: Any, tmp_path: Path) -> None:
+    """Random numbers are those of the step, whatever was drawn before it."""
+    config = configuration(with_dropout(house, tmp_path / "noisy"))
+    _, undisturbed = finish(config, tmp_path / "whole")
+    finish(config, tmp_path / "broken", stop_after=5)
+    resumed, store = finish(config, tmp_path / "broken")
+    assert resumed["training"]["resumed_at"] == 4
+    same(undisturbed, store, config)
+    plain = configuration(house)
+    _, silent = finish(plain, tmp_path / "silent", stop_after=5)
+    kept = silent.trial(plain.id()) / trial.CHECKPOINT / "step-4"
+    noisy = storage.read_rows(undisturbed.trial(config.id()) / storage.STEPS)
+    losses = [[row["loss"] for row in rows[:4]] for rows in (noisy, storage.read_rows(kept / storage.STEPS))]
+    assert losses[0] != pytest.approx(losses[1], rel=1e-4)
+
+
+def test_reference_of_the_target_model_is_without_dropout(house: Any, tmp_path: Path) -> None:
+    references = []
+    for place in (house, with_dropout(house, tmp_path / "noisy")):
+        config = configuration(place, every=1)
+        _, store = finish(config, tmp_path / place.target.name, stop_after=2)
+        kept = store.trial(config.id()) / trial.CHECKPOINT / "step-2" / "reference.safetensors"
+        references.append(load_file(kept)["reference"])
+    assert torch.equal(*references)
 
 
 def test_checkpoint_of_another_layout_is_refused(house: Any, tmp_path: Path) -> None:
