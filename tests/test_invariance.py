@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import ranks
 import torch
+from copies import tied
 from pydantic import ValidationError
 
 from trainables import models
@@ -22,9 +23,13 @@ WRITES = [
 ]
 
 
-def start(house: Any) -> torch.Tensor:
+def start(house: Any, lora: int | None = None) -> torch.Tensor:
     network, _ = models.load(Model(path=str(house.target)))
-    return torch.cat([part.detach().double().reshape(-1) for _, part in network.named_parameters()])
+    if lora:
+        torch.manual_seed(ranks.SEED)
+        network = models.with_adapters(network, lora, 16)
+    parts = network.named_parameters(remove_duplicate=False)
+    return torch.cat([part.detach().double().reshape(-1) for _, part in parts])
 
 
 def agree(found: dict[str, Any], pinned: dict[str, Any], origin: torch.Tensor, tolerance: float = 1e-4) -> None:
@@ -50,6 +55,19 @@ def test_stages_and_micro_batches_on_one_rank(house: Any, pinned: list[dict[str,
 def test_two_ranks_are_one(house: Any, pinned: list[dict[str, Any]], tmp_path: Path) -> None:
     for found in ranks.run(2, TWO, house, tmp_path):
         agree(found, pinned[0], start(house))
+
+
+@pytest.mark.parametrize("kind", ["adapters", "tied"])
+def test_two_ranks_are_one_with_few_or_shared_weights(
+    house: Any, pinned: list[dict[str, Any]], tmp_path: Path, kind: str
+) -> None:
+    """LoRA: only adapters have a gradient. Tied: input and output embedding are one tensor, counted once."""
+    place, more = (house, {"lora": 2}) if kind == "adapters" else (tied(house, tmp_path / "tied"), {})
+    origin = start(place, **more)
+    one = ranks.run(1, [{"stage": 1, **more}], place, tmp_path)[0]
+    assert one["records"][0]["grad_norm"] != pytest.approx(pinned[0]["records"][0]["grad_norm"], rel=1e-3)
+    for found in ranks.run(2, [{"stage": stage, "micro_batch": stage, **more} for stage in (1, 2, 3)], place, tmp_path):
+        agree(found, one, origin)
 
 
 @pytest.mark.parametrize("world", [1, 2])
