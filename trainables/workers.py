@@ -109,6 +109,9 @@ def launch(trial: Trial, store: storage.Storage, *, keep: bool = False) -> dict[
     )
     try:
         trainer.fit()
+    except train.TrainingFailedError:
+        if store.result(trial.id()) is None:
+            raise
     finally:
         shutil.rmtree(store.root / "ray" / name, ignore_errors=True)
     result = store.result(trial.id())
@@ -123,7 +126,7 @@ def _rank(config: dict[str, Any]) -> None:
 
     commands.quiet()
     store, wanted = storage.Storage(Path(config["storage"])), Trial.model_validate(config["trial"])
-    if store.result(wanted.id()) is not None:  # a rank died after the result was written
+    if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
         return
     for _ in trial.run(wanted, store, keep_weights=bool(config.get("keep"))):
         pass
