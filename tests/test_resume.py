@@ -61,9 +61,12 @@ def same(one: storage.Storage, other: storage.Storage, config: Trial) -> None:
     assert results[0]["metrics"] == results[1]["metrics"]
 
 
+@pytest.mark.parametrize("offload", [False, True], ids=["plain", "offloaded"])
 @pytest.mark.parametrize("stage", [1, 3])
-def test_interrupted_trial_goes_on_bit_for_bit(house: Any, tmp_path: Path, stage: int) -> None:
-    config = configuration(house, stage=stage)
+def test_interrupted_trial_goes_on_bit_for_bit(house: Any, tmp_path: Path, stage: int, offload: bool) -> None:
+    config = configuration(house)
+    resources = Resources(zero_stage=stage, offload_optimizer=offload, checkpoint_every=2)
+    config = config.model_copy(update={"resources": resources})
     whole, undisturbed = finish(config, tmp_path / "whole")
     assert whole["status"] == "finished"
     begun, store = finish(config, tmp_path / "broken", stop_after=5)

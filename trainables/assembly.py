@@ -72,6 +72,7 @@ def resolved(trial: Trial, network: Any, task: loop.Task, device: torch.device, 
         precision=trial.resources.precision,
         average=task.rectifier.needs_retain,
         frozen=task.frozen is not None,
+        offloaded=trial.resources.offload_optimizer and device.type == "cuda",
     )
     return trial.resources.model_copy(update={"zero_stage": stage})
 
