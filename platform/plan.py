@@ -115,6 +115,9 @@ def make(
     problems.stop()
     trials = points.enumerate_trials(sweep, strategy, benchmarks, lambda split: _models(found[split], store))
     trials = overrides.select(trials, only or [])
+    for trial in trials:
+        problems.check(points.check_layer, trial, house.recipes)
+    problems.stop()
     splits = {trial.benchmark.split for trial in trials}
     references = tuple(ref for split in sweep.splits if split in splits for ref in found[split])
     recipes = house.ordered({ref.model.path for ref in references})

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pydantic import ValidationError
 
 from search_spaces.base import Choice, Sweep
+from trainables import presets
 from trainables.commands import describe
-from trainables.config import TASK_VECTORS, Benchmark, Model, Rectifier, RetainEvaluation, TaskVector, Trial
+from trainables.config import TASK_VECTORS, Benchmark, Model, Recipe, Rectifier, RetainEvaluation, TaskVector, Trial
 from trainables.errors import InputError
+from trainables.models import depth_of
 
 STRATEGIES = ("grid", "paper", "optuna")
 Models = Callable[[str], tuple[Model, RetainEvaluation | None]]
@@ -64,6 +66,25 @@ def _vectors(sweep: Sweep, strategy: str, method: str, split: str) -> list[TaskV
         return [TaskVector.model_validate({**sweep.task_vector.model_dump(), field: value}) for value in values]
     except ValidationError as error:
         raise InputError(f"task_vector.{describe(error)}") from error
+
+
+def check_layer(trial: Trial, recipes: dict[str, Recipe]) -> None:
+    """Refuse a layer that RMU cannot steer in the target, or in what a target to be made starts from.
+
+    `recipes`: by the folder that each will make. The depth of a hub id is not known before it is fetched.
+    """
+    if trial.method != "rmu":
+        return
+    target, architecture = trial.target, None
+    while target.path in recipes:
+        recipe = recipes[target.path]
+        if recipe.base is None:
+            architecture = dict(recipe.architecture)
+            break
+        target = recipe.base
+    depth = depth_of(target) if architecture is None else architecture.get("num_hidden_layers")
+    if isinstance(depth, int):
+        presets.check_layer(presets.constants("rmu", trial.objective, trial.benchmark.split).layer, depth)
 
 
 def _rectifiers(sweep: Sweep, strategy: str, method: str, split: str) -> Iterator[dict[str, object]]:

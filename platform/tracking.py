@@ -25,7 +25,8 @@ from trainables.storage import RESULT, STEPS, Storage
 PARENT_TAG, TRIAL_TAG, SWEEP_TAG = "mlflow.parentRunId", "trial_id", "sweep_id"
 SERIES = ("loss", "retain_loss", "cos_before", "cos_after", "grad_norm", "rectified_norm", "average_norm", "dot")
 SERIES += ("coefficient", "clip_scale", "lr", "tokens_per_second", "peak_memory_bytes")
-SERIES += ("observed_cos", "observed_retain_loss")
+SERIES += ("observed_cos", "observed_retain_loss", "attempts", "rectified", "skipped")
+"""The columns of steps.parquet that become series; yes and no become 1 and 0."""
 BATCH = 900
 STATUS = {"finished": "FINISHED", "diverged": "FINISHED"}
 
@@ -77,7 +78,7 @@ class Tracker:
         path = self.store.trial(trial.id()) / STEPS
         for row in storage.read_rows(path) if path.is_file() else ():
             known = {name: row[name] for name in SERIES if row.get(name) is not None and math.isfinite(row[name])}
-            metrics += [Metric(f"train/{name}", value, now, row["step"]) for name, value in known.items()]
+            metrics += [Metric(f"train/{name}", float(value), now, row["step"]) for name, value in known.items()]
         flat = _flatten(result["config"])
         params = [Param(name, "none" if value is None else str(value)) for name, value in flat.items()]
         tags = {

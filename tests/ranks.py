@@ -1,4 +1,4 @@
-"""Runs jobs on N gloo ranks, one process each: what the tests of invariance compare. No Ray."""
+"""Runs jobs on N ranks, one process each, on gloo or nccl: what the tests of invariance compare. No Ray."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ Job = dict[str, Any]
 STEPS, BATCH, SEED = 4, 8, 1
 
 
-def run(world: int, jobs: list[Job], house: Any, folder: Path) -> list[dict[str, Any]]:
+def run(world: int, jobs: list[Job], house: Any, folder: Path, backend: str = "gloo") -> list[dict[str, Any]]:
     """Run every job in one group of `world` processes; what each left, in order."""
-    spawn(_rank, (world, jobs, str(house.target), str(house.data), house.split, folder, _port()), nprocs=world)
+    place = (str(house.target), str(house.data), house.split)
+    spawn(_rank, (world, jobs, place, folder, f"tcp://127.0.0.1:{_port()}", backend), nprocs=world)
     return [torch.load(folder / f"{world}-{number}.pt") for number in range(len(jobs))]
 
 
@@ -27,12 +28,17 @@ def _port() -> int:
         return probe.getsockname()[1]
 
 
-def _rank(rank: int, world: int, jobs: list[Job], target: str, data: str, split: str, folder: Path, port: int) -> None:
+def _rank(
+    rank: int, world: int, jobs: list[Job], place: tuple[str, str, str], folder: Path, address: str, backend: str
+) -> None:
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(backend, init_method=address, rank=rank, world_size=world)
     for number, job in enumerate(jobs):
-        found = (_write if job.get("write") else _train)(world, job, target, data, split)
+        work = _trial if "trial" in job else _write if job.get("write") else _train
+        found = work(world, job, *place)
         if rank == 0:
             torch.save(found, folder / f"{world}-{number}.pt")
         dist.barrier()
@@ -46,6 +52,9 @@ def _engine(world: int, job: Job, target: str) -> Any:
     network, tokenizer = models.load(Model(path=target), job.get("precision", "fp32"))
     if job.get("checkpointing"):
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if job.get("lora"):
+        torch.manual_seed(SEED)
+        network = models.with_adapters(network, job["lora"], 16)
     training = Training(
         lr=1.0 if job.get("write") else job.get("lr", 0.05),
         max_steps=STEPS,
@@ -54,7 +63,12 @@ def _engine(world: int, job: Job, target: str) -> Any:
         optimizer=job.get("optimizer", "sgd"),
         weight_decay=0.0 if job.get("write") else 0.01,
     )
-    resources = Resources(ranks=world, zero_stage=job["stage"], precision=job.get("precision", "fp32"))
+    resources = Resources(
+        ranks=world,
+        zero_stage=job["stage"],
+        precision=job.get("precision", "fp32"),
+        offload_optimizer=job.get("offload", False),
+    )
     return engine.create(network.train(), training, resources), training, tokenizer
 
 
@@ -93,7 +107,7 @@ def _write(world: int, job: Job, target: str, data: str, split: str) -> dict[str
     norms = []
     for _ in range(2):
         for last in (False, True):
-            ids = torch.arange(5, 25).view(2, 10)
+            ids = torch.arange(5, 25, device=runner.device).view(2, 10)
             output = runner.inner(input_ids=ids, labels=ids)
             runner.backward(output.loss / 2 / world, last=last)
         norms.append(float(runner.reduce(rectification.inner(runner.shard(), runner.shard()))))
@@ -105,6 +119,22 @@ def _write(world: int, job: Job, target: str, data: str, split: str) -> dict[str
     after = _masters(runner)
     runner.close()
     return {"norms": norms, "moved": before - after}
+
+
+def _trial(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:
+    """A whole trial with its weights kept, or its first `stop_after` steps; `memory`: bytes it may take of the GPU."""
+    from trainables import storage, trial
+    from trainables.config import Trial
+
+    if job.get("memory"):
+        whole = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(job["memory"] / whole)
+    events = trial.run(Trial.model_validate(job["trial"]), storage.Storage(Path(job["storage"])), keep_weights=True)
+    for event in events:
+        if event["phase"] == "training" and event["step"] == job.get("stop_after"):
+            del events
+            break
+    return {}
 
 
 def _masters(runner: Any) -> torch.Tensor:

@@ -28,6 +28,7 @@ def test_a_7b_model_on_eight_ranks_by_hand() -> None:
     assert plan(2, 8).gradients == 14 * GB / 8 + 3.5 * GB
     assert plan(1, 8, frozen=True).total - one.total == 14 * GB
     assert one.total - plan(1, 8, average=False).total == 3.5 * GB
+    assert one.total - plan(1, 8, offloaded=True).total == 10.5 * GB + 3.5 * GB
 
 
 @given(ranks=st.integers(1, 64), precision=st.sampled_from(["fp32", "bf16"]), frozen=st.booleans())

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_resume import configuration, finish
+from test_resume import alike, configuration, finish
 
-from trainables import loop, passes, storage, trial
+from trainables import loop, passes, storage, trial, workers
 
 
 def run_out(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
@@ -53,6 +55,76 @@ def test_memory_that_runs_out_twice_is_an_outcome(house: Any, tmp_path: Path, mo
     assert found["error"]["message"].startswith("CUDA out of memory")
     assert found["error"]["step"] == 1
     assert store.result(config.id()) == found
+
+
+def starved(most: int, only: int | None) -> Callable[[dict[str, Any]], None]:
+    """What a rank of Ray Train runs, pickled by value: more than `most` rows fill the memory (of rank `only`)."""
+
+    def rank(config: dict[str, Any]) -> None:
+        import torch
+
+        from trainables import passes, workers
+
+        real = passes.forward
+
+        def forward(engine: Any, term: Any, rows: Any, *rest: Any) -> Any:
+            if len(rows) > most and only in (None, engine.rank):
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+            return real(engine, term, rows, *rest)
+
+        passes.forward = forward
+        workers._rank(config)
+
+    return rank
+
+
+@pytest.mark.parametrize(
+    "only", [pytest.param(None, marks=pytest.mark.slow), pytest.param(0, marks=pytest.mark.slow), 1]
+)
+def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
+    house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_session: None, only: int | None
+) -> None:
+    """All ranks start again with half the micro-batch and give what one process gives."""
+    plain = configuration(house, every=None)
+    finish(plain, tmp_path / "one")
+    config = configuration(house, ranks=2, stage=2, every=None)
+    monkeypatch.setattr(workers, "_rank", starved(2, only))
+    store = storage.open_storage(str(tmp_path / "two"))
+    found = workers.launch(config, store, keep=True)
+    assert (found["status"], found["topology"]["micro_batch"]) == ("finished", 2), found["error"]
+    alike(storage.open_storage(str(tmp_path / "one")).trial(plain.id()), store.trial(config.id()), house.target)
+    assert not (store.trial(config.id()) / trial.RETRY).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("only", [None, 0, 1])
+def test_a_rank_whose_memory_runs_out_twice_ends_the_trial(
+    house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_session: None, only: int | None
+) -> None:
+    config = configuration(house, ranks=2, stage=2, every=None)
+    monkeypatch.setattr(workers, "_rank", starved(1, only))
+    store = storage.open_storage(str(tmp_path))
+    found = workers.launch(config, store)
+    assert found["status"] == "out_of_memory"
+    assert found["error"]["message"].startswith("CUDA out of memory")
+    assert (found["error"]["step"], found["topology"]["micro_batch"]) == (1, 2)
+    assert store.result(config.id()) == found
+
+
+def test_two_ranks_that_diverge_say_where_and_why(house: Any, tmp_path: Path, ray_session: None) -> None:
+    """Nothing is injected: one SGD step throws the weights out of what fp32 can square."""
+    config = configuration(house, ranks=2, stage=2, every=None)
+    wild = config.training.model_copy(update={"optimizer": "sgd", "lr": 1e25})
+    config = config.model_copy(update={"training": wild})
+    store = storage.open_storage(str(tmp_path))
+    found = workers.launch(config, store)
+    assert found["status"] == "diverged"
+    step = found["error"]["step"]
+    assert step >= 2
+    assert re.fullmatch(
+        rf"(retain loss|loss|gradient norm) is (nan|inf|-inf) at step {step}", found["error"]["message"]
+    )
+    assert len(storage.read_rows(store.trial(config.id()) / storage.STEPS)) == step - 1
 
 
 def test_a_loss_that_leaves_the_finite_numbers_names_the_step(

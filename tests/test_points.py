@@ -287,3 +287,27 @@ def test_only_refuses_what_no_trial_has(make: MakePlan, only: list[str], said: s
 def test_axes_without_a_single_trial_are_refused(make: MakePlan) -> None:
     with pytest.raises(InputError, match="no trial"):
         make("rectifier.name=clip", "rectifier.tau=none")
+
+
+# RMU's layer
+
+
+@pytest.mark.parametrize("where", ["target", "base"])
+def test_layer_that_rmu_cannot_steer_is_refused_before_anything_starts(
+    make: MakePlan, small: small_sweep.Small, tmp_path: Path, where: str
+) -> None:
+    """In the words of the trial itself; the depth is the target's, or that of the base it will be made from."""
+    folder = small_sweep.write_model(tmp_path / "models" / "base")
+    (folder / "config.json").write_text('{"num_hidden_layers": 6}')
+    setting = f"target={folder}" if where == "target" else f"models={tmp_path / 'models'}"
+    with pytest.raises(InputError) as error:
+        make(setting, "method=ga,rmu")
+    assert str(error.value) == "objective.layer: RMU steers a layer before the last; the model has 6, got 7"
+    with pytest.raises(InputError, match="the model has 6, got 5"):
+        make(setting, "method=rmu", "objective.layer=5")
+    assert len(make(setting, "method=rmu", "objective.layer=4", "benchmark.split=forget05").trials) == 5
+    assert make(setting, "method=ga,rmu", only=["method=ga"]).trials
+
+
+def test_layer_is_not_checked_in_models_that_are_not_here(make: MakePlan) -> None:
+    assert make("target=somebody/a-model", "method=rmu", "objective.layer=99").trials

@@ -9,12 +9,16 @@ from typing import Any
 
 import psutil
 import pytest
+import ranks
 import torch
+from copies import tied, with_dropout
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
 from trainables import storage, trial, workers
 from trainables.config import Benchmark, Model, Rectifier, Resources, Training, Trial
 from trainables.errors import InputError
+from trainables.storage import Storage
 
 TIMING = {"tokens_per_second", "peak_memory_bytes"}
 
@@ -57,9 +61,12 @@ def same(one: storage.Storage, other: storage.Storage, config: Trial) -> None:
     assert results[0]["metrics"] == results[1]["metrics"]
 
 
+@pytest.mark.parametrize("offload", [False, True], ids=["plain", "offloaded"])
 @pytest.mark.parametrize("stage", [1, 3])
-def test_interrupted_trial_goes_on_bit_for_bit(house: Any, tmp_path: Path, stage: int) -> None:
-    config = configuration(house, stage=stage)
+def test_interrupted_trial_goes_on_bit_for_bit(house: Any, tmp_path: Path, stage: int, offload: bool) -> None:
+    config = configuration(house)
+    resources = Resources(zero_stage=stage, offload_optimizer=offload, checkpoint_every=2)
+    config = config.model_copy(update={"resources": resources})
     whole, undisturbed = finish(config, tmp_path / "whole")
     assert whole["status"] == "finished"
     begun, store = finish(config, tmp_path / "broken", stop_after=5)
@@ -69,6 +76,71 @@ def test_interrupted_trial_goes_on_bit_for_bit(house: Any, tmp_path: Path, stage
     assert resumed["training"] == {"steps": 7, "skipped": 0, "resumed_at": 4}
     same(undisturbed, store, config)
     assert not (store.trial(config.id()) / trial.CHECKPOINT).exists()
+
+
+def test_interrupted_trial_with_dropout_goes_on_bit_for_bit(house: Any, tmp_path: Path) -> None:
+    """Random numbers are those of the step, whatever was drawn before it."""
+    config = configuration(with_dropout(house, tmp_path / "noisy"))
+    _, undisturbed = finish(config, tmp_path / "whole")
+    finish(config, tmp_path / "broken", stop_after=5)
+    resumed, store = finish(config, tmp_path / "broken")
+    assert resumed["training"]["resumed_at"] == 4
+    same(undisturbed, store, config)
+    plain = configuration(house)
+    _, silent = finish(plain, tmp_path / "silent", stop_after=5)
+    kept = silent.trial(plain.id()) / trial.CHECKPOINT / "step-4"
+    noisy = storage.read_rows(undisturbed.trial(config.id()) / storage.STEPS)
+    losses = [[row["loss"] for row in rows[:4]] for rows in (noisy, storage.read_rows(kept / storage.STEPS))]
+    assert losses[0] != pytest.approx(losses[1], rel=1e-4)
+
+
+def test_reference_of_the_target_model_is_without_dropout(house: Any, tmp_path: Path) -> None:
+    references = []
+    for place in (house, with_dropout(house, tmp_path / "noisy")):
+        config = configuration(place, every=1)
+        _, store = finish(config, tmp_path / place.target.name, stop_after=2)
+        kept = store.trial(config.id()) / trial.CHECKPOINT / "step-2" / "reference.safetensors"
+        references.append(load_file(kept)["reference"])
+    assert torch.equal(*references)
+
+
+def special(house: Any, kind: str, folder: Path) -> Trial:
+    """One rank: adapters, or tied embeddings."""
+    if kind == "tied":
+        return configuration(tied(house, folder))
+    plain = configuration(house)
+    return plain.model_copy(update={"training": plain.training.model_copy(update={"lora_rank": 2})})
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+@pytest.mark.parametrize("kind", ["adapters", "tied"])
+def test_two_ranks_keep_the_weights_of_one(house: Any, tmp_path: Path, kind: str, stage: int) -> None:
+    """Plain weights, adapters folded in, that transformers loads."""
+    plain = special(house, kind, tmp_path / "model")
+    finish(plain, tmp_path / "one")
+    spread = plain.model_copy(update={"resources": Resources(ranks=2, zero_stage=stage, checkpoint_every=2)})
+    ranks.run(2, [{"trial": spread.model_dump(), "storage": str(tmp_path / "two")}], house, tmp_path)
+    folders = [Storage(tmp_path / name).trial(config.id()) for name, config in (("one", plain), ("two", spread))]
+    alike(folders[0], folders[1], Path(plain.target.path))
+    loaded: Any = AutoModelForCausalLM.from_pretrained(folders[1] / trial.WEIGHTS, output_loading_info=True)
+    network, report = loaded
+    assert not any(report.values()), report
+    kept = load_file(folders[1] / trial.WEIGHTS / "model.safetensors")
+    assert ("lm_head.weight" in kept) == (kind != "tied")
+    for name, parameter in network.named_parameters():
+        assert torch.equal(parameter, kept[name]), name
+
+
+@pytest.mark.parametrize("kind", ["adapters", "tied"])
+def test_two_interrupted_ranks_go_on_bit_for_bit(house: Any, tmp_path: Path, kind: str) -> None:
+    plain = special(house, kind, tmp_path / "model")
+    config = plain.model_copy(update={"resources": Resources(ranks=2, zero_stage=2, checkpoint_every=2)})
+    job = {"trial": config.model_dump(), "storage": str(tmp_path / "broken")}
+    jobs = [{**job, "storage": str(tmp_path / "whole")}, {**job, "stop_after": 5}, job]
+    ranks.run(2, jobs, house, tmp_path)
+    whole, broken = (Storage(tmp_path / name) for name in ("whole", "broken"))
+    assert (broken.result(config.id()) or {})["training"]["resumed_at"] == 4
+    same(whole, broken, config)
 
 
 def test_checkpoint_of_another_layout_is_refused(house: Any, tmp_path: Path) -> None:
@@ -114,14 +186,12 @@ def test_ray_train_gives_what_one_process_gives(house: Any, tmp_path: Path, ray_
     """Two ranks of Ray Train on ZeRO 3, one row a micro-batch, against one rank in this process."""
     plain = configuration(house, every=None)
     finish(plain, tmp_path / "here")
-    spread = plain.model_copy(
-        update={"resources": Resources(ranks=2, zero_stage=3, micro_batch=1), "training": plain.training}
-    )
+    spread = plain.model_copy(update={"resources": Resources(ranks=2, zero_stage=3, micro_batch=1)})
     store = storage.open_storage(str(tmp_path / "there"))
     result = workers.launch(spread, store, keep=True)
     assert result["status"] == "finished", result["error"]
     assert result["topology"]["ranks"] == 2
-    alike(storage.open_storage(str(tmp_path / "here")).trial(plain.id()), store.trial(spread.id()), house)
+    alike(storage.open_storage(str(tmp_path / "here")).trial(plain.id()), store.trial(spread.id()), house.target)
 
 
 @pytest.mark.slow
@@ -137,17 +207,17 @@ def test_every_layout_under_ray_train(
     spread = plain.model_copy(update={"resources": resources})
     store = storage.open_storage(str(tmp_path / "there"))
     assert workers.launch(spread, store, keep=True)["status"] == "finished"
-    alike(storage.open_storage(str(tmp_path / "here")).trial(plain.id()), store.trial(spread.id()), house)
+    alike(storage.open_storage(str(tmp_path / "here")).trial(plain.id()), store.trial(spread.id()), house.target)
 
 
-def alike(one: Path, other: Path, house: Any, tolerance: float = 1e-4) -> None:
+def alike(one: Path, other: Path, target: Path, tolerance: float = 1e-4) -> None:
     """The same series and the same update, relative."""
     records = [storage.read_rows(folder / storage.STEPS) for folder in (one, other)]
     for name in ("loss", "retain_loss", "cos_before", "grad_norm", "rectified_norm"):
         series = [[record[name] for record in found] for found in records]
         assert series[1] == pytest.approx(series[0], rel=tolerance, abs=1e-6), name
     weights = [load_file(folder / trial.WEIGHTS / "model.safetensors") for folder in (one, other)]
-    origin = load_file(house.target / "model.safetensors")
+    origin = load_file(target / "model.safetensors")
     update = sum(float((weights[0][name] - origin[name]).double().norm() ** 2) for name in origin)
     error = sum(float((weights[0][name] - weights[1][name]).double().norm() ** 2) for name in origin)
     assert (error / update) ** 0.5 <= tolerance

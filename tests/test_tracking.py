@@ -47,7 +47,9 @@ def step_row(step: int, rectified: bool) -> dict[str, Any]:
         "loss": -0.5 * step,
         "retain_loss": retain_loss,
         "coefficient": None,
-        "rectified": True,
+        "rectified": rectified,
+        "skipped": step == 2,
+        "attempts": 10 if step == 2 else 1,
     }
 
 
@@ -181,6 +183,15 @@ def test_metrics_and_series_are_those_of_the_storage(client: Any) -> None:
     assert [point.value for point in retain] == [2.0, 3.0, 4.0]
     assert "train/coefficient" not in run.data.metrics
     assert "train/retain_loss" not in run_of(client, "finished").data.metrics
+
+
+def test_what_happened_at_a_step_is_a_series_of_numbers(client: Any) -> None:
+    run = run_of(client, "rectified")
+    for name, values in {"skipped": [0, 1, 0], "attempts": [1, 10, 1], "rectified": [1, 1, 1]}.items():
+        history = client.get_metric_history(run.info.run_id, f"train/{name}")
+        assert [point.value for point in history] == values, name
+    plain = client.get_metric_history(run_of(client, "finished").info.run_id, "train/rectified")
+    assert [point.value for point in plain] == [0, 0, 0]
 
 
 def test_outcome_is_told(client: Any) -> None:

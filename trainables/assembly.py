@@ -57,6 +57,7 @@ def resolved(trial: Trial, network: Any, task: loop.Task, device: torch.device, 
         precision=trial.resources.precision,
         average=task.rectifier.needs_retain,
         frozen=task.frozen is not None,
+        offloaded=trial.resources.offload_optimizer and device.type == "cuda",
     )
     return trial.resources.model_copy(update={"zero_stage": stage})
 
@@ -71,9 +72,7 @@ def adapted(trial: Trial, network: Any) -> Any:
 
 def _only_rmu_weights(network: Any, layer: int) -> None:
     depth = network.config.num_hidden_layers
-    if layer >= depth - 1:
-        # transformers gives the last block's hidden states after the final norm, not the residual stream.
-        raise InputError(f"objective.layer: RMU steers a layer before the last; the model has {depth}, got {layer}")
+    presets.check_layer(layer, depth)
     layers = range(max(0, layer - 2), layer + 1)
     wanted = {f"layers.{number}.{RMU_WEIGHTS}" for number in layers}
     found = 0

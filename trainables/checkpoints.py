@@ -68,7 +68,7 @@ def restore(engine: Engine, task: loop.Task, folder: Path) -> tuple[loop.State, 
     meta = storage.read_json(folder / META) or {}
     tag = meta["tag"]
     engine.restore(folder, tag)
-    parts = load_file(folder / tag / f"average-{engine.rank}.safetensors", device=str(engine.device))
+    parts = load_file(folder / tag / f"average-{engine.rank}.safetensors", device=str(engine.home))
     parts.pop("step")
     task.rectifier.restore([parts[name] for name in sorted(parts)])
     path = folder / tag / "reference.safetensors"

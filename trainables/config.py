@@ -159,10 +159,9 @@ class Resources(Value):
             raise ValueError(
                 "zero_stage=0 with precision=bf16 keeps no fp32 gradient to rectify; use zero_stage 1, 2 or 3"
             )
-        if self.offload_optimizer:
+        if self.zero_stage == 0 and self.offload_optimizer:
             raise ValueError(
-                "offload_optimizer=true is refused: with this DeepSpeed a gradient written between backward and step "
-                "gives another update than without offload; use zero_stage=3 or more ranks"
+                "zero_stage=0 with offload_optimizer=true: ZeRO 0 cannot offload; use zero_stage 1, 2 or 3"
             )
         return self
 

@@ -44,6 +44,11 @@ class Engine:
         return torch.device(self.inner.device)
 
     @property
+    def home(self) -> torch.device:
+        """Where this rank's shard of the gradient lies."""
+        return torch.device("cpu") if self.resources.offload_optimizer else self.device
+
+    @property
     def rank(self) -> int:
         return dist.get_rank()
 
@@ -58,6 +63,8 @@ class Engine:
     def shard(self) -> list[torch.Tensor]:
         """Views of this rank's gradient whose writes reach `step()`; flat or shaped, padding included."""
         optimizer, stage = self.inner.optimizer, self.stage
+        if self.resources.offload_optimizer:
+            return self._offloaded()
         if stage == 0:
             return [p.grad for p in self.module.parameters() if p.requires_grad]
         if stage == 3:
@@ -71,19 +78,38 @@ class Engine:
             parts += [flat] if flat is not None else list(group)
         return parts
 
+    def _offloaded(self) -> list[torch.Tensor]:
+        """With the optimizer on the CPU the last micro-batch copies the sum of all to where `step()` reads it."""
+        optimizer = self.inner.optimizer
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # those copies are asynchronous
+        groups = (
+            optimizer.fp32_partitioned_groups_flat if self.stage == 3 else optimizer.single_partition_of_fp32_groups
+        )
+        return [group.grad for group in groups]
+
+    def _sums(self) -> list[torch.Tensor]:
+        """What the next pass with the optimizer on the CPU would go on summing in."""
+        optimizer = self.inner.optimizer
+        if self.stage == 3:
+            return [optimizer.grad_partitions_flat_buffer]
+        groups = [getattr(group, "flat_partition", None) for group in optimizer.averaged_gradients.values()]
+        return [*optimizer.accumulated_grads_in_cpu.values(), *(flat for flat in groups if flat is not None)]
+
     def reduce(self, value: torch.Tensor) -> torch.Tensor:
         """Sum over the ranks that hold different shards; a replicated gradient (ZeRO 0) is whole on each."""
         return value if self.stage == 0 else self.total(value)
 
     def total(self, value: torch.Tensor) -> torch.Tensor:
         """Sum over ranks."""
+        value = value.to(self.device)
         if self.world > 1:
             dist.all_reduce(value)
         return value
 
     def clear(self) -> None:
         """Forget the gradient of the last pass, so that the next one starts from zero."""
-        for part in self.shard():
+        for part in self.shard() + (self._sums() if self.resources.offload_optimizer else []):
             part.zero_()
         if hasattr(self.inner.optimizer, "clear_hp_grads"):
             self.inner.optimizer.clear_hp_grads()
@@ -93,6 +119,8 @@ class Engine:
         for group in self.inner.optimizer.param_groups:
             group["lr"] = lr
         self.inner.step()
+        if self.resources.offload_optimizer:
+            self.clear()
 
     def gather(self) -> dict[str, torch.Tensor]:
         """The whole model's weights on the CPU of rank 0 (empty elsewhere), one tensor after another."""
@@ -165,10 +193,18 @@ def _config(resources: Resources) -> dict[str, Any]:
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "gradient_clipping": 0.0,
-        "zero_optimization": {"stage": stage_of(resources)},
+        "zero_optimization": {"stage": stage_of(resources), **_offload(resources)},
         "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
         "steps_per_print": 10**9,
     }
     if resources.precision == "bf16":
         config |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
     return config
+
+
+def _offload(resources: Resources) -> dict[str, Any]:
+    """The optimizer's states on the CPU, in pinned memory where there is a GPU to copy from."""
+    if not resources.offload_optimizer:
+        return {}
+    return {"offload_optimizer": {"device": "cpu", "pin_memory": torch.cuda.is_available()}}

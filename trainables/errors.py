@@ -20,6 +20,10 @@ class TrialStopped(Exception):
         self.step = step
 
 
+class StartAgain(Exception):
+    """A rank cannot go on, and has noted what to do otherwise: the launcher ends the others and starts all again."""
+
+
 def closest(name: str, known: Iterable[str]) -> str:
     """`did you mean 'x'? known: a, b, c` for a message about an unknown `name`."""
     names = list(known)

@@ -53,11 +53,14 @@ class State:
 
 
 def begin(engine: Engine, task: Task) -> State:
-    """The state before the first step: the target model's S_i^0 where the objective needs them."""
+    """The state before the first step: the target model's S_i^0, without dropout, where the objective needs them."""
     if not task.objective.needs_reference:
         return State(None)
     size = task.micro_batch or task.training.batch_size // engine.world
-    return State(passes.row_sums(engine, task.forget, task.pad, size))
+    engine.module.eval()
+    reference = passes.row_sums(engine, task.forget, task.pad, size)
+    engine.module.train()
+    return State(reference)
 
 
 def run(engine: Engine, task: Task, state: State | None = None) -> Iterator[dict[str, Any]]:
@@ -110,7 +113,11 @@ def learning_rate(training: Training, step: int, steps: int) -> float:
 def _gradient(
     engine: Engine, task: Task, reference: list[float] | None, step: int, attempt: int
 ) -> tuple[dict[str, Any], rectification.Outcome]:
-    """Leave the rectified gradient of one attempt in the engine."""
+    """Leave the rectified gradient of one attempt in the engine.
+
+    Its random numbers depend on (seed, step, attempt, rank) alone: a resumed trial draws the same ones.
+    """
+    torch.manual_seed(sampling.noise_seed(task.seed, step, attempt, engine.rank))
     size = task.training.batch_size
     forget = sampling.forget_batch(task.seed, step, attempt, len(task.forget), size)
     retain: list[int] = []

@@ -39,6 +39,12 @@ def fingerprint(model: Model) -> str:
     return f"hub:{model.path}@{model.revision or 'main'}"
 
 
+def depth_of(model: Model) -> int | None:
+    """Number of layers as the folder's config.json has it; None for a hub id."""
+    settings = storage.read_json(Path(model.path).expanduser() / "config.json") or {}
+    return settings.get("num_hidden_layers")
+
+
 def load(model: Model, precision: str = "fp32", field: str = "target") -> tuple[Any, Any]:
     """The model (evaluation mode, on the CPU) and its tokenizer. Raises InputError with what to accept or set."""
     import torch

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from trainables.config import Objective as Settings
+from trainables.errors import InputError
 
 KLReduction = Literal["labels", "attended", "all_positions", "all_positions_fixed_pad"]
 FIXED_PAD = 500
@@ -68,3 +69,12 @@ def constants(method: str, settings: Settings, split: str) -> Constants:
     found = replace(found, **BY_SPLIT.get((settings.preset, method, split), {}))
     stated = settings.model_dump(exclude={"preset"}, exclude_none=True)
     return replace(found, **stated)
+
+
+def check_layer(layer: int, depth: int) -> None:
+    """Raise InputError where RMU cannot steer `layer` (from 0) of a model of `depth` layers.
+
+    transformers gives the last block's hidden states after the final norm, not the residual stream.
+    """
+    if layer >= depth - 1:
+        raise InputError(f"objective.layer: RMU steers a layer before the last; the model has {depth}, got {layer}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-FORGET, RETAIN, AGAIN = 1, 2, 3
+FORGET, RETAIN, AGAIN, NOISE = 1, 2, 3, 4
 
 
 def forget_batch(seed: int, step: int, attempt: int, rows: int, batch_size: int) -> list[int]:
@@ -29,6 +29,11 @@ def forget_batch(seed: int, step: int, attempt: int, rows: int, batch_size: int)
 def retain_batch(seed: int, step: int, attempt: int, rows: int, batch_size: int) -> list[int]:
     """Row numbers of the effective retain batch of `step` (from 0)."""
     return _generator(seed, RETAIN, step, attempt).integers(rows, size=batch_size).tolist()
+
+
+def noise_seed(seed: int, step: int, attempt: int, rank: int) -> int:
+    """The 64-bit seed of torch's generators for one attempt at a step on one rank: dropout and the like."""
+    return int(np.random.SeedSequence([seed, NOISE, step, attempt, rank]).generate_state(1, np.uint64)[0])
 
 
 def steps(rows: int, batch_size: int, epochs: float, max_steps: int | None) -> int:

@@ -31,7 +31,7 @@ from trainables import (
     storage,
 )
 from trainables.config import Resources, RetainEvaluation, Trial
-from trainables.errors import InputError, TrialStopped
+from trainables.errors import InputError, StartAgain, TrialStopped
 
 Event = dict[str, Any]
 CHECKPOINT, WEIGHTS, RETRY = checkpoints.FOLDER, "weights", "retry.json"
@@ -78,34 +78,39 @@ def run(trial: Trial, store: storage.Storage, *, keep_weights: bool = False) -> 
     A loss that is not finite ends it as `diverged`. A GPU that is full makes it start again once with half the
     micro-batch and the same effective batch, then ends it as `out_of_memory`. Any other error ends it as `failed`, with
     its traceback in error.txt. InputError is the caller's to report. On many ranks an error of one rank is raised, so
-    that the launcher starts all of them again.
+    that the launcher ends the others, which wait for it, and starts all again.
     """
-    folder = store.trial(trial.id())
-    if trial.resources.ranks == 1 or dist.get_rank() == 0:
+    folder, many = store.trial(trial.id()), trial.resources.ranks > 1
+    if not many or dist.get_rank() == 0:
         storage.write_json(folder / storage.CONFIG, trial.model_dump(mode="json"))
     record, error, begun = Record(provenance.now()), None, perf_counter()
     place = Place(store, folder, folder / WEIGHTS if keep_weights else None)
     try:
         yield from _with_retry(trial, record, place)
-    except InputError:
+    except (InputError, StartAgain):
         raise
     except TrialStopped as stopped:
         error = {"kind": stopped.kind, "message": stopped.message, "step": stopped.step}
     except torch.OutOfMemoryError as full:
-        if trial.resources.ranks > 1:
-            raise
         error = {"kind": "out_of_memory", "message": str(full).splitlines()[0], "step": len(record.steps) + 1}
+        if many:  # perhaps on this rank alone: it writes, and no rank starts again where there is a result
+            _end(trial, record, error, folder, begun)
+            raise
     except Exception as failure:
-        if trial.resources.ranks > 1:
+        if many:
             raise
         storage.write_text(folder / storage.ERROR, traceback.format_exc())
         error = {"kind": "failed", "message": f"{type(failure).__name__}: {failure}", "step": len(record.steps)}
+    if not dist.is_initialized() or dist.get_rank() == 0:
+        yield {"phase": "done", "result": _end(trial, record, error, folder, begun)}
+
+
+def _end(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Path, begun: float) -> dict[str, Any]:
+    """Write the result, and drop the checkpoint that it makes useless."""
     record.seconds.total = perf_counter() - begun
-    if dist.is_initialized() and dist.get_rank() > 0:
-        return
     result = _write(trial, record, error, folder)
     checkpoints.remove(folder / CHECKPOINT)
-    yield {"phase": "done", "result": result}
+    return result
 
 
 def _with_retry(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
@@ -116,13 +121,14 @@ def _with_retry(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
     try:
         yield from _phases(trial, record, place)
         return
-    except torch.OutOfMemoryError:
+    except torch.OutOfMemoryError as full:
         share = trial.training.batch_size // trial.resources.ranks
         if retry is not None or (record.micro_batch or share) == 1:
             raise
-        storage.write_json(folder / RETRY, {"micro_batch": max(1, (record.micro_batch or share) // 2)})
+        half = max(1, (record.micro_batch or share) // 2)
+        storage.write_json(folder / RETRY, {"micro_batch": half})
         if trial.resources.ranks > 1:
-            raise
+            raise StartAgain(f"out of memory at step {len(record.steps) + 1}: again with micro-batch {half}") from full
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     record.steps.clear()

@@ -87,13 +87,14 @@ def launch(trial: Trial, store: storage.Storage, *, keep: bool = False) -> dict[
 
     Ranks that die are started again and go on from the last checkpoint. Raises what Ray Train raises beyond that.
     """
-    _fit(
-        _rank,
-        {"trial": trial.model_dump(mode="json"), "storage": str(store.root), "keep": keep},
-        trial.resources,
-        store,
-        f"train-{trial.id()}-{uuid.uuid4().hex[:8]}",
-    )
+    from ray.train import TrainingFailedError
+
+    told = {"trial": trial.model_dump(mode="json"), "storage": str(store.root), "keep": keep}
+    try:
+        _fit(_rank, told, trial.resources, store, f"train-{trial.id()}-{uuid.uuid4().hex[:8]}")
+    except TrainingFailedError:
+        if store.result(trial.id()) is None:
+            raise
     result = store.result(trial.id())
     if result is None:
         raise RuntimeError("the ranks ended without a result")
@@ -150,7 +151,7 @@ def _rank(config: dict[str, Any]) -> None:
 
     commands.quiet()
     store, wanted = storage.Storage(Path(config["storage"])), Trial.model_validate(config["trial"])
-    if store.result(wanted.id()) is not None:  # a rank died after the result was written
+    if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
         return
     for _ in trial.run(wanted, store, keep_weights=bool(config.get("keep"))):
         pass

@@ -1,0 +1,32 @@
+"""Copies of the tests' models that differ in one respect."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+
+
+def with_dropout(house: Any, folder: Path) -> Any:
+    """The same store with dropout in the target's attention."""
+    return _copy(house, folder, attention_dropout=0.2)
+
+
+def tied(house: Any, folder: Path) -> Any:
+    """The same store with one embedding for input and output in the target."""
+    copied = _copy(house, folder, tie_word_embeddings=True)
+    weights = load_file(folder / "model.safetensors")
+    del weights["lm_head.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return copied
+
+
+def _copy(house: Any, folder: Path, **settings: Any) -> Any:
+    shutil.copytree(house.target, folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+    return replace(house, target=folder)
