@@ -52,7 +52,7 @@ def _models(plan: Plan, store: Storage, say: Say) -> None:
             say(f"training the model for {recipe.configs[0]} ({recipe.training.epochs:g} epochs, once)")
         resources = plan.sweep.resources
         gpus = min(1, resources.gpus)
-        make = ray.remote(recipes.make_model).options(num_cpus=1, num_gpus=gpus, max_retries=1)
+        make: Any = ray.remote(recipes.make_model).options(num_cpus=1, num_gpus=gpus, max_retries=1)
         ray.get([make.remote(recipe, str(store.root), gpus, resources.micro_batch) for recipe in ready])
         waiting = [recipe for recipe in waiting if recipe not in ready]
 

@@ -282,3 +282,32 @@ def test_trial_that_fits_on_no_machine_is_refused(
     done = run_module("platform.sweep", *arguments, "--address", address, timeout=60, **ray_settings())
     assert done.returncode == 2
     assert done.stderr == "error: resources.cpus: a trial asks for 64, the cluster has 2\n"
+
+
+def test_one_direction_serves_every_strength(started: Started, run_module: RunModule, address: str) -> None:
+    """TRU and TV over two strengths each: two makings in the log and in the store, and none in a second start."""
+    settings = [*started.arguments[:-1], "method=tv,tru"]
+    for setting in ("task_vector.batches=3", "task_vector.stg=1,4", "task_vector.strength=2,9"):
+        settings += ["--set", setting]
+    store = Storage(started.store.root.parent / "vectors")
+    done = run_module(
+        "platform.sweep", *settings, "--storage", store.root, "--address", address, timeout=400, **ray_settings()
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line.split(" direction")[0] for line in done.stdout.splitlines() if "direction for" in line] == [
+        "making TV's",
+        "making TRU's",
+    ]
+    folders = {folder.name for folder in (store.root / "shared" / "directions").iterdir()}
+    results = [storage.read_json(path) or {} for path in store.root.glob("trials/*/result.json")]
+    assert len(results) == 4
+    assert len(folders) == 2
+    assert {result["direction"] for result in results} == folders
+    assert "TRU" in done.stdout
+    more = [part.replace("stg=1,4", "stg=1,4,6") for part in settings]
+    again = run_module(
+        "platform.sweep", *more, "--storage", store.root, "--address", address, timeout=400, **ray_settings()
+    )
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "direction for" not in again.stdout
+    assert len(list(store.root.glob("trials/*/result.json"))) == 5

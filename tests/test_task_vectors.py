@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from pydantic import ValidationError
 from safetensors.torch import load_file
+from torch.multiprocessing.spawn import spawn
 
 from trainables import directions, models, moves, recipes, storage, task_vectors, templates, trial, vectors
 from trainables.benchmarks import tofu
-from trainables.config import Benchmark, Direction, Model, Resources, TaskVector
+from trainables.config import Benchmark, Direction, Model, Resources, TaskVector, Training, Trial
 from trainables.errors import InputError
 
 SIZES = (3, 4)
@@ -313,3 +317,85 @@ def test_groups_in_tasks_give_what_one_process_gives(house: Any, tmp_path: Path)
     recipes.make_direction(direction, str(store.root))
     found = load_file(directions.folder_of(direction, store) / "direction-00000.safetensors")
     assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def _one_of_two(rank: int, folder: Path, told: str) -> None:
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
+    moves.ensure(Direction.model_validate_json(told), storage.open_storage(str(folder)), micro_batch=1)
+    dist.destroy_process_group()
+
+
+def test_two_ranks_share_the_vectors_and_make_the_same_direction(house: Any, tmp_path: Path) -> None:
+    """Batches of three points on two ranks: one of them has nothing to do in a micro-batch."""
+    direction = recipe(house, steps=2)
+    (tmp_path / "two").mkdir()
+    expected = make(direction, tmp_path / "one")
+    spawn(_one_of_two, (tmp_path / "two", direction.model_dump_json()), nprocs=2)
+    folder = directions.folder_of(direction, storage.Storage(tmp_path / "two"))
+    found = load_file(folder / "direction-00000.safetensors")
+    assert found.keys() == expected.keys()
+    whole = torch.cat([expected[name].reshape(-1) for name in expected])
+    difference = torch.cat([(found[name] - expected[name]).reshape(-1) for name in expected])
+    assert float(difference.norm() / whole.norm()) < 1e-4
+    one, two = (
+        storage.read_rows(directions.folder_of(direction, storage.Storage(tmp_path / name)) / directions.BATCHES)
+        for name in ("one", "two")
+    )
+    for first, second in zip(one, two, strict=True):
+        assert second == pytest.approx(first, rel=1e-3, abs=1e-6)
+
+
+def test_bf16_follows_fp32_as_far_as_its_rounding_lets_it(house: Any, tmp_path: Path) -> None:
+    direction = recipe(house)
+    plain = make(direction, tmp_path)
+    half = make(direction.model_copy(update={"precision": "bf16"}), tmp_path)
+    whole, other = (torch.cat([part.reshape(-1) for part in found.values()]) for found in (plain, half))
+    assert half.keys() == plain.keys()
+    assert float(torch.dot(whole, other) / whole.norm() / other.norm()) > 0.99
+
+
+@pytest.mark.parametrize("method", ["tv", "tru"])
+def test_a_trial_moves_the_target_model_and_says_how_far(house: Any, tmp_path: Path, method: str) -> None:
+    """Alone, without a sweep, a trial makes the direction it needs; the next strength finds it."""
+    store = storage.open_storage(str(tmp_path))
+    found = []
+    for strength in (1.0, 3.0):
+        field = {"stg" if method == "tru" else "strength": strength}
+        config = Trial(
+            method=method,  # type: ignore[arg-type]
+            benchmark=Benchmark(data=str(house.data), split=house.split, fingerprint="of-the-tests"),
+            target=Model(path=str(house.target), fingerprint="of-the-tests"),
+            training=Training(max_length=192),
+            task_vector=TaskVector(steps=2, lr=0.05, batches=3, **field),  # type: ignore[arg-type]
+        )
+        *_, last = trial.run(config, store)
+        found.append(last["result"])
+    assert [result["status"] for result in found] == ["finished", "finished"], found[0]["error"]
+    (folder,) = (store.root / "shared" / "directions").iterdir()
+    assert {result["direction"] for result in found} == {folder.name}
+    changes = [result["metrics"]["relative_change"] for result in found]
+    assert changes[1] == pytest.approx(3 * changes[0], rel=1e-4)
+    note = storage.read_json(folder / storage.RESULT) or {}
+    norm = torch.nn.utils.parameters_to_vector(models.load(config.target)[0].parameters()).detach().norm()
+    assert changes[0] == pytest.approx(note["norm"] / float(norm), rel=1e-4)
+    assert found[0]["metrics"]["forget_prob"] != found[1]["metrics"]["forget_prob"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"task_vector": None}, "method 'tru' takes stg and no strength"),
+        ({"task_vector": TaskVector(strength=1)}, "method 'tru' takes stg and no strength"),
+        ({"method": "tv"}, "method 'tv' takes strength and no stg"),
+        ({"method": "ga"}, "method 'ga' trains an objective and has no task vector"),
+        ({"rectifier": {"name": "gru"}}, "method 'tru' has no gradient steps to rectify"),
+        ({"task_vector": TaskVector(stg=1, batches=1)}, "so it needs at least 2"),
+        ({"observe": 2}, "has no steps to observe"),
+    ],
+)
+def test_what_is_no_task_vector_is_refused(changes: dict[str, Any], words: str) -> None:
+    fields = {"method": "tru", "target": Model(path="a/b"), "task_vector": TaskVector(stg=1.0), **changes}
+    with pytest.raises(ValidationError, match=words):
+        Trial(**fields)
