@@ -17,6 +17,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # __path__ it finds our submodules (docs/decisions/0001). Under `python -m pytest` this is what the package has anyway.
 platform.__path__ = [str(ROOT / "platform")]
 
+# Also where there is a GPU, tests run on the CPU: those marked gpu start processes of their own (tests/test_gpu.py).
+os.environ["DS_ACCELERATOR"] = "cpu"
+
 # Settings of the caller that would change what a command does.
 INHERITED_PREFIXES = ("PYTHON", "PYTEST_", "RAY_", "MLFLOW_", "UNLEARN_")
 

@@ -182,15 +182,16 @@ def kill_one(checkpoint: Path, killed: list[int]) -> None:
             return
 
 
-def test_ray_train_gives_what_one_process_gives(house: Any, tmp_path: Path, ray_session: None) -> None:
-    """Two ranks of Ray Train on ZeRO 3, one row a micro-batch, against one rank in this process."""
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ray_train_gives_what_one_process_gives(house: Any, tmp_path: Path, ray_session: None, ranks: int) -> None:
+    """Ranks of Ray Train on ZeRO 3, one row a micro-batch, against one rank in this process."""
     plain = configuration(house, every=None)
     finish(plain, tmp_path / "here")
-    spread = plain.model_copy(update={"resources": Resources(ranks=2, zero_stage=3, micro_batch=1)})
+    spread = plain.model_copy(update={"resources": Resources(ranks=ranks, zero_stage=3, micro_batch=1)})
     store = storage.open_storage(str(tmp_path / "there"))
     result = workers.launch(spread, store, keep=True)
     assert result["status"] == "finished", result["error"]
-    assert result["topology"]["ranks"] == 2
+    assert result["topology"]["ranks"] == ranks
     alike(storage.open_storage(str(tmp_path / "here")).trial(plain.id()), store.trial(spread.id()), house.target)
 
 
