@@ -117,7 +117,7 @@ def make(
         benchmarks=benchmarks,
         references=references,
         recipes=house.ordered({ref.model.path for ref in references}),
-        needs=_needs(sweep, references),
+        needs=_needs(sweep, benchmarks, references),
         done=frozenset(trial.id() for trial in trials if store.result(trial.id())),
         budget=budget,
     )
@@ -215,6 +215,7 @@ def _benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
         return chosen.model_copy(update={"data": str(store.data(key)), "fingerprint": f"fictional:{key}"})
     if rows.is_folder(chosen.data):
         chosen = chosen.model_copy(update={"data": _absolute(chosen.data)})
+    chosen = chosen.model_copy(update={"sources": tuple(map(_absolute_source, chosen.sources))})
     kind.check_rows(chosen)
     return chosen.model_copy(update={"fingerprint": kind.fingerprint(chosen)})
 
@@ -228,6 +229,11 @@ def fictional_key(fictional: Fictional) -> str:
 
 def _absolute(path: str) -> str:
     return os.path.abspath(os.path.expanduser(path))
+
+
+def _absolute_source(source: str) -> str:
+    part, place = source.split("=", 1)
+    return f"{part}={_absolute(place)}" if Path(place).expanduser().is_dir() else source
 
 
 def _found(model: Model, field_name: str) -> Model:
@@ -268,13 +274,12 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Refe
     return config.digest(fixed)[:8]
 
 
-def _needs(sweep: Sweep, references: tuple[Reference, ...]) -> tuple[str, ...]:
+def _needs(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Reference, ...]) -> tuple[str, ...]:
     """What a real start has to find and a dry run cannot see."""
     needs = []
-    if sweep.fictional is None and not Path(sweep.benchmark.data).expanduser().is_dir():
-        needs.append(
-            f"data set {sweep.benchmark.data} from the hub (a network, or --set benchmark.data=DIR with its files)"
-        )
+    if sweep.fictional is None:
+        kind = kinds.find(sweep.benchmark.name)
+        needs += dict.fromkeys(need for benchmark in benchmarks.values() for need in kind.needs(benchmark))
     gpus = sweep.resources.gpus * sweep.resources.ranks
     if gpus:
         needs.append(f"{gpus:g} GPUs for each trial (a start counts the cluster's)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 from trainables.errors import InputError
 from trainables.templates import Example
@@ -38,13 +38,29 @@ def decoded(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
     return [Example(tuple(row), 1) for row in rows if len(row) > 1]
 
 
-def one_each(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
-    """One row a text, its first `length` tokens. Raises InputError where a text has no label."""
-    rows = [tokens(tokenizer, text)[:length] for text in texts]
-    for number, row in enumerate(rows, 1):
+class Texts(Sequence[Example]):
+    """One row a text, its first `length` tokens, made when it is asked for: a step sees few of many long texts."""
+
+    def __init__(self, tokenizer: Any, texts: Sequence[str], length: int) -> None:
+        self.tokenizer = tokenizer
+        self.texts = texts
+        self.length = length
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @overload
+    def __getitem__(self, at: int) -> Example: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Example]: ...
+    def __getitem__(self, at: int | slice) -> Example | list[Example]:
+        """Raises InputError where a text is a single token, which has nothing to predict."""
+        if isinstance(at, slice):
+            return [self[number] for number in range(len(self))[at]]
+        row = tokens(self.tokenizer, self.texts[at])[: self.length]
         if len(row) < 2:
-            raise InputError(f"benchmark.data: text {number} is a single token, which has nothing to predict")
-    return [Example(tuple(row), 1) for row in rows]
+            raise InputError(f"benchmark.data: text {at + 1} has a single token: {self.texts[at]!r:.40}")
+        return Example(tuple(row), 1)
 
 
 def tokens(tokenizer: Any, text: str) -> list[int]:

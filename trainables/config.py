@@ -29,7 +29,7 @@ METHOD_LABELS: dict[str, str] = {
 
 Method = Literal["ga", "ga_kl", "gd", "wga", "npo", "npo_kl", "npo_gd", "simnpo", "simnpo_gd", "rmu"]
 Dialect = Literal["paper", "open-unlearning"]
-BenchmarkName = Literal["tofu", "muse"]
+BenchmarkName = Literal["tofu", "muse", "wmdp"]
 """Each the module of that name in trainables.benchmarks."""
 Precision = Literal["fp32", "bf16"]
 

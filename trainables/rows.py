@@ -24,6 +24,13 @@ def is_folder(data: str) -> bool:
     return False
 
 
+def needs(data: str) -> tuple[str, ...]:
+    """What a start has to fetch: the data set unless it is a folder."""
+    if Path(data).expanduser().is_dir():
+        return ()
+    return (f"data set {data} from the hub (a network, or --set benchmark.data=DIR with its files)",)
+
+
 def file_of(folder: Path, config: str) -> Path:
     """The file of one configuration, `forget05_perturbed` or `knowmem/forget_qa`. Raises InputError: what is there."""
     for suffix in SUFFIXES:

@@ -101,6 +101,11 @@ def check_rows(benchmark: Benchmark) -> None:
             _load(benchmark, config)
 
 
+def needs(benchmark: Benchmark) -> tuple[str, ...]:
+    """The data set where it is no folder."""
+    return rows.needs(benchmark.data)
+
+
 def fingerprint(benchmark: Benchmark) -> str:
     """What the texts of training and the rows of evaluation hold."""
     return rows.fingerprint(benchmark.data, (FORGET_TEXT, RETAIN_TEXT, *_evaluated()), benchmark.revision)

@@ -101,6 +101,11 @@ def check_rows(benchmark: Benchmark) -> None:
         evaluation_rows(benchmark)
 
 
+def needs(benchmark: Benchmark) -> tuple[str, ...]:
+    """The data set where it is no folder."""
+    return rows.needs(benchmark.data)
+
+
 def fingerprint(benchmark: Benchmark) -> str:
     """What the rows of training and evaluation hold."""
     return rows.fingerprint(benchmark.data, configs(benchmark.split), benchmark.revision)
