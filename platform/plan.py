@@ -265,7 +265,8 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Refe
     """Eight hex digits of the sweep's fixed part: everything but the axes, so that an added axis value keeps it."""
     axes = {*overrides.AXES.values(), "choices", "title", "models", "target", "making"}
     fixed: dict[str, Any] = {k: v for k, v in config.identity(sweep).items() if k not in axes}
-    fixed.get("benchmark", {}).pop("data", None)
+    for places in ("data", "sources"):
+        fixed.get("benchmark", {}).pop(places, None)
     benchmark = next(iter(benchmarks.values()))
     fixed["data"] = str(benchmark.fingerprint)
     if not fixed["data"].startswith("fictional:"):
