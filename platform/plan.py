@@ -129,7 +129,7 @@ def make(
         benchmarks=benchmarks,
         references=references,
         recipes=recipes,
-        needs=_needs(sweep, references, recipes),
+        needs=_needs(sweep, benchmarks, references, recipes),
         done=frozenset(trial.id() for trial in trials if store.result(trial.id())),
         budget=budget,
     )
@@ -248,6 +248,7 @@ def _benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
         return chosen.model_copy(update={"data": str(store.data(key)), "fingerprint": f"fictional:{key}"})
     if rows.is_folder(chosen.data):
         chosen = chosen.model_copy(update={"data": _absolute(chosen.data)})
+    chosen = chosen.model_copy(update={"sources": tuple(map(_absolute_source, chosen.sources))})
     kind.check_rows(chosen)
     return chosen.model_copy(update={"fingerprint": kind.fingerprint(chosen)})
 
@@ -261,6 +262,11 @@ def fictional_key(fictional: Fictional) -> str:
 
 def _absolute(path: str) -> str:
     return os.path.abspath(os.path.expanduser(path))
+
+
+def _absolute_source(source: str) -> str:
+    part, place = source.split("=", 1)
+    return f"{part}={_absolute(place)}" if Path(place).expanduser().is_dir() else source
 
 
 def _found(model: Model, field_name: str) -> Model:
@@ -292,7 +298,8 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Refe
     """Eight hex digits of the sweep's fixed part: everything but the axes, so that an added axis value keeps it."""
     axes = {*overrides.AXES.values(), "choices", "title", "models", "target", "making"}
     fixed: dict[str, Any] = {k: v for k, v in config.identity(sweep).items() if k not in axes}
-    fixed.get("benchmark", {}).pop("data", None)
+    for places in ("data", "sources"):
+        fixed.get("benchmark", {}).pop(places, None)
     benchmark = next(iter(benchmarks.values()))
     fixed["data"] = str(benchmark.fingerprint)
     if not fixed["data"].startswith("fictional:"):
@@ -301,13 +308,14 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Refe
     return config.digest(fixed)[:8]
 
 
-def _needs(sweep: Sweep, references: tuple[Reference, ...], recipes: tuple[Recipe, ...]) -> tuple[str, ...]:
+def _needs(
+    sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Reference, ...], recipes: tuple[Recipe, ...]
+) -> tuple[str, ...]:
     """What a real start has to find and a dry run cannot see."""
     needs = []
-    if sweep.fictional is None and not Path(sweep.benchmark.data).expanduser().is_dir():
-        needs.append(
-            f"data set {sweep.benchmark.data} from the hub (a network, or --set benchmark.data=DIR with its files)"
-        )
+    if sweep.fictional is None:
+        kind = kinds.find(sweep.benchmark.name)
+        needs += dict.fromkeys(need for benchmark in benchmarks.values() for need in kind.needs(benchmark))
     gpus = sweep.resources.gpus * sweep.resources.ranks
     if gpus:
         needs.append(f"{gpus:g} GPUs for each trial (a start counts the cluster's)")

@@ -9,7 +9,7 @@ import hashlib
 import json
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 METHOD_LABELS: dict[str, str] = {
     "ga": "GA",
@@ -31,7 +31,7 @@ Method = Literal["ga", "ga_kl", "gd", "wga", "npo", "npo_kl", "npo_gd", "simnpo"
 TASK_VECTORS = ("tv", "tru")
 """Methods that make a direction once and move the target model along it; the others train an objective."""
 Dialect = Literal["paper", "open-unlearning"]
-BenchmarkName = Literal["tofu"]
+BenchmarkName = Literal["tofu", "muse", "wmdp"]
 """Each the module of that name in trainables.benchmarks."""
 Precision = Literal["fp32", "bf16"]
 
@@ -112,7 +112,24 @@ class Benchmark(Value):
     split: str = "forget05"
     dialect: Dialect = "paper"
     template: str = "llama2"
+    sources: tuple[str, ...] = ()
+    """Other places than the published ones for further parts of the data, `PART=FOLDER_OR_HUB_ID` (WMDP has such)."""
+    shots: int = Field(default=0, ge=0)
+    """Worked examples before each question (MMLU)."""
+    limit: int | None = Field(default=None, ge=1)
+    """The first so many rows of each evaluation task; none: as many as the dialect takes."""
     fingerprint: str | None = None
+
+    @field_validator("sources")
+    @classmethod
+    def _parts(cls, sources: tuple[str, ...]) -> tuple[str, ...]:
+        for source in sources:
+            part, equals, place = source.partition("=")
+            if not (part and equals and place):
+                raise ValueError(f"write PART=FOLDER_OR_HUB_ID, got '{source}'")
+        if len({source.partition("=")[0] for source in sources}) < len(sources):
+            raise ValueError("each part once")
+        return tuple(sorted(sources))
 
 
 class Training(Value):
@@ -371,8 +388,9 @@ def _without_paths(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     kept = {key: _without_paths(item) for key, item in node.items()}
-    for path, fingerprint in (("path", "fingerprint"), ("data", "fingerprint"), ("data", "data_fingerprint")):
-        if kept.get(fingerprint):
+    places = {"fingerprint": ("path", "data", "sources"), "data_fingerprint": ("data",)}
+    for fingerprint, paths in places.items():
+        for path in paths if kept.get(fingerprint) else ():
             kept.pop(path, None)
     return kept
 

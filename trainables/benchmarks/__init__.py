@@ -8,7 +8,7 @@ brings neither torch nor transformers nor lm-eval: plans, listings and status re
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast, get_args
 
@@ -21,7 +21,7 @@ NAMES: tuple[str, ...] = get_args(BenchmarkName)
 Records = list[dict[str, Any]]
 """One a question or text: what a row of evaluation.parquet holds."""
 Metrics = dict[str, float | int | None]
-Examples = list[Example]
+Examples = Sequence[Example]
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,10 @@ class Kind(Protocol):
 
     def check_rows(self, benchmark: Benchmark) -> None:
         """Raise InputError where folders do not hold what training and evaluation read. Leaves the hub alone."""
+        ...
+
+    def needs(self, benchmark: Benchmark) -> tuple[str, ...]:
+        """What a start has to fetch, each with the setting that names a folder instead."""
         ...
 
     def fingerprint(self, benchmark: Benchmark) -> str:

@@ -89,8 +89,10 @@ def configs(split: str) -> tuple[str, ...]:
 
 
 def check(benchmark: Benchmark) -> None:
-    """Raise InputError where the split is no forget split."""
+    """Raise InputError where the split is no forget split, or a setting is of another benchmark."""
     retain_role(benchmark.split)
+    if benchmark.sources or benchmark.shots:
+        raise InputError("benchmark: tofu has neither sources (it is one data set) nor shots; leave both out")
 
 
 def check_rows(benchmark: Benchmark) -> None:
@@ -98,6 +100,11 @@ def check_rows(benchmark: Benchmark) -> None:
     if rows.is_folder(benchmark.data):
         training_rows(benchmark)
         evaluation_rows(benchmark)
+
+
+def needs(benchmark: Benchmark) -> tuple[str, ...]:
+    """The data set where it is no folder."""
+    return rows.needs(benchmark.data)
 
 
 def fingerprint(benchmark: Benchmark) -> str:
@@ -146,7 +153,7 @@ def encode_rows(tokenizer: Any, chosen: list[rows.Row], template: str, dialect: 
 
 def evaluation_rows(benchmark: Benchmark) -> dict[str, list[rows.Row]]:
     """The rows of each task, as many as the dialect takes."""
-    limit = RULES[benchmark.dialect].row_limit
+    limit = min(filter(None, (RULES[benchmark.dialect].row_limit, benchmark.limit)), default=None)
     loaded = {}
     for task, config in tasks(benchmark.split).items():
         columns = GENERAL_COLUMNS if task in GENERAL else PERTURBED_COLUMNS
