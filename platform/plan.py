@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import platform.budget as budgets
 import platform.overrides as overrides
 import platform.points as points
 from search_spaces import backbones
@@ -47,6 +48,7 @@ class Plan:
     needs: tuple[str, ...]
     done: frozenset[str] = frozenset()
     budget: int | None = None
+    costs: budgets.Budget = field(default_factory=budgets.Budget)
 
     @property
     def name(self) -> str:
@@ -118,6 +120,8 @@ def make(
     trials = overrides.select(trials, only or [])
     for trial in trials:
         problems.check(points.check_layer, trial, house.recipes)
+    costs = budgets.of(sweep, trials, house.recipes)
+    problems.check(costs.check)
     problems.stop()
     splits = {trial.benchmark.split for trial in trials}
     references = tuple(ref for split in sweep.splits if split in splits for ref in found[split])
@@ -133,6 +137,7 @@ def make(
         needs=_needs(sweep, benchmarks, references, recipes),
         done=frozenset(trial.id() for trial in trials if store.result(trial.id())),
         budget=budget,
+        costs=costs,
     )
 
 

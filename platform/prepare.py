@@ -81,8 +81,9 @@ def _evaluate(plan: Plan, store: Storage, ref: Reference) -> Any:
 
 def _directions(plan: Plan, store: Storage, say: Say) -> None:
     """One direction for all strengths: groups of batches side by side, or ranks that share each vector."""
-    resources, rows = plan.sweep.resources, plan.sweep.resources.micro_batch or plan.sweep.training.batch_size
+    resources = plan.sweep.resources
     for direction in plan.directions():
+        rows = resources.micro_batch or plan.costs.micro_batch(direction) or plan.sweep.training.batch_size
         if directions.folder_of(direction, store).is_dir():
             continue
         kind, count = ("TRU", direction.vector.batches) if direction.rectified else ("TV", 1)

@@ -16,7 +16,7 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from trainables import benchmarks, chunks, recipes, rows, storage, trial
 from trainables.benchmarks import muse
-from trainables.config import Benchmark, Dialect, Model, RetainEvaluation, Training, Trial, evaluation_id
+from trainables.config import Benchmark, Dialect, Model, Resources, RetainEvaluation, Training, Trial, evaluation_id
 from trainables.errors import InputError, TrialStopped
 
 DIALECTS = get_args(Dialect)
@@ -242,7 +242,7 @@ def test_a_trial_from_rows_to_result(data: Path, tmp_path: Path) -> None:
     benchmark = benchmark.model_copy(update={"fingerprint": muse.fingerprint(benchmark)})
     retain = Model(path=str(tiny.write_model(tmp_path / "retain", seed=1)))
     key = evaluation_id(retain, benchmark)
-    kept = recipes.make_evaluation(retain.model_dump(), benchmark.model_dump(), None, str(store.root), 1)
+    kept = recipes.make_evaluation(retain.model_dump(), benchmark.model_dump(), None, str(store.root), Resources())
     assert kept["privleak"] == pytest.approx((kept["privleak_auc"] / 0.4772 - 1) * 100)
     chosen = Trial(
         method="ga",

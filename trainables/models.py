@@ -7,8 +7,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from trainables import fingerprints, storage
-from trainables.config import Model
+from trainables import fingerprints, memory, storage
+from trainables.config import Model, Shape
 from trainables.errors import InputError
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
@@ -66,6 +66,17 @@ def depth_of(model: Model) -> int | None:
     """Number of layers as the folder's config.json has it; None for a hub id."""
     settings = storage.read_json(Path(model.path).expanduser() / "config.json") or {}
     return settings.get("num_hidden_layers")
+
+
+def shape_of(model: Model) -> Shape | None:
+    """The sizes that the model's configuration tells, of a hub id too; None where it names them in another way."""
+    from transformers import AutoConfig
+
+    try:
+        settings = AutoConfig.from_pretrained(_source(model.path), revision=model.revision).to_dict()
+    except Exception as error:
+        raise InputError(f"target: cannot read '{model.path}': {_advice(model.path, error)}") from error
+    return memory.shape_of(settings)
 
 
 def load(model: Model, precision: str = "fp32", field: str = "target") -> tuple[Any, Any]:

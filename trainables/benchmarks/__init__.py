@@ -40,6 +40,15 @@ class Goal:
         return value if self.best == "highest" else -value
 
 
+@dataclass(frozen=True)
+class Extent:
+    """How much text there is to forget: rows (None: not known), and tokens of a row, on average and at most."""
+
+    points: int | None
+    mean: float
+    longest: int
+
+
 class Kind(Protocol):
     """What every benchmark module has. A `reference` is what it needs of the retain model's evaluation."""
 
@@ -87,6 +96,10 @@ class Kind(Protocol):
 
     def forget_points(self, benchmark: Benchmark) -> int | None:
         """How many forget points there are, None where that is not known before they are fetched or cut."""
+        ...
+
+    def extent(self, benchmark: Benchmark, max_length: int) -> Extent:
+        """Roughly how much there is to train on, told before a tokenizer has seen it: for plans."""
         ...
 
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:

@@ -26,7 +26,7 @@ import numpy as np
 from scipy import stats
 
 from trainables import chunks, metrics, rows
-from trainables.benchmarks import Examples, Goal, Metrics, Records
+from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records
 from trainables.config import Benchmark, digest
 from trainables.errors import InputError, TrialStopped, closest
 from trainables.templates import Example
@@ -34,6 +34,8 @@ from trainables.templates import Example
 SPLITS = {"news": "muse-bench/MUSE-News", "books": "muse-bench/MUSE-Books"}
 AUC_RETAIN = {"news": 0.4772, "books": 0.5393}
 """MUSE's constants: the AUC of its own retain models, forget against hold-out, Min-40 %."""
+FORGET_TOKENS = {"news": 780_000, "books": 1_100_000}
+"""Of the forget texts, roughly: 3.3 MB of news, and what MUSE's authors say of the books."""
 TARGET, RETAIN = "target", "retain"
 GOALS = (
     Goal("verbmem_f", "removal", "lowest", "VerbMem", "VerbMem on the forget set"),
@@ -124,6 +126,11 @@ def shared_fingerprint(benchmark: Benchmark) -> str:
 def forget_points(benchmark: Benchmark) -> None:
     """Unknown before a tokenizer has cut the texts into blocks."""
     return
+
+
+def extent(benchmark: Benchmark, max_length: int) -> Extent:
+    """Blocks of the published forget texts."""
+    return Extent(FORGET_TOKENS[benchmark.split] // max_length, max_length, max_length)
 
 
 def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from trainables import metrics, rows, templates
-from trainables.benchmarks import Examples, Goal, Metrics, Records
+from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records
 from trainables.config import Benchmark, Dialect, digest
 from trainables.errors import InputError, TrialStopped, closest
 
@@ -136,6 +136,18 @@ def training_rows(benchmark: Benchmark) -> tuple[list[rows.Row], list[rows.Row]]
 def forget_points(benchmark: Benchmark) -> int | None:
     """The rows of the split where a folder holds them."""
     return len(training_rows(benchmark)[0]) if Path(benchmark.data).is_dir() else None
+
+
+MEAN_TOKENS, LONGEST_TOKENS = 80, 256
+"""Of a row of TOFU (240 characters on average, 619 at most) with its template, for the tokenizers in use."""
+
+
+def extent(benchmark: Benchmark, max_length: int) -> Extent:
+    """The rows of the folder, or of the published split; tokens as a rule of thumb."""
+    points = forget_points(benchmark)
+    if points is None and (match := re.fullmatch(r"forget(\d\d)", benchmark.split)):
+        points = 40 * int(match[1])
+    return Extent(points, min(MEAN_TOKENS, max_length), min(LONGEST_TOKENS, max_length))
 
 
 def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables import chunks, rows
-from trainables.benchmarks import Examples, Goal, Metrics, Records
+from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records
 from trainables.config import Benchmark, digest
 from trainables.errors import InputError, TrialStopped, closest
 
@@ -115,6 +115,16 @@ def evaluation_fingerprint(benchmark: Benchmark) -> str:
 def shared_fingerprint(benchmark: Benchmark) -> str:
     """Every split is asked the same questions."""
     return evaluation_fingerprint(benchmark)
+
+
+def forget_points(benchmark: Benchmark) -> None:
+    """Unknown before the corpora are read."""
+    return
+
+
+def extent(benchmark: Benchmark, max_length: int) -> Extent:
+    """Texts of which most are longer than a row; how many there are is known when they are there."""
+    return Extent(None, max_length, max_length)
 
 
 def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
