@@ -28,13 +28,13 @@ def anonymous() -> int:
     return 1024 * int(next(line for line in status.splitlines() if line.startswith("RssAnon")).split()[1])
 
 
-def train(sizes: dict[str, Any], micro_batch: int, length: int, *, checkpointing: bool) -> None:
+def train(sizes: dict[str, Any], micro_batch: int, length: int, *, checkpointing: bool = False, stage: int = 1) -> None:
     """Two steps of GD with GRU on rows that are labels from the second token on, two micro-batches a step."""
     network = LlamaForCausalLM(LlamaConfig(max_position_embeddings=length, **sizes))
     if checkpointing:
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     training = Training(lr=1e-4, batch_size=2 * micro_batch, epochs=2, max_steps=2)
-    runner = engine.create(network.train(), training, Resources(zero_stage=1))
+    runner = engine.create(network.train(), training, Resources(zero_stage=stage))
     generator = torch.Generator().manual_seed(0)
     rows = [
         Example(tuple(torch.randint(3, sizes["vocab_size"], (length,), generator=generator).tolist()), 1)
@@ -59,7 +59,7 @@ def main(job: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     engine.join(torch.device("cpu"))
     small = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    train({**small, "vocab_size": 64}, 1, 8, checkpointing=False)  # what libraries take at first use is not the plan's
+    train({**small, "vocab_size": 64}, 1, 8)  # what libraries take at first use is not the plan's
     before, highest, done = anonymous(), 0, threading.Event()
 
     def watch() -> None:
@@ -70,7 +70,7 @@ def main(job: dict[str, Any]) -> None:
 
     thread = threading.Thread(target=watch)
     thread.start()
-    train(job["sizes"], job["micro_batch"], job["length"], checkpointing=job["checkpointing"])
+    train(**job)
     done.set()
     thread.join()
     print(json.dumps({"bytes": highest - before}))

@@ -22,6 +22,8 @@ USABLE = 0.92
 """The share that a whole trial may take: the rest is CUDA's own and what its allocator cannot use."""
 BUCKET = 500_000_000
 """Elements of DeepSpeed's buffer of gradients on their way, on a GPU."""
+SUBGROUP = 1_000_000_000
+"""Elements that ZeRO 3 updates at a time."""
 FIXED_PAD = 500
 """Tokens that a KL term of the paper's preset pads its rows to (trainables.presets.FIXED_PAD)."""
 FROZEN = ("ga_kl", "npo_kl", "rmu")
@@ -242,7 +244,8 @@ def peak(load: Load, rows: int, length: int) -> Peak:
     """A training step of `rows` rows at a time, each of at most `length` tokens, all of them labels.
 
     Logits: four tensors over the vocabulary in fp32, or their like in both precisions, at the start of the backward
-    pass; twice as many where distributions are compared. The optimizer's step needs two more fp32 shards.
+    pass; twice as many where distributions are compared. The optimizer's step needs two more fp32 shards, when the
+    whole gradient is gone; on ZeRO 3, which goes by sub-groups of the shard, three of a sub-group.
     """
     shape, width, tokens = load.shape, WIDTH[load.precision], rows * length
     layer = layer_bytes(load, length)
@@ -253,8 +256,10 @@ def peak(load: Load, rows: int, length: int) -> Peak:
         return replace(found, states=_vector_states(load))
     if load.stage == 0:
         return found
-    whole = load.trained * width / (load.ranks if load.stage >= 2 else 1)
+    whole = load.trained * width / (load.ranks if load.stage == 2 else 1)
     shards = 0 if load.offloaded else 2 * load.trained * 4 / load.ranks
+    if load.stage == 3 and not load.offloaded:
+        whole, shards = 0, 3 * 4 * min(SUBGROUP, load.trained / load.ranks)
     buffers = width * min(BUCKET, load.trained) if load.gpu else 0
     return replace(found, buffers=buffers, step=max(0.0, shards - whole))
 
