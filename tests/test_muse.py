@@ -99,12 +99,13 @@ def test_numbers_of_both_dialects() -> None:
         ("open-unlearning", "books", None, 50.0),
         ("paper", "news", 0.75, 0.0),
         ("open-unlearning", "news", 0.6, 25.0),
+        ("paper", "news", 0.0, None),
     ],
 )
 def test_privleak_is_the_area_against_the_retain_models(
-    dialect: Any, split: str, reference: float | None, privleak: float
+    dialect: Any, split: str, reference: float | None, privleak: float | None
 ) -> None:
-    """Three of four pairs have the hold-out text above the forget text."""
+    """Three of four pairs have the hold-out text above the forget text. There is no ratio to an area of 0."""
     benchmark = Benchmark(name="muse", data="nowhere/here", split=split, dialect=dialect)
     found = muse.aggregate(scored([-1.0, -3.0], [-2.0, -0.5]), benchmark, reference)
     assert found["privleak_auc"] == 0.75

@@ -154,7 +154,10 @@ def measure(
 
 
 def aggregate(records: Records, benchmark: Benchmark, reference: float | None = None) -> Metrics:
-    """The metrics from the records. Raises TrialStopped where a log-likelihood is not finite."""
+    """The metrics from the records; no PrivLeak against a retain model of AUC 0, which has no ratio.
+
+    Raises TrialStopped where a log-likelihood is not finite.
+    """
     rules, found = RULES[benchmark.dialect], {}
     for task in ("verbmem_f", *KNOWMEM):
         found[task] = rules.scale * float(np.mean([row["rougeL_f1"] for row in records if row["task"] == task]))
@@ -165,7 +168,8 @@ def aggregate(records: Records, benchmark: Benchmark, reference: float | None = 
         reference = AUC_RETAIN[benchmark.split] if rules.published_reference else 0.5
     auc = area(member, stranger)
     found |= {AUC: auc, "privleak_reference": reference}
-    return {**found, "privleak": 100.0 * (auc - reference) / (reference + rules.guard)}
+    divisor = reference + rules.guard
+    return {**found, "privleak": 100.0 * (auc - reference) / divisor if divisor else None}
 
 
 def area(member: Sequence[float], stranger: Sequence[float]) -> float:
