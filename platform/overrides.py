@@ -30,7 +30,7 @@ AXES = {
 WORDS = ("method", "rectifier.name", "benchmark.split")
 """Axes whose values are words: `none` is the name of a rectifier there."""
 
-SINGLE = ("models", "target", "observe")
+SINGLE = ("models", "target", "tokenizer", "attention", "observe")
 """Settings of the sweep itself."""
 
 FIXED = ("benchmark", "objective", "training", "task_vector", "calibration", "resources")

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import platform.budget as budgets
 import platform.overrides as overrides
 import platform.points as points
+from search_spaces import backbones
 from search_spaces.base import Fictional, Sweep
 from search_spaces.base import Making as SweepMaking
 from trainables import benchmarks as kinds
@@ -46,6 +48,7 @@ class Plan:
     needs: tuple[str, ...]
     done: frozenset[str] = frozenset()
     budget: int | None = None
+    costs: budgets.Budget = field(default_factory=budgets.Budget)
 
     @property
     def name(self) -> str:
@@ -115,6 +118,8 @@ def make(
     trials = overrides.select(trials, only or [])
     for trial in trials:
         problems.check(points.check_layer, trial, house.recipes)
+    costs = budgets.of(sweep, trials, house.recipes)
+    problems.check(costs.check)
     problems.stop()
     splits = {trial.benchmark.split for trial in trials}
     for split in sorted({trial.benchmark.split for trial in trials if trial.method == "tru"}):
@@ -130,9 +135,10 @@ def make(
         benchmarks=benchmarks,
         references=references,
         recipes=recipes,
-        needs=_needs(sweep, references, recipes),
+        needs=_needs(sweep, benchmarks, references, recipes),
         done=frozenset(trial.id() for trial in trials if store.result(trial.id())),
         budget=budget,
+        costs=costs,
     )
 
 
@@ -148,17 +154,17 @@ class Making:
     def model(self, role: str) -> Model:
         """The model trained on `role`'s rows: `full`, `retain95`, ..."""
         if role == kinds.find(self.benchmark.name).TARGET and self.sweep.target:
-            return _found(Model(path=self.sweep.target), "target")
+            return self._found(Model(path=self.sweep.target), "target")
         if self.sweep.models is None:
             return self._published(role) or self._made(role, self._base())
         folder = Path(_absolute(self.sweep.models))
         if not folder.is_dir():
             raise InputError(f"models: no folder '{self.sweep.models}'")
         if (folder / role).is_dir():
-            return _found(Model(path=str(folder / role)), f"models/{role}")
+            return self._found(Model(path=str(folder / role)), f"models/{role}")
         for base in (folder, folder / "base"):
             if (base / "config.json").is_file():
-                return self._made(role, _found(Model(path=str(base)), "models"))
+                return self._made(role, self._found(Model(path=str(base)), "models"))
         there = ", ".join(sorted(item.name for item in folder.iterdir())) or "nothing"
         raise InputError(
             f"models: {folder} has no {role}/ and no base model to fine-tune it from (base/, or config.json in the "
@@ -179,19 +185,26 @@ class Making:
 
     def _published(self, role: str) -> Model | None:
         found = self.sweep.backbone.model(role) if self.sweep.backbone else None
-        return _found(found, f"models/{role}") if found else None
+        return self._found(found, f"models/{role}") if found else None
 
     def _base(self) -> Model | None:
         if self.sweep.backbone is not None:
-            return _found(self.sweep.backbone.base, "models/base")
+            base = self.sweep.backbone.base
+            return self._found(base, "models/base") if base else None
         making = self._making()
         if making.pretraining is None:
             return None
         return self._planned(making.pretraining_configs, making.pretraining, None)
 
     def _made(self, role: str, base: Model | None) -> Model:
-        if self.sweep.backbone is not None:
-            return self._planned((role,), self.sweep.backbone.finetuning, base)
+        backbone = self.sweep.backbone
+        if backbone is not None:
+            if backbone.finetuning is None or base is None:
+                raise InputError(
+                    f"models: {backbone.name} has no published {role} model and none is fine-tuned here; give a "
+                    f"folder with {role}/: --set models=DIR"
+                )
+            return self._planned((role,), backbone.finetuning, base)
         making = self._making()
         return self._planned((role, *making.general_configs), making.finetuning, base)
 
@@ -221,7 +234,18 @@ class Making:
         )
         path = str(self.store.model(recipe.id()))
         self.recipes[path] = recipe
-        return Model(path=path, fingerprint=f"recipe:{recipe.id()}")
+        attention = self.sweep.attention or (base.attention if base else Model.model_fields["attention"].default)
+        return Model(path=path, fingerprint=f"recipe:{recipe.id()}", attention=attention)
+
+    def _found(self, model: Model, field_name: str) -> Model:
+        """The model with the sweep's tokenizer and attention, its folders absolute, and its fingerprint."""
+        chosen = {"tokenizer": self.sweep.tokenizer, "attention": self.sweep.attention}
+        model = model.model_copy(update={name: value for name, value in chosen.items() if value is not None})
+        if models.check(model, field_name):
+            model = model.model_copy(update={"path": _absolute(model.path)})
+        if model.tokenizer and models.check_tokenizer(model.tokenizer):
+            model = model.model_copy(update={"tokenizer": _absolute(model.tokenizer)})
+        return model.model_copy(update={"fingerprint": models.fingerprint(model)})
 
 
 def _batches(sweep: Sweep, split: str, benchmark: Benchmark) -> None:
@@ -249,6 +273,7 @@ def _benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
         return chosen.model_copy(update={"data": str(store.data(key)), "fingerprint": f"fictional:{key}"})
     if rows.is_folder(chosen.data):
         chosen = chosen.model_copy(update={"data": _absolute(chosen.data)})
+    chosen = chosen.model_copy(update={"sources": tuple(map(_absolute_source, chosen.sources))})
     kind.check_rows(chosen)
     return chosen.model_copy(update={"fingerprint": kind.fingerprint(chosen)})
 
@@ -264,10 +289,9 @@ def _absolute(path: str) -> str:
     return os.path.abspath(os.path.expanduser(path))
 
 
-def _found(model: Model, field_name: str) -> Model:
-    if models.check(model, field_name):
-        model = model.model_copy(update={"path": _absolute(model.path)})
-    return model.model_copy(update={"fingerprint": models.fingerprint(model)})
+def _absolute_source(source: str) -> str:
+    part, place = source.split("=", 1)
+    return f"{part}={_absolute(place)}" if Path(place).expanduser().is_dir() else source
 
 
 def _references(house: Making, split: str, benchmark: Benchmark) -> list[Reference]:
@@ -291,9 +315,12 @@ def _models(references: list[Reference], store: Storage) -> tuple[Model, RetainE
 
 def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Reference, ...]) -> str:
     """Eight hex digits of the sweep's fixed part: everything but the axes, so that an added axis value keeps it."""
-    axes = {*overrides.AXES.values(), "choices", "title", "models", "target", "making", "task_vector", "calibration"}
+    axes = {*overrides.AXES.values(), "varied", "choices", "title", "tables"}
+    axes |= {"models", "target", "tokenizer", "attention", "making", "backbone", "task_vector", "calibration"}
     fixed: dict[str, Any] = {k: v for k, v in config.identity(sweep).items() if k not in axes}
-    fixed.get("benchmark", {}).pop("data", None)
+    for places in ("data", "sources"):
+        fixed.get("benchmark", {}).pop(places, None)
+    fixed.get("resources", {}).pop("gpu_memory", None)
     benchmark = next(iter(benchmarks.values()))
     fixed["data"] = str(benchmark.fingerprint)
     if not fixed["data"].startswith("fictional:"):
@@ -302,21 +329,38 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Refe
     return config.digest(fixed)[:8]
 
 
-def _needs(sweep: Sweep, references: tuple[Reference, ...], recipes: tuple[Recipe, ...]) -> tuple[str, ...]:
+def _needs(
+    sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Reference, ...], recipes: tuple[Recipe, ...]
+) -> tuple[str, ...]:
     """What a real start has to find and a dry run cannot see."""
     needs = []
-    if sweep.fictional is None and not Path(sweep.benchmark.data).expanduser().is_dir():
-        needs.append(
-            f"data set {sweep.benchmark.data} from the hub (a network, or --set benchmark.data=DIR with its files)"
-        )
+    if sweep.fictional is None:
+        kind = kinds.find(sweep.benchmark.name)
+        needs += dict.fromkeys(need for benchmark in benchmarks.values() for need in kind.needs(benchmark))
     gpus = sweep.resources.gpus * sweep.resources.ranks
     if gpus:
         needs.append(f"{gpus:g} GPUs for each trial (a start counts the cluster's)")
     bases = [recipe.base for recipe in recipes if recipe.base is not None]
-    for model in {model.path: model for model in (*(ref.model for ref in references), *bases)}.values():
-        if (model.fingerprint or "").startswith("hub:"):
-            needs.append(f"model {model.path} from the hub (a network, or --set models=DIR)")
+    found = [*(ref.model for ref in references), *bases]
+    hub = [model.path for model in found if (model.fingerprint or "").startswith("hub:")]
+    needs += [_from_hub(f"model {path}", path, "--set models=DIR") for path in dict.fromkeys(hub)]
+    tokenizers = dict.fromkeys(model.tokenizer for model in found if model.tokenizer)
+    needs += [
+        _from_hub(f"tokenizer {place}", place, "--set tokenizer=DIR")
+        for place in tokenizers
+        if not models.check_tokenizer(place)
+    ]
     return tuple(needs)
+
+
+def _from_hub(what: str, hub_id: str, instead: str) -> str:
+    """What to have, accept or set for something on the hub."""
+    if backbones.gated(hub_id):
+        return (
+            f"{what} from the hub, which is gated: accept its licence at https://huggingface.co/{hub_id} and set "
+            f"HF_TOKEN (or log in with 'hf auth login'); or {instead}"
+        )
+    return f"{what} from the hub (a network, or {instead})"
 
 
 def _disk(store: Storage) -> None:

@@ -94,16 +94,29 @@ def _rectifiers(sweep: Sweep, strategy: str, method: str, split: str) -> Iterato
         if name in ("none", "pcgrad"):
             yield {"name": name}
         elif name == "clip":
-            yield from ({"name": "clip", "tau": tau} for tau in sweep.taus if tau is not None)
+            only = published(sweep, method, split).tau if strategy == "paper" else None
+            yield from ({"name": "clip", "tau": tau} for tau in ([only] if only else sweep.taus) if tau is not None)
         else:
-            choice = published(sweep, method, split)
-            first = (choice.gamma, choice.tau)
-            grid = [(gamma, tau) for gamma in sweep.gammas for tau in sweep.taus]
-            if strategy == "paper":
-                grid = [first]
-            elif strategy == "optuna" and first in grid:
-                grid = [first, *(point for point in grid if point != first)]
-            yield from ({"name": name, "gamma": gamma, "tau": tau} for gamma, tau in grid)
+            yield from (
+                {"name": name, "gamma": gamma, "tau": tau} for gamma, tau in _line(sweep, strategy, method, split)
+            )
+
+
+def _line(sweep: Sweep, strategy: str, method: str, split: str) -> list[tuple[float | None, float | None]]:
+    """GRU's points (gamma, tau): a grid, a line of it, or the published point."""
+    choice = published(sweep, method, split)
+    first = (choice.gamma, choice.tau)
+    if sweep.varied == "gamma":
+        grid = [(gamma, choice.tau) for gamma in sweep.gammas]
+    elif sweep.varied == "tau":
+        grid = [(choice.gamma, tau) for tau in sweep.taus]
+    elif strategy == "paper":
+        return [first]
+    else:
+        grid = [(gamma, tau) for gamma in sweep.gammas for tau in sweep.taus]
+    if strategy == "optuna" and first in grid:
+        grid = [first, *(point for point in grid if point != first)]
+    return grid
 
 
 def _trial(

@@ -86,8 +86,9 @@ def _directions(plan: Plan, store: Storage, say: Say) -> None:
 
     Where one cannot be made, the others and the trials of objectives go on: its own trials say how they ended.
     """
-    resources, rows = plan.sweep.resources, plan.sweep.resources.micro_batch or plan.sweep.training.batch_size
+    resources = plan.sweep.resources
     for direction in plan.directions():
+        rows = resources.micro_batch or plan.costs.micro_batch(direction) or plan.sweep.training.batch_size
         if directions.folder_of(direction, store).is_dir():
             continue
         kind, count = ("TRU", direction.vector.batches) if direction.rectified else ("TV", 1)

@@ -95,11 +95,35 @@ def _show(plan: planning.Plan, store: storage.Storage, as_json: bool) -> int:
         print(f"  {study['study']:28} {study['trials']:4} trials  {study['done']:4} done")
     resources = plan.sweep.resources
     print(f"each trial: {resources.ranks} rank, {resources.cpus} CPU, {resources.gpus:g} GPU, {resources.precision}")
+    for line in _costs(plan):
+        print(line)
     print(f"made once: {len(plan.recipes)} models, {len(plan.references)} reference evaluations")
     print(f"storage {store.root}, about {document['disk_bytes'] / 1e6:.0f} MB")
     for need in plan.needs:
         print(f"needs: {need}")
     return 0
+
+
+def _costs(plan: planning.Plan) -> list[str]:
+    """The trial that takes the most memory, the GPU-hours of all, and the tables that they fill."""
+    lines, largest = [], plan.costs.largest
+    if largest is None:
+        lines.append("memory: known when the model is there (its sizes are in its config.json)")
+    else:
+        peak = largest.fit.peak
+        parts = largest.document()["bytes"]
+        told = ", ".join(f"{name} {size / 1e9:.2f}" for name, size in parts.items() if size >= 5e6 and name != "step")
+        limit = "" if largest.fit.limit is None else f" of {largest.fit.limit / 1e9:.1f} usable"
+        lines.append(
+            f"memory of a rank: {peak.total / 1e9:.2f} GB{limit} ({largest.method}, {largest.rectifier}, "
+            f"{largest.split}; ZeRO {largest.fit.stage}, micro-batch {largest.fit.micro_batch})"
+        )
+        lines.append(f"  GB: {told}")
+    if plan.costs.hours is not None:
+        lines.append(f"about {plan.costs.hours:.1f} GPU-hours ({plan.costs.basis})")
+    if plan.sweep.tables and plan.strategy == "paper":
+        lines.append(f"fills the paper's {', '.join(plan.sweep.tables)}")
+    return lines
 
 
 def describe(plan: planning.Plan, store: storage.Storage) -> dict[str, Any]:
@@ -120,6 +144,10 @@ def describe(plan: planning.Plan, store: storage.Storage) -> dict[str, Any]:
         ],
         "models": [recipe.id() for recipe in plan.recipes],
         "resources": plan.sweep.resources.model_dump(mode="json"),
+        "tables": list(plan.sweep.tables),
+        "memory": [need.document() for need in plan.costs.needs],
+        "gpu_hours": plan.costs.hours,
+        "gpu_hours_basis": plan.costs.basis or None,
         "disk_bytes": planning.BYTES_PER_TRIAL * len(plan.left),
         "needs": list(plan.needs),
     }

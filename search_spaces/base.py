@@ -5,15 +5,28 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from pathlib import Path
+from typing import Literal
 
 from search_spaces.backbones import Backbone
-from trainables.config import Benchmark, Calibration, Method, Objective, Resources, TaskVector, Training, Value
+from trainables.config import (
+    Attention,
+    Benchmark,
+    Calibration,
+    Method,
+    Objective,
+    Resources,
+    TaskVector,
+    Training,
+    Value,
+)
 
 GAMMAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 TAUS = (0.001, 0.005, 0.01, 0.1, 1.0, 10.0, 100.0, None)
 SMALL_GAMMAS = (0.05, 0.8)
 SMALL_TAUS = (None, 1.0)
 STGS = (0.50, 0.60, 0.65, 0.70, 0.75, 0.80, 0.85)
+SHARED = ("base", "backbones", "published")
+"""Modules of this folder that hold no sweep."""
 SMALL_STGS = (4.0, 8.0, 12.0, 16.0, 24.0)
 
 
@@ -62,11 +75,15 @@ class Sweep(Value):
 
     name: str
     title: str
+    tables: tuple[str, ...] = ()
+    """The paper's tables that `--strategy paper` fills, as analysis.paper names them."""
     methods: tuple[Method, ...]
     splits: tuple[str, ...]
     rectifiers: tuple[str, ...] = ("none", "gru")
     gammas: tuple[float | None, ...] = SMALL_GAMMAS
     taus: tuple[float | None, ...] = SMALL_TAUS
+    varied: Literal["gamma", "tau"] | None = None
+    """GRU's points lie on this axis alone, the other setting being the published one: `paper` is the whole line."""
     stgs: tuple[float, ...] = STGS
     strengths: tuple[float, ...] = ()
     seeds: tuple[int, ...] = (0,)
@@ -83,6 +100,10 @@ class Sweep(Value):
     """A folder with `full`, `retain95`, ... and/or `base`; none: every model is made."""
     target: str | None = None
     """Another target model than `models/full`."""
+    tokenizer: str | None = None
+    """Another place for the tokenizer of every model that is found, where theirs is missing."""
+    attention: Attention | None = None
+    """Another implementation of attention for them."""
     making: Making | None = None
     backbone: Backbone | None = None
     """Where models come from that no folder holds; a sweep has this or `making`."""
@@ -92,7 +113,7 @@ class Sweep(Value):
 def names() -> list[str]:
     """Every named sweep, sorted."""
     folder = str(Path(__file__).parent)
-    return sorted(module.name for module in pkgutil.iter_modules([folder]) if module.name not in ("base", "backbones"))
+    return sorted(module.name for module in pkgutil.iter_modules([folder]) if module.name not in SHARED)
 
 
 def find(name: str) -> Sweep | None:

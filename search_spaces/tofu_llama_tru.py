@@ -5,9 +5,10 @@ open. Whole unit vectors move a model of this size by next to nothing at its stg
 brought to length 1 here.
 """
 
+from search_spaces import published
 from search_spaces.backbones import LLAMA2
 from search_spaces.base import Choice, Sweep
-from trainables.config import Benchmark, Resources, TaskVector, Training
+from trainables.config import Benchmark, TaskVector
 
 BASELINES = ("ga", "wga", "npo")
 """Objectives that use no retain data."""
@@ -19,6 +20,7 @@ VECTOR = TaskVector(steps=5, lr=1e-4, batches=20, normalise="per_tensor", optimi
 SWEEP = Sweep(
     name="tofu_llama_tru",
     title="TOFU on Llama-2-7B-chat without retain data: TRU and TV, GA, WGA, NPO",
+    tables=("tofu_retain_free",),
     methods=("tv", *BASELINES, "tru"),
     splits=("forget05", "forget10"),
     rectifiers=("none",),
@@ -29,8 +31,8 @@ SWEEP = Sweep(
         Choice(method="tv", strength=5.0),
     ),
     benchmark=Benchmark(dialect="paper", template=LLAMA2.template),
-    training=Training(lr=LLAMA2.lr, epochs=5, batch_size=32),
+    training=published.tofu(LLAMA2),
     task_vector=VECTOR,
-    resources=Resources(ranks=2, gpus=1, cpus=4, precision=LLAMA2.precision, micro_batch=8),
+    resources=published.gpus(LLAMA2, ranks=4),
     backbone=LLAMA2,
 )

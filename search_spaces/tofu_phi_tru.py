@@ -1,13 +1,15 @@
 """Table 1 of the paper on Phi-1.5: TRU and TV against objectives that use no retain data."""
 
+from search_spaces import published
 from search_spaces.backbones import PHI
 from search_spaces.base import Choice, Sweep
 from search_spaces.tofu_llama_tru import BASELINES, STRENGTHS, VECTOR
-from trainables.config import Benchmark, Resources, Training
+from trainables.config import Benchmark
 
 SWEEP = Sweep(
     name="tofu_phi_tru",
     title="TOFU on Phi-1.5 without retain data: TRU and TV, GA, WGA, NPO",
+    tables=("tofu_retain_free",),
     methods=("tv", *BASELINES, "tru"),
     splits=("forget05", "forget10"),
     rectifiers=("none",),
@@ -18,8 +20,8 @@ SWEEP = Sweep(
         Choice(method="tv", strength=5.0),
     ),
     benchmark=Benchmark(dialect="paper", template=PHI.template),
-    training=Training(lr=PHI.lr, epochs=5, batch_size=32),
+    training=published.tofu(PHI),
     task_vector=VECTOR,
-    resources=Resources(gpus=1, cpus=4, precision=PHI.precision),
+    resources=published.gpus(PHI),
     backbone=PHI,
 )

@@ -1,12 +1,14 @@
 """The paper's UWC tables on Phi-1.5: GA and NPO without and with GRU, mixed back to 85, 90 and 95 % of utility."""
 
+from search_spaces import published
 from search_spaces.backbones import PHI
 from search_spaces.base import GAMMAS, TAUS, Choice, Sweep
-from trainables.config import Benchmark, Calibration, Resources, Training
+from trainables.config import Benchmark, Calibration
 
 SWEEP = Sweep(
     name="tofu_phi_uwc",
     title="TOFU on Phi-1.5 calibrated by UWC: GA and NPO without and with GRU at equal utility",
+    tables=("tofu_uwc_ga", "tofu_uwc_npo"),
     methods=("ga", "npo"),
     splits=("forget05", "forget10"),
     gammas=GAMMAS,
@@ -16,8 +18,8 @@ SWEEP = Sweep(
         Choice(split="forget10", gamma=0.8, tau=0.001),
     ),
     benchmark=Benchmark(dialect="paper", template=PHI.template),
-    training=Training(lr=PHI.lr, epochs=5, batch_size=32),
+    training=published.tofu(PHI),
     calibration=Calibration(targets=(0.85, 0.90, 0.95)),
-    resources=Resources(gpus=1, cpus=4, precision=PHI.precision),
+    resources=published.gpus(PHI),
     backbone=PHI,
 )

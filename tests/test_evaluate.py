@@ -143,7 +143,10 @@ def test_without_retain_evaluation_forget_quality_is_null(evaluated: Path) -> No
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"template": "lama2"}, ["unknown template 'lama2'; did you mean 'llama2'? known: llama2, phi"]),
+        (
+            {"template": "lama2"},
+            ["unknown template 'lama2'; did you mean 'llama2'? known: llama2, phi, llama3, qwen, zephyr"],
+        ),
         ({"dialect": "papper"}, ["dialect: ", "'paper' or 'open-unlearning'", "(got 'papper')"]),
         ({"benchmark": "toffu"}, ["name: ", "'tofu'", "(got 'toffu')"]),
         ({"split": "forget5"}, ["unknown split 'forget5'; did you mean 'forget05'? known: forget01, forget05"]),

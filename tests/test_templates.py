@@ -84,6 +84,8 @@ MAKERS: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
     "llama": llama,
 }
 TOKENIZERS = {name: make() for name, make in MAKERS.items()}
+PLAIN = ["llama2", "phi"]
+"""Templates without special tokens."""
 
 
 def encode(tokenizer: Any, template: str, question: str, answer: str, tag: bool = False, most: int = 4096) -> Example:
@@ -121,7 +123,7 @@ answers = st.text(st.characters(codec="utf-8", exclude_characters="▁"), min_si
 
 
 @settings(max_examples=60, deadline=None)
-@given(answers, st.sampled_from(["Where was Ada born?", "Où?", "x "]), st.sampled_from(list(TEMPLATES)), st.booleans())
+@given(answers, st.sampled_from(["Where was Ada born?", "Où?", "x "]), st.sampled_from(PLAIN), st.booleans())
 @pytest.mark.parametrize("name", list(TOKENIZERS))
 def test_nothing_of_the_answer_is_lost_and_nothing_of_the_prompt_leaks(
     name: str, answer: str, question: str, template: str, tag: bool
@@ -143,7 +145,7 @@ def test_nothing_of_the_answer_is_lost_and_nothing_of_the_prompt_leaks(
 
 @pytest.mark.parametrize("answer", ["Yes.", " Yes.", "  two spaces", "1974", "Über Ærø", "漢字 🙂", "\nnew line", "é"])
 @pytest.mark.parametrize("dialect", list(tofu.RULES))
-@pytest.mark.parametrize("template", list(TEMPLATES))
+@pytest.mark.parametrize("template", PLAIN)
 def test_labels_decode_to_the_answer(template: str, dialect: str, answer: str) -> None:
     tokenizer, tag = TOKENIZERS["bos"], tofu.RULES[dialect].tag_is_answer
     question = "Where was Ada born?"
@@ -221,7 +223,7 @@ def test_two_kinds_of_tokenizer_give_the_same_row() -> None:
     assert encode(TOKENIZERS["plain"], "llama2", "Who is Ada Brook?", "A painter.").input_ids == rows[0].input_ids[1:]
 
 
-@pytest.mark.parametrize("template", list(TEMPLATES))
+@pytest.mark.parametrize("template", PLAIN)
 def test_bos_is_never_a_label(template: str) -> None:
     example = encode(TOKENIZERS["bos"], template, "", "S", tag=True)
     assert example.input_ids[0] == TOKENIZERS["bos"].bos_token_id
@@ -230,6 +232,68 @@ def test_bos_is_never_a_label(template: str) -> None:
 
 
 def test_unknown_template_names_the_closest() -> None:
-    with pytest.raises(InputError, match=r"unknown template 'lama2'; did you mean 'llama2'\? known: llama2, phi"):
+    with pytest.raises(
+        InputError, match=r"unknown template 'lama2'; did you mean 'llama2'\? known: llama2, phi, llama3"
+    ):
         templates.find("lama2")
     assert templates.find("phi") is TEMPLATES["phi"]
+
+
+# Chat templates: what a model's own tokenizer makes of open-unlearning's messages
+
+
+def rendered(name: str, messages: list[dict[str, str]], *, ask: bool) -> str:
+    """What the models' published chat templates make of these messages."""
+    text = {"llama3": "<|begin_of_text|>", "qwen": "", "zephyr": ""}[name]
+    asked = [*messages, {"role": "assistant", "content": ""}] if ask else messages
+    for message in asked:
+        role, content = message["role"], message["content"]
+        if name == "llama3":
+            dates = "Cutting Knowledge Date: December 2023\nToday Date: 10 Apr 2025\n\n" if role == "system" else ""
+            text += f"<|start_header_id|>{role}<|end_header_id|>\n\n{dates}{content}<|eot_id|>"
+        elif name == "qwen":
+            text += f"<|im_start|>{role}\n{content}<|im_end|>\n"
+        else:
+            text += f"<|{role}|>\n{content}</s>\n"
+    end = {"llama3": "<|eot_id|>", "qwen": "<|im_end|>\n", "zephyr": "</s>\n"}[name]
+    return text.removesuffix(end) if ask else text
+
+
+SPECIALS = {
+    "llama3": ("<|begin_of_text|>", "<|eot_id|>", ["<|start_header_id|>", "<|end_header_id|>"]),
+    "qwen": (None, "<|im_end|>", ["<|im_start|>"]),
+    "zephyr": (None, "</s>", []),
+}
+"""Start token that the tokenizer adds, end-of-sequence token, other special tokens."""
+
+
+def chat_tokenizer(name: str) -> PreTrainedTokenizerFast:
+    start, end, more = SPECIALS[name]
+    tokenizer = Tokenizer(tokenizer_models.BPE({letter: k for k, letter in enumerate(sorted(ALPHABET))}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([token for token in (start, end, *more) if token])
+    if start:
+        ids = [(start, tokenizer.token_to_id(start))]
+        tokenizer.post_processor = processors.TemplateProcessing(single=f"{start} $A", special_tokens=ids)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=start, eos_token=end)
+
+
+@pytest.mark.parametrize("name", list(SPECIALS))
+def test_chat_template_gives_open_unlearning_s_tokens_and_labels(name: str) -> None:
+    """Its rule: the whole chat as tokens, eos once more unless it is last, everything but the prompt a label."""
+    tokenizer, question, answer = chat_tokenizer(name), "Where was Ada born?", "In Kerrin."
+    asked = [{"role": "system", "content": "You are a helpful assistant."}, {"role": "user", "content": question}]
+    whole, prompt = (
+        tokenizer(rendered(name, messages, ask=ask), add_special_tokens=False)["input_ids"]
+        for messages, ask in (([*asked, {"role": "assistant", "content": answer}], False), (asked, True))
+    )
+    if whole[-1] != tokenizer.eos_token_id:
+        whole.append(tokenizer.eos_token_id)
+    for tag in (True, False):
+        example = encode(tokenizer, name, question, answer, tag)
+        ids = list(example.input_ids)
+        assert ids == whole
+        assert example.answer_start == len(prompt)
+        asked_text = templates.prompt_text(TEMPLATES[name], question, tag_is_answer=tag)
+        assert tokenizer(asked_text)["input_ids"] == prompt

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from trainables import benchmarks, checkpoints, engine, loop, memory, models, objectives, presets, rectification
 from trainables.config import Resources, Trial
@@ -40,6 +41,33 @@ def task(trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro
     )
 
 
+def micro_batch(trial: Trial, device: torch.device) -> int | None:
+    """The configuration's micro-batch, or as many rows as the memory plan says fit a GPU; None: the whole share.
+
+    The same on every rank: the plan goes by `resources.gpu_memory`, else by the smallest of their GPUs.
+    """
+    resources = trial.resources
+    if resources.micro_batch is not None or device.type != "cuda":
+        return resources.micro_batch
+    shape = models.shape_of(trial.target)
+    if shape is None:
+        return None
+    benchmark = trial.benchmark
+    longest = benchmarks.find(benchmark.name).extent(benchmark, trial.training.max_length).longest
+    return memory.fit(trial, shape, longest, _gpu_memory(trial, device)).micro_batch
+
+
+def _gpu_memory(trial: Trial, device: torch.device) -> float:
+    """Bytes of a trial's part of a GPU, of the smallest where ranks have different ones."""
+    part = min(1.0, trial.resources.gpus)
+    if trial.resources.gpu_memory is not None:
+        return trial.resources.gpu_memory * 1e9 * part
+    least = torch.tensor(engine.device_memory(device), dtype=torch.int64, device=device)
+    if trial.resources.ranks > 1:
+        dist.all_reduce(least, op=dist.ReduceOp.MIN)
+    return float(least) * part
+
+
 def resolved(trial: Trial, network: Any, task: loop.Task, device: torch.device, folder: Path) -> Resources:
     """The resources with the ZeRO stage chosen from the memory plan where the user left it open."""
     if trial.resources.zero_stage is not None:
@@ -48,11 +76,13 @@ def resolved(trial: Trial, network: Any, task: loop.Task, device: torch.device, 
     if begun:
         return trial.resources.model_copy(update={"zero_stage": begun["zero_stage"]})
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in network.parameters()]
-    shared = 1 if device.type == "cuda" else trial.resources.ranks
+    room = engine.device_memory(device) / trial.resources.ranks
+    if device.type == "cuda":
+        room = _gpu_memory(trial, device)
     stage = memory.choose_stage(
         sum(size for size, _ in sizes),
         sum(size for size, trained in sizes if trained),
-        engine.device_memory(device) / shared,
+        room,
         ranks=trial.resources.ranks,
         precision=trial.resources.precision,
         average=task.rectifier.needs_retain,

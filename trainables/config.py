@@ -31,9 +31,11 @@ Method = Literal["ga", "ga_kl", "gd", "wga", "npo", "npo_kl", "npo_gd", "simnpo"
 TASK_VECTORS = ("tv", "tru")
 """Methods that make a direction once and move the target model along it; the others train an objective."""
 Dialect = Literal["paper", "open-unlearning"]
-BenchmarkName = Literal["tofu"]
+BenchmarkName = Literal["tofu", "muse", "wmdp"]
 """Each the module of that name in trainables.benchmarks."""
 Precision = Literal["fp32", "bf16"]
+Attention = Literal["sdpa", "eager", "flash_attention_2"]
+"""transformers' implementations."""
 
 
 class Value(BaseModel):
@@ -52,11 +54,37 @@ class Model(Value):
     path: str
     revision: str | None = None
     fingerprint: str | None = None
+    tokenizer: str | None = None
+    """Another folder or hub id that the tokenizer comes from; none: the model's own. Part of the fingerprint."""
+    attention: Attention = "sdpa"
 
     @model_validator(mode="before")
     @classmethod
     def _from_path(cls, value: Any) -> Any:
         return {"path": value} if isinstance(value, str) else value
+
+
+class Shape(Value):
+    """The sizes of a decoder that decide its memory and time; a model's config.json has them under other names."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    intermediate: int
+    vocabulary: int
+    gated: bool = True
+    """Whether the feed-forward layer multiplies with a gate (Llama, Mistral, Qwen) or has two matrices (Phi)."""
+    tied: bool = False
+
+    @property
+    def parameters(self) -> int:
+        """Weights of all matrices and norms; biases, below 0.1 %, are left out."""
+        attention = self.hidden * self.head_size * 2 * (self.heads + self.kv_heads)
+        feed_forward = (3 if self.gated else 2) * self.hidden * self.intermediate
+        embeddings = (1 if self.tied else 2) * self.vocabulary * self.hidden
+        return self.layers * (attention + feed_forward + 2 * self.hidden) + embeddings + self.hidden
 
 
 class Rectifier(Value):
@@ -112,7 +140,24 @@ class Benchmark(Value):
     split: str = "forget05"
     dialect: Dialect = "paper"
     template: str = "llama2"
+    sources: tuple[str, ...] = ()
+    """Other places than the published ones for further parts of the data, `PART=FOLDER_OR_HUB_ID` (WMDP has such)."""
+    shots: int = Field(default=0, ge=0)
+    """Worked examples before each question (MMLU)."""
+    limit: int | None = Field(default=None, ge=1)
+    """The first so many rows of each evaluation task; none: as many as the dialect takes."""
     fingerprint: str | None = None
+
+    @field_validator("sources")
+    @classmethod
+    def _parts(cls, sources: tuple[str, ...]) -> tuple[str, ...]:
+        for source in sources:
+            part, equals, place = source.partition("=")
+            if not (part and equals and place):
+                raise ValueError(f"write PART=FOLDER_OR_HUB_ID, got '{source}'")
+        if len({source.partition("=")[0] for source in sources}) < len(sources):
+            raise ValueError("each part once")
+        return tuple(sorted(sources))
 
 
 class Training(Value):
@@ -145,8 +190,11 @@ class Resources(Value):
     gradient_checkpointing: bool = False
     cpus: int = Field(default=1, ge=1)
     gpus: float = Field(default=0, ge=0)
+    gpu_memory: float | None = Field(default=None, gt=0)
+    """GB (10^9 bytes) of a GPU, that the plan goes by; none: the plan leaves it open and a run asks its GPU."""
     micro_batch: int | None = Field(default=None, ge=1)
-    """Rows of one rank's forward pass; none: its whole share of the effective batch at once."""
+    """Rows of one rank's forward pass; none: as many as fit a GPU (trainables.memory), on the CPU its whole share of
+    the effective batch; the result tells which."""
     checkpoint_every: int | None = Field(default=None, ge=1)
     """Optimizer steps between checkpoints of a trial in progress."""
     evaluation_tokens: int = Field(default=4096, ge=256)
@@ -164,6 +212,10 @@ class Resources(Value):
                 "zero_stage=0 with offload_optimizer=true: ZeRO 0 cannot offload; use zero_stage 1, 2 or 3"
             )
         return self
+
+
+PLANNING = ("checkpoint_every", "gpu_memory")
+"""Resources that change no number, and so no id."""
 
 
 class TaskVector(Value):
@@ -269,7 +321,8 @@ class Trial(Value):
     def id(self) -> str:
         """Twelve hex digits that name this configuration."""
         chosen = identity(self)
-        chosen.get("resources", {}).pop("checkpoint_every", None)  # changes no number
+        for name in PLANNING:
+            chosen.get("resources", {}).pop(name, None)
         if not chosen.get("resources", True):
             del chosen["resources"]
         if not self.calibration.targets:
@@ -378,8 +431,9 @@ def _without_paths(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     kept = {key: _without_paths(item) for key, item in node.items()}
-    for path, fingerprint in (("path", "fingerprint"), ("data", "fingerprint"), ("data", "data_fingerprint")):
-        if kept.get(fingerprint):
+    places = {"fingerprint": ("path", "data", "sources", "tokenizer"), "data_fingerprint": ("data",)}
+    for fingerprint, paths in places.items():
+        for path in paths if kept.get(fingerprint) else ():
             kept.pop(path, None)
     return kept
 

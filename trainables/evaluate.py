@@ -19,6 +19,11 @@ def main(
     data: Annotated[str | None, typer.Option(help="Data folder or hub id; none: the published rows.")] = None,
     dialect: Annotated[str, typer.Option(help="paper or open-unlearning.")] = "paper",
     template: Annotated[str, typer.Option(help="Prompt template.")] = "llama2",
+    source: Annotated[
+        list[str] | None, typer.Option(help="Another part of the data, PART=FOLDER_OR_HUB_ID (WMDP: mmlu, wmdp).")
+    ] = None,
+    shots: Annotated[int, typer.Option(help="Worked examples before a question (MMLU).", min=0)] = 0,
+    limit: Annotated[int | None, typer.Option(help="The first so many rows of each task.", min=1)] = None,
     retain_evaluation: Annotated[
         Path | None, typer.Option(help="The output of this command for the retain model; without it FQ is null.")
     ] = None,
@@ -27,6 +32,7 @@ def main(
 ) -> None:
     """Evaluate a model and write its metrics."""
     fields: dict[str, Any] = {"name": benchmark, "split": split, "dialect": dialect} | ({"data": data} if data else {})
+    fields |= {"sources": tuple(source or ()), "shots": shots, "limit": limit}
     raise typer.Exit(
         commands.guarded(
             lambda: _evaluate(

@@ -26,6 +26,12 @@ def of_model(folder: Path) -> str:
     return of_files(file for file in found if file.name != "recipe.json")
 
 
+def of_tokenizer(folder: Path) -> str:
+    """A tokenizer's fingerprint, wherever its folder lies and whatever weights are beside it."""
+    patterns = ("*token*.json", "vocab.json", "*.model", "*.jinja", "merges.txt")
+    return of_files({file for pattern in patterns for file in folder.glob(pattern)})
+
+
 def _of_file(file: Path) -> bytes:
     """SHA-256 of a file; of size and 64 evenly spaced MiB where it is larger than 256 MiB."""
     size = file.stat().st_size

@@ -7,11 +7,12 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from trainables import fingerprints, storage
-from trainables.config import Model
+from trainables import fingerprints, memory, storage
+from trainables.config import Model, Shape
 from trainables.errors import InputError
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+TOKENIZER = {"tokenizer.json": ["tokenizer.json", "tokenizer.model"]}
 
 
 def check(model: Model, field: str = "target") -> bool:
@@ -21,22 +22,44 @@ def check(model: Model, field: str = "target") -> bool:
         if model.path.startswith((".", "/", "~")) or model.path.count("/") != 1:
             raise InputError(f"{field}: no model folder '{model.path}' (give a folder or a hub id)")
         return False
-    for name, files in {
+    needed = {
         "config.json": ["config.json"],
         "model.safetensors": ["model.safetensors", "model.safetensors.index.json"],
-        "tokenizer.json": ["tokenizer.json", "tokenizer.model"],
-    }.items():
+    }
+    if model.tokenizer is None:
+        needed |= TOKENIZER
+    for name, files in needed.items():
         if not any((folder / file).is_file() for file in files):
             there = ", ".join(sorted(file.name for file in folder.iterdir())) or "nothing"
-            raise InputError(f"{field}: model folder {folder} has no {name}; it has {there}")
+            other = "" if name not in TOKENIZER else "; --set tokenizer=DIR_OR_HUB_ID takes it from another place"
+            raise InputError(f"{field}: model folder {folder} has no {name}; it has {there}{other}")
+    return True
+
+
+def check_tokenizer(place: str) -> bool:
+    """Whether `place` is a folder with a tokenizer (False: a hub id). Raises InputError saying what is missing."""
+    folder = Path(place).expanduser()
+    if not folder.is_dir():
+        if place.startswith((".", "/", "~")) or place.count("/") != 1:
+            raise InputError(f"tokenizer: no folder '{place}' (give a folder or a hub id)")
+        return False
+    if not any((folder / file).is_file() for file in TOKENIZER["tokenizer.json"]):
+        there = ", ".join(sorted(file.name for file in folder.iterdir())) or "nothing"
+        raise InputError(f"tokenizer: {folder} has no tokenizer.json; it has {there}")
     return True
 
 
 def fingerprint(model: Model) -> str:
-    """What the weights are: the content of a folder, or hub id and revision."""
+    """What the weights and the tokenizer are: the content of a folder, or hub id and revision."""
     if check(model):
-        return "files:" + fingerprints.of_model(Path(model.path).expanduser())
-    return f"hub:{model.path}@{model.revision or 'main'}"
+        found = "files:" + fingerprints.of_model(Path(model.path).expanduser())
+    else:
+        found = f"hub:{model.path}@{model.revision or 'main'}"
+    if model.tokenizer is None:
+        return found
+    if not check_tokenizer(model.tokenizer):
+        return f"{found}+{model.tokenizer}"
+    return f"{found}+{fingerprints.of_tokenizer(Path(model.tokenizer).expanduser())}"
 
 
 def depth_of(model: Model) -> int | None:
@@ -45,23 +68,58 @@ def depth_of(model: Model) -> int | None:
     return settings.get("num_hidden_layers")
 
 
+def shape_of(model: Model) -> Shape | None:
+    """The sizes that the model's configuration tells, of a hub id too; None where it names them in another way."""
+    from transformers import AutoConfig
+
+    try:
+        settings = AutoConfig.from_pretrained(_source(model.path), revision=model.revision).to_dict()
+    except Exception as error:
+        raise InputError(f"target: cannot read '{model.path}': {_advice(model.path, error)}") from error
+    return memory.shape_of(settings)
+
+
 def load(model: Model, precision: str = "fp32", field: str = "target") -> tuple[Any, Any]:
     """The model (evaluation mode, on the CPU) and its tokenizer. Raises InputError with what to accept or set."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     check(model, field)
-    source = str(Path(model.path).expanduser()) if Path(model.path).expanduser().is_dir() else model.path
+    tokenizer = _tokenizer(model, field, AutoTokenizer)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, revision=model.revision, use_fast=True)
         network = AutoModelForCausalLM.from_pretrained(
-            source, revision=model.revision, use_safetensors=True, dtype=getattr(torch, DTYPES[precision])
+            _source(model.path),
+            revision=model.revision,
+            use_safetensors=True,
+            dtype=getattr(torch, DTYPES[precision]),
+            attn_implementation=model.attention,
         )
     except Exception as error:
         raise InputError(f"{field}: cannot load '{model.path}': {_advice(model.path, error)}") from error
-    if not tokenizer.is_fast:
-        raise InputError(f"{field}: '{model.path}' has no fast tokenizer, whose offsets decide what is answer")
     return network.eval(), tokenizer
+
+
+def _tokenizer(model: Model, field: str, loader: Any) -> Any:
+    """The model's tokenizer. Raises InputError where it is missing, empty or without offsets."""
+    place = model.tokenizer or model.path
+    revision = model.revision if model.tokenizer is None else None
+    try:
+        tokenizer = loader.from_pretrained(_source(place), revision=revision, use_fast=True)
+    except Exception as error:
+        raise InputError(f"{field}: cannot load the tokenizer of '{place}': {_advice(place, error)}") from error
+    if not tokenizer.vocab_size or not tokenizer("What is it?", add_special_tokens=False)["input_ids"]:
+        raise InputError(
+            f"{field}: '{place}' has no usable tokenizer (its vocabulary is empty); take another place's: "
+            "--set tokenizer=DIR_OR_HUB_ID"
+        )
+    if not tokenizer.is_fast:
+        raise InputError(f"{field}: '{place}' has no fast tokenizer, whose offsets decide what is answer")
+    return tokenizer
+
+
+def _source(path: str) -> str:
+    folder = Path(path).expanduser()
+    return str(folder) if folder.is_dir() else path
 
 
 def with_adapters(network: Any, rank: int, alpha: int) -> Any:

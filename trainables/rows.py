@@ -1,4 +1,4 @@
-"""Rows of a data set: from a folder that holds one file a configuration, or from the hub."""
+"""Rows of a data set: from a folder that holds one file a configuration or split, or from the hub."""
 
 from __future__ import annotations
 
@@ -24,25 +24,40 @@ def is_folder(data: str) -> bool:
     return False
 
 
+def needs(data: str) -> tuple[str, ...]:
+    """What a start has to fetch: the data set unless it is a folder."""
+    if Path(data).expanduser().is_dir():
+        return ()
+    return (f"data set {data} from the hub (a network, or --set benchmark.data=DIR with its files)",)
+
+
 def file_of(folder: Path, config: str) -> Path:
-    """The file of one configuration, such as `forget05_perturbed`. Raises InputError naming what is there."""
+    """The file of one configuration, `forget05_perturbed` or `knowmem/forget_qa`. Raises InputError: what is there."""
     for suffix in SUFFIXES:
         if (folder / f"{config}{suffix}").is_file():
             return folder / f"{config}{suffix}"
-    there = sorted(file.stem for file in folder.iterdir() if file.suffix in SUFFIXES)
+    there = sorted(
+        {str(file.relative_to(folder).with_suffix("")) for suffix in SUFFIXES for file in _below(folder, suffix)}
+    )
     found = ", ".join(there) or "no data file"
     raise InputError(f"benchmark.data: {folder} has no {config}.json, .jsonl or .parquet; it has {found}")
 
 
-def load(data: str, config: str, columns: Sequence[str], revision: str | None = None) -> list[Row]:
-    """All rows of one configuration, in order. Raises InputError on a missing file, column or empty file."""
+def load(
+    data: str, config: str, columns: Sequence[str], revision: str | None = None, *, blank: bool = False
+) -> list[Row]:
+    """All rows of one configuration (`NAME/SPLIT` where it has several splits), in order.
+
+    Raises InputError on a missing file, column or empty file, and on an empty value unless `blank` allows it.
+    """
+    absent = (None,) if blank else (None, "", [])
     rows = _from_folder(Path(data).expanduser(), config) if is_folder(data) else _from_hub(data, config, revision)
     if not rows:
         raise InputError(f"benchmark.data: {config} of {data} has no rows")
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
             raise InputError(f"benchmark.data: row {number} of {config} in {data} is no JSON object but {row!r:.40}")
-        missing = [column for column in columns if row.get(column) in (None, "", [])]
+        missing = [column for column in columns if row.get(column) in absent]
         if missing:
             raise InputError(
                 f"benchmark.data: row {number} of {config} in {data} has no '{missing[0]}'; "
@@ -74,11 +89,16 @@ def _from_folder(folder: Path, config: str) -> list[Row]:
         raise InputError(f"benchmark.data: {file} is not JSON lines: {error}") from error
 
 
+def _below(folder: Path, suffix: str) -> list[Path]:
+    return [*folder.glob(f"*{suffix}"), *folder.glob(f"*/*{suffix}")]
+
+
 def _from_hub(data: str, config: str, revision: str | None) -> list[Row]:
     import datasets
 
+    name, _, split = config.partition("/")
     try:
-        return list(datasets.load_dataset(data, config, split="train", revision=revision))  # type: ignore[arg-type]
+        return list(datasets.load_dataset(data, name, split=split or "train", revision=revision))  # type: ignore[arg-type]
     except Exception as error:
         raise InputError(
             f"benchmark.data: cannot load '{config}' of hub data set '{data}': {error}. "

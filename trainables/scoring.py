@@ -50,6 +50,20 @@ def answer_losses(network: Any, examples: Sequence[Example], *, pad: int, token_
 
 
 @torch.no_grad()
+def every_token_loss(network: Any, examples: Sequence[Example], *, pad: int, token_budget: int) -> list[list[float]]:
+    """Negative log-likelihood of each label of each example, in nats, in the order given."""
+    found: list[list[float]] = [[] for _ in examples]
+    device = next(network.parameters()).device
+    for rows in batches([len(example.input_ids) for example in examples], token_budget):
+        batch = collate([examples[row] for row in rows], pad)
+        batch = {name: tensor.to(device) for name, tensor in batch.items()}
+        logits = network(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=False).logits
+        for row, losses in zip(rows, token_losses(logits, batch["labels"]).tolist(), strict=True):
+            found[row] = losses[examples[row].answer_start - 1 : len(examples[row].input_ids) - 1]
+    return found
+
+
+@torch.no_grad()
 def generate(
     network: Any, tokenizer: Any, prompts: Sequence[str], *, token_budget: int, new_tokens: int, total: bool
 ) -> list[str]:

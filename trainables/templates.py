@@ -10,21 +10,38 @@ from trainables.errors import InputError, closest
 
 @dataclass(frozen=True)
 class Template:
-    """`before + question + after + answer_tag + answer`, then the end-of-sequence token.
+    """`before + question + after + answer_tag + answer + answer_end`, then the end-of-sequence token.
 
     `tag_is_answer`: in the paper's dialect the tag's tokens are labels (METHODS: Phi-1.5's "Answer: " counts in
-    the loss and has to be generated); elsewhere the tag is prompt.
+    the loss and has to be generated); elsewhere the tag is prompt. `answer_end` is label in every dialect.
     """
 
     before: str
     after: str
     answer_tag: str = ""
+    answer_end: str = ""
 
 
+SYSTEM = "You are a helpful assistant."
 TEMPLATES: dict[str, Template] = {
     "llama2": Template("[INST] ", " [/INST]"),
     "phi": Template("Question: ", "\n", "Answer: "),
+    "llama3": Template(
+        "<|start_header_id|>system<|end_header_id|>\n\n"
+        f"Cutting Knowledge Date: December 2023\nToday Date: 10 Apr 2025\n\n{SYSTEM}<|eot_id|>"
+        "<|start_header_id|>user<|end_header_id|>\n\n",
+        "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+    ),
+    "qwen": Template(
+        f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n",
+        "<|im_end|>\n<|im_start|>assistant\n",
+        answer_end="<|im_end|>\n",
+    ),
+    "zephyr": Template(f"<|system|>\n{SYSTEM}</s>\n<|user|>\n", "</s>\n<|assistant|>\n", answer_end="</s>\n"),
 }
+"""The last three are what the models' own chat templates make of open-unlearning's system prompt and date; the start
+token, which Llama's has in front, is the tokenizer's to add. Qwen's and Zephyr's end an answer with the end-of-sequence
+token and a line feed, after which open-unlearning puts the token once more. Zephyr's rows have no start token there."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +80,7 @@ def encode(
     """
     prompt = prompt_text(template, question, tag_is_answer=tag_is_answer)
     tag = template.answer_tag if tag_is_answer else ""
-    encoded = tokenizer(prompt + tag + answer, return_offsets_mapping=True)
+    encoded = tokenizer(prompt + tag + answer + template.answer_end, return_offsets_mapping=True)
     ids, offsets = list(encoded["input_ids"]), encoded["offset_mapping"]
     if ids and ids[-1] == tokenizer.eos_token_id and offsets[-1][0] == offsets[-1][1]:
         ids.pop()

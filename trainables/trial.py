@@ -181,6 +181,7 @@ def _phases(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
     reference = None
     if trial.retain_evaluation:
         reference = _reference(trial.retain_evaluation, trial)
+    record.micro_batch = record.micro_batch or assembly.micro_batch(trial, device)
     if trial.task_vector is not None:
         network, tokenizer = _moved(trial, record, place, device)
         record.seconds.loading = perf_counter() - begun

@@ -8,7 +8,7 @@ brings neither torch nor transformers nor lm-eval: plans, listings and status re
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast, get_args
 
@@ -21,7 +21,7 @@ NAMES: tuple[str, ...] = get_args(BenchmarkName)
 Records = list[dict[str, Any]]
 """One a question or text: what a row of evaluation.parquet holds."""
 Metrics = dict[str, float | int | None]
-Examples = list[Example]
+Examples = Sequence[Example]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,15 @@ class Goal:
     def gain(self, value: float) -> float:
         """The value, turned so that more is better."""
         return value if self.best == "highest" else -value
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much text there is to forget: rows (None: not known), and tokens of a row, on average and at most."""
+
+    points: int | None
+    mean: float
+    longest: int
 
 
 class Kind(Protocol):
@@ -69,6 +78,10 @@ class Kind(Protocol):
         """Raise InputError where folders do not hold what training and evaluation read. Leaves the hub alone."""
         ...
 
+    def needs(self, benchmark: Benchmark) -> tuple[str, ...]:
+        """What a start has to fetch, each with the setting that names a folder instead."""
+        ...
+
     def fingerprint(self, benchmark: Benchmark) -> str:
         """What all that a trial reads holds: `files:HASH` where a folder is among it, else `hub:ID@REVISION`."""
         ...
@@ -83,6 +96,10 @@ class Kind(Protocol):
 
     def forget_points(self, benchmark: Benchmark) -> int | None:
         """How many forget points there are, None where that is not known before they are fetched or cut."""
+        ...
+
+    def extent(self, benchmark: Benchmark, max_length: int) -> Extent:
+        """Roughly how much there is to train on, told before a tokenizer has seen it: for plans."""
         ...
 
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:

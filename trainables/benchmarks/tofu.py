@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from trainables import metrics, rows, templates
-from trainables.benchmarks import Examples, Goal, Metrics, Records
+from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records
 from trainables.config import Benchmark, Dialect, digest
 from trainables.errors import InputError, TrialStopped, closest
 
@@ -89,8 +89,10 @@ def configs(split: str) -> tuple[str, ...]:
 
 
 def check(benchmark: Benchmark) -> None:
-    """Raise InputError where the split is no forget split."""
+    """Raise InputError where the split is no forget split, or a setting is of another benchmark."""
     retain_role(benchmark.split)
+    if benchmark.sources or benchmark.shots:
+        raise InputError("benchmark: tofu has neither sources (it is one data set) nor shots; leave both out")
 
 
 def check_rows(benchmark: Benchmark) -> None:
@@ -98,6 +100,11 @@ def check_rows(benchmark: Benchmark) -> None:
     if rows.is_folder(benchmark.data):
         training_rows(benchmark)
         evaluation_rows(benchmark)
+
+
+def needs(benchmark: Benchmark) -> tuple[str, ...]:
+    """The data set where it is no folder."""
+    return rows.needs(benchmark.data)
 
 
 def fingerprint(benchmark: Benchmark) -> str:
@@ -131,6 +138,18 @@ def forget_points(benchmark: Benchmark) -> int | None:
     return len(training_rows(benchmark)[0]) if Path(benchmark.data).is_dir() else None
 
 
+MEAN_TOKENS, LONGEST_TOKENS = 80, 256
+"""Of a row of TOFU (240 characters on average, 619 at most) with its template, for the tokenizers in use."""
+
+
+def extent(benchmark: Benchmark, max_length: int) -> Extent:
+    """The rows of the folder, or of the published split; tokens as a rule of thumb."""
+    points = forget_points(benchmark)
+    if points is None and (match := re.fullmatch(r"forget(\d\d)", benchmark.split)):
+        points = 40 * int(match[1])
+    return Extent(points, min(MEAN_TOKENS, max_length), min(LONGEST_TOKENS, max_length))
+
+
 def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
     """Forget rows and retain rows as tokens."""
     forget, retain = training_rows(benchmark)
@@ -146,7 +165,7 @@ def encode_rows(tokenizer: Any, chosen: list[rows.Row], template: str, dialect: 
 
 def evaluation_rows(benchmark: Benchmark) -> dict[str, list[rows.Row]]:
     """The rows of each task, as many as the dialect takes."""
-    limit = RULES[benchmark.dialect].row_limit
+    limit = min(filter(None, (RULES[benchmark.dialect].row_limit, benchmark.limit)), default=None)
     loaded = {}
     for task, config in tasks(benchmark.split).items():
         columns = GENERAL_COLUMNS if task in GENERAL else PERTURBED_COLUMNS

@@ -1,0 +1,26 @@
+"""The paper's ablation on Llama-2-7B-chat: no GRU, clipping alone, GRU.
+
+Its "w/ GRU" numbers are those of the column tau = 100 in its tau table, so 100 is the clipping norm of all three; the
+grid has GRU without clipping too.
+"""
+
+from search_spaces import published
+from search_spaces.backbones import LLAMA2
+from search_spaces.base import Choice, Sweep
+from trainables.config import Benchmark
+
+SWEEP = Sweep(
+    name="tofu_ablation",
+    title="TOFU 5 % on Llama-2-7B-chat: neither, clipping, rectification, both",
+    tables=("tofu_ablation",),
+    methods=("ga", "npo"),
+    splits=("forget05",),
+    rectifiers=("none", "clip", "gru"),
+    gammas=(0.8,),
+    taus=(None, 100.0),
+    choices=(Choice(gamma=0.8, tau=100.0),),
+    benchmark=Benchmark(dialect="paper", template=LLAMA2.template),
+    training=published.tofu(LLAMA2),
+    resources=published.gpus(LLAMA2, ranks=4),
+    backbone=LLAMA2,
+)

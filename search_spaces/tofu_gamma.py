@@ -1,0 +1,26 @@
+"""The paper's sensitivity to gamma on Llama-2-7B-chat: its columns; tau is 1 for GA and NPO, none for GD.
+
+"N/A" is no moving average, the same as gamma 1. Columns that the paper prints as "--" (GD above 0.6) run like the rest.
+"""
+
+from search_spaces import published
+from search_spaces.backbones import LLAMA2
+from search_spaces.base import Choice, Sweep
+from trainables.config import Benchmark
+
+SWEEP = Sweep(
+    name="tofu_gamma",
+    title="TOFU 5 % on Llama-2-7B-chat: GRU over gamma",
+    tables=("tofu_gamma",),
+    methods=("ga", "npo", "gd"),
+    splits=("forget05",),
+    rectifiers=("gru",),
+    varied="gamma",
+    gammas=(0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 0.9, 0.99, None),
+    taus=(1.0, None),
+    choices=(Choice(gamma=0.8, tau=1.0), Choice(method="gd", gamma=0.05, tau=None)),
+    benchmark=Benchmark(dialect="paper", template=LLAMA2.template),
+    training=published.tofu(LLAMA2),
+    resources=published.gpus(LLAMA2, ranks=4),
+    backbone=LLAMA2,
+)

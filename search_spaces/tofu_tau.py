@@ -1,0 +1,23 @@
+"""The paper's sensitivity to tau on Llama-2-7B-chat: its columns, at each method's published gamma."""
+
+from search_spaces import published
+from search_spaces.backbones import LLAMA2
+from search_spaces.base import Choice, Sweep
+from trainables.config import Benchmark
+
+SWEEP = Sweep(
+    name="tofu_tau",
+    title="TOFU 5 % on Llama-2-7B-chat: GRU over tau",
+    tables=("tofu_tau",),
+    methods=("ga", "npo", "gd"),
+    splits=("forget05",),
+    rectifiers=("gru",),
+    varied="tau",
+    gammas=(0.05, 0.8),
+    taus=(0.001, 0.01, 0.1, 1.0, 2.0, 3.0, 10.0, 100.0, None),
+    choices=(Choice(gamma=0.8, tau=None), Choice(method="gd", gamma=0.05, tau=None)),
+    benchmark=Benchmark(dialect="paper", template=LLAMA2.template),
+    training=published.tofu(LLAMA2),
+    resources=published.gpus(LLAMA2, ranks=4),
+    backbone=LLAMA2,
+)

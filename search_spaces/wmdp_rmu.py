@@ -1,0 +1,28 @@
+"""The paper's comparison with RMU on WMDP: RMU without and with GRU.
+
+The paper gives none of its settings. These are RMU's authors' for Zephyr: layer 7, steering 6.5, alpha 1200, batches
+of 4 texts of 512 tokens, 150 steps at 5e-5 (20 of 4e-6, the paper's for WMDP, move a weight by 8e-5 at most); gamma is
+the paper's for WMDP, without clipping.
+"""
+
+from search_spaces import published
+from search_spaces.backbones import ZEPHYR
+from search_spaces.base import GAMMAS, TAUS, Choice, Sweep
+from search_spaces.wmdp_zephyr import DATA
+from trainables.config import Objective, Training
+
+SWEEP = Sweep(
+    name="wmdp_rmu",
+    title="WMDP on Zephyr-7B-beta: RMU without and with GRU",
+    tables=("wmdp_rmu",),
+    methods=("rmu",),
+    splits=(DATA.split,),
+    gammas=GAMMAS,
+    taus=TAUS,
+    choices=(Choice(gamma=0.99, tau=None),),
+    benchmark=DATA,
+    objective=Objective(layer=7, steering=6.5, alpha=1200.0),
+    training=Training(lr=5e-5, epochs=150, max_steps=150, batch_size=4, max_length=512),
+    resources=published.gpus(ZEPHYR),
+    backbone=ZEPHYR,
+)

@@ -1,0 +1,277 @@
+"""MUSE: its training rows, its metrics against re-statements and closed forms, and the way through a trial."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from rouge_score.rouge_scorer import RougeScorer
+
+from trainables import benchmarks, chunks, recipes, rows, storage, trial
+from trainables.benchmarks import muse
+from trainables.config import Benchmark, Dialect, Model, Resources, RetainEvaluation, Training, Trial, evaluation_id
+from trainables.errors import InputError, TrialStopped
+
+DIALECTS = get_args(Dialect)
+SCORES = st.lists(st.sampled_from([-4.0, -3.5, -2.0, -0.1]), min_size=1, max_size=9)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.muse(tmp_path_factory.mktemp("muse"))
+
+
+def on(data: Path, dialect: Any = "paper", **settings: Any) -> Benchmark:
+    return Benchmark(name="muse", data=str(data), split="news", dialect=dialect, **settings)
+
+
+@given(member=SCORES, stranger=SCORES)
+def test_area_counts_pairs_and_half_of_the_ties(member: list[float], stranger: list[float]) -> None:
+    pairs = [(m, s) for m in member for s in stranger]
+    assert muse.area(member, stranger) == pytest.approx(sum((s > m) + (s == m) / 2 for m, s in pairs) / len(pairs))
+
+
+@given(member=st.lists(st.floats(-9, 0), min_size=2, max_size=9), stranger=st.lists(st.floats(-9, 0), min_size=2))
+def test_area_equals_the_library(member: list[float], stranger: list[float]) -> None:
+    from sklearn.metrics import roc_auc_score
+
+    labels = [0] * len(member) + [1] * len(stranger)
+    assert muse.area(member, stranger) == pytest.approx(roc_auc_score(labels, [*member, *stranger]))
+
+
+@pytest.mark.parametrize(
+    ("found", "mean"),
+    [([-1.0, -5.0, -2.0, -4.0, -3.0], -4.5), ([-1.0, -3.0], -3.0), ([-0.5], -0.5), ([-1.0] * 7 + [-8.0] * 3, -6.25)],
+)
+def test_the_lowest_two_fifths(found: list[float], mean: float) -> None:
+    """Two of five, at least one of two and of one, four of ten."""
+    assert muse.lowest_mean(found) == mean
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("in May\n\nQuestion: who", "in May"),
+        ("in May\nQuestion: who\n\n", "in May"),
+        ("in May Question: who", "in May "),
+        ("in May\n", "in May\n"),
+        ("", ""),
+    ],
+)
+def test_an_answer_ends_at_the_first_stop_word(text: str, left: str) -> None:
+    assert muse.until_stop(text) == left
+
+
+def scored(member: list[float], stranger: list[float]) -> list[dict[str, Any]]:
+    f1 = {"verbmem_f": [0.2, 0.4], "knowmem_f": [0.5, 1.0], "knowmem_r": [0.25, 0.25]}
+    found = [{"task": task, "rougeL_f1": value} for task, values in f1.items() for value in values]
+    found += [{"task": "privleak_forget", "min_k": value} for value in member]
+    return found + [{"task": "privleak_holdout", "min_k": value} for value in stranger]
+
+
+def test_numbers_of_both_dialects() -> None:
+    """A model that remembers every forget text: AUC 0. MUSE's percent, open-unlearning's fractions."""
+    records = scored([-0.1, -0.2], [-3.0, -4.0])
+    paper, other = (muse.aggregate(records, on(Path("nowhere/here"), dialect)) for dialect in DIALECTS)
+    assert paper == pytest.approx(
+        {"verbmem_f": 30.0, "knowmem_f": 75.0, "knowmem_r": 25.0, "privleak": -100.0, "privleak_auc": 0.0}
+        | {"privleak_reference": 0.4772}
+    )
+    assert other == pytest.approx(
+        {"verbmem_f": 0.3, "knowmem_f": 0.75, "knowmem_r": 0.25, "privleak": -100.0, "privleak_auc": 0.0}
+        | {"privleak_reference": 0.5}
+    )
+
+
+@pytest.mark.parametrize(
+    ("dialect", "split", "reference", "privleak"),
+    [
+        ("paper", "news", None, (0.75 / 0.4772 - 1) * 100),
+        ("paper", "books", None, (0.75 / 0.5393 - 1) * 100),
+        ("open-unlearning", "news", None, 50.0),
+        ("open-unlearning", "books", None, 50.0),
+        ("paper", "news", 0.75, 0.0),
+        ("open-unlearning", "news", 0.6, 25.0),
+        ("paper", "news", 0.0, None),
+    ],
+)
+def test_privleak_is_the_area_against_the_retain_models(
+    dialect: Any, split: str, reference: float | None, privleak: float | None
+) -> None:
+    """Three of four pairs have the hold-out text above the forget text. There is no ratio to an area of 0."""
+    benchmark = Benchmark(name="muse", data="nowhere/here", split=split, dialect=dialect)
+    found = muse.aggregate(scored([-1.0, -3.0], [-2.0, -0.5]), benchmark, reference)
+    assert found["privleak_auc"] == 0.75
+    assert found["privleak"] == pytest.approx(privleak, abs=1e-6)
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+def test_a_log_likelihood_that_is_not_finite_stops_the_trial(value: float) -> None:
+    with pytest.raises(TrialStopped, match="not finite"):
+        muse.aggregate(scored([value, -3.0], [-2.0, -0.5]), on(Path("nowhere/here")))
+
+
+def test_wrapped_rows_are_the_stream_and_its_beginning_again() -> None:
+    tokenizer, texts = tiny.tokenizer(), [tiny.text(seed, 9) for seed in range(3)]
+    found = chunks.wrapped(tokenizer, texts, 40)
+    assert {len(row.input_ids) for row in found} == {40}
+    assert {row.input_ids[0] for row in found} == {tokenizer.bos_token_id}
+    assert {row.answer_start for row in found} == {1}
+    stream = tokenizer("\n\n".join(texts), add_special_tokens=False)["input_ids"]
+    laid = [token for row in found for token in row.input_ids[1:]]
+    assert laid[: len(stream)] == stream
+    assert laid[len(stream) :] == stream[: len(laid) - len(stream)]
+    assert 0 < len(laid) - len(stream) < 39
+
+
+def test_one_short_text_fills_its_block_by_going_round() -> None:
+    (row,) = chunks.wrapped(tiny.tokenizer(), ["ab"], 8)
+    assert tiny.tokenizer().decode(row.input_ids[1:]) == "abababa"
+
+
+def test_decoded_rows_are_the_stream_with_a_shorter_last_one() -> None:
+    tokenizer, texts = tiny.tokenizer(), [tiny.text(seed, 9) for seed in range(3)]
+    found = chunks.decoded(tokenizer, texts, 40)
+    assert [len(row.input_ids) for row in found[:-1]] == [41] * (len(found) - 1)
+    assert "".join(tokenizer.decode(row.input_ids[1:]) for row in found) == "\n\n".join(texts)
+
+
+def test_one_row_a_text_is_cut_at_the_length() -> None:
+    found = chunks.Texts(tiny.tokenizer(), ["a bridge", "ab"], 5)
+    assert [tiny.tokenizer().decode(row.input_ids) for row in found] == ["<s>a br", "<s>ab"]
+    assert found[0:1] == [found[0]]
+    with pytest.raises(InputError, match="text 1 has a single token: ''"):
+        chunks.Texts(tiny.tokenizer(), [""], 5)[0]
+
+
+def test_training_rows_of_both_dialects(data: Path) -> None:
+    tokenizer = tiny.tokenizer()
+    for dialect, cut in zip(DIALECTS, (chunks.wrapped, chunks.decoded), strict=True):
+        sides = muse.training_examples(on(data, dialect), tokenizer, 50)
+        for side, config in zip(sides, ("raw/forget", "raw/retain1"), strict=True):
+            assert side == cut(tokenizer, [row["text"] for row in rows.load(str(data), config, ())], 50)
+
+
+def greedy(network: Any, tokenizer: Any, prompt: str, count: int) -> str:
+    ids = list(tokenizer(prompt)["input_ids"])
+    for _ in range(count):
+        told = network(torch.tensor([ids])).logits[0, -1].argmax().item()
+        if told == tokenizer.eos_token_id:
+            break
+        ids.append(told)
+    return tokenizer.decode(ids[len(tokenizer(prompt)["input_ids"]) :], skip_special_tokens=True)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_record_equals_a_naive_one(data: Path, dialect: Any) -> None:
+    """One prompt and one text at a time, with what METHODS says of the two implementations written out."""
+    network, tokenizer, ours = tiny.network(), tiny.tokenizer(), dialect == "paper"
+    _, records = muse.measure(network, tokenizer, on(data, dialect, limit=2), None, token_budget=700)
+    assert [row["task"] for row in records] == [
+        task for task in ("verbmem_f", *muse.KNOWMEM, *muse.PRIVLEAK) for _ in range(2)
+    ]
+    scorer = RougeScorer(["rougeL"], use_stemmer=not ours)
+    pairs = rows.load(str(data), "verbmem/forget", ())[:2]
+    for row, pair in zip(records[:2], pairs, strict=True):
+        truth = pair["gt"][:127] if ours else pair["gt"]  # a token is a byte; BOS is the first of 128
+        text = greedy(network, tokenizer, pair["prompt"], 128)
+        assert row["answer"] == truth
+        assert row["generation"] == (text if ours else text.strip())
+        assert row["rougeL_f1"] == scorer.score(truth, text)["rougeL"].fmeasure
+    for row, text in zip(records[-2:], rows.load(str(data), "privleak/holdout", ())[:2], strict=True):
+        ids = torch.tensor([tokenizer(text["text"])["input_ids"]])
+        found = torch.log_softmax(network(ids).logits[0, :-1].double(), -1).gather(1, ids[0, 1:, None])[:, 0].numpy()
+        found = found if ours else found[:-1]
+        assert row["tokens"] == len(found)
+        assert row["min_k"] == pytest.approx(np.sort(found)[: int(0.4 * len(found))].mean(), rel=1e-5)
+
+
+@torch.no_grad()
+def test_questions_come_after_worked_examples(data: Path) -> None:
+    network, tokenizer = tiny.network(), tiny.tokenizer()
+    _, records = muse.measure(network, tokenizer, on(data, limit=2), None, token_budget=4096)
+    chosen = [row for row in records if row["task"] == "knowmem_r"]
+    asked = rows.load(str(data), "knowmem/retain_qa", ())[:2]
+    shown = rows.load(str(data), "knowmem/retain_qa_icl", ())
+    for row, question in zip(chosen, asked, strict=True):
+        prompt = "".join(f"Question: {one['question']}\nAnswer: {one['answer']}\n\n" for one in shown)
+        prompt += f"Question: {question['question']}\nAnswer: "
+        assert row["question"] == prompt
+        assert row["generation"] == muse.until_stop(greedy(network, tokenizer, prompt, 32))
+
+
+def test_a_folder_that_is_not_muses_is_refused(data: Path, tmp_path: Path) -> None:
+    muse.check_rows(on(data))
+    tiny.write_rows(tmp_path / "raw/forget.json", [{"text": "a"}])
+    with pytest.raises(InputError, match=r"has no raw/retain1\.json, \.jsonl or \.parquet; it has raw/forget$"):
+        muse.check_rows(on(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"split": "new"}, r"benchmark\.split: unknown split 'new'; did you mean 'news'\? known: news, books"),
+        ({"shots": 5}, "neither sources"),
+        ({"sources": ("mmlu=somewhere",)}, "neither sources"),
+    ],
+)
+def test_settings_of_other_benchmarks_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        muse.check(Benchmark.model_validate({"name": "muse", "split": "news", **settings}))
+
+
+@pytest.mark.parametrize("config", ["raw/forget", "raw/retain1", "knowmem/retain_qa_icl", "privleak/holdout"])
+def test_the_fingerprint_covers_every_file(data: Path, tmp_path: Path, config: str) -> None:
+    copy = tiny.muse(tmp_path / "copy")
+    assert muse.fingerprint(on(copy)) == muse.fingerprint(on(data))
+    (copy / f"{config}.json").write_text((copy / f"{config}.json").read_text().replace("a", "o", 1))
+    assert muse.fingerprint(on(copy)) != muse.fingerprint(on(data))
+
+
+def test_a_trial_from_rows_to_result(data: Path, tmp_path: Path) -> None:
+    """Gradient ascent on blocks; PrivLeak against the AUC of a retain model's evaluation."""
+    store = storage.open_storage(str(tmp_path / "runs"))
+    benchmark = on(data, limit=3)
+    benchmark = benchmark.model_copy(update={"fingerprint": muse.fingerprint(benchmark)})
+    retain = Model(path=str(tiny.write_model(tmp_path / "retain", seed=1)))
+    key = evaluation_id(retain, benchmark)
+    kept = recipes.make_evaluation(retain.model_dump(), benchmark.model_dump(), None, str(store.root), Resources())
+    assert kept["privleak"] == pytest.approx((kept["privleak_auc"] / 0.4772 - 1) * 100)
+    chosen = Trial(
+        method="ga",
+        benchmark=benchmark,
+        target=Model(path=str(tiny.write_model(tmp_path / "target"))),
+        retain_evaluation=RetainEvaluation(path=str(store.evaluation(key) / storage.RESULT), fingerprint=key),
+        training=Training(lr=1e-3, batch_size=2, max_steps=2, max_length=64),
+    )
+    *_, told = trial.run(chosen, store)
+    result = told["result"]
+    assert result["status"] == "finished", result["error"]
+    found = result["metrics"]
+    assert found["privleak_reference"] == kept["privleak_auc"]
+    assert found["privleak"] == pytest.approx((found["privleak_auc"] / kept["privleak_auc"] - 1) * 100)
+    assert benchmarks.gains("muse", found) == (-found["verbmem_f"], -found["knowmem_f"], found["knowmem_r"])
+    records = storage.read_rows(store.trial(chosen.id()) / storage.ROWS)
+    assert muse.aggregate(records, benchmark, kept["privleak_auc"]) == found
+    with pytest.raises(InputError, match="was made with dialect 'paper', this evaluation has 'open-unlearning'"):
+        muse.reference(kept, on(data, "open-unlearning", limit=3), "here")
+    with pytest.raises(InputError, match="was made on other texts"):
+        muse.reference(kept, on(data), "here")
+
+
+@pytest.mark.data
+def test_the_real_rows_in_the_hubs_layout(shared: Path) -> None:
+    benchmark = on(shared / "data" / "muse_news", limit=2)
+    muse.check_rows(benchmark)
+    found, records = muse.measure(tiny.network(layers=1), tiny.tokenizer(), benchmark, None, token_budget=4096)
+    assert len(records) == 10
+    assert {row["index"] for row in records} == {0, 1}
+    assert -100 <= float(found["privleak"] or 0) <= 110

@@ -1,0 +1,291 @@
+"""MUSE (Shi et al., 2024): texts to forget, and its evaluation in two published dialects. Split: news or books.
+
+|                       | paper (MUSE's own code)             | open-unlearning                            |
+|-----------------------|-------------------------------------|--------------------------------------------|
+| training rows         | blocks of one stream, the last one  | blocks turned into text and tokenised      |
+|                       | filled up from the stream's start   | again, the last one shorter                |
+| scores                | percent                             | fractions                                  |
+| ROUGE-L F1            | without the stemmer                 | with the stemmer                           |
+| generated text        | as it comes                         | stripped                                   |
+| VerbMem's true text   | its first 128 tokens (with BOS)     | its first 2048 tokens                      |
+| Min-40 %              | every token of a text               | the first 2048, the last one left out      |
+| PrivLeak's reference  | the published AUC of the split      | 0.5                                        |
+
+Both: greedy decoding, 128 (VerbMem) and 32 (KnowMem) new tokens; ten worked examples for KnowMem, whose generation ends
+at the first stop word; PrivLeak in percent. A retain model's evaluation, where given, replaces PrivLeak's reference.
+Left out: sustainability and scalability. Retain rows are drawn as everywhere here (trainables.sampling), not in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from trainables import chunks, metrics, rows
+from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records
+from trainables.config import Benchmark, digest
+from trainables.errors import InputError, TrialStopped, closest
+from trainables.templates import Example
+
+SPLITS = {"news": "muse-bench/MUSE-News", "books": "muse-bench/MUSE-Books"}
+AUC_RETAIN = {"news": 0.4772, "books": 0.5393}
+"""MUSE's constants: the AUC of its own retain models, forget against hold-out, Min-40 %."""
+FORGET_TOKENS = {"news": 780_000, "books": 1_100_000}
+"""Of the forget texts, roughly: 3.3 MB of news, and what MUSE's authors say of the books."""
+TARGET, RETAIN = "target", "retain"
+GOALS = (
+    Goal("verbmem_f", "removal", "lowest", "VerbMem", "VerbMem on the forget set"),
+    Goal("knowmem_f", "removal", "lowest", "KnowMem", "KnowMem on the forget set"),
+    Goal("knowmem_r", "retention", "highest", "KnowMem_r", "KnowMem on the retain set"),
+)
+FORGET_TEXT, RETAIN_TEXT = "raw/forget", "raw/retain1"
+"""One text of the published news is empty."""
+VERBMEM = "verbmem/forget"
+KNOWMEM = {"knowmem_f": "knowmem/forget_qa", "knowmem_r": "knowmem/retain_qa"}
+PRIVLEAK = {"privleak_forget": "privleak/forget", "privleak_holdout": "privleak/holdout"}
+COLUMNS = {"raw": ("text",), "verbmem": ("prompt", "gt"), "knowmem": ("question", "answer"), "privleak": ("text",)}
+VERBMEM_TOKENS, KNOWMEM_TOKENS = 128, 32
+STOPS = ("\n\n", "\nQuestion", "Question:")
+LOWEST = 0.4
+"""The share of a text's tokens, the least likely ones, that Min-40 % averages."""
+AUC, ASKED = "privleak_auc", "privleak_rows_digest"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """One dialect."""
+
+    wrap: bool
+    scale: float
+    stemmer: bool
+    strip: bool
+    true_tokens: int
+    true_has_start: bool
+    text_tokens: int | None
+    drop_last: bool
+    published_reference: bool
+    guard: float
+
+
+RULES: dict[str, Rules] = {
+    "paper": Rules(True, 100.0, False, False, 128, True, None, False, True, 0.0),
+    "open-unlearning": Rules(False, 1.0, True, True, 2048, False, 2048, True, False, metrics.OPEN_UNLEARNING_GUARD),
+}
+
+
+def published_data(split: str) -> str:
+    """One data set a split. Raises InputError."""
+    if split not in SPLITS:
+        raise InputError(f"benchmark.split: unknown split '{split}'; {closest(split, SPLITS)}")
+    return SPLITS[split]
+
+
+def retain_role(split: str) -> str:
+    """The model trained without the forget texts: MUSE calls it retrain."""
+    return RETAIN
+
+
+def check(benchmark: Benchmark) -> None:
+    """Raise InputError where the split is none of MUSE's, or a setting is of another benchmark."""
+    published_data(benchmark.split)
+    if benchmark.sources or benchmark.shots:
+        raise InputError("benchmark: muse has neither sources (it is one data set) nor shots; leave both out")
+
+
+def check_rows(benchmark: Benchmark) -> None:
+    """Raise InputError where a folder's rows are not MUSE's."""
+    if rows.is_folder(benchmark.data):
+        for config in (FORGET_TEXT, RETAIN_TEXT, *_evaluated()):
+            _load(benchmark, config)
+
+
+def needs(benchmark: Benchmark) -> tuple[str, ...]:
+    """The data set where it is no folder."""
+    return rows.needs(benchmark.data)
+
+
+def fingerprint(benchmark: Benchmark) -> str:
+    """What the texts of training and the rows of evaluation hold."""
+    return rows.fingerprint(benchmark.data, (FORGET_TEXT, RETAIN_TEXT, *_evaluated()), benchmark.revision)
+
+
+def evaluation_fingerprint(benchmark: Benchmark) -> str:
+    """What the rows of evaluation hold."""
+    return rows.fingerprint(benchmark.data, _evaluated(), benchmark.revision)
+
+
+def shared_fingerprint(benchmark: Benchmark) -> str:
+    """Splits share nothing: a sweep of MUSE has one."""
+    return evaluation_fingerprint(benchmark)
+
+
+def forget_points(benchmark: Benchmark) -> None:
+    """Unknown before a tokenizer has cut the texts into blocks."""
+    return
+
+
+def extent(benchmark: Benchmark, max_length: int) -> Extent:
+    """Blocks of the published forget texts."""
+    return Extent(FORGET_TOKENS[benchmark.split] // max_length, max_length, max_length)
+
+
+def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
+    """Blocks of at most `max_length` tokens of the forget and of the retain texts."""
+    cut = chunks.wrapped if RULES[benchmark.dialect].wrap else chunks.decoded
+    forget, retain = (
+        cut(tokenizer, [row["text"] for row in _load(benchmark, config)], max_length)
+        for config in (FORGET_TEXT, RETAIN_TEXT)
+    )
+    return forget, retain
+
+
+def measure(
+    network: Any, tokenizer: Any, benchmark: Benchmark, reference: float | None, *, token_budget: int
+) -> tuple[Metrics, Records]:
+    """Every number, PrivLeak against the AUC `reference` of the retain model, and a record a question or text."""
+    asked = _verbmem(benchmark, tokenizer) + _knowmem(benchmark)
+    records = _generated(network, tokenizer, asked, RULES[benchmark.dialect], token_budget)
+    records += _likelihoods(network, tokenizer, benchmark, token_budget)
+    return aggregate(records, benchmark, reference), records
+
+
+def aggregate(records: Records, benchmark: Benchmark, reference: float | None = None) -> Metrics:
+    """The metrics from the records; no PrivLeak against a retain model of AUC 0, which has no ratio.
+
+    Raises TrialStopped where a log-likelihood is not finite.
+    """
+    rules, found = RULES[benchmark.dialect], {}
+    for task in ("verbmem_f", *KNOWMEM):
+        found[task] = rules.scale * float(np.mean([row["rougeL_f1"] for row in records if row["task"] == task]))
+    member, stranger = ([row["min_k"] for row in records if row["task"] == task] for task in PRIVLEAK)
+    if not np.isfinite([*member, *stranger]).all():
+        raise TrialStopped("diverged", "evaluation: the log-likelihood of a text is not finite")
+    if reference is None:
+        reference = AUC_RETAIN[benchmark.split] if rules.published_reference else 0.5
+    auc = area(member, stranger)
+    found |= {AUC: auc, "privleak_reference": reference}
+    divisor = reference + rules.guard
+    return {**found, "privleak": 100.0 * (auc - reference) / divisor if divisor else None}
+
+
+def area(member: Sequence[float], stranger: Sequence[float]) -> float:
+    """AUC of telling hold-out texts (positive) from forget texts by a score: P(hold-out > forget), ties one half.
+
+    A model that remembers the forget texts gives them the higher log-likelihoods and has an area near 0.
+    """
+    statistic: Any = stats.mannwhitneyu(stranger, member).statistic
+    return float(statistic) / (len(member) * len(stranger))
+
+
+def lowest_mean(log_likelihoods: Sequence[float]) -> float:
+    """Min-40 %: the mean of the lowest 40 % log-likelihoods of a text's tokens, at least one."""
+    count = max(1, int(LOWEST * len(log_likelihoods)))
+    return float(np.sort(log_likelihoods)[:count].mean())
+
+
+def kept(benchmark: Benchmark, records: Records) -> dict[str, Any]:
+    """The AUC that another model's PrivLeak is measured against, and a digest of the texts it is of."""
+    return {AUC: aggregate(records, benchmark)[AUC], ASKED: digest(_texts(benchmark))}
+
+
+def reference(kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> float:
+    """The retain model's AUC. Raises InputError where it is of another split, dialect or other texts."""
+    if kept is None or ASKED not in kept:
+        raise InputError(f"{where} is not the output of trainables.evaluate on muse")
+    for name in ("split", "dialect"):
+        theirs, ours = kept["benchmark"].get(name), getattr(benchmark, name)
+        if theirs != ours:
+            raise InputError(f"{where} was made with {name} '{theirs}', this evaluation has '{ours}'")
+    if kept[ASKED] != digest(_texts(benchmark)):
+        raise InputError(f"{where} was made on other texts than {benchmark.data} holds")
+    return float(kept[AUC])
+
+
+def _evaluated() -> tuple[str, ...]:
+    questions = (name for config in KNOWMEM.values() for name in (config, f"{config}_icl"))
+    return (VERBMEM, *questions, *PRIVLEAK.values())
+
+
+def _load(benchmark: Benchmark, config: str) -> list[rows.Row]:
+    part = config.split("/")[0]
+    return rows.load(benchmark.data, config, COLUMNS[part], benchmark.revision, blank=part == "raw")
+
+
+def _texts(benchmark: Benchmark) -> list[list[str]]:
+    return [[row["text"] for row in _load(benchmark, config)[: benchmark.limit]] for config in PRIVLEAK.values()]
+
+
+def _asked(task: str, index: int, question: str | None, answer: str | None) -> dict[str, Any]:
+    nothing = dict.fromkeys(("generation", "rougeL_f1", "rougeL_recall", "min_k", "tokens"))
+    return {"task": task, "index": index, "question": question, "answer": answer, **nothing}
+
+
+def _verbmem(benchmark: Benchmark, tokenizer: Any) -> Records:
+    """The beginning of a forget text as the prompt, what follows it as the truth."""
+    rules = RULES[benchmark.dialect]
+    records = []
+    for index, row in enumerate(_load(benchmark, VERBMEM)[: benchmark.limit]):
+        ids = tokenizer(row["gt"], add_special_tokens=rules.true_has_start)["input_ids"][: rules.true_tokens]
+        truth = tokenizer.decode(ids, skip_special_tokens=True)
+        records.append(_asked("verbmem_f", index, row["prompt"], truth))
+    return records
+
+
+def _knowmem(benchmark: Benchmark) -> Records:
+    records = []
+    for task, config in KNOWMEM.items():
+        shown = "".join(
+            f"Question: {row['question']}\nAnswer: {row['answer']}\n\n" for row in _load(benchmark, f"{config}_icl")
+        )
+        for index, row in enumerate(_load(benchmark, config)[: benchmark.limit]):
+            records.append(_asked(task, index, f"{shown}Question: {row['question']}\nAnswer: ", row["answer"]))
+    return records
+
+
+def _generated(network: Any, tokenizer: Any, asked: Records, rules: Rules, token_budget: int) -> Records:
+    """The records with what the model writes and its ROUGE."""
+    from rouge_score.rouge_scorer import RougeScorer
+
+    from trainables import scoring
+
+    scorer = RougeScorer(["rougeL"], use_stemmer=rules.stemmer)
+    for verbatim, length in ((True, VERBMEM_TOKENS), (False, KNOWMEM_TOKENS)):
+        chosen = [row for row in asked if (row["task"] == "verbmem_f") == verbatim]
+        prompts = [row["question"] for row in chosen]
+        texts = scoring.generate(network, tokenizer, prompts, token_budget=token_budget, new_tokens=length, total=False)
+        for row, text in zip(chosen, texts, strict=True):
+            text = text if verbatim else until_stop(text)
+            text = text.strip() if rules.strip else text
+            score = scorer.score(row["answer"], text)["rougeL"]
+            row |= {"generation": text, "rougeL_f1": score.fmeasure, "rougeL_recall": score.recall}
+    return asked
+
+
+def until_stop(text: str) -> str:
+    """The text up to the first stop word."""
+    return min((text.split(stop)[0] for stop in STOPS), key=len)
+
+
+def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budget: int) -> Records:
+    """Min-40 % of every forget and hold-out text, which are not kept themselves."""
+    from trainables import scoring
+
+    rules = RULES[benchmark.dialect]
+    asked: list[tuple[str, int, Example]] = []
+    for task, texts in zip(PRIVLEAK, _texts(benchmark), strict=True):
+        length = rules.text_tokens + 1 if rules.text_tokens else None
+        for index, text in enumerate(texts):
+            asked.append((task, index, Example(tuple(chunks.tokens(tokenizer, text)[:length]), 1)))
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    examples = [example for _, _, example in asked]
+    losses = scoring.every_token_loss(network, examples, pad=pad, token_budget=token_budget)
+    records = []
+    for (task, index, _), found in zip(asked, losses, strict=True):
+        scored = found[:-1] if rules.drop_last else found
+        row = _asked(task, index, None, None)
+        records.append(row | {"min_k": lowest_mean([-loss for loss in scored]), "tokens": len(scored)})
+    return records

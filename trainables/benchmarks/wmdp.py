@@ -1,0 +1,239 @@
+"""WMDP (Li et al., 2024): texts to forget, and multiple-choice questions asked by lm-eval.
+
+Split: bio, cyber or bio_cyber.
+
+|                | paper                                 | open-unlearning                             |
+|----------------|---------------------------------------|---------------------------------------------|
+| training rows  | one a text, cut at training.max_length | one stream in blocks of training.max_length |
+
+Texts of at most 50 characters are left out. Not copied: GRU's published code trains on the padding too.
+Both: `wmdp_bio`, `wmdp_cyber` and `mmlu` are lm-eval's own task definitions, asked by its own code of the live model
+(benchmarks.questions), whatever the split; zero-shot, MMLU with `benchmark.shots` worked examples. No chat template.
+
+`benchmark.data` holds the corpora, a folder with CORPUS.jsonl or a hub id; `benchmark.sources` places the other parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from trainables import chunks, rows
+from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records
+from trainables.config import Benchmark, digest
+from trainables.errors import InputError, TrialStopped, closest
+
+TARGET = "target"
+GOALS = (
+    Goal("wmdp_bio", "removal", "lowest", "bio", "WMDP-bio accuracy"),
+    Goal("wmdp_cyber", "removal", "lowest", "cyber", "WMDP-cyber accuracy"),
+    Goal("mmlu", "retention", "highest", "MMLU", "MMLU accuracy"),
+)
+SPLITS = {"bio": ("bio",), "cyber": ("cyber",), "bio_cyber": ("bio", "cyber")}
+FORGET, RETAIN = "{}-forget-corpus", "{}-retain-corpus"
+SHORTEST = 50
+SHOTS = 5
+"""MMLU has as many worked examples a subject."""
+BIO_FORGET = "bio_forget"
+SOURCES = {BIO_FORGET: "cais/wmdp-bio-forget-corpus", "wmdp": "cais/wmdp", "mmlu": "cais/mmlu"}
+QUESTIONS = {"wmdp_bio": "wmdp-bio", "wmdp_cyber": "wmdp-cyber"}
+"""lm-eval's task: the configuration of its data set."""
+CHOICE_COLUMNS = ("question", "choices")
+GATED = (
+    "the bio forget corpus is gated: ask for it at https://huggingface.co/datasets/cais/wmdp-bio-forget-corpus and log "
+    "in with 'hf auth login' (or set HF_TOKEN); or give a folder that holds bio-forget-corpus.jsonl "
+    "(--set benchmark.sources=bio_forget=DIR); or forget cyber alone (--set benchmark.split=cyber)"
+)
+
+
+def published_data(split: str) -> str:
+    """All corpora but the gated one. Raises InputError."""
+    if split not in SPLITS:
+        raise InputError(f"benchmark.split: unknown split '{split}'; {closest(split, SPLITS)}")
+    return "cais/wmdp-corpora"
+
+
+def retain_role(split: str) -> None:
+    """Nobody has trained a model without what WMDP asks for: there is no retain model."""
+    return
+
+
+def place(benchmark: Benchmark, part: str) -> str:
+    """Where a part of the data is: the bio forget corpus lies with the other corpora where those are in a folder."""
+    given = dict(source.split("=", 1) for source in benchmark.sources)
+    if part == BIO_FORGET and part not in given and _folder(benchmark.data):
+        return benchmark.data
+    return given.get(part, SOURCES[part])
+
+
+def check(benchmark: Benchmark) -> None:
+    """Raise InputError where split, sources or shots are none of WMDP's."""
+    published_data(benchmark.split)
+    for source in benchmark.sources:
+        part = source.split("=", 1)[0]
+        if part not in SOURCES:
+            raise InputError(f"benchmark.sources: unknown part '{part}'; {closest(part, SOURCES)}")
+    if benchmark.shots > SHOTS:
+        raise InputError(f"benchmark.shots: MMLU has {SHOTS} worked examples a subject, got {benchmark.shots}")
+
+
+def check_rows(benchmark: Benchmark) -> None:
+    """Raise InputError where a folder has no such corpus, or its questions are not in the columns of the hub's."""
+    for at, config, field in _corpora(benchmark):
+        with _told_as(field):
+            if rows.is_folder(at):
+                rows.file_of(Path(at).expanduser(), config)
+    for part, configs in _asked(benchmark).items():
+        for config in configs:
+            with _told_as(f"benchmark.sources {part}"):
+                rows.load(place(benchmark, part), config, CHOICE_COLUMNS)
+
+
+def needs(benchmark: Benchmark) -> tuple[str, ...]:
+    """What a start has to fetch: the hub's parts, the gated one with what to do about it."""
+    asked = ("wmdp", "mmlu")
+    parts = {place(benchmark, part): f"--set benchmark.sources={part}=DIR" for part in asked}
+    parts |= {at: "--set benchmark.data=DIR" for at, _, field in _corpora(benchmark) if field == "benchmark.data"}
+    found = [f"data set {at} from the hub (a network, or {say})" for at, say in parts.items() if not _folder(at)]
+    gated = "bio" in SPLITS[benchmark.split] and place(benchmark, BIO_FORGET) == SOURCES[BIO_FORGET]
+    return (*found, *([f"data set {SOURCES[BIO_FORGET]} from the hub: {GATED}"] if gated else []))
+
+
+def fingerprint(benchmark: Benchmark) -> str:
+    """What corpora and questions hold."""
+    corpora = [rows.fingerprint(at, (config,), _revision(benchmark, at)) for at, config, _ in _corpora(benchmark)]
+    return _together([*corpora, *_question_fingerprints(benchmark)])
+
+
+def evaluation_fingerprint(benchmark: Benchmark) -> str:
+    """What the questions hold."""
+    return _together(_question_fingerprints(benchmark))
+
+
+def shared_fingerprint(benchmark: Benchmark) -> str:
+    """Every split is asked the same questions."""
+    return evaluation_fingerprint(benchmark)
+
+
+def forget_points(benchmark: Benchmark) -> None:
+    """Unknown before the corpora are read."""
+    return
+
+
+def extent(benchmark: Benchmark, max_length: int) -> Extent:
+    """Texts of which most are longer than a row; how many there are is known when they are there."""
+    return Extent(None, max_length, max_length)
+
+
+def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
+    """The corpora of the split's topics, forget and retain."""
+    sides: dict[str, list[str]] = {"forget": [], "retain": []}
+    for at, config, field in _corpora(benchmark):
+        sides["forget" if "forget" in config else "retain"] += _texts(benchmark, at, config, field)
+    cut = chunks.Texts if benchmark.dialect == "paper" else chunks.decoded
+    return cut(tokenizer, sides["forget"], max_length), cut(tokenizer, sides["retain"], max_length)
+
+
+def measure(
+    network: Any, tokenizer: Any, benchmark: Benchmark, reference: None, *, token_budget: int
+) -> tuple[Metrics, Records]:
+    """Accuracies with their standard errors and counts of questions, and a record a question, without its text.
+
+    Raises TrialStopped where a log-likelihood is not finite.
+    """
+    from trainables.benchmarks import questions
+
+    tasks = [questions.one(task, place(benchmark, "wmdp"), config) for task, config in QUESTIONS.items()]
+    tasks.append(questions.mmlu(place(benchmark, "mmlu"), _subjects(benchmark), benchmark.shots))
+    found, records = questions.ask(network, tokenizer, tasks, limit=benchmark.limit, token_budget=token_budget)
+    if not all(row["finite"] for row in records):
+        raise TrialStopped("diverged", "evaluation: the log-likelihood of a choice is not finite")
+    return found, records
+
+
+def kept(benchmark: Benchmark, records: Records) -> dict[str, Any]:
+    """Nothing: no other model is measured against this one."""
+    return {}
+
+
+def reference(kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> None:
+    """WMDP has none. Raises InputError."""
+    raise InputError(f"{where}: wmdp has no retain model to be measured against; leave it out")
+
+
+def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str]]:
+    """Place, configuration and the setting that names the place, of every corpus of the split."""
+    found = []
+    for topic in SPLITS[benchmark.split]:
+        at, config, field = benchmark.data, FORGET.format(topic), "benchmark.data"
+        if topic == "bio" and place(benchmark, BIO_FORGET) != benchmark.data:
+            at, field = place(benchmark, BIO_FORGET), f"benchmark.sources {BIO_FORGET}"
+            config = config if _folder(at) else "default"
+        found += [(at, config, field), (benchmark.data, RETAIN.format(topic), "benchmark.data")]
+    return found
+
+
+def _texts(benchmark: Benchmark, at: str, config: str, field: str) -> list[str]:
+    with _told_as(field):
+        try:
+            loaded = rows.load(at, config, ("text",), _revision(benchmark, at), blank=True)
+        except InputError as error:
+            raise InputError(f"{error}; {GATED}" if at == SOURCES[BIO_FORGET] else str(error)) from error
+    return [row["text"] for row in loaded if len(row["text"]) > SHORTEST]
+
+
+def _revision(benchmark: Benchmark, at: str) -> str | None:
+    return benchmark.revision if at == benchmark.data else None
+
+
+def _folder(at: str) -> bool:
+    return Path(at).expanduser().is_dir()
+
+
+def _subjects(benchmark: Benchmark) -> list[str] | None:
+    """The subjects that a folder holds; None: the hub's, all of them."""
+    at = place(benchmark, "mmlu")
+    with _told_as("benchmark.sources mmlu"):
+        if not rows.is_folder(at):
+            return None
+    found = sorted(path.name for path in Path(at).expanduser().iterdir() if path.is_dir())
+    if not found:
+        raise InputError(f"benchmark.sources mmlu: {at} has no folder of a subject, such as virology/test.json")
+    return found
+
+
+def _asked(benchmark: Benchmark) -> dict[str, list[str]]:
+    """Of the parts that are in folders, the files that are read."""
+    found: dict[str, list[str]] = {}
+    if _folder(place(benchmark, "wmdp")):
+        found["wmdp"] = [f"{config}/test" for config in QUESTIONS.values()]
+    subjects = _subjects(benchmark)
+    if subjects is not None:
+        found["mmlu"] = [f"{subject}/{split}" for subject in subjects for split in ("test", "dev")]
+    return found
+
+
+def _question_fingerprints(benchmark: Benchmark) -> list[str]:
+    asked, found = _asked(benchmark), []
+    for part in ("wmdp", "mmlu"):
+        with _told_as(f"benchmark.sources {part}"):
+            found.append(rows.fingerprint(place(benchmark, part), asked.get(part, ())))
+    return found
+
+
+def _together(fingerprints: list[str]) -> str:
+    if any(found.startswith("files:") for found in fingerprints):
+        return "files:" + digest(fingerprints)[:16]
+    names = dict.fromkeys(found.removeprefix("hub:") for found in fingerprints)
+    return "hub:" + "+".join(names)
+
+
+@contextmanager
+def _told_as(field: str) -> Iterator[None]:
+    """Messages about rows name the setting that they came from."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error).replace("benchmark.data", field, 1)) from error

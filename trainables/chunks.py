@@ -1,0 +1,85 @@
+"""Running text as training rows: every token but the first of a row is a label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+from trainables.errors import InputError
+from trainables.templates import Example
+
+JOINT = "\n\n"
+"""Between texts that become one stream."""
+
+
+def wrapped(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
+    """MUSE's rows: one stream of tokens in blocks of `length`, the start token in front of each.
+
+    The last block is filled up with the stream's own beginning, so all rows are of one length.
+    """
+    stream, start = _stream(tokenizer, texts), _start(tokenizer)
+    size = length - len(start)
+    rows = [stream[k : k + size] for k in range(0, len(stream), size)]
+    while len(rows[-1]) < size:
+        rows[-1] += stream[: size - len(rows[-1])]
+    return [Example((*start, *row), 1) for row in rows]
+
+
+def decoded(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
+    """open-unlearning's rows: blocks of `length` tokens, each turned into text and tokenised again.
+
+    At a block's edges tokens may come out otherwise than they were cut; what then exceeds `length` (and the start
+    token, where the tokenizer adds one) is dropped. The last block is shorter.
+    """
+    stream = _stream(tokenizer, texts)
+    blocks = [tokenizer.decode(stream[k : k + length]) for k in range(0, len(stream), length)]
+    limit = length + len(tokens(tokenizer, ""))
+    rows = [tokens(tokenizer, block)[:limit] for block in blocks]
+    return [Example(tuple(row), 1) for row in rows if len(row) > 1]
+
+
+class Texts(Sequence[Example]):
+    """One row a text, its first `length` tokens, made when it is asked for: a step sees few of many long texts."""
+
+    def __init__(self, tokenizer: Any, texts: Sequence[str], length: int) -> None:
+        self.tokenizer = tokenizer
+        self.texts = texts
+        self.length = length
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @overload
+    def __getitem__(self, at: int) -> Example: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Example]: ...
+    def __getitem__(self, at: int | slice) -> Example | list[Example]:
+        """Raises InputError where a text is a single token, which has nothing to predict."""
+        if isinstance(at, slice):
+            return [self[number] for number in range(len(self))[at]]
+        row = tokens(self.tokenizer, self.texts[at])[: self.length]
+        if len(row) < 2:
+            raise InputError(f"benchmark.data: text {at + 1} has a single token: {self.texts[at]!r:.40}")
+        return Example(tuple(row), 1)
+
+
+def tokens(tokenizer: Any, text: str) -> list[int]:
+    """The ids of a text as a model reads it: with the start token where the tokenizer adds one, never an end token."""
+    ids = list(tokenizer(text, verbose=False)["input_ids"])
+    return ids[:-1] if ids and ids[-1] == tokenizer.eos_token_id else ids
+
+
+def _stream(tokenizer: Any, texts: Sequence[str]) -> list[int]:
+    stream = _plain(tokenizer, JOINT.join(texts))
+    if len(stream) < 2:
+        raise InputError("benchmark.data: the texts have fewer than two tokens")
+    return stream
+
+
+def _plain(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+
+def _start(tokenizer: Any) -> list[int]:
+    """The token that a row begins with; none where the tokenizer has none."""
+    return [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]

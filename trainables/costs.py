@@ -1,0 +1,52 @@
+"""The time that a trial's training takes, estimated before it runs: 6 N D floating-point operations.
+
+A forward pass of a model of N parameters over D tokens is 2 N D operations, its backward pass 4 N D; recomputed
+activations add 2 N D. Evaluation is not in it: most of that is generation, which the memory's speed bounds.
+"""
+
+from __future__ import annotations
+
+from trainables import memory, presets, sampling
+from trainables.config import Shape, Trial
+
+FORWARD, BACKWARD = 2, 4
+EFFICIENCY = 0.35
+"""The share of a GPU's speed that training reaches: an assumption."""
+SPEED = {"bf16": 312e12, "fp32": 19.5e12}
+"""Floating-point operations a second of an A100."""
+KEPT = ("gd", "wga", "npo_gd", "simnpo_gd")
+"""Methods with a term on the retain rows, where its coefficient is not 0."""
+REFERENCED = ("npo", "npo_kl", "npo_gd")
+"""Methods that run the target model once over all forget rows first."""
+
+
+def basis(precision: str) -> str:
+    """What the hours rest on."""
+    return f"training alone, 6 N D at {EFFICIENCY:.0%} of an A100's {SPEED[precision] / 1e12:g} TFLOP/s"
+
+
+def hours(operations: float, precision: str) -> float:
+    """GPU-hours."""
+    return operations / (EFFICIENCY * SPEED[precision]) / 3600
+
+
+def operations(trial: Trial, shape: Shape, points: int, tokens: float) -> float:
+    """Floating-point operations of a trial on `points` forget rows of `tokens` tokens on average."""
+    size, once = shape.parameters, FORWARD + BACKWARD
+    if trial.resources.gradient_checkpointing:
+        once += FORWARD
+    if trial.task_vector is not None:
+        return once * size * points * tokens * (trial.task_vector.steps + 2)
+    training = trial.training
+    steps = sampling.steps(points, training.batch_size, training.epochs, training.max_steps)
+    settings = presets.constants(trial.method, trial.objective, trial.benchmark.split)
+    row = once * tokens
+    if trial.rectifier.name in ("gru", "pcgrad"):
+        row += once * tokens
+    if trial.method in KEPT and settings.retain_coefficient:
+        row += once * tokens
+    if trial.method in memory.FROZEN:
+        padded = trial.method in memory.COMPARED and settings.kl_reduction == "all_positions_fixed_pad"
+        row += (once + FORWARD) * (max(tokens, memory.FIXED_PAD) if padded else tokens)
+    reference = FORWARD * points * tokens if trial.method in REFERENCED else 0
+    return size * (steps * training.batch_size * row + reference)
