@@ -13,6 +13,7 @@ import pytest
 import small_sweep
 from small_sweep import ROLES, Small, write_model
 
+import platform.making as making
 import platform.plan as planning
 from platform.overrides import apply
 from search_spaces.base import Fictional, Making
@@ -101,7 +102,7 @@ def test_without_models_the_base_is_trained_first_and_once(make: MakePlan) -> No
 
 def test_recipes_follow_what_they_start_from() -> None:
     """A chain of three, asked for from its end."""
-    house = planning.Making(SWEEP, Storage(Path("store")), Benchmark(data="a/b", fingerprint="fictional:0"))
+    house = making.Making(SWEEP, Storage(Path("store")), Benchmark(data="a/b", fingerprint="fictional:0"))
     first = house._planned(("retain90",), MAKING.finetuning, None)
     second = house._planned(("retain95",), MAKING.finetuning, first)
     third = house._planned(("full",), MAKING.finetuning, second)

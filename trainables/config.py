@@ -1,15 +1,63 @@
-"""A trial's configuration: frozen values that are validated once and hashed into the trial's id.
+"""A trial's configuration, hashed into the trial's id, and what is made once for many trials.
 
-Nothing here imports torch, so that plans, listings and status stay quick.
+Its parts are in trainables.values and are imported from here. Nothing here imports torch.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, model_validator
+
+from trainables.values import (
+    PLANNING,
+    Attention,
+    Benchmark,
+    BenchmarkName,
+    Calibration,
+    Dialect,
+    Model,
+    Objective,
+    Precision,
+    Rectifier,
+    Resources,
+    RetainEvaluation,
+    Shape,
+    TaskVector,
+    Training,
+    Value,
+    digest,
+    identity,
+)
+
+__all__ = [
+    "METHOD_LABELS",
+    "PLANNING",
+    "TASK_VECTORS",
+    "Attention",
+    "Benchmark",
+    "BenchmarkName",
+    "Calibration",
+    "Dialect",
+    "Direction",
+    "Method",
+    "Model",
+    "Objective",
+    "Precision",
+    "Recipe",
+    "Rectifier",
+    "Resources",
+    "RetainEvaluation",
+    "Shape",
+    "TaskVector",
+    "Training",
+    "Trial",
+    "Value",
+    "digest",
+    "direction",
+    "evaluation_id",
+    "identity",
+]
 
 METHOD_LABELS: dict[str, str] = {
     "ga": "GA",
@@ -30,243 +78,6 @@ METHOD_LABELS: dict[str, str] = {
 Method = Literal["ga", "ga_kl", "gd", "wga", "npo", "npo_kl", "npo_gd", "simnpo", "simnpo_gd", "rmu", "tv", "tru"]
 TASK_VECTORS = ("tv", "tru")
 """Methods that make a direction once and move the target model along it; the others train an objective."""
-Dialect = Literal["paper", "open-unlearning"]
-BenchmarkName = Literal["tofu", "muse", "wmdp"]
-"""Each the module of that name in trainables.benchmarks."""
-Precision = Literal["fp32", "bf16"]
-Attention = Literal["sdpa", "eager", "flash_attention_2"]
-"""transformers' implementations."""
-
-
-class Value(BaseModel):
-    """A frozen value that refuses unknown fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Model(Value):
-    """A causal language model: a folder or a hub id.
-
-    `fingerprint` names what the weights are (content of the folder, or the recipe that makes them) and stands
-    for the path in every hash, so that a moved folder keeps its results.
-    """
-
-    path: str
-    revision: str | None = None
-    fingerprint: str | None = None
-    tokenizer: str | None = None
-    """Another folder or hub id that the tokenizer comes from; none: the model's own. Part of the fingerprint."""
-    attention: Attention = "sdpa"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_path(cls, value: Any) -> Any:
-        return {"path": value} if isinstance(value, str) else value
-
-
-class Shape(Value):
-    """The sizes of a decoder that decide its memory and time; a model's config.json has them under other names."""
-
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_size: int
-    intermediate: int
-    vocabulary: int
-    gated: bool = True
-    """Whether the feed-forward layer multiplies with a gate (Llama, Mistral, Qwen) or has two matrices (Phi)."""
-    tied: bool = False
-
-    @property
-    def parameters(self) -> int:
-        """Weights of all matrices and norms; biases, below 0.1 %, are left out."""
-        attention = self.hidden * self.head_size * 2 * (self.heads + self.kv_heads)
-        feed_forward = (3 if self.gated else 2) * self.hidden * self.intermediate
-        embeddings = (1 if self.tied else 2) * self.vocabulary * self.hidden
-        return self.layers * (attention + feed_forward + 2 * self.hidden) + embeddings + self.hidden
-
-
-class Rectifier(Value):
-    """What happens to the objective's gradient (the whole objective's, retain terms included) before the optimizer.
-
-    `none`; `clip`: clipping alone (the paper's ablation); `gru`; `pcgrad`: projection onto the normal plane of this
-    step's retain gradient, the same as GRU with gamma 1 and no clipping.
-
-    `gamma` is the weight of the new retain gradient in the moving average (paper eq. 9); none means no average,
-    the same as 1. `tau` is the clipping norm (eq. 10); none means no clipping.
-    """
-
-    name: Literal["none", "clip", "gru", "pcgrad"] = "none"
-    gamma: float | None = Field(default=None, gt=0, le=1)
-    tau: float | None = Field(default=None, gt=0)
-
-    @model_validator(mode="after")
-    def _only_its_own_settings(self) -> Rectifier:
-        if self.name == "none" and (self.gamma is not None or self.tau is not None):
-            raise ValueError("rectifier 'none' takes neither gamma nor tau")
-        if self.name == "pcgrad" and (self.gamma is not None or self.tau is not None):
-            raise ValueError("rectifier 'pcgrad' takes neither gamma nor tau: it is gru with gamma 1 and no clipping")
-        if self.name == "clip" and (self.gamma is not None or self.tau is None):
-            raise ValueError("rectifier 'clip' takes tau and no gamma")
-        return self
-
-
-class Objective(Value):
-    """Settings of the unlearning objective: a published preset, and over it what is stated here.
-
-    trainables.presets lists the presets' numbers; a method ignores what it does not read.
-    """
-
-    preset: Literal["paper", "authors", "open-unlearning"] = "paper"
-    beta: float | None = Field(default=None, gt=0)
-    margin: float | None = None
-    forget_coefficient: float | None = Field(default=None, gt=0)
-    retain_coefficient: float | None = Field(default=None, ge=0)
-    kl_coefficient: float | None = Field(default=None, gt=0)
-    kl_reduction: Literal["labels", "attended", "all_positions", "all_positions_fixed_pad"] | None = None
-    layer: int | None = Field(default=None, ge=0)
-    steering: float | None = Field(default=None, gt=0)
-    alpha: float | None = Field(default=None, ge=0)
-    rmu_reduction: Literal["all_positions", "labels"] | None = None
-
-
-class Benchmark(Value):
-    """The rows a trial forgets, retains and is measured on."""
-
-    name: BenchmarkName = "tofu"
-    data: str = "locuslab/TOFU"
-    revision: str | None = None
-    split: str = "forget05"
-    dialect: Dialect = "paper"
-    template: str = "llama2"
-    sources: tuple[str, ...] = ()
-    """Other places than the published ones for further parts of the data, `PART=FOLDER_OR_HUB_ID` (WMDP has such)."""
-    shots: int = Field(default=0, ge=0)
-    """Worked examples before each question (MMLU)."""
-    limit: int | None = Field(default=None, ge=1)
-    """The first so many rows of each evaluation task; none: as many as the dialect takes."""
-    fingerprint: str | None = None
-
-    @field_validator("sources")
-    @classmethod
-    def _parts(cls, sources: tuple[str, ...]) -> tuple[str, ...]:
-        for source in sources:
-            part, equals, place = source.partition("=")
-            if not (part and equals and place):
-                raise ValueError(f"write PART=FOLDER_OR_HUB_ID, got '{source}'")
-        if len({source.partition("=")[0] for source in sources}) < len(sources):
-            raise ValueError("each part once")
-        return tuple(sorted(sources))
-
-
-class Training(Value):
-    """The optimizer's settings. `batch_size` is the effective one: rows of an optimizer step over all ranks."""
-
-    lr: float = Field(default=1e-5, gt=0)
-    epochs: float = Field(default=5, gt=0)
-    max_steps: int | None = Field(default=None, ge=1)
-    batch_size: int = Field(default=32, ge=1)
-    optimizer: Literal["adamw", "sgd"] = "adamw"
-    schedule: Literal["constant", "linear"] = "constant"
-    warmup_steps: int = Field(default=0, ge=0)
-    weight_decay: float = Field(default=0.01, ge=0)
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = Field(default=1e-8, gt=0)
-    max_length: int = Field(default=512, ge=8)
-    lora_rank: int | None = Field(default=None, ge=1)
-    """Train low-rank adapters of every linear layer instead of the weights (peft); only they are rectified."""
-    lora_alpha: int = Field(default=16, ge=1)
-
-
-class Resources(Value):
-    """What one trial runs on. `cpus` is also the number of threads, because sums depend on it."""
-
-    ranks: int = Field(default=1, ge=1)
-    zero_stage: int | None = Field(default=None, ge=0, le=3)
-    """None: the first of ZeRO 1, 2, 3 whose states fit the device (trainables.memory); the result tells which."""
-    precision: Precision = "fp32"
-    offload_optimizer: bool = False
-    gradient_checkpointing: bool = False
-    cpus: int = Field(default=1, ge=1)
-    gpus: float = Field(default=0, ge=0)
-    gpu_memory: float | None = Field(default=None, gt=0)
-    """GB (10^9 bytes) of a GPU, that the plan goes by; none: the plan leaves it open and a run asks its GPU."""
-    micro_batch: int | None = Field(default=None, ge=1)
-    """Rows of one rank's forward pass; none: as many as fit a GPU (trainables.memory), on the CPU its whole share of
-    the effective batch; the result tells which."""
-    checkpoint_every: int | None = Field(default=None, ge=1)
-    """Optimizer steps between checkpoints of a trial in progress."""
-    evaluation_tokens: int = Field(default=4096, ge=256)
-    """Padded tokens of one evaluation pass."""
-
-    @model_validator(mode="after")
-    def _what_a_gradient_can_be_rectified_on(self) -> Resources:
-        """Refuse what the pinned DeepSpeed cannot do, or where a written gradient does not reach the step."""
-        if self.zero_stage == 0 and self.precision == "bf16":
-            raise ValueError(
-                "zero_stage=0 with precision=bf16 keeps no fp32 gradient to rectify; use zero_stage 1, 2 or 3"
-            )
-        if self.zero_stage == 0 and self.offload_optimizer:
-            raise ValueError(
-                "zero_stage=0 with offload_optimizer=true: ZeRO 0 cannot offload; use zero_stage 1, 2 or 3"
-            )
-        return self
-
-
-PLANNING = ("checkpoint_every", "gpu_memory")
-"""Resources that change no number, and so no id."""
-
-
-class TaskVector(Value):
-    """How far a task vector moves the target model, and how the vector is made.
-
-    `stg` is TRU's strength, `strength` that of TV. A vector is fine-tuned for `steps` full-batch iterations of
-    `optimizer` at `lr` (the paper's T and lr). TRU splits the forget set at random into `batches` equal batches and
-    brings every rectified vector to length 1: the `whole` vector, or each tensor of it (`per_tensor`).
-    """
-
-    stg: float | None = Field(default=None, gt=0)
-    strength: float | None = Field(default=None, gt=0)
-    steps: int = Field(default=5, ge=1)
-    lr: float = Field(default=1e-4, gt=0)
-    batches: int = Field(default=20, ge=1)
-    normalise: Literal["whole", "per_tensor"] = "whole"
-    optimizer: Literal["sgd", "adamw"] = "sgd"
-
-
-class Calibration(Value):
-    """UWC: after unlearning, mix with the target model until MU is a given share of the target model's.
-
-    `targets` are those shares; each is searched to within `tolerance` of MU in at most `evaluations` evaluations.
-    """
-
-    targets: tuple[float, ...] = ()
-    tolerance: float = Field(default=0.002, gt=0)
-    evaluations: int = Field(default=12, ge=1)
-
-    @field_validator("targets")
-    @classmethod
-    def _in_order(cls, targets: tuple[float, ...]) -> tuple[float, ...]:
-        return tuple(sorted(targets))
-
-    @model_validator(mode="after")
-    def _shares(self) -> Calibration:
-        for target in self.targets:
-            if not 0 < target <= 1:
-                raise ValueError(
-                    f"targets are shares of the target model's utility, above 0 and up to 1; got {target:g}"
-                )
-        if len(set(self.targets)) < len(self.targets):
-            raise ValueError("targets: each share once")
-        return self
-
-
-class RetainEvaluation(Value):
-    """The retain model's evaluation that forget quality is measured against: a folder of the storage."""
-
-    path: str
-    fingerprint: str | None = None
 
 
 class Trial(Value):
@@ -416,32 +227,6 @@ def evaluation_id(model: Model, benchmark: Benchmark, retain: str | None = None,
     if precision != "fp32":
         parts["precision"] = precision
     return digest(parts)[:12]
-
-
-def identity(value: Value) -> dict[str, Any]:
-    """What a value's hash is made of: the chosen settings, without paths where a fingerprint names the content.
-
-    Defaults are left out, so that a setting added later leaves old results valid; a default is never changed.
-    """
-    chosen: dict[str, Any] = value.model_dump(mode="json", exclude_defaults=True)
-    return _without_paths(chosen)
-
-
-def _without_paths(node: Any) -> Any:
-    if not isinstance(node, dict):
-        return node
-    kept = {key: _without_paths(item) for key, item in node.items()}
-    places = {"fingerprint": ("path", "data", "sources", "tokenizer"), "data_fingerprint": ("data",)}
-    for fingerprint, paths in places.items():
-        for path in paths if kept.get(fingerprint) else ():
-            kept.pop(path, None)
-    return kept
-
-
-def digest(value: Any) -> str:
-    """SHA-256 of a JSON value in canonical form."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _short(value: float | None) -> str:

@@ -1,0 +1,132 @@
+"""The models of a sweep: a folder's, a published one, or one that a recipe makes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from search_spaces.base import Making as SweepMaking
+from search_spaces.base import Sweep
+from trainables import benchmarks as kinds
+from trainables import models, rows
+from trainables.config import Benchmark, Model, Recipe, Training
+from trainables.errors import InputError
+from trainables.storage import Storage
+
+
+class Making:
+    """Finds or plans the models of a sweep: a folder's where it holds them, else a recipe's."""
+
+    def __init__(self, sweep: Sweep, store: Storage, benchmark: Benchmark) -> None:
+        self.sweep = sweep
+        self.store = store
+        self.benchmark = benchmark
+        self.recipes: dict[str, Recipe] = {}
+
+    def model(self, role: str) -> Model:
+        """The model trained on `role`'s rows: `full`, `retain95`, ..."""
+        if role == kinds.find(self.benchmark.name).TARGET and self.sweep.target:
+            return self._found(Model(path=self.sweep.target), "target")
+        if self.sweep.models is None:
+            return self._published(role) or self._made(role, self._base())
+        folder = Path(absolute(self.sweep.models))
+        if not folder.is_dir():
+            raise InputError(f"models: no folder '{self.sweep.models}'")
+        if (folder / role).is_dir():
+            return self._found(Model(path=str(folder / role)), f"models/{role}")
+        for base in (folder, folder / "base"):
+            if (base / "config.json").is_file():
+                return self._made(role, self._found(Model(path=str(base)), "models"))
+        there = ", ".join(sorted(item.name for item in folder.iterdir())) or "nothing"
+        raise InputError(
+            f"models: {folder} has no {role}/ and no base model to fine-tune it from (base/, or config.json in the "
+            f"folder itself); it has {there}"
+        )
+
+    def ordered(self, paths: set[str]) -> tuple[Recipe, ...]:
+        """The recipes that the models at `paths` need, each after the one it starts from."""
+        chain: list[Recipe] = []
+        for path in sorted(paths):
+            steps: list[Recipe] = []
+            while path in self.recipes:
+                recipe = self.recipes[path]
+                steps.append(recipe)
+                path = recipe.base.path if recipe.base else ""
+            chain += [step for step in reversed(steps) if step not in chain]
+        return tuple(chain)
+
+    def _published(self, role: str) -> Model | None:
+        found = self.sweep.backbone.model(role) if self.sweep.backbone else None
+        return self._found(found, f"models/{role}") if found else None
+
+    def _base(self) -> Model | None:
+        if self.sweep.backbone is not None:
+            base = self.sweep.backbone.base
+            return self._found(base, "models/base") if base else None
+        making = self._making()
+        if making.pretraining is None:
+            return None
+        return self._planned(making.pretraining_configs, making.pretraining, None)
+
+    def _made(self, role: str, base: Model | None) -> Model:
+        backbone = self.sweep.backbone
+        if backbone is not None:
+            if backbone.finetuning is None or base is None:
+                raise InputError(
+                    f"models: {backbone.name} has no published {role} model and none is fine-tuned here; give a "
+                    f"folder with {role}/: --set models=DIR"
+                )
+            return self._planned((role,), backbone.finetuning, base)
+        making = self._making()
+        return self._planned((role, *making.general_configs), making.finetuning, base)
+
+    def _making(self) -> SweepMaking:
+        if self.sweep.making is None:
+            raise InputError(f"sweep {self.sweep.name}: no way to make its models; give a folder: --set models=DIR")
+        return self.sweep.making
+
+    def _planned(self, configs: tuple[str, ...], training: Training, base: Model | None) -> Model:
+        making, benchmark = self.sweep.making, self.benchmark
+        if not benchmark.fingerprint or not benchmark.fingerprint.startswith("fictional:"):
+            for name in configs:
+                if rows.is_folder(benchmark.data):
+                    rows.file_of(Path(benchmark.data), name)
+        recipe = Recipe(
+            base=base,
+            architecture=() if base or making is None else making.architecture,
+            vocabulary=None if base or making is None else making.vocabulary,
+            data=benchmark.data,
+            revision=benchmark.revision,
+            data_fingerprint=_recipe_data(benchmark, configs, base),
+            configs=configs,
+            template=benchmark.template,
+            dialect=benchmark.dialect,
+            training=training,
+            precision=self.sweep.backbone.precision if self.sweep.backbone else "fp32",
+        )
+        path = str(self.store.model(recipe.id()))
+        self.recipes[path] = recipe
+        attention = self.sweep.attention or (base.attention if base else Model.model_fields["attention"].default)
+        return Model(path=path, fingerprint=f"recipe:{recipe.id()}", attention=attention)
+
+    def _found(self, model: Model, field_name: str) -> Model:
+        """The model with the sweep's tokenizer and attention, its folders absolute, and its fingerprint."""
+        chosen = {"tokenizer": self.sweep.tokenizer, "attention": self.sweep.attention}
+        model = model.model_copy(update={name: value for name, value in chosen.items() if value is not None})
+        if models.check(model, field_name):
+            model = model.model_copy(update={"path": absolute(model.path)})
+        if model.tokenizer and models.check_tokenizer(model.tokenizer):
+            model = model.model_copy(update={"tokenizer": absolute(model.tokenizer)})
+        return model.model_copy(update={"fingerprint": models.fingerprint(model)})
+
+
+def _recipe_data(benchmark: Benchmark, configs: tuple[str, ...], base: Model | None) -> str:
+    if (benchmark.fingerprint or "").startswith("fictional:"):
+        return str(benchmark.fingerprint)
+    tokenizer = () if base else ("full", "real_authors", "world_facts")
+    names = tuple(dict.fromkeys((*configs, *tokenizer)))
+    return rows.fingerprint(benchmark.data, names, benchmark.revision)
+
+
+def absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))

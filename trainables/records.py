@@ -1,0 +1,86 @@
+"""What a trial has found so far, and the files it leaves."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainables import checkpoints, provenance, storage
+from trainables.config import Trial
+
+Event = dict[str, Any]
+CHECKPOINT, WEIGHTS, RETRY = checkpoints.FOLDER, "weights", "retry.json"
+
+
+@dataclass
+class Seconds:
+    """Wall time of a trial's parts."""
+
+    loading: float = 0.0
+    training: float = 0.0
+    evaluation: float = 0.0
+    total: float = 0.0
+
+
+@dataclass
+class Record:
+    """What a trial has found so far; `steps` and `questions` become Parquet files."""
+
+    started: str
+    seconds: Seconds = field(default_factory=Seconds)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    questions: list[dict[str, Any]] = field(default_factory=list)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    micro_batch: int | None = None
+    zero_stage: int | None = None
+    resumed_at: int | None = None
+    direction: str | None = None
+    calibration: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a trial writes."""
+
+    store: storage.Storage
+    folder: Path
+    weights: Path | None
+
+
+def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Path) -> dict[str, Any]:
+    """Write the files of a trial, result.json last."""
+    if record.steps:
+        storage.write_rows(folder / storage.STEPS, record.steps)
+    if record.questions:
+        storage.write_rows(folder / storage.ROWS, record.questions)
+    resources = trial.resources
+    result = {
+        "id": trial.id(),
+        "status": error["kind"] if error else "finished",
+        "config": trial.model_dump(mode="json"),
+        "metrics": record.metrics,
+        "training": {
+            "steps": len(record.steps),
+            "skipped": sum(step["skipped"] for step in record.steps),
+            "resumed_at": record.resumed_at,
+        },
+        "seconds": {name: round(value, 3) for name, value in asdict(record.seconds).items()},
+        "started": record.started,
+        "topology": {
+            "ranks": resources.ranks,
+            "zero_stage": record.zero_stage,
+            "device": torch.cuda.get_device_name(0) if resources.gpus and torch.cuda.is_available() else "cpu",
+            "threads": resources.cpus,
+            "micro_batch": record.micro_batch or trial.training.batch_size // resources.ranks,
+        },
+        "direction": record.direction,
+        "calibration": record.calibration,
+        "error": error,
+        **provenance.stamp(),
+    }
+    storage.write_json(folder / storage.RESULT, result)
+    (folder / RETRY).unlink(missing_ok=True)
+    return result
