@@ -38,8 +38,8 @@ lint: setup  ## style, format, types and import directions
 	@$(PY) -m pyright
 	@$(PY) -c 'from importlinter.cli import lint_imports_command; lint_imports_command(["--no-logo"])'
 
-bench: setup  ## what rectification costs, on a quiet machine (ARGS="--ranks 1 --stages 1"; bench/README.md)
-	@for script in bench/[a-z]*.py; do $(PY) $$script $(ARGS) || exit; done
+bench: setup  ## measure on a quiet machine (SCRIPT=rectify ARGS="--ranks 1 --stages 1" for one of them; bench/README.md)
+	@for script in $(or $(SCRIPT),$(notdir $(basename $(wildcard bench/[a-z]*.py)))); do $(PY) bench/$$script.py $(ARGS) || exit; done
 
 clean:  ## remove caches and build leftovers, never results
 	@rm -rf .pytest_cache .hypothesis .ruff_cache .import_linter_cache build dist *.egg-info

@@ -113,8 +113,6 @@ def make(
     house = Making(sweep, store, next(iter(benchmarks.values())))
     found = {split: problems.check(_references, house, split, benchmarks[split]) for split in sweep.splits}
     problems.check(_disk, store)
-    for split in sweep.splits:
-        problems.check(_batches, sweep, split, benchmarks[split])
     problems.stop()
     trials = points.enumerate_trials(sweep, strategy, benchmarks, lambda split: _models(found[split], store))
     trials = overrides.select(trials, only or [])
@@ -124,6 +122,9 @@ def make(
     problems.check(costs.check)
     problems.stop()
     splits = {trial.benchmark.split for trial in trials}
+    for split in sorted({trial.benchmark.split for trial in trials if trial.method == "tru"}):
+        problems.check(_batches, sweep, split, benchmarks[split])
+    problems.stop()
     references = tuple(ref for split in sweep.splits if split in splits for ref in found[split])
     recipes = house.ordered({ref.model.path for ref in references})
     return Plan(
@@ -249,7 +250,7 @@ class Making:
 
 def _batches(sweep: Sweep, split: str, benchmark: Benchmark) -> None:
     """Refuse more batches than forget points where the points can be counted."""
-    points = kinds.find(benchmark.name).forget_points(benchmark) if "tru" in sweep.methods else None
+    points = kinds.find(benchmark.name).forget_points(benchmark)
     if points is not None:
         directions.check_sizes(points, sweep.task_vector.batches, split)
 
@@ -315,7 +316,7 @@ def _models(references: list[Reference], store: Storage) -> tuple[Model, RetainE
 def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Reference, ...]) -> str:
     """Eight hex digits of the sweep's fixed part: everything but the axes, so that an added axis value keeps it."""
     axes = {*overrides.AXES.values(), "varied", "choices", "title", "tables"}
-    axes |= {"models", "target", "tokenizer", "attention", "making", "backbone"}
+    axes |= {"models", "target", "tokenizer", "attention", "making", "backbone", "task_vector", "calibration"}
     fixed: dict[str, Any] = {k: v for k, v in config.identity(sweep).items() if k not in axes}
     for places in ("data", "sources"):
         fixed.get("benchmark", {}).pop(places, None)

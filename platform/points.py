@@ -24,6 +24,8 @@ def enumerate_trials(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmar
     for split in sweep.splits:
         for seed in sweep.seeds:
             for method in sweep.methods:
+                if method == "tv" and seed != sweep.seeds[0]:  # nothing of it is random: a seed would be a copy
+                    continue
                 for point in _points(sweep, strategy, method, split):
                     trial = _trial(sweep, split, seed, method, point, benchmarks[split], models(split))
                     trials.setdefault(trial.id(), trial)

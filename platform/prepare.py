@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import ray
+import ray.exceptions
+from ray.train import TrainingFailedError
 
 from platform.plan import Plan, Reference
 from trainables import directions, recipes, workers
@@ -80,7 +82,10 @@ def _evaluate(plan: Plan, store: Storage, ref: Reference) -> Any:
 
 
 def _directions(plan: Plan, store: Storage, say: Say) -> None:
-    """One direction for all strengths: groups of batches side by side, or ranks that share each vector."""
+    """One direction for all strengths: groups of batches side by side, or ranks that share each vector.
+
+    Where one cannot be made, the others and the trials of objectives go on: its own trials say how they ended.
+    """
     resources = plan.sweep.resources
     for direction in plan.directions():
         rows = resources.micro_batch or plan.costs.micro_batch(direction) or plan.sweep.training.batch_size
@@ -88,10 +93,14 @@ def _directions(plan: Plan, store: Storage, say: Say) -> None:
             continue
         kind, count = ("TRU", direction.vector.batches) if direction.rectified else ("TV", 1)
         say(f"making {kind}'s direction for {direction.benchmark.split}, {count} task vector(s) (once)")
-        if resources.ranks > 1:
-            workers.launch_direction(direction, store, resources, rows)
-        else:
-            _groups(direction, plan, store, rows)
+        try:
+            if resources.ranks > 1:
+                workers.launch_direction(direction, store, resources, rows)
+            else:
+                _groups(direction, plan, store, rows)
+        except (ray.exceptions.RayTaskError, TrainingFailedError) as error:
+            cause = getattr(error, "cause", None) or error
+            say(f"no direction: {str(cause).strip().splitlines()[-1]}")
 
 
 def _groups(direction: Direction, plan: Plan, store: Storage, rows: int) -> None:

@@ -71,6 +71,14 @@ def test_of_several_brackets_the_one_that_forgets_most_is_kept_and_said() -> Non
     assert not calibration.monotone(known, 0.002)
 
 
+def test_a_point_outside_the_kept_bracket_is_no_answer() -> None:
+    """MU is 0.85 at w = 0.25 too, but the bracket with the larger w forgets more."""
+    known = {0.0: 1.0, 0.25: 0.851, 0.5: 0.6, 0.75: 0.95, 1.0: 0.1}
+    found = calibration.search(0.85, 0.85, known, lambda weight: 0.95 - 3.4 * (weight - 0.75), SETTINGS)
+    assert found.reached
+    assert 0.75 < found.weight < 1
+
+
 @pytest.mark.parametrize("targets", [(0.0,), (1.2,), (0.9, 0.9)])
 def test_targets_that_are_no_shares_are_refused(targets: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="targets"):

@@ -164,9 +164,14 @@ def test_each_strength_is_a_trial_and_the_axis_of_rectifiers_does_not_multiply_t
 def test_all_strengths_of_a_seed_share_one_direction(vectors: MakePlan) -> None:
     assert len(vectors().directions()) == 2
     plan = vectors("seed=0,1")
-    assert [made.rectified for made in plan.directions()] == [False, True, True]  # TV has nothing random
+    assert [made.rectified for made in plan.directions()] == [False, True, True]  # TV has nothing random,
+    assert {trial.seed for trial in plan.trials if trial.method == "tv"} == {0}  # so another seed would be a copy
     one, other = vectors("task_vector.steps=1").directions(), vectors("task_vector.steps=2").directions()
     assert not {made.id() for made in one} & {made.id() for made in other}
+
+
+def test_only_the_trials_that_are_chosen_need_points_to_divide(vectors: MakePlan) -> None:
+    assert len(vectors("task_vector.batches=20", only=["method=tv"]).trials) == 5
 
 
 def test_published_strength_is_first_or_alone(vectors: MakePlan) -> None:

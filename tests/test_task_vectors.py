@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from pydantic import ValidationError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch.multiprocessing.spawn import spawn
 
 from trainables import directions, models, moves, recipes, storage, task_vectors, templates, trial, vectors
@@ -60,9 +60,10 @@ def test_rectified_vector_has_length_one_and_no_negative_component_along_the_gra
 def test_rectification_is_the_nearest_vector_that_the_constraint_allows(
     vector: np.ndarray, gradient: np.ndarray
 ) -> None:
-    """min ||T~ - T|| with <T~, G> >= 0, by the projection that any point of the half-space is farther than."""
+    """min ||T~ - T|| with <T~, G> >= 0: allowed itself, and no other allowed point is nearer."""
     outcome, _ = rectified(vector, gradient)
     found = vector + outcome.coefficient * gradient
+    assert found @ gradient >= -1e-3 * (1 + float(np.linalg.norm(gradient)))
     distance = float(np.linalg.norm(found - vector))
     for other in np.random.default_rng(0).normal(size=(20, sum(SIZES))) * 10:
         allowed = other if other @ gradient >= 0 else -other
@@ -148,20 +149,33 @@ class Naive:
         return torch.cat([parameter.grad.reshape(-1) for parameter in self.network.parameters()])
 
     def vector(self, numbers: list[int]) -> torch.Tensor:
-        weights = self.start.clone()
-        for _ in range(self.direction.vector.steps):
+        weights, settings = self.start.clone(), self.direction.vector
+        first = second = torch.zeros_like(weights)
+        for step in range(1, settings.steps + 1):
             self.load(weights)
-            weights -= self.direction.vector.lr * self.gradient(numbers)
+            gradient = self.gradient(numbers)
+            if settings.optimizer == "sgd":
+                weights -= settings.lr * gradient
+                continue
+            first = 0.9 * first + 0.1 * gradient
+            second = 0.999 * second + 0.001 * gradient**2
+            unbiased = first / (1 - 0.9**step), second / (1 - 0.999**step)
+            weights -= settings.lr * unbiased[0] / (unbiased[1].sqrt() + 1e-8)
         self.load(self.start)
         return weights - self.start
+
+    @staticmethod
+    def others(batches: list[list[int]], batch: list[int]) -> list[int]:
+        return [row for other in batches if other is not batch for row in other]
 
     def unit_vectors(self, batches: list[list[int]]) -> list[torch.Tensor]:
         units = []
         for batch in batches:
-            others = [row for other in batches if other is not batch for row in other]
-            vector, gradient = self.vector(batch), self.gradient(others)
+            vector, gradient = self.vector(batch), self.gradient(self.others(batches, batch))
             vector = vector + max(-float(vector @ gradient), 0) / float(gradient @ gradient) * gradient
-            units.append(vector / vector.norm())
+            sizes = [parameter.numel() for parameter in self.network.parameters()]
+            pieces = vector.split(sizes) if self.direction.vector.normalise == "per_tensor" else [vector]
+            units.append(torch.cat([piece / piece.norm() for piece in pieces]))
         return units
 
 
@@ -173,22 +187,34 @@ def naive(house: Any) -> Naive:
     return Naive(house, recipe(house))
 
 
-def test_tru_is_the_naive_mean_of_rectified_unit_vectors(house: Any, naive: Naive, tmp_path: Path) -> None:
-    direction = recipe(house)
+SETTINGS = [
+    ({}, 1e-4),
+    ({"normalise": "per_tensor"}, 1e-3),
+    ({"optimizer": "adamw", "lr": 1e-3, "normalise": "per_tensor", "steps": 2}, 2e-2),
+]
+"""And how far fp32 may be off: short tensors of length 1 bring out the rounding of large weights' small changes, and
+Adam turns the rounding of near-zero gradients into whole steps."""
+
+
+@pytest.mark.parametrize(("settings", "tolerance"), SETTINGS)
+def test_tru_is_the_naive_mean_of_rectified_unit_vectors(
+    house: Any, tmp_path: Path, settings: dict[str, Any], tolerance: float
+) -> None:
+    direction = recipe(house, **settings)
+    naive = Naive(house, direction)
     found = make(direction, tmp_path, micro_batch=2)
     batches = directions.divide(len(naive.examples), direction.vector.batches, direction.seed)
-    units = naive.unit_vectors(batches)
-    expected = torch.stack(units).mean(0)
+    expected = torch.stack(naive.unit_vectors(batches)).mean(0)
     flat = torch.cat([found[name].double().reshape(-1) for name, _ in naive.network.named_parameters()])
-    assert float((flat - expected).norm() / expected.norm()) < 1e-4
+    assert float((flat - expected).norm() / expected.norm()) < tolerance
     records = storage.read_rows(directions.folder_of(direction, storage.Storage(tmp_path)) / directions.BATCHES)
     assert [record["batch"] for record in records] == list(range(5))
     for record, batch in zip(records, batches, strict=True):
-        others = [row for other in batches if other is not batch for row in other]
-        vector, gradient = naive.vector(batch), naive.gradient(others)
-        assert record["norm"] == pytest.approx(float(vector.norm()), rel=1e-4)
-        assert record["dot"] == pytest.approx(float(vector @ gradient), rel=1e-3, abs=1e-6)
-        assert record["rectified"] == (float(vector @ gradient) < 0)
+        vector, gradient = naive.vector(batch), naive.gradient(naive.others(batches, batch))
+        assert record["norm"] == pytest.approx(float(vector.norm()), rel=10 * tolerance)
+        bound = 1e-2 * float(vector.norm() * gradient.norm()) * tolerance / 1e-4
+        assert record["dot"] == pytest.approx(float(vector @ gradient), abs=bound)
+        assert record["unmoved"] < 0.5
 
 
 def test_tv_is_the_plain_vector_of_the_whole_set(house: Any, naive: Naive, tmp_path: Path) -> None:
@@ -200,13 +226,16 @@ def test_tv_is_the_plain_vector_of_the_whole_set(house: Any, naive: Naive, tmp_p
 
 
 def test_the_loss_on_the_other_points_does_not_rise_to_first_order(house: Any, naive: Naive) -> None:
-    """Per vector: the derivative along -T~ is not positive, also where along -T it is; by central differences."""
+    """Per vector: along -T~ as this project rectifies it, also where along -T it rises; by central differences."""
     batches = directions.divide(len(naive.examples), 5, 2)
     small, conflicts = 1e-4, 0
-    for batch, unit in zip(batches, naive.unit_vectors(batches), strict=True):
-        others = [row for other in batches if other is not batch for row in other]
+    for batch in batches:
+        others = naive.others(batches, batch)
+        plain, gradient = naive.vector(batch), naive.gradient(others)
+        outcome = task_vectors.rectify(task_vectors.products([plain], [gradient]), "whole")
+        mended = outcome.scales[0] * (plain + outcome.coefficient * gradient)
         slopes = []
-        for vector in (unit, naive.vector(batch)):
+        for vector in (mended, plain):
             step = small * vector / vector.norm()
             values = []
             for sign in (1, -1):
@@ -214,7 +243,7 @@ def test_the_loss_on_the_other_points_does_not_rise_to_first_order(house: Any, n
                 values.append(float(naive.loss(others).detach()))
             slopes.append((values[0] - values[1]) / (2 * small))
         naive.load(naive.start)
-        scale = float(naive.gradient(others).norm())
+        scale = float(gradient.norm())
         assert slopes[0] <= 1e-4 * scale
         conflicts += slopes[1] > 1e-4 * scale
     assert conflicts, "no batch is in conflict, so the test shows nothing"
@@ -242,6 +271,33 @@ def test_micro_batches_and_interruptions_change_nothing(house: Any, tmp_path: Pa
     again = make(direction, tmp_path / "broken", micro_batch=3)
     assert len(counted) == 4
     assert all(torch.equal(whole[name], again[name]) for name in whole)
+
+
+def test_what_another_number_of_ranks_left_is_not_mixed_in(house: Any, tmp_path: Path) -> None:
+    """A group that two ranks began is begun again by one; parts that are missing are said to be."""
+    direction, store = recipe(house, rectified=False, batches=1), storage.open_storage(str(tmp_path / "left"))
+    expected = make(direction, tmp_path / "clean")
+    making = directions.making_of(direction, store)
+    making.mkdir(parents=True)
+    storage.write_json(making / directions.NOTE.format(0), {"done": 0, "world": 2, "records": []})
+    for rank in (0, 1):
+        half = {name: torch.ones_like(part)[: -(-len(part) // 2)] for name, part in expected.items()}
+        save_file(half, making / f"vectors-0-1-{rank}of2.safetensors")
+    with pytest.raises(RuntimeError, match="are not all there; start again"):
+        moves.combine(direction, store)
+    found = make(direction, tmp_path / "left")
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert {path.name for path in making.parent.iterdir()} == {direction.id()}
+
+
+def test_a_direction_that_is_there_is_left_alone(house: Any, tmp_path: Path) -> None:
+    """A task that is started again after the direction was published does nothing."""
+    direction, store = recipe(house, steps=1), storage.open_storage(str(tmp_path))
+    make(direction, tmp_path)
+    stamp = (directions.folder_of(direction, store) / storage.RESULT).stat().st_mtime_ns
+    recipes.make_vectors(direction, 0, str(tmp_path), Resources(), 4)
+    assert recipes.make_direction(direction, str(tmp_path)) == str(directions.folder_of(direction, store))
+    assert (directions.folder_of(direction, store) / storage.RESULT).stat().st_mtime_ns == stamp
 
 
 def count_vectors(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -327,9 +383,17 @@ def _one_of_two(rank: int, folder: Path, told: str) -> None:
     dist.destroy_process_group()
 
 
-def test_two_ranks_share_the_vectors_and_make_the_same_direction(house: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "tolerance"),
+    [({}, 1e-4), ({"normalise": "per_tensor", "optimizer": "adamw", "lr": 1e-3, "precision": "bf16"}, 0.1)],
+)
+def test_two_ranks_share_the_vectors_and_make_the_same_direction(
+    house: Any, tmp_path: Path, settings: dict[str, Any], tolerance: float
+) -> None:
     """Batches of three points on two ranks: one of them has nothing to do in a micro-batch."""
-    direction = recipe(house, steps=2)
+    settings = dict(settings)
+    precision = settings.pop("precision", "fp32")
+    direction = recipe(house, steps=2, **settings).model_copy(update={"precision": precision})
     (tmp_path / "two").mkdir()
     expected = make(direction, tmp_path / "one")
     spawn(_one_of_two, (tmp_path / "two", direction.model_dump_json()), nprocs=2)
@@ -338,13 +402,15 @@ def test_two_ranks_share_the_vectors_and_make_the_same_direction(house: Any, tmp
     assert found.keys() == expected.keys()
     whole = torch.cat([expected[name].reshape(-1) for name in expected])
     difference = torch.cat([(found[name] - expected[name]).reshape(-1) for name in expected])
-    assert float(difference.norm() / whole.norm()) < 1e-4
+    assert float(difference.norm() / whole.norm()) < tolerance
     one, two = (
         storage.read_rows(directions.folder_of(direction, storage.Storage(tmp_path / name)) / directions.BATCHES)
         for name in ("one", "two")
     )
     for first, second in zip(one, two, strict=True):
-        assert second == pytest.approx(first, rel=1e-3, abs=1e-6)
+        for name in ("batch", "rows", "tokens"):
+            assert second[name] == first[name]
+        assert second["norm"] == pytest.approx(first["norm"], rel=10 * tolerance)
 
 
 def test_bf16_follows_fp32_as_far_as_its_rounding_lets_it(house: Any, tmp_path: Path) -> None:

@@ -55,6 +55,8 @@ def run(subject: Subject, unlearned: Metrics) -> Iterator[dict[str, Any]]:
 
     The network is left as the last mixture that was evaluated.
     """
+    for left in subject.store.trial(subject.trial.id()).glob(".unlearned-*"):  # of a process that was killed here
+        shutil.rmtree(left, ignore_errors=True)
     saved = subject.weights or subject.store.trial(subject.trial.id()) / f".unlearned-{uuid.uuid4().hex[:8]}"
     try:
         if subject.weights is None:

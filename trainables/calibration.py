@@ -38,7 +38,7 @@ def search(
     spent = 0
     while True:
         low, high = bracket(known, goal)
-        weight = min(known, key=lambda w: (abs(known[w] - goal), -w)) if low < 1 else 1.0
+        weight = high if abs(known[high] - goal) < abs(known[low] - goal) else low
         reached = low == 1 or abs(known[weight] - goal) <= settings.tolerance
         if reached or spent == settings.evaluations:
             return Found(target, goal, weight, reached, spent, (low, high))

@@ -245,6 +245,11 @@ class Calibration(Value):
     tolerance: float = Field(default=0.002, gt=0)
     evaluations: int = Field(default=12, ge=1)
 
+    @field_validator("targets")
+    @classmethod
+    def _in_order(cls, targets: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(sorted(targets))
+
     @model_validator(mode="after")
     def _shares(self) -> Calibration:
         for target in self.targets:
@@ -320,6 +325,8 @@ class Trial(Value):
             chosen.get("resources", {}).pop(name, None)
         if not chosen.get("resources", True):
             del chosen["resources"]
+        if not self.calibration.targets:
+            chosen.pop("calibration", None)
         return digest(chosen)[:12]
 
     def study(self) -> str:

@@ -6,6 +6,9 @@ vector. It is made once for all strengths (trainables.vectors, trainables.moves)
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+from collections.abc import Iterator
 from pathlib import Path
 
 from trainables.config import Direction
@@ -18,6 +21,8 @@ the last bit, does not depend on how much room a cluster has."""
 SPLIT = 11
 """Tells the random split apart from other streams of the same seed."""
 BATCHES = "batches.parquet"
+NOTE = "vectors-{}.json"
+"""Of one group: how many vectors are summed, by how many ranks, and the records of them."""
 
 
 def folder_of(direction: Direction, store: Storage) -> Path:
@@ -31,6 +36,15 @@ def making_of(direction: Direction, store: Storage) -> Path:
 
 def groups(direction: Direction) -> int:
     return min(GROUPS, direction.vector.batches)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an advisory lock on a file; it goes with the process, however that ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
 
 
 def check_sizes(rows: int, batches: int, split: str) -> None:

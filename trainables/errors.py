@@ -14,10 +14,13 @@ class TrialStopped(Exception):
     """A trial that ended as a known outcome instead of a result; `kind` becomes the trial's status."""
 
     def __init__(self, kind: str, message: str, step: int | None = None) -> None:
-        super().__init__(message)
+        super().__init__(kind, message, step)  # what it is made from, so that Ray can carry it
         self.kind = kind
         self.message = message
         self.step = step
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class StartAgain(Exception):

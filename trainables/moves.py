@@ -22,25 +22,22 @@ PART_BYTES = 4 * 2**30
 """Size of one safetensors file of a direction."""
 
 
-def ensure(direction: Direction, store: Storage, micro_batch: int | None = None) -> Path:
+def ensure(direction: Direction, store: Storage, micro_batch: int | None, checkpointing: bool = False) -> Path:
     """The folder of a direction, made here, by the ranks of this group, where it is not there."""
     folder = directions.folder_of(direction, store)
-    several = dist.is_initialized() and dist.get_world_size() > 1
-    there = [folder.is_dir()]
-    if several:
-        dist.broadcast_object_list(there)
+    there: list[Any] = [folder.is_dir()]
+    dist.broadcast_object_list(there)
     if not there[0]:
-        make_groups(direction, store, micro_batch)
-        if not several or dist.get_rank() == 0:
+        make_groups(direction, store, micro_batch, checkpointing)
+        if dist.get_rank() == 0:
             combine(direction, store)
-        if several:
-            dist.barrier()
+        dist.barrier()
     return folder
 
 
-def make_groups(direction: Direction, store: Storage, micro_batch: int | None) -> None:
+def make_groups(direction: Direction, store: Storage, micro_batch: int | None, checkpointing: bool = False) -> None:
     """Both stages of every group, one after another; on many ranks, every rank calls it."""
-    shop = vectors.open_workshop(direction, store, micro_batch)
+    shop = vectors.open_workshop(direction, store, micro_batch, checkpointing)
     if direction.rectified:
         for group in range(directions.groups(direction)):
             vectors.sum_gradients(shop, group)
@@ -49,15 +46,28 @@ def make_groups(direction: Direction, store: Storage, micro_batch: int | None) -
 
 
 def combine(direction: Direction, store: Storage) -> Path:
-    """Add the groups up, tensor by tensor and rank by rank, and publish the direction."""
-    folder = directions.folder_of(direction, store)
-    making = directions.making_of(direction, store)
+    """Add the groups up, tensor by tensor and rank by rank, and publish the direction unless it is there."""
+    folder, making = directions.folder_of(direction, store), directions.making_of(direction, store)
+    with directions.locked(making.with_name(f"{making.name}.lock")):
+        if not folder.is_dir():
+            for left in folder.parent.glob(f".{folder.name}.*"):  # of a process that was killed here
+                shutil.rmtree(left, ignore_errors=True)
+            _combine(direction, making, folder)
+        shutil.rmtree(making, ignore_errors=True)
+    for lock in making.parent.glob(f"{making.name}*.lock"):
+        lock.unlink(missing_ok=True)
+    return folder
+
+
+def _combine(direction: Direction, making: Path, folder: Path) -> None:
+    notes = [storage.read_json(making / directions.NOTE.format(group)) for group in range(directions.groups(direction))]
+    records = sorted((record for note in notes if note for record in note["records"]), key=lambda item: item["batch"])
+    if [record["batch"] for record in records] != list(range(direction.vector.batches)):
+        raise RuntimeError(f"the parts of direction {direction.id()} in {making} are not all there; start again")
     staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
     staging.mkdir(parents=True)
-    notes = [storage.read_json(making / f"vectors-{group}.json") or {} for group in range(directions.groups(direction))]
-    records = sorted((record for note in notes for record in note["records"]), key=lambda record: record["batch"])
     square, part, held = 0.0, 0, {}
-    for name, tensor in _summed(making, [note["done"] for note in notes]):
+    for name, tensor in _summed(making, [note for note in notes if note]):
         square += float(tensor.double().square().sum())
         held[name] = tensor
         if sum(kept.nbytes for kept in held.values()) >= PART_BYTES:
@@ -76,10 +86,9 @@ def combine(direction: Direction, store: Storage) -> Path:
     told = {"id": direction.id(), "recipe": direction.model_dump(mode="json"), "norm": square**0.5}
     zero = sum(record["rectified_norm"] == 0 for record in records)
     told |= {"batches": len(records), "rectified": sum(record["rectified"] for record in records), "zero": zero}
+    told |= {"ranks": sorted({note["world"] for note in notes if note}), "threads": torch.get_num_threads()}
     storage.write_json(staging / RESULT, {**told, "made": provenance.now(), **provenance.stamp()})
     storage.publish(staging, folder)
-    shutil.rmtree(making, ignore_errors=True)
-    return folder
 
 
 @torch.no_grad()
@@ -96,10 +105,14 @@ def move(network: Any, folder: Path, strength: float) -> None:
         raise InputError(f"task_vector: {folder} has no tensor '{next(iter(parameters))}', which the model has")
 
 
-def _summed(making: Path, done: list[int]) -> Iterator[tuple[str, torch.Tensor]]:
+def _summed(making: Path, notes: list[dict[str, Any]]) -> Iterator[tuple[str, torch.Tensor]]:
     """Each tensor of the direction, whole."""
     parts = [
-        sorted(making.glob(f"vectors-{group}-{count}-*.safetensors"), key=_rank) for group, count in enumerate(done)
+        [
+            making / f"vectors-{group}-{note['done']}-{rank}of{note['world']}.safetensors"
+            for rank in range(note["world"])
+        ]
+        for group, note in enumerate(notes)
     ]
     with safe_open(parts[0][0], framework="pt") as first:
         names = list(first.keys())
@@ -114,7 +127,3 @@ def _summed(making: Path, done: list[int]) -> Iterator[tuple[str, torch.Tensor]]
             total = whole if total is None else total.add_(whole)
         if total is not None:
             yield name, total
-
-
-def _rank(file: Path) -> int:
-    return int(file.stem.rsplit("-", 1)[1].split("of")[0])

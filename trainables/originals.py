@@ -20,10 +20,17 @@ class Originals:
         self.folder = folder
         self.files = files
 
+    def check(self, network: Any) -> None:
+        """Raise InputError where the loaded model has a weight that the files have not, or under another name."""
+        missing = [name for name, _ in network.named_parameters() if name not in self.files]
+        if missing:
+            raise InputError(
+                f"target: {self.folder} has no tensor '{missing[0]}', which the loaded model has; save it again with "
+                "transformers (from_pretrained, save_pretrained), which names tensors as it loads them"
+            )
+
     def rows(self, name: str, start: int = 0, stop: int | None = None) -> torch.Tensor:
-        """Rows `start` to `stop` of one tensor, as stored. Raises InputError where the folder has no such tensor."""
-        if name not in self.files:
-            raise InputError(f"target: {self.folder} has no tensor '{name}', which the loaded model has")
+        """Rows `start` to `stop` of one tensor, as stored."""
         with safe_open(self.folder / self.files[name], framework="pt") as file:
             part: Any = file.get_slice(name)
             return part[start:stop]
@@ -46,8 +53,13 @@ def of(model: Model) -> Originals:
 
 
 @torch.no_grad()
-def relative_change(network: Any, originals: Originals) -> float:
-    """||theta - theta_org|| / ||theta_org|| over all weights, with theta_org rounded as it was loaded."""
+def relative_change(network: Any, originals: Originals) -> float | None:
+    """||theta - theta_org|| / ||theta_org|| over all weights, with theta_org rounded as it was loaded.
+
+    None where the model's files name their tensors in another way than the loaded model does.
+    """
+    if any(name not in originals.files for name, _ in network.named_parameters()):
+        return None
     moved = origin = 0.0
     for name, parameter in network.named_parameters():
         before = originals.rows(name).to(parameter.dtype).double()

@@ -85,7 +85,7 @@ def make_gradients(direction: Direction, group: int, root: str, resources: Resou
     from trainables import trial, vectors
 
     trial.prepare_process(resources, direction.seed)
-    shop = vectors.open_workshop(direction, storage.Storage(Path(root)), micro_batch)
+    shop = vectors.open_workshop(direction, storage.Storage(Path(root)), micro_batch, resources.gradient_checkpointing)
     vectors.sum_gradients(shop, group)
 
 
@@ -94,7 +94,7 @@ def make_vectors(direction: Direction, group: int, root: str, resources: Resourc
     from trainables import trial, vectors
 
     trial.prepare_process(resources, direction.seed)
-    shop = vectors.open_workshop(direction, storage.Storage(Path(root)), micro_batch)
+    shop = vectors.open_workshop(direction, storage.Storage(Path(root)), micro_batch, resources.gradient_checkpointing)
     vectors.sum_vectors(shop, group)
 
 

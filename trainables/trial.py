@@ -188,6 +188,8 @@ def _phases(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
         yield from _evaluation(trial, record, place, network, tokenizer, reference)
         return
     network, tokenizer = models.load(trial.target, trial.resources.precision)
+    if trial.calibration.targets:
+        originals.of(trial.target).check(network)
     task = assembly.task(trial, network, tokenizer, device, record.micro_batch)
     network = assembly.adapted(trial, network)
     resources = assembly.resolved(trial, network, task, device, place.folder)
@@ -204,17 +206,32 @@ def _phases(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
 
 
 def _moved(trial: Trial, record: Record, place: Place, device: torch.device) -> tuple[Any, Any]:
-    """Rank 0's target model, moved along its direction (made where it is not there), and the tokenizer."""
-    direction, vector = config.direction(trial), trial.task_vector
+    """Rank 0's target model, moved along its direction (made where it is not there), and the tokenizer.
+
+    In fp32 whatever the precision: bf16 would round a small change away, another part of it at each strength.
+    """
+    direction, vector = config.direction(_named(trial)), trial.task_vector
     if direction is None or vector is None:
         raise AssertionError("a trial of an objective has no direction")
     record.direction = direction.id()
-    folder = moves.ensure(direction, place.store, record.micro_batch or trial.training.batch_size)
-    network, tokenizer = models.load(trial.target, trial.resources.precision)
+    rows = record.micro_batch or trial.training.batch_size
+    folder = moves.ensure(direction, place.store, rows, trial.resources.gradient_checkpointing)
     if dist.get_rank() > 0:
-        return None, tokenizer
+        return None, None
+    network, tokenizer = models.load(trial.target)
     moves.move(network.to(device), folder, vector.stg or vector.strength or 0.0)
     return network, tokenizer
+
+
+def _named(trial: Trial) -> Trial:
+    """The trial with fingerprints of its model and rows: a direction is never found by path."""
+    target, benchmark = trial.target, trial.benchmark
+    if target.fingerprint is None:
+        target = target.model_copy(update={"fingerprint": models.fingerprint(target)})
+    if benchmark.fingerprint is None:
+        found = benchmarks.find(benchmark.name).fingerprint(benchmark)
+        benchmark = benchmark.model_copy(update={"fingerprint": found})
+    return trial.model_copy(update={"target": target, "benchmark": benchmark})
 
 
 def _reference(kept: RetainEvaluation, trial: Trial) -> Any:

@@ -2,14 +2,16 @@
 
 Beside weights and gradients a rank holds three vectors of its part: the gradient of the whole forget set, that of the
 other points, and the running sum; theta_org is read from disk again. A group writes its sum after every batch, so that
-a lost one goes on from there.
+a lost one goes on from there. A group is one process's at a time (a lock on a file); who comes second finds it done.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,7 @@ class Workshop:
     settings: Settings
     origin: originals.Originals
     making: Path
+    published: Path
 
     def gradient(self, rows: list[int]) -> tuple[float, int]:
         """Add the gradient of the mean NLL of `rows` to the model's: loss and label tokens."""
@@ -57,8 +60,13 @@ class Workshop:
         return self.making / f"{kind}-{group}-{tag}-{self.engine.rank}of{self.engine.world}.safetensors"
 
 
-def open_workshop(direction: Direction, store: Storage, micro_batch: int | None) -> Workshop:
-    """Load the target model in fp32 and the forget rows. The process group must exist."""
+def open_workshop(
+    direction: Direction, store: Storage, micro_batch: int | None, checkpointing: bool = False
+) -> Workshop:
+    """Load the target model in fp32 and the forget rows. The process group must exist.
+
+    Dropout is off, so that all gradients are of one function; `checkpointing` of activations needs training mode.
+    """
     device = torch.device("cuda", torch.cuda.current_device()) if _on_gpu() else torch.device("cpu")
     network, tokenizer = models.load(direction.target)
     benchmark, count = direction.benchmark, direction.vector.batches
@@ -66,39 +74,51 @@ def open_workshop(direction: Direction, store: Storage, micro_batch: int | None)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     if direction.rectified:
         directions.check_sizes(len(rows), count, benchmark.split)
+    origin = originals.of(direction.target)
+    origin.check(network)
+    if checkpointing:
+        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     making = directions.making_of(direction, store)
     making.mkdir(parents=True, exist_ok=True)
     return Workshop(
         direction=direction,
-        engine=sharded.wrap(network.train(), device, direction.precision),
+        engine=sharded.wrap(network.train(checkpointing), device, direction.precision),
         rows=rows,
         batches=directions.divide(len(rows), count, direction.seed),
         settings=Settings(pad, micro_batch),
-        origin=originals.of(direction.target),
+        origin=origin,
         making=making,
+        published=directions.folder_of(direction, store),
     )
 
 
 def sum_gradients(shop: Workshop, group: int) -> None:
     """Write the gradient of the summed NLL over all points of a group at theta_org, unless it is written."""
-    if _agreed(shop, shop.file("gradient", group).is_file()):
-        return
-    rows = [row for batch in shop.batches[group :: directions.groups(shop.direction)] for row in batch]
-    shop.engine.clear()
-    loss, tokens = shop.gradient(rows)
-    _finite(loss, "the forget set at the target model")
-    found = {piece.name: piece.gradient.mul(tokens) for piece in shop.engine.pieces()}
-    _save(found, shop.file("gradient", group), tokens)
-    shop.engine.clear()
+    with _alone(shop, group):
+        if _first(shop, shop.published.is_dir()) or _agreed(shop, shop.file("gradient", group).is_file()):
+            return
+        rows = [row for batch in shop.batches[group :: directions.groups(shop.direction)] for row in batch]
+        shop.engine.clear()
+        loss, tokens = shop.gradient(rows)
+        _finite(loss, "the forget set at the target model")
+        found = {piece.name: piece.gradient.mul(tokens) for piece in shop.engine.pieces()}
+        _save(found, shop.file("gradient", group), tokens)
+        shop.engine.clear()
 
 
 def sum_vectors(shop: Workshop, group: int) -> None:
     """Write the sum of a group's vectors, each over the number of batches; goes on where a lost one stopped."""
+    with _alone(shop, group):
+        if not _first(shop, shop.published.is_dir()):
+            _sum_vectors(shop, group)
+
+
+def _sum_vectors(shop: Workshop, group: int) -> None:
     mine = list(range(len(shop.batches)))[group :: directions.groups(shop.direction)]
-    pieces = shop.engine.pieces()
-    done, records = _resume(shop, group)
+    done, records = _resume(shop, group, len(mine))
     if done == len(mine):
         return
+    pieces = shop.engine.pieces()
     mean = {piece.name: torch.zeros_like(piece.weight) for piece in pieces}
     if done:
         _add(shop.file("vectors", group, done), mean)
@@ -108,10 +128,11 @@ def sum_vectors(shop: Workshop, group: int) -> None:
         records.append({"batch": number, **_one_vector(shop, pieces, number, mean, total, tokens)})
         done += 1
         _save(mean, shop.file("vectors", group, done), tokens)
-        if dist.is_initialized() and shop.engine.world > 1:
-            dist.barrier()
+        dist.barrier()
         if shop.engine.rank == 0:
-            storage.write_json(shop.making / f"vectors-{group}.json", {"done": done, "records": records})
+            note = {"done": done, "world": shop.engine.world, "records": records}
+            storage.write_json(shop.making / directions.NOTE.format(group), note)
+        dist.barrier()
         shop.file("vectors", group, done - 1).unlink(missing_ok=True)
     _reset(shop, pieces)
 
@@ -144,6 +165,8 @@ def _one_vector(
     found = task_vectors.products(
         [piece.weight for piece in pieces], [others[piece.name] for piece in pieces] if others else None
     )
+    still = torch.stack([(piece.weight == 0).sum() for piece in pieces]).sum().double()
+    size = torch.tensor(sum(piece.weight.numel() for piece in pieces), dtype=torch.float64, device=still.device)
     outcome = task_vectors.rectify(shop.engine.total(found), vector.normalise)
     for piece, scale in zip(pieces, outcome.scales, strict=True):
         share = scale / len(shop.batches) if shop.direction.rectified else 1.0
@@ -152,14 +175,15 @@ def _one_vector(
             mean[piece.name].add_(others[piece.name], alpha=share * outcome.coefficient)
     told: dict[str, Any] = {name: value for name, value in asdict(outcome).items() if name != "scales"}
     told["cos"] = None if math.isnan(outcome.cos) else outcome.cos
+    told["unmoved"] = float(shop.engine.total(still)) / float(shop.engine.total(size))
     return {"rows": len(rows), "tokens": own, "loss": losses[0], "last_loss": losses[-1], **told}
 
 
 def inner_optimizer(parameters: list[torch.nn.Parameter], vector: TaskVector) -> torch.optim.Optimizer:
     """Of the fine-tuning: the paper's plain gradient steps, or AdamW without weight decay."""
     if vector.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=vector.lr)
-    return torch.optim.AdamW(parameters, lr=vector.lr, weight_decay=0.0)
+        return torch.optim.SGD(parameters, lr=vector.lr, foreach=False)
+    return torch.optim.AdamW(parameters, lr=vector.lr, weight_decay=0.0, foreach=False)
 
 
 def _whole_gradient(shop: Workshop) -> tuple[dict[str, torch.Tensor], int]:
@@ -177,10 +201,25 @@ def _origin(shop: Workshop, piece: sharded.Piece) -> torch.Tensor:
     return shop.origin.rows(piece.name, piece.start, piece.stop).to(shop.engine.device, torch.float32)
 
 
-def _resume(shop: Workshop, group: int) -> tuple[int, list[dict[str, Any]]]:
-    note = storage.read_json(shop.making / f"vectors-{group}.json") or {"done": 0, "records": []}
-    there = note["done"] == 0 or shop.file("vectors", group, note["done"]).is_file()
-    return (note["done"], note["records"]) if _agreed(shop, there) else (0, [])
+def _resume(shop: Workshop, group: int, wanted: int) -> tuple[int, list[dict[str, Any]]]:
+    """How many vectors of a group are summed, and their records; other ranks than made them take a whole group only."""
+    note = storage.read_json(shop.making / directions.NOTE.format(group)) or {"done": 0, "world": 0, "records": []}
+    same = note["world"] == shop.engine.world and shop.file("vectors", group, note["done"]).is_file()
+    return (note["done"], note["records"]) if _agreed(shop, same or note["done"] == wanted) else (0, [])
+
+
+@contextlib.contextmanager
+def _alone(shop: Workshop, group: int) -> Iterator[None]:
+    """Wait until no other process works on this rank's part of the group."""
+    shop.making.mkdir(parents=True, exist_ok=True)
+    with directions.locked(shop.making.with_name(f"{shop.making.name}-{group}-{shop.engine.rank}.lock")):
+        yield
+
+
+def _first(shop: Workshop, value: bool) -> bool:
+    """What rank 0 says."""
+    told = int(value) if shop.engine.rank == 0 else 0
+    return bool(shop.engine.total(torch.tensor(told, device=shop.engine.device)))
 
 
 def _agreed(shop: Workshop, there: bool) -> bool:
@@ -192,6 +231,8 @@ def _save(tensors: dict[str, torch.Tensor], path: Path, tokens: int) -> None:
     staging = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     kept = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     save_file(kept, staging, metadata={"tokens": str(tokens)})
+    with staging.open("rb") as stream:
+        os.fsync(stream.fileno())
     staging.rename(path)
 
 

@@ -90,8 +90,9 @@ def launch(trial: Trial, store: storage.Storage, *, keep: bool = False) -> dict[
     from ray.train import TrainingFailedError
 
     told = {"trial": trial.model_dump(mode="json"), "storage": str(store.root), "keep": keep}
+    waiting = COLLECTIVE_SECONDS * (1 + len(trial.calibration.targets))
     try:
-        _fit(_rank, told, trial.resources, store, f"train-{trial.id()}-{uuid.uuid4().hex[:8]}")
+        _fit(_rank, told, trial.resources, store, f"train-{trial.id()}-{uuid.uuid4().hex[:8]}", waiting)
     except TrainingFailedError:
         if store.result(trial.id()) is None:
             raise
@@ -119,6 +120,7 @@ def _fit(
     resources: Resources,
     store: storage.Storage,
     name: str,
+    waiting: int = COLLECTIVE_SECONDS,
 ) -> None:
     """Run `function` on every rank by Ray Train. Raises what Ray Train raises after the last restart."""
     from ray import train
@@ -129,7 +131,7 @@ def _fit(
     trainer = TorchTrainer(
         function,
         train_loop_config=config,
-        torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo", timeout_s=COLLECTIVE_SECONDS),
+        torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo", timeout_s=waiting),
         scaling_config=train.ScalingConfig(
             num_workers=resources.ranks, use_gpu=resources.gpus > 0, resources_per_worker=each
         ),
@@ -163,8 +165,10 @@ def _direction_rank(config: dict[str, Any]) -> None:
 
     commands.quiet()
     direction = Direction.model_validate(config["direction"])
-    trial.prepare_process(Resources.model_validate(config["resources"]), direction.seed)
-    moves.ensure(direction, storage.Storage(Path(config["storage"])), config["micro_batch"])
+    resources = Resources.model_validate(config["resources"])
+    trial.prepare_process(resources, direction.seed)
+    store = storage.Storage(Path(config["storage"]))
+    moves.ensure(direction, store, config["micro_batch"], resources.gradient_checkpointing)
 
 
 def _final(result: dict[str, Any]) -> dict[str, Any]:
