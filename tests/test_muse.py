@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
@@ -38,6 +38,7 @@ def test_area_counts_pairs_and_half_of_the_ties(member: list[float], stranger: l
     assert muse.area(member, stranger) == pytest.approx(sum((s > m) + (s == m) / 2 for m, s in pairs) / len(pairs))
 
 
+@settings(deadline=None)
 @given(member=st.lists(st.floats(-9, 0), min_size=2, max_size=9), stranger=st.lists(st.floats(-9, 0), min_size=2))
 def test_area_equals_the_library(member: list[float], stranger: list[float]) -> None:
     from sklearn.metrics import roc_auc_score

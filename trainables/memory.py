@@ -195,7 +195,6 @@ def shape_of(settings: Mapping[str, Any]) -> Shape | None:
 def load_of(trial: Trial, shape: Shape, stage: int = 1) -> Load:
     """What a rank of `trial` holds, on a ZeRO stage."""
     resources = trial.resources
-    vectors = trial.method in TASK_VECTORS
     return Load(
         shape=shape,
         trained=_trained(trial, shape),
@@ -206,10 +205,10 @@ def load_of(trial: Trial, shape: Shape, stage: int = 1) -> Load:
         frozen=trial.method in FROZEN,
         compared=trial.method in COMPARED,
         offloaded=resources.offload_optimizer and resources.gpus > 0,
-        checkpointing=resources.gradient_checkpointing and not vectors,
+        checkpointing=resources.gradient_checkpointing,
         eager=trial.target.attention == "eager",
         gpu=resources.gpus > 0,
-        vectors=vectors,
+        vectors=trial.method in TASK_VECTORS,
     )
 
 
