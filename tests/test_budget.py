@@ -72,6 +72,7 @@ def test_parameters_with_shared_keys_and_tied_embeddings() -> None:
     assert shape == Shape(
         hidden=32, layers=2, heads=4, kv_heads=2, head_size=16, intermediate=48, vocabulary=128, tied=True
     )
+    assert shape is not None
     assert shape.parameters == sum(parameter.numel() for parameter in network.parameters())
 
 

@@ -14,6 +14,7 @@ import pytest
 import small_sweep
 from small_sweep import Small
 
+from search_spaces import base as spaces
 from trainables.storage import Storage
 
 HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "datasets", "optuna")
@@ -42,7 +43,7 @@ def test_list_names_every_sweep(run_module: RunModule, root: Path) -> None:
     done = run_module("platform.sweep", "--list")
     assert (done.returncode, done.stderr) == (0, "")
     names = [line.split()[0] for line in done.stdout.splitlines()]
-    files = {path.stem for path in (root / "search_spaces").glob("*.py")} - {"__init__", "base", "backbones"}
+    files = {path.stem for path in (root / "search_spaces").glob("*.py")} - {"__init__", *spaces.SHARED}
     assert set(names) == files
     assert "tofu_tiny" in names
     rows = json.loads(run_module("platform.sweep", "--list", "--json").stdout)
@@ -161,7 +162,7 @@ def test_broken_data_and_models_are_told_together_by_a_start_too(
     assert "has no forget01.json" in text
     assert "row 1 of forget10_perturbed in" in text
     assert "'paraphrased_answer'; its columns: question, answer, paraphrase" in text
-    assert "unknown template 'llama'; did you mean 'llama2'?" in text
+    assert "unknown template 'llama'; did you mean 'llama3'?" in text
     shutil.copytree(small.models, tmp_path / "models")
     (tmp_path / "models" / "full" / "model.safetensors").unlink()
     settings = small.flags(f"models={tmp_path / 'models'}")
