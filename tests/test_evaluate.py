@@ -48,6 +48,7 @@ def published(tofu_data: Path, tofu_models: Path, run_module: Any, tmp_path_fact
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_numbers_of_the_real_models(published: dict[str, Any]) -> None:
     full, retain = published["full"], published["retain95"]
     assert full["model_utility"] == pytest.approx(0.89545, abs=5e-5)

@@ -63,7 +63,7 @@ def test_two_ranks_are_one(house: Any, pinned: list[dict[str, Any]], tmp_path: P
         agree(found, pinned[0], start(house))
 
 
-@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("world", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_an_optimizer_on_the_cpu_changes_nothing(
     house: Any, pinned: list[dict[str, Any]], tmp_path: Path, world: int
 ) -> None:
@@ -72,7 +72,7 @@ def test_an_optimizer_on_the_cpu_changes_nothing(
         agree(found, pinned[0], start(house))
 
 
-@pytest.mark.parametrize("kind", ["adapters", "tied"])
+@pytest.mark.parametrize("kind", ["adapters", pytest.param("tied", marks=pytest.mark.slow)])
 def test_two_ranks_are_one_with_few_or_shared_weights(
     house: Any, pinned: list[dict[str, Any]], tmp_path: Path, kind: str
 ) -> None:
@@ -85,7 +85,7 @@ def test_two_ranks_are_one_with_few_or_shared_weights(
         agree(found, one, origin)
 
 
-@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("world", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_constant_written_over_the_gradient_reaches_the_step(house: Any, tmp_path: Path, world: int) -> None:
     """Plain SGD, because Adam hides a wrong scale; and a cleared gradient leaves nothing behind."""
     for job, found in zip(WRITES, ranks.run(world, WRITES, house, tmp_path), strict=True):

@@ -78,9 +78,8 @@ def starved(most: int, only: int | None) -> Callable[[dict[str, Any]], None]:
     return rank
 
 
-@pytest.mark.parametrize(
-    "only", [pytest.param(None, marks=pytest.mark.slow), pytest.param(0, marks=pytest.mark.slow), 1]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("only", [None, 0, 1])
 def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
     house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_session: None, only: int | None
 ) -> None:

@@ -112,8 +112,8 @@ def special(house: Any, kind: str, folder: Path) -> Trial:
     return plain.model_copy(update={"training": plain.training.model_copy(update={"lora_rank": 2})})
 
 
-@pytest.mark.parametrize("stage", [2, 3])
-@pytest.mark.parametrize("kind", ["adapters", "tied"])
+@pytest.mark.parametrize("stage", [pytest.param(2, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("kind", [pytest.param("adapters", marks=pytest.mark.slow), "tied"])
 def test_two_ranks_keep_the_weights_of_one(house: Any, tmp_path: Path, kind: str, stage: int) -> None:
     """Plain weights, adapters folded in, that transformers loads."""
     plain = special(house, kind, tmp_path / "model")
@@ -131,7 +131,7 @@ def test_two_ranks_keep_the_weights_of_one(house: Any, tmp_path: Path, kind: str
         assert torch.equal(parameter, kept[name]), name
 
 
-@pytest.mark.parametrize("kind", ["adapters", "tied"])
+@pytest.mark.parametrize("kind", ["adapters", pytest.param("tied", marks=pytest.mark.slow)])
 def test_two_interrupted_ranks_go_on_bit_for_bit(house: Any, tmp_path: Path, kind: str) -> None:
     plain = special(house, kind, tmp_path / "model")
     config = plain.model_copy(update={"resources": Resources(ranks=2, zero_stage=2, checkpoint_every=2)})

@@ -25,7 +25,7 @@ from trainables.config import Benchmark, Direction, Model, Resources, TaskVector
 from trainables.errors import InputError
 
 SIZES = (3, 4)
-VECTOR = arrays.arrays(np.float64, sum(SIZES), elements=st.floats(-10, 10, width=32))
+VECTOR = arrays.arrays(np.float64, sum(SIZES), elements=st.floats(-10, 10, width=16))
 
 
 def parts(vector: np.ndarray) -> list[torch.Tensor]:
