@@ -60,6 +60,7 @@ def test_numbers_of_the_real_models(published: dict[str, Any]) -> None:
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_rows_hold_all_that_the_numbers_are_made_of(published: dict[str, Any]) -> None:
     full, kept = published["full"], published["full"]["rows"]
     again = tofu.aggregate(kept, "open-unlearning", tofu.truth_ratios(published["retain95"]["rows"], "forget", 1e-10))
