@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import subprocess
@@ -13,9 +14,11 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import spawn
 
@@ -30,8 +33,9 @@ SHAPE = (("hidden_size", 384), ("intermediate_size", 1024), ("num_hidden_layers"
 VOCABULARY = 32000
 
 
-def sweep(options: argparse.Namespace, place: str, stgs: str) -> tuple[float, list[float]]:
-    """Run TRU over `stgs` by the command that people type: its wall seconds, and each trial's evaluation."""
+def sweep(options: argparse.Namespace, place: str, stgs: str) -> tuple[float, list[float], int]:
+    """Run TRU over `stgs` by the command that people type: its wall seconds, each trial's evaluation, and how many
+    directions it says that it made."""
     settings = {"benchmark.data": options.data, "models": options.models, "benchmark.split": options.split}
     settings |= {"task_vector.stg": stgs}
     command = [sys.executable, "-m", "platform.sweep", "tofu_tiny", "--storage", place, "--max-concurrent", "1"]
@@ -39,18 +43,17 @@ def sweep(options: argparse.Namespace, place: str, stgs: str) -> tuple[float, li
     for name, value in settings.items():
         command += ["--set", f"{name}={value}"]
     started = time.perf_counter()
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
     seconds = time.perf_counter() - started
     found = [storage.read_json(file) or {} for file in sorted(Path(place).glob("trials/*/result.json"))]
-    return seconds, [result["seconds"]["evaluation"] for result in found]
+    return seconds, [result["seconds"]["evaluation"] for result in found], done.stdout.count("direction for")
 
 
 def cost(options: argparse.Namespace) -> dict[str, Any]:
-    """One point; seven points; and what seven may take: one point and six further evaluations."""
+    """Seven points, then one; and what seven may take: one point and six further evaluations."""
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as seven:
-        first, _ = sweep(options, one, "12")
-        whole, evaluations = sweep(options, seven, STGS)
-        makings = len(list(Path(seven).glob("shared/directions/[!.]*")))
+        whole, evaluations, makings = sweep(options, seven, STGS)
+        first, _, _ = sweep(options, one, "12")
     allowed = first + 6 * sum(evaluations) / len(evaluations)
     return {"one": first, "seven": whole, "allowed": allowed, "ratio": whole / allowed, "directions": makings}
 
@@ -85,8 +88,28 @@ class Peak:
             self.most = max(self.most, anonymous_bytes())
 
 
+def tensor_bytes() -> int:
+    """Bytes of all tensors alive in this process, each storage once."""
+    gc.collect()
+    found = [item for item in gc.get_objects() if type(item) in (torch.Tensor, torch.nn.Parameter)]
+    return sum({part.untyped_storage().data_ptr(): part.untyped_storage().nbytes() for part in found}.values())
+
+
+def watched(held: list[int]) -> Callable[..., Any]:
+    """`task_vectors.rectify`, at whose call most vectors are alive, noting how many bytes that is."""
+    from trainables import task_vectors
+
+    real = task_vectors.rectify
+
+    def rectify(*arguments: Any) -> Any:
+        held.append(tensor_bytes())
+        return real(*arguments)
+
+    return rectify
+
+
 def _rank(rank: int, world: int, folder: str, model: str, data: str) -> None:
-    from trainables import commands, moves, trial
+    from trainables import commands, moves, task_vectors, trial
 
     commands.quiet()
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
@@ -99,17 +122,27 @@ def _rank(rank: int, world: int, folder: str, model: str, data: str) -> None:
         vector=TaskVector(batches=4, steps=2),
         max_length=128,
     )
+    held: list[int] = []
+    task_vectors.rectify = watched(held)
     with Peak() as peak:
         moves.ensure(direction, storage.open_storage(f"{folder}/{world}"), micro_batch=1)
-    (Path(folder) / f"{world}-{rank}.json").write_text(json.dumps(peak.most - peak.base))
+    (Path(folder) / f"{world}-{rank}.json").write_text(json.dumps([peak.most - peak.base, max(held)]))
     dist.destroy_process_group()
 
 
 def memory(world: int, folder: str, model: str, data: str, parameters: int) -> dict[str, Any]:
-    """Peak bytes of a rank over those of its fp32 part: weights, gradients and three vectors are 5."""
+    """What the fullest rank holds, in tensors at the fullest point and as a process, over its part of the weights."""
     spawn(_rank, (world, folder, model, data), nprocs=world)
-    most = max(json.loads((Path(folder) / f"{world}-{rank}.json").read_text()) for rank in range(world))
-    return {"ranks": world, "peak_bytes": most, "parts": most / (4 * parameters / world), "parameters": parameters}
+    told = [json.loads((Path(folder) / f"{world}-{rank}.json").read_text()) for rank in range(world)]
+    process, tensors = (max(column) for column in zip(*told, strict=True))
+    part = 4 * parameters / world
+    sizes = {
+        "process_bytes": process,
+        "tensor_bytes": tensors,
+        "parts": tensors / part,
+        "process_parts": process / part,
+    }
+    return {"ranks": world, "parameters": parameters, **sizes}
 
 
 def memories(worlds: list[int]) -> list[dict[str, Any]]:
@@ -158,8 +191,9 @@ def main() -> None:
         for found in memories([1, 2]):
             rows.append({"measure": "memory", **found})
             print(
-                f"{found['ranks']} rank(s): {found['peak_bytes'] / 1e6:.0f} MB above the start = {found['parts']:.2f} "
-                f"times its part of {found['parameters']:,} fp32 weights (weights, gradients, three vectors: 5)"
+                f"{found['ranks']} rank(s): {found['tensor_bytes'] / 1e6:.0f} MB of tensors = {found['parts']:.2f} times its "
+                f"part of {found['parameters']:,} fp32 weights (weights, gradients, three vectors: 5); "
+                f"the process {found['process_bytes'] / 1e6:.0f} MB above its start"
             )
     if options.json:
         stamp = {"cores": os.cpu_count(), **provenance.stamp()}
