@@ -191,7 +191,7 @@ def main() -> None:
         for found in memories([1, 2]):
             rows.append({"measure": "memory", **found})
             print(
-                f"{found['ranks']} rank(s): {found['tensor_bytes'] / 1e6:.0f} MB of tensors, {found['parts']:.2f} times "
+                f"{found['ranks']} ranks: {found['tensor_bytes'] / 1e6:.0f} MB in tensors, {found['parts']:.2f} times "
                 f"its part of {found['parameters']:,} fp32 weights (weights, gradients, three vectors: 5); "
                 f"the process {found['process_bytes'] / 1e6:.0f} MB above its start"
             )
