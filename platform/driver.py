@@ -119,6 +119,7 @@ def _tune(plan: Plan, store: Storage, mirror: Any, cpus: int, max_concurrent: in
     import ray
     from ray import tune
 
+    import platform.keep as keeping
     import platform.progress as progress
     import platform.searcher as searcher
     from trainables.workers import LAUNCHER_CPU, TrialActor, train_ranks
@@ -135,7 +136,7 @@ def _tune(plan: Plan, store: Storage, mirror: Any, cpus: int, max_concurrent: in
         trainable = tune.with_resources(train_ranks, {"cpu": LAUNCHER_CPU})
     search, total = _searcher(plan, store, searcher, keep)
     standing = progress.Standing(total=total, slots=slots)
-    reporter = progress.Reporter(standing, store, mirror, plan.studies(), keep)
+    reporter = progress.Reporter(standing, store, mirror, plan, keep, keeping.utilities(plan, store))
     state = store.root / "ray"
     try:
         tuner = tune.Tuner(

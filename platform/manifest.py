@@ -24,6 +24,7 @@ def write(plan: Plan, store: Storage, command: str) -> dict[str, Any]:
         "created": earlier.get("created", provenance.now()),
         "command": command,
         "strategy": plan.strategy,
+        "selection": plan.sweep.selection.model_dump(mode="json"),
         "trials": list(dict.fromkeys(trials)),
         "references": kept + references,
     }

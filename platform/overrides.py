@@ -33,7 +33,7 @@ WORDS = ("method", "rectifier.name", "benchmark.split")
 SINGLE = ("models", "target", "tokenizer", "attention", "observe")
 """Settings of the sweep itself."""
 
-FIXED = ("benchmark", "objective", "training", "task_vector", "calibration", "resources")
+FIXED = ("benchmark", "objective", "training", "task_vector", "calibration", "selection", "resources")
 
 
 def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:

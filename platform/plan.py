@@ -197,7 +197,17 @@ def _models(references: list[Reference], store: Storage) -> tuple[Model, RetainE
 def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Reference, ...]) -> str:
     """Eight hex digits of the sweep's fixed part: everything but the axes, so that an added axis value keeps it."""
     axes = {*overrides.AXES.values(), "varied", "choices", "title", "tables"}
-    axes |= {"models", "target", "tokenizer", "attention", "making", "backbone", "task_vector", "calibration"}
+    axes |= {
+        "models",
+        "target",
+        "tokenizer",
+        "attention",
+        "making",
+        "backbone",
+        "task_vector",
+        "calibration",
+        "selection",
+    }
     fixed: dict[str, Any] = {k: v for k, v in config.identity(sweep).items() if k not in axes}
     for places in ("data", "sources"):
         fixed.get("benchmark", {}).pop(places, None)

@@ -11,12 +11,15 @@ from typing import Any
 from ray.tune import Callback
 
 import platform.keep as keep
+from platform.plan import Plan
 from platform.tracking import Mirror
 from trainables import benchmarks
 from trainables.config import Trial
 from trainables.storage import Storage
 
 EVERY_SECONDS = 15.0
+Utilities = dict[str, float | None]
+"""Of the target model on each split."""
 
 
 @dataclass
@@ -44,13 +47,15 @@ class Reporter(Callback):
     """Prints plain lines (a terminal gets the standing on one line that is written over) and feeds the mirror."""
 
     def __init__(
-        self, standing: Standing, store: Storage, mirror: Mirror, studies: dict[str, list[Trial]], kept: str
+        self, standing: Standing, store: Storage, mirror: Mirror, plan: Plan, kept: str, utilities: Utilities
     ) -> None:
         self.standing = standing
         self.store = store
         self.mirror = mirror
-        self.studies = studies
+        self.studies = plan.studies()
+        self.rule = plan.sweep.selection
         self.kept = kept
+        self.utilities = utilities
         self.shown = time.monotonic()
         self.begun: dict[str, float] = {}
 
@@ -90,7 +95,8 @@ class Reporter(Callback):
         else:
             self.standing.failed += 1
         print(f"{label}: {outcome(result)} ({duration(seconds)})", flush=True)
-        keep.prune(self.studies[config.study()], self.store, self.kept)
+        original = self.utilities.get(config.benchmark.split)
+        keep.prune(self.studies[config.study()], self.store, self.kept, self.rule, original)
         self.mirror.trial(config.id())
         self.show()
 

@@ -15,6 +15,7 @@ from trainables.config import (
     Method,
     Objective,
     Resources,
+    Selection,
     TaskVector,
     Training,
     Value,
@@ -93,6 +94,8 @@ class Sweep(Value):
     training: Training = Training()
     task_vector: TaskVector = TaskVector()
     calibration: Calibration = Calibration()
+    selection: Selection = Selection()
+    """Which trial of a study speaks for it in tables, and which weights `--keep best` keeps."""
     resources: Resources = Resources()
     observe: int | None = None
     """Steps between measurements of the angle to the retain gradient (Trial.observe)."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import platform.keep as keep
 from trainables import storage
-from trainables.config import Model, Trial
+from trainables.config import Model, Selection, Trial
 from trainables.errors import InputError
 
 NUMBERS = st.sampled_from([-9.0, -3.0, -1.0, 0.0])
@@ -26,7 +26,8 @@ def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[
     trials = [Trial(method="ga", target=Model(path="somewhere/else"), seed=seed) for seed in range(len(points))]
     for trial, point in zip(trials, points, strict=True):
         found: dict[str, Any] = {} if point is None else {"forget_quality": point[0], "model_utility": point[1]}
-        storage.write_json(store.trial(trial.id()) / storage.RESULT, {"metrics": found})
+        status = "diverged" if point is None else "finished"
+        storage.write_json(store.trial(trial.id()) / storage.RESULT, {"status": status, "metrics": found})
         if point is not None:
             keep.weights(store, trial.id()).mkdir(exist_ok=True)
     return trials, store
@@ -40,18 +41,18 @@ def kept(trials: list[Trial], store: storage.Storage) -> list[int]:
     ("choice", "left"), [("all", [0, 1, 2, 3]), ("pareto", [0, 2, 3]), ("best", [3]), ("none", [])]
 )
 def test_what_stays(tmp_path: Path, choice: str, left: list[int]) -> None:
-    """0: best MU; 1: beaten by 3; 2: best FQ; 3: within 90 % of the best MU and better FQ; 4 diverged."""
+    """0: best MU; 1: beaten by 3; 2: best FQ; 3: keeps 90 % of the target's MU (0.8) with a better FQ; 4 diverged."""
     points = [(-9.0, 0.80), (-8.0, 0.60), (-1.0, 0.30), (-5.0, 0.75), None]
     trials, store = study(tmp_path, points)
-    keep.prune(trials, store, choice)
+    keep.prune(trials, store, choice, Selection(), 0.8)
     assert kept(trials, store) == left
 
 
 def test_the_front_moves(tmp_path: Path) -> None:
     trials, store = study(tmp_path, [(-9.0, 0.5), (-5.0, 0.4)])
-    assert keep.prune(trials, store, "pareto") == []
+    assert keep.prune(trials, store, "pareto", Selection(), 0.8) == []
     later, _ = study(tmp_path, [(-9.0, 0.5), (-5.0, 0.4), (-4.0, 0.6)])
-    assert sorted(keep.prune(later, store, "pareto")) == sorted(trial.id() for trial in trials)
+    assert sorted(keep.prune(later, store, "pareto", Selection(), 0.8)) == sorted(trial.id() for trial in trials)
     assert kept(later, store) == [2]
 
 

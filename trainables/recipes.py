@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from trainables import config, evaluation, models, rows, storage
+from trainables import benchmarks, config, evaluation, models, rows, storage
 from trainables.benchmarks import tofu
 from trainables.config import Benchmark, Direction, Model, Recipe, Resources
 
@@ -74,6 +74,7 @@ def make_evaluation(
         "model": subject.model_dump(mode="json"),
         **evaluation.document(on, found, records),
         "metrics": found,
+        "halves": benchmarks.halves(on, records, reference),
         **provenance.stamp(),
     }
     storage.write_json(folder / storage.RESULT, result)

@@ -34,6 +34,7 @@ class Record:
     steps: list[dict[str, Any]] = field(default_factory=list)
     questions: list[dict[str, Any]] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
+    halves: list[dict[str, Any]] | None = None
     micro_batch: int | None = None
     zero_stage: int | None = None
     resumed_at: int | None = None
@@ -62,6 +63,7 @@ def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pa
         "status": error["kind"] if error else "finished",
         "config": trial.model_dump(mode="json"),
         "metrics": record.metrics,
+        "halves": record.halves,
         "training": {
             "steps": len(record.steps),
             "skipped": sum(step["skipped"] for step in record.steps),

@@ -249,6 +249,7 @@ def _evaluation(
             record.metrics, record.questions = evaluation.evaluate(
                 network, tokenizer, trial.benchmark, reference, token_budget=budget
             )
+            record.halves = benchmarks.halves(trial.benchmark, record.questions, reference)
             origin = originals.of(trial.target)
             record.metrics["relative_change"] = originals.relative_change(network, origin)
             note = {"trial": trial.id(), **provenance.stamp()}

@@ -243,6 +243,18 @@ class Calibration(Value):
         return self
 
 
+class Selection(Value):
+    """Which of several candidates is chosen: of a study's trials, of a trial's steps (trainables.selection).
+
+    `utility_floor`: the most removal among those that keep `share` of the target model's utility, else the most
+    utility. With `halves` it is chosen on one half of the evaluation rows and reported on the other.
+    """
+
+    rule: Literal["utility_floor", "highest_removal", "highest_utility"] = "utility_floor"
+    share: float = Field(default=0.9, gt=0, le=1)
+    halves: bool = False
+
+
 class RetainEvaluation(Value):
     """The retain model's evaluation that forget quality is measured against: a folder of the storage."""
 

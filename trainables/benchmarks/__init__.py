@@ -112,6 +112,10 @@ class Kind(Protocol):
         """Every metric, and the records they are made of. Raises TrialStopped where the model has diverged."""
         ...
 
+    def half(self, benchmark: Benchmark, records: Records, reference: Any, which: int) -> Metrics:
+        """The metrics of one half of the records, `every_other(records, which)`, against that half of the reference."""
+        ...
+
     def kept(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
         """What an evaluation keeps beside its metrics, so that it can be a reference."""
         ...
@@ -126,6 +130,19 @@ def find(name: str) -> Kind:
     if name not in NAMES:
         raise InputError(f"benchmark.name: unknown benchmark '{name}'; {closest(name, NAMES)}")
     return cast(Kind, importlib.import_module(f"{__name__}.{name}"))
+
+
+def every_other(records: Records, which: int) -> Records:
+    """Of each task the records 0, 2, 4, ... (`which` 0) or 1, 3, 5, ... (1)."""
+    return [record for record in records if record["index"] % 2 == which]
+
+
+def halves(benchmark: Benchmark, records: Records, reference: Any) -> list[Metrics] | None:
+    """The metrics on either half of the rows: one to choose by, one to report. None where a half lacks a task."""
+    tasks = {record["task"] for record in records}
+    if any({record["task"] for record in every_other(records, which)} != tasks for which in (0, 1)):
+        return None
+    return [find(benchmark.name).half(benchmark, records, reference, which) for which in (0, 1)]
 
 
 def outcome(name: str, metrics: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ import numpy as np
 from scipy import stats
 
 from trainables import chunks, metrics, rows
-from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records
+from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other
 from trainables.config import Benchmark, digest
 from trainables.errors import InputError, TrialStopped, closest
 from trainables.templates import Example
@@ -185,6 +185,11 @@ def lowest_mean(log_likelihoods: Sequence[float]) -> float:
     """Min-40 %: the mean of the lowest 40 % log-likelihoods of a text's tokens, at least one."""
     count = max(1, int(LOWEST * len(log_likelihoods)))
     return float(np.sort(log_likelihoods)[:count].mean())
+
+
+def half(benchmark: Benchmark, records: Records, reference: float | None, which: int) -> Metrics:
+    """Every number of every other row, PrivLeak against the retain model's AUC on all rows."""
+    return aggregate(every_other(records, which), benchmark, reference)
 
 
 def kept(benchmark: Benchmark, records: Records) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from trainables import metrics, rows, templates
-from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records
+from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other
 from trainables.config import Benchmark, Dialect, digest
 from trainables.errors import InputError, TrialStopped, closest
 
@@ -179,6 +179,12 @@ def measure(
     """Every number, FQ against the retain model's truth ratios, and the per-row records."""
     records = evaluate(network, tokenizer, benchmark, token_budget=token_budget)
     return aggregate(records, benchmark.dialect, reference), records
+
+
+def half(benchmark: Benchmark, records: Records, reference: metrics.Array | None, which: int) -> Metrics:
+    """Every number of every other row, FQ against the retain model's truth ratios of the same rows."""
+    ratios = None if reference is None else reference[which::2]
+    return aggregate(every_other(records, which), benchmark.dialect, ratios)
 
 
 def kept(benchmark: Benchmark, records: Records) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables import chunks, rows
-from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records
+from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other
 from trainables.config import Benchmark, digest
 from trainables.errors import InputError, TrialStopped, closest
 
@@ -151,6 +151,15 @@ def measure(
     if not all(row["finite"] for row in records):
         raise TrialStopped("diverged", "evaluation: the log-likelihood of a choice is not finite")
     return found, records
+
+
+def half(benchmark: Benchmark, records: Records, reference: None, which: int) -> Metrics:
+    """The accuracies on every other question, MMLU's over all subjects' questions together as lm-eval weighs them."""
+    chosen, found = every_other(records, which), {}
+    for name in (goal.metric for goal in GOALS):
+        right = [row["correct"] for row in chosen if row["task"] == name or row["task"].startswith(f"{name}_")]
+        found |= {name: sum(right) / len(right), f"{name}_questions": len(right)}
+    return found
 
 
 def kept(benchmark: Benchmark, records: Records) -> dict[str, Any]:

@@ -1,0 +1,84 @@
+"""The selection rule: which candidate speaks for a study's trials or a trial's steps. No torch: the driver, a trial and
+the analysis choose alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any
+
+from trainables import benchmarks
+from trainables.config import Selection
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What a rule looks at, more being better in both; `removal` is None where it was not measured."""
+
+    key: str
+    removal: float | None
+    utility: float
+
+
+def candidate(key: str, benchmark: str, metrics: Mapping[str, Any]) -> Candidate | None:
+    """A result as a candidate: the mean over the benchmark's goals of removal, and its goal of retention.
+
+    None where there is no utility: the trial did not come to its evaluation.
+    """
+    goals = benchmarks.find(benchmark).GOALS
+    values = [metrics.get(goal.metric) for goal in goals]
+    if values[-1] is None:
+        return None
+    gains = [None if value is None else goal.gain(value) for goal, value in zip(goals, values, strict=True)]
+    removal = [gain for gain in gains[:-1] if gain is not None]
+    return Candidate(key, mean(removal) if len(removal) == len(gains) - 1 else None, float(goals[-1].gain(values[-1])))
+
+
+def choosing(document: Mapping[str, Any], chosen: Selection) -> Mapping[str, Any]:
+    """The metrics of a result or a reference evaluation that a choice is made by; none where it has no halves."""
+    return _half(document, chosen, 0)
+
+
+def reported(document: Mapping[str, Any], chosen: Selection) -> Mapping[str, Any]:
+    """The metrics that are reported of what was chosen."""
+    return _half(document, chosen, 1)
+
+
+def pick(candidates: Iterable[Candidate], original: float | None, chosen: Selection) -> Candidate | None:
+    """The candidate that the rule chooses, None of none. `original`: the target model's utility, None: not known.
+
+    Ties go to the higher other value, then to the lower key. Where removal or the target model's utility was not
+    measured, `utility_floor` falls back on utility.
+    """
+    ordered = sorted(candidates, key=lambda one: one.key)
+    measured = [one for one in ordered if one.removal is not None]
+    if chosen.rule == "utility_floor":
+        measured = [one for one in measured if original is not None and one.utility >= chosen.share * original]
+    if chosen.rule != "highest_utility" and measured:
+        return max(measured, key=lambda one: (_removal(one), one.utility))
+    return max(ordered, key=lambda one: (one.utility, _removal(one)), default=None)
+
+
+def sentence(chosen: Selection, removal: str = "removal", utility: str = "utility") -> str:
+    """The rule in words, for reports and cards; `removal` and `utility` name the benchmark's metrics."""
+    rules = {
+        "utility_floor": f"the most {removal} among those with at least {chosen.share:.0%} of the target model's "
+        f"{utility}; where none has that, the highest {utility}",
+        "highest_removal": f"the most {removal}, whatever the {utility}",
+        "highest_utility": f"the highest {utility}, whatever the {removal}",
+    }
+    rows = "the same evaluation rows that are reported, which favours the chosen one"
+    if chosen.halves:
+        rows = "every other evaluation row, reported on the remaining ones"
+    return f"{rules[chosen.rule]}; ties go to the higher other value; chosen on {rows}"
+
+
+def _half(document: Mapping[str, Any], chosen: Selection, which: int) -> Mapping[str, Any]:
+    if not chosen.halves:
+        return document.get("metrics") or {}
+    return (document.get("halves") or ({}, {}))[which]
+
+
+def _removal(one: Candidate) -> float:
+    return float("-inf") if one.removal is None else one.removal
