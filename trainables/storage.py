@@ -7,11 +7,14 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainables.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
 
 RESULT, CONFIG, STEPS, ROWS, ERROR = "result.json", "config.json", "steps.parquet", "evaluation.parquet", "error.txt"
 
@@ -84,6 +87,14 @@ def write_rows(path: Path, records: Iterable[dict[str, Any]]) -> None:
 
     table = pyarrow.Table.from_pylist(list(records))
     _replace(path, lambda staging: pyarrow.parquet.write_table(table, staging, compression="zstd"))
+
+
+def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: dict[str, str]) -> None:
+    """Tensors as safetensors."""
+    import safetensors.torch
+
+    kept = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    _replace(path, lambda staging: safetensors.torch.save_file(kept, staging, metadata=metadata))
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

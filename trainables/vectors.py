@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +17,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from trainables import benchmarks, directions, models, objectives, originals, passes, sharded, storage, task_vectors
 from trainables.config import Direction, TaskVector
@@ -102,7 +99,7 @@ def sum_gradients(shop: Workshop, group: int) -> None:
         loss, tokens = shop.gradient(rows)
         _finite(loss, "the forget set at the target model")
         found = {piece.name: piece.gradient.mul(tokens) for piece in shop.engine.pieces()}
-        _save(found, shop.file("gradient", group), tokens)
+        storage.write_tensors(shop.file("gradient", group), found, {"tokens": str(tokens)})
         shop.engine.clear()
 
 
@@ -127,7 +124,7 @@ def _sum_vectors(shop: Workshop, group: int) -> None:
         _reset(shop, pieces)
         records.append({"batch": number, **_one_vector(shop, pieces, number, mean, total, tokens)})
         done += 1
-        _save(mean, shop.file("vectors", group, done), tokens)
+        storage.write_tensors(shop.file("vectors", group, done), mean, {"tokens": str(tokens)})
         dist.barrier()
         if shop.engine.rank == 0:
             note = {"done": done, "world": shop.engine.world, "records": records}
@@ -225,15 +222,6 @@ def _first(shop: Workshop, value: bool) -> bool:
 def _agreed(shop: Workshop, there: bool) -> bool:
     """Whether every rank says so."""
     return int(shop.engine.total(torch.tensor(int(there), device=shop.engine.device))) == shop.engine.world
-
-
-def _save(tensors: dict[str, torch.Tensor], path: Path, tokens: int) -> None:
-    staging = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    kept = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    save_file(kept, staging, metadata={"tokens": str(tokens)})
-    with staging.open("rb") as stream:
-        os.fsync(stream.fileno())
-    staging.rename(path)
 
 
 def _add(path: Path, total: dict[str, torch.Tensor]) -> int:
