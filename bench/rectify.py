@@ -43,8 +43,7 @@ def plain_step(runner: Any, task: loop.Task, step: int) -> float:
     size = task.training.batch_size
     retain = sampling.retain_batch(task.seed, step, 0, len(task.retain), size)
     forget = sampling.forget_batch(task.seed, step, 0, len(task.forget), size)
-    term = objectives.Term("retain", objectives.nll)
-    passes.effective_batch(runner, [(term, task.retain, retain)], task, None)
+    passes.effective_batch(runner, [(objectives.NLL, task.retain, retain)], task, None)
     started = time.perf_counter()
     runner.clear()
     clear = time.perf_counter() - started

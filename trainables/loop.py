@@ -141,8 +141,7 @@ def _gradient(
 
 
 def _retain_pass(engine: Engine, task: Task, rows: list[int], step: int) -> tuple[float, int]:
-    term = objectives.Term("retain", objectives.nll)
-    loss, tokens = passes.effective_batch(engine, [(term, task.retain, rows)], task, None)
+    loss, tokens = passes.effective_batch(engine, [(objectives.NLL, task.retain, rows)], task, None)
     _finite(loss, "retain loss", step)
     return loss, tokens
 
@@ -150,8 +149,7 @@ def _retain_pass(engine: Engine, task: Task, rows: list[int], step: int) -> tupl
 def _observe(engine: Engine, task: Task, step: int) -> tuple[float, list[torch.Tensor]]:
     """Retain loss and gradient on rows of their own: the engine's gradient is zero before and after."""
     rows = sampling.retain_batch(task.seed + OBSERVED, step, 0, len(task.retain), task.training.batch_size)
-    term = objectives.Term("retain", objectives.nll)
-    loss, _ = passes.effective_batch(engine, [(term, task.retain, rows)], task, None)
+    loss, _ = passes.effective_batch(engine, [(objectives.NLL, task.retain, rows)], task, None)
     gradient = [part.detach().clone() for part in engine.shard()]
     engine.clear()
     return loss, gradient

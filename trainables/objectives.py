@@ -91,6 +91,10 @@ def nll(seen: Pass, totals: Totals) -> torch.Tensor:
     return seen.losses.sum() / totals.tokens
 
 
+NLL = Term("retain", nll)
+"""The plain loss as a pass of its own, on whatever rows are given with it."""
+
+
 def ascent(seen: Pass, totals: Totals) -> torch.Tensor:
     """Gradient ascent (GA): -NLL."""
     return -nll(seen, totals)

@@ -24,8 +24,6 @@ from trainables.errors import TrialStopped
 from trainables.storage import Storage
 from trainables.templates import Example
 
-NLL = objectives.Term("retain", objectives.nll)
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -51,7 +49,7 @@ class Workshop:
 
     def gradient(self, rows: list[int]) -> tuple[float, int]:
         """Add the gradient of the mean NLL of `rows` to the model's: loss and label tokens."""
-        return passes.effective_batch(self.engine, [(NLL, self.rows, rows)], self.settings, None)
+        return passes.effective_batch(self.engine, [(objectives.NLL, self.rows, rows)], self.settings, None)
 
     def file(self, kind: str, group: int, tag: int = 0) -> Path:
         return self.making / f"{kind}-{group}-{tag}-{self.engine.rank}of{self.engine.world}.safetensors"
