@@ -9,7 +9,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainables import benchmarks, checkpoints, engine, loop, memory, models, objectives, presets, rectification
+from trainables import (
+    benchmarks,
+    checkpoints,
+    engine,
+    loop,
+    memory,
+    models,
+    objectives,
+    presets,
+    rectification,
+    scoring,
+)
 from trainables.config import Resources, Trial
 from trainables.errors import InputError
 
@@ -34,7 +45,7 @@ def task(trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro
         rectifier=rectification.make(trial.rectifier.name, trial.rectifier.gamma, trial.rectifier.tau),
         training=trial.training,
         seed=trial.seed,
-        pad=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
+        pad=scoring.pad_of(tokenizer),
         micro_batch=micro_batch,
         observe=trial.observe,
         frozen=frozen,

@@ -18,7 +18,7 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     folder = storage.Storage(Path(root)).model(recipe.id())
     if folder.is_dir():
         return str(folder)
-    from trainables import engine, loop, objectives, presets, rectification, trial
+    from trainables import engine, loop, objectives, presets, rectification, scoring, trial
 
     resources = Resources(cpus=recipe.cpus, gpus=gpus, precision=recipe.precision)
     device = trial.prepare_process(resources, recipe.seed)
@@ -34,7 +34,7 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
         rectifier=rectification.make("clip", None, recipe.clip),
         training=recipe.training,
         seed=recipe.seed,
-        pad=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
+        pad=scoring.pad_of(tokenizer),
         micro_batch=micro_batch,
     )
     training = engine.create(network.to(device).train(), recipe.training, resources)

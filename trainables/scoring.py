@@ -13,6 +13,11 @@ from trainables.templates import Example
 IGNORED = -100
 
 
+def pad_of(tokenizer: Any) -> int:
+    """The token that rows are padded with: its own, else the one that ends a text."""
+    return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+
+
 def collate(examples: Sequence[Example], pad: int, width: int | None = None) -> dict[str, torch.Tensor]:
     """Pad on the right to the longest, or to `width`: input_ids, attention_mask and labels, each (rows, tokens)."""
     width = max(width or 0, *(len(example.input_ids) for example in examples))
@@ -75,7 +80,7 @@ def generate(
     device = next(network.parameters()).device
     for rows in batches([len(ids) + new_tokens for ids in encoded], 4 * token_budget):
         width = max(len(encoded[row]) for row in rows)
-        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else ended
+        pad = pad_of(tokenizer)
         input_ids = torch.tensor([[pad] * (width - len(encoded[row])) + list(encoded[row]) for row in rows])
         mask = torch.tensor([[0] * (width - len(encoded[row])) + [1] * len(encoded[row]) for row in rows])
         produced = network.generate(

@@ -18,7 +18,18 @@ import torch
 import torch.distributed as dist
 from safetensors import safe_open
 
-from trainables import benchmarks, directions, models, objectives, originals, passes, sharded, storage, task_vectors
+from trainables import (
+    benchmarks,
+    directions,
+    models,
+    objectives,
+    originals,
+    passes,
+    scoring,
+    sharded,
+    storage,
+    task_vectors,
+)
 from trainables.config import Direction, TaskVector
 from trainables.errors import TrialStopped
 from trainables.storage import Storage
@@ -66,7 +77,6 @@ def open_workshop(
     network, tokenizer = models.load(direction.target)
     benchmark, count = direction.benchmark, direction.vector.batches
     rows, _ = benchmarks.find(benchmark.name).training_examples(benchmark, tokenizer, direction.max_length)
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     if direction.rectified:
         directions.check_sizes(len(rows), count, benchmark.split)
     origin = originals.of(direction.target)
@@ -80,7 +90,7 @@ def open_workshop(
         engine=sharded.wrap(network.train(checkpointing), device, direction.precision),
         rows=rows,
         batches=directions.divide(len(rows), count, direction.seed),
-        settings=Settings(pad, micro_batch),
+        settings=Settings(scoring.pad_of(tokenizer), micro_batch),
         origin=origin,
         making=making,
         published=directions.folder_of(direction, store),

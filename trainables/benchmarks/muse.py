@@ -285,7 +285,7 @@ def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budge
         length = rules.text_tokens + 1 if rules.text_tokens else None
         for index, text in enumerate(texts):
             asked.append((task, index, Example(tuple(chunks.tokens(tokenizer, text)[:length]), 1)))
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    pad = scoring.pad_of(tokenizer)
     examples = [example for _, _, example in asked]
     losses = scoring.every_token_loss(network, examples, pad=pad, token_budget=token_budget)
     records = []

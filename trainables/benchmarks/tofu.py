@@ -226,7 +226,7 @@ def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget
             records.append(
                 {"task": task, "index": index, "question": row["question"], "answer": row["answer"], "answers": answers}
             )
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    pad = scoring.pad_of(tokenizer)
     losses = scoring.answer_losses(network, examples, pad=pad, token_budget=token_budget)
     texts = scoring.generate(
         network,
