@@ -46,7 +46,6 @@ def operations(trial: Trial, shape: Shape, points: int, tokens: float) -> float:
     if trial.method in KEPT and settings.retain_coefficient:
         row += once * tokens
     if trial.method in memory.FROZEN:
-        padded = trial.method in memory.COMPARED and settings.kl_reduction == "all_positions_fixed_pad"
-        row += (once + FORWARD) * (max(tokens, memory.FIXED_PAD) if padded else tokens)
+        row += (once + FORWARD) * max(tokens, memory.padded_to(trial))
     reference = FORWARD * points * tokens if trial.method in REFERENCED else 0
     return size * (steps * training.batch_size * row + reference)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trainables import presets
 from trainables.config import TASK_VECTORS, Precision, Shape, Trial
 
 WIDTH: dict[str, int] = {"fp32": 4, "bf16": 2}
@@ -24,8 +25,6 @@ BUCKET = 500_000_000
 """Elements of DeepSpeed's buffer of gradients on their way, on a GPU."""
 SUBGROUP = 1_000_000_000
 """Elements that ZeRO 3 updates at a time."""
-FIXED_PAD = 500
-"""Tokens that a KL term of the paper's preset pads its rows to (trainables.presets.FIXED_PAD)."""
 FROZEN = ("ga_kl", "npo_kl", "rmu")
 """Methods that compare with a frozen copy of the target model."""
 COMPARED = ("ga_kl", "npo_kl")
@@ -279,7 +278,7 @@ def fit(trial: Trial, shape: Shape, longest: int, memory: float | None) -> Fit:
     if stage is None:
         stage = 1 if memory is None else stage_on(load, memory)
     load = replace(load, stage=stage)
-    length = max(longest, FIXED_PAD) if load.compared and _padded(trial) else longest
+    length = max(longest, padded_to(trial))
     share, limit = trial.training.batch_size // resources.ranks, None if memory is None else USABLE * memory
     rows = resources.micro_batch or share
     if resources.micro_batch is None and limit is not None:
@@ -304,6 +303,9 @@ def stage_on(load: Load, memory: float) -> int:
     )
 
 
-def _padded(trial: Trial) -> bool:
-    reduction = trial.objective.kl_reduction
-    return reduction == "all_positions_fixed_pad" or (reduction is None and trial.objective.preset != "open-unlearning")
+def padded_to(trial: Trial) -> int:
+    """Tokens that a term over all positions pads its rows to at least; 0: only to each other."""
+    if trial.method not in COMPARED:
+        return 0
+    settings = presets.constants(trial.method, trial.objective, trial.benchmark.split)
+    return presets.FIXED_PAD if settings.kl_reduction == "all_positions_fixed_pad" else 0
