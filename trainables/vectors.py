@@ -83,8 +83,6 @@ def open_workshop(
     origin.check(network)
     if checkpointing:
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    making = directions.making_of(direction, store)
-    making.mkdir(parents=True, exist_ok=True)
     return Workshop(
         direction=direction,
         engine=sharded.wrap(network.train(checkpointing), device, direction.precision),
@@ -92,7 +90,7 @@ def open_workshop(
         batches=directions.divide(len(rows), count, direction.seed),
         settings=Settings(scoring.pad_of(tokenizer), micro_batch),
         origin=origin,
-        making=making,
+        making=directions.making_of(direction, store),
         published=directions.folder_of(direction, store),
     )
 
@@ -139,7 +137,6 @@ def _sum_vectors(shop: Workshop, group: int) -> None:
             storage.write_json(shop.making / directions.NOTE.format(group), note)
         dist.barrier()
         shop.file("vectors", group, done - 1).unlink(missing_ok=True)
-    _reset(shop, pieces)
 
 
 def _one_vector(
@@ -216,7 +213,6 @@ def _resume(shop: Workshop, group: int, wanted: int) -> tuple[int, list[dict[str
 @contextlib.contextmanager
 def _alone(shop: Workshop, group: int) -> Iterator[None]:
     """Wait until no other process works on this rank's part of the group."""
-    shop.making.mkdir(parents=True, exist_ok=True)
     with directions.locked(shop.making.with_name(f"{shop.making.name}-{group}-{shop.engine.rank}.lock")):
         yield
 
