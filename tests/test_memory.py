@@ -16,7 +16,8 @@ GB = 1e9
 
 def plan(stage: int, ranks: int, **changed: Any) -> memory.States:
     settings: dict[str, Any] = {"precision": "bf16", "average": True, "frozen": False} | changed
-    return memory.states(SEVEN, SEVEN, stage=stage, ranks=ranks, **settings)
+    size = settings.pop("parameters", SEVEN)
+    return memory.states(size, size, stage=stage, ranks=ranks, **settings)
 
 
 def test_a_7b_model_on_eight_ranks_by_hand() -> None:
@@ -54,7 +55,5 @@ def test_only_what_is_trained_has_gradients_and_an_average() -> None:
     ],
 )
 def test_first_stage_that_fits(parameters: int, ranks: int, memory_bytes: float, stage: int) -> None:
-    chosen = memory.choose_stage(
-        parameters, parameters, memory_bytes, ranks=ranks, precision="bf16", average=True, frozen=False
-    )
+    chosen = memory.choose_stage(lambda on: plan(on, ranks, parameters=parameters), memory_bytes, ranks)
     assert chosen == stage

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,16 +91,17 @@ def resolved(trial: Trial, network: Any, task: loop.Task, device: torch.device, 
     room = engine.device_memory(device) / trial.resources.ranks
     if device.type == "cuda":
         room = _gpu_memory(trial, device)
-    stage = memory.choose_stage(
+    on_stage = partial(
+        memory.states,
         sum(size for size, _ in sizes),
         sum(size for size, trained in sizes if trained),
-        room,
         ranks=trial.resources.ranks,
         precision=trial.resources.precision,
         average=task.rectifier.needs_retain,
         frozen=task.frozen is not None,
         offloaded=trial.resources.offload_optimizer and device.type == "cuda",
     )
+    stage = memory.choose_stage(lambda stage: on_stage(stage=stage), room, trial.resources.ranks)
     return trial.resources.model_copy(update={"zero_stage": stage})
 
 

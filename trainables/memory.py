@@ -8,7 +8,7 @@ against measured peaks (tests/test_measured_memory.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,34 +82,11 @@ def states(
     )
 
 
-def choose_stage(
-    parameters: int,
-    trained: int,
-    memory: float,
-    *,
-    ranks: int,
-    precision: Precision,
-    average: bool,
-    frozen: bool,
-    offloaded: bool = False,
-) -> int:
+def choose_stage(on_stage: Callable[[int], States], memory: float, ranks: int) -> int:
     """The first of ZeRO 1, 2, 3 whose states fit `FILLED` of a device's `memory` (bytes), else 3; 1 for one rank."""
     if ranks == 1:
         return STAGES[0]
-    for stage in STAGES:
-        needed = states(
-            parameters,
-            trained,
-            ranks=ranks,
-            stage=stage,
-            precision=precision,
-            average=average,
-            frozen=frozen,
-            offloaded=offloaded,
-        )
-        if needed.total <= FILLED * memory:
-            return stage
-    return STAGES[-1]
+    return next((stage for stage in STAGES if on_stage(stage).total <= FILLED * memory), STAGES[-1])
 
 
 @dataclass(frozen=True)
@@ -276,7 +253,7 @@ def fit(trial: Trial, shape: Shape, longest: int, memory: float | None) -> Fit:
     resources, load = trial.resources, load_of(trial, shape)
     stage = resources.zero_stage
     if stage is None:
-        stage = 1 if memory is None else stage_on(load, memory)
+        stage = 1 if memory is None else choose_stage(lambda on: replace(load, stage=on).states(), memory, load.ranks)
     load = replace(load, stage=stage)
     length = max(longest, padded_to(trial))
     share, limit = trial.training.batch_size // resources.ranks, None if memory is None else USABLE * memory
@@ -287,20 +264,6 @@ def fit(trial: Trial, shape: Shape, longest: int, memory: float | None) -> Fit:
         parts = -(-share // max(1, int(room / (one.activations + one.logits))))
         rows = -(-share // parts)
     return Fit(stage, rows, peak(load, rows, length), limit)
-
-
-def stage_on(load: Load, memory: float) -> int:
-    """The stage of a load that leaves it open."""
-    return choose_stage(
-        load.shape.parameters,
-        load.trained,
-        memory,
-        ranks=load.ranks,
-        precision=load.precision,
-        average=load.average,
-        frozen=load.frozen,
-        offloaded=load.offloaded,
-    )
 
 
 def padded_to(trial: Trial) -> int:
