@@ -84,7 +84,7 @@ class Budget:
 
 
 def of(sweep: Sweep, trials: Sequence[Trial], recipes: dict[str, Recipe]) -> Budget:
-    """The memory of every kind of trial, and the GPU-hours of all. Nothing is refused here: see Need.check."""
+    """The memory of every kind of trial, and the GPU-hours of all. Nothing is refused here: see Budget.check."""
     if not trials:
         return Budget()
     shape = shape_of(sweep, trials[0], recipes)

@@ -1,8 +1,8 @@
 """Table 1 of the paper on Llama-2-7B-chat: TRU and TV against objectives that use no retain data.
 
 The paper gives stg and lr; T, the batches, and whether "magnitude 1" is of the whole vector or of each tensor it leaves
-open. Whole unit vectors move a model of this size by next to nothing at its stg (docs/LOG.md), so each tensor is
-brought to length 1 here.
+open. Here each tensor is brought to length 1: a choice, as whole unit vectors moved a small model by next to nothing at
+these stg and no 7B model has been measured (docs/reproduction.md).
 """
 
 from search_spaces import published

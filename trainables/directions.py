@@ -16,8 +16,8 @@ from trainables.errors import InputError
 from trainables.storage import Storage
 
 GROUPS = 4
-"""Batches are dealt to so many groups, which can run side by side. Fixed, so that the order of summation, and with it
-the last bit, does not depend on how much room a cluster has."""
+"""Batches are dealt to so many groups, which can run side by side. Fixed, so that the order in which vectors are added
+does not depend on how much room a cluster has. The last bit still does on ranks, threads, micro-batch and device."""
 SPLIT = 11
 """Tells the random split apart from other streams of the same seed."""
 BATCHES = "batches.parquet"
