@@ -1,9 +1,20 @@
-"""Small invented sweeps on disk, for tests: gradient methods and all that can go wrong; task vectors and UWC."""
+"""Small invented sweeps on disk, for tests: gradient methods and all that can go wrong; task vectors and UWC.
+
+A test module takes a sweep's fixtures by giving them its own names: `store = sweep_store.tiny_store`.
+"""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import pytest
+
+from analysis import runs
+
+Frames = tuple[pd.DataFrame, pd.DataFrame]
+"""A sweep's trials and its reference models."""
 NONE, GRU = {"name": "none", "gamma": None, "tau": None}, {"name": "gru", "gamma": 0.8, "tau": None}
 SETTINGS = [NONE, GRU, GRU | {"gamma": 0.05, "tau": 1.0}]
 # (method, place in SETTINGS) -> (FQ, MU) at seed 0 on forget05; seed 1 adds (2, 0.02), forget10 takes 10 off the FQ.
@@ -167,3 +178,39 @@ def write_store(store: Path) -> Path:
     (store / "trials" / trials[35] / "result.json").unlink()
     write_sweep(store, trials)
     return store
+
+
+def read(store: Path, name: str = "vectors") -> Frames:
+    return runs.load(name, store), runs.references(name, store)
+
+
+def grid(markdown: str) -> list[list[str]]:
+    """Return the cells of a pipe table's lines, head and rule first."""
+    lines = [line for line in markdown.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+@pytest.fixture(scope="module")
+def tiny_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_store(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def tiny_frames(store: Path) -> Frames:
+    return read(store, "tiny")
+
+
+@pytest.fixture(scope="module")
+def vectors_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_vectors(tmp_path_factory.mktemp("vectors"))
+
+
+@pytest.fixture(scope="module")
+def vectors_frames(store: Path) -> Frames:
+    return read(store)
+
+
+@pytest.fixture
+def store_copy(store: Path, tmp_path: Path) -> Path:
+    """A copy of the module's store, to be changed."""
+    return Path(shutil.copytree(store, tmp_path / "copy"))

@@ -9,29 +9,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import sweep_store
 from hypothesis import given
 from hypothesis import strategies as st
-from sweep_store import GRU, write_store, write_sweep, write_trial
+from sweep_store import GRU, Frames, write_sweep, write_trial
 
 from analysis import runs, selection
 
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("store"))
+store, copy, frames = sweep_store.tiny_store, sweep_store.store_copy, sweep_store.tiny_frames
 
 
-@pytest.fixture
-def copy(store: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(store, tmp_path / "copy"))
-
-
-@pytest.fixture(scope="module")
-def frames(store: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    return runs.load("tiny", store), runs.references("tiny", store)
-
-
-def test_load_keeps_every_trial(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+def test_load_keeps_every_trial(frames: Frames) -> None:
     trials, _ = frames
     assert Counter(trials["status"]) == {"finished": 33, "failed": 1, "diverged": 1, "missing": 1}
     rows = {row["status"]: row for row in trials.to_dict("records")}
@@ -73,7 +61,7 @@ def test_the_result_of_another_trial_is_damaged(copy: Path) -> None:
     assert "result of trial 000000000003" in trials.loc["000000000002", "error.message"]
 
 
-def test_references(frames: tuple[pd.DataFrame, pd.DataFrame], copy: Path) -> None:
+def test_references(frames: Frames, copy: Path) -> None:
     models = frames[1].set_index(["split", "role"])
     assert models.loc[("forget05", "original"), "forget_quality"] == -21.4
     assert models.loc[("forget10", "retain"), "forget_quality"] == 0.0

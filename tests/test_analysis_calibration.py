@@ -5,31 +5,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from sweep_store import GRU, NONE, calibrated, write_sweep, write_trial, write_vectors
+import sweep_store
+from sweep_store import GRU, NONE, Frames, calibrated, grid, read, write_sweep, write_trial
 
-from analysis import calibration, mixtures, printing, runs, tables
+from analysis import calibration, mixtures, printing, tables
 
-Frames = tuple[pd.DataFrame, pd.DataFrame]
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_vectors(tmp_path_factory.mktemp("vectors"))
-
-
-@pytest.fixture(scope="module")
-def frames(store: Path) -> Frames:
-    return read(store)
-
-
-def read(store: Path, name: str = "vectors") -> Frames:
-    return runs.load(name, store), runs.references(name, store)
-
-
-def grid(markdown: str) -> list[list[str]]:
-    """Return the cells of a pipe table's lines, head and rule first."""
-    lines = [line for line in markdown.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+store, frames = sweep_store.vectors_store, sweep_store.vectors_frames
 
 
 def test_uwc_table(frames: Frames) -> None:

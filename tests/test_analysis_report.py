@@ -1,7 +1,6 @@
 """Tables, picture, verdict and the command `python -m analysis.report`, on an invented sweep."""
 
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from sweep_store import GRU, SETTINGS, write_store, write_sweep, write_trial
+import sweep_store
+from sweep_store import GRU, SETTINGS, Frames, write_sweep, write_trial
 from typer.testing import CliRunner
 
 from analysis import figures, printing, report, runs, selection, tables, verdict
@@ -18,22 +18,10 @@ from analysis import figures, printing, report, runs, selection, tables, verdict
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_store(tmp_path_factory.mktemp("store"))
+store, copy, frames = sweep_store.tiny_store, sweep_store.store_copy, sweep_store.tiny_frames
 
 
-@pytest.fixture
-def copy(store: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(store, tmp_path / "copy"))
-
-
-@pytest.fixture(scope="module")
-def frames(store: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    return runs.load("tiny", store), runs.references("tiny", store)
-
-
-def test_main_table(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+def test_main_table(frames: Frames) -> None:
     table = tables.main_table(*frames)
     assert list(table.index[:3]) == [("original", ""), ("retain", ""), ("ga", "none")]
     ga = table.loc[("ga", "none"), "forget05"]
@@ -47,7 +35,7 @@ def test_main_table(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     assert npo["forget_quality", "mean"] == pytest.approx(-13.0)  # the other setting diverged and went missing
 
 
-def test_markdown(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+def test_markdown(frames: Frames) -> None:
     lines = printing.to_markdown(tables.printed(tables.main_table(*frames))).splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert rows[0] == ["Method", "forget05 FQ ↑", "forget05 MU ↑", "forget10 FQ ↑", "forget10 MU ↑"]
@@ -83,7 +71,7 @@ def test_bold(plain: float, gru: float, bold: tuple[bool, bool], texts: list[str
     assert [cell.text for cell in cells] == texts
 
 
-def test_latex(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+def test_latex(frames: Frames) -> None:
     text = printing.to_latex(tables.printed(tables.main_table(*frames)))
     assert r"\begin{tabular}{lrrrr}" in text
     assert r"\multicolumn{2}{c}{forget05 (5\%)} & \multicolumn{2}{c}{forget10 (10\%)} \\" in text
@@ -93,7 +81,7 @@ def test_latex(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     assert {line.count("&") for line in text.splitlines() if line.startswith(("GA", r"\quad", "Orig"))} == {4}
 
 
-def test_csv_holds_the_numbers(frames: tuple[pd.DataFrame, pd.DataFrame], tmp_path: Path) -> None:
+def test_csv_holds_the_numbers(frames: Frames, tmp_path: Path) -> None:
     (tmp_path / "main.csv").write_text(tables.to_csv(tables.main_table(*frames)))
     table = pd.read_csv(tmp_path / "main.csv").set_index(["method", "rectifier"])
     assert table.loc[("npo", "gru"), "forget05.forget_quality.mean"] == -4.0
@@ -113,7 +101,7 @@ def test_chosen_settings_name_what_else_varies(tmp_path: Path) -> None:
     assert chosen["Chosen from"].tolist() == ["2", "1"]
 
 
-def test_headline_and_details(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+def test_headline_and_details(frames: Frames) -> None:
     chosen = selection.choose(*frames)
     comparison = selection.compare(frames[0], chosen)
     sentence = verdict.headline(comparison, chosen)[0]
@@ -138,7 +126,7 @@ def test_interval_is_welch_and_needs_spread() -> None:
     assert np.isnan(selection._interval(np.ones(3), np.zeros(3))).all()
 
 
-def test_tradeoff_draws_every_point(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+def test_tradeoff_draws_every_point(frames: Frames) -> None:
     drawn = figures.tradeoff_points(*frames)
     assert drawn["kind"].value_counts().to_dict() == {"trial": 33, "chosen": 12, "reference": 4}
     figure = figures.tradeoff(drawn)
