@@ -1,0 +1,102 @@
+"""A small direction, made as the project makes it, and TRU and TV re-stated in float64 with every vector in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from trainables import models, moves, storage, templates, trial
+from trainables.benchmarks import tofu
+from trainables.config import Benchmark, Direction, Model, Resources, TaskVector
+
+RULES = tofu.Rules(None, True, 200, True, False, 192, 0.0)
+
+
+def recipe(house: Any, **changes: Any) -> Direction:
+    settings = {"steps": 3, "lr": 0.05, "batches": 5, **changes}
+    return Direction(
+        rectified=settings.pop("rectified", True),
+        target=Model(path=str(house.target), fingerprint="of-the-tests"),
+        benchmark=Benchmark(data=str(house.data), split=house.split, fingerprint="of-the-tests"),
+        vector=TaskVector(**settings),
+        max_length=192,
+        seed=2,
+    )
+
+
+def make(direction: Direction, place: Path, micro_batch: int | None = None) -> dict[str, torch.Tensor]:
+    """The direction's tensors, made in this process."""
+    trial.prepare_process(Resources(), 0)
+    folder = moves.ensure(direction, storage.open_storage(str(place)), micro_batch)
+    return load_file(folder / "direction-00000.safetensors")
+
+
+class Naive:
+    """The equations in float64 with every vector in memory, on flat parameters."""
+
+    def __init__(self, house: Any, direction: Direction) -> None:
+        self.network, tokenizer = models.load(direction.target)
+        self.network.double()
+        benchmark = direction.benchmark
+        self.examples = [
+            tofu._encode(tokenizer, templates.find("llama2"), row["question"], row["answer"], RULES)
+            for row in tofu.training_rows(benchmark)[0]
+        ]
+        self.direction = direction
+        self.start = self.flat()
+
+    def flat(self) -> torch.Tensor:
+        return torch.nn.utils.parameters_to_vector(self.network.parameters()).detach().clone()
+
+    def load(self, weights: torch.Tensor) -> None:
+        torch.nn.utils.vector_to_parameters(weights.clone(), self.network.parameters())
+
+    def loss(self, numbers: list[int]) -> torch.Tensor:
+        """Mean NLL of a label token, one row at a time."""
+        total, tokens = torch.zeros((), dtype=torch.float64), 0
+        for number in numbers:
+            example = self.examples[number]
+            ids = torch.tensor([example.input_ids])
+            logs = torch.log_softmax(self.network(input_ids=ids, use_cache=False).logits[0], -1)
+            for position in range(example.answer_start, len(example.input_ids)):
+                total = total - logs[position - 1, ids[0, position]]
+                tokens += 1
+        return total / tokens
+
+    def gradient(self, numbers: list[int]) -> torch.Tensor:
+        self.network.zero_grad()
+        self.loss(numbers).backward()
+        return torch.cat([parameter.grad.reshape(-1) for parameter in self.network.parameters()])
+
+    def vector(self, numbers: list[int]) -> torch.Tensor:
+        weights, settings = self.start.clone(), self.direction.vector
+        first = second = torch.zeros_like(weights)
+        for step in range(1, settings.steps + 1):
+            self.load(weights)
+            gradient = self.gradient(numbers)
+            if settings.optimizer == "sgd":
+                weights -= settings.lr * gradient
+                continue
+            first = 0.9 * first + 0.1 * gradient
+            second = 0.999 * second + 0.001 * gradient**2
+            unbiased = first / (1 - 0.9**step), second / (1 - 0.999**step)
+            weights -= settings.lr * unbiased[0] / (unbiased[1].sqrt() + 1e-8)
+        self.load(self.start)
+        return weights - self.start
+
+    @staticmethod
+    def others(batches: list[list[int]], batch: list[int]) -> list[int]:
+        return [row for other in batches if other is not batch for row in other]
+
+    def unit_vectors(self, batches: list[list[int]]) -> list[torch.Tensor]:
+        units = []
+        for batch in batches:
+            vector, gradient = self.vector(batch), self.gradient(self.others(batches, batch))
+            vector = vector + max(-float(vector @ gradient), 0) / float(gradient @ gradient) * gradient
+            sizes = [parameter.numel() for parameter in self.network.parameters()]
+            pieces = vector.split(sizes) if self.direction.vector.normalise == "per_tensor" else [vector]
+            units.append(torch.cat([piece / piece.norm() for piece in pieces]))
+        return units
