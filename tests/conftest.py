@@ -1,15 +1,23 @@
 """What all tests share: the package named platform, the shared data and models, and commands in a fresh process."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import platform
+
+if TYPE_CHECKING:
+    from small_sweep import Small
+
+    from trainables.storage import Storage
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -108,6 +116,22 @@ def ray_session(root: Path) -> Iterator[None]:
     )
     yield
     ray.shutdown()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Storage:
+    """A storage where nothing is written yet."""
+    from trainables.storage import Storage
+
+    return Storage(tmp_path / "store")
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
+    """Return tofu_tiny's rows and models as far as a plan looks at them."""
+    import small_sweep
+
+    return small_sweep.write(tmp_path_factory.mktemp("small"))
 
 
 TINY = (32, 6, 3e-3)

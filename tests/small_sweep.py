@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 import platform.plan as planning
 from platform.overrides import apply
 from search_spaces.base import Sweep
 from search_spaces.tofu_tiny import SWEEP
 from trainables.benchmarks import fictional
+from trainables.config import Trial
 from trainables.storage import Storage
 
+MakePlan = Callable[..., planning.Plan]
+OBJECTIVES = SWEEP.model_copy(update={"methods": ("ga", "gd", "npo")})
 ROLES = ("full", "retain99", "retain95", "retain90")
 
 
@@ -54,6 +61,18 @@ def write(place: Path) -> Small:
     for role in ROLES:
         write_model(place / "models" / role, role)
     return Small(data=write_rows(place / "data"), models=place / "models")
+
+
+@pytest.fixture
+def plan_objectives(small: Small, store: Storage) -> MakePlan:
+    """`make(*settings, **options)`: the plan of tofu_tiny's objectives on the small folders; later settings win."""
+    return functools.partial(small.plan, store, sweep=OBJECTIVES)
+
+
+def point(trial: Trial) -> tuple[object, ...]:
+    """What tells a trial of an objective apart from the others of its sweep."""
+    chosen = trial.rectifier
+    return (trial.benchmark.split, trial.seed, trial.method, chosen.name, chosen.gamma, chosen.tau)
 
 
 def cut_short(data: Path, place: Path) -> Path:

@@ -32,11 +32,6 @@ def trial(**settings: Any) -> Trial:
     return Trial(**{"method": "ga", "target": Model(path="m"), "resources": EIGHTY, **settings})
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Storage:
-    return Storage(tmp_path / "store")
-
-
 def plan(name: str, store: Storage, *settings: str, **options: Any) -> planning.Plan:
     sweep = spaces.find(name)
     assert sweep is not None

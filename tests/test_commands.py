@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import small_sweep
 from small_sweep import Small
 
 from search_spaces import base as spaces
@@ -20,11 +19,6 @@ from trainables.storage import Storage
 HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "datasets", "optuna")
 SECONDS_OF_CPU, SECONDS, TRIES = 2.0, 4.0, 3  # a busy machine may take longer once
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
-    return small_sweep.write(tmp_path_factory.mktemp("small"))
 
 
 def message(done: subprocess.CompletedProcess[str]) -> str:

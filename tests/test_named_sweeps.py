@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,11 +34,6 @@ TRIALS = {
 }
 """Trials of `paper` and of `grid`."""
 REPORTED = ("original", "retain")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Storage:
-    return Storage(tmp_path / "store")
 
 
 def plan(name: str, store: Storage, *settings: str, **options: Any) -> planning.Plan:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
 import pytest
 import small_sweep
-from small_sweep import ROLES, Small, write_model
+from small_sweep import ROLES, MakePlan, Small, write_model
 
 import platform.making as making
 import platform.plan as planning
@@ -22,18 +21,7 @@ from trainables.config import Benchmark, Model
 from trainables.errors import InputError
 from trainables.storage import Storage
 
-MakePlan = Callable[..., planning.Plan]
 MAKING = cast(Making, SWEEP.making)
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
-    return small_sweep.write(tmp_path_factory.mktemp("small"))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Storage:
-    return Storage(tmp_path / "store")
 
 
 @pytest.fixture

@@ -1,53 +1,26 @@
-"""A sweep's trials: those of each strategy, and what --set and --only make of them."""
+"""A sweep's trials: those of each strategy, of objectives and of task vectors."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
-from pathlib import Path
 
 import hypothesis
 import pytest
 import small_sweep
 from hypothesis import strategies as st
+from small_sweep import MakePlan, Small, point
 
 import platform.plan as planning
 import platform.points as points
 from platform.overrides import flatten
 from search_spaces.base import Choice, Sweep
 from search_spaces.tofu_tiny import SWEEP
-from trainables.config import Benchmark, Model, RetainEvaluation, Trial
+from trainables.config import Benchmark, Model, RetainEvaluation
 from trainables.errors import InputError
 from trainables.storage import Storage
 
-MakePlan = Callable[..., planning.Plan]
-OBJECTIVES = SWEEP.model_copy(update={"methods": ("ga", "gd", "npo")})
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> small_sweep.Small:
-    return small_sweep.write(tmp_path_factory.mktemp("small"))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Storage:
-    return Storage(tmp_path / "store")
-
-
-@pytest.fixture
-def make(small: small_sweep.Small, store: Storage) -> MakePlan:
-    """`make(*settings, **options)`: the plan of tofu_tiny's objectives on the small folders; later settings win."""
-    return functools.partial(small.plan, store, sweep=OBJECTIVES)
-
-
-def point(trial: Trial) -> tuple[object, ...]:
-    chosen = trial.rectifier
-    return (trial.benchmark.split, trial.seed, trial.method, chosen.name, chosen.gamma, chosen.tau)
-
-
-def values(plan: planning.Plan, path: str) -> set[object]:
-    return {flatten(trial)[path] for trial in plan.trials}
+make = small_sweep.plan_objectives
 
 
 def test_grid_is_every_point_once(make: MakePlan) -> None:
@@ -143,7 +116,7 @@ def test_every_point_of_any_axes_is_there_exactly_once(chosen: dict[str, list[ob
 
 
 @pytest.fixture
-def vectors(small: small_sweep.Small, store: Storage) -> MakePlan:
+def vectors(small: Small, store: Storage) -> MakePlan:
     """The plan of tofu_tiny's task vectors on forget05."""
     sweep = SWEEP.model_copy(update={"methods": ("tv", "tru"), "splits": ("forget05",)})
     return functools.partial(small.plan, store, sweep=sweep)
@@ -196,123 +169,3 @@ def test_bad_task_vector_is_refused_with_words(vectors: MakePlan, settings: tupl
     with pytest.raises(InputError) as error:
         vectors(*settings)
     assert said in str(error.value)
-
-
-# --set and --only
-
-
-@pytest.mark.parametrize(
-    ("setting", "path", "expected", "trials"),
-    [
-        ("method=npo", "method", {"npo"}, 15),
-        ("method=ga,npo", "method", {"ga", "npo"}, 30),
-        ("benchmark.split=forget05", "benchmark.split", {"forget05"}, 15),
-        ("rectifier.name=none", "rectifier.name", {"none"}, 9),
-        ("rectifier.name=none,clip", "rectifier.tau", {None, 1.0}, 18),
-        ("rectifier.gamma=0.1,none,1", "rectifier.gamma", {None, 0.1, 1.0}, 63),
-        ("rectifier.tau=none", "rectifier.tau", {None}, 27),
-        ("seed=0,1,2", "seed", {0, 1, 2}, 135),
-    ],
-)
-def test_setting_an_axis_replaces_its_values(
-    make: MakePlan, setting: str, path: str, expected: set[object], trials: int
-) -> None:
-    plan = make(setting)
-    assert values(plan, path) == expected
-    assert len(plan.trials) == trials
-
-
-@pytest.mark.parametrize(
-    ("setting", "path", "expected"),
-    [
-        ("training.lr=1e-5", "training.lr", 1e-5),
-        ("training.max_steps=4", "training.max_steps", 4),
-        ("training.max_steps=none", "training.max_steps", None),
-        ("training.betas=0.5,0.9", "training.betas", (0.5, 0.9)),
-        ("benchmark.dialect=paper", "benchmark.dialect", "paper"),
-        ("objective.beta=0.5", "objective.beta", 0.5),
-        ("resources.micro_batch=4", "resources.micro_batch", 4),
-    ],
-)
-def test_setting_a_field_reaches_every_trial(make: MakePlan, setting: str, path: str, expected: object) -> None:
-    assert values(make(setting), path) == {expected}
-
-
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ("methd=ga", "unknown field 'methd'; did you mean 'method'?"),
-        ("training.learning_rate=1", "unknown field 'training.learning_rate'; did you mean"),
-        ("benchmark.fingerprint=x", "unknown field 'benchmark.fingerprint'"),
-        ("method", "--set method: write FIELD=VALUE"),
-        ("method=", "--set method=: write FIELD=VALUE"),
-        ("method=gaa", "--set: method: Input should be 'ga', 'ga_kl'"),
-        ("training.lr=fast", "training.lr: Input should be a valid number, unable to parse"),
-        ("training.lr=-1", "training.lr: Input should be greater than 0 (got '-1')"),
-        ("rectifier.gamma=2", "rectifier.gamma: Input should be less than or equal to 1 (got 2.0)"),
-        ("rectifier.name=grr", "rectifier.name: Input should be 'none', 'clip', 'gru'"),
-        ("benchmark.split=forget5", "benchmark.split: unknown split 'forget5'; did you mean 'forget05'?"),
-        ("benchmark.template=lama2", "benchmark.template: unknown template 'lama2'; did you mean 'llama2'?"),
-    ],
-)
-def test_bad_setting_is_refused_with_words(make: MakePlan, setting: str, said: str) -> None:
-    with pytest.raises(InputError) as error:
-        make(setting)
-    assert said in str(error.value)
-
-
-def test_only_filters_on_several_fields(make: MakePlan) -> None:
-    plan = make(only=["method=ga,gd", "benchmark.split=forget05", "rectifier.gamma=0.80,none"])
-    assert {point(trial)[2:] for trial in plan.trials} == {
-        (method, *setting)
-        for method in ("ga", "gd")
-        for setting in (("none", None, None), ("gru", 0.8, None), ("gru", 0.8, 1.0))
-    }
-    assert values(plan, "benchmark.split") == {"forget05"}
-    assert {trial.id() for trial in plan.trials} < {trial.id() for trial in make().trials}
-    assert {ref.split for ref in plan.references} == {"forget05"}
-
-
-@pytest.mark.parametrize(
-    ("only", "said"),
-    [
-        (["methods=ga"], "--only methods=ga: unknown field 'methods'; did you mean 'method'?"),
-        (["method=gd,np"], "--only method=gd,np: no trial has method=np; did you mean 'npo'? known: ga, gd, npo"),
-        (["rectifier.tau=2"], "no trial has rectifier.tau=2; known: 1.0, none"),
-        (["method"], "--only method: write FIELD=VALUE"),
-        (["rectifier.name=none", "rectifier.gamma=0.8"], "no trial"),
-    ],
-)
-def test_only_refuses_what_no_trial_has(make: MakePlan, only: list[str], said: str) -> None:
-    with pytest.raises(InputError) as error:
-        make(only=only)
-    assert said in str(error.value)
-
-
-def test_axes_without_a_single_trial_are_refused(make: MakePlan) -> None:
-    with pytest.raises(InputError, match="no trial"):
-        make("rectifier.name=clip", "rectifier.tau=none")
-
-
-# RMU's layer
-
-
-@pytest.mark.parametrize("where", ["target", "base"])
-def test_layer_that_rmu_cannot_steer_is_refused_before_anything_starts(
-    make: MakePlan, small: small_sweep.Small, tmp_path: Path, where: str
-) -> None:
-    """In the words of the trial itself; the depth is the target's, or that of the base it will be made from."""
-    folder = small_sweep.write_model(tmp_path / "models" / "base")
-    (folder / "config.json").write_text('{"num_hidden_layers": 6}')
-    setting = f"target={folder}" if where == "target" else f"models={tmp_path / 'models'}"
-    with pytest.raises(InputError) as error:
-        make(setting, "method=ga,rmu")
-    assert str(error.value) == "objective.layer: RMU steers a layer before the last; the model has 6, got 7"
-    with pytest.raises(InputError, match="the model has 6, got 5"):
-        make(setting, "method=rmu", "objective.layer=5")
-    assert len(make(setting, "method=rmu", "objective.layer=4", "benchmark.split=forget05").trials) == 5
-    assert make(setting, "method=ga,rmu", only=["method=ga"]).trials
-
-
-def test_layer_is_not_checked_in_models_that_are_not_here(make: MakePlan) -> None:
-    assert make("target=somebody/a-model", "method=rmu", "objective.layer=99").trials

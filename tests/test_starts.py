@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import small_sweep
 import typer
 from small_sweep import Small
 from typer.testing import CliRunner
@@ -23,11 +22,6 @@ from platform.plan import Plan
 from trainables import storage
 from trainables.config import Trial
 from trainables.storage import Storage
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
-    return small_sweep.write(tmp_path_factory.mktemp("small"))
 
 
 def in_process(*arguments: object) -> Any:
