@@ -96,16 +96,17 @@ def started(house: Any, run_module: RunModule, tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture(scope="module")
-def address(ray_session: None) -> str:
-    """The running Ray that later starts join, which spares each its own."""
+def join(ray_session: None, run_module: RunModule) -> RunModule:
+    """`join(*arguments)`: a start that joins the running Ray, which spares it one of its own."""
     import ray
 
-    return ray.get_runtime_context().gcs_address
+    address = ray.get_runtime_context().gcs_address
 
+    def start(*arguments: object, timeout: float = 200) -> subprocess.CompletedProcess[str]:
+        known = {name: value for name, value in os.environ.items() if name.startswith("RAY_AUTH_")}
+        return run_module("platform.sweep", *arguments, "--address", address, timeout=timeout, **known)
 
-def ray_settings() -> dict[str, str]:
-    """How the caller's Ray wants to be spoken to, which `run_module` leaves out."""
-    return {name: value for name, value in os.environ.items() if name.startswith("RAY_AUTH_")}
+    return start
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +194,7 @@ def test_trial_without_ray_is_the_same_bit_for_bit(started: Started, alone: tupl
 
 
 def test_warm_actor_gives_what_a_fresh_process_gives(
-    started: Started, alone: tuple[Trial, Storage], address: str, tmp_path: Path
+    started: Started, alone: tuple[Trial, Storage], ray_session: None, tmp_path: Path
 ) -> None:
     """Two trials, one after another, in one actor: nothing of the first is left in the second."""
     import ray
@@ -233,11 +234,9 @@ def test_warm_actor_gives_what_a_fresh_process_gives(
     assert_same(store, started.store, other.id())
 
 
-def test_second_start_has_nothing_left_to_do(started: Started, run_module: RunModule, address: str) -> None:
+def test_second_start_has_nothing_left_to_do(started: Started, join: RunModule) -> None:
     before = stamps(started.store)
-    done = run_module(
-        "platform.sweep", *started.arguments, "--storage", started.store.root, "--address", address, **ray_settings()
-    )
+    done = join(*started.arguments, "--storage", started.store.root)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{TRIALS} trials, {TRIALS} done" in done.stdout
     assert "evaluating" not in done.stdout
@@ -248,7 +247,7 @@ def test_second_start_has_nothing_left_to_do(started: Started, run_module: RunMo
 
 
 def test_missing_result_asks_for_resume_which_runs_that_one_alone(
-    started: Started, run_module: RunModule, address: str, tmp_path: Path
+    started: Started, run_module: RunModule, join: RunModule, tmp_path: Path
 ) -> None:
     """In a copy of the storage, which also shows that a moved one is found complete."""
     shutil.copytree(started.store.root, tmp_path / "copy")
@@ -256,8 +255,8 @@ def test_missing_result_asks_for_resume_which_runs_that_one_alone(
     lost = started.result("npo", 1.0)["id"]
     shutil.rmtree(store.trial(lost))
     before = stamps(store)
-    arguments = ["platform.sweep", *started.arguments, "--storage", store.root]
-    refused = run_module(*arguments)
+    arguments = [*started.arguments, "--storage", store.root]
+    refused = run_module("platform.sweep", *arguments)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith("error: ")
     assert refused.stderr.count("\n") == 1
@@ -265,7 +264,7 @@ def test_missing_result_asks_for_resume_which_runs_that_one_alone(
     assert "--resume" in refused.stderr
     assert "--new" in refused.stderr
     assert stamps(store) == before
-    resumed = run_module(*arguments, "--resume", "--address", address, timeout=200, **ray_settings())
+    resumed = join(*arguments, "--resume")
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert f"{TRIALS} trials, {TRIALS - 1} done" in resumed.stdout
     after = stamps(store)
@@ -274,25 +273,20 @@ def test_missing_result_asks_for_resume_which_runs_that_one_alone(
     assert_same(store, started.store, lost)
 
 
-def test_trial_that_fits_on_no_machine_is_refused(
-    started: Started, run_module: RunModule, address: str, tmp_path: Path
-) -> None:
+def test_trial_that_fits_on_no_machine_is_refused(started: Started, join: RunModule, tmp_path: Path) -> None:
     """Tune would wait for a bigger one without end."""
-    arguments = [*started.arguments, "--set", "resources.cpus=64", "--storage", tmp_path / "runs"]
-    done = run_module("platform.sweep", *arguments, "--address", address, timeout=60, **ray_settings())
+    done = join(*started.arguments, "--set", "resources.cpus=64", "--storage", tmp_path / "runs", timeout=60)
     assert done.returncode == 2
     assert done.stderr == "error: resources.cpus: a trial asks for 64, the cluster has 2\n"
 
 
-def test_one_direction_serves_every_strength(started: Started, run_module: RunModule, address: str) -> None:
+def test_one_direction_serves_every_strength(started: Started, join: RunModule) -> None:
     """TRU and TV over two strengths each: two makings in the log and in the store."""
     settings = [*started.arguments[:-1], "method=tv,tru"]
     for setting in ("task_vector.batches=3", "task_vector.stg=1,4", "task_vector.strength=2,9"):
         settings += ["--set", setting]
     store = Storage(started.store.root.parent / "vectors")
-    done = run_module(
-        "platform.sweep", *settings, "--storage", store.root, "--address", address, timeout=400, **ray_settings()
-    )
+    done = join(*settings, "--storage", store.root, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [line.split(" direction")[0] for line in done.stdout.splitlines() if "direction for" in line] == [
         "making TV's",
