@@ -129,6 +129,8 @@ def _trial(
     models: tuple[Model, RetainEvaluation | None],
 ) -> Trial:
     target, retain_evaluation = models
+    vector = method in TASK_VECTORS
+    training = sweep.training.model_copy(update={"eval_every": None}) if vector else sweep.training
     try:
         return Trial(
             method=method,  # type: ignore[arg-type]
@@ -137,11 +139,12 @@ def _trial(
             benchmark=benchmark,
             target=target,
             retain_evaluation=retain_evaluation,
-            training=sweep.training,
+            training=training,
             calibration=sweep.calibration,
+            selection=sweep.selection,
             resources=sweep.resources,
             seed=seed,
-            observe=None if method in TASK_VECTORS else sweep.observe,
+            observe=None if vector else sweep.observe,
         )
     except ValidationError as error:
         raise InputError(f"sweep {sweep.name}: {describe(error)}") from error

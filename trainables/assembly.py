@@ -113,6 +113,22 @@ def adapted(trial: Trial, network: Any) -> Any:
     return models.with_adapters(network, training.lora_rank, training.lora_alpha)
 
 
+def whole(trial: Trial, training: engine.Engine, *, final: bool = True) -> Any:
+    """The trained model on rank 0, adapters folded in; None on the others.
+
+    `final`: training ends here, so that adapters may be folded into the very weights that they are trained on.
+    """
+    plain = training.world == 1 and training.stage < 3
+    if plain and (final or trial.training.lora_rank is None):
+        return models.merged(training.module)
+    state = training.gather()
+    if training.rank > 0:
+        return None
+    network = adapted(trial, models.load(trial.target, trial.resources.precision)[0])
+    network.load_state_dict(state)
+    return models.merged(network.to(training.device))
+
+
 def _only_rmu_weights(network: Any, layer: int) -> None:
     depth = network.config.num_hidden_layers
     presets.check_layer(layer, depth)

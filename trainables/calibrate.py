@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainables import benchmarks, calibration, config, evaluation, models, originals, storage
+from trainables import benchmarks, calibration, candidates, evaluation, models, originals, storage
 from trainables.config import Model, Trial
 from trainables.errors import TrialStopped
 
@@ -94,10 +94,7 @@ def _search(subject: Subject, unlearned: Metrics, after: originals.Originals) ->
 
 def _target(subject: Subject, after: originals.Originals) -> Metrics:
     """The target model's metrics: its stored evaluation, made once for the sweep, else evaluated as w = 0."""
-    trial = subject.trial
-    retain = trial.retain_evaluation.fingerprint if trial.retain_evaluation else None
-    key = config.evaluation_id(trial.target, trial.benchmark, retain, trial.resources.precision)
-    kept = storage.read_json(subject.store.evaluation(key) / storage.RESULT)
+    kept = candidates.original(subject.trial, subject.store)
     if kept:
         return kept["metrics"]
     originals.mix(subject.network, after, subject.origin, 0.0)

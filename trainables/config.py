@@ -99,6 +99,8 @@ class Trial(Value):
     task_vector: TaskVector | None = None
     """Of the methods tv and tru, and of no other."""
     calibration: Calibration = Calibration()
+    selection: Selection = Selection()
+    """Chooses the step where `training.eval_every` gives several; of no effect on a trial, and its id, otherwise."""
 
     @model_validator(mode="after")
     def _a_task_vector_or_an_objective(self) -> Trial:
@@ -118,6 +120,8 @@ class Trial(Value):
             )
         if self.observe is not None or self.training.lora_rank is not None:
             raise ValueError(f"method '{self.method}' has no steps to observe and no adapters; leave both out")
+        if self.training.eval_every is not None:
+            raise ValueError(f"training.eval_every: method '{self.method}' has no steps to choose from; leave it out")
         return self
 
     @model_validator(mode="after")
@@ -127,6 +131,8 @@ class Trial(Value):
                 f"training.batch_size={self.training.batch_size} is not a multiple of "
                 f"resources.ranks={self.resources.ranks}"
             )
+        if self.training.eval_every is not None and self.calibration.targets:
+            raise ValueError("training.eval_every: a calibrated trial mixes its last step; leave one of the two out")
         if self.method == "rmu" and self.training.lora_rank is not None:
             raise ValueError("training.lora_rank: RMU chooses its own weights to train; leave lora_rank out")
         return self
@@ -140,6 +146,8 @@ class Trial(Value):
             del chosen["resources"]
         if not self.calibration.targets:
             chosen.pop("calibration", None)
+        if self.training.eval_every is None:
+            chosen.pop("selection", None)
         return digest(chosen)[:12]
 
     def study(self) -> str:

@@ -40,6 +40,8 @@ class Record:
     resumed_at: int | None = None
     direction: str | None = None
     calibration: dict[str, Any] | None = None
+    evaluations: list[dict[str, Any]] | None = None
+    chosen_step: int | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pa
         },
         "direction": record.direction,
         "calibration": record.calibration,
+        "evaluations": record.evaluations,
+        "chosen_step": record.chosen_step,
         "error": error,
         **provenance.stamp(),
     }

@@ -18,6 +18,7 @@ from trainables import (
     assembly,
     benchmarks,
     calibrate,
+    candidates,
     checkpoints,
     config,
     engine,
@@ -73,6 +74,7 @@ def _end(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pat
     record.seconds.total = perf_counter() - begun
     result = records.write(trial, record, error, folder)
     checkpoints.remove(folder / CHECKPOINT)
+    candidates.remove(folder)
     return result
 
 
@@ -148,7 +150,7 @@ def _phases(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
     if trial.task_vector is not None:
         network, tokenizer = _moved(trial, record, place, device)
         record.seconds.loading = perf_counter() - begun
-        yield from _evaluation(trial, record, place, network, tokenizer, reference)
+        yield from _evaluation(trial, record, place, network, candidates.Candidates(trial, place, tokenizer, reference))
         return
     network, tokenizer = models.load(trial.target, trial.resources.precision)
     if trial.calibration.targets:
@@ -160,10 +162,11 @@ def _phases(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
     resuming = checkpoints.check(place.folder / CHECKPOINT, resources)
     training = engine.create(network.to(device).train(), trial.training, resources)
     record.seconds.loading = perf_counter() - begun
+    watch = candidates.Candidates(trial, place, tokenizer, reference)
     try:
-        yield from _train(trial, record, training, task, place.folder, resuming)
-        record.seconds.training = perf_counter() - begun - record.seconds.loading
-        yield from _evaluation(trial, record, place, _whole(trial, training), tokenizer, reference)
+        yield from _train(trial, record, training, task, place.folder, resuming, watch)
+        record.seconds.training = perf_counter() - begun - record.seconds.loading - record.seconds.evaluation
+        yield from _evaluation(trial, record, place, assembly.whole(trial, training), watch)
     finally:
         training.close()
 
@@ -209,58 +212,73 @@ def _reference(kept: RetainEvaluation, trial: Trial) -> Any:
 
 
 def _train(
-    trial: Trial, record: Record, training: engine.Engine, task: loop.Task, folder: Path, resuming: bool
+    trial: Trial,
+    record: Record,
+    training: engine.Engine,
+    task: loop.Task,
+    folder: Path,
+    resuming: bool,
+    watch: candidates.Candidates,
 ) -> Iterator[Event]:
+    """The steps; those that `watch` asks for are evaluated before their checkpoint, so that a resume misses none."""
     steps, every = task.steps(), trial.resources.checkpoint_every
     if resuming:
         state, record.steps = checkpoints.restore(training, task, folder / CHECKPOINT)
         record.resumed_at = state.step
     else:
         state = loop.begin(training, task)
+    watch.forget_after(state.step)
     for told in loop.run(training, task, state):
         record.steps.append(told)
+        if watch.due(state.step) and state.step < steps:
+            yield {"phase": "evaluation", "step": state.step, "steps": steps}
+            _look(trial, record, training, watch, state.step)
         if every and state.step % every == 0 and state.step < steps:
             checkpoints.save(training, task, state, record.steps, folder / CHECKPOINT)
         yield {"phase": "training", "step": told["step"], "steps": steps, "loss": told["loss"]}
 
 
-def _whole(trial: Trial, training: engine.Engine) -> Any:
-    """The trained model on rank 0, adapters folded in; None on the others."""
-    if training.world == 1 and training.stage < 3:
-        return models.merged(training.module)
-    state = training.gather()
-    if training.rank > 0:
-        return None
-    network = assembly.adapted(trial, models.load(trial.target, trial.resources.precision)[0])
-    network.load_state_dict(state)
-    return models.merged(network.to(training.device))
+def _look(trial: Trial, record: Record, training: engine.Engine, watch: candidates.Candidates, step: int) -> None:
+    """Rank 0 evaluates the model as it is now; the others wait, and stop with it where it has diverged."""
+    begun, stopped = perf_counter(), [None]
+    network = assembly.whole(trial, training, final=False)
+    if network is not None:
+        try:
+            watch.look(step, network)
+        except TrialStopped as found:
+            stopped = [found]
+    if training.world > 1:
+        dist.broadcast_object_list(stopped, src=0, device=training.device)
+    if stopped[0] is not None:
+        raise stopped[0]
+    training.module.train()
+    record.seconds.evaluation += perf_counter() - begun
 
 
 def _evaluation(
-    trial: Trial, record: Record, place: Place, network: Any, tokenizer: Any, reference: Any
+    trial: Trial, record: Record, place: Place, network: Any, watch: candidates.Candidates
 ) -> Iterator[Event]:
     """Rank 0 evaluates the whole model, keeps it where asked, and calibrates it; the others wait."""
-    yield {"phase": "evaluation", "step": len(record.steps), "steps": len(record.steps)}
+    step = len(record.steps)
+    yield {"phase": "evaluation", "step": step, "steps": step}
     begun = perf_counter()
     try:
         if network is not None:
-            network.eval()
-            budget = trial.resources.evaluation_tokens
-            record.metrics, record.questions = evaluation.evaluate(
-                network, tokenizer, trial.benchmark, reference, token_budget=budget
-            )
-            record.halves = benchmarks.halves(trial.benchmark, record.questions, reference)
-            origin = originals.of(trial.target)
-            record.metrics["relative_change"] = originals.relative_change(network, origin)
-            note = {"trial": trial.id(), **provenance.stamp()}
-            if place.weights is not None:
-                models.save(network, tokenizer, place.weights, note)
+            watch.look(step, network)
+            watch.finish(record)
             if trial.calibration.targets:
-                subject = calibrate.Subject(trial, network, tokenizer, reference, origin, place.store, place.weights)
-                for event in calibrate.run(subject, record.metrics):
-                    record.calibration = event.pop("calibration", None)
-                    yield event
+                yield from _calibration(trial, record, place, network, watch)
     finally:
-        record.seconds.evaluation = perf_counter() - begun
+        record.seconds.evaluation += perf_counter() - begun
         if dist.get_world_size() > 1:
             dist.barrier()
+
+
+def _calibration(
+    trial: Trial, record: Record, place: Place, network: Any, watch: candidates.Candidates
+) -> Iterator[Event]:
+    origin = originals.of(trial.target)
+    subject = calibrate.Subject(trial, network, watch.tokenizer, watch.reference, origin, place.store, place.weights)
+    for event in calibrate.run(subject, record.metrics):
+        record.calibration = event.pop("calibration", None)
+        yield event

@@ -158,6 +158,8 @@ class Training(Value):
     lora_rank: int | None = Field(default=None, ge=1)
     """Train low-rank adapters of every linear layer instead of the weights (peft); only they are rectified."""
     lora_alpha: int = Field(default=16, ge=1)
+    eval_every: int | None = Field(default=None, ge=1)
+    """Evaluate every so many optimizer steps and after the last: the trial's selection rule then chooses the step."""
 
 
 class Resources(Value):

@@ -1,0 +1,133 @@
+"""training.eval_every: each evaluated step is what a shorter trial gives, and the rule's choice is the result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from safetensors.torch import load_file
+
+from trainables import storage, trial, workers
+from trainables.config import (
+    Benchmark,
+    Calibration,
+    Model,
+    Rectifier,
+    Resources,
+    Selection,
+    TaskVector,
+    Training,
+    Trial,
+)
+
+STEPS, EVERY = 6, 2
+
+
+def configuration(house: Any, **training: Any) -> Trial:
+    """GA with GRU on a model that knows its authors: utility falls from step to step."""
+    settings: dict[str, Any] = {"lr": 2e-3, "max_steps": STEPS, "epochs": 50, "batch_size": 8, "max_length": 192}
+    return Trial(
+        method="ga",
+        rectifier=Rectifier(name="gru", gamma=0.8),
+        benchmark=Benchmark(data=str(house.data), split=house.split, limit=4),
+        target=Model(path=str(house.target)),
+        training=Training(**settings | {"eval_every": EVERY} | training),
+        resources=Resources(zero_stage=1, evaluation_tokens=8192, checkpoint_every=3),
+    )
+
+
+def finish(config: Trial, place: Path, stop_after: int | None = None) -> tuple[dict[str, Any], storage.Storage]:
+    store = storage.open_storage(str(place))
+    found: dict[str, Any] = {}
+    for event in trial.run(config, store, keep_weights=True):
+        if event["phase"] == "training" and event["step"] == stop_after:
+            break
+        found = event
+    return found.get("result", {}), store
+
+
+@pytest.fixture(scope="module")
+def watched(learned: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], storage.Storage]:
+    return finish(configuration(learned), tmp_path_factory.mktemp("watched"))
+
+
+def weights(store: storage.Storage, config: Trial) -> dict[str, torch.Tensor]:
+    return load_file(store.trial(config.id()) / trial.WEIGHTS / "model.safetensors")
+
+
+@pytest.mark.parametrize("step", [2, 6])
+def test_an_evaluated_step_is_a_shorter_trial(learned: Any, watched: Any, tmp_path: Path, step: int) -> None:
+    shorter, _ = finish(configuration(learned, eval_every=None, max_steps=step), tmp_path)
+    found = next(dict(entry) for entry in watched[0]["evaluations"] if entry["step"] == step)
+    assert found.pop("step") == step
+    assert found == shorter["metrics"]
+    assert (shorter["evaluations"], shorter["chosen_step"]) == (None, None)
+
+
+def test_the_rule_chooses_the_step(learned: Any, watched: Any, tmp_path: Path) -> None:
+    """No retain model: no FQ to go by, so that the highest utility is chosen, and its weights are kept."""
+    result, store = watched
+    utilities = {entry["step"]: entry["model_utility"] for entry in result["evaluations"]}
+    assert list(utilities) == [2, 4, 6]
+    assert len(set(utilities.values())) > 1
+    assert utilities[result["chosen_step"]] == max(utilities.values())
+    assert result["metrics"]["model_utility"] == max(utilities.values())
+    assert result["training"]["steps"] == STEPS
+    config = configuration(learned)
+    shorter = configuration(learned, eval_every=None, max_steps=result["chosen_step"])
+    _, alone = finish(shorter, tmp_path)
+    kept, expected = weights(store, config), weights(alone, shorter)
+    assert all(torch.equal(kept[name], expected[name]) for name in expected)
+    rows = storage.read_rows(store.trial(config.id()) / storage.ROWS)
+    assert rows == storage.read_rows(alone.trial(shorter.id()) / storage.ROWS)
+    assert not (store.trial(config.id()) / "evaluations").exists()
+
+
+@pytest.mark.parametrize("stopped", [2, 4, 5])
+def test_interrupted_between_evaluations(learned: Any, watched: Any, tmp_path: Path, stopped: int) -> None:
+    """Checkpoint at step 3, evaluations at 2 and 4: none is lost and none is made twice."""
+    config = configuration(learned)
+    assert finish(config, tmp_path, stop_after=stopped)[0] == {}
+    resumed, store = finish(config, tmp_path)
+    assert resumed["training"]["resumed_at"] == (3 if stopped > 3 else None)
+    for name in ("metrics", "halves", "evaluations", "chosen_step"):
+        assert resumed[name] == watched[0][name]
+    kept, expected = weights(store, config), weights(watched[1], config)
+    assert all(torch.equal(kept[name], expected[name]) for name in expected)
+
+
+@pytest.mark.slow
+def test_two_ranks_evaluate_as_one(learned: Any, watched: Any, tmp_path: Path, ray_session: None) -> None:
+    config = configuration(learned)
+    config = config.model_copy(update={"resources": Resources(ranks=2, zero_stage=3, evaluation_tokens=8192)})
+    found = workers.launch(config, storage.open_storage(str(tmp_path)))
+    assert found["status"] == "finished", found["error"]
+    for mine, theirs in zip(found["evaluations"], watched[0]["evaluations"], strict=True):
+        assert mine["step"] == theirs["step"]
+        assert mine["forget_prob"] == pytest.approx(theirs["forget_prob"], rel=1e-3)
+
+
+def test_adapters_are_not_folded_in_while_they_train(learned: Any, tmp_path: Path) -> None:
+    config = configuration(learned, lora_rank=4, max_steps=4)
+    plain = configuration(learned, lora_rank=4, max_steps=4, eval_every=None)
+    found, expected = finish(config, tmp_path)[0], finish(plain, tmp_path)[0]
+    assert {"step": 4, **expected["metrics"]} == found["evaluations"][-1]
+
+
+def test_selection_counts_where_it_chooses_a_step(learned: Any) -> None:
+    """Else a trial is the same whatever rule a sweep goes by."""
+    other = Selection(rule="highest_utility")
+    for every, same in ((None, True), (EVERY, False)):
+        config = configuration(learned, eval_every=every)
+        assert (config.model_copy(update={"selection": other}).id() == config.id()) == same
+
+
+def test_what_has_no_steps_to_choose_from_is_refused() -> None:
+    training, target = Training(eval_every=2), Model(path="somewhere/else")
+    with pytest.raises(ValidationError, match=r"training\.eval_every: method 'tv' has no steps to choose from"):
+        Trial(method="tv", task_vector=TaskVector(strength=1.0), training=training, target=target)
+    with pytest.raises(ValidationError, match=r"training\.eval_every: a calibrated trial mixes its last step"):
+        Trial(method="ga", calibration=Calibration(targets=(0.9,)), training=training, target=target)

@@ -1,0 +1,125 @@
+"""What a trial is measured at: its last step, or one of several that the selection rule chooses.
+
+With `training.eval_every` rank 0 writes `trials/ID/evaluations/N.json` and `N.parquet` of step N, and where weights are
+wanted those of the best step so far; the folder goes when the trial has its result, which holds all the metrics.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from trainables import benchmarks, config, evaluation, models, originals, provenance, selection, storage
+from trainables.config import Trial
+from trainables.errors import InputError
+from trainables.records import Place, Record
+
+FOLDER, WEIGHTS = "evaluations", "weights-{}"
+Document = dict[str, Any]
+"""An evaluation: `metrics` and `halves`."""
+
+
+def original(trial: Trial, store: storage.Storage) -> Document | None:
+    """The target model's evaluation that the sweep made once, None where there is none."""
+    retain = trial.retain_evaluation.fingerprint if trial.retain_evaluation else None
+    key = config.evaluation_id(trial.target, trial.benchmark, retain, trial.resources.precision)
+    return storage.read_json(store.evaluation(key) / storage.RESULT)
+
+
+def remove(folder: Path) -> None:
+    """A trial that has a result, which holds all of them, needs no evaluations of steps."""
+    shutil.rmtree(folder / FOLDER, ignore_errors=True)
+
+
+class Candidates:
+    """The evaluations of one trial's steps; only rank 0 asks for any."""
+
+    def __init__(self, trial: Trial, place: Place, tokenizer: Any, reference: Any) -> None:
+        self.trial = trial
+        self.place = place
+        self.tokenizer = tokenizer
+        self.reference = reference
+        self.folder = place.folder / FOLDER
+        self.target: Document | None = None
+
+    def due(self, step: int) -> bool:
+        """Whether `step` is evaluated although training goes on."""
+        every = self.trial.training.eval_every
+        return every is not None and step % every == 0
+
+    def forget_after(self, step: int) -> None:
+        """Drop the evaluations of steps that a trial, started again at `step`, has before it once more."""
+        for number in self._steps():
+            if number > step:
+                for name in (f"{number}.json", f"{number}.parquet"):
+                    (self.folder / name).unlink(missing_ok=True)
+                shutil.rmtree(self._weights(number), ignore_errors=True)
+
+    def look(self, step: int, network: Any) -> None:
+        """Evaluate the whole model after `step`; its weights stay where they are wanted and it is the best so far.
+
+        Raises TrialStopped where the model has diverged: that ends the trial, whatever earlier steps gave.
+        """
+        network.eval()
+        document, questions = self._measure(network)
+        if self.trial.selection.halves and self.trial.training.eval_every and document["halves"] is None:
+            raise InputError("selection.halves: each task needs at least two evaluation rows")
+        storage.write_rows(self.folder / f"{step}.parquet", questions)
+        storage.write_json(self.folder / f"{step}.json", document)
+        if self.place.weights is None or self.best() != step:
+            return
+        for old in self.folder.glob(WEIGHTS.format("*")):
+            shutil.rmtree(old)
+        models.save(network, self.tokenizer, self._weights(step), {"trial": self.trial.id(), **provenance.stamp()})
+
+    def best(self) -> int:
+        """The step that the trial's selection rule chooses of those evaluated so far; ties go to the earlier one."""
+        steps, rule, name = self._steps(), self.trial.selection, self.trial.benchmark.name
+        if len(steps) == 1:
+            return steps[0]
+        metrics = {step: selection.choosing(self._read(step), rule) for step in steps}
+        found = [selection.candidate(f"{step:09}", name, metrics[step]) for step in steps]
+        utility = selection.choosing(self._target(), rule).get(benchmarks.find(name).GOALS[-1].metric)
+        chosen = selection.pick([one for one in found if one], utility, rule)
+        return int(chosen.key) if chosen else steps[-1]
+
+    def finish(self, record: Record) -> None:
+        """Make the chosen step the trial's result."""
+        step = self.best()
+        document = self._read(step)
+        record.metrics, record.halves = document["metrics"], document["halves"]
+        record.questions = storage.read_rows(self.folder / f"{step}.parquet")
+        if self.trial.training.eval_every is not None:
+            record.evaluations = [{"step": number, **self._read(number)["metrics"]} for number in self._steps()]
+            record.chosen_step = step
+        if self.place.weights is not None:
+            shutil.rmtree(self.place.weights, ignore_errors=True)  # of a process that was killed before its result
+            storage.publish(self._weights(step), self.place.weights)
+
+    def _measure(self, network: Any) -> tuple[Document, list[dict[str, Any]]]:
+        trial = self.trial
+        metrics, questions = evaluation.evaluate(
+            network, self.tokenizer, trial.benchmark, self.reference, token_budget=trial.resources.evaluation_tokens
+        )
+        metrics["relative_change"] = originals.relative_change(network, originals.of(trial.target))
+        return {"metrics": metrics, "halves": benchmarks.halves(trial.benchmark, questions, self.reference)}, questions
+
+    def _target(self) -> Document:
+        """The target model's evaluation: the sweep's, else made here once."""
+        if self.target is None:
+            self.target = original(self.trial, self.place.store)
+        if self.target is None:
+            network, _ = models.load(self.trial.target, self.trial.resources.precision)
+            device = "cuda" if self.trial.resources.gpus else "cpu"
+            self.target, _ = self._measure(network.to(device))
+        return self.target
+
+    def _steps(self) -> list[int]:
+        return sorted(int(file.stem) for file in self.folder.glob("*.json"))
+
+    def _read(self, step: int) -> Document:
+        return storage.read_json(self.folder / f"{step}.json") or {}
+
+    def _weights(self, step: int) -> Path:
+        return self.folder / WEIGHTS.format(step)
