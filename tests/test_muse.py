@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
-from trainables import benchmarks, chunks, recipes, rows, storage, trial
+from trainables import benchmarks, chunks, metrics, recipes, rows, storage, trial
 from trainables.benchmarks import muse
 from trainables.config import Benchmark, Dialect, Model, Resources, RetainEvaluation, Training, Trial, evaluation_id
 from trainables.errors import InputError, TrialStopped
@@ -36,7 +36,7 @@ def on(data: Path, dialect: Any = "paper", **settings: Any) -> Benchmark:
 @given(member=SCORES, stranger=SCORES)
 def test_area_counts_pairs_and_half_of_the_ties(member: list[float], stranger: list[float]) -> None:
     pairs = [(m, s) for m in member for s in stranger]
-    assert muse.area(member, stranger) == pytest.approx(sum((s > m) + (s == m) / 2 for m, s in pairs) / len(pairs))
+    assert metrics.area(member, stranger) == pytest.approx(sum((s > m) + (s == m) / 2 for m, s in pairs) / len(pairs))
 
 
 @settings(deadline=None)
@@ -45,7 +45,7 @@ def test_area_equals_the_library(member: list[float], stranger: list[float]) -> 
     from sklearn.metrics import roc_auc_score
 
     labels = [0] * len(member) + [1] * len(stranger)
-    assert muse.area(member, stranger) == pytest.approx(roc_auc_score(labels, [*member, *stranger]))
+    assert metrics.area(member, stranger) == pytest.approx(roc_auc_score(labels, [*member, *stranger]))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_area_equals_the_library(member: list[float], stranger: list[float]) -> 
 )
 def test_the_lowest_two_fifths(found: list[float], mean: float) -> None:
     """Two of five, at least one of two and of one, four of ten."""
-    assert muse.lowest_mean(found) == mean
+    assert metrics.lowest_mean(found) == mean
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
-"""TOFU's statistics, from per-row losses alone: no torch, so that every aggregate can be made again without a model.
+"""Statistics from per-row and per-token numbers: no torch, so that every aggregate can be made again without a model.
 
 Shapes: n questions, k wrong answers each. Losses are mean negative log-likelihoods of a token, in nats.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,4 +85,41 @@ def model_utility(parts: dict[str, float]) -> float:
     A zero among them makes it 0.
     """
     nine = [parts[f"{task}_{kind}"] for task in TASKS for kind in ("prob", "rouge", "truth_ratio")]
-    return float(stats.hmean(nine)) if min(nine) > 0 else 0.0
+    return harmonic_mean(nine)
+
+
+def harmonic_mean(values: Sequence[float]) -> float:
+    """The harmonic mean of numbers of at least 0; a zero among them makes it 0."""
+    return float(stats.hmean(values)) if min(values) > 0 else 0.0
+
+
+def extraction_strength(hits: Sequence[bool]) -> float:
+    """ES = 1 - k / n (Carlini et al., 2021): how much of an answer of n tokens a model completes by itself.
+
+    `hits`: whether each token is the likeliest one after the true tokens before it. k is the length of the shortest
+    prefix after which all are. 1: the whole answer; 0: not even its last token.
+    """
+    wrong = [position for position, hit in enumerate(hits) if not hit]
+    prefix = wrong[-1] + 1 if wrong else 0
+    return 1.0 - prefix / len(hits)
+
+
+def exact_memorisation(hits: Sequence[bool]) -> float:
+    """The share of an answer's tokens that are the likeliest ones (Tirumala et al., 2022)."""
+    return sum(hits) / len(hits)
+
+
+LOWEST = 0.4
+"""The share of a text's tokens, the least likely ones, that Min-40 % averages."""
+
+
+def lowest_mean(log_likelihoods: Sequence[float]) -> float:
+    """Min-40 % (Shi et al., 2023): the mean of the lowest 40 % log-likelihoods of a text's tokens, at least one."""
+    count = max(1, int(LOWEST * len(log_likelihoods)))
+    return float(np.sort(log_likelihoods)[:count].mean())
+
+
+def area(lower: Sequence[float], higher: Sequence[float]) -> float:
+    """AUC of a score that is to tell `higher` (positive) from `lower`: P(higher > lower), ties one half."""
+    statistic: Any = stats.mannwhitneyu(higher, lower).statistic
+    return float(statistic) / (len(lower) * len(higher))

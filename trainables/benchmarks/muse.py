@@ -18,12 +18,11 @@ Left out: sustainability and scalability. Retain rows are drawn as everywhere he
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from trainables import chunks, metrics, rows
 from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other
@@ -50,8 +49,6 @@ PRIVLEAK = {"privleak_forget": "privleak/forget", "privleak_holdout": "privleak/
 COLUMNS = {"raw": ("text",), "verbmem": ("prompt", "gt"), "knowmem": ("question", "answer"), "privleak": ("text",)}
 VERBMEM_TOKENS, KNOWMEM_TOKENS = 128, 32
 STOPS = ("\n\n", "\nQuestion", "Question:")
-LOWEST = 0.4
-"""The share of a text's tokens, the least likely ones, that Min-40 % averages."""
 AUC, ASKED = "privleak_auc", "privleak_rows_digest"
 
 
@@ -156,6 +153,9 @@ def measure(
 def aggregate(records: Records, benchmark: Benchmark, reference: float | None = None) -> Metrics:
     """The metrics from the records; no PrivLeak against a retain model of AUC 0, which has no ratio.
 
+    The AUC is of telling hold-out texts (positive) from forget texts by Min-40 %: near 0 for a model that remembers
+    the forget texts and gives them the higher log-likelihoods.
+
     Raises TrialStopped where a log-likelihood is not finite.
     """
     rules, found = RULES[benchmark.dialect], {}
@@ -166,25 +166,10 @@ def aggregate(records: Records, benchmark: Benchmark, reference: float | None = 
         raise TrialStopped("diverged", "evaluation: the log-likelihood of a text is not finite")
     if reference is None:
         reference = AUC_RETAIN[benchmark.split] if rules.published_reference else 0.5
-    auc = area(member, stranger)
+    auc = metrics.area(member, stranger)
     found |= {AUC: auc, "privleak_reference": reference}
     divisor = reference + rules.guard
     return {**found, "privleak": 100.0 * (auc - reference) / divisor if divisor else None}
-
-
-def area(member: Sequence[float], stranger: Sequence[float]) -> float:
-    """AUC of telling hold-out texts (positive) from forget texts by a score: P(hold-out > forget), ties one half.
-
-    A model that remembers the forget texts gives them the higher log-likelihoods and has an area near 0.
-    """
-    statistic: Any = stats.mannwhitneyu(stranger, member).statistic
-    return float(statistic) / (len(member) * len(stranger))
-
-
-def lowest_mean(log_likelihoods: Sequence[float]) -> float:
-    """Min-40 %: the mean of the lowest 40 % log-likelihoods of a text's tokens, at least one."""
-    count = max(1, int(LOWEST * len(log_likelihoods)))
-    return float(np.sort(log_likelihoods)[:count].mean())
 
 
 def half(benchmark: Benchmark, records: Records, reference: float | None, which: int) -> Metrics:
@@ -292,5 +277,5 @@ def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budge
     for (task, index, _), found in zip(asked, losses, strict=True):
         scored = found[:-1] if rules.drop_last else found
         row = _asked(task, index, None, None)
-        records.append(row | {"min_k": lowest_mean([-loss for loss in scored]), "tokens": len(scored)})
+        records.append(row | {"min_k": metrics.lowest_mean([-loss for loss in scored]), "tokens": len(scored)})
     return records
