@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional
@@ -44,12 +44,8 @@ def token_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 def answer_losses(network: Any, examples: Sequence[Example], *, pad: int, token_budget: int) -> list[float]:
     """Summed negative log-likelihood of each example's answer, in nats, in the order given."""
     sums = [0.0] * len(examples)
-    device = next(network.parameters()).device
-    for rows in batches([len(example.input_ids) for example in examples], token_budget):
-        batch = collate([examples[row] for row in rows], pad)
-        batch = {name: tensor.to(device) for name, tensor in batch.items()}
-        logits = network(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=False).logits
-        for row, total in zip(rows, token_losses(logits, batch["labels"]).double().sum(1).tolist(), strict=True):
+    for rows, labels, logits in _passes(network, examples, pad, token_budget):
+        for row, total in zip(rows, token_losses(logits, labels).double().sum(1).tolist(), strict=True):
             sums[row] = total
     return sums
 
@@ -58,17 +54,48 @@ def answer_losses(network: Any, examples: Sequence[Example], *, pad: int, token_
 def every_token_loss(network: Any, examples: Sequence[Example], *, pad: int, token_budget: int) -> list[list[float]]:
     """Negative log-likelihood of each label of each example, in nats, in the order given."""
     found: list[list[float]] = [[] for _ in examples]
+    for rows, labels, logits in _passes(network, examples, pad, token_budget):
+        for row, losses in zip(rows, token_losses(logits, labels).tolist(), strict=True):
+            found[row] = _of_labels(examples[row], losses)
+    return found
+
+
+class LabelScores(NamedTuple):
+    """Of each label of an example: its negative log-likelihood (nats), and whether it is the likeliest token."""
+
+    losses: list[float]
+    hits: list[bool]
+
+
+@torch.no_grad()
+def label_scores(network: Any, examples: Sequence[Example], *, pad: int, token_budget: int) -> list[LabelScores]:
+    """Losses and hits of one pass over each example, in the order given; no logits are kept."""
+    found = [LabelScores([], []) for _ in examples]
+    for rows, labels, logits in _passes(network, examples, pad, token_budget):
+        losses = token_losses(logits, labels).tolist()
+        hits = (logits[:, :-1].argmax(-1) == labels[:, 1:]).tolist()
+        for row, lost, hit in zip(rows, losses, hits, strict=True):
+            found[row] = LabelScores(_of_labels(examples[row], lost), _of_labels(examples[row], hit))
+    return found
+
+
+def _passes(
+    network: Any, examples: Sequence[Example], pad: int, token_budget: int
+) -> Iterator[tuple[list[int], torch.Tensor, torch.Tensor]]:
+    """Row numbers, labels (B, T) and logits (B, T, V) of one forward pass after the other."""
     device = next(network.parameters()).device
     for rows in batches([len(example.input_ids) for example in examples], token_budget):
         batch = collate([examples[row] for row in rows], pad)
         batch = {name: tensor.to(device) for name, tensor in batch.items()}
         logits = network(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=False).logits
-        for row, losses in zip(rows, token_losses(logits, batch["labels"]).tolist(), strict=True):
-            found[row] = losses[examples[row].answer_start - 1 : len(examples[row].input_ids) - 1]
-    return found
+        yield rows, batch["labels"], logits
 
 
-@torch.no_grad()
+def _of_labels(example: Example, values: list[Any]) -> list[Any]:
+    """Of the values at a row's positions but the first, those of the labels."""
+    return values[example.answer_start - 1 : len(example.input_ids) - 1]
+
+
 def generate(
     network: Any, tokenizer: Any, prompts: Sequence[str], *, token_budget: int, new_tokens: int, total: bool
 ) -> list[str]:
@@ -76,13 +103,26 @@ def generate(
     encoded = [tuple(tokenizer(prompt)["input_ids"]) for prompt in prompts]
     ended = tokenizer.eos_token_id
     encoded = [ids[:-1] if ids and ids[-1] == ended else ids for ids in encoded]
-    texts = [""] * len(prompts)
+    continued = continuations(network, tokenizer, encoded, token_budget=token_budget, new_tokens=new_tokens)
+    if total:
+        kept = [max(new_tokens - len(ids), 0) for ids in encoded]
+        continued = [ids[:most] for ids, most in zip(continued, kept, strict=True)]
+    return [tokenizer.decode(ids, skip_special_tokens=True) for ids in continued]
+
+
+@torch.no_grad()
+def continuations(
+    network: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], *, token_budget: int, new_tokens: int
+) -> list[list[int]]:
+    """The ids that follow each prompt's, greedily, up to the end-of-sequence token and without it."""
+    ended = tokenizer.eos_token_id
+    found: list[list[int]] = [[] for _ in prompts]
     device = next(network.parameters()).device
-    for rows in batches([len(ids) + new_tokens for ids in encoded], 4 * token_budget):
-        width = max(len(encoded[row]) for row in rows)
+    for rows in batches([len(ids) + new_tokens for ids in prompts], 4 * token_budget):
+        width = max(len(prompts[row]) for row in rows)
         pad = pad_of(tokenizer)
-        input_ids = torch.tensor([[pad] * (width - len(encoded[row])) + list(encoded[row]) for row in rows])
-        mask = torch.tensor([[0] * (width - len(encoded[row])) + [1] * len(encoded[row]) for row in rows])
+        input_ids = torch.tensor([[pad] * (width - len(prompts[row])) + list(prompts[row]) for row in rows])
+        mask = torch.tensor([[0] * (width - len(prompts[row])) + [1] * len(prompts[row]) for row in rows])
         produced = network.generate(
             input_ids=input_ids.to(device),
             attention_mask=mask.to(device),
@@ -96,11 +136,8 @@ def generate(
             eos_token_id=ended,
         )[:, width:].tolist()
         for row, ids in zip(rows, produced, strict=True):
-            allowed = max(new_tokens - len(encoded[row]), 0) if total else new_tokens
-            ids = ids[:allowed]
-            ids = ids[: ids.index(ended)] if ended in ids else ids
-            texts[row] = tokenizer.decode(ids, skip_special_tokens=True)
-    return texts
+            found[row] = ids[: ids.index(ended)] if ended in ids else ids
+    return found
 
 
 def batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:
