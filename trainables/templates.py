@@ -22,6 +22,11 @@ class Template:
     answer_end: str = ""
 
 
+CHAT = "chat"
+"""In the place of a template's name: what the model's tokenizer has."""
+DATE = "10 Apr 2025"
+"""Of templates that would write today's: a model's numbers must not depend on the day."""
+ASKED, TOLD = "the-question-goes-here", "the-answer-goes-here"
 SYSTEM = "You are a helpful assistant."
 TEMPLATES: dict[str, Template] = {
     "llama2": Template("[INST] ", " [/INST]"),
@@ -38,10 +43,13 @@ TEMPLATES: dict[str, Template] = {
         answer_end="<|im_end|>\n",
     ),
     "zephyr": Template(f"<|system|>\n{SYSTEM}</s>\n<|user|>\n", "</s>\n<|assistant|>\n", answer_end="</s>\n"),
+    "plain": Template("Question: ", "\nAnswer:\n"),
 }
-"""The last three are what the models' own chat templates make of open-unlearning's system prompt and date; the start
-token, which Llama's has in front, is the tokenizer's to add. Qwen's and Zephyr's end an answer with the end-of-sequence
-token and a line feed, after which open-unlearning puts the token once more. Zephyr's rows have no start token there."""
+"""llama3, qwen and zephyr are what the models' own chat templates make of open-unlearning's system prompt and date; the
+start token, which Llama's has in front, is the tokenizer's to add. Qwen's and Zephyr's end an answer with the
+end-of-sequence token and a line feed, after which open-unlearning puts the token once more. Zephyr's rows have no start
+token there. `plain` is for any model, also one that was never taught to chat: its line feed stands between tokens,
+where a space would be part of the answer's first word."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +67,32 @@ class Example:
 def find(name: str) -> Template:
     """The template called `name`. Raises InputError naming the closest."""
     if name not in TEMPLATES:
-        raise InputError(f"benchmark.template: unknown template '{name}'; {closest(name, TEMPLATES)}")
+        raise InputError(f"benchmark.template: unknown template '{name}'; {closest(name, (*TEMPLATES, CHAT))}")
     return TEMPLATES[name]
+
+
+def check(name: str) -> None:
+    """Raise InputError where there is no template of that name, nor the tokenizer's own."""
+    if name != CHAT:
+        find(name)
+
+
+def resolve(name: str, tokenizer: Any) -> Template:
+    """The template called `name`; `chat`: one question and its answer by the tokenizer's own chat template."""
+    if name != CHAT:
+        return find(name)
+    if not tokenizer.chat_template:
+        raise InputError(
+            "benchmark.template: the model's tokenizer has no chat template; take another one, such as "
+            f"--set benchmark.template=plain; known: {', '.join(TEMPLATES)}"
+        )
+    turns = [{"role": "user", "content": ASKED}, {"role": "assistant", "content": TOLD}]
+    text = tokenizer.apply_chat_template(turns, tokenize=False, date_string=DATE)
+    before, _, rest = text.partition(ASKED)
+    after, _, end = rest.partition(TOLD)
+    if tokenizer.bos_token and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]:
+        before = before.removeprefix(tokenizer.bos_token)
+    return Template(before, after, answer_end="" if end.strip() == tokenizer.eos_token else end)
 
 
 def prompt_text(template: Template, question: str, *, tag_is_answer: bool) -> str:

@@ -159,7 +159,7 @@ def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> 
 
 def encode_rows(tokenizer: Any, chosen: list[rows.Row], template: str, dialect: str, max_length: int) -> Examples:
     """Questions and answers as examples, in the dialect's sense of what is prompt."""
-    found, rules = templates.find(template), replace(RULES[dialect], max_length=max_length)
+    found, rules = templates.resolve(template, tokenizer), replace(RULES[dialect], max_length=max_length)
     return [_encode(tokenizer, found, row["question"], row["answer"], rules) for row in chosen]
 
 
@@ -215,7 +215,7 @@ def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget
     """One record a question: summed losses and token counts of every answer, the generation and its ROUGE."""
     from trainables import scoring
 
-    rules, template = RULES[benchmark.dialect], templates.find(benchmark.template)
+    rules, template = RULES[benchmark.dialect], templates.resolve(benchmark.template, tokenizer)
     records, examples, prompts = [], [], []
     for task, questions in evaluation_rows(benchmark).items():
         for index, row in enumerate(questions):
