@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from trainables import benchmarks
-from trainables.benchmarks import muse, tofu, wmdp
+from trainables.benchmarks import muse, own, tofu, wmdp
 from trainables.errors import InputError
 
-KINDS: dict[str, benchmarks.Kind] = {"tofu": tofu, "muse": muse, "wmdp": wmdp}
+KINDS: dict[str, benchmarks.Kind] = {"tofu": tofu, "muse": muse, "wmdp": wmdp, "own": own}
 """Typed, so that pyright compares each module with the protocol."""
 HEAVY = ("torch", "transformers", "datasets", "lm_eval", "ray", "mlflow")
 

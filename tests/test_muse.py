@@ -222,6 +222,7 @@ def test_a_folder_that_is_not_muses_is_refused(data: Path, tmp_path: Path) -> No
     [
         ({"split": "new"}, r"benchmark\.split: unknown split 'new'; did you mean 'news'\? known: news, books"),
         ({"shots": 5}, "neither sources"),
+        ({"tasks": ("mmlu",)}, "nor tasks"),
         ({"sources": ("mmlu=somewhere",)}, "neither sources"),
     ],
 )

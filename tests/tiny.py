@@ -90,3 +90,15 @@ def choices(count: int, seed: int = 0) -> list[dict[str, Any]]:
         }
         for k in range(count)
     ]
+
+
+def own(folder: Path) -> dict[str, Path]:
+    """Made-up rows of one's own: questions and texts, paraphrases, utility rows and hold-out rows."""
+    files = {part: folder / f"{part}.jsonl" for part in ("forget", "retain", "eval")}
+    asked = [{"question": f"Where is the {word}?", "answer": text(k, 3)} for k, word in enumerate(WORDS)]
+    asked[0] |= {"paraphrased_question": "In which place is the amber?", "paraphrased_answer": "It is " + text(0, 3)}
+    write_rows(files["forget"], [*asked[:4], {"text": text(60, 20)}, {"text": text(61, 4)}])
+    write_rows(files["retain"], [*asked[4:9], {"text": text(70, 20)}])
+    further = [asked[9] | {"set": "paraphrase"}, *(row | {"set": "retain"} for row in asked[10:12])]
+    write_rows(files["eval"], [*further, *({"text": text(80 + k, 9), "set": "holdout"} for k in range(3))])
+    return files

@@ -8,22 +8,26 @@ from typing import Annotated, Any
 import typer
 
 from trainables import benchmarks, commands, evaluation, models, provenance, storage, templates
+from trainables.benchmarks import own
 from trainables.config import Benchmark, Model
+from trainables.errors import InputError
 
 
 def main(
     model: Annotated[str, typer.Option(help="Model folder or hub id.")],
-    split: Annotated[str, typer.Option(help="Forget split, such as forget05.")],
     output: Annotated[Path, typer.Option(help="Where the metrics go (JSON).")],
+    split: Annotated[str | None, typer.Option(help="Forget split, such as forget05; own has one.")] = None,
     benchmark: Annotated[str, typer.Option(help="Benchmark.")] = "tofu",
     data: Annotated[str | None, typer.Option(help="Data folder or hub id; none: the published rows.")] = None,
     dialect: Annotated[str, typer.Option(help="paper or open-unlearning.")] = "paper",
-    template: Annotated[str, typer.Option(help="Prompt template.")] = "llama2",
+    template: Annotated[str | None, typer.Option(help="Prompt template; none: llama2, of own plain.")] = None,
     source: Annotated[
-        list[str] | None, typer.Option(help="Another part of the data, PART=FOLDER_OR_HUB_ID (WMDP: mmlu, wmdp).")
+        list[str] | None,
+        typer.Option(help="Another part of the data, PART=PLACE (WMDP: mmlu, wmdp; own: forget, retain, eval, TASK)."),
     ] = None,
+    task: Annotated[list[str] | None, typer.Option(help="Of own: a task of lm-eval for the utility.")] = None,
     shots: Annotated[int, typer.Option(help="Worked examples before a question (MMLU).", min=0)] = 0,
-    limit: Annotated[int | None, typer.Option(help="The first so many rows of each task.", min=1)] = None,
+    limit: Annotated[int | None, typer.Option(help="So many rows of each task.", min=1)] = None,
     retain_evaluation: Annotated[
         Path | None, typer.Option(help="The output of this command for the retain model; without it FQ is null.")
     ] = None,
@@ -31,25 +35,26 @@ def main(
     token_budget: Annotated[int, typer.Option(help="Padded tokens of one pass.", min=256)] = 4096,
 ) -> None:
     """Evaluate a model and write its metrics."""
-    fields: dict[str, Any] = {"name": benchmark, "split": split, "dialect": dialect} | ({"data": data} if data else {})
-    fields |= {"sources": tuple(source or ()), "shots": shots, "limit": limit}
+    fields: dict[str, Any] = {"name": benchmark, "dialect": dialect, "shots": shots, "limit": limit}
+    fields |= {"sources": tuple(source or ()), "tasks": tuple(task or ())}
+    fields |= {name: value for name, value in (("data", data), ("split", split), ("template", template)) if value}
     raise typer.Exit(
-        commands.guarded(
-            lambda: _evaluate(
-                model, fields | {"template": template}, output, retain_evaluation, rows_file, token_budget
-            )
-        )
+        commands.guarded(lambda: _evaluate(model, fields, output, retain_evaluation, rows_file, token_budget))
     )
 
 
 def _evaluate(
     path: str, fields: dict[str, Any], output: Path, retain: Path | None, rows_file: Path | None, token_budget: int
 ) -> int:
+    if fields["name"] == "own":
+        fields = {"split": own.SPLIT, "template": own.TEMPLATE} | fields
+    elif "split" not in fields:
+        raise InputError(f"--split: name the forget split of {fields['name']}, such as --split forget05 of tofu")
     benchmark = Benchmark.model_validate(fields)
     if "data" not in fields:
         published = benchmarks.find(benchmark.name).published_data(benchmark.split)
         benchmark = benchmark.model_copy(update={"data": published})
-    templates.find(benchmark.template)
+    templates.check(benchmark.template)
     kind = benchmarks.find(benchmark.name)
     kind.check(benchmark)
     benchmark = benchmark.model_copy(update={"fingerprint": kind.evaluation_fingerprint(benchmark)})

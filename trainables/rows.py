@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,15 @@ def is_folder(data: str) -> bool:
     return False
 
 
+@contextmanager
+def told_as(field: str) -> Iterator[None]:
+    """Messages about rows name the setting that they came from."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error).replace("benchmark.data", field, 1)) from error
+
+
 def needs(data: str) -> tuple[str, ...]:
     """What a start has to fetch: the data set unless it is a folder."""
     if Path(data).expanduser().is_dir():
@@ -33,14 +43,20 @@ def needs(data: str) -> tuple[str, ...]:
 
 def file_of(folder: Path, config: str) -> Path:
     """The file of one configuration, `forget05_perturbed` or `knowmem/forget_qa`. Raises InputError: what is there."""
-    for suffix in SUFFIXES:
-        if (folder / f"{config}{suffix}").is_file():
-            return folder / f"{config}{suffix}"
+    file = found(folder, config)
+    if file is not None:
+        return file
     there = sorted(
         {str(file.relative_to(folder).with_suffix("")) for suffix in SUFFIXES for file in _below(folder, suffix)}
     )
-    found = ", ".join(there) or "no data file"
-    raise InputError(f"benchmark.data: {folder} has no {config}.json, .jsonl or .parquet; it has {found}")
+    has = ", ".join(there) or "no data file"
+    raise InputError(f"benchmark.data: {folder} has no {config}.json, .jsonl or .parquet; it has {has}")
+
+
+def found(folder: Path, config: str) -> Path | None:
+    """The file of one configuration, None where there is none."""
+    files = [folder / f"{config}{suffix}" for suffix in SUFFIXES]
+    return next((file for file in files if file.is_file()), None)
 
 
 def load(
@@ -51,7 +67,10 @@ def load(
     Raises InputError on a missing file, column or empty file, and on an empty value unless `blank` allows it.
     """
     absent = (None,) if blank else (None, "", [])
-    rows = _from_folder(Path(data).expanduser(), config) if is_folder(data) else _from_hub(data, config, revision)
+    if is_folder(data):
+        rows = load_file(file_of(Path(data).expanduser(), config), "benchmark.data")
+    else:
+        rows = _from_hub(data, config, revision)
     if not rows:
         raise InputError(f"benchmark.data: {config} of {data} has no rows")
     for number, row in enumerate(rows, 1):
@@ -74,19 +93,22 @@ def fingerprint(data: str, configs: Sequence[str], revision: str | None = None) 
     return f"hub:{data}@{revision or 'main'}"
 
 
-def _from_folder(folder: Path, config: str) -> list[Row]:
-    file = file_of(folder, config)
+def load_file(file: Path, field: str) -> list[Row]:
+    """All rows of a JSON, JSON Lines or Parquet file, in order. Raises InputError, led by `field`."""
     if file.suffix == ".parquet":
         import pyarrow.parquet
 
-        return pyarrow.parquet.read_table(file).to_pylist()
+        try:
+            return pyarrow.parquet.read_table(file).to_pylist()
+        except (pyarrow.ArrowException, OSError) as error:
+            raise InputError(f"{field}: {file} is no Parquet file: {error}") from error
     try:
         text = file.read_text(encoding="utf-8")
         if text.lstrip().startswith("["):
             return json.loads(text)
         return [json.loads(line) for line in text.split("\n") if line.strip()]
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"benchmark.data: {file} is not JSON lines: {error}") from error
+        raise InputError(f"{field}: {file} is not JSON lines: {error}") from error
 
 
 def _below(folder: Path, suffix: str) -> list[Path]:

@@ -131,7 +131,8 @@ def check_inputs(trial: Trial) -> None:
     if (benchmark.fingerprint or "").startswith("files:"):
         found = benchmarks.find(benchmark.name).fingerprint(benchmark)
         if found != benchmark.fingerprint:
-            raise InputError(f"benchmark.data: '{benchmark.data}' has changed since this trial was planned")
+            places = ", ".join(benchmark.sources) or benchmark.data
+            raise InputError(f"benchmark: what '{places}' holds has changed since this trial was planned")
     models.check(trial.target)
     known = trial.target.fingerprint or ""
     if known.startswith("files:") and models.fingerprint(trial.target) != known:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Dialect = Literal["paper", "open-unlearning"]
-BenchmarkName = Literal["tofu", "muse", "wmdp"]
+BenchmarkName = Literal["tofu", "muse", "wmdp", "own"]
 """Each the module of that name in trainables.benchmarks."""
 Precision = Literal["fp32", "bf16"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
@@ -122,11 +122,13 @@ class Benchmark(Value):
     dialect: Dialect = "paper"
     template: str = "llama2"
     sources: tuple[str, ...] = ()
-    """Other places than the published ones for further parts of the data, `PART=FOLDER_OR_HUB_ID` (WMDP has such)."""
+    """Where further parts of the data are, `PART=PLACE`: folders or hub ids (WMDP), files of one's own (own)."""
+    tasks: tuple[str, ...] = ()
+    """Tasks of lm-eval whose accuracies count in the utility (own)."""
     shots: int = Field(default=0, ge=0)
     """Worked examples before each question (MMLU)."""
     limit: int | None = Field(default=None, ge=1)
-    """The first so many rows of each evaluation task; none: as many as the dialect takes."""
+    """So many rows of each evaluation task, the first ones (own: evenly spaced); none: as many as the dialect takes."""
     fingerprint: str | None = None
 
     @field_validator("sources")
@@ -135,7 +137,7 @@ class Benchmark(Value):
         for source in sources:
             part, equals, place = source.partition("=")
             if not (part and equals and place):
-                raise ValueError(f"write PART=FOLDER_OR_HUB_ID, got '{source}'")
+                raise ValueError(f"write PART=PLACE, got '{source}'")
         if len({source.partition("=")[0] for source in sources}) < len(sources):
             raise ValueError("each part once")
         return tuple(sorted(sources))

@@ -89,8 +89,8 @@ def retain_role(split: str) -> str:
 def check(benchmark: Benchmark) -> None:
     """Raise InputError where the split is none of MUSE's, or a setting is of another benchmark."""
     published_data(benchmark.split)
-    if benchmark.sources or benchmark.shots:
-        raise InputError("benchmark: muse has neither sources (it is one data set) nor shots; leave both out")
+    if benchmark.sources or benchmark.shots or benchmark.tasks:
+        raise InputError("benchmark: muse has neither sources (it is one data set) nor shots nor tasks; leave them out")
 
 
 def check_rows(benchmark: Benchmark) -> None:

@@ -1,13 +1,15 @@
-"""Multiple-choice questions asked by lm-eval of a live model: its task definitions, its prompts, its scores.
+"""Questions asked by lm-eval of a live model: its task definitions, its prompts, its scores.
 
 A folder can stand in for the hub: the definition stays lm-eval's, its data set is then the folder's file. Only the
-definitions of WMDP and MMLU are looked through, which takes a tenth of a second; all of lm-eval's take half a minute.
+definitions of WMDP and MMLU are looked through, which takes a tenth of a second; all of lm-eval's, which another task
+needs, take half a minute.
 """
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,24 +18,64 @@ from trainables import rows
 from trainables.benchmarks import Metrics, Records
 from trainables.errors import InputError, closest
 
-ACCURACY, ERROR = "acc,none", "acc_stderr,none"
+ACCURACY = "acc,none"
+"""lm-eval's name of a metric and of the filter of answers before it."""
 PROMPT_TOKENS = 256
 """A question's length when a batch is sized: so many fit a pass's budget of tokens."""
-MMLU = "mmlu"
+MMLU, MMLU_HUB = "mmlu", "cais/mmlu"
+SHOTS = 5
+"""MMLU has as many worked examples a subject."""
+WMDP = {"wmdp_bio": "wmdp-bio", "wmdp_cyber": "wmdp-cyber", "wmdp_chem": "wmdp-chem"}
+"""lm-eval's task: the configuration of its data set."""
+WMDP_HUB = "cais/wmdp"
 SPLITS = ("test", "dev")
 """Of a subject of MMLU: lm-eval reads the worked examples also where it shows none."""
+FILES = ("train", "validation", "test", "dev")
+"""What a folder may hold for another task."""
 
 
 @cache
-def _definitions() -> Any:
+def _definitions(*, every: bool = False) -> Any:
     import lm_eval.tasks
 
+    if every:
+        return lm_eval.tasks.TaskManager()
     folder = Path(lm_eval.tasks.__file__).parent
     return lm_eval.tasks.TaskManager(include_path=[folder / "wmdp", folder / MMLU / "default"], include_defaults=False)
 
 
+def check_shots(shots: int) -> None:
+    """Refuse more worked examples than MMLU has."""
+    if shots > SHOTS:
+        raise InputError(f"benchmark.shots: MMLU has {SHOTS} worked examples a subject, got {shots}")
+
+
+def subjects(place: str) -> list[str] | None:
+    """The subjects of MMLU that a folder holds; None: the hub's, all of them."""
+    if not rows.is_folder(place):
+        return None
+    found = sorted(path.name for path in Path(place).expanduser().iterdir() if path.is_dir())
+    if not found:
+        raise InputError(f"benchmark.data: {place} has no folder of a subject, such as virology/test.json")
+    return found
+
+
+def chosen(names: Sequence[str], places: Mapping[str, str], shots: int) -> list[Any]:
+    """lm-eval's tasks by their names. `places`: another folder or hub id for some; `shots`: MMLU's."""
+    found = []
+    for name in names:
+        if name == MMLU:
+            at = places.get(name, MMLU_HUB)
+            found.append(mmlu(at, subjects(at), shots))
+        elif name in WMDP:
+            found.append(one(name, places.get(name, WMDP_HUB), WMDP[name]))
+        else:
+            found.append(_named(name, places.get(name)))
+    return found
+
+
 def one(task: str, place: str, config: str) -> Any:
-    """lm-eval's task on the rows of `place`: its own hub id, another one, or a folder with CONFIG/test."""
+    """WMDP's task on the rows of `place`: its own hub id, another one, or a folder with CONFIG/test."""
     (made,) = _made([_settings(task, place, config, ("test",), 0)])
     return made
 
@@ -55,12 +97,33 @@ def mmlu(place: str, subjects: Sequence[str] | None, shots: int) -> Any:
     return group
 
 
+def _named(task: str, place: str | None) -> Any:
+    """Any task of lm-eval with its own number of worked examples; a folder has FILES of it."""
+    known = _definitions(every=True).all_subtasks
+    if task not in known:
+        near = ", ".join(difflib.get_close_matches(task, known)) or "see 'python -m lm_eval ls tasks'"
+        raise InputError(f"benchmark.tasks: lm-eval has no task '{task}' (of its groups, mmlu alone is taken); {near}")
+    changed: dict[str, Any] = {"task": task}
+    if place is not None and rows.is_folder(place):
+        folder = Path(place).expanduser()
+        found = {split: rows.found(folder, split) for split in FILES}
+        files = {split: file for split, file in found.items() if file is not None}
+        if not files:
+            raise InputError(f"benchmark.sources {task}: {place} has none of {', '.join(FILES)}.json, .jsonl, .parquet")
+        changed |= _local(files)
+    elif place is not None:
+        changed["dataset_path"] = place
+    (made,) = _made([changed], every=True)
+    return made
+
+
 def ask(
     network: Any, tokenizer: Any, tasks: Sequence[Any], *, limit: int | None, token_budget: int
 ) -> tuple[Metrics, Records]:
     """Accuracy, its standard error (none of a single question) and the questions of each of `tasks`; a record each.
 
-    `limit`: the first so many questions of each task, of each subject for MMLU.
+    A task without an accuracy tells its first metric. Raises InputError where that one is best low. `limit`: the first
+    so many questions of each task, of each subject for MMLU.
     """
     import lm_eval
     from lm_eval.models import huggingface
@@ -72,22 +135,43 @@ def ask(
     told: Metrics = {}
     for name in (getattr(task, "task_name", None) or task.name for task in tasks):
         result = found["results"][name]
-        told[name] = float(result[ACCURACY])
-        told[f"{name}_stderr"] = None if result[ERROR] == "N/A" else float(result[ERROR])
+        metric, chosen = primary(result).split(",")
+        if not found["higher_is_better"][name][metric]:
+            raise InputError(f"benchmark.tasks: {name} is measured by its {metric}, which is best low; leave it out")
+        error = result.get(f"{metric}_stderr,{chosen}", "N/A")
+        told[name] = float(result[f"{metric},{chosen}"])
+        told[f"{name}_stderr"] = None if error == "N/A" else float(error)
         told[f"{name}_questions"] = int(result["sample_len"])
-    samples = sorted(found["samples"].items())
-    return told, [_record(task, sample) for task, answered in samples for sample in answered]
+    records = []
+    for task, answered in sorted(found["samples"].items()):
+        metric, chosen = primary(found["results"][task]).split(",")
+        records += [_record(task, metric, sample) for sample in answered if sample["filter"] == chosen]
+    return told, records
 
 
-def _made(settings: list[dict[str, Any]]) -> list[Any]:
+def mean_score(task: str, records: Records) -> float | None:
+    """A task's metric from records of some of its questions; None where it is no mean over them."""
+    of = (f"{MMLU}_",) if task == MMLU else ()
+    scores = [row["score"] for row in records if row["task"] == task or row["task"].startswith(of)]
+    return None if None in scores or not scores else sum(scores) / len(scores)
+
+
+def primary(result: Mapping[str, Any]) -> str:
+    """The metric of a task's result that counts: the accuracy, or the first one, `METRIC,FILTER`."""
+    names = [name for name in result if "," in name and "_stderr," not in name]
+    return ACCURACY if ACCURACY in names else names[0]
+
+
+def _made(settings: list[dict[str, Any]], *, every: bool = False) -> list[Any]:
     """lm-eval's tasks with some settings replaced: members of a group may have their own."""
     try:
-        return list(_definitions().load([{"group": "asked", "task": settings}])["tasks"].values())
+        return list(_definitions(every=every).load([{"group": "asked", "task": settings}])["tasks"].values())
     except Exception as error:
-        first = (str(error).splitlines() or [repr(error)])[0]
+        first, task = (str(error).splitlines() or [repr(error)])[0], settings[0]["task"]
+        advice = f"benchmark.sources={task}=DIR" if every else "benchmark.sources=wmdp=DIR,mmlu=DIR"
         raise InputError(
-            f"benchmark.sources: lm-eval cannot load the questions of {settings[0]['task']}: {first}. Without a "
-            "network give folders: --set benchmark.sources=wmdp=DIR,mmlu=DIR"
+            f"benchmark.sources: lm-eval cannot load the questions of {task}: {first}. Without a network give folders: "
+            f"--set {advice}"
         ) from error
 
 
@@ -95,21 +179,33 @@ def _settings(task: str, place: str, config: str, splits: Sequence[str], shots: 
     changed: dict[str, Any] = {"task": task, "num_fewshot": shots}
     if not rows.is_folder(place):
         return changed | {"dataset_path": place}
-    files = {split: rows.file_of(Path(place).expanduser(), f"{config}/{split}") for split in splits}
-    kind = "parquet" if files["test"].suffix == ".parquet" else "json"
+    return changed | _local({split: rows.file_of(Path(place).expanduser(), f"{config}/{split}") for split in splits})
+
+
+def _local(files: Mapping[str, Path]) -> dict[str, Any]:
+    """A definition's data set, replaced by files of one kind."""
+    kind = "parquet" if next(iter(files.values())).suffix == ".parquet" else "json"
     named = {split: str(file) for split, file in files.items()}
-    return changed | {"dataset_path": kind, "dataset_name": None, "dataset_kwargs": {"data_files": named}}
+    return {"dataset_path": kind, "dataset_name": None, "dataset_kwargs": {"data_files": named}}
 
 
-def _record(task: str, sample: dict[str, Any]) -> dict[str, Any]:
-    """A question's outcome: the digest of its text and not the text, which is hazardous in WMDP."""
-    likelihoods = [float(value) for value, _ in sample["filtered_resps"]]
+def _record(task: str, metric: str, sample: dict[str, Any]) -> dict[str, Any]:
+    """A question's outcome: the digest of its text and not the text, which is hazardous in WMDP.
+
+    Where the answer is generated there are no log-likelihoods; `target`: the right choice's number. `score`: of the
+    task's metric, None where that is made of all questions together.
+    """
+    answers, target = sample["filtered_resps"], sample["target"]
+    likelihoods = [float(answer[0]) for answer in answers if isinstance(answer, list | tuple)]
+    score = float(sample[metric]) if isinstance(sample.get(metric), int | float) else None
     return {
         "task": task,
         "index": int(sample["doc_id"]),
         "digest": sample["doc_hash"],
-        "target": int(sample["target"]),
+        "target": int(target) if str(target).isdigit() else None,
         "log_likelihoods": likelihoods,
-        "correct": bool(sample["acc"]),
+        "metric": metric,
+        "score": score,
+        "correct": bool(score) if score in (0, 1) else None,
         "finite": all(math.isfinite(value) for value in likelihoods),
     }

@@ -91,8 +91,8 @@ def configs(split: str) -> tuple[str, ...]:
 def check(benchmark: Benchmark) -> None:
     """Raise InputError where the split is no forget split, or a setting is of another benchmark."""
     retain_role(benchmark.split)
-    if benchmark.sources or benchmark.shots:
-        raise InputError("benchmark: tofu has neither sources (it is one data set) nor shots; leave both out")
+    if benchmark.sources or benchmark.shots or benchmark.tasks:
+        raise InputError("benchmark: tofu has neither sources (it is one data set) nor shots nor tasks; leave them out")
 
 
 def check_rows(benchmark: Benchmark) -> None:

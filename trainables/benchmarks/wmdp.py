@@ -15,13 +15,12 @@ Both: `wmdp_bio`, `wmdp_cyber` and `mmlu` are lm-eval's own task definitions, as
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trainables import chunks, rows
-from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other
+from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, questions
 from trainables.config import Benchmark, digest
 from trainables.errors import InputError, TrialStopped, closest
 
@@ -34,11 +33,9 @@ GOALS = (
 SPLITS = {"bio": ("bio",), "cyber": ("cyber",), "bio_cyber": ("bio", "cyber")}
 FORGET, RETAIN = "{}-forget-corpus", "{}-retain-corpus"
 SHORTEST = 50
-SHOTS = 5
-"""MMLU has as many worked examples a subject."""
 BIO_FORGET = "bio_forget"
-SOURCES = {BIO_FORGET: "cais/wmdp-bio-forget-corpus", "wmdp": "cais/wmdp", "mmlu": "cais/mmlu"}
-QUESTIONS = {"wmdp_bio": "wmdp-bio", "wmdp_cyber": "wmdp-cyber"}
+SOURCES = {BIO_FORGET: "cais/wmdp-bio-forget-corpus", "wmdp": questions.WMDP_HUB, "mmlu": questions.MMLU_HUB}
+QUESTIONS = {task: questions.WMDP[task] for task in ("wmdp_bio", "wmdp_cyber")}
 """lm-eval's task: the configuration of its data set."""
 CHOICE_COLUMNS = ("question", "choices")
 GATED = (
@@ -71,23 +68,24 @@ def place(benchmark: Benchmark, part: str) -> str:
 def check(benchmark: Benchmark) -> None:
     """Raise InputError where split, sources or shots are none of WMDP's."""
     published_data(benchmark.split)
+    if benchmark.tasks:
+        raise InputError("benchmark.tasks: wmdp asks its own questions and MMLU's; leave tasks out")
     for source in benchmark.sources:
         part = source.split("=", 1)[0]
         if part not in SOURCES:
             raise InputError(f"benchmark.sources: unknown part '{part}'; {closest(part, SOURCES)}")
-    if benchmark.shots > SHOTS:
-        raise InputError(f"benchmark.shots: MMLU has {SHOTS} worked examples a subject, got {benchmark.shots}")
+    questions.check_shots(benchmark.shots)
 
 
 def check_rows(benchmark: Benchmark) -> None:
     """Raise InputError where a folder has no such corpus, or its questions are not in the columns of the hub's."""
     for at, config, field in _corpora(benchmark):
-        with _told_as(field):
+        with rows.told_as(field):
             if rows.is_folder(at):
                 rows.file_of(Path(at).expanduser(), config)
     for part, configs in _asked(benchmark).items():
         for config in configs:
-            with _told_as(f"benchmark.sources {part}"):
+            with rows.told_as(f"benchmark.sources {part}"):
                 rows.load(place(benchmark, part), config, CHOICE_COLUMNS)
 
 
@@ -143,8 +141,6 @@ def measure(
 
     Raises TrialStopped where a log-likelihood is not finite.
     """
-    from trainables.benchmarks import questions
-
     tasks = [questions.one(task, place(benchmark, "wmdp"), config) for task, config in QUESTIONS.items()]
     tasks.append(questions.mmlu(place(benchmark, "mmlu"), _subjects(benchmark), benchmark.shots))
     found, records = questions.ask(network, tokenizer, tasks, limit=benchmark.limit, token_budget=token_budget)
@@ -185,7 +181,7 @@ def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str]]:
 
 
 def _texts(benchmark: Benchmark, at: str, config: str, field: str) -> list[str]:
-    with _told_as(field):
+    with rows.told_as(field):
         try:
             loaded = rows.load(at, config, ("text",), _revision(benchmark, at), blank=True)
         except InputError as error:
@@ -203,14 +199,8 @@ def _folder(at: str) -> bool:
 
 def _subjects(benchmark: Benchmark) -> list[str] | None:
     """The subjects that a folder holds; None: the hub's, all of them."""
-    at = place(benchmark, "mmlu")
-    with _told_as("benchmark.sources mmlu"):
-        if not rows.is_folder(at):
-            return None
-    found = sorted(path.name for path in Path(at).expanduser().iterdir() if path.is_dir())
-    if not found:
-        raise InputError(f"benchmark.sources mmlu: {at} has no folder of a subject, such as virology/test.json")
-    return found
+    with rows.told_as("benchmark.sources mmlu"):
+        return questions.subjects(place(benchmark, "mmlu"))
 
 
 def _asked(benchmark: Benchmark) -> dict[str, list[str]]:
@@ -227,7 +217,7 @@ def _asked(benchmark: Benchmark) -> dict[str, list[str]]:
 def _question_fingerprints(benchmark: Benchmark) -> list[str]:
     asked, found = _asked(benchmark), []
     for part in ("wmdp", "mmlu"):
-        with _told_as(f"benchmark.sources {part}"):
+        with rows.told_as(f"benchmark.sources {part}"):
             found.append(rows.fingerprint(place(benchmark, part), asked.get(part, ())))
     return found
 
@@ -237,12 +227,3 @@ def _together(fingerprints: list[str]) -> str:
         return "files:" + digest(fingerprints)[:16]
     names = dict.fromkeys(found.removeprefix("hub:") for found in fingerprints)
     return "hub:" + "+".join(names)
-
-
-@contextmanager
-def _told_as(field: str) -> Iterator[None]:
-    """Messages about rows name the setting that they came from."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(str(error).replace("benchmark.data", field, 1)) from error

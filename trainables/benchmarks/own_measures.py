@@ -1,0 +1,182 @@
+"""What a model still knows of given rows, measured row by row: extraction, memorisation, ROUGE, probability, Min-K."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from trainables import chunks, metrics, templates
+from trainables.benchmarks import Metrics, Records
+from trainables.benchmarks.own_rows import Row
+from trainables.config import digest
+from trainables.errors import TrialStopped
+from trainables.templates import Example, Template
+
+ROW_LIMIT = 300
+"""Of each set, as many as the paper evaluates of a TOFU split."""
+TOKENS, GENERATED = 512, 200
+"""Of a block or an answer; of a generated answer."""
+SETS = ("forget", "paraphrase", "retain")
+HOLDOUT = "holdout"
+NUMBERS = {
+    "extraction_strength": "extraction_strength",
+    "exact_memorisation": "exact_memorisation",
+    "rouge": "rougeL_recall",
+    "prob": "prob",
+}
+"""Metric of a set: the column of its rows that it is the mean of."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A question with its answer, or a block of a text. `ended`: the last label is the end token.
+
+    `index` counts what is measured of a set, `number` the set's rows, `block` the blocks of one text.
+    """
+
+    task: str
+    index: int
+    number: int
+    block: int
+    row: Row
+    example: Example
+    ended: bool
+
+    @property
+    def half(self) -> int:
+        """Tokens of a block that are given where the others are to be generated."""
+        return len(self.example.input_ids) // 2
+
+
+def of_rows(
+    network: Any,
+    tokenizer: Any,
+    template: Template,
+    sets: Mapping[str, Sequence[Row]],
+    *,
+    limit: int | None,
+    token_budget: int,
+) -> Records:
+    """One record a question or block of each set. Raises TrialStopped where a loss is not finite."""
+    chosen = [item for name, rows in sets.items() for item in items(tokenizer, template, name, rows, limit)]
+    records = _scored(network, tokenizer, chosen, token_budget)
+    asked = [(item, row) for item, row in zip(chosen, records, strict=True) if item.task != HOLDOUT]
+    _answer(network, tokenizer, template, [pair for pair in asked if not pair[0].row.is_text], token_budget)
+    _continue(network, tokenizer, [pair for pair in asked if pair[0].row.is_text], token_budget)
+    return records
+
+
+def items(tokenizer: Any, template: Template, name: str, rows: Sequence[Row], limit: int | None) -> list[Item]:
+    """At most `limit` questions and blocks of a set, evenly spaced over its rows, then over what these are cut into."""
+    most = limit or ROW_LIMIT
+    cut = [item for k in spaced(len(rows), most) for item in _cut(tokenizer, template, name, k, rows[k])]
+    return [replace(cut[k], index=index) for index, k in enumerate(spaced(len(cut), most))]
+
+
+def spaced(count: int, most: int) -> list[int]:
+    """All numbers below `count`, or `most` of them at even distances, the first one among them."""
+    return list(range(count)) if count <= most else [k * count // most for k in range(most)]
+
+
+def _cut(tokenizer: Any, template: Template, name: str, number: int, row: Row) -> Iterator[Item]:
+    if row.question is None:
+        for count, block in enumerate(chunks.blocks(tokenizer, row.answer, TOKENS)):
+            yield Item(name, 0, number, count, row, block, ended=False)
+        return
+    whole = templates.encode(tokenizer, template, row.question, row.answer, max_length=sys.maxsize, tag_is_answer=False)
+    ids = whole.input_ids[: whole.answer_start + TOKENS]
+    yield Item(name, 0, number, 0, row, Example(ids, whole.answer_start), ended=len(ids) == len(whole.input_ids))
+
+
+def _scored(network: Any, tokenizer: Any, chosen: Sequence[Item], token_budget: int) -> Records:
+    """A record an item, from one teacher-forced pass."""
+    from trainables import scoring
+
+    examples = [item.example for item in chosen]
+    pad = scoring.pad_of(tokenizer)
+    found = scoring.label_scores(network, examples, pad=pad, token_budget=token_budget)
+    records = []
+    for item, (losses, hits) in zip(chosen, found, strict=True):
+        if not np.isfinite(losses).all():
+            raise TrialStopped("diverged", f"evaluation: the loss of a row of set '{item.task}' is not finite")
+        counted = hits[:-1] if item.ended else hits
+        loss = float(np.mean(losses))
+        records.append(
+            {
+                "task": item.task,
+                "index": item.index,
+                "row": item.number,
+                "block": item.block,
+                "digest": digest([item.row.question, item.row.answer])[:16],
+                "tokens": len(losses),
+                "loss": loss,
+                "prob": float(np.exp(-loss)),
+                "min_k": metrics.lowest_mean([-value for value in losses]),
+                "extraction_strength": metrics.extraction_strength(counted),
+                "exact_memorisation": metrics.exact_memorisation(counted),
+                "rougeL_recall": None,
+                "generation": None,
+            }
+        )
+    return records
+
+
+Asked = list[tuple[Item, dict[str, Any]]]
+
+
+def _answer(network: Any, tokenizer: Any, template: Template, asked: Asked, token_budget: int) -> None:
+    """Write into the records what the model answers to their questions."""
+    from trainables import scoring
+
+    prompts = [templates.prompt_text(template, item.row.question or "", tag_is_answer=False) for item, _ in asked]
+    told = scoring.generate(network, tokenizer, prompts, token_budget=token_budget, new_tokens=GENERATED, total=False)
+    _compare([record for _, record in asked], [item.row.answer for item, _ in asked], told)
+
+
+def _continue(network: Any, tokenizer: Any, asked: Asked, token_budget: int) -> None:
+    """Write into the records how the model goes on after the first half of their blocks."""
+    from trainables import scoring
+
+    starts = [item.example.input_ids[: item.half] for item, _ in asked]
+    longest = max((len(item.example.input_ids) - item.half for item, _ in asked), default=0)
+    told = scoring.continuations(network, tokenizer, starts, token_budget=token_budget, new_tokens=longest)
+    truths = [list(item.example.input_ids[item.half :]) for item, _ in asked]
+    told = [ids[: len(truth)] for ids, truth in zip(told, truths, strict=True)]
+    right, texts = ([tokenizer.decode(ids, skip_special_tokens=True) for ids in part] for part in (truths, told))
+    _compare([record for _, record in asked], right, texts)
+
+
+def _compare(records: Records, right: Sequence[str], texts: Sequence[str]) -> None:
+    from rouge_score.rouge_scorer import RougeScorer
+
+    scorer = RougeScorer(["rougeL"], use_stemmer=True)
+    for record, truth, text in zip(records, right, texts, strict=True):
+        record |= {"generation": text.strip(), "rougeL_recall": scorer.score(truth, text)["rougeL"].recall}
+
+
+def aggregate(records: Records) -> Metrics:
+    """The numbers of each set, and of membership where there are hold-out rows, from the records."""
+    by_set = {name: [row for row in records if row["task"] == name] for name in (*SETS, HOLDOUT)}
+    found: Metrics = {}
+    for name in SETS:
+        if by_set[name]:
+            for number, column in NUMBERS.items():
+                found[f"{name}_{number}"] = float(np.mean([row[column] for row in by_set[name]]))
+            found[f"{name}_rows"] = len(by_set[name])
+    if by_set[HOLDOUT]:
+        forget, holdout = by_set["forget"], by_set[HOLDOUT]
+        found["membership_loss_auc"] = metrics.area([r["loss"] for r in forget], [r["loss"] for r in holdout])
+        found["membership_min_k_auc"] = metrics.area([-r["min_k"] for r in forget], [-r["min_k"] for r in holdout])
+        found["holdout_rows"] = len(holdout)
+    return found
+
+
+def utility(found: Metrics, tasks: Sequence[str]) -> float | None:
+    """The harmonic mean of the retain set's four numbers and the tasks'; 0 where one is 0, none where one is none."""
+    names = [*(f"retain_{number}" for number in NUMBERS), *tasks]
+    parts = [float(value) for name in names if (value := found[name]) is not None]
+    return metrics.harmonic_mean(parts) if len(parts) == len(names) else None
