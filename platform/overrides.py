@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from search_spaces.base import Sweep
+from search_spaces.base import FILES, Sweep
 from trainables.commands import describe
 from trainables.config import Trial
 from trainables.errors import InputError, closest
@@ -30,7 +30,7 @@ AXES = {
 WORDS = ("method", "rectifier.name", "benchmark.split")
 """Axes whose values are words: `none` is the name of a rectifier there."""
 
-SINGLE = ("models", "target", "tokenizer", "attention", "observe")
+SINGLE = ("models", "target", "tokenizer", "attention", "observe", *FILES)
 """Settings of the sweep itself."""
 
 FIXED = ("benchmark", "objective", "training", "task_vector", "calibration", "selection", "resources")

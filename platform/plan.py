@@ -12,13 +12,17 @@ import platform.overrides as overrides
 import platform.points as points
 from platform.making import Making, absolute
 from search_spaces import backbones
-from search_spaces.base import Fictional, Sweep
+from search_spaces.base import FILES, Fictional, Sweep
 from trainables import benchmarks as kinds
-from trainables import config, directions, models, rows, templates
+from trainables import config, directions, models, templates
 from trainables.config import Benchmark, Direction, Model, Recipe, RetainEvaluation, Trial
 from trainables.errors import InputError, closest
 from trainables.storage import RESULT, Storage
 
+OWN = (
+    "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE [--set eval=FILE]"
+)
+"""How a model and rows of one's own are given."""
 BYTES_PER_TRIAL = 2 * 2**20
 """Measured on tofu_tiny: 0.4 MB of Parquet and JSON a trial, and its part of the MLflow store."""
 
@@ -106,7 +110,7 @@ def make(
     if strategy not in points.STRATEGIES:
         raise InputError(f"--strategy: unknown strategy '{strategy}'; {closest(strategy, points.STRATEGIES)}")
     problems = Problems()
-    problems.check(templates.find, sweep.benchmark.template)
+    problems.check(templates.check, sweep.benchmark.template)
     benchmarks = {split: problems.check(_benchmark, sweep, split, store) for split in sweep.splits}
     problems.stop()
     house = Making(sweep, store, next(iter(benchmarks.values())))
@@ -151,14 +155,13 @@ def _batches(sweep: Sweep, split: str, benchmark: Benchmark) -> None:
 def _benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
     """The benchmark of one split, its rows checked and fingerprinted."""
     kind = kinds.find(sweep.benchmark.name)
-    chosen = sweep.benchmark.model_copy(update={"split": split})
+    chosen = sweep.benchmark.model_copy(update={"split": split, "sources": _sources(sweep)})
     kind.check(chosen)
     if sweep.fictional is not None and chosen.data == Benchmark().data:
         key = fictional_key(sweep.fictional)
         return chosen.model_copy(update={"data": str(store.data(key)), "fingerprint": f"fictional:{key}"})
-    if rows.is_folder(chosen.data):
+    if Path(chosen.data).expanduser().is_dir():
         chosen = chosen.model_copy(update={"data": absolute(chosen.data)})
-    chosen = chosen.model_copy(update={"sources": tuple(map(_absolute_source, chosen.sources))})
     kind.check_rows(chosen)
     return chosen.model_copy(update={"fingerprint": kind.fingerprint(chosen)})
 
@@ -170,9 +173,20 @@ def fictional_key(fictional: Fictional) -> str:
     return config.digest({"version": VERSION, **fictional.model_dump(mode="json")})[:12]
 
 
-def _absolute_source(source: str) -> str:
-    part, place = source.split("=", 1)
-    return f"{part}={absolute(place)}" if Path(place).expanduser().is_dir() else source
+def _sources(sweep: Sweep) -> tuple[str, ...]:
+    """Where further parts of the data are, what is here with its whole path. Raises InputError: see OWN."""
+    places = dict(source.split("=", 1) for source in sweep.benchmark.sources)
+    given = {name: place for name in FILES if (place := getattr(sweep, name)) is not None}
+    if sweep.benchmark.name == "own":
+        places |= given
+        known = {"target": sweep.target or sweep.models, **places}
+        missing = [name for name in ("target", "forget", "retain") if not known.get(name)]
+        if missing:
+            raise InputError(f"{', '.join(missing)}: not given; {OWN}")
+    elif given:
+        raise InputError(f"{', '.join(given)}: sweep {sweep.name} has published rows; on rows of your own: {OWN}")
+    here = {part: absolute(place) if Path(place).expanduser().exists() else place for part, place in places.items()}
+    return tuple(f"{part}={place}" for part, place in sorted(here.items()))
 
 
 def _references(house: Making, split: str, benchmark: Benchmark) -> list[Reference]:
@@ -207,6 +221,7 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Refe
         "task_vector",
         "calibration",
         "selection",
+        *FILES,
     }
     fixed: dict[str, Any] = {k: v for k, v in config.identity(sweep).items() if k not in axes}
     for places in ("data", "sources"):
@@ -234,7 +249,9 @@ def _needs(
     bases = [recipe.base for recipe in recipes if recipe.base is not None]
     found = [*(ref.model for ref in references), *bases]
     hub = [model.path for model in found if (model.fingerprint or "").startswith("hub:")]
-    needs += [_from_hub(f"model {path}", path, "--set models=DIR") for path in dict.fromkeys(hub)]
+    for path in dict.fromkeys(hub):
+        setting = "target" if path == sweep.target else "models"
+        needs.append(_from_hub(f"model {path}", path, f"--set {setting}=DIR"))
     tokenizers = dict.fromkeys(model.tokenizer for model in found if model.tokenizer)
     needs += [
         _from_hub(f"tokenizer {place}", place, "--set tokenizer=DIR")

@@ -28,6 +28,8 @@ SMALL_TAUS = (None, 1.0)
 STGS = (0.50, 0.60, 0.65, 0.70, 0.75, 0.80, 0.85)
 SHARED = ("base", "backbones", "published")
 """Modules of this folder that hold no sweep."""
+FILES = ("forget", "retain", "eval")
+"""Settings of the sweep own that name files."""
 SMALL_STGS = (4.0, 8.0, 12.0, 16.0, 24.0)
 
 
@@ -103,6 +105,10 @@ class Sweep(Value):
     """A folder with `full`, `retain95`, ... and/or `base`; none: every model is made."""
     target: str | None = None
     """Another target model than `models/full`."""
+    forget: str | None = None
+    """Of the sweep own: the file of rows to forget; `retain` and `eval` likewise (trainables.benchmarks.own_rows)."""
+    retain: str | None = None
+    eval: str | None = None
     tokenizer: str | None = None
     """Another place for the tokenizer of every model that is found, where theirs is missing."""
     attention: Attention | None = None

@@ -16,8 +16,8 @@ from trainables.errors import InputError
 from trainables.storage import Storage
 from trainables.templates import TEMPLATES
 
-OWN_ROWS = ("quickstart", "tofu_tiny")
-"""Sweeps on models of their own."""
+OWN_ROWS = ("quickstart", "tofu_tiny", "own")
+"""Sweeps on models of their own, and on one that the user gives (tests/test_own_sweep.py)."""
 TRIALS = {
     "tofu_llama": (28, 14 * 97),
     "tofu_phi": (28, 14 * 97),

@@ -1,0 +1,35 @@
+"""A model and rows of one's own: how strongly it still knows what it is to forget, against what it is to keep.
+
+    python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE [--set eval=FILE]
+
+The files are JSON Lines, JSON or Parquet with rows of `question` and `answer`, or `text`: what else they may have is
+in trainables.benchmarks.own_rows, and what is measured in trainables.benchmarks.own. No retain model is needed.
+
+Three objectives that the paper finds at the better end of the trade-off, and that fail in different ways: NPO, bounded
+below and without a retain term of its own; GD, which ascends and holds on to the retain rows; SimNPO+GD, bounded and
+with a retain term. Each without and with GRU, on the small grid. `--strategy paper` takes the paper's settings for
+Llama-2-7B on the smaller TOFU set.
+
+On the CPU in fp32, which fits a small model; for others add --set resources.gpus=1 --set resources.precision=bf16.
+A model that was taught to chat: --set benchmark.template=chat. Accuracies of lm-eval's tasks in the utility:
+--set benchmark.tasks=mmlu,arc_easy, from folders with --set benchmark.sources=mmlu=DIR,arc_easy=DIR.
+"""
+
+from search_spaces.base import SMALL_GAMMAS, SMALL_TAUS, Choice, Sweep
+from trainables.config import Benchmark, Training
+
+SWEEP = Sweep(
+    name="own",
+    title="Your own model and rows: three objectives without and with GRU",
+    methods=("npo", "gd", "simnpo_gd"),
+    splits=("own",),
+    gammas=SMALL_GAMMAS,
+    taus=SMALL_TAUS,
+    choices=(
+        Choice(gamma=0.8, tau=None),
+        Choice(method="gd", gamma=0.05, tau=None),
+        Choice(method="simnpo_gd", gamma=0.5, tau=None),
+    ),
+    benchmark=Benchmark(name="own", data="own", split="own", template="plain"),
+    training=Training(lr=1e-5, epochs=5, batch_size=32),
+)

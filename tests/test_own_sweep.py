@@ -1,0 +1,187 @@
+"""The sweep own: planned offline from sample files, its messages, and its way from rows to a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+from conftest import RunModule
+from test_named_sweeps_run import write_model
+
+import platform.plan as planning
+from platform.overrides import apply
+from search_spaces import base as spaces
+from trainables import benchmarks, recipes, storage, trial
+from trainables.errors import InputError
+from trainables.storage import Storage
+
+TYPED = "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Storage:
+    return Storage(tmp_path / "store")
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model") / "mine", "Llama")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return tiny.own(tmp_path_factory.mktemp("rows"))
+
+
+def settings(target: Path | str, files: dict[str, Path]) -> list[str]:
+    return [f"target={target}", *(f"{part}={file}" for part, file in files.items())]
+
+
+def plan(store: Storage, chosen: list[str], **options: Any) -> planning.Plan:
+    sweep = spaces.find("own")
+    assert sweep is not None
+    return planning.make(apply(sweep, chosen), store, **options)
+
+
+def test_trials_of_each_strategy(target: Path, files: dict[str, Path], store: Storage) -> None:
+    published = plan(store, settings(target, files), strategy="paper")
+    assert {found.label() for found in published.trials} == {
+        *("npo-own-s0", "gd-own-s0", "simnpo_gd-own-s0"),
+        *("gru-npo-own-g0.8-tnone-s0", "gru-gd-own-g0.05-tnone-s0", "gru-simnpo_gd-own-g0.5-tnone-s0"),
+    }
+    assert len(plan(store, settings(target, files)).trials) == 3 * (1 + 2 * 2)
+    assert [(ref.role, ref.model.path) for ref in published.references] == [("original", str(target))]
+    assert (published.needs, published.recipes) == ((), ())
+    assert published.costs.largest is not None
+    assert not store.root.exists()
+
+
+def test_dry_run_says_what_would_run(
+    target: Path, files: dict[str, Path], run_module: RunModule, tmp_path: Path
+) -> None:
+    words = [word for setting in settings(target, files) for word in ("--set", setting)]
+    place = ("--storage", tmp_path / "runs")
+    done = run_module("platform.sweep", "own", "--dry-run", "--json", *words, *place)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (len(told["trials"]), told["needs"]) == (15, [])
+    assert {study["study"] for study in told["studies"]} == {
+        f"own/{method}/{rectifier}" for method in ("npo", "gd", "simnpo_gd") for rectifier in ("none", "gru")
+    }
+    assert all(need["total_bytes"] > 0 for need in told["memory"])
+    assert not (tmp_path / "runs").exists()
+    done = run_module("platform.sweep", "own", "--dry-run", *place)
+    assert done.returncode == 2
+    assert done.stderr == f"error: target, forget, retain: not given; {TYPED} [--set eval=FILE]\n"
+
+
+def test_a_plan_loads_no_machinery(target: Path, files: dict[str, Path], root: Path, tmp_path: Path) -> None:
+    words = [word for setting in settings(target, files) for word in ("--set", setting)]
+    typed = ["own", "--dry-run", *words, "--storage", str(tmp_path)]
+    code = f"""import runpy, sys
+sys.argv[1:] = {typed}
+try:
+    runpy.run_module("platform.sweep", run_name="__main__")
+except SystemExit:
+    print([name for name in ("torch", "ray", "mlflow", "transformers", "lm_eval") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("left", "words"),
+    [(("target",), "^target: not given; "), (("forget", "retain"), "^forget, retain: not given; ")],
+)
+def test_all_that_is_missing_is_told(
+    left: tuple[str, ...], words: str, target: Path, files: dict[str, Path], store: Storage
+) -> None:
+    chosen = [setting for setting in settings(target, files) if setting.split("=")[0] not in left]
+    with pytest.raises(InputError, match=words):
+        plan(store, chosen)
+
+
+def test_files_are_for_own_alone(files: dict[str, Path], store: Storage) -> None:
+    sweep = spaces.find("tofu_phi")
+    assert sweep is not None
+    with pytest.raises(InputError, match="forget, eval: sweep tofu_phi has published rows; on rows of your own: type "):
+        planning.make(apply(sweep, [f"forget={files['forget']}", f"eval={files['eval']}"]), store)
+    with pytest.raises(InputError, match="forget: '/nowhere' is no file"):
+        plan(store, settings("somebody/a-model", {**files, "forget": Path("/nowhere")}))
+
+
+def test_a_hub_model_and_a_task_are_what_a_start_needs(files: dict[str, Path], store: Storage) -> None:
+    found = plan(store, [*settings("somebody/a-model", files), "benchmark.tasks=mmlu"])
+    assert found.needs == (
+        "questions of mmlu from the hub (a network, or --set benchmark.sources=mmlu=DIR)",
+        "model somebody/a-model from the hub (a network, or --set target=DIR)",
+    )
+    assert found.costs.largest is None
+
+
+def test_files_may_move_and_must_not_change(
+    target: Path, files: dict[str, Path], store: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = plan(store, settings(target, files))
+    tiny.own(tmp_path / "moved")
+    monkeypatch.chdir(tmp_path / "moved")
+    moved = plan(store, settings(target, {part: Path(file.name) for part, file in files.items()}))
+    assert (here.name, [t.id() for t in here.trials]) == (moved.name, [t.id() for t in moved.trials])
+    assert f"forget={tmp_path / 'moved' / 'forget.jsonl'}" in moved.trials[0].benchmark.sources
+    (tmp_path / "moved" / "eval.jsonl").unlink()
+    fewer = plan(store, settings(target, {part: Path(f"{part}.jsonl") for part in ("forget", "retain")}))
+    assert fewer.name != here.name
+    assert {t.id() for t in fewer.trials}.isdisjoint(t.id() for t in here.trials)
+    with pytest.raises(InputError, match=r"forget\.jsonl.* holds has changed since this trial was planned"):
+        trial.check_inputs(
+            moved.trials[0].model_copy(
+                update={
+                    "benchmark": fewer.trials[0].benchmark.model_copy(
+                        update={"fingerprint": moved.trials[0].benchmark.fingerprint}
+                    )
+                }
+            )
+        )
+
+
+def test_a_trial_with_gru_equals_the_evaluation_of_what_it_keeps(
+    target: Path, files: dict[str, Path], run_module: RunModule, tmp_path: Path
+) -> None:
+    shrunk = ["training.batch_size=4", "training.max_steps=3", "training.max_length=96", "training.lr=1e-2"]
+    place = storage.open_storage(str(tmp_path / "runs"))
+    found = plan(place, [*settings(target, files), *shrunk], strategy="paper")
+    (reference,) = found.references
+    before = recipes.make_evaluation(
+        reference.model.model_dump(), found.benchmarks["own"].model_dump(), None, str(place.root), found.sweep.resources
+    )
+    chosen = next(t for t in found.trials if t.label() == "gru-gd-own-g0.05-tnone-s0")
+    *_, event = trial.run(chosen, place, keep_weights=True)
+    result = event["result"]
+    assert result["status"] == "finished", result["error"]
+    assert result["training"]["steps"] == 3
+    metrics = result["metrics"]
+    assert set(before["metrics"]) == set(metrics) - {"relative_change"}
+    assert metrics["forget_prob"] != before["metrics"]["forget_prob"]
+    assert benchmarks.outcome("own", metrics).startswith("ES ")
+    rows = storage.read_rows(place.trial(chosen.id()) / storage.ROWS)
+    assert {row["task"] for row in rows} == {"forget", "paraphrase", "retain", "holdout"}
+    assert not any({"question", "answer", "text"} & set(row) for row in rows)
+
+    weights, output = place.trial(chosen.id()) / "weights", tmp_path / "again.json"
+    sources = [word for part, file in files.items() for word in ("--source", f"{part}={file}")]
+    typed = ["--benchmark", "own", "--model", weights, *sources, "--output", output]
+    done = run_module("trainables.evaluate", *typed, OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
+    again = json.loads(output.read_text())
+    assert {name: again[name] for name in before["metrics"]} == {name: metrics[name] for name in before["metrics"]}
+    assert done.stdout.startswith("extraction strength on the forget rows 0.")
+    done = run_module("trainables.evaluate", "--model", weights, "--output", output)
+    assert done.returncode == 2
+    assert "--split: name the forget split of tofu" in done.stderr
+    done = run_module("trainables.evaluate", "--benchmark", "own", "--model", weights, "--output", output)
+    assert "own needs forget=FILE, retain=FILE" in done.stderr
