@@ -46,6 +46,7 @@ def run(
     import ray.exceptions
 
     import platform.prepare as prepare
+    import platform.recommend as recommend
     import platform.tracking as tracking
 
     try:
@@ -58,6 +59,8 @@ def run(
             if store.result(trial_id):
                 mirror.trial(trial_id)
         failed = _tune(plan, store, mirror, cpus, max_concurrent, keep) if plan.outstanding else failures(plan, store)
+        if plan.sweep.export:
+            recommend.recommend(plan, store, say)
         problem = mirror.close(manifest.counts(document, store))
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError):

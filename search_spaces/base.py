@@ -98,6 +98,8 @@ class Sweep(Value):
     calibration: Calibration = Calibration()
     selection: Selection = Selection()
     """Which trial of a study speaks for it in tables, and which weights `--keep best` keeps."""
+    export: bool = False
+    """Whether the sweep ends with the chosen trial's model in a folder of its own."""
     resources: Resources = Resources()
     observe: int | None = None
     """Steps between measurements of the angle to the retain gradient (Trial.observe)."""

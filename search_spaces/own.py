@@ -10,6 +10,9 @@ below and without a retain term of its own; GD, which ascends and holds on to th
 with a retain term. Each without and with GRU, on the small grid. `--strategy paper` takes the paper's settings for
 Llama-2-7B on the smaller TOFU set.
 
+Every ten steps a trial is evaluated and the selection rule chooses its step; at the end the rule chooses the trial,
+whose model is written to STORAGE/exports/ID with a model card, and evaluated again.
+
 On the CPU in fp32, which fits a small model; for others add --set resources.gpus=1 --set resources.precision=bf16.
 A model that was taught to chat: --set benchmark.template=chat. Accuracies of lm-eval's tasks in the utility:
 --set benchmark.tasks=mmlu,arc_easy, from folders with --set benchmark.sources=mmlu=DIR,arc_easy=DIR.
@@ -31,5 +34,6 @@ SWEEP = Sweep(
         Choice(method="simnpo_gd", gamma=0.5, tau=None),
     ),
     benchmark=Benchmark(name="own", data="own", split="own", template="plain"),
-    training=Training(lr=1e-5, epochs=5, batch_size=32),
+    training=Training(lr=1e-5, epochs=5, batch_size=32, eval_every=10),
+    export=True,
 )

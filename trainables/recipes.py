@@ -106,6 +106,14 @@ def make_direction(direction: Direction, root: str) -> str:
     return str(moves.combine(direction, storage.Storage(Path(root))))
 
 
+def make_export(trial_id: str, root: str, folder: str, why: str) -> None:
+    """A chosen trial's model in a folder of its own, verified, with its card."""
+    from trainables import commands, export
+
+    commands.quiet()
+    export.export(trial_id, storage.Storage(Path(root)), Path(folder), why)
+
+
 def _start(recipe: Recipe) -> tuple[Any, Any]:
     """The model and tokenizer that training starts from."""
     if recipe.base is not None:

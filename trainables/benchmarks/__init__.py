@@ -18,6 +18,7 @@ from trainables.templates import Example
 
 NAMES: tuple[str, ...] = get_args(BenchmarkName)
 
+Row = dict[str, Any]
 Records = list[dict[str, Any]]
 """One a question or text: what a row of evaluation.parquet holds."""
 Metrics = dict[str, float | int | None]
@@ -100,6 +101,10 @@ class Kind(Protocol):
 
     def extent(self, benchmark: Benchmark, max_length: int) -> Extent:
         """Roughly how much there is to train on, told before a tokenizer has seen it: for plans."""
+        ...
+
+    def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
+        """Forget rows and retain rows as they are trained on, before any tokenizer."""
         ...
 
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:

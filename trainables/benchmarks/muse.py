@@ -130,13 +130,15 @@ def extent(benchmark: Benchmark, max_length: int) -> Extent:
     return Extent(FORGET_TOKENS[benchmark.split] // max_length, max_length, max_length)
 
 
+def training_rows(benchmark: Benchmark) -> tuple[list[rows.Row], list[rows.Row]]:
+    """The texts to forget and to keep."""
+    return _load(benchmark, FORGET_TEXT), _load(benchmark, RETAIN_TEXT)
+
+
 def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
     """Blocks of at most `max_length` tokens of the forget and of the retain texts."""
     cut = chunks.wrapped if RULES[benchmark.dialect].wrap else chunks.decoded
-    forget, retain = (
-        cut(tokenizer, [row["text"] for row in _load(benchmark, config)], max_length)
-        for config in (FORGET_TEXT, RETAIN_TEXT)
-    )
+    forget, retain = (cut(tokenizer, [row["text"] for row in side], max_length) for side in training_rows(benchmark))
     return forget, retain
 
 

@@ -137,6 +137,15 @@ def extent(benchmark: Benchmark, max_length: int) -> Extent:
     return Extent(len(forget), sum(forget) / len(forget), max(*forget, *retain))
 
 
+def training_rows(benchmark: Benchmark) -> tuple[list[rows.Row], list[rows.Row]]:
+    """The files' rows without what is not trained on."""
+    forget, retain = (
+        [{"text": row.answer} if row.is_text else {"question": row.question, "answer": row.answer} for row in side]
+        for side in own_rows.training(benchmark)
+    )
+    return forget, retain
+
+
 def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
     """Forget rows and retain rows as tokens, a text as its blocks."""
     template = templates.resolve(benchmark.template, tokenizer)

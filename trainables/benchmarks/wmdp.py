@@ -125,13 +125,19 @@ def extent(benchmark: Benchmark, max_length: int) -> Extent:
     return Extent(None, max_length, max_length)
 
 
-def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
+def training_rows(benchmark: Benchmark) -> tuple[list[rows.Row], list[rows.Row]]:
     """The corpora of the split's topics, forget and retain."""
-    sides: dict[str, list[str]] = {"forget": [], "retain": []}
+    sides: dict[str, list[rows.Row]] = {"forget": [], "retain": []}
     for at, config, field in _corpora(benchmark):
         sides["forget" if "forget" in config else "retain"] += _texts(benchmark, at, config, field)
+    return sides["forget"], sides["retain"]
+
+
+def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
+    """The corpora as tokens."""
     cut = chunks.Texts if benchmark.dialect == "paper" else chunks.decoded
-    return cut(tokenizer, sides["forget"], max_length), cut(tokenizer, sides["retain"], max_length)
+    forget, retain = (cut(tokenizer, [row["text"] for row in side], max_length) for side in training_rows(benchmark))
+    return forget, retain
 
 
 def measure(
@@ -180,13 +186,13 @@ def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str]]:
     return found
 
 
-def _texts(benchmark: Benchmark, at: str, config: str, field: str) -> list[str]:
+def _texts(benchmark: Benchmark, at: str, config: str, field: str) -> list[rows.Row]:
     with rows.told_as(field):
         try:
             loaded = rows.load(at, config, ("text",), _revision(benchmark, at), blank=True)
         except InputError as error:
             raise InputError(f"{error}; {GATED}" if at == SOURCES[BIO_FORGET] else str(error)) from error
-    return [row["text"] for row in loaded if len(row["text"]) > SHORTEST]
+    return [row for row in loaded if len(row["text"]) > SHORTEST]
 
 
 def _revision(benchmark: Benchmark, at: str) -> str | None:

@@ -1,0 +1,142 @@
+"""trainables.export: a kept trial becomes a verified folder that transformers loads, with a card that tells no text."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from trainables import evaluation, export, storage, trial
+from trainables.benchmarks import tofu
+from trainables.config import Benchmark, Model, Rectifier, Resources, Training, Trial
+from trainables.errors import InputError
+
+
+def configuration(house: Any) -> Trial:
+    return Trial(
+        method="npo",
+        rectifier=Rectifier(name="gru", gamma=0.8, tau=1.0),
+        benchmark=Benchmark(data=str(house.data), split=house.split, limit=4, fingerprint="of-the-tests"),
+        target=Model(path=str(house.target), fingerprint="files:of-the-tests"),
+        training=Training(lr=2e-3, max_steps=4, epochs=50, batch_size=8, max_length=192, eval_every=2),
+        resources=Resources(zero_stage=1),
+    )
+
+
+@pytest.fixture(scope="module")
+def kept(learned: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[storage.Storage, str]:
+    """A trial whose weights were kept."""
+    config = configuration(learned)
+    store = storage.open_storage(str(tmp_path_factory.mktemp("runs")))
+    monkey = pytest.MonkeyPatch()
+    monkey.setattr(trial, "check_inputs", lambda trial: None)  # its fingerprints are names here
+    *_, event = trial.run(config, store, keep_weights=True)
+    monkey.undo()
+    assert event["result"]["status"] == "finished", event["result"]["error"]
+    return store, config.id()
+
+
+@pytest.fixture(scope="module")
+def exported(kept: Any, run_module: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    store, trial_id = kept
+    folder = tmp_path_factory.mktemp("out") / "model"
+    done = run_module("trainables.export", trial_id, "--storage", store.root, "--output", folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("gru-npo-forget25-g0.8-t1-s0: FQ null, MU ")
+    assert "evaluated again" in done.stdout
+    return folder
+
+
+def test_the_checkpoint_loads_with_plain_transformers(kept: Any, exported: Path) -> None:
+    store, trial_id = kept
+    network = AutoModelForCausalLM.from_pretrained(exported)
+    saved = load_file(store.trial(trial_id) / trial.WEIGHTS / "model.safetensors")
+    state = network.state_dict()
+    assert all(torch.equal(state[name], tensor) for name, tensor in saved.items())
+    assert AutoTokenizer.from_pretrained(exported)("Who wrote it?")["input_ids"]
+    assert not (exported / "recipe.json").exists()
+
+
+def test_another_evaluation_of_it_agrees(kept: Any, exported: Path, learned: Any) -> None:
+    store, trial_id = kept
+    network = AutoModelForCausalLM.from_pretrained(exported).eval()
+    benchmark = configuration(learned).benchmark
+    found, _ = evaluation.evaluate(network, AutoTokenizer.from_pretrained(exported), benchmark, None, token_budget=4096)
+    facts = json.loads((exported / export.FACTS).read_text())
+    assert found == facts["verified_metrics"]
+    known = (store.result(trial_id) or {})["metrics"]
+    assert {name: known[name] for name in found} == found
+
+
+def test_the_card(kept: Any, exported: Path, learned: Any) -> None:
+    store, trial_id = kept
+    result = store.result(trial_id) or {}
+    text = (exported / export.CARD).read_text()
+    _, front, body = text.split("---\n", 2)
+    assert yaml.safe_load(front)["tags"] == ["unlearning", "npo", "gru"]
+    forget, retain = tofu.training_rows(configuration(learned).benchmark)
+    assert f"| forget set | {len(forget)} | `" in body
+    assert f"| retain set | {len(retain)} | `" in body
+    assert f"| **model utility** (highest is best) | – | {result['metrics']['model_utility']:.4f} |" in body
+    assert "NPO with GRU, seed 0" in body
+    assert f"| step chosen | {result['chosen_step']} |" in body
+    assert "at least 90% of the target model's utility" in body
+    whole = text + (exported / export.FACTS).read_text()
+    for row in (*forget, *retain):
+        assert row["question"] not in whole
+        assert row["answer"] not in whole
+    assert str(learned.target) not in whole
+    assert str(store.root) not in whole
+
+
+def test_rows_are_named_by_their_content(learned: Any) -> None:
+    """Another format gives the same hash, another row another one."""
+    benchmark = configuration(learned).benchmark
+    rows = tofu.training_rows(benchmark)[0]
+    assert export._side(rows) == export._side(json.loads(json.dumps(rows)))
+    assert export._side(rows)["sha256"] != export._side(rows[1:])["sha256"]
+
+
+def test_weights_that_were_changed_are_not_exported(kept: Any, tmp_path: Path) -> None:
+    store, trial_id = kept
+    place = storage.open_storage(str(tmp_path / "runs"))
+    shutil.copytree(store.trial(trial_id), place.trial(trial_id))
+    file = place.trial(trial_id) / trial.WEIGHTS / "model.safetensors"
+    tensors = load_file(file)
+    save_file({name: tensor * 1.2 for name, tensor in tensors.items()}, file, metadata={"format": "pt"})
+    with pytest.raises(InputError, match=r"do not give the trial's metrics again: model_utility 0\.\d+ is "):
+        export.export(trial_id, place, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == [tmp_path / "runs"]
+
+
+def test_what_cannot_be_exported_is_told(kept: Any, tmp_path: Path, run_module: Any) -> None:
+    store, trial_id = kept
+    cases = [
+        (trial_id[:-1] + "x", "model", f"did you mean '{trial_id}'?"),
+        (trial_id, "taken", "is there already; give a new folder"),
+    ]
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    for name, folder, message in cases:
+        done = run_module("trainables.export", name, "--storage", store.root, "--output", tmp_path / folder)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+    place = storage.open_storage(str(tmp_path / "runs"))
+    shutil.copytree(store.trial(trial_id), place.trial(trial_id))
+    shutil.rmtree(place.trial(trial_id) / trial.WEIGHTS)
+    with pytest.raises(InputError, match=r"the weights of trial .* were not kept; run its sweep again with --new"):
+        export.export(trial_id, place, tmp_path / "model")
+
+
+def test_what_counts_as_the_same() -> None:
+    known = {"a": 0.5, "b": None, "c": 3, "relative_change": 0.1}
+    assert export.differences(known, {"a": 0.5004, "b": None, "c": 3}) == []
+    assert export.differences(known, {"a": 0.52, "b": 0.1, "c": 4}) == ["a 0.5 is 0.52", "b None is 0.1", "c 3 is 4"]
