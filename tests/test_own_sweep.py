@@ -16,7 +16,7 @@ from test_named_sweeps_run import write_model
 import platform.plan as planning
 from platform.overrides import apply
 from search_spaces import base as spaces
-from trainables import benchmarks, recipes, storage, trial
+from trainables import benchmarks, storage, trial
 from trainables.errors import InputError
 from trainables.storage import Storage
 
@@ -149,39 +149,80 @@ def test_files_may_move_and_must_not_change(
         )
 
 
-def test_a_trial_with_gru_equals_the_evaluation_of_what_it_keeps(
-    target: Path, files: dict[str, Path], run_module: RunModule, tmp_path: Path
+SHRUNK = ("training.batch_size=4", "training.max_steps=3", "training.max_length=96", "training.lr=1e-2")
+
+
+@pytest.fixture(scope="module")
+def swept(
+    target: Path, files: dict[str, Path], run_module: RunModule, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Storage, str]:
+    """GD without and with GRU through the command, each evaluated after steps 2 and 3; and what the command said."""
+    place = Storage(tmp_path_factory.mktemp("swept") / "runs")
+    chosen = [*settings(target, files), *SHRUNK, "training.eval_every=2"]
+    words = [word for setting in chosen for word in ("--set", setting)]
+    typed = [*words, "--strategy", "paper", "--only", "method=gd", "--storage", place.root]
+    done = run_module("platform.sweep", "own", *typed, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return place, done.stdout
+
+
+def results(place: Storage) -> list[dict[str, Any]]:
+    found = [place.result(folder.name) for folder in sorted((place.root / "trials").iterdir())]
+    return [result for result in found if result]
+
+
+def test_the_sweep_ends_with_the_chosen_model(
+    swept: tuple[Storage, str], files: dict[str, Path], run_module: RunModule, tmp_path: Path
 ) -> None:
-    shrunk = ["training.batch_size=4", "training.max_steps=3", "training.max_length=96", "training.lr=1e-2"]
-    place = storage.open_storage(str(tmp_path / "runs"))
-    found = plan(place, [*settings(target, files), *shrunk], strategy="paper")
-    (reference,) = found.references
-    before = recipes.make_evaluation(
-        reference.model.model_dump(), found.benchmarks["own"].model_dump(), None, str(place.root), found.sweep.resources
-    )
-    chosen = next(t for t in found.trials if t.label() == "gru-gd-own-g0.05-tnone-s0")
-    *_, event = trial.run(chosen, place, keep_weights=True)
-    result = event["result"]
-    assert result["status"] == "finished", result["error"]
-    assert result["training"]["steps"] == 3
-    metrics = result["metrics"]
-    assert set(before["metrics"]) == set(metrics) - {"relative_change"}
-    assert metrics["forget_prob"] != before["metrics"]["forget_prob"]
+    """The exported folder loads with plain transformers, and trainables.evaluate gives the trial's metrics of it."""
+    from transformers import AutoModelForCausalLM
+
+    place, said = swept
+    found = results(place)
+    assert [result["status"] for result in found] == ["finished", "finished"]
+    assert all([entry["step"] for entry in result["evaluations"]] == [2, 3] for result in found)
+    (folder,) = (place.root / "exports").iterdir()
+    assert f"model: {folder}" in said
+    (chosen,) = (result for result in found if result["id"] == folder.name)
+    assert AutoModelForCausalLM.from_pretrained(folder).num_parameters() > 0
+    output = tmp_path / "again.json"
+    sources = [word for part, file in files.items() for word in ("--source", f"{part}={file}")]
+    typed = ["--benchmark", "own", "--model", folder, *sources, "--output", output]
+    done = run_module("trainables.evaluate", *typed, OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("extraction strength on the forget rows 0.")
+    again, metrics = json.loads(output.read_text()), dict(chosen["metrics"])
+    metrics.pop("relative_change")
+    assert {name: again[name] for name in metrics} == metrics
+    card = (folder / "README.md").read_text()
+    assert f"| **utility** (highest is best) | {_before(place)['utility']:.4f} | {metrics['utility']:.4f} |" in card
+    assert "the choice among the 2 finished trials of sweep own-" in card
+    assert "| forget set | 6 | `" in card
+    rows = [json.loads(line) for file in files.values() for line in file.read_text().splitlines()]
+    whole = card + (folder / "unlearning.json").read_text()
+    assert not any(text in whole for row in rows for name, text in row.items() if name != "set")
+
+
+def test_rows_of_an_evaluation_hold_no_text(swept: tuple[Storage, str]) -> None:
+    place, _ = swept
+    metrics = results(place)[0]["metrics"]
+    assert set(_before(place)) == set(metrics) - {"relative_change"}
+    assert metrics["forget_prob"] != _before(place)["forget_prob"]
     assert benchmarks.outcome("own", metrics).startswith("ES ")
-    rows = storage.read_rows(place.trial(chosen.id()) / storage.ROWS)
+    rows = storage.read_rows(place.trial(results(place)[0]["id"]) / storage.ROWS)
     assert {row["task"] for row in rows} == {"forget", "paraphrase", "retain", "holdout"}
     assert not any({"question", "answer", "text"} & set(row) for row in rows)
 
-    weights, output = place.trial(chosen.id()) / "weights", tmp_path / "again.json"
-    sources = [word for part, file in files.items() for word in ("--source", f"{part}={file}")]
-    typed = ["--benchmark", "own", "--model", weights, *sources, "--output", output]
-    done = run_module("trainables.evaluate", *typed, OMP_NUM_THREADS="1")
-    assert done.returncode == 0, done.stderr
-    again = json.loads(output.read_text())
-    assert {name: again[name] for name in before["metrics"]} == {name: metrics[name] for name in before["metrics"]}
-    assert done.stdout.startswith("extraction strength on the forget rows 0.")
-    done = run_module("trainables.evaluate", "--model", weights, "--output", output)
+
+def _before(place: Storage) -> dict[str, Any]:
+    (folder,) = (place.root / "shared" / "evaluations").iterdir()
+    return (storage.read_json(folder / storage.RESULT) or {})["metrics"]
+
+
+def test_what_evaluate_lacks_is_told(target: Path, run_module: RunModule, tmp_path: Path) -> None:
+    output = tmp_path / "again.json"
+    done = run_module("trainables.evaluate", "--model", target, "--output", output)
     assert done.returncode == 2
     assert "--split: name the forget split of tofu" in done.stderr
-    done = run_module("trainables.evaluate", "--benchmark", "own", "--model", weights, "--output", output)
+    done = run_module("trainables.evaluate", "--benchmark", "own", "--model", target, "--output", output)
     assert "own needs forget=FILE, retain=FILE" in done.stderr
