@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from search_spaces.backbones import BACKBONES
 from search_spaces.base import FILES, Sweep
 from trainables.commands import describe
 from trainables.config import Trial
@@ -33,14 +34,21 @@ WORDS = ("method", "rectifier.name", "benchmark.split")
 SINGLE = ("models", "target", "tokenizer", "attention", "observe", *FILES)
 """Settings of the sweep itself."""
 
+BACKBONE = "backbone"
+"""The name of a backbone: its hub ids, template, learning rate and precision."""
+
 FIXED = ("benchmark", "objective", "training", "task_vector", "calibration", "selection", "resources")
 
 
 def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     """The sweep with every `PATH=VALUE` set; on an axis, the value (or comma-separated values) replaces its grid."""
+    pairs = [_pair(setting, "--set") for setting in settings]
+    for value in (value for path, value in pairs if path == BACKBONE):
+        sweep = _on(sweep, value)
     document = sweep.model_dump()
-    for setting in settings:
-        path, value = _pair(setting, "--set")
+    for path, value in pairs:
+        if path == BACKBONE:
+            continue
         if path in AXES:
             document[AXES[path]] = value.split(",") if path in WORDS else _values(value)
         elif path in SINGLE:
@@ -51,6 +59,25 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
         return Sweep.model_validate(document)
     except ValidationError as error:
         raise InputError(f"--set: {_as_typed(describe(error))}") from error
+
+
+def _on(sweep: Sweep, name: str) -> Sweep:
+    """The sweep on another backbone, with its template, learning rate and precision, over which other settings go."""
+    if sweep.backbone is None:
+        raise InputError(f"--set backbone={name}: sweep {sweep.name} makes its own models; give a folder: models=DIR")
+    found = {backbone.name.lower(): backbone for backbone in BACKBONES}.get(name.lower())
+    if found is None:
+        raise InputError(
+            f"--set backbone={name}: unknown backbone; {closest(name, [backbone.name for backbone in BACKBONES])}"
+        )
+    return sweep.model_copy(
+        update={
+            "backbone": found,
+            "benchmark": sweep.benchmark.model_copy(update={"template": found.template}),
+            "training": sweep.training.model_copy(update={"lr": found.lr}),
+            "resources": sweep.resources.model_copy(update={"precision": found.precision}),
+        }
+    )
 
 
 def select(trials: Sequence[Trial], filters: Sequence[str]) -> list[Trial]:
@@ -91,7 +118,7 @@ def flatten(trial: Trial) -> dict[str, Any]:
 
 def settable() -> list[str]:
     """Every path that --set takes."""
-    paths = [*AXES, *SINGLE]
+    paths = [*AXES, *SINGLE, BACKBONE]
     for field in FIXED:
         section = typing.cast(type[BaseModel], Sweep.model_fields[field].annotation)
         paths += [f"{field}.{name}" for name in section.model_fields if f"{field}.{name}" not in AXES]

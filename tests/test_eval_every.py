@@ -34,7 +34,7 @@ def configuration(house: Any, **training: Any) -> Trial:
         rectifier=Rectifier(name="gru", gamma=0.8),
         benchmark=Benchmark(data=str(house.data), split=house.split, limit=4),
         target=Model(path=str(house.target)),
-        training=Training(**settings | {"eval_every": EVERY} | training),
+        training=Training.model_validate(settings | {"eval_every": EVERY} | training),
         resources=Resources(zero_stage=1, evaluation_tokens=8192, checkpoint_every=3),
     )
 

@@ -9,8 +9,10 @@ import small_sweep
 from small_sweep import MakePlan, Small, point
 
 import platform.plan as planning
-from platform.overrides import flatten
+from platform.overrides import apply, flatten
+from search_spaces import tofu_llama, tofu_tiny
 from trainables.errors import InputError
+from trainables.storage import Storage
 
 make = small_sweep.plan_objectives
 
@@ -134,3 +136,34 @@ def test_layer_that_rmu_cannot_steer_is_refused_before_anything_starts(
 
 def test_layer_is_not_checked_in_models_that_are_not_here(make: MakePlan) -> None:
     assert make("target=somebody/a-model", "method=rmu", "objective.layer=99").trials
+
+
+def test_another_backbone_brings_its_template_rate_and_models(tmp_path: Path) -> None:
+    """What is set beside it goes over what it brings, whatever comes first."""
+    settings = ["training.lr=3e-5", "backbone=llama-3.2-1b-instruct"]
+    plan = planning.make(apply(tofu_llama.SWEEP, settings), Storage(tmp_path), strategy="paper")
+    assert values(plan, "target.path") == {"open-unlearning/tofu_Llama-3.2-1B-Instruct_full"}
+    assert values(plan, "benchmark.template") == {"llama3"}
+    assert values(plan, "training.lr") == {3e-5}
+    assert values(planning.make(apply(tofu_llama.SWEEP, ["backbone=Phi-1.5"]), Storage(tmp_path)), "training.lr") == {
+        2e-5
+    }
+    assert plan.costs.largest is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Llama-3.2-2B-Instruct", "unknown backbone; did you mean 'Llama-3.2-"),
+        ("gpt", "unknown backbone; known: Llama-2-7B-chat, Phi-1.5"),
+    ],
+)
+def test_unknown_backbone_is_told(name: str, said: str) -> None:
+    with pytest.raises(InputError) as told:
+        apply(tofu_llama.SWEEP, [f"backbone={name}"])
+    assert said in str(told.value)
+
+
+def test_sweeps_that_make_their_models_have_no_backbone() -> None:
+    with pytest.raises(InputError, match="sweep tofu_tiny makes its own models; give a folder: models=DIR"):
+        apply(tofu_tiny.SWEEP, ["backbone=Phi-1.5"])

@@ -51,7 +51,8 @@ def test_rules_by_name(rule: Any, key: str) -> None:
 def test_removal_is_the_mean_over_its_goals() -> None:
     """WMDP: bio 0.3 and cyber 0.5, of which less is more; no candidate without MMLU."""
     found = selection.candidate("x", "wmdp", {"wmdp_bio": 0.3, "wmdp_cyber": 0.5, "mmlu": 0.6})
-    assert found == Candidate("x", pytest.approx(-0.4), 0.6)
+    assert found is not None
+    assert (found.removal, found.utility) == (pytest.approx(-0.4), 0.6)
     assert selection.candidate("x", "wmdp", {"wmdp_bio": 0.3, "wmdp_cyber": 0.5}) is None
     assert selection.candidate("x", "tofu", {"model_utility": 0.6, "forget_quality": None}) == Candidate("x", None, 0.6)
 
@@ -64,7 +65,8 @@ def test_halves_are_evaluations_of_every_other_row() -> None:
     for which, half in enumerate(found):
         alone = [row for row in records if row["index"] % 2 == which]
         assert half == tofu.aggregate(alone, "paper", np.array([retained[k] for k in range(which, len(retained), 2)]))
-    assert found[0]["forget_rows"] + found[1]["forget_rows"] == sum(row["task"] == "forget" for row in records)
+    counted = [half["forget_rows"] or 0 for half in found]
+    assert sum(counted) == sum(row["task"] == "forget" for row in records)
 
 
 def test_no_halves_of_single_rows() -> None:

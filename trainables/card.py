@@ -87,7 +87,8 @@ def _how(facts: dict[str, Any], trial: Trial) -> str:
     rows = "\n".join(f"| {name} | {value} |" for name, value in settings.items() if value is not None)
     chosen = [facts["why"]] if facts["why"] else []
     if facts["chosen_step"] is not None:
-        chosen.append(f"Of the evaluated steps one was chosen: {selection.sentence(trial.selection)}.")
+        rule = "by the same rule" if facts["why"] else f"by the rule: {selection.sentence(trial.selection)}"
+        chosen.append(f"Its step was chosen among those evaluated {rule}.")
     if chosen:
         *removal, utility = benchmarks.find(trial.benchmark.name).GOALS
         chosen.append(f"Removal is {' and '.join(goal.title for goal in removal)}, utility is {utility.title}.")

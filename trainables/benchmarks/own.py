@@ -46,7 +46,7 @@ from trainables.templates import Example
 TARGET = "target"
 GOALS = (
     Goal("forget_extraction_strength", "removal", "lowest", "ES", "extraction strength on the forget rows"),
-    Goal("utility", "retention", "highest", "utility", "utility"),
+    Goal("utility", "retention", "highest", "utility", "utility on the retain rows"),
 )
 SPLIT = DATA = "own"
 """There is one split, and in the place of a data set's id stands a word: the files are in `benchmark.sources`."""
