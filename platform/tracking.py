@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
@@ -17,17 +18,22 @@ from typing import Annotated, Any
 import typer
 
 import platform.manifest as manifest
+from platform.keep import weights
 from trainables import benchmarks, commands, storage
 from trainables.config import Trial
 from trainables.errors import InputError
 from trainables.storage import RESULT, STEPS, Storage
 
 PARENT_TAG, TRIAL_TAG, SWEEP_TAG = "mlflow.parentRunId", "trial_id", "sweep_id"
+KEPT_TAG = "checkpoint"
+"""Where a trial's weights are, as long as they are kept."""
 SERIES = ("loss", "retain_loss", "cos_before", "cos_after", "grad_norm", "rectified_norm", "average_norm", "dot")
 SERIES += ("coefficient", "clip_scale", "lr", "tokens_per_second", "peak_memory_bytes")
 SERIES += ("observed_cos", "observed_retain_loss", "attempts", "rectified", "skipped")
 """The columns of steps.parquet that become series; yes and no become 1 and 0."""
 BATCH = 900
+RETRY_SECONDS = 15.0
+"""Between tries to reach a tracking server that was away."""
 STATUS = {"finished": "FINISHED", "diverged": "FINISHED"}
 
 logger = logging.getLogger(__name__)
@@ -73,8 +79,14 @@ class Tracker:
         for item in (result.get("calibration") or {}).get("targets", []):
             told = ("weight", *(goal.metric for goal in benchmarks.find(trial.benchmark.name).GOALS))
             found |= {f"calibration/{item['target']:g}/{name}": item[name] for name in told}
-        steps = result["training"]["steps"]
+        steps = result.get("chosen_step") or result["training"]["steps"]
         metrics = [Metric(name, float(value), now, steps) for name, value in found.items() if value is not None]
+        for entry in result.get("evaluations") or ():
+            metrics += [
+                Metric(f"eval/{name}", float(value), now, entry["step"])
+                for name, value in entry.items()
+                if name != "step" and value is not None and entry["step"] != steps
+            ]
         path = self.store.trial(trial.id()) / STEPS
         for row in storage.read_rows(path) if path.is_file() else ():
             known = {name: row[name] for name in SERIES if row.get(name) is not None and math.isfinite(row[name])}
@@ -97,19 +109,49 @@ class Tracker:
             self.client.log_batch(run_id, metrics=metrics[start : start + BATCH])
         for start in range(0, len(params), 90):
             self.client.log_batch(run_id, params=params[start : start + 90])
+        self.client.log_inputs(run_id, datasets=[_dataset(trial)])
         self.client.log_batch(run_id, tags=[RunTag(name, value) for name, value in tags.items()])
         self.client.log_artifact(run_id, str(self.store.trial(trial.id()) / RESULT))
         self.client.set_terminated(run_id, STATUS.get(result["status"], "FAILED"))
 
     def finish(self, counts: dict[str, int]) -> None:
-        """Close the parent run with the sweep's counts."""
+        """Close the parent run with the sweep's counts, and tag the runs whose weights are kept with where they are."""
         for name, value in counts.items():
             self.client.log_metric(self.parent, f"trials/{name}", value)
+        tagged = f"tags.{SWEEP_TAG} = '{self.label}' and tags.{KEPT_TAG} LIKE 'file%'"
+        for run in self.client.search_runs([self.experiment], filter_string=tagged):
+            if not weights(self.store, run.data.tags[TRIAL_TAG]).is_dir():
+                self.client.delete_tag(run.info.run_id, KEPT_TAG)
+        for trial_id in self.sweep["trials"]:
+            kept = weights(self.store, trial_id)
+            if kept.is_dir():
+                self.client.set_tag(self._run({TRIAL_TAG: trial_id}, trial_id), KEPT_TAG, kept.as_uri())
         self.client.set_terminated(self.parent, "FINISHED")
 
+    def report(self) -> None:
+        """Show the report's page, tables and figures at the parent run."""
+        folder = self.store.root / "reports" / self.label
+        if (folder / "index.html").is_file():
+            self.client.log_artifacts(self.parent, str(folder), "report")
+
+    @property
+    def label(self) -> str:
+        return f"{self.sweep['name']}-{self.sweep['hash']}"
+
     def _run(self, tags: dict[str, str], name: str) -> str:
-        tags = {**tags, SWEEP_TAG: f"{self.sweep['name']}-{self.sweep['hash']}", "sweep": self.sweep["name"]}
+        tags = {**tags, SWEEP_TAG: self.label, "sweep": self.sweep["name"]}
         return find_or_create(self.client, self.experiment, {**tags, PARENT_TAG: self.parent}, TRIAL_TAG, name)
+
+
+def _dataset(trial: Trial) -> Any:
+    """The rows that a trial forgot, retained and was measured on, by their fingerprint."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    rows = trial.benchmark
+    digest = (rows.fingerprint or "unknown").rpartition(":")[2][-36:]  # MLflow takes no more
+    source = json.dumps({"data": rows.data, "sources": rows.sources, "revision": rows.revision})
+    made = Dataset(name=f"{rows.name}/{rows.split}", digest=digest, source_type="benchmark", source=source)
+    return DatasetInput(made, [InputTag("mlflow.data.context", "unlearning")])
 
 
 def connect(sweep: dict[str, Any], store: Storage) -> Tracker:
@@ -144,7 +186,7 @@ def find_or_create(client: Any, experiment: str, tags: dict[str, str], key: str 
 
 
 class Mirror:
-    """Feeds a tracker from a thread: a slow or absent server never holds a trial up."""
+    """Feeds a tracker from a thread: a slow or absent server never holds a trial up, and is caught up with later."""
 
     def __init__(self, make: Callable[[], Tracker]) -> None:
         self.make = make
@@ -160,7 +202,7 @@ class Mirror:
         self.queue.put(trial_id)
 
     def close(self, counts: dict[str, int], seconds: float = 120) -> Exception | None:
-        """Wait for what is queued; returns the first problem, for `sync` to mend later."""
+        """Wait for what is queued, and try what failed once more; returns the problem, for `sync` to mend later."""
         self.queue.put(None)
         self.thread.join(seconds)
         if self.thread.is_alive():
@@ -169,11 +211,44 @@ class Mirror:
             self._guard(lambda: self.tracker.finish(counts) if self.tracker else None)
         return self.problem
 
+    def report(self) -> None:
+        """Show the sweep's report at its parent run; after `close`."""
+        if self.tracker is not None and self.problem is None:
+            self._guard(self.tracker.report)
+
     def _work(self) -> None:
-        self._guard(self._connect)
-        for trial_id in iter(self.queue.get, None):
-            if self.tracker is not None:
-                self._guard(lambda key=trial_id: self.tracker.trial(key) if self.tracker else None)
+        pending: list[str] = []
+        closing = False
+        while not closing:
+            closing = self._take(pending)
+            self._send(pending)
+
+    def _take(self, pending: list[str]) -> bool:
+        """Wait for more to mirror, no longer than until the next try where something is left; whether it is the end."""
+        waits = self.tracker is not None and not pending
+        try:
+            taken = [self.queue.get(timeout=None if waits else RETRY_SECONDS)]
+        except queue.Empty:
+            return False
+        while not self.queue.empty():
+            taken.append(self.queue.get())
+        pending += [trial_id for trial_id in taken if trial_id is not None]
+        return None in taken
+
+    def _send(self, pending: list[str]) -> None:
+        """Mirror what is pending; after two failures in one round the server is taken to be away."""
+        self.problem, failures = None, 0
+        if self.tracker is None:
+            self._guard(self._connect)
+        for trial_id in list(pending) if self.tracker else ():
+            known = self.problem
+            self.problem = None
+            self._guard(lambda key=trial_id: self.tracker.trial(key) if self.tracker else None)
+            if self.problem is None:
+                pending.remove(trial_id)
+                self.problem = known
+            elif (failures := failures + 1) == 2:
+                return
 
     def _connect(self) -> None:
         self.tracker = self.make()
@@ -193,6 +268,7 @@ def sync(sweep: dict[str, Any], store: Storage) -> int:
     for trial_id in done:
         tracker.trial(trial_id)
     tracker.finish(manifest.counts(sweep, store))
+    tracker.report()
     return len(done)
 
 

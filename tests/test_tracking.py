@@ -72,6 +72,10 @@ def write_result(store: Storage, trial: Trial, status: str, **given: Any) -> Non
         "commit": "abc1234",
         "dirty": False,
         "error": given.get("error"),
+        "chosen_step": 2 if trial == TRIALS["finished"] else None,
+        "evaluations": [{"step": k, "model_utility": k / 10} for k in (1, 2, 3)]
+        if trial == TRIALS["finished"]
+        else None,
     }
     storage.write_json(folder / storage.RESULT, result)
 
@@ -201,6 +205,41 @@ def test_outcome_is_told(client: Any) -> None:
     assert "failure" not in run_of(client, "finished").data.tags
     assert run_of(client, "failed").data.tags["failure"] == "no space"
     assert run_of(client, "diverged").data.tags["failure"] == "loss is nan at step 3"
+
+
+def test_evaluated_steps_are_a_series(client: Any) -> None:
+    """The chosen step, 2, has the trial's own metrics."""
+    run = run_of(client, "finished")
+    history = client.get_metric_history(run.info.run_id, "eval/model_utility")
+    assert sorted((point.step, point.value) for point in history) == [(1, 0.1), (2, 0.6), (3, 0.3)]
+
+
+def test_rows_are_a_dataset_of_the_run(client: Any) -> None:
+    (given,) = run_of(client, "finished").inputs.dataset_inputs
+    assert (given.dataset.name, given.dataset.digest) == ("tofu/forget05", "0")
+    assert '"data": "data"' in given.dataset.source
+
+
+def test_report_and_kept_weights_are_shown_as_long_as_they_are_there(store: Storage, tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    copy = Storage(tmp_path / "copy")
+    for name in ("finished", "rectified"):
+        write_result(copy, TRIALS[name], "finished")
+    folder = copy.trial(TRIALS["finished"].id()) / "weights"
+    folder.mkdir()
+    (copy.root / "reports" / "tiny-0a1b2c3d").mkdir(parents=True)
+    (copy.root / "reports" / "tiny-0a1b2c3d" / "index.html").write_text("<p>A report.</p>")
+    tracking.sync(write_sweep(copy), copy)
+    client = MlflowClient(tracking_uri=f"sqlite:///{copy.root / 'mlflow.db'}")
+    assert run_of(client, "finished").data.tags["checkpoint"] == folder.as_uri()
+    assert "checkpoint" not in run_of(client, "rectified").data.tags
+    assert [item.path for item in client.list_artifacts(parent_of(client).info.run_id, "report")] == [
+        "report/index.html"
+    ]
+    folder.rmdir()
+    tracking.sync(write_sweep(copy), copy)
+    assert "checkpoint" not in run_of(client, "finished").data.tags
 
 
 def test_result_file_lies_with_the_run(client: Any, store: Storage) -> None:
