@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -139,10 +140,19 @@ def make(
         references=references,
         recipes=recipes,
         needs=_needs(sweep, benchmarks, references, recipes),
-        done=frozenset(trial.id() for trial in trials if store.result(trial.id())),
+        done=_done(trials, store),
         budget=budget,
         costs=costs,
     )
+
+
+def again(plan: Plan, store: Storage) -> Plan:
+    """The plan with what is done by now: another driver may have ended since it was made."""
+    return replace(plan, done=_done(plan.trials, store))
+
+
+def _done(trials: Iterable[Trial], store: Storage) -> frozenset[str]:
+    return frozenset(trial.id() for trial in trials if store.result(trial.id()))
 
 
 def _batches(sweep: Sweep, split: str, benchmark: Benchmark) -> None:

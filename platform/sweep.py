@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
-import signal
-import sys
-import time
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +11,7 @@ import typer
 import platform.keep as keep
 import platform.overrides as overrides
 import platform.plan as planning
+import platform.starting as starting
 import search_spaces.base as spaces
 from trainables import commands, storage
 from trainables.errors import InputError, closest
@@ -52,7 +49,7 @@ def main(
         plan = planning.make(overrides.apply(_find(name), settings), store, strategy=strategy, only=only, budget=trials)
         if dry_run:
             return _show(plan, store, as_json)
-        return _start(plan, store, resume, new, options)
+        return starting.start(plan, store, starting.Choice(resume=resume, new=new), options)
 
     raise typer.Exit(commands.guarded(run))
 
@@ -151,48 +148,6 @@ def describe(plan: planning.Plan, store: storage.Storage) -> dict[str, Any]:
         "disk_bytes": planning.BYTES_PER_TRIAL * len(plan.left),
         "needs": list(plan.needs),
     }
-
-
-def _start(
-    plan: planning.Plan,
-    store: storage.Storage,
-    resume: bool,
-    new: bool,
-    options: dict[str, Any],
-) -> int:
-    earlier = storage.read_json(store.sweep(plan.sweep.name, plan.hash))
-    missing = [key for key in (earlier or {}).get("trials", []) if store.result(key) is None]
-    if not plan.outstanding:  # an Optuna budget that is spent leaves points that nobody means to run
-        missing = []
-    if new:
-        plan = _set_aside(plan, store)
-    elif missing and not resume:
-        raise InputError(
-            f"sweep {plan.name} is unfinished: {len(missing)} of its {len((earlier or {})['trials'])} trials are "
-            "missing; add --resume to run them, or --new to set its results aside and start again"
-        )
-    import platform.driver as driver
-
-    command = shlex.join(["python", "-m", "platform.sweep", *sys.argv[1:]])
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        return driver.run(plan, store, command=command, **options)
-    except KeyboardInterrupt:
-        typed = [part for part in sys.argv[1:] if part not in ("--new", "--resume")]
-        resumed = shlex.join(["python", "-m", "platform.sweep", *typed, "--resume"])
-        print(f"\nstopped; go on with: {resumed}", file=sys.stderr)
-        return 130
-
-
-def _set_aside(plan: planning.Plan, store: storage.Storage) -> planning.Plan:
-    """Move the results of the plan's trials out of the way, under a dated folder."""
-    place = store.root / "set_aside" / time.strftime("%Y%m%dT%H%M%S")
-    for trial in plan.trials:
-        if store.trial(trial.id()).is_dir():
-            place.mkdir(parents=True, exist_ok=True)
-            store.trial(trial.id()).rename(place / trial.id())
-    return planning.Plan(**{**plan.__dict__, "done": frozenset()})
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shlex
 import shutil
 import signal
@@ -16,6 +18,7 @@ from small_sweep import Small
 from typer.testing import CliRunner
 
 import platform.driver as driver
+import platform.lock as lock
 import platform.manifest as manifest
 import platform.sweep as sweep
 from platform.plan import Plan
@@ -119,6 +122,44 @@ def test_interrupt_prints_the_command_that_goes_on(
         assert done.exit_code == 130
         resumed = done.stderr.strip().removeprefix("stopped; go on with: ")
         assert shlex.split(resumed) == ["python", "-m", "platform.sweep", *command, "--resume"]
+
+
+def test_second_driver_is_refused_before_anything_else(small: Small, tmp_path: Path, runs: list[Plan]) -> None:
+    """Also with --new, which would set the first one's results aside."""
+    store = Storage(tmp_path / "runs")
+    command = ["tofu_tiny", "--storage", store.root, *small.flags(), "--only", "benchmark.split=forget01"]
+    assert in_process(*command).exit_code == 0
+    finish(store, runs[-1].trials[:3])
+    path = store.lock("tofu_tiny", runs[-1].hash)
+    assert not path.exists()
+    with lock.held(path, "the first one"):
+        for more in ([], ["--resume"], ["--new"]):
+            refused = in_process(*command, *more)
+            assert (refused.exit_code, refused.stdout) == (2, "")
+            assert refused.stderr.startswith(f"error: sweep {runs[-1].name} is being run by process {os.getpid()} on ")
+            assert "the first one; wait for its end" in refused.stderr
+    assert (len(runs), (store.root / "set_aside").exists()) == (1, False)
+
+
+def test_driver_holds_the_lock_and_sees_what_ended_before_it_got_it(
+    small: Small, tmp_path: Path, runs: list[Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another driver finishes between this one's plan and its lock."""
+    store = Storage(tmp_path / "runs")
+    real, locks = lock.held, []
+
+    @contextlib.contextmanager
+    def late(path: Path, command: str) -> Iterator[None]:
+        plan = small.plan(store)
+        finish(store, plan.trials[:40])
+        with real(path, command):
+            locks.append(path.is_file())
+            yield
+
+    monkeypatch.setattr(lock, "held", late)
+    assert in_process("tofu_tiny", "--storage", store.root, *small.flags()).exit_code == 0
+    assert runs[-1].left == list(runs[-1].trials[40:])
+    assert locks == [True]
 
 
 def test_full_disk_is_refused_before_the_driver(

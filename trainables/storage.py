@@ -31,6 +31,10 @@ class Storage:
     def sweep(self, name: str, digest: str) -> Path:
         return self.root / "sweeps" / f"{name}-{digest}.json"
 
+    def lock(self, name: str, digest: str) -> Path:
+        """Where the driver of a sweep says that it runs."""
+        return self.root / "sweeps" / f"{name}-{digest}.lock"
+
     def model(self, recipe_id: str) -> Path:
         return self.root / "shared" / "models" / recipe_id
 
