@@ -13,7 +13,7 @@ from typing import Any
 
 import platform.manifest as manifest
 from platform.plan import Plan
-from trainables import benchmarks, provenance
+from trainables import benchmarks, provenance, storage
 from trainables.errors import InputError
 from trainables.storage import Storage
 
@@ -178,7 +178,7 @@ def _searcher(plan: Plan, store: Storage, searcher: Any, keep: str) -> tuple[Any
 def failures(plan: Plan, store: Storage) -> list[str]:
     """Ids of the plan's trials that failed: an outcome such as `diverged` is a result."""
     results = {trial.id(): store.result(trial.id()) for trial in plan.trials}
-    return [key for key, found in results.items() if found and found["status"] in ("failed", "out_of_memory")]
+    return [key for key, found in results.items() if found and found["status"] in storage.FAILURES]
 
 
 def _end(plan: Plan, store: Storage, failed: list[str]) -> int:

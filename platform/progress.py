@@ -13,7 +13,8 @@ from ray.tune import Callback
 import platform.keep as keep
 from platform.plan import Plan
 from platform.tracking import Mirror
-from trainables import benchmarks
+from trainables import benchmarks, storage
+from trainables.commands import duration
 from trainables.config import Trial
 from trainables.storage import Storage
 
@@ -90,10 +91,10 @@ class Reporter(Callback):
         result = self.store.result(config.id()) or _died(config, self.store, cause)
         seconds = time.monotonic() - self.begun.pop(trial.trial_id, time.monotonic())
         self.standing.seconds.append(seconds)
-        if result["status"] in ("finished", "diverged"):
-            self.standing.done += 1
-        else:
+        if result["status"] in storage.FAILURES:
             self.standing.failed += 1
+        else:
+            self.standing.done += 1
         print(f"{label}: {outcome(result)} ({duration(seconds)})", flush=True)
         original = self.utilities.get(config.benchmark.split)
         keep.prune(self.studies[config.study()], self.store, self.kept, self.rule, original)
@@ -106,13 +107,6 @@ def outcome(result: dict[str, Any]) -> str:
     if result["status"] != "finished":
         return f"{result['status']}: {result['error']['message']}"
     return benchmarks.outcome(result["config"]["benchmark"]["name"], result["metrics"])
-
-
-def duration(seconds: float) -> str:
-    """`42 s`, `3.5 min`, `2.1 h`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _died(config: Trial, store: Storage, cause: Any) -> dict[str, Any]:

@@ -34,6 +34,13 @@ def describe(error: ValidationError) -> str:
     return "; ".join(problems)
 
 
+def duration(seconds: float) -> str:
+    """`42 s`, `3.5 min`, `2.1 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def quiet() -> None:
     """Keep libraries' progress bars and notices out of a command's output."""
     import logging

@@ -88,5 +88,6 @@ def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pa
         **provenance.stamp(),
     }
     storage.write_json(folder / storage.RESULT, result)
-    (folder / RETRY).unlink(missing_ok=True)
+    for name in (RETRY, storage.PROGRESS):
+        (folder / name).unlink(missing_ok=True)
     return result

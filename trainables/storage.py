@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     import torch
 
 RESULT, CONFIG, STEPS, ROWS, ERROR = "result.json", "config.json", "steps.parquet", "evaluation.parquet", "error.txt"
+PROGRESS = "progress.json"
+FAILURES = ("failed", "out_of_memory")
+"""Outcomes that are accidents; every other one (`finished`, `diverged`, ...) is a result."""
 
 
 class Storage:
@@ -75,9 +78,10 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
+    """`durable=False`: for what need not outlive a loss of power."""
     text = json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n"
-    _replace(path, lambda staging: staging.write_text(text, encoding="utf-8"))
+    _replace(path, lambda staging: staging.write_text(text, encoding="utf-8"), durable)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -131,14 +135,15 @@ def publish(staging: Path, folder: Path) -> None:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _replace(path: Path, write: Callable[[Path], Any]) -> None:
+def _replace(path: Path, write: Callable[[Path], Any], durable: bool = True) -> None:
     """Write beside `path`, flush to disk, rename over it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     staging = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         write(staging)
-        with staging.open("rb") as stream:
-            os.fsync(stream.fileno())
+        if durable:
+            with staging.open("rb") as stream:
+                os.fsync(stream.fileno())
         os.replace(staging, path)
     finally:
         staging.unlink(missing_ok=True)

@@ -6,7 +6,7 @@ The same code runs in one process and on each rank of many; rank 0 writes.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -27,6 +27,7 @@ from trainables import (
     models,
     moves,
     originals,
+    progress,
     provenance,
     records,
     storage,
@@ -34,6 +35,8 @@ from trainables import (
 from trainables.config import Resources, RetainEvaluation, Trial
 from trainables.errors import InputError, StartAgain, TrialStopped
 from trainables.records import CHECKPOINT, RETRY, WEIGHTS, Event, Place, Record
+
+Follow = Callable[[Iterator[Event]], Iterator[Event]]
 
 
 def run(trial: Trial, store: storage.Storage, *, keep_weights: bool = False) -> Iterator[Event]:
@@ -44,13 +47,23 @@ def run(trial: Trial, store: storage.Storage, *, keep_weights: bool = False) -> 
     its traceback in error.txt. InputError is the caller's to report. On many ranks an error of one rank is raised, so
     that the launcher ends the others, which wait for it, and starts all again.
     """
-    folder, many = store.trial(trial.id()), trial.resources.ranks > 1
-    if not many or dist.get_rank() == 0:
-        storage.write_json(folder / storage.CONFIG, trial.model_dump(mode="json"))
-    record, error, begun = Record(provenance.now()), None, perf_counter()
+    folder = store.trial(trial.id())
     place = Place(store, folder, folder / WEIGHTS if keep_weights else None)
+    if trial.resources.ranks > 1 and dist.get_rank() > 0:
+        yield from _outcome(trial, place, iter)
+        return
+    storage.write_json(folder / storage.CONFIG, trial.model_dump(mode="json"))
+    with progress.Progress(folder) as told:
+        result = yield from _outcome(trial, place, told.follow)
+    yield {"phase": "done", "result": result}
+
+
+def _outcome(trial: Trial, place: Place, follow: Follow) -> Generator[Event, None, dict[str, Any] | None]:
+    """The phases, and what came of them: the result on rank 0, None on the others."""
+    folder, many = place.folder, trial.resources.ranks > 1
+    record, error, begun = Record(provenance.now()), None, perf_counter()
     try:
-        yield from _with_retry(trial, record, place)
+        yield from follow(_with_retry(trial, record, place))
     except (InputError, StartAgain):
         raise
     except TrialStopped as stopped:
@@ -65,8 +78,9 @@ def run(trial: Trial, store: storage.Storage, *, keep_weights: bool = False) -> 
             raise
         storage.write_text(folder / storage.ERROR, traceback.format_exc())
         error = {"kind": "failed", "message": f"{type(failure).__name__}: {failure}", "step": len(record.steps)}
-    if not dist.is_initialized() or dist.get_rank() == 0:
-        yield {"phase": "done", "result": _end(trial, record, error, folder, begun)}
+    if dist.is_initialized() and dist.get_rank() > 0:
+        return None
+    return _end(trial, record, error, folder, begun)
 
 
 def _end(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Path, begun: float) -> dict[str, Any]:

@@ -1,0 +1,73 @@
+"""Where a running trial is: progress.json in its folder, for readers of the storage; gone once there is a result."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trainables import processes, provenance, storage
+
+EVERY, BEAT = 2.0, 10.0
+"""Seconds between two writings of news, and between two signs of life without news (an evaluation tells nothing)."""
+
+
+class Progress:
+    """What is told of a trial; a thread writes it, so that neither a slow disk nor a long phase holds anything up."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / storage.PROGRESS
+        self.told: dict[str, Any] = {"phase": "loading", "step": 0, "steps": None, "training_left": None}
+        self.fixed: dict[str, Any] = {}
+        self.begun = self.entered = self.written = 0.0
+        self.first: tuple[int, float] | None = None
+        self.news = True
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._work, name="progress", daemon=True)
+
+    def __enter__(self) -> Progress:
+        self.fixed = {**processes.myself(), "started": provenance.now()}
+        self.begun = self.entered = time.monotonic()
+        self._write()
+        self.thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.over.set()
+        self.thread.join()
+        self.path.unlink(missing_ok=True)
+
+    def follow(self, events: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The same events, each taken note of."""
+        for event in events:
+            self._note(event)
+            yield event
+
+    def _note(self, event: dict[str, Any]) -> None:
+        now, step = time.monotonic(), event.get("step", self.told["step"])
+        if event["phase"] != self.told["phase"]:
+            self.entered = now
+        left = None
+        if event["phase"] == "training":
+            self.first = self.first or (step, now)
+            done = step - self.first[0]
+            left = (now - self.first[1]) / done * (event["steps"] - step) if done > 0 else None
+        steps = event.get("steps", self.told["steps"])
+        self.told = {"phase": event["phase"], "step": step, "steps": steps, "training_left": left}
+        self.news = True
+
+    def _work(self) -> None:
+        while not self.over.wait(EVERY):
+            if self.news or time.monotonic() - self.written >= BEAT:
+                self._write()
+
+    def _write(self) -> None:
+        """A full disk is told where it hurts, by the trial's own files."""
+        self.news, now = False, time.monotonic()
+        times = {"seconds": now - self.begun, "phase_seconds": now - self.entered, "beat": time.time()}
+        with contextlib.suppress(OSError):
+            storage.write_json(self.path, self.told | self.fixed | times, durable=False)
+            self.written = now
