@@ -139,7 +139,9 @@ def _tune(plan: Plan, store: Storage, mirror: Any, cpus: int, max_concurrent: in
         trainable = tune.with_resources(train_ranks, {"cpu": LAUNCHER_CPU})
     search, total = _searcher(plan, store, searcher, keep)
     standing = progress.Standing(total=total, slots=slots)
-    reporter = progress.Reporter(standing, store, mirror, plan, keep, keeping.utilities(plan, store))
+    references = [vars(reference) for reference in plan.references]
+    utilities = keeping.utilities(references, store, plan.sweep.benchmark.name, plan.sweep.selection)
+    reporter = progress.Reporter(standing, store, mirror, plan, keep, utilities)
     state = store.root / "ray"
     try:
         tuner = tune.Tuner(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from platform.plan import Plan
 from trainables import benchmarks, selection, storage
 from trainables.config import Selection, Trial
 from trainables.errors import InputError, closest
@@ -18,6 +18,8 @@ WEIGHTS = "weights"
 
 Point = tuple[str, *tuple[float, ...]]
 """Trial id, and the benchmark's goals turned so that more is better, retention last: on TOFU FQ and MU."""
+Results = Mapping[str, Mapping[str, Any]]
+"""result.json by trial id."""
 
 
 def check(choice: str) -> str:
@@ -26,13 +28,18 @@ def check(choice: str) -> str:
     return choice
 
 
-def utilities(plan: Plan, store: Storage) -> dict[str, float | None]:
-    """The target model's utility on each split, on the rows that the selection rule goes by."""
+def utilities(
+    references: Iterable[Mapping[str, Any]], store: Storage, benchmark: str, rule: Selection
+) -> dict[str, float | None]:
+    """The target model's utility on each split, on the rows that the selection rule goes by.
+
+    `references`: as in the sweep's file.
+    """
     found: dict[str, float | None] = {}
-    for ref in (ref for ref in plan.references if ref.role == "original"):
-        document = storage.read_json(store.evaluation(ref.evaluation) / storage.RESULT) or {}
-        goal = benchmarks.find(plan.sweep.benchmark.name).GOALS[-1]
-        found[ref.split] = selection.choosing(document, plan.sweep.selection).get(goal.metric)
+    for ref in (ref for ref in references if ref["role"] == "original"):
+        document = storage.read_json(store.evaluation(ref["evaluation"]) / storage.RESULT) or {}
+        goal = benchmarks.find(benchmark).GOALS[-1]
+        found[ref["split"]] = selection.choosing(document, rule).get(goal.metric)
     return found
 
 
@@ -43,10 +50,12 @@ def prune(trials: Sequence[Trial], store: Storage, choice: str, rule: Selection,
     """
     if choice == "all":
         return []
-    points = [point for trial in trials if (point := _point(trial, store))]
+    results = {trial.id(): store.result(trial.id()) or {} for trial in trials}
+    benchmark = trials[0].benchmark.name
+    points = points_of(results, benchmark)
     keep: set[str] = set()
     if choice != "none":
-        chosen = best(trials, store, rule, original)
+        chosen = best(results, benchmark, rule, original)
         keep = {chosen} if chosen else set()
     if choice == "pareto":
         keep |= set(front(points))
@@ -56,31 +65,34 @@ def prune(trials: Sequence[Trial], store: Storage, choice: str, rule: Selection,
     return dropped
 
 
+def points_of(results: Results, benchmark: str) -> list[Point]:
+    """The results that have every goal's value."""
+    found = ((key, benchmarks.gains(benchmark, result.get("metrics", {}))) for key, result in results.items())
+    return [(key, *gains) for key, gains in found if gains is not None]
+
+
 def front(points: Sequence[Point]) -> list[str]:
     """Ids of the points that no other one beats: at least as good in every goal and better in one."""
-    return [
-        key
-        for key, *mine in points
-        if not any(all(a >= b for a, b in zip(other, mine, strict=True)) and other != mine for _, *other in points)
-    ]
+    kept: list[Point] = []
+    for point in sorted(points, key=lambda point: point[1:], reverse=True):  # what beats a point comes before it
+        if not any(other[1:] != point[1:] and _covers(other, point) for other in kept):
+            kept.append(point)
+    return [key for key, *_ in kept]
 
 
-def best(trials: Sequence[Trial], store: Storage, rule: Selection, original: float | None) -> str | None:
+def _covers(one: Point, other: Point) -> bool:
+    return all(a >= b for a, b in zip(one[1:], other[1:], strict=True))
+
+
+def best(results: Results, benchmark: str, rule: Selection, original: float | None) -> str | None:
     """The id of the trial that the rule chooses, each trial on its own: seeds are averaged in tables, not here."""
-    candidates = []
-    for trial in trials:
-        document = store.result(trial.id()) or {}
-        if document.get("status") == "finished":
-            metrics = selection.choosing(document, rule)
-            candidates.append(selection.candidate(trial.id(), trial.benchmark.name, metrics))
+    finished = {key: result for key, result in results.items() if result.get("status") == "finished"}
+    candidates = [
+        selection.candidate(key, benchmark, selection.choosing(result, rule)) for key, result in finished.items()
+    ]
     chosen = selection.pick([one for one in candidates if one], original, rule)
     return chosen.key if chosen else None
 
 
 def weights(store: Storage, trial_id: str) -> Path:
     return store.trial(trial_id) / WEIGHTS
-
-
-def _point(trial: Trial, store: Storage) -> Point | None:
-    found = benchmarks.gains(trial.benchmark.name, (store.result(trial.id()) or {}).get("metrics", {}))
-    return None if found is None else (trial.id(), *found)

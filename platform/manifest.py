@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+import shlex
+from typing import TYPE_CHECKING, Any
 
-from platform.plan import Plan
 from trainables import provenance, storage
 from trainables.errors import InputError, closest
 from trainables.storage import Storage
+
+if TYPE_CHECKING:
+    from platform.plan import Plan
 
 
 def write(plan: Plan, store: Storage, command: str) -> dict[str, Any]:
     """Write the sweep's file; trials of earlier starts of the same sweep stay listed."""
     path = store.sweep(plan.sweep.name, plan.hash)
     earlier = storage.read_json(path) or {}
-    trials = [*earlier.get("trials", []), *(trial.id() for trial in plan.trials)]
+    trials = list(dict.fromkeys([*earlier.get("trials", []), *(trial.id() for trial in plan.trials)]))
+    target = len(trials)
+    if plan.strategy == "optuna":  # a study ends at its budget, most points are never run
+        target = sum(store.result(key) is not None for key in trials) + plan.outstanding
     references = [{"role": ref.role, "split": ref.split, "evaluation": ref.evaluation} for ref in plan.references]
     kept = [ref for ref in earlier.get("references", []) if ref["split"] not in {new["split"] for new in references}]
     document = {
@@ -25,7 +31,8 @@ def write(plan: Plan, store: Storage, command: str) -> dict[str, Any]:
         "command": command,
         "strategy": plan.strategy,
         "selection": plan.sweep.selection.model_dump(mode="json"),
-        "trials": list(dict.fromkeys(trials)),
+        "target": target,
+        "trials": trials,
         "references": kept + references,
     }
     storage.write_json(path, document)
@@ -34,14 +41,33 @@ def write(plan: Plan, store: Storage, command: str) -> dict[str, Any]:
 
 def read(name: str, store: Storage) -> dict[str, Any]:
     """The sweep called NAME (its newest) or NAME-HASH. Raises InputError naming what is there."""
+    return find(name, store)[0]
+
+
+def find(name: str, store: Storage) -> list[dict[str, Any]]:
+    """Every sweep called NAME, the newest first, or the one NAME-HASH. Raises InputError naming what is there."""
     folder = store.root / "sweeps"
     files = sorted(folder.glob("*.json")) if folder.is_dir() else []
-    found = [item for item in (storage.read_json(file) for file in files) if item]
-    fitting = [item for item in found if name in (item["name"], f"{item['name']}-{item['hash']}")]
-    if not fitting:
-        names = [f"{item['name']}-{item['hash']}" for item in found]
-        raise InputError(f"no sweep '{name}' in {store.root}; {closest(name, names) if names else 'it holds none'}")
-    return max(fitting, key=lambda item: item["created"])
+    found = {file: storage.read_json(file) for file in files}
+    names = [label for item in found.values() if item for label in (item["name"], f"{item['name']}-{item['hash']}")]
+    fitting = [item for item in found.values() if item and name in (item["name"], f"{item['name']}-{item['hash']}")]
+    if fitting:
+        return sorted(fitting, key=lambda item: item["created"], reverse=True)
+    for file in (file for file, item in found.items() if item is None and file.stem.startswith(name)):
+        raise InputError(f"{file} is damaged; --resume of that sweep sets it aside and writes it anew")
+    known = closest(name, dict.fromkeys(names)) if names else "it holds none"
+    raise InputError(f"no sweep '{name}' in {store.root}; {known}")
+
+
+def go_on(command: str) -> str:
+    """The command that resumes what `command` began."""
+    kept, parts = [], iter(shlex.split(command))
+    for part in parts:
+        if part == "--reason":
+            next(parts, None)
+        elif part not in ("--new", "--resume", "--retry-failed") and not part.startswith("--reason="):
+            kept.append(part)
+    return shlex.join([*kept, "--resume"])
 
 
 def counts(sweep: dict[str, Any], store: Storage) -> dict[str, int]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import platform.lock as lock
+import platform.manifest as manifest
 import platform.plan as planning
 from trainables import storage
 from trainables.errors import InputError
@@ -36,9 +37,7 @@ def start(plan: planning.Plan, store: storage.Storage, choice: Choice, options: 
 
             return driver.run(plan, store, command=command, **options)
     except KeyboardInterrupt:
-        typed = [part for part in sys.argv[1:] if part not in ("--new", "--resume")]
-        resumed = shlex.join(["python", "-m", "platform.sweep", *typed, "--resume"])
-        print(f"\nstopped; go on with: {resumed}", file=sys.stderr)
+        print(f"\nstopped; go on with: {manifest.go_on(command)}", file=sys.stderr)
         return 130
 
 

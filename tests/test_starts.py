@@ -104,8 +104,11 @@ def test_spent_budget_of_optuna_is_no_unfinished_sweep(small: Small, tmp_path: P
     assert in_process(*command).exit_code == 0
     for trials in runs[-1].studies().values():
         finish(store, trials[:2])
+    meant = sum(min(2, len(trials)) for trials in runs[-1].studies().values())
+    assert manifest.read("tofu_tiny", store)["target"] == meant < len(runs[-1].trials)
     assert in_process(*command).exit_code == 0
     assert len(runs) == 2
+    assert manifest.read("tofu_tiny", store)["target"] == meant
 
 
 def test_interrupt_prints_the_command_that_goes_on(

@@ -1,0 +1,201 @@
+"""Where a sweep stands, read from its storage alone, its driver alive or not; without torch, Ray or MLflow."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import statistics
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+import platform.keep as keep
+import platform.lock as lock
+from trainables import benchmarks, processes, storage
+from trainables.config import Selection, Trial
+from trainables.storage import Storage
+
+SILENT = 60.0
+"""A trial of another machine that has not written its progress for so many seconds is not counted as running."""
+KEYS = {"phase", "step", "steps", "started", "seconds", "host", "pid", "beat", "born", "phase_seconds", "training_left"}
+Results = dict[str, dict[str, Any]]
+
+
+def read(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
+    """The status of a sweep as JSON; `sweep` is its manifest."""
+    results, damaged = _results(sweep["trials"], store)
+    typical = {name: _median(results, name) for name in ("evaluation", "total")}
+    under_way = [found for key in sweep["trials"] if key not in results and (found := _progress(key, store, typical))]
+    running = [found for found in under_way if found.pop("alive")]
+    outcomes: dict[str, int] = {}
+    for result in results.values():
+        outcomes[result["status"]] = outcomes.get(result["status"], 0) + 1
+    failed = sum(outcomes.get(name, 0) for name in storage.FAILURES)
+    total = sweep.get("target", len(sweep["trials"]))
+    left = max(0, total - len(results) - len(running))
+    counts = {"total": total, "done": len(results) - failed, "running": len(running), "failed": failed, "left": left}
+    return {
+        "sweep": sweep["name"],
+        "hash": sweep["hash"],
+        "title": sweep["title"],
+        "created": sweep["created"],
+        "command": sweep["command"],
+        "storage": str(store.root),
+        "driver": _driver(sweep, store),
+        "counts": counts,
+        "outcomes": outcomes,
+        "running": running,
+        "interrupted": [found for found in under_way if found not in running],
+        "remaining_seconds": _remaining(running, left, typical["total"]),
+        "failures": failures(results, store),
+        "damaged": damaged,
+        "studies": _studies(sweep, results, store),
+        "disk": _disk(sweep["trials"], store),
+    }
+
+
+def _results(trial_ids: Iterable[str], store: Storage) -> tuple[Results, list[str]]:
+    """Results by trial id, and the result files that cannot be read."""
+    found: Results = {}
+    damaged = []
+    for key in trial_ids:
+        result = store.result(key)
+        if result is not None:
+            found[key] = result
+        elif (path := store.trial(key) / storage.RESULT).exists():
+            damaged.append(str(path))
+    return found, damaged
+
+
+def _median(results: Results, name: str) -> float | None:
+    """Of the seconds of a part of the trials that were evaluated."""
+    values = [result["seconds"][name] for result in results.values() if result["metrics"] and "seconds" in result]
+    return statistics.median(values) if values else None
+
+
+def _progress(trial_id: str, store: Storage, typical: dict[str, float | None]) -> dict[str, Any] | None:
+    """A trial without a result that has begun, and what is left of it as far as anybody can know."""
+    told = storage.read_json(store.trial(trial_id) / storage.PROGRESS)
+    if told is None or not told.keys() >= KEYS:
+        return None
+    silent = time.time() - told["beat"]
+    alive = processes.alive(told)
+    evaluation, left = typical["evaluation"], told["training_left"]
+    if told["phase"] in ("evaluation", "calibration"):
+        left = None if evaluation is None else max(0.0, evaluation - told["phase_seconds"] - silent)
+    elif left is not None:
+        left += evaluation or 0.0
+    return {
+        "id": trial_id,
+        "label": label(storage.read_json(store.trial(trial_id) / storage.CONFIG), trial_id),
+        **{name: told[name] for name in ("phase", "step", "steps", "started", "seconds", "host", "pid")},
+        "remaining_seconds": left,
+        "silent_seconds": round(silent, 1),
+        "alive": abs(silent) <= SILENT if alive is None else alive,
+    }
+
+
+def _remaining(running: list[dict[str, Any]], left: int, total: float | None) -> float | None:
+    """Of the whole sweep with as many trials at a time as now; None where nothing tells."""
+    if not running or total is None:
+        return None
+    ahead = sum(
+        max(0.0, total - found["seconds"]) if found["remaining_seconds"] is None else found["remaining_seconds"]
+        for found in running
+    )
+    return (ahead + left * total) / len(running)
+
+
+def failures(results: Results, store: Storage) -> list[dict[str, Any]]:
+    """Trials that failed, by outcome and cause, the most frequent first."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for key, result in results.items():
+        if result["status"] in storage.FAILURES:
+            groups.setdefault((result["status"], cause(result)), []).append(key)
+    told = [
+        {
+            "status": status,
+            "cause": (results[found[0]]["error"] or {}).get("message", reason),
+            "trials": found,
+            "log": str(store.trial(found[0]) / storage.ERROR),
+        }
+        for (status, reason), found in groups.items()
+    ]
+    return sorted(told, key=lambda group: -len(group["trials"]))
+
+
+def cause(result: dict[str, Any]) -> str:
+    """What failures have in common: the message without its numbers, addresses and ids."""
+    message = (result["error"] or {}).get("message", result["status"])
+    return re.sub(r"\b(0x)?[0-9a-f]*\d[0-9a-f]*\b", "#", message.splitlines()[0] if message else "")
+
+
+def _studies(sweep: dict[str, Any], results: Results, store: Storage) -> list[dict[str, Any]]:
+    """Best trial, by the sweep's selection rule, and Pareto front of every study."""
+    studies: dict[str, Results] = {}
+    for key, result in results.items():
+        config = result["config"]
+        name = f"{config['benchmark']['split']}/{config['method']}/{config['rectifier']['name']}"
+        studies.setdefault(name, {})[key] = result
+    if not studies:
+        return []
+    rule = Selection.model_validate(sweep.get("selection", {}))
+    benchmark = next(iter(results.values()))["config"]["benchmark"]["name"]
+    utilities = keep.utilities(sweep["references"], store, benchmark, rule)
+    told = []
+    for name, found in studies.items():
+        best = keep.best(found, benchmark, rule, utilities.get(name.split("/")[0]))
+        front = keep.front(keep.points_of(found, benchmark))
+        pareto = [_told(key, found[key]) for key in front]
+        chosen = None if best is None else _told(best, found[best])
+        told.append({"study": name, "done": len(found), "best": chosen, "pareto": pareto})
+    return told
+
+
+def _told(trial_id: str, result: dict[str, Any]) -> dict[str, Any]:
+    goals = benchmarks.find(result["config"]["benchmark"]["name"]).GOALS
+    metrics = {goal.metric: result["metrics"].get(goal.metric) for goal in goals}
+    outcome = benchmarks.outcome(result["config"]["benchmark"]["name"], result["metrics"])
+    return {"id": trial_id, "label": label(result["config"], trial_id), "metrics": metrics, "outcome": outcome}
+
+
+def label(config: dict[str, Any] | None, trial_id: str) -> str:
+    """A trial's readable name; its id where the configuration is of another version of this program."""
+    try:
+        return Trial.model_validate(config).label()
+    except ValidationError:
+        return trial_id
+
+
+def _driver(sweep: dict[str, Any], store: Storage) -> dict[str, Any] | None:
+    """Who drives the sweep; `alive` is None for another machine's process, of which the heartbeat tells."""
+    seen = lock.look(store.lock(sweep["name"], sweep["hash"]))
+    if seen is None:
+        return None
+    known = {name: seen.owner.get(name) for name in ("host", "pid", "since", "command")}
+    return {**known, "heartbeat_seconds": round(seen.age, 1), "alive": seen.alive}
+
+
+def _disk(trial_ids: Iterable[str], store: Storage) -> dict[str, int]:
+    trials = sum(size(store.trial(key)) for key in trial_ids)
+    return {
+        "trials_bytes": trials,
+        "shared_bytes": size(store.root / "shared"),
+        "free_bytes": shutil.disk_usage(store.root).free,
+    }
+
+
+def size(folder: Path) -> int:
+    """Bytes of all files below; what vanishes meanwhile counts as nothing."""
+    total = 0
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                total += size(Path(entry.path)) if entry.is_dir(follow_symlinks=False) else entry.stat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    return total

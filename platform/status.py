@@ -1,0 +1,104 @@
+"""`python -m platform.status NAME`: where a sweep stands, from its storage alone, its driver alive or not."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+import platform.manifest as manifest
+import platform.overview as overview
+from trainables import commands, storage
+from trainables.commands import duration
+
+CAUSES, SHOWN = 5, 8
+"""How many causes of failure and how many trials in one place the table tells; --json tells all."""
+
+
+def main(
+    name: Annotated[str, typer.Argument(help="Sweep: NAME (its newest) or NAME-HASH.")],
+    location: Annotated[str, typer.Option("--storage", help="Folder of the results.")] = "runs",
+    as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
+) -> None:
+    """Say where a sweep stands."""
+
+    def run() -> int:
+        store = storage.open_storage(location, writable=False)
+        sweep, *others = manifest.find(name, store)
+        found = overview.read(sweep, store)
+        found["others"] = [
+            {"name": f"{item['name']}-{item['hash']}", "created": item["created"], "trials": len(item["trials"])}
+            for item in others
+        ]
+        print(json.dumps(found, indent=2) if as_json else "\n".join(_lines(found)))
+        return 0
+
+    raise typer.Exit(commands.guarded(run))
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    left = found["remaining_seconds"]
+    tally = " | ".join(f"{state} {count}" for state, count in found["counts"].items() if state != "total")
+    others = {name: n for name, n in found["outcomes"].items() if name not in ("finished", *storage.FAILURES)}
+    disk = {name: f"{size / 1e9:.2f} GB" for name, size in found["disk"].items()}
+    return [
+        f"{found['sweep']}-{found['hash']}: {found['title']}",
+        f"storage {found['storage']}, begun {found['created']}",
+        _driver(found),
+        f"{tally} | of {found['counts']['total']}" + ("" if left is None else f" | about {duration(left)} left"),
+        *(f"done, but {name}: {count}" for name, count in others.items()),
+        *_under_way(found),
+        *(
+            f"{group['status']} {len(group['trials'])}: {group['cause']} ({group['log']})"
+            for group in found["failures"][:CAUSES]
+        ),
+        *(f"damaged: {path} (--resume sets it aside and runs its trial again)" for path in found["damaged"]),
+        *_studies(found["studies"]),
+        f"disk: trials {disk['trials_bytes']}, shared {disk['shared_bytes']}, free {disk['free_bytes']}",
+        *(f"also: {other['name']}, begun {other['created']}, {other['trials']} trials" for other in found["others"]),
+    ]
+
+
+def _driver(found: dict[str, Any]) -> str:
+    driver, counts = found["driver"], found["counts"]
+    if driver is None or driver["alive"] is False:
+        ended = "no driver" if driver is None else f"its driver died (process {driver['pid']} on {driver['host']})"
+        return ended + (f"; go on with: {manifest.go_on(found['command'])}" if counts["left"] else "")
+    beat = f"last heartbeat {driver['heartbeat_seconds']:.0f} s ago"
+    known = "" if driver["alive"] else " (of another machine: nobody here knows whether it lives)"
+    return f"driven by process {driver['pid']} on {driver['host']} since {driver['since']}, {beat}{known}"
+
+
+def _under_way(found: dict[str, Any]) -> list[str]:
+    trials = found["running"]
+    rows = [("running", "phase", "step", "for", "left", "on")]
+    for item in trials[:SHOWN]:
+        step = "" if item["steps"] is None else f"{item['step']}/{item['steps']}"
+        left = "" if item["remaining_seconds"] is None else duration(item["remaining_seconds"])
+        rows.append((item["label"], item["phase"], step, duration(item["seconds"]), left, item["host"]))
+    lines = _aligned(rows) if trials else []
+    if len(trials) > SHOWN:
+        lines.append(f"and {len(trials) - SHOWN} more")
+    if found["interrupted"]:
+        lines.append(f"interrupted: {len(found['interrupted'])} trials whose process died; they count as left")
+    return lines
+
+
+def _studies(studies: list[dict[str, Any]]) -> list[str]:
+    rows = [("study", "done", "best", "", "Pareto front")]
+    for study in (study for study in studies if study["best"]):
+        best, front = study["best"], [item["label"] for item in study["pareto"]]
+        rest = f" and {len(front) - SHOWN} more" if len(front) > SHOWN else ""
+        told = ", ".join(front[:SHOWN]) + rest
+        rows.append((study["study"], str(study["done"]), best["label"], best["outcome"], told))
+    return _aligned(rows) if len(rows) > 1 else []
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,261 @@
+"""Where a sweep stands, from its storage alone: what is done, runs, failed, is left; who drives it; what it found."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sweep_store
+import typer
+from test_commands import HEAVY, SECONDS_OF_CPU
+from test_resume import configuration
+from typer.testing import CliRunner
+
+import platform.lock as lock
+import platform.overview as overview
+import platform.status as status
+from trainables import processes, progress, storage, trial
+from trainables.config import Model, Trial
+from trainables.storage import Storage
+
+RunModule = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Storage:
+    """36 trials on two splits: 33 finished, one diverged, one failed, one missing."""
+    return Storage(sweep_store.write_store(tmp_path))
+
+
+def command(*arguments: object) -> Any:
+    app = typer.Typer()
+    app.command()(status.main)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def told(store: Storage, name: str = "tiny") -> dict[str, Any]:
+    done = command(name, "--storage", store.root, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def lines(store: Storage, name: str = "tiny") -> list[str]:
+    return command(name, "--storage", store.root).stdout.splitlines()
+
+
+def begin(store: Storage, trial_id: str, **changed: Any) -> Trial:
+    """A trial without a result that is at step 5 of 20 of its training, in this process unless changed."""
+    config = Trial(method="ga", target=Model(path="somewhere/else"))
+    folder = store.trial(trial_id)
+    (folder / storage.RESULT).unlink(missing_ok=True)
+    storage.write_json(folder / storage.CONFIG, config.model_dump(mode="json"))
+    known = {"phase": "training", "step": 5, "steps": 20, "training_left": 45.0, "seconds": 20.0, "phase_seconds": 15.0}
+    known |= {"started": "2026-11-20T10:00:00Z", "beat": time.time()}
+    storage.write_json(folder / storage.PROGRESS, processes.myself() | known | changed)
+    return config
+
+
+def test_counts_outcomes_and_failures(store: Storage) -> None:
+    found = told(store)
+    assert found["counts"] == {"total": 36, "done": 34, "running": 0, "failed": 1, "left": 1}
+    assert found["outcomes"] == {"finished": 33, "diverged": 1, "failed": 1}
+    (failure,) = found["failures"]
+    assert (failure["status"], failure["cause"]) == ("failed", "no <space> left")
+    assert Path(failure["log"]) == store.trial(failure["trials"][0]) / "error.txt"
+    text = lines(store)
+    assert text[0] == "tiny-0a1b2c3d: Three methods on two splits"
+    assert text[2] == "no driver; go on with: python -m platform.sweep tiny --resume"
+    assert text[3] == "done 34 | running 0 | failed 1 | left 1 | of 36"
+    assert "done, but diverged: 1" in text
+    assert f"failed 1: no <space> left ({failure['log']})" in text
+
+
+def test_failures_are_grouped_by_what_they_have_in_common(store: Storage) -> None:
+    """Addresses, numbers and ids differ; words tell causes apart."""
+    trials = told(store)["studies"][0]["pareto"]
+    keys = [item["id"] for study in told(store)["studies"] for item in study["pareto"]][:4]
+    assert trials
+    messages = ["file /a/3f2a91 is 12 bytes", "file /a/77b1 is 9 bytes", "file /b/1 is 9 bytes", "worker died"]
+    for key, message in zip(keys, messages, strict=True):
+        sweep_store.write_trial(store.root, key, status="failed", error={"kind": "failed", "message": message})
+    groups = {group["cause"]: len(group["trials"]) for group in told(store)["failures"]}
+    assert groups == {messages[0]: 2, messages[2]: 1, messages[3]: 1, "no <space> left": 1}
+
+
+def test_best_and_pareto_front_of_each_study(store: Storage) -> None:
+    studies = {study["study"]: study for study in told(store)["studies"]}
+    found = studies["forget05/gd/gru"]
+    assert found["done"] == 4
+    points = [(item["metrics"]["forget_quality"], item["metrics"]["model_utility"]) for item in found["pareto"]]
+    assert sorted(points) == [(-7.0, 0.86), (-2.0, 0.72)]
+    assert found["best"]["metrics"] == {"forget_quality": -7.0, "model_utility": 0.86}  # 90 % of the target's 0.9
+    (row,) = (line for line in lines(store) if line.startswith("forget05/gd/gru"))
+    assert "FQ -7.00, MU 0.860" in row
+
+
+def test_running_trial_with_step_and_time_remaining(store: Storage) -> None:
+    """45 s of training, then an evaluation as long as the others' (10 s)."""
+    config = begin(store, f"{35:012x}")
+    found = told(store)
+    assert found["counts"] == {"total": 36, "done": 34, "running": 1, "failed": 1, "left": 0}
+    (running,) = found["running"]
+    assert running["label"] == config.label()
+    assert (running["phase"], running["step"], running["steps"]) == ("training", 5, 20)
+    assert (running["pid"], running["host"]) == (os.getpid(), os.uname().nodename)
+    assert running["remaining_seconds"] == found["remaining_seconds"] == 55.0
+    (row,) = (line.split() for line in lines(store) if line.startswith(config.label()))
+    assert row[1:3] == ["training", "5/20"]
+    assert row[5:7] == ["55", "s"]
+    assert "done 34 | running 1 | failed 1 | left 0 | of 36 | about 55 s left" in lines(store)
+
+
+def test_remaining_time_of_an_evaluation(store: Storage) -> None:
+    begin(store, f"{35:012x}", phase="evaluation", step=20, phase_seconds=4.0, beat=time.time() - 2)
+    assert told(store)["running"][0]["remaining_seconds"] == pytest.approx(4, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "runs"),
+    [
+        ({"born": 1.0}, False),
+        ({"place": "elsewhere"}, True),
+        ({"place": "elsewhere", "beat": 0.0}, False),
+    ],
+    ids=["dead here", "elsewhere and fresh", "elsewhere and silent"],
+)
+def test_trial_whose_process_is_gone_counts_as_left(store: Storage, changed: dict[str, Any], runs: bool) -> None:
+    begin(store, f"{35:012x}", **changed)
+    found = told(store)
+    assert (found["counts"]["running"], found["counts"]["left"]) == (int(runs), int(not runs))
+    assert len(found["interrupted"]) == int(not runs)
+    assert ("interrupted: 1 trials whose process died; they count as left" in lines(store)) == (not runs)
+
+
+def test_damaged_result_is_named_and_left(store: Storage) -> None:
+    path = store.trial(f"{3:012x}") / storage.RESULT
+    path.write_bytes(path.read_bytes()[:100])
+    found = told(store)
+    assert found["damaged"] == [str(path)]
+    assert (found["counts"]["done"], found["counts"]["left"]) == (33, 2)
+    assert f"damaged: {path} (--resume sets it aside and runs its trial again)" in lines(store)
+
+
+def test_who_drives(store: Storage) -> None:
+    path = store.lock("tiny", "0a1b2c3d")
+    with lock.held(path, "python -m platform.sweep tiny"):
+        driver = told(store)["driver"]
+        assert (driver["pid"], driver["alive"]) == (os.getpid(), True)
+        assert lines(store)[2].startswith(f"driven by process {os.getpid()} on {os.uname().nodename} since 20")
+        document = json.loads(path.read_text())
+        path.write_text(json.dumps(document | {"born": 1.0}))
+        assert told(store)["driver"]["alive"] is False
+        died = f"its driver died (process {os.getpid()} on {os.uname().nodename}); go on with: "
+        assert lines(store)[2] == died + "python -m platform.sweep tiny --resume"
+        path.write_text(json.dumps(document))
+    assert told(store)["driver"] is None
+
+
+def test_disk_is_counted(store: Storage) -> None:
+    before = told(store)["disk"]
+    weights = store.trial(f"{3:012x}") / "weights" / "model.safetensors"
+    weights.parent.mkdir()
+    weights.write_bytes(bytes(1_000_000))
+    after = told(store)["disk"]
+    assert after["trials_bytes"] - before["trials_bytes"] == 1_000_000
+    assert after["shared_bytes"] == before["shared_bytes"] > 0
+    assert after["free_bytes"] > 0
+
+
+def test_name_with_several_sweeps_shows_the_newest_and_lists_the_others(store: Storage) -> None:
+    sweep_store.write_sweep(store.root, [f"{1:012x}"], digest="ffffffff", created="2026-11-21T09:00:00Z")
+    found = told(store)
+    assert (found["hash"], found["counts"]["total"]) == ("ffffffff", 1)
+    assert found["others"] == [{"name": "tiny-0a1b2c3d", "created": "2026-11-20T09:00:00Z", "trials": 36}]
+    assert lines(store)[-1] == "also: tiny-0a1b2c3d, begun 2026-11-20T09:00:00Z, 36 trials"
+    chosen = told(store, "tiny-0a1b2c3d")
+    assert (chosen["counts"]["total"], chosen["others"]) == (36, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("tony", "did you mean 'tiny'?"), ("tiny-0a1b2c3e", "did you mean 'tiny-0a1b2c3d'?")]
+)
+def test_unknown_name_is_told_with_the_closest(store: Storage, name: str, said: str) -> None:
+    done = command(name, "--storage", store.root)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: no sweep '{name}' in {store.root}; {said}")
+
+
+def test_empty_and_missing_storage_and_damaged_sweep(store: Storage, tmp_path: Path) -> None:
+    done = command("tiny", "--storage", tmp_path / "nowhere")
+    assert (done.exit_code, done.stderr) == (2, f"error: no sweep 'tiny' in {tmp_path / 'nowhere'}; it holds none\n")
+    assert not (tmp_path / "nowhere").exists()
+    path = store.sweep("tiny", "0a1b2c3d")
+    path.write_text(path.read_text()[:40])
+    done = command("tiny", "--storage", store.root)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"error: {path} is damaged; --resume of that sweep sets it aside" in done.stderr
+
+
+def test_status_is_light_and_quick(store: Storage, root: Path) -> None:
+    code = f"""
+import runpy, sys, time
+sys.argv = ["status", "tiny", "--storage", {str(store.root)!r}]
+try:
+    runpy.run_module("platform.status", run_name="__main__")
+except SystemExit as end:
+    assert not end.code, end.code
+print([name for name in {HEAVY!r} if name in sys.modules], time.process_time())
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    loaded, cpu = done.stdout.splitlines()[-1].rsplit(" ", 1)
+    assert loaded == "[]"
+    assert float(cpu) <= SECONDS_OF_CPU
+
+
+def test_size_of_a_folder_and_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "c").write_text("123")
+    (tmp_path / "d").write_text("4567")
+    assert overview.size(tmp_path) == 7
+    assert overview.size(tmp_path / "nowhere") == 0
+
+
+def test_trial_tells_where_it_is_until_its_result_is_there(
+    house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "EVERY", 0.05)
+    config, store = configuration(house, every=None), storage.open_storage(str(tmp_path))
+    path = store.trial(config.id()) / storage.PROGRESS
+    events = trial.run(config, store)
+    assert next(events)["phase"] == "loading"
+    first = storage.read_json(path)
+    assert first is not None
+    assert (first["phase"], first["steps"]) == ("loading", None)
+    assert processes.alive(first)
+    seen = []
+    for event in events:
+        if event["phase"] == "done":
+            break
+        time.sleep(0.15)
+        now = storage.read_json(path) or {}
+        assert (now["phase"], now["step"]) == (event["phase"], event["step"])
+        assert now["started"] == first["started"]
+        seen.append((now["phase"], now["step"], now["steps"], now["training_left"] is not None))
+    assert seen == [("training", step, 7, step > 1) for step in range(1, 8)] + [("evaluation", 7, 7, False)]
+    assert {item.name for item in path.parent.iterdir()} >= {storage.RESULT, storage.CONFIG}
+    assert not path.exists()
+
+
+def test_died_trial_leaves_no_progress_behind_its_result(house: Any, tmp_path: Path) -> None:
+    config, store = configuration(house), storage.open_storage(str(tmp_path))
+    begin(store, config.id(), born=1.0)
+    trial.refused(config, store, "its process died")
+    assert not (store.trial(config.id()) / storage.PROGRESS).exists()
