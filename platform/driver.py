@@ -204,6 +204,8 @@ def _end(plan: Plan, store: Storage, failed: list[str]) -> int:
     for trial_id in failed:
         result = store.result(trial_id) or {}
         say(f"failed: {trial_id} {result['error']['message']} ({store.trial(trial_id) / 'error.txt'})")
+    if failed:
+        say(f"{len(failed)} trials failed; --retry-failed runs them again")
     return 1 if failed else 0
 
 

@@ -59,15 +59,15 @@ def read(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
 
 
 def _results(trial_ids: Iterable[str], store: Storage) -> tuple[Results, list[str]]:
-    """Results by trial id, and the result files that cannot be read."""
+    """Results by trial id, and the files of results that cannot be read: their trials have none."""
     found: Results = {}
-    damaged = []
+    damaged: list[str] = []
     for key in trial_ids:
-        result = store.result(key)
+        spoilt = storage.damage(store.trial(key))
+        result = None if spoilt else store.result(key)
+        damaged += map(str, spoilt)
         if result is not None:
             found[key] = result
-        elif (path := store.trial(key) / storage.RESULT).exists():
-            damaged.append(str(path))
     return found, damaged
 
 

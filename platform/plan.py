@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from trainables import benchmarks as kinds
 from trainables import config, directions, models, templates
 from trainables.config import Benchmark, Direction, Model, Recipe, RetainEvaluation, Trial
 from trainables.errors import InputError, closest
-from trainables.storage import RESULT, Storage
+from trainables.storage import FAILURES, RESULT, Storage, damage
 
 OWN = (
     "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE [--set eval=FILE]"
@@ -51,6 +50,14 @@ class Plan:
     recipes: tuple[Recipe, ...]
     needs: tuple[str, ...]
     done: frozenset[str] = frozenset()
+    retry: tuple[str, ...] = ()
+    """Outcomes whose trials run again."""
+    retried: tuple[str, ...] = ()
+    """Their ids; their results are set aside before that."""
+    damaged: tuple[Path, ...] = ()
+    """Result files that cannot be read: set aside, and their trials run again."""
+    failed: tuple[tuple[str, str], ...] = ()
+    """Ids and outcomes of trials that failed and count as done."""
     budget: int | None = None
     costs: budgets.Budget = field(default_factory=budgets.Budget)
 
@@ -105,9 +112,15 @@ class Problems:
 
 
 def make(
-    sweep: Sweep, store: Storage, *, strategy: str = "grid", only: list[str] | None = None, budget: int | None = None
+    sweep: Sweep,
+    store: Storage,
+    *,
+    strategy: str = "grid",
+    only: list[str] | None = None,
+    budget: int | None = None,
+    retry: tuple[str, ...] = (),
 ) -> Plan:
-    """Resolve a sweep. Raises InputError with every problem found."""
+    """Resolve a sweep; trials whose outcome is one of `retry` run again. Raises InputError with every problem found."""
     if strategy not in points.STRATEGIES:
         raise InputError(f"--strategy: unknown strategy '{strategy}'; {closest(strategy, points.STRATEGIES)}")
     problems = Problems()
@@ -131,7 +144,7 @@ def make(
     problems.stop()
     references = tuple(ref for split in sweep.splits if split in splits for ref in found[split])
     recipes = house.ordered({ref.model.path for ref in references})
-    return Plan(
+    plan = Plan(
         sweep=sweep,
         strategy=strategy,
         hash=_hash(sweep, benchmarks, references),
@@ -140,19 +153,26 @@ def make(
         references=references,
         recipes=recipes,
         needs=_needs(sweep, benchmarks, references, recipes),
-        done=_done(trials, store),
+        retry=retry,
         budget=budget,
         costs=costs,
     )
+    return again(plan, store)
 
 
 def again(plan: Plan, store: Storage) -> Plan:
     """The plan with what is done by now: another driver may have ended since it was made."""
-    return replace(plan, done=_done(plan.trials, store))
-
-
-def _done(trials: Iterable[Trial], store: Storage) -> frozenset[str]:
-    return frozenset(trial.id() for trial in trials if store.result(trial.id()))
+    damaged, outcomes = [], {}
+    for key in (trial.id() for trial in plan.trials):
+        found = damage(store.trial(key))
+        damaged += found
+        result = None if found else store.result(key)
+        if result is not None:
+            outcomes[key] = result["status"]
+    retried = tuple(key for key, status in outcomes.items() if status in plan.retry)
+    failed = tuple((key, status) for key, status in outcomes.items() if status in FAILURES and key not in retried)
+    done = frozenset(outcomes) - set(retried)
+    return replace(plan, done=done, retried=retried, damaged=tuple(damaged), failed=failed)
 
 
 def _batches(sweep: Sweep, split: str, benchmark: Benchmark) -> None:

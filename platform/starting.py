@@ -5,8 +5,6 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
-import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +12,7 @@ import platform.lock as lock
 import platform.manifest as manifest
 import platform.plan as planning
 from trainables import storage
-from trainables.errors import InputError
+from trainables.errors import InputError, closest
 
 
 @dataclass(frozen=True)
@@ -23,6 +21,23 @@ class Choice:
 
     resume: bool = False
     new: bool = False
+    retry_failed: bool = False
+    reason: str | None = None
+
+    def check(self) -> None:
+        """Raise InputError where the parts do not go together."""
+        if self.new and (self.resume or self.retry_failed):
+            raise InputError(f"--{'resume' if self.resume else 'retry-failed'} and --new exclude each other")
+        if self.reason is not None and not self.retry_failed:
+            raise InputError("--reason: says which failed trials --retry-failed runs again; add --retry-failed")
+        if self.reason is not None and self.reason not in storage.FAILURES:
+            raise InputError(f"--reason: unknown reason '{self.reason}'; {closest(self.reason, storage.FAILURES)}")
+
+    @property
+    def retry(self) -> tuple[str, ...]:
+        """Outcomes whose trials run again."""
+        chosen = storage.FAILURES if self.reason is None else (self.reason,)
+        return chosen if self.retry_failed else ()
 
 
 def start(plan: planning.Plan, store: storage.Storage, choice: Choice, options: dict[str, Any]) -> int:
@@ -43,25 +58,29 @@ def start(plan: planning.Plan, store: storage.Storage, choice: Choice, options: 
 
 def _agreed(plan: planning.Plan, store: storage.Storage, choice: Choice) -> planning.Plan:
     """The plan after what was asked for is done. Raises InputError where a person has to choose."""
-    earlier = storage.read_json(store.sweep(plan.sweep.name, plan.hash))
-    missing = [key for key in (earlier or {}).get("trials", []) if store.result(key) is None]
+    if choice.new:
+        storage.set_aside((store.trial(trial.id()) for trial in plan.trials), store)
+        return planning.again(plan, store)
+    file = store.sweep(plan.sweep.name, plan.hash)
+    earlier = storage.read_json(file)
+    damaged = [*plan.damaged, *([file] if earlier is None and file.exists() else [])]
+    listed = earlier["trials"] if earlier else [trial.id() for trial in plan.trials] if damaged else []
+    spoilt = {path.parent.name for path in plan.damaged}
+    missing = [key for key in listed if key in spoilt or store.result(key) is None]
     if not plan.outstanding:  # an Optuna budget that is spent leaves points that nobody means to run
         missing = []
-    if choice.new:
-        _set_aside((trial.id() for trial in plan.trials), store)
-        return planning.again(plan, store)
-    if missing and not choice.resume:
+    if missing and not (choice.resume or choice.retry_failed):
+        named = f" ({', '.join(map(str, damaged))} cannot be read)" if damaged else ""
         raise InputError(
-            f"sweep {plan.name} is unfinished: {len(missing)} of its {len((earlier or {})['trials'])} trials are "
-            "missing; add --resume to run them, or --new to set its results aside and start again"
+            f"sweep {plan.name} is unfinished: {len(missing)} of its {len(listed)} trials are missing{named}; add "
+            "--resume to run them, or --new to set its results aside and start again"
         )
+    if damaged:
+        folders = {path if path == file else path.parent for path in damaged}
+        place = storage.set_aside(sorted(folders), store)
+        for path in damaged:
+            print(f"damaged: {path}; set aside in {place}" + (", its trial runs again" if path != file else ""))
+    if plan.retried:
+        place = storage.set_aside(map(store.trial, plan.retried), store)
+        print(f"{len(plan.retried)} failed trials run again; their results are set aside in {place}", flush=True)
     return plan
-
-
-def _set_aside(trial_ids: Iterable[str], store: storage.Storage) -> None:
-    """Move trials' folders out of the way, under a dated folder."""
-    place = store.root / "set_aside" / time.strftime("%Y%m%dT%H%M%S")
-    for trial_id in trial_ids:
-        if store.trial(trial_id).is_dir():
-            place.mkdir(parents=True, exist_ok=True)
-            store.trial(trial_id).rename(place / trial_id)

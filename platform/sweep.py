@@ -33,6 +33,8 @@ def main(
     kept: Annotated[str, typer.Option("--keep", help="Weights: pareto, best, all or none.")] = "pareto",
     resume: Annotated[bool, typer.Option("--resume", help="Run what is missing of an unfinished sweep.")] = False,
     new: Annotated[bool, typer.Option("--new", help="Set old results aside and run again.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again, too.")] = False,
+    reason: Annotated[str | None, typer.Option(help="--retry-failed: failed or out_of_memory only.")] = None,
 ) -> None:
     """Run a named sweep."""
 
@@ -40,16 +42,17 @@ def main(
         if list_:
             return _list(as_json)
         settings = [*(set_ or []), *([f"seed={seeds}"] if seeds else [])]
-        if resume and new:
-            raise InputError("--resume and --new exclude each other")
+        choice = starting.Choice(resume, new, retry_failed, reason)
+        choice.check()
         options = {"address": address, "max_concurrent": max_concurrent, "keep": keep.check(kept)}
         store = storage.open_storage(location, writable=not dry_run)
         if dry_run:
             _check_place(store)
-        plan = planning.make(overrides.apply(_find(name), settings), store, strategy=strategy, only=only, budget=trials)
+        sweep = overrides.apply(_find(name), settings)
+        plan = planning.make(sweep, store, strategy=strategy, only=only, budget=trials, retry=choice.retry)
         if dry_run:
             return _show(plan, store, as_json)
-        return starting.start(plan, store, starting.Choice(resume=resume, new=new), options)
+        return starting.start(plan, store, choice, options)
 
     raise typer.Exit(commands.guarded(run))
 
@@ -96,6 +99,12 @@ def _show(plan: planning.Plan, store: storage.Storage, as_json: bool) -> int:
         print(line)
     print(f"made once: {len(plan.recipes)} models, {len(plan.references)} reference evaluations")
     print(f"storage {store.root}, about {document['disk_bytes'] / 1e6:.0f} MB")
+    if plan.retried:
+        print(f"{len(plan.retried)} failed trials run again")
+    if plan.failed:
+        print(f"{len(plan.failed)} trials failed and count as done; --retry-failed runs them again")
+    for path in plan.damaged:
+        print(f"damaged: {path}; a start sets it aside and runs its trial again")
     for need in plan.needs:
         print(f"needs: {need}")
     return 0
@@ -146,6 +155,9 @@ def describe(plan: planning.Plan, store: storage.Storage) -> dict[str, Any]:
         "gpu_hours": plan.costs.hours,
         "gpu_hours_basis": plan.costs.basis or None,
         "disk_bytes": planning.BYTES_PER_TRIAL * len(plan.left),
+        "retried": list(plan.retried),
+        "failed": dict(plan.failed),
+        "damaged": [str(path) for path in plan.damaged],
         "needs": list(plan.needs),
     }
 

@@ -262,7 +262,7 @@ def test_done_is_what_the_storage_holds(make: MakePlan, store: Storage) -> None:
     for trial in trials[:3]:
         place = store.trial(trial.id())
         place.mkdir(parents=True)
-        (place / "result.json").write_text('{"status": "finished"}')
+        (place / "result.json").write_text('{"status": "finished", "metrics": {}}')
     begun = store.trial(trials[3].id())
     begun.mkdir()
     (begun / "config.json").write_text("{}")

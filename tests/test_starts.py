@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shlex
 import shutil
@@ -111,6 +112,120 @@ def test_spent_budget_of_optuna_is_no_unfinished_sweep(small: Small, tmp_path: P
     assert manifest.read("tofu_tiny", store)["target"] == meant
 
 
+@pytest.fixture
+def ended(small: Small, tmp_path: Path, runs: list[Plan]) -> tuple[list[Any], Storage, Plan]:
+    """A sweep of 25 trials that all ended: 20 finished, one diverged, two failed, two out of memory; its command."""
+    store = Storage(tmp_path / "runs")
+    command = ["tofu_tiny", "--storage", store.root, *small.flags(), "--only", "benchmark.split=forget01"]
+    assert in_process(*command).exit_code == 0
+    plan = runs.pop()
+    for number, status in enumerate(["failed", "failed", "out_of_memory", "out_of_memory", "diverged"]):
+        finish(store, [plan.trials[number]], status)
+    finish(store, plan.trials[5:])
+    return command, store, plan
+
+
+def aside(store: Storage) -> set[str]:
+    return {path.name for path in (store.root / "set_aside").glob("*/*")}
+
+
+@pytest.mark.parametrize(
+    ("flags", "again"),
+    [
+        ([], []),
+        (["--resume"], []),
+        (["--retry-failed"], [0, 1, 2, 3]),
+        (["--retry-failed", "--reason", "out_of_memory"], [2, 3]),
+        (["--retry-failed", "--reason", "failed", "--resume"], [0, 1]),
+    ],
+    ids=lambda value: " ".join(map(str, value)),
+)
+def test_failed_trials_run_again_only_when_asked(
+    ended: tuple[list[Any], Storage, Plan], runs: list[Plan], flags: list[str], again: list[int]
+) -> None:
+    command, store, plan = ended
+    done = in_process(*command, *flags)
+    assert done.exit_code == 0, done.stderr
+    assert runs[-1].left == [plan.trials[number] for number in again]
+    assert aside(store) == {plan.trials[number].id() for number in again}
+    assert (f"{len(again)} failed trials run again; their results are set aside in" in done.stdout) == bool(again)
+
+
+def test_dry_run_tells_of_failed_and_damaged_trials(ended: tuple[list[Any], Storage, Plan]) -> None:
+    command, store, plan = ended
+    path = store.trial(plan.trials[9].id()) / storage.RESULT
+    path.write_text("")
+    said = in_process(*command, "--dry-run").stdout
+    assert "strategy grid, 25 trials, 24 done" in said
+    assert "4 trials failed and count as done; --retry-failed runs them again" in said
+    assert f"damaged: {path}; a start sets it aside and runs its trial again" in said
+    found = json.loads(in_process(*command, "--dry-run", "--json", "--retry-failed", "--reason", "failed").stdout)
+    ids = [trial.id() for trial in plan.trials]
+    assert found["retried"] == ids[:2]
+    assert found["failed"] == {ids[2]: "out_of_memory", ids[3]: "out_of_memory"}
+    assert found["damaged"] == [str(path)]
+    assert sum(trial["done"] for trial in found["trials"]) == 22
+    assert aside(store) == set()
+
+
+def test_damaged_results_are_named_set_aside_and_run_again(
+    ended: tuple[list[Any], Storage, Plan], runs: list[Plan]
+) -> None:
+    """A result cut short, one that is no result, a table of steps cut short; what was written stays to be looked at."""
+    command, store, plan = ended
+    folders = [store.trial(plan.trials[number].id()) for number in (7, 8, 9)]
+    storage.write_rows(folders[2] / storage.STEPS, [{"step": 1}])
+    spoilt = [folders[0] / storage.RESULT, folders[1] / storage.RESULT, folders[2] / storage.STEPS]
+    spoilt[0].write_bytes(spoilt[0].read_bytes()[:-9])
+    spoilt[1].write_text("{}")
+    spoilt[2].write_bytes(spoilt[2].read_bytes()[:-1])
+    left = spoilt[2].read_bytes()
+    refused = in_process(*command)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert (
+        f"unfinished: 3 of its 25 trials are missing ({', '.join(map(str, spoilt))} cannot be read)" in refused.stderr
+    )
+    assert aside(store) == set()
+    done = in_process(*command, "--resume")
+    assert done.exit_code == 0
+    for path in spoilt:
+        assert f"damaged: {path}; set aside in {store.root / 'set_aside'}" in done.stdout
+    assert runs[-1].left == [plan.trials[number] for number in (7, 8, 9)]
+    assert aside(store) == {folder.name for folder in folders}
+    assert [path.read_bytes() for path in store.root.glob("set_aside/*/*/steps.parquet")] == [left]
+
+
+def test_damaged_sweep_file_is_set_aside_and_written_anew(
+    ended: tuple[list[Any], Storage, Plan], runs: list[Plan]
+) -> None:
+    command, store, plan = ended
+    path = store.sweep("tofu_tiny", plan.hash)
+    path.write_bytes(path.read_bytes()[:50])
+    done = in_process(*command)
+    assert done.exit_code == 0
+    assert f"damaged: {path}; set aside in " in done.stdout
+    assert aside(store) == {path.name}
+    assert manifest.read("tofu_tiny", store)["trials"] == [trial.id() for trial in plan.trials]
+    (store.trial(plan.trials[20].id()) / storage.RESULT).unlink()
+    path.write_bytes(b"")
+    refused = in_process(*command)
+    assert refused.exit_code == 2
+    assert f"1 of its 25 trials are missing ({path} cannot be read)" in refused.stderr
+
+
+def test_every_cut_of_a_table_is_damage(tmp_path: Path) -> None:
+    storage.write_json(tmp_path / storage.RESULT, {"status": "finished", "metrics": {}})
+    path = tmp_path / storage.ROWS
+    storage.write_rows(path, [{"task": "forget", "index": number, "rouge": number / 7} for number in range(50)])
+    whole = path.read_bytes()
+    assert storage.damage(tmp_path) == []
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        assert storage.damage(tmp_path) == [path], length
+    path.write_bytes(bytes(len(whole)))
+    assert storage.damage(tmp_path) == [path]
+
+
 def test_interrupt_prints_the_command_that_goes_on(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,7 +234,7 @@ def test_interrupt_prints_the_command_that_goes_on(
 
     monkeypatch.setattr(driver, "run", interrupted)
     command = ["tofu_tiny", "--storage", str(tmp_path / "runs of mine"), *small.flags()]
-    for more in ([], ["--resume"], ["--new"]):
+    for more in ([], ["--resume"], ["--new"], ["--retry-failed", "--reason", "failed"]):
         monkeypatch.setattr(sys, "argv", ["sweep.py", *more, *command])
         done = in_process(*more, *command)
         assert done.exit_code == 130

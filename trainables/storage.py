@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import errno
 import json
 import os
@@ -50,6 +51,41 @@ class Storage:
     def result(self, trial_id: str) -> dict[str, Any] | None:
         """A finished trial's result, None where there is none that can be read."""
         return read_json(self.trial(trial_id) / RESULT)
+
+
+def damage(folder: Path) -> list[Path]:
+    """The files of a trial's result that cannot be what was written: cut short, emptied, overwritten.
+
+    Reads no more of a Parquet file than its ends, which every cut takes away.
+    """
+    if not (folder / RESULT).exists():
+        return []
+    result = read_json(folder / RESULT)
+    damaged = [] if result and result.keys() >= {"status", "metrics"} else [folder / RESULT]
+    return damaged + [path for path in (folder / STEPS, folder / ROWS) if path.exists() and not _whole(path)]
+
+
+def _whole(path: Path) -> bool:
+    """Whether a Parquet file has its beginning, and at its end a footer of the length that is written there."""
+    size = path.stat().st_size
+    if size < 12:
+        return False
+    with path.open("rb") as stream:
+        begin = stream.read(4)
+        stream.seek(-8, os.SEEK_END)
+        length, end = int.from_bytes(stream.read(4), "little"), stream.read(4)
+    return begin == end == b"PAR1" and length + 12 <= size
+
+
+def set_aside(paths: Iterable[Path], store: Storage) -> Path:
+    """Move files or folders out of the way, under a dated folder, which is returned; nothing is deleted."""
+    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%f")
+    place = store.root / "set_aside" / stamp
+    for path in paths:
+        if path.exists():
+            place.mkdir(parents=True, exist_ok=True)
+            path.rename(place / path.name)
+    return place
 
 
 def open_storage(location: str, *, writable: bool = True) -> Storage:
