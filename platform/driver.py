@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import platform.manifest as manifest
+import platform.plan as planning
+from platform.gate import Gate, Limits, spent
 from platform.plan import Plan
 from trainables import benchmarks, provenance, storage
 from trainables.errors import InputError
@@ -31,10 +33,18 @@ QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+NO_LIMITS = Limits()
 
 
 def run(
-    plan: Plan, store: Storage, *, command: str, address: str | None, max_concurrent: int | None, keep: str = "pareto"
+    plan: Plan,
+    store: Storage,
+    *,
+    command: str,
+    address: str | None,
+    max_concurrent: int | None,
+    keep: str = "pareto",
+    limits: Limits = NO_LIMITS,
 ) -> int:
     """Run what is left of a plan and return the exit status."""
     os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
@@ -42,6 +52,9 @@ def run(
     say(f"sweep {plan.name}: {len(plan.trials)} trials, {done} done, {plan.outstanding} to run")
     say(f"storage {store.root}, {_commit()}")
     started = time.monotonic()
+    gate = Gate(limits, _spent(plan, store))
+    if plan.outstanding and gate.closed:
+        return max(_stopped(plan, store, gate), int(bool(failures(plan, store))))
     cpus = _start_ray(address)
     import ray.exceptions
 
@@ -58,7 +71,8 @@ def run(
         for trial_id in document["trials"]:
             if store.result(trial_id):
                 mirror.trial(trial_id)
-        failed = _tune(plan, store, mirror, cpus, max_concurrent, keep) if plan.outstanding else failures(plan, store)
+        if plan.outstanding:
+            _tune(plan, store, mirror, gate, _slots(plan, cpus, max_concurrent), keep)
         if plan.sweep.export:
             recommend.recommend(plan, store, say)
         problem = mirror.close(manifest.counts(document, store))
@@ -75,7 +89,23 @@ def run(
     say(f"{len(plan.trials)} trials in {(time.monotonic() - started) / 60:.1f} min")
     if problem is not None:
         say(f"MLflow is behind ({problem}); mend it with: python -m platform.tracking sync {plan.name}{_place(store)}")
-    return _end(plan, store, failed)
+    status = _end(plan, store, failures(plan, store))
+    return max(status, _stopped(plan, store, gate)) if gate.closed else status
+
+
+def _spent(plan: Plan, store: Storage) -> float:
+    """GPU-seconds of every trial of the sweep that has ended, those of other starts too."""
+    earlier = storage.read_json(store.sweep(plan.sweep.name, plan.hash)) or {}
+    keys = dict.fromkeys([*earlier.get("trials", []), *(trial.id() for trial in plan.trials)])
+    return spent(result for key in keys if (result := store.result(key)))
+
+
+def _stopped(plan: Plan, store: Storage, gate: Gate) -> int:
+    """Say why the sweep ended before its trials did, and what is left of it; 1 where that is a failure."""
+    left = planning.again(plan, store).outstanding
+    if left:
+        say(f"stopped: {gate.closed}; {left} trials left; {gate.advice}")
+    return 1 if left and gate.broken else 0
 
 
 def say(text: str) -> None:
@@ -117,9 +147,19 @@ def _check_resources(plan: Plan) -> None:
             raise InputError(f"resources.{name}: a trial asks for {needed:g}, the cluster has {there.get(kind, 0):g}")
 
 
-def _tune(plan: Plan, store: Storage, mirror: Any, cpus: int, max_concurrent: int | None, keep: str) -> list[str]:
-    """Run the trials that are left; returns the ids of those that failed."""
+def _slots(plan: Plan, cpus: int, max_concurrent: int | None) -> int:
+    """How many trials run at a time."""
     import ray
+
+    resources = plan.sweep.resources
+    slots = min(max_concurrent or cpus, cpus // (resources.cpus * resources.ranks))
+    if resources.gpus:
+        slots = min(slots, int(ray.cluster_resources().get("GPU", 0) / (resources.gpus * resources.ranks)))
+    return max(1, slots)
+
+
+def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep: str) -> None:
+    """Run the trials that are left, as far as the gate lets them."""
     from ray import tune
 
     import platform.keep as keeping
@@ -129,19 +169,14 @@ def _tune(plan: Plan, store: Storage, mirror: Any, cpus: int, max_concurrent: in
 
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     resources = plan.sweep.resources
-    slots = min(max_concurrent or cpus, cpus // (resources.cpus * resources.ranks))
-    if resources.gpus:
-        slots = min(slots, int(ray.cluster_resources().get("GPU", 0) / (resources.gpus * resources.ranks)))
-    slots = max(1, slots)
     if resources.ranks == 1:
         trainable = tune.with_resources(TrialActor, {"cpu": resources.cpus, "gpu": resources.gpus})
     else:
         trainable = tune.with_resources(train_ranks, {"cpu": LAUNCHER_CPU})
-    search, total = _searcher(plan, store, searcher, keep)
+    search, total = _searcher(plan, store, searcher, keep, lambda: gate.closed)
     standing = progress.Standing(total=total, slots=slots)
-    references = [vars(reference) for reference in plan.references]
-    utilities = keeping.utilities(references, store, plan.sweep.benchmark.name, plan.sweep.selection)
-    reporter = progress.Reporter(standing, store, mirror, plan, keep, utilities)
+    keeper = keeping.Keeper(plan.studies(), store, keep, plan.sweep.selection, keeping.planned_utilities(plan, store))
+    reporter = progress.Reporter(standing, store, mirror, keeper, gate)
     state = store.root / "ray"
     try:
         tuner = tune.Tuner(
@@ -161,19 +196,18 @@ def _tune(plan: Plan, store: Storage, mirror: Any, cpus: int, max_concurrent: in
         tuner.fit()
     finally:
         shutil.rmtree(state / f"{plan.name}-{os.getpid()}", ignore_errors=True)
-    return failures(plan, store)
 
 
-def _searcher(plan: Plan, store: Storage, searcher: Any, keep: str) -> tuple[Any, int]:
+def _searcher(plan: Plan, store: Storage, searcher: Any, keep: str, closed: Any) -> tuple[Any, int]:
     shared = {"storage": str(store.root), "keep": keep != "none"}
     if plan.strategy != "optuna":
-        return searcher.Queue(plan.left, shared), len(plan.left)
+        return searcher.Queue(plan.left, shared, closed), len(plan.left)
     finished: dict[str, Any] = {}
     for trial in plan.trials:
         result = store.result(trial.id())
         if result is not None:
             finished[trial.id()] = benchmarks.gains(trial.benchmark.name, result["metrics"])
-    studies = searcher.Studies(plan.studies().values(), plan.budget, finished, shared)
+    studies = searcher.Studies(plan.studies().values(), plan.budget, finished, shared, closed)
     return studies, studies.left
 
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainables import benchmarks, selection, storage
 from trainables.config import Selection, Trial
 from trainables.errors import InputError, closest
 from trainables.storage import Storage
 
+if TYPE_CHECKING:
+    from platform.plan import Plan
+
 CHOICES = ("pareto", "best", "all", "none")
 """`best` is the trial that the sweep's selection rule chooses; `pareto` keeps it beside the front."""
+STRICTER = ("all", "pareto", "best", "none")
+"""Each keeps less than the one before."""
 WEIGHTS = "weights"
 
 Point = tuple[str, *tuple[float, ...]]
@@ -43,6 +49,11 @@ def utilities(
     return found
 
 
+def planned_utilities(plan: Plan, store: Storage) -> dict[str, float | None]:
+    """The same of a plan."""
+    return utilities([vars(ref) for ref in plan.references], store, plan.sweep.benchmark.name, plan.sweep.selection)
+
+
 def prune(trials: Sequence[Trial], store: Storage, choice: str, rule: Selection, original: float | None) -> list[str]:
     """Delete the weights of finished trials of one study that `choice` does not keep; returns their ids.
 
@@ -63,6 +74,32 @@ def prune(trials: Sequence[Trial], store: Storage, choice: str, rule: Selection,
     for key in dropped:
         shutil.rmtree(weights(store, key), ignore_errors=True)
     return dropped
+
+
+@dataclass
+class Keeper:
+    """Keeps the weights of a sweep's studies down to `choice` as trials end."""
+
+    studies: Mapping[str, Sequence[Trial]]
+    store: Storage
+    choice: str
+    rule: Selection
+    utilities: Mapping[str, float | None]
+    """The target model's, by split."""
+
+    def prune(self, study: str) -> None:
+        trials = self.studies[study]
+        prune(trials, self.store, self.choice, self.rule, self.utilities.get(trials[0].benchmark.split))
+
+    def tighten(self) -> bool:
+        """Keep less from now on; False where nothing less can be kept."""
+        place = STRICTER.index(self.choice) + 1
+        if place == len(STRICTER):
+            return False
+        self.choice = STRICTER[place]
+        for study in self.studies:
+            self.prune(study)
+        return True
 
 
 def points_of(results: Results, benchmark: str) -> list[Point]:

@@ -10,8 +10,9 @@ from typing import Any
 
 from ray.tune import Callback
 
-import platform.keep as keep
-from platform.plan import Plan
+import platform.disk as disk
+from platform.gate import Gate
+from platform.keep import Keeper
 from platform.tracking import Mirror
 from trainables import benchmarks, storage
 from trainables.commands import duration
@@ -19,8 +20,6 @@ from trainables.config import Trial
 from trainables.storage import Storage
 
 EVERY_SECONDS = 15.0
-Utilities = dict[str, float | None]
-"""Of the target model on each split."""
 
 
 @dataclass
@@ -47,16 +46,12 @@ class Standing:
 class Reporter(Callback):
     """Prints plain lines (a terminal gets the standing on one line that is written over) and feeds the mirror."""
 
-    def __init__(
-        self, standing: Standing, store: Storage, mirror: Mirror, plan: Plan, kept: str, utilities: Utilities
-    ) -> None:
+    def __init__(self, standing: Standing, store: Storage, mirror: Mirror, keeper: Keeper, gate: Gate) -> None:
         self.standing = standing
         self.store = store
         self.mirror = mirror
-        self.studies = plan.studies()
-        self.rule = plan.sweep.selection
-        self.kept = kept
-        self.utilities = utilities
+        self.keeper = keeper
+        self.gate = gate
         self.shown = time.monotonic()
         self.begun: dict[str, float] = {}
 
@@ -68,6 +63,7 @@ class Reporter(Callback):
         config = Trial.model_validate(trial.config["trial"])
         self.standing.running[trial.trial_id] = config.label()
         self.begun[trial.trial_id] = time.monotonic()
+        self.gate.began(config)
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         if time.monotonic() - self.shown > EVERY_SECONDS:
@@ -88,16 +84,17 @@ class Reporter(Callback):
     def _ended(self, trial: Any, cause: Any) -> None:
         config = Trial.model_validate(trial.config["trial"])
         label = self.standing.running.pop(trial.trial_id, config.label())
-        result = self.store.result(config.id()) or _died(config, self.store, cause)
         seconds = time.monotonic() - self.begun.pop(trial.trial_id, time.monotonic())
+        result = self.store.result(config.id()) or _died(config, self.store, cause, seconds)
         self.standing.seconds.append(seconds)
         if result["status"] in storage.FAILURES:
             self.standing.failed += 1
         else:
             self.standing.done += 1
         print(f"{label}: {outcome(result)} ({duration(seconds)})", flush=True)
-        original = self.utilities.get(config.benchmark.split)
-        keep.prune(self.studies[config.study()], self.store, self.kept, self.rule, original)
+        self.gate.ended(config.id(), result)
+        self.keeper.prune(config.study())
+        self.gate.disk = disk.hold(self.keeper, self.gate.limits.disk_bytes)
         self.mirror.trial(config.id())
         self.show()
 
@@ -109,8 +106,8 @@ def outcome(result: dict[str, Any]) -> str:
     return benchmarks.outcome(result["config"]["benchmark"]["name"], result["metrics"])
 
 
-def _died(config: Trial, store: Storage, cause: Any) -> dict[str, Any]:
+def _died(config: Trial, store: Storage, cause: Any, seconds: float) -> dict[str, Any]:
     """The result of a trial whose process died before it could write one."""
     from trainables import trial
 
-    return trial.refused(config, store, str(cause))
+    return trial.refused(config, store, str(cause), seconds=seconds)

@@ -14,16 +14,16 @@ from trainables.storage import Storage
 
 def recommend(plan: Plan, store: Storage, say: Callable[[str], None]) -> None:
     """Export the chosen trial of each split to STORAGE/exports/ID, once; says where, or why there is none."""
-    utilities = keep.utilities(plan, store)
+    utilities = keep.planned_utilities(plan, store)
     for split in dict.fromkeys(trial.benchmark.split for trial in plan.trials):
         trials = [trial for trial in plan.trials if trial.benchmark.split == split]
-        chosen = keep.best(trials, store, plan.sweep.selection, utilities.get(split))
+        results = {trial.id(): store.result(trial.id()) or {} for trial in trials}
+        chosen = keep.best(results, plan.sweep.benchmark.name, plan.sweep.selection, utilities.get(split))
         if chosen is None:
             say("recommended: no trial has finished")
             continue
         trial = next(trial for trial in trials if trial.id() == chosen)
-        metrics = (store.result(chosen) or {})["metrics"]
-        told = f"recommended: {trial.label()} ({benchmarks.outcome(trial.benchmark.name, metrics)})"
+        told = f"recommended: {trial.label()} ({benchmarks.outcome(trial.benchmark.name, results[chosen]['metrics'])})"
         say(f"{told}, {_write(plan, trial, trials, store)}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -15,17 +15,21 @@ CHOICES = ("gamma", "tau", "strength", "seed")
 Values = tuple[float, ...] | None
 """The benchmark's goals in a trial, on TOFU FQ and MU, turned so that more is better; None: it has no numbers."""
 
+Closed = Callable[[], str | None]
+"""Why no further trial may begin."""
+
 
 class Queue(Searcher):
     """Every trial exactly once, in order."""
 
-    def __init__(self, trials: Sequence[Trial], shared: dict[str, Any]) -> None:
+    def __init__(self, trials: Sequence[Trial], shared: dict[str, Any], closed: Closed = lambda: None) -> None:
         super().__init__()
         self.waiting = list(trials)
         self.shared = shared
+        self.closed = closed
 
     def suggest(self, trial_id: str) -> Any:
-        if not self.waiting:
+        if not self.waiting or self.closed():
             return Searcher.FINISHED
         return {"trial": self.waiting.pop(0).model_dump(mode="json"), **self.shared}
 
@@ -133,8 +137,9 @@ class Studies(Queue):
         budget: int | None,
         finished: Mapping[str, Values],
         shared: dict[str, Any],
+        closed: Closed = lambda: None,
     ) -> None:
-        super().__init__([], shared)
+        super().__init__([], shared, closed)
         self.studies = [Study(points, budget, finished) for points in studies]
         self.owner: dict[str, tuple[Study, str]] = {}
 
@@ -144,7 +149,7 @@ class Studies(Queue):
 
     def suggest(self, trial_id: str) -> Any:
         open_studies = [study for study in self.studies if not study.exhausted]
-        if not open_studies:
+        if not open_studies or self.closed():
             return Searcher.FINISHED
         study = min(open_studies, key=lambda candidate: len(candidate.asked) / candidate.budget)
         trial = study.ask()

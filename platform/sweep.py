@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+import platform.disk as disk
+import platform.gate as gate
 import platform.keep as keep
 import platform.overrides as overrides
 import platform.plan as planning
@@ -31,6 +33,8 @@ def main(
     address: Annotated[str | None, typer.Option(help="A running Ray cluster.")] = None,
     max_concurrent: Annotated[int | None, typer.Option(min=1, help="Trials at a time.")] = None,
     kept: Annotated[str, typer.Option("--keep", help="Weights: pareto, best, all or none.")] = "pareto",
+    gpu_hours: Annotated[float | None, typer.Option(help="No new trial beyond so many in all its starts.")] = None,
+    disk_budget: Annotated[str | None, typer.Option(help="Size of the whole storage, such as 20GB.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Run what is missing of an unfinished sweep.")] = False,
     new: Annotated[bool, typer.Option("--new", help="Set old results aside and run again.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again, too.")] = False,
@@ -44,14 +48,18 @@ def main(
         settings = [*(set_ or []), *([f"seed={seeds}"] if seeds else [])]
         choice = starting.Choice(resume, new, retry_failed, reason)
         choice.check()
-        options = {"address": address, "max_concurrent": max_concurrent, "keep": keep.check(kept)}
+        limits = gate.Limits(gpu_hours, disk.parse(disk_budget))
+        limits.check()
+        options = {"address": address, "max_concurrent": max_concurrent, "keep": keep.check(kept), "limits": limits}
         store = storage.open_storage(location, writable=not dry_run)
         if dry_run:
             _check_place(store)
         sweep = overrides.apply(_find(name), settings)
         plan = planning.make(sweep, store, strategy=strategy, only=only, budget=trials, retry=choice.retry)
+        disk.check(plan, store, kept, limits.disk_bytes)
         if dry_run:
-            return _show(plan, store, as_json)
+            return _show(plan, store, as_json, kept)
+        disk.check_free(plan, store, kept)
         return starting.start(plan, store, choice, options)
 
     raise typer.Exit(commands.guarded(run))
@@ -83,8 +91,8 @@ def _check_place(store: storage.Storage) -> None:
         raise InputError(f"--storage: cannot write to '{store.root}'")
 
 
-def _show(plan: planning.Plan, store: storage.Storage, as_json: bool) -> int:
-    document = describe(plan, store)
+def _show(plan: planning.Plan, store: storage.Storage, as_json: bool, kept: str) -> int:
+    document = describe(plan, store, kept)
     if as_json:
         print(json.dumps(document, indent=2))
         return 0
@@ -93,19 +101,19 @@ def _show(plan: planning.Plan, store: storage.Storage, as_json: bool) -> int:
     print(f"strategy {plan.strategy}, {len(plan.trials)} {kind}, {len(plan.trials) - len(plan.left)} done")
     for study in document["studies"]:
         print(f"  {study['study']:28} {study['trials']:4} trials  {study['done']:4} done")
-    resources = plan.sweep.resources
+    resources, free = plan.sweep.resources, document["disk_free_bytes"]
     print(f"each trial: {resources.ranks} rank, {resources.cpus} CPU, {resources.gpus:g} GPU, {resources.precision}")
     for line in _costs(plan):
         print(line)
     print(f"made once: {len(plan.recipes)} models, {len(plan.references)} reference evaluations")
-    print(f"storage {store.root}, about {document['disk_bytes'] / 1e6:.0f} MB")
+    print(f"storage {store.root}: at least {disk.listed(document['disk'])} to come, {disk.told(free)} free")
     if plan.retried:
         print(f"{len(plan.retried)} failed trials run again")
     if plan.failed:
         print(f"{len(plan.failed)} trials failed and count as done; --retry-failed runs them again")
     for path in plan.damaged:
         print(f"damaged: {path}; a start sets it aside and runs its trial again")
-    for need in plan.needs:
+    for need in document["needs"]:
         print(f"needs: {need}")
     return 0
 
@@ -132,8 +140,10 @@ def _costs(plan: planning.Plan) -> list[str]:
     return lines
 
 
-def describe(plan: planning.Plan, store: storage.Storage) -> dict[str, Any]:
+def describe(plan: planning.Plan, store: storage.Storage, kept: str) -> dict[str, Any]:
     """The plan as JSON."""
+    parts, free = disk.forecast(plan, store, kept), disk.free_bytes(store)
+    room = disk.shortage(plan, store, kept)
     return {
         "sweep": plan.sweep.name,
         "hash": plan.hash,
@@ -154,11 +164,13 @@ def describe(plan: planning.Plan, store: storage.Storage) -> dict[str, Any]:
         "memory": [need.document() for need in plan.costs.needs],
         "gpu_hours": plan.costs.hours,
         "gpu_hours_basis": plan.costs.basis or None,
-        "disk_bytes": planning.BYTES_PER_TRIAL * len(plan.left),
+        "disk_bytes": sum(parts.values()),
+        "disk": parts,
+        "disk_free_bytes": free,
         "retried": list(plan.retried),
         "failed": dict(plan.failed),
         "damaged": [str(path) for path in plan.damaged],
-        "needs": list(plan.needs),
+        "needs": [*plan.needs, *([room] if room else [])],
     }
 
 

@@ -114,12 +114,15 @@ def _with_retry(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
     yield from _with_retry(trial, record, place)
 
 
-def refused(trial: Trial, store: storage.Storage, message: str, kind: str = "failed") -> dict[str, Any]:
-    """The result of a trial that cannot be run or whose process died: failed, with the reason."""
+def refused(
+    trial: Trial, store: storage.Storage, message: str, kind: str = "failed", seconds: float = 0.0
+) -> dict[str, Any]:
+    """The result of a trial that cannot be run or whose process died after `seconds`: failed, with the reason."""
     folder = store.trial(trial.id())
     storage.write_text(folder / storage.ERROR, message + "\n")
     last = message.strip().splitlines()[-1] if message.strip() else "no reason given"
-    return records.write(trial, Record(provenance.now()), {"kind": kind, "message": last, "step": None}, folder)
+    record = Record(provenance.now(), seconds=records.Seconds(total=seconds))
+    return records.write(trial, record, {"kind": kind, "message": last, "step": None}, folder)
 
 
 def prepare_process(resources: Resources, seed: int) -> torch.device:

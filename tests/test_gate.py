@@ -1,0 +1,222 @@
+"""When a sweep begins no further trial: GPU-hours, disk, failures of one cause; and what a plan needs of the disk."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import small_sweep
+from small_sweep import Small
+
+import platform.disk as disk
+import platform.keep as keep
+from platform.gate import FIRST, Gate, Limits, spent
+from platform.searcher import Queue, Searcher, Studies
+from trainables import storage
+from trainables.config import Model, Resources, Selection, Trial
+from trainables.errors import InputError
+from trainables.storage import Storage
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
+    return small_sweep.write(tmp_path_factory.mktemp("small"))
+
+
+def trials(count: int, **resources: Any) -> list[Trial]:
+    return [
+        Trial(method="ga", target=Model(path="x"), seed=seed, resources=Resources(**resources)) for seed in range(count)
+    ]
+
+
+def outcome(status: str, message: str = "") -> dict[str, Any]:
+    return {"status": status, "error": {"message": message} if message else None}
+
+
+def end(gate: Gate, results: list[dict[str, Any]]) -> None:
+    for trial, result in zip(trials(len(results)), results, strict=True):
+        gate.began(trial)
+        gate.ended(trial.id(), result)
+
+
+# GPU-hours
+
+
+def test_gpu_hours_count_ranks_and_gpus_of_ended_and_running_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks of one GPU each, 900 s ended and 450 s running, after 1800 s of earlier starts: 5/4 hours."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    gate = Gate(Limits(gpu_hours=1.25), spent=1800.0)
+    first, second = trials(2, ranks=2, gpus=1)
+    gate.began(first)
+    now[0] = 900.0
+    gate.ended(first.id(), outcome("finished"))
+    gate.began(second)
+    now[0] = 1349.0
+    assert gate.closed is None
+    now[0] = 1350.0
+    gate.began(second)  # its worker died and it goes on
+    assert gate.hours == pytest.approx(1.25)
+    assert gate.closed is not None
+    assert gate.closed.startswith("--gpu-hours 1.25: 1.25 GPU-hours are spent")
+    assert gate.advice == "go on with a larger --gpu-hours and --resume"
+
+
+def test_what_earlier_starts_have_spent() -> None:
+    """A rank without a GPU counts as one."""
+    found = [
+        {"config": {"resources": {"ranks": 2, "gpus": 0.5}}, "seconds": {"total": 30.0}},
+        {"config": {"resources": {"ranks": 3, "gpus": 0}}, "seconds": {"total": 10.0}},
+    ]
+    assert spent(found) == 60.0
+
+
+@pytest.mark.parametrize("hours", [0.0, -1.0, float("inf"), float("nan")])
+def test_hours_that_are_none(hours: float) -> None:
+    with pytest.raises(InputError, match="--gpu-hours: must be above 0"):
+        Limits(gpu_hours=hours).check()
+
+
+@pytest.mark.parametrize("kind", ["queue", "optuna"])
+def test_closed_gate_ends_the_proposals(kind: str) -> None:
+    shut: list[str] = []
+
+    def closed() -> str | None:
+        return shut[0] if shut else None
+
+    points = trials(4)
+    search = Queue(points, {}, closed) if kind == "queue" else Studies([points], None, {}, {}, closed)
+    assert search.suggest("first")["trial"]["method"] == "ga"
+    shut.append("enough")
+    assert search.suggest("second") == Searcher.FINISHED
+
+
+# Failures of one cause
+
+
+def test_first_failures_of_one_cause_close_the_gate() -> None:
+    gate = Gate(Limits())
+    end(gate, [outcome("failed", f"ValueError: row {number} of /tmp/{number}ab is bad") for number in range(FIRST - 1)])
+    assert gate.closed is None
+    gate.ended("last", outcome("failed", "ValueError: row 77 of /tmp/99ef is bad"))
+    assert gate.broken
+    assert gate.closed == (
+        "the first 5 trials that ended all failed for the same cause: ValueError: row 0 of /tmp/0ab is bad"
+    )
+    assert gate.advice == "mend that, then go on with --resume --retry-failed"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [outcome("finished"), outcome("diverged", "loss is nan"), outcome("failed", "KeyError: 'question'")],
+    ids=["a success", "a result", "another cause"],
+)
+@pytest.mark.parametrize("place", [0, 2, FIRST - 1])
+def test_other_outcomes_among_the_first_keep_it_open(other: dict[str, Any], place: int) -> None:
+    results = [outcome("failed", "ValueError: bad")] * FIRST
+    results[place] = other
+    gate = Gate(Limits())
+    end(gate, results + [outcome("failed", "ValueError: bad")] * 10)
+    assert gate.closed is None
+
+
+# Disk
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("20GB", 20e9), ("500 mb", 500e6), ("1.5TiB", 1.5 * 2**40), ("2g", 2e9), ("4096", 4096), ("1KiB", 1024)],
+)
+def test_sizes_as_people_write_them(text: str, size: float) -> None:
+    assert disk.parse(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "lots", "GB", "-1GB", "0", "1.2.3G", "5 PB", "1e9"])
+def test_sizes_that_are_none(text: str) -> None:
+    with pytest.raises(InputError, match=r"--disk-budget: '.*' is no size; write it like 500MB, 20GB or 1.5TB"):
+        disk.parse(text)
+
+
+def test_forecast_counts_what_a_plan_writes(small: Small, tmp_path: Path) -> None:
+    """Results alone where nobody knows the model's sizes; weights, checkpoints, directions where its folder tells."""
+    store = Storage(tmp_path)
+    plan = small.plan(store, only=["benchmark.split=forget01"])
+    assert disk.forecast(plan, store, "pareto") == {"results": 25 * 2 * 2**20}
+    sizes = '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, '
+    config = small.models / "full" / "config.json"
+    before = config.read_text()
+    config.write_text(sizes + '"vocab_size": 1000, "model_type": "llama"}')
+    try:
+        plan = small.plan(store, "resources.checkpoint_every=5", only=["benchmark.split=forget01"])
+        parts = {choice: disk.forecast(plan, store, choice) for choice in keep.CHOICES}
+    finally:
+        config.write_text(before)
+    parameters = 2 * 1000 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64
+    studies = len(plan.studies())
+    assert parts["all"]["weights"] == 25 * parameters * 4
+    assert parts["pareto"]["weights"] == parts["best"]["weights"] == studies * parameters * 4
+    assert "weights" not in parts["none"]
+    assert parts["none"]["checkpoints"] == 2 * parameters * 16
+    assert parts["none"]["directions"] == 2 * parameters * 4  # TV's and TRU's
+
+
+def test_forecast_beyond_the_budget_is_refused_with_the_numbers(small: Small, tmp_path: Path) -> None:
+    store = Storage(tmp_path)
+    (tmp_path / "earlier").write_bytes(bytes(7_000_000))
+    plan = small.plan(store, only=["benchmark.split=forget01"])
+    disk.check(plan, store, "pareto", 60_000_000)
+    with pytest.raises(InputError) as refused:
+        disk.check(plan, store, "pareto", 59_000_000)
+    assert str(refused.value) == (
+        "--disk-budget: the storage has 7.0 MB and at least 52 MB (results 52 MB) will come, together more than 59 MB; "
+        "what helps: a larger budget, a smaller --keep than pareto, or fewer trials (--only)"
+    )
+
+
+def test_disk_without_room_is_refused(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Storage(tmp_path)
+    plan = small.plan(store, only=["benchmark.split=forget01"])
+    disk.check_free(plan, store, "pareto")
+    monkeypatch.setattr(disk, "free_bytes", lambda store: 52_000_000)
+    with pytest.raises(
+        InputError, match=r"--storage: disk: at least 52 MB \(results 52 MB\) will come, 52 MB are free"
+    ):
+        disk.check_free(plan, store, "pareto")
+
+
+def weighty(folder: Path) -> tuple[keep.Keeper, Storage]:
+    """Four trials of one study with 1 MB of weights each: 0 and 1 are the front, 1 is the rule's choice."""
+    store = storage.open_storage(str(folder))
+    found = trials(4)
+    for trial, (quality, utility) in zip(found, [(-1.0, 0.3), (-5.0, 0.8), (-6.0, 0.2), (-9.0, 0.1)], strict=True):
+        metrics = {"forget_quality": quality, "model_utility": utility}
+        storage.write_json(store.trial(trial.id()) / storage.RESULT, {"status": "finished", "metrics": metrics})
+        keep.weights(store, trial.id()).mkdir()
+        (keep.weights(store, trial.id()) / "model.safetensors").write_bytes(bytes(1_000_000))
+    study = found[0].study()
+    return keep.Keeper({study: found}, store, "all", Selection(), {found[0].benchmark.split: 0.8}), store
+
+
+@pytest.mark.parametrize(
+    ("budget", "choice", "left"),
+    [(None, "all", 4), (4_100_000, "all", 4), (3_900_000, "pareto", 2), (1_900_000, "best", 1), (900_000, "none", 0)],
+)
+def test_weights_give_way_step_by_step(
+    tmp_path: Path, budget: int | None, choice: str, left: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keeper, store = weighty(tmp_path)
+    assert disk.hold(keeper, budget) is None
+    assert keeper.choice == choice
+    assert len(list(store.root.rglob("*.safetensors"))) == left
+    assert (f"--keep {choice} from now on" in capsys.readouterr().out) == (choice != "all")
+
+
+def test_budget_that_results_alone_exceed_closes_the_gate(tmp_path: Path) -> None:
+    keeper, store = weighty(tmp_path)
+    (store.root / "rows").write_bytes(bytes(2_000_000))
+    why = disk.hold(keeper, 1_500_000)
+    assert why == "--disk-budget 1.5 MB: the storage has 2.0 MB, without any weights kept"
+    gate = Gate(Limits(disk_bytes=1_500_000), disk=why)
+    assert (gate.closed, gate.advice) == (why, "go on with a larger --disk-budget and --resume")
