@@ -123,7 +123,7 @@ def _covers(one: Point, other: Point) -> bool:
 
 def best(results: Results, benchmark: str, rule: Selection, original: float | None) -> str | None:
     """The id of the trial that the rule chooses, each trial on its own: seeds are averaged in tables, not here."""
-    finished = {key: result for key, result in results.items() if result.get("status") == "finished"}
+    finished = {key: result for key, result in results.items() if result.get("status") in storage.EVALUATED}
     candidates = [
         selection.candidate(key, benchmark, selection.choosing(result, rule)) for key, result in finished.items()
     ]

@@ -86,7 +86,8 @@ def _progress(trial_id: str, store: Storage, typical: dict[str, float | None]) -
     alive = processes.alive(told)
     evaluation, left = typical["evaluation"], told["training_left"]
     if told["phase"] in ("evaluation", "calibration"):
-        left = None if evaluation is None else max(0.0, evaluation - told["phase_seconds"] - silent)
+        rest = left or 0.0  # of the training, where it is evaluated on its way
+        left = None if evaluation is None else max(0.0, evaluation - told["phase_seconds"] - silent) + rest
     elif left is not None:
         left += evaluation or 0.0
     return {

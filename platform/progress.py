@@ -101,13 +101,16 @@ class Reporter(Callback):
 
 def outcome(result: dict[str, Any]) -> str:
     """A result in one phrase."""
+    told = []
+    if result["status"] in storage.EVALUATED:
+        told.append(benchmarks.outcome(result["config"]["benchmark"]["name"], result["metrics"]))
     if result["status"] != "finished":
-        return f"{result['status']}: {result['error']['message']}"
-    return benchmarks.outcome(result["config"]["benchmark"]["name"], result["metrics"])
+        told.append(f"{result['status']}: {result['error']['message']}")
+    return "; ".join(told)
 
 
 def _died(config: Trial, store: Storage, cause: Any, seconds: float) -> dict[str, Any]:
     """The result of a trial whose process died before it could write one."""
-    from trainables import trial
+    from trainables import records
 
-    return trial.refused(config, store, str(cause), seconds=seconds)
+    return records.refused(config, store, str(cause), seconds=seconds)

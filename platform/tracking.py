@@ -34,7 +34,7 @@ SERIES += ("observed_cos", "observed_retain_loss", "attempts", "rectified", "ski
 BATCH = 900
 RETRY_SECONDS = 15.0
 """Between tries to reach a tracking server that was away."""
-STATUS = {"finished": "FINISHED", "diverged": "FINISHED"}
+STATUS = {"finished": "FINISHED", "diverged": "FINISHED", "collapsed": "FINISHED"}
 
 logger = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from test_resume import alike, configuration, finish
 
 from trainables import loop, passes, storage, trial, workers
+from trainables.config import Rectifier, identity
 
 
 def run_out(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
@@ -143,6 +144,43 @@ def test_a_loss_that_leaves_the_finite_numbers_names_the_step(
     assert found["status"] == "diverged"
     assert found["error"] == {"kind": "diverged", "message": "loss is nan at step 3", "step": 3}
     assert len(storage.read_rows(store.trial(config.id()) / storage.STEPS)) == 2
+
+
+@pytest.mark.parametrize("observed", [False, True], ids=["gru measures it", "observe measures it"])
+def test_collapsed_model_stops_and_is_evaluated_as_it_is(house: Any, tmp_path: Path, observed: bool) -> None:
+    """The bar is between a step's retain loss and the ones before it: training ends there, as a short one's does."""
+    base = configuration(house, every=None)
+    wild = base.training.model_copy(update={"lr": 2e-2})
+    changes: dict[str, Any] = {"training": wild, "method": "ga"}
+    if observed:
+        changes |= {"rectifier": Rectifier(), "observe": 1}
+    whole_config = base.model_copy(update=changes)
+    _, whole = finish(whole_config, tmp_path / "whole")
+    name = "observed_retain_loss" if observed else "retain_loss"
+    rows = storage.read_rows(whole.trial(whole_config.id()) / storage.STEPS)
+    losses = [row[name] for row in rows]
+    step = next(number for number in range(2, 8) if losses[number - 1] > max(losses[: number - 1]))
+    bar = (losses[step - 1] + max(losses[: step - 1])) / 2
+    config = whole_config.model_copy(update={"training": wild.model_copy(update={"stop_above": bar})})
+    found, store = finish(config, tmp_path / "stopped")
+    assert found["status"] == "collapsed"
+    message = f"retain loss {losses[step - 1]:.4g} is above training.stop_above={bar:g} at step {step}"
+    assert found["error"] == {"kind": "collapsed", "message": message, "step": step}
+    stopped = storage.read_rows(store.trial(config.id()) / storage.STEPS)
+    assert [row[name] for row in stopped] == losses[:step]
+    short = whole_config.model_copy(update={"training": wild.model_copy(update={"max_steps": step})})
+    cut, _ = finish(short, tmp_path / "short")
+    assert found["metrics"] == cut["metrics"]
+    assert found["metrics"]["model_utility"] is not None
+    assert (store.trial(config.id()) / trial.WEIGHTS).is_dir()
+
+
+def test_bar_that_is_not_set_is_no_part_of_an_id(house: Any) -> None:
+    config = configuration(house)
+    off = config.model_copy(update={"training": config.training.model_copy(update={"stop_above": None})})
+    on = config.model_copy(update={"training": config.training.model_copy(update={"stop_above": 8.0})})
+    assert off.id() == config.id() != on.id()
+    assert "stop_above" not in identity(off)["training"]
 
 
 def test_adapters_alone_are_trained_and_rectified(house: Any, tmp_path: Path) -> None:

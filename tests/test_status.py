@@ -21,7 +21,8 @@ from typer.testing import CliRunner
 import platform.lock as lock
 import platform.overview as overview
 import platform.status as status
-from trainables import processes, progress, storage, trial
+from platform.progress import outcome
+from trainables import processes, progress, records, storage, trial
 from trainables.config import Model, Trial
 from trainables.storage import Storage
 
@@ -116,9 +117,23 @@ def test_running_trial_with_step_and_time_remaining(store: Storage) -> None:
     assert "done 34 | running 1 | failed 1 | left 0 | of 36 | about 55 s left" in lines(store)
 
 
+def test_collapsed_trial_is_done_and_has_its_numbers(store: Storage) -> None:
+    error = {"kind": "collapsed", "message": "retain loss 9 is above training.stop_above=8 at step 3"}
+    sweep_store.write_trial(store.root, f"{35:012x}", "gd", fq=-1.0, mu=0.89, status="collapsed", error=error)
+    found = told(store)
+    assert found["counts"] == {"total": 36, "done": 35, "running": 0, "failed": 1, "left": 0}
+    assert "done, but collapsed: 1" in lines(store)
+    best = next(study["best"] for study in found["studies"] if study["study"] == "forget05/gd/none")
+    assert best["metrics"] == {"forget_quality": -1.0, "model_utility": 0.89}
+    result = store.result(f"{35:012x}") or {}
+    assert outcome(result) == f"FQ -1.00, MU 0.890; collapsed: {error['message']}"
+
+
 def test_remaining_time_of_an_evaluation(store: Storage) -> None:
-    begin(store, f"{35:012x}", phase="evaluation", step=20, phase_seconds=4.0, beat=time.time() - 2)
+    begin(store, f"{35:012x}", phase="evaluation", step=20, phase_seconds=4.0, beat=time.time() - 2, training_left=None)
     assert told(store)["running"][0]["remaining_seconds"] == pytest.approx(4, abs=1)
+    begin(store, f"{35:012x}", phase="evaluation", step=10, phase_seconds=4.0, beat=time.time() - 2)
+    assert told(store)["running"][0]["remaining_seconds"] == pytest.approx(4 + 45, abs=1)
 
 
 @pytest.mark.parametrize(
@@ -257,5 +272,5 @@ def test_trial_tells_where_it_is_until_its_result_is_there(
 def test_died_trial_leaves_no_progress_behind_its_result(house: Any, tmp_path: Path) -> None:
     config, store = configuration(house), storage.open_storage(str(tmp_path))
     begin(store, config.id(), born=1.0)
-    trial.refused(config, store, "its process died")
+    records.refused(config, store, "its process died")
     assert not (store.trial(config.id()) / storage.PROGRESS).exists()

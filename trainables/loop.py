@@ -101,6 +101,15 @@ def _step(engine: Engine, task: Task, state: State, steps: int) -> dict[str, Any
     }
 
 
+def collapsed(bar: float | None, told: dict[str, Any]) -> dict[str, Any] | None:
+    """Whether a step's retain loss, where it was measured, is above the bar: the same on every rank."""
+    losses = [told[name] for name in ("retain_loss", "observed_retain_loss") if math.isfinite(told.get(name, math.nan))]
+    if bar is None or not losses or max(losses) <= bar:
+        return None
+    message = f"retain loss {max(losses):.4g} is above training.stop_above={bar:g} at step {told['step']}"
+    return {"kind": "collapsed", "message": message, "step": told["step"]}
+
+
 def learning_rate(training: Training, step: int, steps: int) -> float:
     """Of optimizer step `step` (from 0): linear warm-up, then constant or linear to zero."""
     if step < training.warmup_steps:

@@ -50,12 +50,12 @@ class Progress:
         now, step = time.monotonic(), event.get("step", self.told["step"])
         if event["phase"] != self.told["phase"]:
             self.entered = now
-        left = None
+        steps = event.get("steps", self.told["steps"])
+        left = self.told["training_left"] if steps and step < steps else None
         if event["phase"] == "training":
             self.first = self.first or (step, now)
             done = step - self.first[0]
             left = (now - self.first[1]) / done * (event["steps"] - step) if done > 0 else None
-        steps = event.get("steps", self.told["steps"])
         self.told = {"phase": event["phase"], "step": step, "steps": steps, "training_left": left}
         self.news = True
 

@@ -42,6 +42,8 @@ class Record:
     calibration: dict[str, Any] | None = None
     evaluations: list[dict[str, Any]] | None = None
     chosen_step: int | None = None
+    collapsed: dict[str, Any] | None = None
+    """Why training stopped before its last step, as an error of kind `collapsed`."""
 
 
 @dataclass(frozen=True)
@@ -91,3 +93,14 @@ def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pa
     for name in (RETRY, storage.PROGRESS):
         (folder / name).unlink(missing_ok=True)
     return result
+
+
+def refused(
+    trial: Trial, store: storage.Storage, message: str, kind: str = "failed", seconds: float = 0.0
+) -> dict[str, Any]:
+    """The result of a trial that cannot be run or whose process died after `seconds`: failed, with the reason."""
+    folder = store.trial(trial.id())
+    storage.write_text(folder / storage.ERROR, message + "\n")
+    last = message.strip().splitlines()[-1] if message.strip() else "no reason given"
+    record = Record(provenance.now(), seconds=Seconds(total=seconds))
+    return write(trial, record, {"kind": kind, "message": last, "step": None}, folder)

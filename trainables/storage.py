@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 RESULT, CONFIG, STEPS, ROWS, ERROR = "result.json", "config.json", "steps.parquet", "evaluation.parquet", "error.txt"
 PROGRESS = "progress.json"
+EVALUATED = ("finished", "collapsed")
+"""Outcomes that come with metrics."""
 FAILURES = ("failed", "out_of_memory")
 """Outcomes that are accidents; every other one (`finished`, `diverged`, ...) is a result."""
 

@@ -42,10 +42,11 @@ Follow = Callable[[Iterator[Event]], Iterator[Event]]
 def run(trial: Trial, store: storage.Storage, *, keep_weights: bool = False) -> Iterator[Event]:
     """Run a trial and write its result; yields `{"phase", "step", "steps", ...}` as it goes, the result last.
 
-    A loss that is not finite ends it as `diverged`. A GPU that is full makes it start again once with half the
-    micro-batch and the same effective batch, then ends it as `out_of_memory`. Any other error ends it as `failed`, with
-    its traceback in error.txt. InputError is the caller's to report. On many ranks an error of one rank is raised, so
-    that the launcher ends the others, which wait for it, and starts all again.
+    A loss that is not finite ends it as `diverged`. A retain loss above `training.stop_above` ends its training,
+    and it as `collapsed`, with the metrics of the model as it then is. A GPU that is full makes it start again once
+    with half the micro-batch and the same effective batch, then ends it as `out_of_memory`. Any other error ends it
+    as `failed`, with its traceback in error.txt. InputError is the caller's to report. On many ranks an error of
+    one rank is raised, so that the launcher ends the others, which wait for it, and starts all again.
     """
     folder = store.trial(trial.id())
     place = Place(store, folder, folder / WEIGHTS if keep_weights else None)
@@ -64,6 +65,7 @@ def _outcome(trial: Trial, place: Place, follow: Follow) -> Generator[Event, Non
     record, error, begun = Record(provenance.now()), None, perf_counter()
     try:
         yield from follow(_with_retry(trial, record, place))
+        error = record.collapsed
     except (InputError, StartAgain):
         raise
     except TrialStopped as stopped:
@@ -112,17 +114,6 @@ def _with_retry(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
         torch.cuda.empty_cache()
     record.steps.clear()
     yield from _with_retry(trial, record, place)
-
-
-def refused(
-    trial: Trial, store: storage.Storage, message: str, kind: str = "failed", seconds: float = 0.0
-) -> dict[str, Any]:
-    """The result of a trial that cannot be run or whose process died after `seconds`: failed, with the reason."""
-    folder = store.trial(trial.id())
-    storage.write_text(folder / storage.ERROR, message + "\n")
-    last = message.strip().splitlines()[-1] if message.strip() else "no reason given"
-    record = Record(provenance.now(), seconds=records.Seconds(total=seconds))
-    return records.write(trial, record, {"kind": kind, "message": last, "step": None}, folder)
 
 
 def prepare_process(resources: Resources, seed: int) -> torch.device:
@@ -254,6 +245,9 @@ def _train(
         if every and state.step % every == 0 and state.step < steps:
             checkpoints.save(training, task, state, record.steps, folder / CHECKPOINT)
         yield {"phase": "training", "step": told["step"], "steps": steps, "loss": told["loss"]}
+        record.collapsed = loop.collapsed(trial.training.stop_above, told)
+        if record.collapsed:
+            return
 
 
 def _look(trial: Trial, record: Record, training: engine.Engine, watch: candidates.Candidates, step: int) -> None:

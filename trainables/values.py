@@ -162,6 +162,10 @@ class Training(Value):
     lora_alpha: int = Field(default=16, ge=1)
     eval_every: int | None = Field(default=None, ge=1)
     """Evaluate every so many optimizer steps and after the last: the trial's selection rule then chooses the step."""
+    stop_above: float | None = Field(default=None, gt=0)
+    """A retain loss above this bar is a collapsed model: training stops there, and the model is evaluated as it is.
+
+    It is looked at where it is measured: each step with the rectifiers gru and pcgrad, else by `observe`."""
 
 
 class Resources(Value):

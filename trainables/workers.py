@@ -41,14 +41,14 @@ class TrialActor(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         """Go on for about two seconds, or to the end."""
-        from trainables import trial
+        from trainables import records, trial
 
         if self.events is None:
             self.events = trial.run(self.trial, self.store, keep_weights=self.keep)
         try:
             return self._go_on(self.events)
         except InputError as error:
-            return _final(trial.refused(self.trial, self.store, str(error)))
+            return _final(records.refused(self.trial, self.store, str(error)))
 
     def _go_on(self, events: Iterator[dict[str, Any]]) -> dict[str, Any]:
         begun = time.monotonic()
@@ -70,7 +70,7 @@ class TrialActor(tune.Trainable):
 
 def train_ranks(config: dict[str, Any]) -> None:
     """Tune's function for a trial of many ranks."""
-    from trainables import trial as trials
+    from trainables import records
 
     trial = Trial.model_validate(config["trial"])
     store = storage.Storage(Path(config["storage"]))
@@ -78,7 +78,7 @@ def train_ranks(config: dict[str, Any]) -> None:
         result = launch(trial, store, keep=bool(config.get("keep")))
     except Exception as failure:
         full = "OutOfMemoryError" in str(failure)
-        result = trials.refused(trial, store, str(failure), "out_of_memory" if full else "failed")
+        result = records.refused(trial, store, str(failure), "out_of_memory" if full else "failed")
     tune.report(_final(result))
 
 
