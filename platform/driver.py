@@ -58,24 +58,9 @@ def run(
     cpus = _start_ray(address)
     import ray.exceptions
 
-    import platform.prepare as prepare
-    import platform.recommend as recommend
-    import platform.tracking as tracking
-
     try:
         _check_resources(plan)
-        prepare.prepare(plan, store, say)
-        document = manifest.write(plan, store, command)
-        mirror = tracking.Mirror(lambda: tracking.connect(document, store))
-        mirror.start()
-        for trial_id in document["trials"]:
-            if store.result(trial_id):
-                mirror.trial(trial_id)
-        if plan.outstanding:
-            _tune(plan, store, mirror, gate, _slots(plan, cpus, max_concurrent), keep)
-        if plan.sweep.export:
-            recommend.recommend(plan, store, say)
-        problem = mirror.close(manifest.counts(document, store))
+        problem = _all(plan, store, command, gate, _slots(plan, cpus, max_concurrent), keep)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError):
             raise error.cause from None
@@ -91,6 +76,26 @@ def run(
         say(f"MLflow is behind ({problem}); mend it with: python -m platform.tracking sync {plan.name}{_place(store)}")
     status = _end(plan, store, failures(plan, store))
     return max(status, _stopped(plan, store, gate)) if gate.closed else status
+
+
+def _all(plan: Plan, store: Storage, command: str, gate: Gate, slots: int, keep: str) -> Exception | None:
+    """Everything that Ray runs, mirrored to MLflow; returns what kept the mirror behind."""
+    import platform.prepare as prepare
+    import platform.recommend as recommend
+    import platform.tracking as tracking
+
+    prepare.prepare(plan, store, say)
+    document = manifest.write(plan, store, command)
+    mirror = tracking.Mirror(lambda: tracking.connect(document, store))
+    mirror.start()
+    for trial_id in document["trials"]:
+        if store.result(trial_id):
+            mirror.trial(trial_id)
+    if plan.outstanding:
+        _tune(plan, store, mirror, gate, slots, keep)
+    if plan.sweep.export:
+        recommend.recommend(plan, store, say)
+    return mirror.close(manifest.counts(document, store))
 
 
 def _spent(plan: Plan, store: Storage) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import platform.lock as lock
@@ -83,4 +83,4 @@ def _agreed(plan: planning.Plan, store: storage.Storage, choice: Choice) -> plan
     if plan.retried:
         place = storage.set_aside(map(store.trial, plan.retried), store)
         print(f"{len(plan.retried)} failed trials run again; their results are set aside in {place}", flush=True)
-    return plan
+    return replace(plan, retry=(), retried=(), damaged=())
