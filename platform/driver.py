@@ -60,7 +60,7 @@ def run(
 
     try:
         _check_resources(plan)
-        problem = _all(plan, store, command, gate, _slots(plan, cpus, max_concurrent), keep)
+        mirror = _all(plan, store, command, gate, _slots(plan, cpus, max_concurrent), keep)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError):
             raise error.cause from None
@@ -72,14 +72,16 @@ def run(
     finally:
         ray.shutdown()
     say(f"{len(plan.trials)} trials in {(time.monotonic() - started) / 60:.1f} min")
-    if problem is not None:
-        say(f"MLflow is behind ({problem}); mend it with: python -m platform.tracking sync {plan.name}{_place(store)}")
     status = _end(plan, store, failures(plan, store))
+    mirror.report()
+    if mirror.problem is not None:
+        behind = f"MLflow is behind ({mirror.problem}); mend it with"
+        say(f"{behind}: .venv/bin/python -m platform.tracking sync {plan.name}{_place(store)}")
     return max(status, _stopped(plan, store, gate)) if gate.closed else status
 
 
-def _all(plan: Plan, store: Storage, command: str, gate: Gate, slots: int, keep: str) -> Exception | None:
-    """Everything that Ray runs, mirrored to MLflow; returns what kept the mirror behind."""
+def _all(plan: Plan, store: Storage, command: str, gate: Gate, slots: int, keep: str) -> Any:
+    """Everything that Ray runs; returns its MLflow mirror, closed."""
     import platform.prepare as prepare
     import platform.recommend as recommend
     import platform.tracking as tracking
@@ -95,7 +97,8 @@ def _all(plan: Plan, store: Storage, command: str, gate: Gate, slots: int, keep:
         _tune(plan, store, mirror, gate, slots, keep)
     if plan.sweep.export:
         recommend.recommend(plan, store, say)
-    return mirror.close(manifest.counts(document, store))
+    mirror.close(manifest.counts(document, store))
+    return mirror
 
 
 def _spent(plan: Plan, store: Storage) -> float:

@@ -206,8 +206,8 @@ class Mirror:
         self.queue.put(None)
         self.thread.join(seconds)
         if self.thread.is_alive():
-            return TimeoutError(f"the tracking server has not answered in {seconds:.0f} s")
-        if self.tracker is not None and self.problem is None:
+            self.problem = TimeoutError(f"the tracking server has not answered in {seconds:.0f} s")
+        elif self.tracker is not None and self.problem is None:
             self._guard(lambda: self.tracker.finish(counts) if self.tracker else None)
         return self.problem
 

@@ -186,6 +186,8 @@ def test_mlflow_has_one_parent_and_every_trial(started: Started) -> None:
     assert len(runs) == TRIALS + 1
     assert parents < runs.keys()
     assert set(runs.values()) == {"FINISHED"}
+    shown = started.store.root / "mlartifacts" / parents.pop() / "artifacts" / "report"
+    assert (shown / "index.html").is_file()
 
 
 def test_trial_without_ray_is_the_same_bit_for_bit(started: Started, alone: tuple[Trial, Storage]) -> None:
