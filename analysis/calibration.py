@@ -11,8 +11,10 @@ from typing import Any
 import pandas as pd
 
 from analysis.printing import Cell, Row, Table, cells, number
-from analysis.selection import STUDY, choose, in_order
+from analysis.runs import evaluated
+from analysis.selection import DEFAULT, STUDY, choose, in_order
 from analysis.tables import LEVELS, METRICS, REFERENCES, WITH, reference, row_label
+from trainables.config import Selection
 
 ORIGINAL = next(iter(REFERENCES))
 TARGETS = ["id", "target", "goal", "weight", "model_utility", "forget_quality", "reached", "monotone"]
@@ -48,27 +50,27 @@ def curve(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _found(runs: pd.DataFrame) -> list[tuple[str, dict[str, Any]]]:
-    finished = runs.loc[runs["status"] == "finished"]
+    finished = runs.loc[evaluated(runs)]
     return [
         (trial, found) for trial, found in zip(finished["id"], finished["calibrated"], strict=True) if found is not None
     ]
 
 
-def chosen_trials(runs: pd.DataFrame, references: pd.DataFrame) -> pd.DataFrame:
+def chosen_trials(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
     """Return the calibrated trials, a row a seed, of the settings that the main table shows."""
-    chosen = choose(runs, references)["configuration"]
-    calibrated = runs["calibrated"].notna() & (runs["status"] == "finished")
+    chosen = choose(runs, references, rule)["configuration"]
+    calibrated = runs["calibrated"].notna() & evaluated(runs)
     return runs.loc[calibrated & runs["configuration"].isin(chosen)]
 
 
-def table(runs: pd.DataFrame, references: pd.DataFrame) -> pd.DataFrame:
+def table(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
     """Return UWC's outcome, unrounded: means over the seeds of the chosen settings.
 
     Rows: (original, "", NaN), then by method and target (method, rectifier, target), plain before `w/ GRU`.
     Columns: split, metric (forget_quality, model_utility, weight), stat (mean, sd, n), and of `seeds` the counts
     (reached, monotone, unmixed). NaN where there is no result.
     """
-    trials = chosen_trials(runs, references)
+    trials = chosen_trials(runs, references, rule)
     found = targets(trials).merge(trials[["id", *STUDY]], on="id")
     groups = dict(list(found.groupby([*STUDY, "target"])))
     splits = sorted({*found[STUDY[0]], *references["split"]})

@@ -12,9 +12,10 @@ from matplotlib.lines import Line2D
 
 from analysis.calibration import chosen_trials, curve, targets
 from analysis.printing import split_label
-from analysis.selection import STUDY, in_order
+from analysis.selection import DEFAULT, STUDY, in_order
 from analysis.style import GREY, STYLE, colour, marker
 from analysis.tables import WITH, method_label
+from trainables.config import Selection
 
 COLUMNS = ["kind", "split", "method", "rectifier", "seed", "id", "target", "goal", "reached", "monotone"]
 COLUMNS += ["weight", "forget_quality", "model_utility"]
@@ -27,12 +28,12 @@ TITLES = {"weight": WEIGHT, "forget_quality": QUALITY, "model_utility": UTILITY}
 DASHES = {"none": (0, (4, 2)), "clip": ":", "pcgrad": "-."}
 
 
-def points(runs: pd.DataFrame, references: pd.DataFrame) -> pd.DataFrame:
+def points(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
     """Return every point that `draw` draws, of the trials behind the UWC table (each seed its own curve).
 
     kind `mixture`: a mixture that was evaluated; `target`: the one that was found for a target.
     """
-    trials = chosen_trials(runs, references)
+    trials = chosen_trials(runs, references, rule)
     mixtures = curve(trials).assign(kind="mixture")
     found = targets(trials).assign(kind="target")
     drawn = pd.concat([mixtures, found]).merge(trials[["id", "seed", *STUDY]], on="id")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 import pandas as pd
 
@@ -12,7 +13,17 @@ from analysis.selection import DECIMALS
 
 DASH = "—"
 TEX = str.maketrans(
-    {"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "±": r"$\pm$", "↑": r"$\uparrow$", "—": "--", "‖": r"$\|$"}
+    {
+        "%": r"\%",
+        "_": r"\_",
+        "&": r"\&",
+        "#": r"\#",
+        "±": r"$\pm$",
+        "↑": r"$\uparrow$",
+        "↓": r"$\downarrow$",
+        "—": "--",
+        "‖": r"$\|$",
+    }
     | {"θ": r"$\theta$", "†": r"$\dagger$", "‡": r"$\ddagger$", "§": r"\S{}"}
 )
 
@@ -48,9 +59,9 @@ class Table:
 
 
 def split_label(split: str) -> str:
-    """Return `forget05 (5%)` for TOFU's splits, other names as they are."""
+    """Return `forget05 (5%)` for TOFU's splits, `own rows` for a person's, other names as they are."""
     match = re.fullmatch(r"forget(\d\d)", split)
-    return f"{split} ({int(match[1])}%)" if match else split
+    return f"{split} ({int(match[1])}%)" if match else {"own": "own rows"}.get(split, split)
 
 
 def number(value: float, decimals: int = DECIMALS) -> str:
@@ -58,17 +69,18 @@ def number(value: float, decimals: int = DECIMALS) -> str:
     return DASH if pd.isna(value) else f"{round(value, decimals) + 0.0:.{decimals}f}"
 
 
-def cells(column: pd.DataFrame) -> list[Cell]:
+def cells(column: pd.DataFrame, best: Literal["highest", "lowest"] | None = "highest") -> list[Cell]:
     """Return the printed cells of rows that compete in one column (stats: mean, sd, n); the best is bold.
 
-    Compared as printed; nothing is bold where fewer than two rows have a number.
+    Compared as printed; nothing is bold where fewer than two rows have a number, or where `best` is None.
     """
     texts = [number(value) for value in column["mean"]]
     values = [float(text) for text in texts if text != DASH]
-    best = number(max(values)) if len(values) > 1 else ""
+    top = ""
+    if best and len(values) > 1:
+        top = number(max(values) if best == "highest" else min(values))
     return [
-        Cell(text, "" if pd.isna(sd) else number(sd), text == best)
-        for text, sd in zip(texts, column["sd"], strict=True)
+        Cell(text, "" if pd.isna(sd) else number(sd), text == top) for text, sd in zip(texts, column["sd"], strict=True)
     ]
 
 

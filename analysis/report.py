@@ -14,11 +14,14 @@ import pandas as pd
 import typer
 from markupsafe import Markup
 
-from analysis import figures, printing, sections, selection, strengths, style, tables, verdict
-from analysis.runs import InputError, Sweep, find_sweep, load, references, settings, storage_folder
+from analysis import figures, goals, printing, sections, selection, style, tables, verdict
+from analysis.caveats import caveats
+from analysis.goals import Goals
+from analysis.runs import CHOICE, load, references, settings
+from analysis.sweeps import InputError, Sweep, find_sweep, storage_folder
+from trainables.config import Selection
 
 TEMPLATE = Path(__file__).parent / "templates" / "report.html.j2"
-ALT = "Forget quality against model utility, a panel a split; the points are in figures/tradeoff.csv"
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -31,39 +34,58 @@ def build(name: str, storage: str | Path = "runs", output: str | Path | None = N
     """
     sweep = find_sweep(name, storage)
     runs, models = load(sweep.label, storage), references(sweep.label, storage)
+    rule, what = sweep.selection, goals.of(runs)
     folder = Path(output) if output else storage_folder(storage) / "reports" / sweep.label
     try:
-        _write_tables(folder / "tables", runs, models)
-        points = figures.tradeoff_points(runs, models)
-        style.save(figures.tradeoff(points), folder / "figures", "tradeoff", points)
-        svg = inline(folder / "figures" / "tradeoff.svg", ALT)
-        page = _page(sweep, runs, models, svg, sections.write(folder, runs, models), storage=str(storage))
+        main = _write_tables(folder / "tables", runs, models, rule)
+        points = figures.tradeoff_points(runs, models, rule)
+        style.save(figures.tradeoff(points, what, rule), folder / "figures", "tradeoff", points)
+        text = f"{what.x.name} against {what.y.name}, a panel a split; the points are in figures/tradeoff.csv"
+        svg = inline(folder / "figures" / "tradeoff.svg", text)
+        parts = sections.write(folder, runs, models, rule)
+        page = _page(sweep, runs, models, main, svg, parts, storage=str(storage))
         (folder / "index.html").write_text(page, encoding="utf-8")
     except OSError as error:
         raise InputError(f"--output {folder}: cannot be written ({error.strerror}); give another folder") from error
     return folder
 
 
-def _write_tables(folder: Path, runs: pd.DataFrame, models: pd.DataFrame) -> None:
+def _write_tables(folder: Path, runs: pd.DataFrame, models: pd.DataFrame, rule: Selection) -> printing.Table:
+    """Write the main table, the chosen settings and the trials; return the first as printed."""
     folder.mkdir(parents=True, exist_ok=True)
-    table = tables.main_table(runs, models)
-    chosen = tables.chosen_settings(runs, models)
-    trials = runs.drop(columns=["configuration", "calibrated"])
+    what = goals.of(runs)
+    table = tables.main_table(runs, models, rule)
+    main = tables.printed(table, what, notes=(selection.rule_text(what, rule),))
+    chosen = tables.chosen_settings(runs, models, rule)
     texts = {
         "main.csv": tables.to_csv(table),
-        "main.md": printing.to_markdown(tables.printed(table)),
-        "main.tex": printing.to_latex(tables.printed(table)),
+        "main.md": printing.to_markdown(main),
+        "main.tex": printing.to_latex(main),
         "chosen.csv": chosen.to_csv(index=False, lineterminator="\n"),
-        "trials.csv": trials.to_csv(index=False, lineterminator="\n"),
+        "trials.csv": _trials(runs, rule).to_csv(index=False, lineterminator="\n"),
     }
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
+    return main
+
+
+def _trials(runs: pd.DataFrame, rule: Selection) -> pd.DataFrame:
+    """Return every trial's settings and numbers; what the choice went by where that is not what is reported."""
+    without = ["configuration", "calibrated", *([] if rule.halves else [*CHOICE, "halves"])]
+    return runs.drop(columns=without + ["chosen_step"] * bool(runs["chosen_step"].isna().all()))
 
 
 def _page(
-    sweep: Sweep, runs: pd.DataFrame, models: pd.DataFrame, svg: Markup, parts: list[sections.Section], storage: str
+    sweep: Sweep,
+    runs: pd.DataFrame,
+    models: pd.DataFrame,
+    main: printing.Table,
+    svg: Markup,
+    parts: list[sections.Section],
+    storage: str,
 ) -> str:
-    chosen = selection.choose(runs, models)
+    rule, what = sweep.selection, goals.of(runs)
+    chosen = selection.choose(runs, models, rule)
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     comparison = selection.compare(runs, chosen)
@@ -72,10 +94,13 @@ def _page(
         created=sweep.created.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         counts=verdict.counts(runs),
         question=verdict.question(runs),
-        headline=verdict.sentences(runs, comparison, chosen, strengths.points(runs, models)),
-        details=[verdict.detail(row) for row in comparison.to_dict("records")],
-        caveats=verdict.caveats(comparison, chosen, models),
-        main=Markup(printing.to_html(tables.printed(tables.main_table(runs, models)))),
+        headline=verdict.sentences(runs, models, comparison, chosen, rule),
+        details=[verdict.detail(row, what) for row in comparison.to_dict("records")],
+        caveats=caveats(runs, models, comparison, chosen, rule),
+        main=Markup(printing.to_html(main)),
+        heads=goals.explained(what),
+        retain=any(row.label == tables.REFERENCES["retain"] for row in main.rows),
+        x=what.x,
         figure=svg,
         sections=[
             {
@@ -86,21 +111,21 @@ def _page(
             }
             for part in parts
         ],
-        chosen=tables.chosen_settings(runs, models),
-        rule=selection.RULE,
-        failures=verdict.failures(runs),
-        models=_models(models),
+        chosen=tables.chosen_settings(runs, models, rule),
+        failures=verdict.failures(runs, rule),
+        models=_models(models, what),
         settings=_settings(runs),
         versions=_versions(runs),
         command=command(sweep, storage),
     )
 
 
-def _models(models: pd.DataFrame) -> pd.DataFrame:
+def _models(models: pd.DataFrame, what: Goals) -> pd.DataFrame:
     """Return the reference models as texts."""
-    names = {"split": "Split", "role": "Role", **tables.METRICS, "model.path": "Model"}
+    numbers = {column.metric: column.label for column in what.columns}
+    names = {"split": "Split", "role": "Role", **numbers, "model.path": "Model"}
     names |= {"model.fingerprint": "Fingerprint", "evaluation": "Evaluation", "status": "Status"}
-    formats = {name: printing.number if name in tables.METRICS else verdict.text for name in names}
+    formats = {name: printing.number if name in numbers else verdict.text for name in names}
     return pd.DataFrame({names[name]: [formats[name](value) for value in models[name]] for name in names}, dtype="str")
 
 

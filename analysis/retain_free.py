@@ -5,8 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis.printing import DASH, Cell, Row, Table, cells, number
-from analysis.selection import STUDY, choose
+from analysis.selection import DEFAULT, STUDY, choose
 from analysis.tables import LEVELS, METRICS, REFERENCES, main_table, row_label
+from trainables.config import Selection
 
 METHODS = ("tv", "ga", "wga", "npo", "tru")
 """The methods of the paper's table, in its order: none of them reads the retain set."""
@@ -29,16 +30,16 @@ def trials(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.loc[runs["method"].isin(METHODS) & (runs["rectifier.name"] == "none") & ~retains]
 
 
-def table(runs: pd.DataFrame, references: pd.DataFrame) -> pd.DataFrame:
+def table(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
     """Return `tables.main_table` of these trials in the paper's order of rows, a method's where the sweep holds it.
 
     Further columns: (split, strength, chosen) and (split, relative_change, mean), NaN where there is none.
     """
     able = trials(runs)
-    frame = main_table(able, references)
+    frame = main_table(able, references, rule)
     rows = [(role, "") for role in REFERENCES] + [(method, "none") for method in METHODS]
     frame = frame.loc[[row for row in rows if row in frame.index]]
-    chosen = choose(able, references).set_index(STUDY)
+    chosen = choose(able, references, rule).set_index(STUDY)
     for split in frame.columns.get_level_values("split").unique():
         studies = chosen.reindex([(split, method, rectifier) for method, rectifier in frame.index])
         frame[split, "strength", "chosen"] = studies["strength"].to_numpy()

@@ -6,158 +6,52 @@ outcome, `shared/evaluations/ID/result.json` a reference model's metrics.
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 import numpy as np
 import pandas as pd
 
+from analysis.goals import Goals, goals
+from analysis.sweeps import DamagedFileError, find_sweep, read, storage_folder
+from trainables import selection
+from trainables.config import Benchmark, Selection
+from trainables.storage import EVALUATED
+
 log = logging.getLogger(__name__)
 
-SWEEP_FILE = re.compile(r"(?P<name>.+)-(?P<hash>[0-9a-f]{8})")
 FIRST = ["id", "status", "method", "rectifier.name", "rectifier.gamma", "rectifier.tau", "benchmark.split", "seed"]
-FIRST += ["strength", "forget_quality", "model_utility", "relative_change", "seconds"]
-BASE = ["id", "status", "started", "direction", "commit", "dirty"]
-TEXT = ["error.kind", "error.message", "error.step", "started", "direction", "commit", "dirty"]
-NUMERIC = ["rectifier.gamma", "rectifier.tau", "strength", "seed", "forget_quality", "model_utility"]
-NUMERIC += ["relative_change", "seconds"]
+FIRST += ["strength"]
+BASE = ["id", "status", "started", "direction", "commit", "dirty", "chosen_step"]
+TEXT = ["error.kind", "error.message", "error.step", "started", "direction", "commit", "dirty", "benchmark.name"]
+NUMERIC = ["rectifier.gamma", "rectifier.tau", "strength", "seed", "relative_change", "seconds", "chosen_step"]
 STRENGTHS = ["task_vector.stg", "task_vector.strength"]
-
-
-class InputError(ValueError):
-    """A sweep name or a storage that cannot be used; the message says what was given, what is there and what to do."""
-
-
-class DamagedFileError(ValueError):
-    """A file of the storage that is not what it should be; the message names it."""
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """What `sweeps/NAME-HASH.json` says."""
-
-    name: str
-    hash: str
-    title: str
-    created: datetime
-    command: str
-    strategy: str
-    trials: tuple[str, ...]
-    references: tuple[dict[str, str], ...]
-
-    @property
-    def label(self) -> str:
-        """Return NAME-HASH, which names this sweep and no other."""
-        return f"{self.name}-{self.hash}"
-
-
-def storage_folder(storage: str | Path = "runs") -> Path:
-    """Return the folder that a storage URI names: a path or a `file://` address. InputError where it is no folder."""
-    text = str(storage)
-    address = urlparse(text)
-    if "://" in text and address.scheme != "file":
-        raise InputError(f"--storage {text}: reports read a folder or a file:// address; copy the storage to one first")
-    folder = Path(unquote(address.path)) if address.scheme == "file" else Path(text)
-    if not folder.is_dir():
-        raise InputError(
-            f"--storage {text}: there is no such folder; give the one that `python -m platform.sweep` wrote to"
-        )
-    return folder
-
-
-def find_sweep(name: str, storage: str | Path = "runs") -> Sweep:
-    """Return the sweep called NAME or NAME-HASH; of several hashes the newest by `created`, saying so on stderr.
-
-    InputError, with the closest match and what is there, where no sweep has that name.
-    """
-    folder = storage_folder(storage) / "sweeps"
-    files = {path.stem: path for path in sorted(folder.glob("*.json")) if SWEEP_FILE.fullmatch(path.stem)}
-    if name in files:
-        return _sweep(files[name])
-    found = [_sweep(path) for stem, path in files.items() if _name(stem) == name]
-    if not found:
-        raise InputError(_unknown(name, files, storage))
-    found.sort(key=lambda sweep: (sweep.created, sweep.hash))
-    if len(found) > 1:
-        others = ", ".join(sweep.label for sweep in reversed(found[:-1]))
-        log.warning("%s has %d sweeps: taking the newest, %s (others: %s)", name, len(found), found[-1].label, others)
-    return found[-1]
-
-
-def _name(stem: str) -> str:
-    match = SWEEP_FILE.fullmatch(stem)
-    return match["name"] if match else stem
-
-
-def _unknown(name: str, stems: Iterable[str], storage: str | Path) -> str:
-    stems = sorted(stems)
-    if not stems:
-        return f"NAME {name}: storage {storage} holds no sweep yet; start one with `python -m platform.sweep NAME`"
-    known = sorted({*stems, *map(_name, stems)})
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean '{close[0]}'? " if close else ""
-    return f"NAME {name}: storage {storage} holds no such sweep; {hint}there are: {', '.join(stems)}"
-
-
-def _sweep(path: Path) -> Sweep:
-    try:
-        data = _read(path, ("name", "hash", "created", "trials"))
-        created = datetime.fromisoformat(data["created"])
-    except (ValueError, TypeError) as damage:
-        message = f"sweeps/{path.name} cannot be used: {damage}; run the sweep again or name another as NAME-HASH"
-        raise InputError(message) from damage
-    return Sweep(
-        name=data["name"],
-        hash=data["hash"],
-        title=data.get("title") or data["name"],
-        created=created if created.tzinfo else created.replace(tzinfo=UTC),
-        command=data.get("command") or f"python -m platform.sweep {data['name']}",
-        strategy=data.get("strategy") or "unknown",
-        trials=tuple(data["trials"]),
-        references=tuple(data.get("references") or ()),
-    )
-
-
-def _read(path: Path, fields: Iterable[str]) -> dict[str, Any]:
-    """Return a JSON object; FileNotFoundError where there is none, DamagedFileError where it lacks its fields."""
-    place = "/".join(path.parts[-3:])
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError) as error:
-        raise DamagedFileError(f"{place} is damaged: {error}") from error
-    if not isinstance(data, dict):
-        raise DamagedFileError(f"{place} is damaged: not a JSON object")
-    lacking = [field for field in fields if field not in data]
-    if lacking:
-        raise DamagedFileError(f"{place} is damaged: no field {', '.join(lacking)}")
-    return data
+CHOICE = ["choice.removal", "choice.utility"]
+"""What the selection rule goes by, more being better: of one half of the rows where it asks for halves."""
+OF_ALL_ROWS = "relative_change"
+"""The metric that rests on no evaluation rows."""
 
 
 def load(name: str, storage: str | Path = "runs") -> pd.DataFrame:
     """Return one row a trial of the sweep, in the sweep's order, failures and missing ones included.
 
-    Columns: id, status (finished, failed, diverged, out_of_memory; missing without result.json; damaged where it
-    cannot be read), seconds, the configuration under its dotted paths (`method`, `rectifier.gamma`, ...), the metrics
-    under their names (`forget_quality` is ln p), `error.*`, `steps`, `skipped`, `versions.*`, `topology.*`, and
+    Columns: id, status (finished, collapsed, failed, diverged, out_of_memory; missing without result.json; damaged
+    where it cannot be read), seconds, the configuration under its dotted paths (`method`, `rectifier.gamma`, ...), the
+    metrics under their names (`forget_quality` is ln p), `error.*`, `steps`, `skipped`, `versions.*`, `topology.*`, and
     `configuration`: the settings apart from the seed as canonical JSON, equal for trials that differ in the seed only;
-    `strength`: of a task vector, TRU's stg or TV's strength; `calibrated`: what UWC found, None where not asked for.
+    `strength`: of a task vector, TRU's stg or TV's strength; `calibrated`: what UWC found, None where not asked for;
+    `chosen_step`: the step that a trial chose among several evaluations; and what `_measured` adds.
     """
     sweep = find_sweep(name, storage)
     folder = storage_folder(storage) / "trials"
     results = [_result(folder / trial, trial) for trial in sweep.trials]
     configs = [result.get("config") or {} for result in results]
+    what = goals(_benchmark(configs))
     base = pd.DataFrame([_base(result) for result in results], columns=BASE)
-    parts = [base, _flat(configs), _flat([result.get("metrics") or {} for result in results])]
+    parts = [base, _flat(configs), _measured(results, what, sweep.selection)]
     for part in ("error", "versions", "topology"):
         parts.append(_flat([{part: result[part]} if result.get(part) else {} for result in results]))
     parts.append(pd.DataFrame([_counts(result) for result in results], index=base.index))
@@ -165,13 +59,48 @@ def load(name: str, storage: str | Path = "runs") -> pd.DataFrame:
     frame["configuration"] = [canonical(config) for config in configs]
     frame["calibrated"] = pd.Series([result.get("calibration") for result in results], index=frame.index, dtype=object)
     frame["strength"] = frame.reindex(columns=STRENGTHS).astype(float).bfill(axis=1).iloc[:, 0]
-    frame = _numeric(frame.reindex(columns=list(dict.fromkeys([*FIRST, *frame.columns, *TEXT]))))
+    first = [*FIRST, *what.metrics, OF_ALL_ROWS, "seconds"]
+    frame = _numeric(frame.reindex(columns=list(dict.fromkeys([*first, *frame.columns, *TEXT]))), NUMERIC)
     return frame.astype({"id": "str", "status": "str"})
+
+
+def _benchmark(configs: Iterable[dict[str, Any]]) -> str:
+    """Return the benchmark of a sweep: of its first trial that says so, else the one that is taken where none is."""
+    named = ((config.get("benchmark") or {}).get("name") for config in configs)
+    return next(filter(None, named), Benchmark().name)
+
+
+def evaluated(runs: pd.DataFrame) -> pd.Series:
+    """Return which trials came to their evaluation: finished ones, and those whose training stopped at its bar."""
+    return pd.Series(runs["status"].isin(EVALUATED))
+
+
+def _measured(documents: list[dict[str, Any]], what: Goals, rule: Selection) -> pd.DataFrame:
+    """Return the metrics that are reported of results or evaluations, one row each.
+
+    With a rule on halves they are those of the second half, NaN without one. Adds `removal` where several goals make
+    it (their mean), `choice.removal`, `choice.utility` (what the rule goes by, more being better) and `halves`:
+    whether there are any.
+    """
+    shown = [dict(selection.reported(document, rule)) for document in documents]
+    if rule.halves:
+        kept = [(document.get("metrics") or {}).get(OF_ALL_ROWS) for document in documents]
+        shown = [metrics | {OF_ALL_ROWS: change} for metrics, change in zip(shown, kept, strict=True)]
+    frame = _flat(shown)
+    frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *what.metrics])))
+    tried = [selection.candidate("", what.benchmark, selection.choosing(document, rule)) for document in documents]
+    frame["choice.removal"] = [one.removal if one else None for one in tried]
+    frame["choice.utility"] = [one.utility if one else None for one in tried]
+    frame["halves"] = [bool(document.get("halves")) for document in documents]
+    frame = _numeric(frame, [*what.metrics, *CHOICE])
+    if len(what.removal) > 1:
+        frame[what.x.column] = frame[[goal.metric for goal in what.removal]].mean(axis=1, skipna=False)
+    return frame
 
 
 def _result(folder: Path, trial: str) -> dict[str, Any]:
     try:
-        result = _read(folder / "result.json", ("id", "status", "config"))
+        result = read(folder / "result.json", ("id", "status", "config"))
         if result["id"] != trial:
             raise DamagedFileError(f"trials/{trial}/result.json is damaged: it is the result of trial {result['id']}")
         return result
@@ -186,7 +115,7 @@ def _result(folder: Path, trial: str) -> dict[str, Any]:
 def _configuration(folder: Path) -> dict[str, Any]:
     """Return what config.json says of a trial without a result; nothing where it was never started."""
     try:
-        return _read(folder / "config.json", ("method",))
+        return read(folder / "config.json", ("method",))
     except FileNotFoundError:
         return {}
     except DamagedFileError as damage:
@@ -216,9 +145,9 @@ def _flat(records: list[dict[str, Any]]) -> pd.DataFrame:
     return frame.drop(columns=[column for column in frame if column in nested])
 
 
-def _numeric(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame with its core columns as numbers; null, infinite and not-a-number become NaN."""
-    numbers = frame[NUMERIC].apply(pd.to_numeric, errors="coerce").astype(float)
+def _numeric(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+    """Return the frame with these columns as numbers; null, infinite and not-a-number become NaN."""
+    numbers = frame[columns].apply(pd.to_numeric, errors="coerce").astype(float)
     return frame.assign(**numbers.where(np.isfinite(numbers)))
 
 
@@ -226,21 +155,32 @@ def canonical(config: dict[str, Any]) -> str | None:
     """Return the settings apart from the seed as canonical JSON, None for an empty configuration.
 
     Where a fingerprint names a content its path is left out: a moved folder changes no configuration. So are a task
-    vector and a calibration that are not asked for: results from before there were any are equal to later ones.
+    vector, a calibration and a choice of the step that are not asked for: results from before there were any are
+    equal to later ones.
     """
-    settings = {key: _content(value) for key, value in config.items() if key != "seed" and not _unasked(key, value)}
+    asked = {key: value for key, value in config.items() if key != "seed" and not _unasked(key, value, config)}
+    settings = {key: _content(value) for key, value in asked.items()}
     return json.dumps(settings, sort_keys=True) if settings else None
 
 
-def _unasked(setting: str, value: Any) -> bool:
-    return (setting == "task_vector" and value is None) or (setting == "calibration" and not value["targets"])
+def _unasked(setting: str, value: Any, config: dict[str, Any]) -> bool:
+    match setting:
+        case "task_vector":
+            return value is None
+        case "calibration":
+            return not value["targets"]
+        case "selection":  # a trial's own rule chooses among its evaluations
+            return not (config.get("training") or {}).get("eval_every")
+        case _:
+            return False
 
 
 def _content(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    located = ("path", "data") if value.get("fingerprint") else ()
-    return {key: _content(item) for key, item in value.items() if key not in located}
+    without = ["path", "data"] if value.get("fingerprint") else []
+    without += [setting for setting in ("eval_every", "stop_above") if value.get(setting) is None]
+    return {key: _content(item) for key, item in value.items() if key not in without}
 
 
 def settings(runs: pd.DataFrame) -> pd.DataFrame:
@@ -254,25 +194,26 @@ def references(name: str, storage: str | Path = "runs") -> pd.DataFrame:
 
     The retain model's missing forget quality is 0: its KS test against itself has p = 1 by definition.
     """
-    folder = storage_folder(storage) / "shared" / "evaluations"
-    found = find_sweep(name, storage).references
-    results = [_evaluation(folder / item["evaluation"] / "result.json") for item in found]
-    base = pd.DataFrame(found, columns=["role", "split", "evaluation"], dtype="str")
+    sweep, root = find_sweep(name, storage), storage_folder(storage)
+    what = goals(_benchmark(_configuration(root / "trials" / trial) for trial in sweep.trials))
+    results = [
+        _evaluation(root / "shared/evaluations" / item["evaluation"] / "result.json") for item in sweep.references
+    ]
+    base = pd.DataFrame(sweep.references, columns=["role", "split", "evaluation"], dtype="str")
     base["status"] = [result["status"] for result in results]
     models = _flat([{"model": result.get("model") or {}} for result in results])
-    frame = pd.concat([base, models, _flat([result.get("metrics") or {} for result in results])], axis=1)
-    core = ["model.path", "model.fingerprint", "forget_quality", "model_utility"]
+    frame = pd.concat([base, models, _measured(results, what, sweep.selection)], axis=1)
+    core = ["model.path", "model.fingerprint", *what.metrics]
     frame = frame.reindex(columns=list(dict.fromkeys([*base.columns, *core, *frame.columns])))
-    for metric in ("forget_quality", "model_utility"):
-        frame[metric] = frame[metric].astype(float)
-    itself = (frame["role"] == "retain") & (frame["status"] == "finished") & frame["forget_quality"].isna()
-    frame.loc[itself, "forget_quality"] = 0.0
+    if "forget_quality" in what.metrics:
+        itself = (frame["role"] == "retain") & (frame["status"] == "finished") & frame["forget_quality"].isna()
+        frame.loc[itself, "forget_quality"] = 0.0
     return frame.sort_values(["split", "role"], ignore_index=True)
 
 
 def _evaluation(path: Path) -> dict[str, Any]:
     try:
-        return _read(path, ("metrics",)) | {"status": "finished"}
+        return read(path, ("metrics",)) | {"status": "finished"}
     except FileNotFoundError:
         return {"status": "missing"}
     except DamagedFileError as damage:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 
-from analysis import calibration, mixtures, printing, retain_free, strengths, style, tables
+from analysis import calibration, goals, mixtures, printing, retain_free, strengths, style, tables
+from analysis.selection import DEFAULT
+from trainables.config import Selection
+
+WHOLE = "Mixtures are measured on all evaluation rows: those that the settings were chosen on, and the others."
 
 
 @dataclass(frozen=True)
@@ -20,19 +24,24 @@ class Section:
     caption: str
 
 
-def write(folder: Path, runs: pd.DataFrame, models: pd.DataFrame) -> list[Section]:
-    """Write into `tables/` and `figures/` what the sweep has of these parts, and return them in the page's order."""
+def write(folder: Path, runs: pd.DataFrame, models: pd.DataFrame, rule: Selection = DEFAULT) -> list[Section]:
+    """Write into `tables/` and `figures/` what the sweep has of these parts, and return them in the page's order.
+
+    They are over FQ and MU: sweeps on other benchmarks than TOFU have none.
+    """
     found = []
+    if goals.of(runs).benchmark != "tofu":
+        return found
     if tables.task_vectors(runs):
-        found.append(_retain_free(folder, runs, models))
-    if len(calibration.chosen_trials(runs, models)):
-        found.append(_calibration(folder, runs, models))
+        found.append(_retain_free(folder, runs, models, rule))
+    if len(calibration.chosen_trials(runs, models, rule)):
+        found.append(_calibration(folder, runs, models, rule))
     return found
 
 
-def _retain_free(folder: Path, runs: pd.DataFrame, models: pd.DataFrame) -> Section:
-    frame = retain_free.table(runs, models)
-    drawn = strengths.points(runs, models)
+def _retain_free(folder: Path, runs: pd.DataFrame, models: pd.DataFrame, rule: Selection) -> Section:
+    frame = retain_free.table(runs, models, rule)
+    drawn = strengths.points(runs, models, rule)
     pictures = []
     if any(drawn["kind"] == "strength"):
         style.save(strengths.draw(drawn), folder / "figures", "strength", drawn)
@@ -49,9 +58,9 @@ def _retain_free(folder: Path, runs: pd.DataFrame, models: pd.DataFrame) -> Sect
     return Section("Without retain data", printed, tuple(pictures), caption)
 
 
-def _calibration(folder: Path, runs: pd.DataFrame, models: pd.DataFrame) -> Section:
-    frame = calibration.table(runs, models)
-    drawn = mixtures.points(runs, models)
+def _calibration(folder: Path, runs: pd.DataFrame, models: pd.DataFrame, rule: Selection) -> Section:
+    frame = calibration.table(runs, models, rule)
+    drawn = mixtures.points(runs, models, rule)
     pictures = []
     for split in sorted(drawn["split"].unique()):
         stem = f"uwc-{split}"
@@ -63,6 +72,8 @@ def _calibration(folder: Path, runs: pd.DataFrame, models: pd.DataFrame) -> Sect
         "mixtures. In the right column, of two points at equal MU the one further right forgets better."
     )
     printed = calibration.printed(frame)
+    if rule.halves:
+        printed = replace(printed, notes=(*printed.notes, WHOLE))
     _table(folder, "uwc", frame, printed)
     return Section("At equal utility (UWC)", printed, tuple(pictures), caption)
 

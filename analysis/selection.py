@@ -2,75 +2,99 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import numpy as np
 import pandas as pd
 from scipy.stats import ttest_ind
 
-from analysis.runs import STRENGTHS, settings
-from trainables.config import METHOD_LABELS
+from analysis import goals
+from analysis.goals import Goals
+from analysis.runs import CHOICE, STRENGTHS, evaluated, settings
+from trainables.config import METHOD_LABELS, Selection
+from trainables.selection import Candidate, pick, sentence
 
-SHARE = 0.9
+DEFAULT = Selection()
 STUDY = ["benchmark.split", "method", "rectifier.name"]
 RECTIFIERS = ["none", "clip", "pcgrad", "gru"]
 DECIMALS = 4
-RULE = (
-    "Trials that differ only in the seed are averaged. Among the settings of one split, method and rectifier, the one "
-    f"with the highest FQ is chosen of those whose MU is at least {SHARE:.0%} of the original model's on that split; "
-    "where none is, the one with the highest MU. Ties go to the higher other metric, then to the lower trial id."
-)
+
+
+def rule_text(what: Goals, rule: Selection = DEFAULT) -> str:
+    """Return the rule as a report states it: which trials are shown, and which rows they were chosen on."""
+    stated = sentence(rule, what.removal_words, what.retention.short)
+    return (
+        f"Shown of each split, method and rectifier: {stated}. Trials that differ only in the seed are averaged before "
+        "the choice."
+    )
 
 
 def average(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a configuration: mean, sd (n - 1) and n over the seeds of its finished trials that have an MU.
+    """Return one row a configuration: mean, sd (n - 1) and n over the seeds of its trials that have a utility.
 
+    Averaged are what tables show, `removal` where that is of several goals, and what the selection rule goes by.
     `id` is the lowest of its trials' ids, `planned` counts its trials of whatever status, `seeds` lists those used.
     """
-    finished = runs.loc[(runs["status"] == "finished") & runs["model_utility"].notna()]
-    rows = finished.groupby([*STUDY, "configuration"]).agg(
-        id=("id", "min"),
-        gamma=("rectifier.gamma", "first"),
-        tau=("rectifier.tau", "first"),
-        strength=("strength", "first"),
-        seeds=("seed", lambda seeds: ", ".join(f"{seed:g}" for seed in sorted(seeds.dropna()))),
-        n=("id", "size"),
-        forget_quality=("forget_quality", "mean"),
-        forget_quality_sd=("forget_quality", "std"),
-        forget_quality_n=("forget_quality", "count"),
-        model_utility=("model_utility", "mean"),
-        model_utility_sd=("model_utility", "std"),
-        model_utility_n=("model_utility", "count"),
-        relative_change=("relative_change", "mean"),
+    what = goals.of(runs)
+    able = evaluated(runs) & runs["choice.utility"].notna() & runs[what.y.column].notna()
+    shown = list(dict.fromkeys([*what.metrics, what.x.column]))
+    stats = {"": "mean", "_sd": "std", "_n": "count"}
+    averaged = {f"{metric}{end}": (metric, stat) for metric in shown for end, stat in stats.items()}
+    rows = (
+        runs.loc[able]
+        .sort_values("seed", kind="stable")
+        .groupby([*STUDY, "configuration"])
+        .agg(
+            id=("id", "min"),
+            gamma=("rectifier.gamma", "first"),
+            tau=("rectifier.tau", "first"),
+            strength=("strength", "first"),
+            seeds=("seed", _texts),
+            chosen_step=("chosen_step", _texts),
+            n=("id", "size"),
+            **averaged,
+            **{column: (column, "mean") for column in [*CHOICE, "relative_change"]},
+        )
     )
     planned = runs["configuration"].value_counts()
     return rows.reset_index().assign(planned=lambda frame: frame["configuration"].map(planned))
 
 
-def choose(runs: pd.DataFrame, references: pd.DataFrame, share: float = SHARE) -> pd.DataFrame:
-    """Return the chosen configuration of every study that has a finished trial (rule: `RULE`), in table order.
+def _texts(numbers: pd.Series) -> str:
+    return ", ".join(f"{number:g}" for number in numbers.dropna())
 
-    Adds `bar` (share of the original model's MU; NaN without that model), `kept` (MU at or above it) and `settings`
-    (how many configurations of the study could be chosen).
+
+def choose(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
+    """Return the configuration that the rule chooses of every study that has an evaluated trial, in table order.
+
+    Adds `choice.original` (the original model's utility on the rows that are chosen on; NaN without that model),
+    `bar` (the share of it that is to be kept), `kept` (the configuration's is at or above that), `original` (the
+    utility that is reported of the original model) and `settings` (how many configurations the study has).
     """
     configurations = average(runs)
-    original = references.loc[references["role"] == "original"]
-    bars = pd.Series(share * original["model_utility"].to_numpy(), index=original["split"].to_numpy(), dtype=float)
-    configurations["bar"] = bars.reindex(configurations["benchmark.split"]).to_numpy()
-    configurations["kept"] = configurations["model_utility"] >= configurations["bar"]
+    models = references.loc[references["role"] == "original"].set_index("split").reindex(configurations[STUDY[0]])
+    configurations["choice.original"] = models["choice.utility"].to_numpy(dtype=float)
+    configurations["bar"] = rule.share * configurations["choice.original"]
+    configurations["original"] = models[goals.of(runs).y.column].to_numpy(dtype=float)
+    configurations["kept"] = configurations["choice.utility"] >= configurations["bar"]
     studies = configurations.groupby(STUDY)
     configurations["settings"] = studies["id"].transform("size")
-    chosen = [_best(study) for _, study in studies]
+    chosen = [_best(study, rule) for _, study in studies]
     return in_order(pd.concat(chosen) if chosen else configurations)
 
 
-def _best(study: pd.DataFrame) -> pd.DataFrame:
+def _best(study: pd.DataFrame, rule: Selection) -> pd.DataFrame:
     """Return the one row of `study` that the rule picks."""
-    able = study.loc[study["kept"] & study["forget_quality"].notna()]
-    if able.empty:
-        order = ["model_utility", "forget_quality", "id"]
-        return study.sort_values(order, ascending=[False, False, True], na_position="last").head(1)
-    return able.sort_values(["forget_quality", "model_utility", "id"], ascending=[False, False, True]).head(1)
+    candidates = [
+        Candidate(row["id"], _known(row["choice.removal"]), row["choice.utility"]) for row in study.to_dict("records")
+    ]
+    chosen = pick(candidates, _known(study["choice.original"].iloc[0]), rule)
+    return study.loc[study["id"] == (chosen.key if chosen else None)]
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def in_order(frame: pd.DataFrame) -> pd.DataFrame:
@@ -85,7 +109,7 @@ def in_order(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.sort_values(STUDY, key=rank, kind="stable", ignore_index=True)
 
 
-def pareto(points: pd.DataFrame, x: str = "forget_quality", y: str = "model_utility") -> pd.DataFrame:
+def pareto(points: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
     """Return the rows that no other row beats (both columns maximised), by falling x; of equal points the first."""
     ranked = points.dropna(subset=[x, y]).sort_values([x, y], ascending=False, kind="stable")
     best_before = ranked[y].cummax().shift(fill_value=-np.inf)
@@ -105,9 +129,10 @@ def varied(runs: pd.DataFrame) -> list[str]:
 def compare(runs: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
     """Return what GRU changes: one row a split and method with both a plain and a GRU row among `chosen`.
 
-    For FQ and MU: plain and GRU means and their difference, all at printed precision, and `low`, `high`: the 95 %
+    For every goal: plain and GRU means and their difference, all at printed precision, and `low`, `high`: the 95 %
     Welch interval of the difference over seeds, NaN where a side has fewer than two seeds or no spread.
     """
+    what = goals.of(runs)
     rows = []
     for _, pair in chosen.groupby(STUDY[:2], sort=False):
         split, method = pair.iloc[0][STUDY[:2]]
@@ -117,14 +142,14 @@ def compare(runs: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
         row = {"split": split, "method": method}
         for side in ("none", "gru"):
             row |= {f"{field}_{side}": sides.at[side, field] for field in ("n", "settings", "kept", "bar")}
-        for metric in ("forget_quality", "model_utility"):
-            row |= _difference(runs, sides, metric)
+        for goal in what.compared:
+            row |= _difference(runs, sides, goal.metric)
         rows.append(row)
     return pd.DataFrame(rows)
 
 
 def _difference(runs: pd.DataFrame, sides: pd.DataFrame, metric: str) -> dict[str, float]:
-    finished = runs.loc[runs["status"] == "finished"].groupby("configuration")[metric]
+    finished = runs.loc[evaluated(runs)].groupby("configuration")[metric]
     plain, gru = (finished.get_group(sides.at[side, "configuration"]).dropna() for side in ("none", "gru"))
     means = [round(float(sides.at[side, metric]), DECIMALS) for side in ("none", "gru")]
     low, high = _interval(gru.to_numpy(), plain.to_numpy())

@@ -16,9 +16,10 @@ from matplotlib.ticker import FixedLocator, Locator, LogLocator, NullLocator, St
 
 from analysis.printing import split_label
 from analysis.runs import STRENGTHS, settings
-from analysis.selection import DECIMALS, STUDY, average, choose
+from analysis.selection import DECIMALS, DEFAULT, STUDY, average, choose
 from analysis.style import GREY, STYLE, marker
 from analysis.tables import METRICS, TASK_VECTORS, method_label
+from trainables.config import Selection
 
 COLUMNS = ["kind", "split", "method", "settings", "strength", "relative_change", "n", "chosen", "id"]
 COLUMNS += ["forget_quality", "forget_quality_sd", "model_utility", "model_utility_sd"]
@@ -35,7 +36,7 @@ APART = 0.09
 """Strengths this many times apart are on a logarithmic axis; ticks are at least this share of the axis apart."""
 
 
-def points(runs: pd.DataFrame, references: pd.DataFrame) -> pd.DataFrame:
+def points(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
     """Return every point that `draw` draws: means over seeds at each strength of TRU and TV, and the reference models.
 
     `settings` names what else differs among a method's trials: one curve for each text. `chosen`: by the report's rule.
@@ -43,7 +44,7 @@ def points(runs: pd.DataFrame, references: pd.DataFrame) -> pd.DataFrame:
     vectors = runs.loc[runs["method"].isin(TASK_VECTORS)]
     means = average(vectors).dropna(subset=["strength"])
     means = means.assign(kind="strength", settings=_told(vectors, means), split=means[STUDY[0]])
-    means["chosen"] = means["configuration"].isin(choose(vectors, references)["configuration"])
+    means["chosen"] = means["configuration"].isin(choose(vectors, references, rule)["configuration"])
     models = references.assign(kind="reference", method=references["role"], id=references["evaluation"], n=1)
     models = models.assign(chosen=False, settings="")
     parts = [part.reindex(columns=COLUMNS) for part in (means, models) if len(part)]

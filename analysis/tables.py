@@ -7,17 +7,19 @@ from typing import Any
 
 import pandas as pd
 
+from analysis import goals
+from analysis.goals import TOFU, Goals
 from analysis.printing import DASH, Row, Table, cells
-from analysis.selection import SHARE, STUDY, choose, in_order, varied
-from trainables.config import METHOD_LABELS
+from analysis.selection import DEFAULT, STUDY, choose, in_order, varied
+from trainables.config import METHOD_LABELS, Selection
 
-METRICS = {"forget_quality": "FQ", "model_utility": "MU"}
+METRICS = {column.metric: column.label for column in TOFU.columns}
+"""TOFU's, of the tables and figures that only TOFU has."""
 REFERENCES = {"original": "Original", "retain": "Retrain"}
 WITH = {"clip": "w/ clip", "pcgrad": "w/ PCGrad", "gru": "w/ GRU"}
 TASK_VECTORS = ("tru", "tv")
 """Methods that move the original model along a direction, as far as a strength says: stg of TRU, strength of TV."""
 LEVELS = ["split", "metric", "stat"]
-KEEPS = f"Keeps {SHARE:.0%} of MU"
 
 
 def method_label(method: str) -> str:
@@ -30,23 +32,25 @@ def row_label(method: str, rectifier: str) -> str:
     return REFERENCES.get(method) or WITH.get(rectifier) or method_label(method)
 
 
-def main_table(runs: pd.DataFrame, references: pd.DataFrame) -> pd.DataFrame:
+def main_table(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
     """Return means over seeds of the chosen trials, unrounded.
 
-    Rows: (original, ""), (retain, ""), then (method, none) for every method of the sweep and under it (method, gru) or
-    (method, clip) where the sweep holds such trials, finished or not.
-    Columns: split, metric (forget_quality, model_utility), stat (mean, sd, n). NaN where there is no result.
+    Rows: (original, ""), where the benchmark has one (retain, ""), then (method, none) for every method of the sweep
+    and under it (method, gru) or (method, clip) where the sweep holds such trials, finished or not.
+    Columns: split, metric (of the benchmark: FQ and MU on TOFU), stat (mean, sd, n). NaN where there is no result.
     """
-    chosen = choose(runs, references).set_index(STUDY)
+    what = goals.of(runs)
+    chosen = choose(runs, references, rule).set_index(STUDY)
     present = in_order(runs.loc[:, STUDY].dropna().drop_duplicates())
     splits = sorted({*present["benchmark.split"], *references["split"]})
-    rows = [(role, "") for role in REFERENCES] + _pairs_of(present)
+    roles = [role for role in REFERENCES if role == "original" or what.has_retain_model(splits)]
+    rows = [(role, "") for role in roles] + _pairs_of(present)
     models = references.set_index(["split", "role"])
     records = []
     for method, rectifier in rows:
         record: dict[tuple[str, str, str], float] = {}
         for split in splits:
-            for metric in METRICS:
+            for metric in what.metrics:
                 if method in REFERENCES:
                     stats = reference(models, split, method, metric)
                 else:
@@ -54,7 +58,7 @@ def main_table(runs: pd.DataFrame, references: pd.DataFrame) -> pd.DataFrame:
                 record |= {(split, metric, stat): value for stat, value in stats.items()}
         records.append(record)
     index = pd.MultiIndex.from_tuples(rows, names=["method", "rectifier"])
-    columns = pd.MultiIndex.from_product([splits, list(METRICS), ["mean", "sd", "n"]], names=LEVELS)
+    columns = pd.MultiIndex.from_product([splits, what.metrics, ["mean", "sd", "n"]], names=LEVELS)
     return pd.DataFrame(records, index=index, columns=columns, dtype=float)
 
 
@@ -78,18 +82,23 @@ def _study(chosen: pd.DataFrame, study: tuple[str, str, str], metric: str) -> di
     return {"mean": row[metric], "sd": row[f"{metric}_sd"], "n": row[f"{metric}_n"]}
 
 
-def printed(table: pd.DataFrame) -> Table:
+def printed(table: pd.DataFrame, what: Goals, notes: tuple[str, ...] = ()) -> Table:
     """Return `main_table` as printed; the best of a method's rows is bold in each column, compared as printed."""
     splits = tuple(dict.fromkeys(table.columns.get_level_values("split")))
-    pairs = [(split, metric) for split in splits for metric in METRICS]
+    pairs = [(split, column) for split in splits for column in what.columns]
     rows = []
     for method, group in table.groupby(level="method", sort=False):
-        columns = [cells(group.loc[:, pair]) for pair in pairs]
+        columns = [cells(_under(group, split, shown.metric), shown.best) for split, shown in pairs]
         first = method not in REFERENCES or method == next(iter(REFERENCES))
         for place, (_, rectifier) in enumerate(group.index):
             row = tuple(column[place] for column in columns)
             rows.append(Row(row_label(str(method), rectifier), first and place == 0, rectifier in WITH, row))
-    return Table(splits, tuple(f"{label} ↑" for label in METRICS.values()), tuple(rows))
+    return Table(splits, tuple(column.head for column in what.columns), tuple(rows), notes)
+
+
+def _under(table: pd.DataFrame, split: str, metric: str) -> pd.DataFrame:
+    """Return the stats of one column; level by level, because metrics stand in the benchmark's order, not sorted."""
+    return table.xs(split, axis="columns").xs(metric, axis="columns")
 
 
 def to_csv(table: pd.DataFrame) -> str:
@@ -100,12 +109,13 @@ def to_csv(table: pd.DataFrame) -> str:
     return flat.reset_index().to_csv(index=False, lineterminator="\n")
 
 
-def chosen_settings(runs: pd.DataFrame, references: pd.DataFrame) -> pd.DataFrame:
+def chosen_settings(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
     """Return, as texts, what each row of the main table was run with and picked from."""
-    other, vectors = varied(runs), task_vectors(runs)
+    other, vectors, what = varied(runs), task_vectors(runs), goals.of(runs)
+    keeps = f"Keeps {rule.share:.0%} of {what.retention.short}"
     members = runs.drop_duplicates("configuration").set_index("configuration")
     rows = []
-    for row in choose(runs, references).to_dict("records"):
+    for row in choose(runs, references, rule).to_dict("records"):
         member = members.loc[row["configuration"]]
         rows.append(
             {
@@ -115,19 +125,22 @@ def chosen_settings(runs: pd.DataFrame, references: pd.DataFrame) -> pd.DataFram
                 "Seeds": row["seeds"],
                 "n of planned": f"{row['n']} of {row['planned']}",
                 "Chosen from": f"{row['settings']}",
-                KEEPS: _kept(row),
+                keeps: _kept(row, what.y.column),
+                "chosen_step": row["chosen_step"] or DASH,
                 "Trial": row["id"],
             }
         )
     settings = ["gamma", "tau", *["strength"] * vectors, *other]
-    columns = ["Split", "Method", *settings, "Seeds", "n of planned", "Chosen from", KEEPS, "Trial"]
+    steps = ["chosen_step"] * any(row["chosen_step"] != DASH for row in rows)
+    columns = ["Split", "Method", *settings, *steps, "Seeds", "n of planned", "Chosen from", keeps, "Trial"]
     return pd.DataFrame(rows, columns=columns, dtype="str")
 
 
-def _kept(row: dict[Hashable, Any]) -> str:
-    if not row["bar"] > 0:
+def _kept(row: dict[Hashable, Any], utility: str) -> str:
+    """Return whether the bar of the choice was met, and the share that is kept on the rows that are reported."""
+    if not (row["bar"] > 0 and row["original"] > 0):
         return DASH
-    return f"{'yes' if row['kept'] else 'no'} ({SHARE * row['model_utility'] / row['bar']:.1%})"
+    return f"{'yes' if row['kept'] else 'no'} ({row[utility] / row['original']:.1%})"
 
 
 def task_vectors(runs: pd.DataFrame) -> bool:

@@ -7,24 +7,18 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import selection, strengths
+from analysis import goals, strengths
+from analysis.caveats import HALVES
+from analysis.goals import Goals, listed
 from analysis.printing import DASH, number, split_label
-from analysis.tables import METRICS, described, method_label, task_vectors
+from analysis.selection import DEFAULT
+from analysis.tables import described, method_label, task_vectors
+from trainables.benchmarks import Goal
+from trainables.config import Selection
+from trainables.storage import EVALUATED
 
 WORDS = {"out_of_memory": "out of memory", "missing": "without a result yet"}
 SETTINGS = {"gamma": "rectifier.gamma", "tau": "rectifier.tau", "strength": "strength"}
-KINDS = {
-    (1, 1): "improved both FQ and MU",
-    (1, 0): "improved FQ and left MU as it was",
-    (0, 1): "improved MU and left FQ as it was",
-    (1, -1): "improved FQ and worsened MU",
-    (-1, 1): "improved MU and worsened FQ",
-    (0, 0): "changed neither",
-    (-1, 0): "worsened FQ and left MU as it was",
-    (0, -1): "worsened MU and left FQ as it was",
-    (-1, -1): "worsened both",
-    None: "cannot be judged, for want of an FQ on both sides,",
-}
 
 
 def counts(runs: pd.DataFrame) -> str:
@@ -35,34 +29,41 @@ def counts(runs: pd.DataFrame) -> str:
     return ", ".join([f"{numbers.get('finished', 0)} of {len(runs)} trials finished", *texts])
 
 
+def compares_vectors(runs: pd.DataFrame) -> bool:
+    """Return whether TRU is to be compared with TV: they are over FQ, which only TOFU has."""
+    return goals.of(runs).benchmark == "tofu" and task_vectors(runs)
+
+
 def question(runs: pd.DataFrame) -> str:
     """Return what the sweep can answer."""
-    if not task_vectors(runs):
+    if not compares_vectors(runs):
         return "Does GRU help?"
     if any(runs["rectifier.name"] == "gru"):
         return "Does GRU help, and does TRU keep more than TV?"
     return "Does TRU keep more than TV?"
 
 
-def sentences(runs: pd.DataFrame, comparison: pd.DataFrame, chosen: pd.DataFrame, drawn: pd.DataFrame) -> list[str]:
+def sentences(
+    runs: pd.DataFrame, references: pd.DataFrame, comparison: pd.DataFrame, chosen: pd.DataFrame, rule: Selection
+) -> list[str]:
     """Return the verdict: on GRU, unless the sweep is about task vectors only, and on TRU against TV."""
-    about = task_vectors_sentences(drawn)
+    about = task_vectors_sentences(strengths.points(runs, references, rule)) if compares_vectors(runs) else []
     only = bool(about) and not any(runs["rectifier.name"] == "gru")
-    return [*([] if only else headline(comparison, chosen)), *about]
+    return [*([] if only else headline(comparison, chosen, goals.of(runs))), *about]
 
 
-def headline(comparison: pd.DataFrame, chosen: pd.DataFrame) -> list[str]:
-    """Return one sentence a split: for which methods GRU improved what."""
+def headline(comparison: pd.DataFrame, chosen: pd.DataFrame, what: Goals) -> list[str]:
+    """Return one sentence a split: for which methods GRU improved which goals."""
     if chosen.empty:
         return ["No trial of this sweep has finished with a result, so nothing can be said yet."]
     if comparison.empty:
         return ["This sweep holds no method both with and without GRU that finished, so GRU cannot be judged from it."]
     sentences = []
     for split, rows in comparison.groupby("split"):
-        groups: dict[tuple[int, int] | None, list[str]] = {}
+        groups: dict[tuple[int, ...] | None, list[str]] = {}
         for row in rows.to_dict("records"):
-            groups.setdefault(signs(row), []).append(method_label(row["method"]))
-        parts = [f"{KINDS[kind]} for {_some(groups[kind], len(rows))}" for kind in KINDS if kind in groups]
+            groups.setdefault(signs(row, what), []).append(method_label(row["method"]))
+        parts = [f"{_kind(kind, what)} for {_some(groups[kind], len(rows))}" for kind in sorted(groups, key=_rank)]
         sentences.append(f"On {split_label(str(split))}, GRU {_and(parts)}.")
     return sentences
 
@@ -103,12 +104,31 @@ def _against(levels: pd.DataFrame, seeds: str) -> str:
     )
 
 
-def signs(row: dict[Hashable, Any]) -> tuple[int, int] | None:
-    """Return -1, 0 or 1 for FQ and for MU: worse, equal as printed, better with GRU. None without an FQ."""
-    fq, mu = row["forget_quality_difference"], row["model_utility_difference"]
-    if pd.isna(fq):
-        return None
-    return (fq > 0) - (fq < 0), (mu > 0) - (mu < 0)
+def signs(row: dict[Hashable, Any], what: Goals) -> tuple[int, ...] | None:
+    """Return for every goal -1, 0 or 1: worse, equal as printed, better with GRU. None where one is not known."""
+    changes = [goal.gain(row[f"{goal.metric}_difference"]) for goal in what.compared]
+    return None if any(pd.isna(change) for change in changes) else tuple((c > 0) - (c < 0) for c in changes)
+
+
+def _rank(kind: tuple[int, ...] | None) -> tuple[Any, ...]:
+    """Return the place of a kind of change in a sentence: the better first, the unknown last."""
+    return (True,) if kind is None else (False, -sum(kind), -sum(map(abs, kind)), [-sign for sign in kind])
+
+
+def _kind(kind: tuple[int, ...] | None, what: Goals) -> str:
+    """Return `improved FQ and left MU as it was`."""
+    names = [goal.short for goal in what.compared]
+    if kind is None:
+        return f"cannot be judged, for want of {' or '.join(names)} on both sides,"
+    if not any(kind):
+        return f"changed {'neither' if len(names) == 2 else 'none'} of {listed(names)}"
+    if len(set(kind)) == 1:
+        return f"{'improved' if kind[0] > 0 else 'worsened'} {'both ' * (len(names) == 2)}{listed(names)}"
+    parts = []
+    for sign, text in ((1, "improved {}"), (-1, "worsened {}"), (0, "left {} as it was")):
+        found = [name for name, one in zip(names, kind, strict=True) if one == sign]
+        parts += [text.format(listed(found))] if found else []
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def _some(methods: list[str], total: int) -> str:
@@ -119,98 +139,61 @@ def _and(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{'; '.join(parts[:-1])}; and {parts[-1]}"
 
 
-def detail(row: dict[Hashable, Any]) -> dict[str, str]:
+def detail(row: dict[Hashable, Any], what: Goals) -> dict[str, str]:
     """Return what GRU changes for one method and split: name, the two changes, and how many seeds they rest on."""
     plain, gru = int(row["n_none"]), int(row["n_gru"])
     seeds = f"n\u00a0=\u00a0{plain}" if plain == gru else f"n\u00a0=\u00a0{plain} plain, {gru} w/ GRU"
     return {
         "method": method_label(row["method"]),
         "split": split_label(row["split"]),
-        "text": f"{_change(row, 'forget_quality', 2)}; {_change(row, 'model_utility', 3)}; {seeds}.",
+        "text": "; ".join([*(_change(row, goal) for goal in what.compared), f"{seeds}."]),
     }
 
 
-def _change(row: dict[Hashable, Any], metric: str, decimals: int) -> str:
+def _change(row: dict[Hashable, Any], goal: Goal) -> str:
     """Return `FQ rose by 3.2000, from -7.3000 to -4.1000 (95% interval +1.10 to +5.30)`."""
-    plain, gru, difference = (row[f"{metric}_{name}"] for name in ("none", "gru", "difference"))
+    name = goal.short if goal.best == "highest" else f"{goal.short} (lower is better)"
+    plain, gru, difference = (row[f"{goal.metric}_{side}"] for side in ("none", "gru", "difference"))
     if pd.isna(difference):
-        return f"{METRICS[metric]} is not known on both sides"
+        return f"{name} is not known on both sides"
     if difference == 0:
-        return f"{METRICS[metric]} stayed at {number(gru)}"
+        return f"{name} stayed at {number(gru)}"
     verb = "rose" if difference > 0 else "fell"
-    change = f"{METRICS[metric]} {verb} by {number(abs(difference))}, from {number(plain)} to {number(gru)}"
-    low, high = row[f"{metric}_low"], row[f"{metric}_high"]
+    change = f"{name} {verb} by {number(abs(difference))}, from {number(plain)} to {number(gru)}"
+    low, high = row[f"{goal.metric}_low"], row[f"{goal.metric}_high"]
     if pd.isna(low):
         return change
     chance = ", may be chance" if low <= 0 <= high else ""
-    return f"{change} (95% interval {low:+.{decimals}f} to {high:+.{decimals}f}{chance})"
+    return f"{change} (95% interval {low:+.{goal.digits}f} to {high:+.{goal.digits}f}{chance})"
 
 
-def caveats(comparison: pd.DataFrame, chosen: pd.DataFrame, models: pd.DataFrame) -> list[str]:
-    """Return what a reader must know before believing the verdict."""
-    notes = []
-    seeds = sorted(set(chosen["n"]))
-    if seeds == [1]:
-        notes.append("Every number is one seed: a difference of any size may be chance.")
-    elif len(seeds) > 1:
-        notes.append(f"Rows rest on {seeds[0]} to {seeds[-1]} seeds: see the chosen settings.")
-    tried = [max(comparison[f"settings_{side}"], default=0) for side in ("none", "gru")] if len(comparison) else [0, 0]
-    if tried[1] > tried[0]:
-        notes.append(
-            f"With GRU the best of up to {tried[1]} settings is shown, without it the best of up to {tried[0]}, "
-            "picked on the numbers shown here: this favours GRU, and the intervals do not allow for it."
-        )
-    if len(comparison):
-        notes += [f"{split}: {_clear(rows)}" for split, rows in comparison.groupby("split") if _clear(rows)]
-    for split, rows in chosen.groupby("benchmark.split"):
-        bar = rows["bar"].iloc[0]
-        if pd.isna(bar):
-            notes.append(f"{split}: the original model's MU is not known, so the highest MU was chosen everywhere.")
-        elif not any(rows["kept"]):
-            notes.append(
-                f"{split}: no chosen trial keeps {selection.SHARE:.0%} of the original model's MU (at least "
-                f"{number(bar)}); a better FQ at a low MU is no useful unlearning."
-            )
-    for model in models.to_dict("records"):
-        if model["status"] != "finished":
-            evaluation = f"the {model['role']} model's evaluation {model['evaluation']}"
-            notes.append(f"{model['split']}: {evaluation} is {model['status']}.")
-    return notes
-
-
-def _clear(rows: pd.DataFrame) -> str:
-    """Return how many of a split's differences are more than seeds explain; nothing where there are no intervals."""
-    bounds = [(row[f"{metric}_low"], row[f"{metric}_high"]) for row in rows.to_dict("records") for metric in METRICS]
-    known = [(low, high) for low, high in bounds if not pd.isna(low)]
-    beyond = sum(low > 0 or high < 0 for low, high in known)
-    if not known:
-        return ""
-    return (
-        f"{beyond} of {len(known)} differences with several seeds on both sides are beyond seed noise (95% intervals)."
-    )
-
-
-def failures(runs: pd.DataFrame) -> pd.DataFrame:
+def failures(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
     """Return, as texts, every trial without a usable result and why."""
+    metrics = [goal.metric for goal in goals.of(runs).compared]
     rows, hidden = [], [] if task_vectors(runs) else ["strength"]
     for trial in runs.to_dict("records"):
-        if trial["status"] == "finished" and not any(pd.isna(trial[metric]) for metric in METRICS):
+        if trial["status"] in EVALUATED and not any(pd.isna(trial[metric]) for metric in metrics):
             continue
         fields = {"Trial": trial["id"], "Split": text(trial["benchmark.split"])}
         known = dict.fromkeys(("Method", *SETTINGS), DASH)  # nothing is known of a trial that was never started
         if not pd.isna(trial["method"]):
             known = described(trial["method"], trial["rectifier.name"], *(trial[field] for field in SETTINGS.values()))
-        end = {"Seed": text(trial["seed"]), "Status": trial["status"].replace("_", " "), "Cause": _cause(trial)}
+        end = {
+            "Seed": text(trial["seed"]),
+            "Status": trial["status"].replace("_", " "),
+            "Cause": _cause(trial, goals.of(runs), rule),
+        }
         rows.append(fields | known | end)
     return pd.DataFrame(rows, dtype="str").drop(columns=hidden, errors="ignore")
 
 
-def _cause(trial: dict[Hashable, Any]) -> str:
+def _cause(trial: dict[Hashable, Any], what: Goals, rule: Selection) -> str:
     if trial["status"] == "missing":
         return "no result.json: not run yet, running or interrupted; the sweep's command with --resume runs it"
-    if trial["status"] == "finished":
-        names = [label for metric, label in METRICS.items() if pd.isna(trial[metric])]
-        return f"finished without {' and '.join(names)}"
+    if trial["status"] in EVALUATED:
+        if rule.halves and not trial["halves"]:
+            return f"{trial['status']} without {HALVES}"
+        return f"{trial['status']} without {listed(g.short for g in what.compared if pd.isna(trial[g.metric]))}"
     step = "" if pd.isna(trial["error.step"]) else f" at step {trial['error.step']:g}"
     return f"{'no message' if pd.isna(trial['error.message']) else trial['error.message']}{step}"
 

@@ -31,6 +31,10 @@ RESULTS = {
 }
 ORIGINAL, RETAIN = 0.9, 0.88
 ORIGINAL_FQ = -21.4
+MODELS: dict[str, dict[str, Any]] = {
+    "original": {"metrics": {"forget_quality": ORIGINAL_FQ, "model_utility": ORIGINAL}},
+    "retain": {"metrics": {"forget_quality": None, "model_utility": RETAIN}},
+}
 # strength -> (FQ, MU, relative change) of TRU and TV at seed 0 on forget05.
 STRENGTHS = {
     "tru": {4: (-20.0, 0.89, 0.01), 8: (-16.0, 0.85, 0.02), 12: (-10.0, 0.82, 0.03), 24: (-6.0, 0.4, 0.06)},
@@ -49,12 +53,13 @@ def write(path: Path, data: dict[str, Any]) -> None:
 def write_trial(store: Path, trial: str, method: str = "ga", rectifier: dict[str, Any] = NONE, **given: Any) -> str:
     """Write one trial; `fq`, `mu`, `split`, `seed`, `status`, `error`, `lr`, `objective` may be given, and
 
-    `strength` of a task vector, `change` (the relative one), `calibration` (what UWC found, as in result.json).
+    `strength` of a task vector, `change` (the relative one), `calibration` (what UWC found, as in result.json);
+    `benchmark` and its `metrics` instead of FQ and MU, `halves` (two such), `chosen_step`.
     """
     config = {
         "method": method,
         "rectifier": rectifier,
-        "benchmark": {"name": "tofu", "data": "data", "split": given.get("split", "forget05"), "fingerprint": "f00d"},
+        "benchmark": benchmark(given.get("benchmark", "tofu"), given.get("split", "forget05")),
         "retain_evaluation": None,
         "objective": given.get("objective", {"preset": "paper", "retain_coefficient": None}),
         "task_vector": task_vector(method, given["strength"]) if "strength" in given else None,
@@ -64,11 +69,14 @@ def write_trial(store: Path, trial: str, method: str = "ga", rectifier: dict[str
     }
     write(store / "trials" / trial / "config.json", config)
     metrics = {"forget_quality": given.get("fq"), "model_utility": given.get("mu"), "forget_rows": 200}
+    metrics = given.get("metrics", metrics)
     result = {
         "id": trial,
         "status": given.get("status", "finished"),
         "config": config,
         "metrics": metrics | ({"relative_change": given["change"]} if "change" in given else {}),
+        "halves": given.get("halves"),
+        "chosen_step": given.get("chosen_step"),
         "training": {"steps": 31, "skipped": 0},
         "seconds": {"total": 40.0, "training": 30.0, "evaluation": 10.0},
         "started": "2026-11-20T10:00:00Z",
@@ -82,6 +90,10 @@ def write_trial(store: Path, trial: str, method: str = "ga", rectifier: dict[str
     }
     write(store / "trials" / trial / "result.json", result)
     return trial
+
+
+def benchmark(name: str, split: str) -> dict[str, Any]:
+    return {"name": name, "data": "data", "split": split, "dialect": "paper", "fingerprint": "f00d"}
 
 
 def task_vector(method: str, strength: float) -> dict[str, Any]:
@@ -142,14 +154,16 @@ def _doubtful(method: str, seed: int) -> dict[str, Any]:
 
 
 def write_sweep(store: Path, trials: list[str], name: str = "tiny", digest: str = "0a1b2c3d", **given: Any) -> None:
-    """Write a sweep's file, and evaluations of its reference models for the given splits."""
+    """Write a sweep's file, and evaluations of its reference models for the given splits.
+
+    `selection`: the rule, if it is not left out; `models`: role -> what an evaluation holds, TOFU's if left out.
+    """
     references = []
     for split in given.get("splits", ("forget05", "forget10")):
-        for role, fq, mu in (("original", ORIGINAL_FQ, ORIGINAL), ("retain", None, RETAIN)):
+        for role, found in given.get("models", MODELS).items():
             evaluation = f"{role}-{split}"
-            metrics = {"forget_quality": fq, "model_utility": mu}
             model = {"path": f"models/{role}", "fingerprint": "beef"}
-            write(store / f"shared/evaluations/{evaluation}/result.json", {"model": model, "metrics": metrics})
+            write(store / f"shared/evaluations/{evaluation}/result.json", {"model": model, **found})
             references.append({"role": role, "split": split, "evaluation": evaluation})
     data = {
         "name": name,
@@ -161,6 +175,7 @@ def write_sweep(store: Path, trials: list[str], name: str = "tiny", digest: str 
         "trials": trials,
         "references": references,
     }
+    data |= {"selection": given["selection"]} if "selection" in given else {}
     write(store / "sweeps" / f"{name}-{digest}.json", data)
 
 

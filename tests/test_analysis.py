@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sweep_store import GRU, Frames, write_sweep, write_trial
 
-from analysis import runs, selection
+from analysis import runs, selection, sweeps
 
 store, copy, frames = sweep_store.tiny_store, sweep_store.store_copy, sweep_store.tiny_frames
 
@@ -75,27 +75,27 @@ def test_references(frames: Frames, copy: Path) -> None:
 def test_find_sweep_takes_the_newest(copy: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_sweep(copy, [], digest="ffffffff", created="2026-11-19T23:59:00Z")
     write_sweep(copy, [], digest="00000000", created="2026-11-20T11:00:00+01:00")
-    assert runs.find_sweep("tiny", copy).label == "tiny-00000000"
+    assert sweeps.find_sweep("tiny", copy).label == "tiny-00000000"
     assert "taking the newest, tiny-00000000 (others: tiny-0a1b2c3d, tiny-ffffffff)" in caplog.text
     caplog.clear()
-    assert runs.find_sweep("tiny-ffffffff", copy.as_uri()).hash == "ffffffff"
+    assert sweeps.find_sweep("tiny-ffffffff", copy.as_uri()).hash == "ffffffff"
     assert not caplog.text
 
 
 @pytest.mark.parametrize("text", ["{", '{"name": "tiny", "hash": "0a1b2c3d", "created": "soon", "trials": []}'])
 def test_a_damaged_sweep_is_bad_input(copy: Path, text: str) -> None:
     (copy / "sweeps/tiny-0a1b2c3d.json").write_text(text)
-    with pytest.raises(runs.InputError, match=r"sweeps/tiny-0a1b2c3d\.json cannot be used"):
-        runs.find_sweep("tiny", copy)
+    with pytest.raises(sweeps.InputError, match=r"sweeps/tiny-0a1b2c3d\.json cannot be used"):
+        sweeps.find_sweep("tiny", copy)
 
 
 def test_storage_must_be_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(runs.InputError, match="no such folder"):
-        runs.storage_folder(tmp_path / "nowhere")
-    with pytest.raises(runs.InputError, match="file://"):
-        runs.storage_folder("s3://bucket/runs")
-    with pytest.raises(runs.InputError, match="holds no sweep yet"):
-        runs.find_sweep("tiny", tmp_path)
+    with pytest.raises(sweeps.InputError, match="no such folder"):
+        sweeps.storage_folder(tmp_path / "nowhere")
+    with pytest.raises(sweeps.InputError, match="file://"):
+        sweeps.storage_folder("s3://bucket/runs")
+    with pytest.raises(sweeps.InputError, match="holds no sweep yet"):
+        sweeps.find_sweep("tiny", tmp_path)
 
 
 def study(*points: tuple[float | None, float | None], original: float = 0.5) -> dict[Hashable, Any]:
@@ -113,13 +113,17 @@ def study(*points: tuple[float | None, float | None], original: float = 0.5) -> 
             "relative_change": None,
             "seed": 0.0,
             "configuration": str(place),
-            "forget_quality": fq,
-            "model_utility": mu,
+            "benchmark.name": "tofu",
+            "chosen_step": None,
+            **dict.fromkeys(("forget_quality", "choice.removal"), fq),
+            **dict.fromkeys(("model_utility", "choice.utility"), mu),
         }
         for place, (fq, mu) in enumerate(points)
     ]
-    frame = pd.DataFrame(rows).astype({"forget_quality": float, "model_utility": float, "relative_change": float})
-    models = pd.DataFrame({"role": ["original"], "split": ["forget05"], "model_utility": [original]})
+    numbers = ["forget_quality", "model_utility", *runs.CHOICE, "relative_change", "chosen_step"]
+    frame = pd.DataFrame(rows).astype(dict.fromkeys(numbers, float))
+    models = pd.DataFrame({"role": ["original"], "split": ["forget05"]})
+    models = models.assign(**{"model_utility": original, "choice.utility": original})
     return selection.choose(frame, models).to_dict("records")[0]
 
 
@@ -168,7 +172,7 @@ points = st.tuples(st.integers(-5, 0), st.integers(0, 5))
 @given(st.lists(points, max_size=30))
 def test_pareto_front(values: list[tuple[int, int]]) -> None:
     frame = pd.DataFrame(values, columns=["forget_quality", "model_utility"], dtype=float)
-    front = [tuple(row) for row in selection.pareto(frame).to_numpy()]
+    front = [tuple(row) for row in selection.pareto(frame, *frame).to_numpy()]
 
     def beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
         return one != other and one[0] >= other[0] and one[1] >= other[1]

@@ -14,6 +14,9 @@ from sweep_store import GRU, SETTINGS, Frames, write_sweep, write_trial
 from typer.testing import CliRunner
 
 from analysis import figures, printing, report, runs, selection, tables, verdict
+from analysis.caveats import caveats
+from analysis.goals import TOFU
+from analysis.selection import DEFAULT
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -36,7 +39,7 @@ def test_main_table(frames: Frames) -> None:
 
 
 def test_markdown(frames: Frames) -> None:
-    lines = printing.to_markdown(tables.printed(tables.main_table(*frames))).splitlines()
+    lines = printing.to_markdown(tables.printed(tables.main_table(*frames), TOFU)).splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert rows[0] == ["Method", "forget05 FQ ↑", "forget05 MU ↑", "forget10 FQ ↑", "forget10 MU ↑"]
     assert rows[2] == ["Original", "-21.4000", "0.9000", "-21.4000", "0.9000"]
@@ -51,7 +54,7 @@ def pair(plain: float, gru: float) -> list[printing.Cell]:
     index = pd.MultiIndex.from_tuples([("ga", "none"), ("ga", "gru")], names=["method", "rectifier"])
     columns = pd.MultiIndex.from_product([["forget05"], list(tables.METRICS), ["mean", "sd", "n"]], names=tables.LEVELS)
     frame = pd.DataFrame([[plain, np.nan, 1] * 2, [gru, np.nan, 1] * 2], index=index, columns=columns)
-    return [row.cells[0] for row in tables.printed(frame).rows]
+    return [row.cells[0] for row in tables.printed(frame, TOFU).rows]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +75,7 @@ def test_bold(plain: float, gru: float, bold: tuple[bool, bool], texts: list[str
 
 
 def test_latex(frames: Frames) -> None:
-    text = printing.to_latex(tables.printed(tables.main_table(*frames)))
+    text = printing.to_latex(tables.printed(tables.main_table(*frames), TOFU))
     assert r"\begin{tabular}{lrrrr}" in text
     assert r"\multicolumn{2}{c}{forget05 (5\%)} & \multicolumn{2}{c}{forget10 (10\%)} \\" in text
     assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-5}" in text
@@ -104,17 +107,18 @@ def test_chosen_settings_name_what_else_varies(tmp_path: Path) -> None:
 def test_headline_and_details(frames: Frames) -> None:
     chosen = selection.choose(*frames)
     comparison = selection.compare(frames[0], chosen)
-    sentence = verdict.headline(comparison, chosen)[0]
+    sentence = verdict.headline(comparison, chosen, TOFU)[0]
     assert sentence == (
         "On forget05 (5%), GRU improved both FQ and MU for 2 of 3 methods (GD, NPO); "
         "and improved MU and worsened FQ for 1 of 3 methods (GA)."
     )
-    details = {(row["split"], row["method"]): row["text"] for row in map(verdict.detail, comparison.to_dict("records"))}
-    gd = details["forget05 (5%)", "GD"]
+    details = [verdict.detail(row, TOFU) for row in comparison.to_dict("records")]
+    texts = {(row["split"], row["method"]): row["text"] for row in details}
+    gd = texts["forget05 (5%)", "GD"]
     assert gd.startswith("FQ rose by 4.0000, from -12.0000 to -8.0000 (95% interval")
     assert gd.endswith("; n\u00a0=\u00a02.")
-    assert "n\u00a0=\u00a01 plain, 2 w/ GRU" in details["forget05 (5%)", "GA"]
-    notes = " ".join(verdict.caveats(comparison, chosen, frames[1]))
+    assert "n\u00a0=\u00a01 plain, 2 w/ GRU" in texts["forget05 (5%)", "GA"]
+    notes = " ".join(caveats(*frames, comparison, chosen, DEFAULT))
     assert "best of up to 2 settings" in notes
     assert "forget05: 1 of 4 differences with several seeds on both sides are beyond seed noise" in notes
 
@@ -129,7 +133,7 @@ def test_interval_is_welch_and_needs_spread() -> None:
 def test_tradeoff_draws_every_point(frames: Frames) -> None:
     drawn = figures.tradeoff_points(*frames)
     assert drawn["kind"].value_counts().to_dict() == {"trial": 33, "chosen": 12, "reference": 4}
-    figure = figures.tradeoff(drawn)
+    figure = figures.tradeoff(drawn, TOFU)
     panels = [axes for axes in figure.axes if axes.get_title()]
     assert [axes.get_title() for axes in panels] == ["forget05 (5%)", "forget10 (10%)"]
     for axes, split in zip(panels, ("forget05", "forget10"), strict=True):
@@ -163,7 +167,7 @@ def test_report_command(copy: Path, run_module: RunModule) -> None:
         "loss is &lt;nan&gt; at step 12",
         "no &lt;space&gt; left",
         "<strong>-22.0000</strong>",
-        "highest FQ is chosen of those whose MU is at least 90%",
+        "the most removal (FQ) among those with at least 90% of the target model&#x27;s MU; where none has that",
         "models/retain",
         "2.13.0",
         "python -m platform.sweep tiny",
@@ -220,7 +224,7 @@ def test_trials_without_forget_quality(tmp_path: Path) -> None:
     page = (report.build("tiny", tmp_path) / "index.html").read_text()
     assert "finished without FQ" in page
     assert "FQ is not known on both sides; MU stayed at 0.5000" in page
-    assert "GRU cannot be judged, for want of an FQ on both sides, for 1 of 1 methods (GA)." in page
+    assert "GRU cannot be judged, for want of FQ or MU on both sides, for 1 of 1 methods (GA)." in page
 
 
 def test_analysis_needs_no_machinery(root: Path) -> None:

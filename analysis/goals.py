@@ -1,0 +1,154 @@
+"""What a benchmark's results are judged by, as tables, figures and sentences name it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+
+from trainables.benchmarks import Goal, find
+from trainables.config import Benchmark
+
+ARROWS = {"highest": " ↑", "lowest": " ↓", None: ""}
+BETTER = {"highest": "higher is better →", "lowest": "lower is better →"}
+EXPLAINED = {
+    "forget_quality": "forget quality, the natural logarithm of the p-value of a KS test against the retain model; 0 "
+    "is best and the retain model's by definition, below -3.0 (p = 0.05) the two can be told apart",
+    "model_utility": "model utility, 0 to 1",
+    "verbmem_f": "VerbMem on the forget set; it and KnowMem are in percent in the dialect paper, fractions in "
+    "open-unlearning",
+    "wmdp_bio": "WMDP-bio accuracy; guessing gives 0.25",
+    "wmdp_cyber": "WMDP-cyber accuracy; guessing gives 0.25",
+    "mmlu": "MMLU accuracy; guessing gives 0.25",
+    "forget_extraction_strength": "extraction strength on the forget rows, 0 to 1: how much of a row, counted from its "
+    "end, the model completes by itself from what stands before",
+    "utility": "harmonic mean of extraction strength, exact memorisation, ROUGE-L and probability on the retain rows "
+    "and of the tasks that were asked for, 0 to 1",
+    "privleak": "how far membership inference tells forget rows from others, against a model that never saw them, in "
+    "percent; 0 is best, far below it they still look like training rows, far above they stand out; no goal",
+}
+"""More on a metric than its goal's title says."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A metric of tables; `best` is None where neither more nor less is better, and nothing is compared."""
+
+    metric: str
+    label: str
+    best: Literal["highest", "lowest"] | None
+    text: str
+
+    @property
+    def head(self) -> str:
+        """Return the column's head: `FQ ↑`, `VerbMem ↓`."""
+        return self.label + ARROWS[self.best]
+
+
+BESIDE = {
+    "muse": (Column("privleak", "PrivLeak", None, "PrivLeak"),),
+    "own": (
+        Column("forget_exact_memorisation", "EM", "lowest", "exact memorisation on the forget rows, no goal"),
+        Column("forget_rouge", "ROUGE", "lowest", "ROUGE-L recall of what is generated on the forget rows, no goal"),
+        Column("forget_prob", "prob", "lowest", "probability of the forget rows, no goal"),
+    ),
+}
+"""What a benchmark's tables show beside its goals."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One side of the trade-off: the column of runs and references that holds it, and its name."""
+
+    column: str
+    name: str
+    best: Literal["highest", "lowest"]
+
+    @property
+    def better(self) -> str:
+        """Return what stands beside the name at an axis that is drawn with its better end to the right or on top."""
+        return BETTER[self.best]
+
+    def gain(self, values: pd.Series) -> pd.Series:
+        """Return the values, turned so that more is better."""
+        return values if self.best == "highest" else -values
+
+
+@dataclass(frozen=True)
+class Goals:
+    """A benchmark's goals: of removal, one or more, and the one of retention."""
+
+    benchmark: str
+    removal: tuple[Goal, ...]
+    retention: Goal
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Return what tables show, the goals first."""
+        goals = (*self.removal, self.retention)
+        return (*(Column(g.metric, g.short, g.best, g.title) for g in goals), *BESIDE.get(self.benchmark, ()))
+
+    @property
+    def compared(self) -> tuple[Goal, ...]:
+        """Return the goals in the order of the tables."""
+        return (*self.removal, self.retention)
+
+    @property
+    def metrics(self) -> list[str]:
+        """Return the names of what tables show."""
+        return [column.metric for column in self.columns]
+
+    @property
+    def x(self) -> Axis:
+        """Return removal as one number: its goal's metric, or `removal`, the mean over several goals."""
+        first = self.removal[0]
+        if len(self.removal) == 1:
+            return Axis(first.metric, _titled(first), first.best)
+        return Axis("removal", f"mean of {listed(goal.short for goal in self.removal)}", first.best)
+
+    @property
+    def y(self) -> Axis:
+        """Return retention."""
+        return Axis(self.retention.metric, _titled(self.retention), self.retention.best)
+
+    @property
+    def removal_words(self) -> str:
+        """Return `removal (FQ)`, for sentences that call more of it better."""
+        one = self.removal[0].short if len(self.removal) == 1 else self.x.name
+        return f"removal ({one}{', less is more' if self.x.best == 'lowest' else ''})"
+
+    def has_retain_model(self, splits: list[str]) -> bool:
+        """Return whether the benchmark has a model that was trained without the forget set."""
+        return not splits or any(find(self.benchmark).retain_role(split) for split in splits)
+
+
+def goals(benchmark: str) -> Goals:
+    """Return the goals of the benchmark called so in a configuration. InputError where there is none."""
+    *removal, retention = find(benchmark).GOALS
+    return Goals(benchmark, tuple(removal), retention)
+
+
+def of(runs: pd.DataFrame) -> Goals:
+    """Return the goals of a sweep's trials; before any has started, of the benchmark that is taken where none is."""
+    names = runs["benchmark.name"].dropna()
+    return goals(names.iloc[0] if len(names) else Benchmark().name)
+
+
+def explained(what: Goals) -> str:
+    """Return what the heads of the main table mean."""
+    return " ".join(f"{column.head}: {EXPLAINED.get(column.metric, column.text)}." for column in what.columns)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return `a`, `a and b`, `a, b and c`."""
+    texts = list(names)
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
+
+
+def _titled(goal: Goal) -> str:
+    return goal.title if goal.short in goal.title else f"{goal.short}: {goal.title}"
+
+
+TOFU = goals("tofu")

@@ -1,0 +1,135 @@
+"""Sweeps on disk: finding `sweeps/NAME-HASH.json` in a storage, and reading the files of one."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from trainables.config import Selection
+
+log = logging.getLogger(__name__)
+
+SWEEP_FILE = re.compile(r"(?P<name>.+)-(?P<hash>[0-9a-f]{8})")
+
+
+class InputError(ValueError):
+    """A sweep name or a storage that cannot be used; the message says what was given, what is there and what to do."""
+
+
+class DamagedFileError(ValueError):
+    """A file of the storage that is not what it should be; the message names it."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What `sweeps/NAME-HASH.json` says."""
+
+    name: str
+    hash: str
+    title: str
+    created: datetime
+    command: str
+    strategy: str
+    selection: Selection
+    trials: tuple[str, ...]
+    references: tuple[dict[str, str], ...]
+
+    @property
+    def label(self) -> str:
+        """Return NAME-HASH, which names this sweep and no other."""
+        return f"{self.name}-{self.hash}"
+
+
+def storage_folder(storage: str | Path = "runs") -> Path:
+    """Return the folder that a storage URI names: a path or a `file://` address. InputError where it is no folder."""
+    text = str(storage)
+    address = urlparse(text)
+    if "://" in text and address.scheme != "file":
+        raise InputError(f"--storage {text}: reports read a folder or a file:// address; copy the storage to one first")
+    folder = Path(unquote(address.path)) if address.scheme == "file" else Path(text)
+    if not folder.is_dir():
+        raise InputError(
+            f"--storage {text}: there is no such folder; give the one that `python -m platform.sweep` wrote to"
+        )
+    return folder
+
+
+def find_sweep(name: str, storage: str | Path = "runs") -> Sweep:
+    """Return the sweep called NAME or NAME-HASH; of several hashes the newest by `created`, saying so on stderr.
+
+    InputError, with the closest match and what is there, where no sweep has that name.
+    """
+    folder = storage_folder(storage) / "sweeps"
+    files = {path.stem: path for path in sorted(folder.glob("*.json")) if SWEEP_FILE.fullmatch(path.stem)}
+    if name in files:
+        return _sweep(files[name])
+    found = [_sweep(path) for stem, path in files.items() if _name(stem) == name]
+    if not found:
+        raise InputError(_unknown(name, files, storage))
+    found.sort(key=lambda sweep: (sweep.created, sweep.hash))
+    if len(found) > 1:
+        others = ", ".join(sweep.label for sweep in reversed(found[:-1]))
+        log.warning("%s has %d sweeps: taking the newest, %s (others: %s)", name, len(found), found[-1].label, others)
+    return found[-1]
+
+
+def _name(stem: str) -> str:
+    match = SWEEP_FILE.fullmatch(stem)
+    return match["name"] if match else stem
+
+
+def _unknown(name: str, stems: Iterable[str], storage: str | Path) -> str:
+    stems = sorted(stems)
+    if not stems:
+        return f"NAME {name}: storage {storage} holds no sweep yet; start one with `python -m platform.sweep NAME`"
+    known = sorted({*stems, *map(_name, stems)})
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean '{close[0]}'? " if close else ""
+    return f"NAME {name}: storage {storage} holds no such sweep; {hint}there are: {', '.join(stems)}"
+
+
+def _sweep(path: Path) -> Sweep:
+    try:
+        data = read(path, ("name", "hash", "created", "trials"))
+        created = datetime.fromisoformat(data["created"])
+        rule = Selection(**data.get("selection") or {})  # sweeps from before there was a choice of rules have none
+    except (ValueError, TypeError) as damage:
+        why = " ".join(str(damage).split())
+        message = f"sweeps/{path.name} cannot be used: {why}; run the sweep again or name another as NAME-HASH"
+        raise InputError(message) from damage
+    return Sweep(
+        name=data["name"],
+        hash=data["hash"],
+        title=data.get("title") or data["name"],
+        created=created if created.tzinfo else created.replace(tzinfo=UTC),
+        command=data.get("command") or f"python -m platform.sweep {data['name']}",
+        strategy=data.get("strategy") or "unknown",
+        selection=rule,
+        trials=tuple(data["trials"]),
+        references=tuple(data.get("references") or ()),
+    )
+
+
+def read(path: Path, fields: Iterable[str]) -> dict[str, Any]:
+    """Return a JSON object; FileNotFoundError where there is none, DamagedFileError where it lacks its fields."""
+    place = "/".join(path.parts[-3:])
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise DamagedFileError(f"{place} is damaged: {error}") from error
+    if not isinstance(data, dict):
+        raise DamagedFileError(f"{place} is damaged: not a JSON object")
+    lacking = [field for field in fields if field not in data]
+    if lacking:
+        raise DamagedFileError(f"{place} is damaged: no field {', '.join(lacking)}")
+    return data
