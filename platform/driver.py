@@ -55,22 +55,13 @@ def run(
     gate = Gate(limits, _spent(plan, store))
     if plan.outstanding and gate.closed:
         return max(_stopped(plan, store, gate), int(bool(failures(plan, store))))
-    cpus = _start_ray(address)
-    import ray.exceptions
-
-    try:
-        _check_resources(plan)
-        mirror = _all(plan, store, command, gate, _slots(plan, cpus, max_concurrent), keep)
-    except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, InputError):
-            raise error.cause from None
-        say(f"preparation failed:\n{error}")
+    if plan.outstanding or plan.sweep.export or not plan.compared(store):
+        mirror = _with_ray(plan, store, command, gate, address, max_concurrent, keep)
+    else:
+        mirror, document = _mirrored(plan, store, command)
+        mirror.close(manifest.counts(document, store))
+    if mirror is None:
         return 1
-    except ray.exceptions.RayError as error:
-        say(f"Ray failed: {error}")
-        return 1
-    finally:
-        ray.shutdown()
     say(f"{len(plan.trials)} trials in {(time.monotonic() - started) / 60:.1f} min")
     status = _end(plan, store, failures(plan, store))
     mirror.report()
@@ -80,25 +71,59 @@ def run(
     return max(status, _stopped(plan, store, gate)) if gate.closed else status
 
 
+def _with_ray(
+    plan: Plan,
+    store: Storage,
+    command: str,
+    gate: Gate,
+    address: str | None,
+    max_concurrent: int | None,
+    keep: str,
+) -> Any:
+    """Preparation, trials that are left and export; returns the mirror, None where one failed."""
+    cpus = _start_ray(address)
+    import ray.exceptions
+
+    try:
+        _check_resources(plan)
+        return _all(plan, store, command, gate, _slots(plan, cpus, max_concurrent), keep)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, InputError):
+            raise error.cause from None
+        say(f"preparation failed:\n{error}")
+    except ray.exceptions.RayError as error:
+        say(f"Ray failed: {error}")
+    finally:
+        ray.shutdown()
+    return None
+
+
 def _all(plan: Plan, store: Storage, command: str, gate: Gate, slots: int, keep: str) -> Any:
-    """Everything that Ray runs; returns its MLflow mirror, closed."""
     import platform.prepare as prepare
     import platform.recommend as recommend
-    import platform.tracking as tracking
 
     prepare.prepare(plan, store, say)
-    document = manifest.write(plan, store, command)
-    mirror = tracking.Mirror(lambda: tracking.connect(document, store))
-    mirror.start()
-    for trial_id in document["trials"]:
-        if store.result(trial_id):
-            mirror.trial(trial_id)
+    mirror, document = _mirrored(plan, store, command)
     if plan.outstanding:
         _tune(plan, store, mirror, gate, slots, keep)
     if plan.sweep.export:
         recommend.recommend(plan, store, say)
     mirror.close(manifest.counts(document, store))
     return mirror
+
+
+def _mirrored(plan: Plan, store: Storage, command: str) -> tuple[Any, dict[str, Any]]:
+    """The sweep's file, and MLflow as its view, which has been told of every result that is there."""
+    import platform.tracking as tracking
+    from platform.mirror import Mirror
+
+    document = manifest.write(plan, store, command)
+    mirror = Mirror(lambda: tracking.connect(document, store))
+    mirror.start()
+    for trial_id in document["trials"]:
+        if store.has(trial_id):
+            mirror.trial(trial_id)
+    return mirror, document
 
 
 def _spent(plan: Plan, store: Storage) -> float:
@@ -183,7 +208,7 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
         trainable = tune.with_resources(train_ranks, {"cpu": LAUNCHER_CPU})
     search, total = _searcher(plan, store, searcher, keep, lambda: gate.closed)
     standing = progress.Standing(total=total, slots=slots)
-    keeper = keeping.Keeper(plan.studies(), store, keep, plan.sweep.selection, keeping.planned_utilities(plan, store))
+    keeper = keeping.keeper(plan, store, keep)
     reporter = progress.Reporter(standing, store, mirror, keeper, gate)
     state = store.root / "ray"
     try:

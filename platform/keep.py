@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,42 +54,63 @@ def planned_utilities(plan: Plan, store: Storage) -> dict[str, float | None]:
     return utilities([vars(ref) for ref in plan.references], store, plan.sweep.benchmark.name, plan.sweep.selection)
 
 
-def prune(trials: Sequence[Trial], store: Storage, choice: str, rule: Selection, original: float | None) -> list[str]:
-    """Delete the weights of finished trials of one study that `choice` does not keep; returns their ids.
+@dataclass
+class Study:
+    """Which trials of one study keep their weights; each result is read once, when it is there.
 
     `original`: the target model's utility, which the rule needs.
     """
-    if choice == "all":
-        return []
-    results = {trial.id(): store.result(trial.id()) or {} for trial in trials}
-    benchmark = trials[0].benchmark.name
-    points = points_of(results, benchmark)
-    keep: set[str] = set()
-    if choice != "none":
-        chosen = best(results, benchmark, rule, original)
-        keep = {chosen} if chosen else set()
-    if choice == "pareto":
-        keep |= set(front(points))
-    dropped = [key for key, *_ in points if key not in keep and weights(store, key).is_dir()]
-    for key in dropped:
-        shutil.rmtree(weights(store, key), ignore_errors=True)
-    return dropped
+
+    trials: Sequence[Trial]
+    store: Storage
+    rule: Selection
+    original: float | None
+    points: dict[str, Point] = field(default_factory=dict)
+    candidates: dict[str, selection.Candidate] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
+    """Trials with weights on disk."""
+
+    def read(self) -> None:
+        """Take what the storage has."""
+        for trial in self.trials:
+            self.take(trial.id())
+
+    def take(self, key: str) -> None:
+        """Take the result of a trial that has ended."""
+        results = {key: self.store.result(key) or {}}
+        benchmark = self.trials[0].benchmark.name
+        self.points |= {point[0]: point for point in points_of(results, benchmark)}
+        self.candidates |= {one.key: one for one in candidates(results, benchmark, self.rule)}
+        if weights(self.store, key).is_dir():
+            self.held.add(key)
+
+    def prune(self, choice: str) -> list[str]:
+        """Delete the weights of measured trials that `choice` does not keep; returns their ids."""
+        if choice == "all" or not self.held:
+            return []
+        chosen = selection.pick(self.candidates.values(), self.original, self.rule) if choice != "none" else None
+        keep = {chosen.key} if chosen else set()
+        if choice == "pareto":
+            keep |= set(front(list(self.points.values())))
+        dropped = sorted(key for key in self.held if key in self.points and key not in keep)
+        for key in dropped:
+            shutil.rmtree(weights(self.store, key), ignore_errors=True)
+        self.held -= set(dropped)
+        return dropped
 
 
 @dataclass
 class Keeper:
     """Keeps the weights of a sweep's studies down to `choice` as trials end."""
 
-    studies: Mapping[str, Sequence[Trial]]
+    studies: Mapping[str, Study]
     store: Storage
     choice: str
-    rule: Selection
-    utilities: Mapping[str, float | None]
-    """The target model's, by split."""
 
-    def prune(self, study: str) -> None:
-        trials = self.studies[study]
-        prune(trials, self.store, self.choice, self.rule, self.utilities.get(trials[0].benchmark.split))
+    def prune(self, study: str, ended: str) -> None:
+        """After the trial `ended` of a study."""
+        self.studies[study].take(ended)
+        self.studies[study].prune(self.choice)
 
     def tighten(self) -> bool:
         """Keep less from now on; False where nothing less can be kept."""
@@ -97,9 +118,22 @@ class Keeper:
         if place == len(STRICTER):
             return False
         self.choice = STRICTER[place]
-        for study in self.studies:
-            self.prune(study)
+        for study in self.studies.values():
+            study.prune(self.choice)
         return True
+
+
+def keeper(plan: Plan, store: Storage, choice: str) -> Keeper:
+    """Of a plan's studies, with what earlier starts left in the storage."""
+    original = planned_utilities(plan, store)
+    found = {
+        name: Study(trials, store, plan.sweep.selection, original.get(trials[0].benchmark.split))
+        for name, trials in plan.studies().items()
+    }
+    for study in found.values():
+        study.read()
+        study.prune(choice)
+    return Keeper(found, store, choice)
 
 
 def points_of(results: Results, benchmark: str) -> list[Point]:
@@ -123,12 +157,15 @@ def _covers(one: Point, other: Point) -> bool:
 
 def best(results: Results, benchmark: str, rule: Selection, original: float | None) -> str | None:
     """The id of the trial that the rule chooses, each trial on its own: seeds are averaged in tables, not here."""
-    finished = {key: result for key, result in results.items() if result.get("status") in storage.EVALUATED}
-    candidates = [
-        selection.candidate(key, benchmark, selection.choosing(result, rule)) for key, result in finished.items()
-    ]
-    chosen = selection.pick([one for one in candidates if one], original, rule)
+    chosen = selection.pick(candidates(results, benchmark, rule), original, rule)
     return chosen.key if chosen else None
+
+
+def candidates(results: Results, benchmark: str, rule: Selection) -> list[selection.Candidate]:
+    """The results that the rule may choose: those with an evaluation."""
+    evaluated = {key: result for key, result in results.items() if result.get("status") in storage.EVALUATED}
+    found = [selection.candidate(key, benchmark, selection.choosing(result, rule)) for key, result in evaluated.items()]
+    return [one for one in found if one]
 
 
 def weights(store: Storage, trial_id: str) -> Path:

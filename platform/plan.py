@@ -88,6 +88,10 @@ class Plan:
             found.setdefault(trial.study(), []).append(trial)
         return found
 
+    def compared(self, store: Storage) -> bool:
+        """Whether every reference evaluation is there."""
+        return all((store.evaluation(ref.evaluation) / RESULT).is_file() for ref in self.references)
+
     def retain_reference(self, split: str) -> Reference | None:
         return next((ref for ref in self.references if ref.split == split and ref.role == "retain"), None)
 

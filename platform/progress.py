@@ -13,7 +13,7 @@ from ray.tune import Callback
 import platform.disk as disk
 from platform.gate import Gate
 from platform.keep import Keeper
-from platform.tracking import Mirror
+from platform.mirror import Mirror
 from trainables import benchmarks, storage
 from trainables.commands import duration
 from trainables.config import Trial
@@ -60,7 +60,7 @@ class Reporter(Callback):
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        config = Trial.model_validate(trial.config["trial"])
+        config = Trial.model_validate_json(trial.config["trial"])
         self.standing.running[trial.trial_id] = config.label()
         self.begun[trial.trial_id] = time.monotonic()
         self.gate.began(config)
@@ -82,7 +82,7 @@ class Reporter(Callback):
         print(self.standing.line(), end=end, flush=True)
 
     def _ended(self, trial: Any, cause: Any) -> None:
-        config = Trial.model_validate(trial.config["trial"])
+        config = Trial.model_validate_json(trial.config["trial"])
         label = self.standing.running.pop(trial.trial_id, config.label())
         seconds = time.monotonic() - self.begun.pop(trial.trial_id, time.monotonic())
         result = self.store.result(config.id()) or _died(config, self.store, cause, seconds)
@@ -93,10 +93,17 @@ class Reporter(Callback):
             self.standing.done += 1
         print(f"{label}: {outcome(result)} ({duration(seconds)})", flush=True)
         self.gate.ended(config.id(), result)
-        self.keeper.prune(config.study())
+        self.keeper.prune(config.study(), config.id())
         self.gate.disk = disk.hold(self.keeper, self.gate.limits.disk_bytes)
         self.mirror.trial(config.id())
+        _forget_statistics(trial)
         self.show()
+
+
+def _forget_statistics(trial: Any) -> None:
+    """Tune keeps running means of every number that a trial reported, 15 KB each, which nobody reads."""
+    trial.run_metadata.metric_analysis.clear()
+    trial.run_metadata.metric_n_steps.clear()
 
 
 def outcome(result: dict[str, Any]) -> str:

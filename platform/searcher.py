@@ -19,6 +19,11 @@ Closed = Callable[[], str | None]
 """Why no further trial may begin."""
 
 
+def spelled(trial: Trial) -> str:
+    """A trial as Tune gets it: one text without what is default, for Tune keeps several copies of each value."""
+    return trial.model_dump_json(exclude_defaults=True)
+
+
 class Queue(Searcher):
     """Every trial exactly once, in order."""
 
@@ -31,7 +36,7 @@ class Queue(Searcher):
     def suggest(self, trial_id: str) -> Any:
         if not self.waiting or self.closed():
             return Searcher.FINISHED
-        return {"trial": self.waiting.pop(0).model_dump(mode="json"), **self.shared}
+        return {"trial": spelled(self.waiting.pop(0)), **self.shared}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """A fixed queue learns nothing."""
@@ -154,7 +159,7 @@ class Studies(Queue):
         study = min(open_studies, key=lambda candidate: len(candidate.asked) / candidate.budget)
         trial = study.ask()
         self.owner[trial_id] = (study, trial.id())
-        return {"trial": trial.model_dump(mode="json"), **self.shared}
+        return {"trial": spelled(trial), **self.shared}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         study, key = self.owner.pop(trial_id)

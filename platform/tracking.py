@@ -9,9 +9,7 @@ import json
 import logging
 import math
 import os
-import queue
-import threading
-from collections.abc import Callable
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -32,11 +30,8 @@ SERIES += ("coefficient", "clip_scale", "lr", "tokens_per_second", "peak_memory_
 SERIES += ("observed_cos", "observed_retain_loss", "attempts", "rectified", "skipped")
 """The columns of steps.parquet that become series; yes and no become 1 and 0."""
 BATCH = 900
-RETRY_SECONDS = 15.0
-"""Between tries to reach a tracking server that was away."""
+ENDED = ("FINISHED", "FAILED")
 STATUS = {"finished": "FINISHED", "diverged": "FINISHED", "collapsed": "FINISHED"}
-
-logger = logging.getLogger(__name__)
 
 
 def tracking_uri(store: Storage) -> str:
@@ -45,7 +40,10 @@ def tracking_uri(store: Storage) -> str:
 
 
 class Tracker:
-    """Get-or-create by tag, so that it never opens a second run for a trial and keeps no state of its own."""
+    """Get-or-create by tag, so that it never opens a second run for a trial and keeps no state of its own.
+
+    `mirrored`: when the attempt that each trial's run shows was started, of runs that are complete.
+    """
 
     def __init__(self, client: Any, experiment: str, parent: str, sweep: dict[str, Any], store: Storage) -> None:
         self.client = client
@@ -53,22 +51,31 @@ class Tracker:
         self.parent = parent
         self.sweep = sweep
         self.store = store
+        self.mirrored: dict[str, str | None] = {}
 
     def trial(self, trial_id: str) -> None:
         """Mirror one trial that has a result."""
         result = self.store.result(trial_id)
         if result is None:
             return
-        trial = Trial.model_validate(result["config"])
-        run_id = self._run({TRIAL_TAG: trial_id}, trial.label())
-        known = self.client.get_run(run_id)
-        attempt = known.data.tags.get("started")
-        if attempt == result["started"] and known.info.status in ("FINISHED", "FAILED"):
+        if self.mirrored.get(trial_id) == result["started"]:
             return
-        if attempt not in (None, result["started"]):  # an earlier attempt, whose series would mix with this one's
-            self.client.delete_run(run_id)
-            run_id = self._run({TRIAL_TAG: trial_id}, trial.label())
-        self._log(run_id, trial, result)
+        trial = Trial.model_validate(result["config"])
+        run = self._run({TRIAL_TAG: trial_id}, trial.label())
+        attempt = run.data.tags.get("started")
+        if attempt != result["started"] or run.info.status not in ENDED:
+            if attempt not in (None, result["started"]):  # an earlier attempt, whose series would mix with this one's
+                self.client.delete_run(run.info.run_id)
+                run = self._run({TRIAL_TAG: trial_id}, trial.label())
+            self._log(run.info.run_id, trial, result)
+        self.mirrored[trial_id] = result["started"]
+
+    def look(self) -> None:
+        """Learn which trials are mirrored already, all at once: asking for each of thousands takes minutes."""
+        told = f"tags.{SWEEP_TAG} = '{self.label}' and tags.{TRIAL_TAG} != ''"
+        for run in _every(self.client, self.experiment, told):
+            if run.info.status in ENDED:
+                self.mirrored[run.data.tags[TRIAL_TAG]] = run.data.tags.get("started")
 
     def _log(self, run_id: str, trial: Trial, result: dict[str, Any]) -> None:
         from mlflow.entities import Metric, Param, RunTag
@@ -119,13 +126,14 @@ class Tracker:
         for name, value in counts.items():
             self.client.log_metric(self.parent, f"trials/{name}", value)
         tagged = f"tags.{SWEEP_TAG} = '{self.label}' and tags.{KEPT_TAG} LIKE 'file%'"
-        for run in self.client.search_runs([self.experiment], filter_string=tagged):
+        for run in _every(self.client, self.experiment, tagged):
             if not weights(self.store, run.data.tags[TRIAL_TAG]).is_dir():
                 self.client.delete_tag(run.info.run_id, KEPT_TAG)
         for trial_id in self.sweep["trials"]:
             kept = weights(self.store, trial_id)
             if kept.is_dir():
-                self.client.set_tag(self._run({TRIAL_TAG: trial_id}, trial_id), KEPT_TAG, kept.as_uri())
+                run = self._run({TRIAL_TAG: trial_id}, trial_id)
+                self.client.set_tag(run.info.run_id, KEPT_TAG, kept.as_uri())
         self.client.set_terminated(self.parent, "FINISHED")
 
     def report(self) -> None:
@@ -138,7 +146,7 @@ class Tracker:
     def label(self) -> str:
         return f"{self.sweep['name']}-{self.sweep['hash']}"
 
-    def _run(self, tags: dict[str, str], name: str) -> str:
+    def _run(self, tags: dict[str, str], name: str) -> Any:
         tags = {**tags, SWEEP_TAG: self.label, "sweep": self.sweep["name"]}
         return find_or_create(self.client, self.experiment, {**tags, PARENT_TAG: self.parent}, TRIAL_TAG, name)
 
@@ -171,94 +179,27 @@ def connect(sweep: dict[str, Any], store: Storage) -> Tracker:
     name = f"{sweep['name']}-{sweep['hash']}"
     tags = {"sweep": sweep["name"], SWEEP_TAG: name, "role": "parent", "mlflow.note.content": sweep["title"]}
     parent = find_or_create(client, experiment, tags, None, name)
-    return Tracker(client, experiment, parent, sweep, store)
+    tracker = Tracker(client, experiment, parent.info.run_id, sweep, store)
+    tracker.look()
+    return tracker
 
 
-def find_or_create(client: Any, experiment: str, tags: dict[str, str], key: str | None, name: str) -> str:
+def _every(client: Any, experiment: str, wanted: str) -> Iterator[Any]:
+    """Every run that fits, however many."""
+    token: str | None = None
+    while token != "":
+        page = client.search_runs([experiment], filter_string=wanted, page_token=token)
+        yield from page
+        token = page.token or ""
+
+
+def find_or_create(client: Any, experiment: str, tags: dict[str, str], key: str | None, name: str) -> Any:
     """The run with this key tag (or, without one, this sweep's parent run), made if it is not there."""
     wanted = (
         f"tags.{key} = '{tags[key]}'" if key else f"tags.{SWEEP_TAG} = '{tags[SWEEP_TAG]}' and tags.role = 'parent'"
     )
     found = client.search_runs([experiment], filter_string=wanted, max_results=1)
-    if found:
-        return found[0].info.run_id
-    return client.create_run(experiment, tags=tags, run_name=name).info.run_id
-
-
-class Mirror:
-    """Feeds a tracker from a thread: a slow or absent server never holds a trial up, and is caught up with later."""
-
-    def __init__(self, make: Callable[[], Tracker]) -> None:
-        self.make = make
-        self.queue: queue.Queue[str | None] = queue.Queue()
-        self.problem: Exception | None = None
-        self.tracker: Tracker | None = None
-        self.thread = threading.Thread(target=self._work, name="mlflow-mirror", daemon=True)
-
-    def start(self) -> None:
-        self.thread.start()
-
-    def trial(self, trial_id: str) -> None:
-        self.queue.put(trial_id)
-
-    def close(self, counts: dict[str, int], seconds: float = 120) -> Exception | None:
-        """Wait for what is queued, and try what failed once more; returns the problem, for `sync` to mend later."""
-        self.queue.put(None)
-        self.thread.join(seconds)
-        if self.thread.is_alive():
-            self.problem = TimeoutError(f"the tracking server has not answered in {seconds:.0f} s")
-        elif self.tracker is not None and self.problem is None:
-            self._guard(lambda: self.tracker.finish(counts) if self.tracker else None)
-        return self.problem
-
-    def report(self) -> None:
-        """Show the sweep's report at its parent run; after `close`."""
-        if self.tracker is not None and self.problem is None:
-            self._guard(self.tracker.report)
-
-    def _work(self) -> None:
-        pending: list[str] = []
-        closing = False
-        while not closing:
-            closing = self._take(pending)
-            self._send(pending)
-
-    def _take(self, pending: list[str]) -> bool:
-        """Wait for more to mirror, no longer than until the next try where something is left; whether it is the end."""
-        waits = self.tracker is not None and not pending
-        try:
-            taken = [self.queue.get(timeout=None if waits else RETRY_SECONDS)]
-        except queue.Empty:
-            return False
-        while not self.queue.empty():
-            taken.append(self.queue.get())
-        pending += [trial_id for trial_id in taken if trial_id is not None]
-        return None in taken
-
-    def _send(self, pending: list[str]) -> None:
-        """Mirror what is pending; after two failures in one round the server is taken to be away."""
-        self.problem, failures = None, 0
-        if self.tracker is None:
-            self._guard(self._connect)
-        for trial_id in list(pending) if self.tracker else ():
-            known = self.problem
-            self.problem = None
-            self._guard(lambda key=trial_id: self.tracker.trial(key) if self.tracker else None)
-            if self.problem is None:
-                pending.remove(trial_id)
-                self.problem = known
-            elif (failures := failures + 1) == 2:
-                return
-
-    def _connect(self) -> None:
-        self.tracker = self.make()
-
-    def _guard(self, action: Callable[[], None]) -> None:
-        try:
-            action()
-        except Exception as problem:
-            self.problem = self.problem or problem
-            logger.debug("mirroring failed", exc_info=True)
+    return found[0] if found else client.create_run(experiment, tags=tags, run_name=name)
 
 
 def sync(sweep: dict[str, Any], store: Storage) -> int:

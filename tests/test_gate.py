@@ -88,7 +88,7 @@ def test_closed_gate_ends_the_proposals(kind: str) -> None:
 
     points = trials(4)
     search = Queue(points, {}, closed) if kind == "queue" else Studies([points], None, {}, {}, closed)
-    assert search.suggest("first")["trial"]["method"] == "ga"
+    assert Trial.model_validate_json(search.suggest("first")["trial"]).method == "ga"
     shut.append("enough")
     assert search.suggest("second") == Searcher.FINISHED
 
@@ -195,8 +195,9 @@ def weighty(folder: Path) -> tuple[keep.Keeper, Storage]:
         storage.write_json(store.trial(trial.id()) / storage.RESULT, {"status": "finished", "metrics": metrics})
         keep.weights(store, trial.id()).mkdir()
         (keep.weights(store, trial.id()) / "model.safetensors").write_bytes(bytes(1_000_000))
-    study = found[0].study()
-    return keep.Keeper({study: found}, store, "all", Selection(), {found[0].benchmark.split: 0.8}), store
+    study = keep.Study(found, store, Selection(), 0.8)
+    study.read()
+    return keep.Keeper({found[0].study(): study}, store, "all"), store
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,13 @@ def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[
     return trials, store
 
 
+def pruned(trials: list[Trial], store: storage.Storage, choice: str) -> list[str]:
+    """The ids of the trials that lose their weights."""
+    found = keep.Study(trials, store, Selection(), 0.8)
+    found.read()
+    return found.prune(choice)
+
+
 def kept(trials: list[Trial], store: storage.Storage) -> list[int]:
     return [trial.seed for trial in trials if keep.weights(store, trial.id()).is_dir()]
 
@@ -44,16 +51,28 @@ def test_what_stays(tmp_path: Path, choice: str, left: list[int]) -> None:
     """0: best MU; 1: beaten by 3; 2: best FQ; 3: keeps 90 % of the target's MU (0.8) with a better FQ; 4 diverged."""
     points = [(-9.0, 0.80), (-8.0, 0.60), (-1.0, 0.30), (-5.0, 0.75), None]
     trials, store = study(tmp_path, points)
-    keep.prune(trials, store, choice, Selection(), 0.8)
+    pruned(trials, store, choice)
     assert kept(trials, store) == left
 
 
 def test_the_front_moves(tmp_path: Path) -> None:
     trials, store = study(tmp_path, [(-9.0, 0.5), (-5.0, 0.4)])
-    assert keep.prune(trials, store, "pareto", Selection(), 0.8) == []
+    assert pruned(trials, store, "pareto") == []
     later, _ = study(tmp_path, [(-9.0, 0.5), (-5.0, 0.4), (-4.0, 0.6)])
-    assert sorted(keep.prune(later, store, "pareto", Selection(), 0.8)) == sorted(trial.id() for trial in trials)
+    assert sorted(pruned(later, store, "pareto")) == sorted(trial.id() for trial in trials)
     assert kept(later, store) == [2]
+
+
+def test_trial_after_trial_gives_what_all_at_once_gives(tmp_path: Path) -> None:
+    """A start that reads each result as it ends keeps the weights that one keeps that finds them all."""
+    points = [(-9.0, 0.80), (-8.0, 0.60), (-5.0, 0.75), None, (-1.0, 0.30), (-6.0, 0.79)]
+    trials, store = study(tmp_path / "one", points)
+    pruned(trials, store, "pareto")
+    steps, other = study(tmp_path / "other", points)
+    moving = keep.Keeper({"study": keep.Study(steps, other, Selection(), 0.8)}, other, "pareto")
+    for trial in steps:
+        moving.prune("study", trial.id())
+    assert kept(steps, other) == kept(trials, store) == [0, 2, 4, 5]
 
 
 @given(points=POINTS)

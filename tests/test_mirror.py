@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import platform.mirror as mirrors
 import platform.tracking as tracking
 from trainables.storage import Storage
 
@@ -27,8 +28,8 @@ class Recorder:
         self.seen.append(f"finished {counts}")
 
 
-def mirror_of(tracker: Any) -> tracking.Mirror:
-    mirror = tracking.Mirror(lambda: tracker)
+def mirror_of(tracker: Any) -> mirrors.Mirror:
+    mirror = mirrors.Mirror(lambda: tracker)
     mirror.start()
     return mirror
 
@@ -53,7 +54,7 @@ def test_one_bad_trial_does_not_stop_the_others() -> None:
 
 def test_a_server_that_comes_back_is_caught_up_with(monkeypatch: pytest.MonkeyPatch) -> None:
     """Away at first, then for one trial, then there: every trial once, in order, and nothing is behind."""
-    monkeypatch.setattr(tracking, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(mirrors, "RETRY_SECONDS", 0.05)
     recorder, tries = Recorder(), []
 
     class Unsteady(Recorder):
@@ -73,7 +74,7 @@ def test_a_server_that_comes_back_is_caught_up_with(monkeypatch: pytest.MonkeyPa
             raise absent.pop()
         return unsteady
 
-    mirror = tracking.Mirror(make)
+    mirror = mirrors.Mirror(make)
     mirror.start()
     for name in ("first", "second", "third"):
         mirror.trial(name)
@@ -90,7 +91,7 @@ def test_unreachable_server_is_told_at_the_end(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")
     sweep = {"name": "tiny", "hash": "0a1b2c3d", "title": "An invented sweep", "trials": []}
-    mirror = tracking.Mirror(lambda: tracking.connect(sweep, Storage(tmp_path)))
+    mirror = mirrors.Mirror(lambda: tracking.connect(sweep, Storage(tmp_path)))
     mirror.start()
     mirror.trial("0123456789ab")
     problem = mirror.close({"total": 1}, seconds=60)
@@ -99,7 +100,7 @@ def test_unreachable_server_is_told_at_the_end(tmp_path: Path, monkeypatch: pyte
 
 
 def test_server_that_does_not_answer_holds_nobody_up() -> None:
-    mirror = tracking.Mirror(lambda: time.sleep(3))  # type: ignore[arg-type, return-value]
+    mirror = mirrors.Mirror(lambda: time.sleep(3))  # type: ignore[arg-type, return-value]
     mirror.start()
     begun = time.monotonic()
     mirror.trial("0123456789ab")

@@ -45,7 +45,7 @@ def drain(study: searcher.Study) -> list[str]:
 def suggested(search: Searcher, name: str) -> Trial:
     proposal: Any = search.suggest(name)
     assert proposal["storage"] == "store"
-    return Trial.model_validate(proposal["trial"])
+    return Trial.model_validate_json(proposal["trial"])
 
 
 # The fixed queue

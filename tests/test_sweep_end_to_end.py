@@ -206,7 +206,7 @@ def test_warm_actor_gives_what_a_fresh_process_gives(
     trial, cold = alone
     store = Storage(tmp_path)
     other = Trial.model_validate(started.result("ga", None)["config"])
-    first, second = ({"trial": each.model_dump(mode="json"), "storage": str(tmp_path)} for each in (other, trial))
+    first, second = ({"trial": each.model_dump_json(), "storage": str(tmp_path)} for each in (other, trial))
     actor: Any = ray.remote(TrialActor).options(num_cpus=1).remote(first)
 
     def finish() -> dict[str, Any]:

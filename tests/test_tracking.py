@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import platform.tracking as tracking
+from platform.mirror import Mirror
 from trainables import storage
 from trainables.config import Benchmark, Model, Rectifier, Training, Trial
 from trainables.storage import Storage
@@ -314,7 +315,7 @@ def test_trial_that_ran_again_has_one_run_without_traces_of_the_first(
 
 def test_mirror_feeds_the_same_runs_from_its_thread(client: Any, store: Storage) -> None:
     before = {run.info.run_id for run in all_runs(client)}
-    mirror = tracking.Mirror(lambda: tracking.connect(write_sweep(store), store))
+    mirror = Mirror(lambda: tracking.connect(write_sweep(store), store))
     mirror.start()
     for trial in TRIALS.values():
         mirror.trial(trial.id())

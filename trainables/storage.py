@@ -50,6 +50,10 @@ class Storage:
     def evaluation(self, key: str) -> Path:
         return self.root / "shared" / "evaluations" / key
 
+    def has(self, trial_id: str) -> bool:
+        """Whether a trial has a result, readable or not."""
+        return (self.trial(trial_id) / RESULT).is_file()
+
     def result(self, trial_id: str) -> dict[str, Any] | None:
         """A finished trial's result, None where there is none that can be read."""
         return read_json(self.trial(trial_id) / RESULT)

@@ -25,7 +25,7 @@ RANK_RESTARTS = 2
 
 
 class TrialActor(tune.Trainable):
-    """Runs one-rank trials, one after another; configuration: `{"trial": {...}, "storage": root, "keep": bool}`."""
+    """Runs one-rank trials, one after another; configuration: `{"trial": JSON, "storage": root, "keep": bool}`."""
 
     def setup(self, config: dict[str, Any]) -> None:
         commands.quiet()
@@ -34,7 +34,7 @@ class TrialActor(tune.Trainable):
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take the next trial into the same process: nothing of the last one is kept but imported modules."""
         self.events: Iterator[dict[str, Any]] | None = None
-        self.trial = Trial.model_validate(new_config["trial"])
+        self.trial = Trial.model_validate_json(new_config["trial"])
         self.store = storage.Storage(Path(new_config["storage"]))
         self.keep = bool(new_config.get("keep"))
         return True
@@ -72,7 +72,7 @@ def train_ranks(config: dict[str, Any]) -> None:
     """Tune's function for a trial of many ranks."""
     from trainables import records
 
-    trial = Trial.model_validate(config["trial"])
+    trial = Trial.model_validate_json(config["trial"])
     store = storage.Storage(Path(config["storage"]))
     try:
         result = launch(trial, store, keep=bool(config.get("keep")))

@@ -1,0 +1,175 @@
+"""What a sweep of thousands of trials costs its driver: plan, run, resume and status with only the training empty.
+
+`python bench/scale.py [--trials 5000] [--json FILE]` from the root; bench/README.md says what is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import psutil
+
+from trainables import provenance, records, storage, workers
+from trainables.provenance import ROOT
+
+SWEEP = "quickstart"
+FACTS = "scale.json"
+"""Where the driver's process leaves what it measured of itself, in the storage."""
+
+
+class Empty(workers.TrialActor):
+    """A trial as every other one, but for its training and evaluation: it writes made-up metrics of its seed."""
+
+    def step(self) -> dict[str, Any]:
+        dice = random.Random(self.trial.id())
+        record = records.Record(provenance.now())
+        quality, utility = -20 * dice.random(), dice.random()
+        record.metrics = {"forget_quality": quality, "model_utility": utility}
+        record.metrics |= {f"part_{number}": dice.random() for number in range(20)}
+        half = {"forget_quality": quality, "model_utility": utility}
+        record.halves = [{**half, "half": name} for name in ("even", "odd")]
+        record.steps = [{"step": step, "loss": dice.random(), "skipped": False} for step in range(1, 6)]
+        place = self.store.trial(self.trial.id())
+        storage.write_json(place / storage.CONFIG, self.trial.model_dump(mode="json"))
+        return workers._final(records.write(self.trial, record, None, place))
+
+
+def arguments(trials: int, place: Path) -> list[str]:
+    """Of the sweep's command: so many seeds that it has at least so many trials."""
+    plan = subprocess.run(
+        [sys.executable, "-m", "platform.sweep", SWEEP, "--dry-run", "--json", "--storage", str(place)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    each = len(json.loads(plan.stdout)["trials"])
+    return [SWEEP, "--storage", str(place), "--seeds", ",".join(map(str, range(-(-trials // each))))]
+
+
+class Watch:
+    """This process's memory as trials end, once a second."""
+
+    def __init__(self) -> None:
+        self.begun: tuple[float, float] | None = None
+        self.samples: list[tuple[int, int]] = []
+        self.over = threading.Event()
+
+    def follow(self, reporter: Any) -> None:
+        self.begun = (time.perf_counter(), time.process_time())
+        me = psutil.Process()
+        while not self.over.wait(1.0):
+            self.samples.append((reporter.standing.done, me.memory_info().rss))
+
+
+def drive(command: Sequence[str]) -> int:
+    """The sweep's own command in this process, with Empty in the actor's place; leaves its facts in the storage."""
+    import typer
+
+    import platform.driver as driver
+    import platform.progress as progress
+    import platform.sweep as sweep
+
+    workers.TrialActor = Empty  # type: ignore[misc]
+    watch, init, started = Watch(), progress.Reporter.__init__, {}
+    start_ray = driver._start_ray
+
+    def reporter(self: Any, *values: Any) -> None:
+        init(self, *values)
+        threading.Thread(target=watch.follow, args=(self,), daemon=True).start()
+
+    def timed(address: str | None) -> int:
+        begun = time.perf_counter()
+        cpus = start_ray(address)
+        started["ray"] = time.perf_counter() - begun
+        return cpus
+
+    progress.Reporter.__init__ = reporter  # type: ignore[method-assign]
+    driver._start_ray = timed
+    tune = driver._tune
+
+    def measured(*values: Any) -> None:
+        wall, cpu = time.perf_counter(), time.process_time()
+        tune(*values)
+        watch.over.set()
+        started["wall"], started["cpu"] = time.perf_counter() - wall, time.process_time() - cpu
+
+    driver._tune = measured
+    begun = time.perf_counter()
+    try:
+        typer.run(sweep.main)
+    except SystemExit as end:
+        place = Path(command[command.index("--storage") + 1])
+        facts = {**started, "whole": time.perf_counter() - begun, "samples": watch.samples}
+        facts["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        storage.write_json(place / FACTS, facts)
+        return int(end.code or 0)
+    return 0
+
+
+def timed(command: list[str]) -> float:
+    begun = time.perf_counter()
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command[:4])} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr}")
+    return time.perf_counter() - begun
+
+
+def measure(trials: int, place: Path) -> dict[str, Any]:
+    told = arguments(trials, place)
+    plan = timed(["-m", "platform.sweep", *told, "--dry-run", "--json"])
+    timed(["bench/scale.py", "--drive", *told])
+    run = storage.read_json(place / FACTS) or {}
+    count = len(list(place.glob("trials/*/result.json")))
+    timed(["bench/scale.py", "--drive", *told, "--resume"])
+    resume = storage.read_json(place / FACTS) or {}
+    status = timed(["-m", "platform.status", SWEEP, "--storage", str(place)])
+    first = next(sample for sample in run["samples"] if sample[0] >= count // 10)
+    last = run["samples"][-1]
+    return {
+        "trials": count,
+        "plan_seconds": plan,
+        "run_seconds_per_trial": run["wall"] / count,
+        "driver_cpu_seconds_per_trial": run["cpu"] / count,
+        "memory_bytes_per_trial": (last[1] - first[1]) / (last[0] - first[0]),
+        "peak_bytes": run["peak_bytes"],
+        "resume_seconds": resume["whole"] - resume.get("ray", 0.0),
+        "status_seconds": status,
+        "cores": os.cpu_count(),
+        **provenance.stamp(),
+    }
+
+
+def main() -> int:
+    if "--drive" in sys.argv:
+        sys.argv.remove("--drive")
+        return drive(sys.argv)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=5000)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        found = measure(options.trials, Path(place))
+    text = json.dumps(found, indent=2)
+    print(text)
+    if options.json:
+        options.json.write_text(text + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
