@@ -100,15 +100,21 @@ def drive(command: Sequence[str]) -> int:
 
     progress.Reporter.__init__ = reporter  # type: ignore[method-assign]
     driver._start_ray = timed
-    tune = driver._tune
+    tune, everything = driver._tune, driver._all
 
-    def measured(*values: Any) -> None:
-        wall, cpu = time.perf_counter(), time.process_time()
+    def tuned(*values: Any) -> None:
+        begun = time.perf_counter()
         tune(*values)
+        started["tune"] = time.perf_counter() - begun
+
+    def measured(*values: Any) -> Any:
+        wall, cpu = time.perf_counter(), time.process_time()
+        mirror = everything(*values)
         watch.over.set()
         started["wall"], started["cpu"] = time.perf_counter() - wall, time.process_time() - cpu
+        return mirror
 
-    driver._tune = measured
+    driver._tune, driver._all = tuned, measured
     begun = time.perf_counter()
     try:
         typer.run(sweep.main)

@@ -23,6 +23,7 @@ class Mirror:
         self.queue: queue.Queue[str | None] = queue.Queue()
         self.problem: Exception | None = None
         self.tracker: Tracker | None = None
+        self.sent = 0
         self.thread = threading.Thread(target=self._work, name="mlflow-mirror", daemon=True)
 
     def start(self) -> None:
@@ -32,9 +33,15 @@ class Mirror:
         self.queue.put(trial_id)
 
     def close(self, counts: dict[str, int], seconds: float = 120) -> Exception | None:
-        """Wait for what is queued, and try what failed once more; returns the problem, for `sync` to mend later."""
+        """Wait for what is queued, and try what failed once more; returns the problem, for `sync` to mend later.
+
+        `seconds`: without any trial mirrored, after which the server is given up.
+        """
         self.queue.put(None)
-        self.thread.join(seconds)
+        sent = -1
+        while self.thread.is_alive() and sent != self.sent:  # as long as it gets on
+            sent = self.sent
+            self.thread.join(seconds)
         if self.thread.is_alive():
             self.problem = TimeoutError(f"the tracking server has not answered in {seconds:.0f} s")
         elif self.tracker is not None and self.problem is None:
@@ -76,6 +83,7 @@ class Mirror:
             self._guard(lambda key=trial_id: self.tracker.trial(key) if self.tracker else None)
             if self.problem is None:
                 pending.remove(trial_id)
+                self.sent += 1
                 self.problem = known
             elif (failures := failures + 1) == 2:
                 return

@@ -29,7 +29,8 @@ SERIES = ("loss", "retain_loss", "cos_before", "cos_after", "grad_norm", "rectif
 SERIES += ("coefficient", "clip_scale", "lr", "tokens_per_second", "peak_memory_bytes")
 SERIES += ("observed_cos", "observed_retain_loss", "attempts", "rectified", "skipped")
 """The columns of steps.parquet that become series; yes and no become 1 and 0."""
-BATCH = 900
+BATCH, PARAMS = 800, 90
+"""So many metrics and parameters a request: MLflow takes 1,000 values of all kinds, 100 of them parameters."""
 ENDED = ("FINISHED", "FAILED")
 STATUS = {"finished": "FINISHED", "diverged": "FINISHED", "collapsed": "FINISHED"}
 
@@ -112,12 +113,13 @@ class Tracker:
         }
         if result["error"]:
             tags["failure"] = result["error"]["message"][:500]
-        for start in range(0, max(1, len(metrics)), BATCH):
+        told = [RunTag(name, value) for name, value in tags.items()]
+        self.client.log_batch(run_id, metrics=metrics[:BATCH], params=params[:PARAMS], tags=told)
+        for start in range(BATCH, len(metrics), BATCH):
             self.client.log_batch(run_id, metrics=metrics[start : start + BATCH])
-        for start in range(0, len(params), 90):
-            self.client.log_batch(run_id, params=params[start : start + 90])
+        for start in range(PARAMS, len(params), PARAMS):
+            self.client.log_batch(run_id, params=params[start : start + PARAMS])
         self.client.log_inputs(run_id, datasets=[_dataset(trial)])
-        self.client.log_batch(run_id, tags=[RunTag(name, value) for name, value in tags.items()])
         self.client.log_artifact(run_id, str(self.store.trial(trial.id()) / RESULT))
         self.client.set_terminated(run_id, STATUS.get(result["status"], "FAILED"))
 
