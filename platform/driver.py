@@ -51,6 +51,8 @@ def run(
     done = len(plan.trials) - len(plan.left)
     say(f"sweep {plan.name}: {len(plan.trials)} trials, {done} done, {plan.outstanding} to run")
     say(f"storage {store.root}, {_commit()}")
+    if warning := plan.history.warning():
+        say(f"warning: {warning}")
     started = time.monotonic()
     gate = Gate(limits, _spent(plan, store))
     if plan.outstanding and gate.closed:

@@ -88,7 +88,8 @@ class Gate:
 
 def spent(results: Iterable[Mapping[str, Any]]) -> float:
     """GPU-seconds of finished trials, as their results tell."""
-    return sum(result.get("seconds", {}).get("total", 0.0) * gpus(result["config"]) for result in results)
+    timed = (result for result in results if "seconds" in result)
+    return sum(result["seconds"].get("total", 0.0) * gpus(result["config"]) for result in timed)
 
 
 def gpus(config: Mapping[str, Any]) -> float:

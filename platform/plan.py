@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import platform.budget as budgets
+import platform.history as histories
+import platform.needs as needs
 import platform.overrides as overrides
 import platform.points as points
 from platform.making import Making, absolute
-from search_spaces import backbones
+from platform.needs import Reference
 from search_spaces.base import FILES, Fictional, Sweep
 from trainables import benchmarks as kinds
-from trainables import config, directions, models, templates
+from trainables import config, directions, templates
 from trainables.config import Benchmark, Direction, Model, Recipe, RetainEvaluation, Trial
 from trainables.errors import InputError, closest
 from trainables.storage import FAILURES, RESULT, Storage, damage
@@ -25,16 +27,6 @@ OWN = (
 """How a model and rows of one's own are given."""
 BYTES_PER_TRIAL = 2 * 2**20
 """Measured on tofu_tiny: 0.4 MB of Parquet and JSON a trial, and its part of the MLflow store."""
-
-
-@dataclass(frozen=True)
-class Reference:
-    """An evaluation that every trial of a split is compared with."""
-
-    role: str
-    split: str
-    model: Model
-    evaluation: str
 
 
 @dataclass(frozen=True)
@@ -58,6 +50,7 @@ class Plan:
     """Result files that cannot be read: set aside, and their trials run again."""
     failed: tuple[tuple[str, str], ...] = ()
     """Ids and outcomes of trials that failed and count as done."""
+    history: histories.History = field(default_factory=histories.History)
     budget: int | None = None
     costs: budgets.Budget = field(default_factory=budgets.Budget)
 
@@ -156,7 +149,7 @@ def make(
         benchmarks=benchmarks,
         references=references,
         recipes=recipes,
-        needs=_needs(sweep, benchmarks, references, recipes),
+        needs=needs.of(sweep, benchmarks, references, recipes),
         retry=retry,
         budget=budget,
         costs=costs,
@@ -166,17 +159,28 @@ def make(
 
 def again(plan: Plan, store: Storage) -> Plan:
     """The plan with what is done by now: another driver may have ended since it was made."""
-    damaged, outcomes = [], {}
+    damaged, outcomes, notes = [], {}, []
     for key in (trial.id() for trial in plan.trials):
         found = damage(store.trial(key))
         damaged += found
         result = None if found else store.result(key)
         if result is not None:
             outcomes[key] = result["status"]
+            notes.append(histories.note(result))
     retried = tuple(key for key, status in outcomes.items() if status in plan.retry)
     failed = tuple((key, status) for key, status in outcomes.items() if status in FAILURES and key not in retried)
     done = frozenset(outcomes) - set(retried)
-    return replace(plan, done=done, retried=retried, damaged=tuple(damaged), failed=failed)
+    history = histories.of(notes)
+    return replace(plan, done=done, retried=retried, damaged=tuple(damaged), failed=failed, history=history)
+
+
+def hours(plan: Plan) -> tuple[float | None, str | None]:
+    """GPU-hours and what they are reckoned from: the trials that are done tell better than the estimate of all."""
+    measured = plan.history.hours(plan.outstanding) if plan.sweep.resources.gpus and plan.outstanding else None
+    if measured is None:
+        return plan.costs.hours, plan.costs.basis or None
+    estimate = "" if plan.costs.hours is None else f"; the estimate of all was {plan.costs.hours:.1f}"
+    return measured, f"for the {plan.outstanding} left, as the {plan.history.evaluated} that are done took{estimate}"
 
 
 def _batches(sweep: Sweep, split: str, benchmark: Benchmark) -> None:
@@ -267,42 +271,6 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Refe
         fixed["data"] = kinds.find(benchmark.name).shared_fingerprint(benchmark)
     fixed["models"] = sorted({str(ref.model.fingerprint) for ref in references if ref.role == "original"})
     return config.digest(fixed)[:8]
-
-
-def _needs(
-    sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Reference, ...], recipes: tuple[Recipe, ...]
-) -> tuple[str, ...]:
-    """What a real start has to find and a dry run cannot see."""
-    needs = []
-    if sweep.fictional is None:
-        kind = kinds.find(sweep.benchmark.name)
-        needs += dict.fromkeys(need for benchmark in benchmarks.values() for need in kind.needs(benchmark))
-    gpus = sweep.resources.gpus * sweep.resources.ranks
-    if gpus:
-        needs.append(f"{gpus:g} GPUs for each trial (a start counts the cluster's)")
-    bases = [recipe.base for recipe in recipes if recipe.base is not None]
-    found = [*(ref.model for ref in references), *bases]
-    hub = [model.path for model in found if (model.fingerprint or "").startswith("hub:")]
-    for path in dict.fromkeys(hub):
-        setting = "target" if path == sweep.target else "models"
-        needs.append(_from_hub(f"model {path}", path, f"--set {setting}=DIR"))
-    tokenizers = dict.fromkeys(model.tokenizer for model in found if model.tokenizer)
-    needs += [
-        _from_hub(f"tokenizer {place}", place, "--set tokenizer=DIR")
-        for place in tokenizers
-        if not models.check_tokenizer(place)
-    ]
-    return tuple(needs)
-
-
-def _from_hub(what: str, hub_id: str, instead: str) -> str:
-    """What to have, accept or set for something on the hub."""
-    if backbones.gated(hub_id):
-        return (
-            f"{what} from the hub, which is gated: accept its licence at https://huggingface.co/{hub_id} and set "
-            f"HF_TOKEN (or log in with 'hf auth login'); or {instead}"
-        )
-    return f"{what} from the hub (a network, or {instead})"
 
 
 def _disk(store: Storage) -> None:

@@ -111,6 +111,8 @@ def _show(plan: planning.Plan, store: storage.Storage, as_json: bool, kept: str)
         print(f"{len(plan.retried)} failed trials run again")
     if plan.failed:
         print(f"{len(plan.failed)} trials failed and count as done; --retry-failed runs them again")
+    if warning := plan.history.warning():
+        print(f"warning: {warning}")
     for path in plan.damaged:
         print(f"damaged: {path}; a start sets it aside and runs its trial again")
     for need in document["needs"]:
@@ -133,8 +135,9 @@ def _costs(plan: planning.Plan) -> list[str]:
             f"{largest.split}; ZeRO {largest.fit.stage}, micro-batch {largest.fit.micro_batch})"
         )
         lines.append(f"  GB: {told}")
-    if plan.costs.hours is not None:
-        lines.append(f"about {plan.costs.hours:.1f} GPU-hours ({plan.costs.basis})")
+    hours, basis = planning.hours(plan)
+    if hours is not None:
+        lines.append(f"about {hours:.1f} GPU-hours ({basis})")
     if plan.sweep.tables and plan.strategy == "paper":
         lines.append(f"fills the paper's {', '.join(plan.sweep.tables)}")
     return lines
@@ -143,6 +146,7 @@ def _costs(plan: planning.Plan) -> list[str]:
 def describe(plan: planning.Plan, store: storage.Storage, kept: str) -> dict[str, Any]:
     """The plan as JSON."""
     parts, free = disk.forecast(plan, store, kept), disk.free_bytes(store)
+    hours, basis = planning.hours(plan)
     room = disk.shortage(plan, store, kept)
     return {
         "sweep": plan.sweep.name,
@@ -162,14 +166,15 @@ def describe(plan: planning.Plan, store: storage.Storage, kept: str) -> dict[str
         "resources": plan.sweep.resources.model_dump(mode="json"),
         "tables": list(plan.sweep.tables),
         "memory": [need.document() for need in plan.costs.needs],
-        "gpu_hours": plan.costs.hours,
-        "gpu_hours_basis": plan.costs.basis or None,
+        "gpu_hours": hours,
+        "gpu_hours_basis": basis,
         "disk_bytes": sum(parts.values()),
         "disk": parts,
         "disk_free_bytes": free,
         "retried": list(plan.retried),
         "failed": dict(plan.failed),
         "damaged": [str(path) for path in plan.damaged],
+        "warning": plan.history.warning(),
         "needs": [*plan.needs, *([room] if room else [])],
     }
 

@@ -1,0 +1,78 @@
+"""What the trials that are done tell of a plan: what they were made with, and what the rest will take."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import platform.gate as gate
+from trainables import provenance, storage
+
+WATCHED = ("torch", "transformers", "deepspeed")
+"""Packages whose change may change a trial's numbers."""
+ENOUGH = 3
+"""So many trials that were evaluated are a better measure of the rest than any estimate."""
+
+Origin = tuple[str | None, tuple[str | None, ...]]
+"""The commit, and the versions of WATCHED."""
+Note = tuple[Origin | None, float | None]
+"""Of one result: its origin, and its GPU-seconds where it was evaluated."""
+
+
+@dataclass(frozen=True)
+class History:
+    """Of the trials of a plan that have a result."""
+
+    origins: tuple[tuple[Origin, int], ...] = ()
+    """How many were made with what, the most frequent first."""
+    evaluated: int = 0
+    gpu_seconds: float = 0.0
+    """Of the evaluated ones; a rank without a GPU counts as one."""
+
+    def warning(self) -> str | None:
+        """Says which results come from other code than this; None: none of them."""
+        here = _here()
+        others = [(origin, count) for origin, count in self.origins if origin != here]
+        if not others:
+            return None
+        told = "; ".join(f"{count} at {_told(origin, here)}" for origin, count in others)
+        return (
+            f"{sum(count for _, count in others)} results were made by other code than {_told(here, None)}: {told}; "
+            "their numbers may differ from new ones, --new sets them aside and makes all of them again"
+        )
+
+    def hours(self, left: int) -> float | None:
+        """GPU-hours of so many further trials; None where too few are done to tell."""
+        return self.gpu_seconds / self.evaluated * left / 3600 if self.evaluated >= ENOUGH else None
+
+
+def note(result: Mapping[str, Any]) -> Note:
+    """What a history needs of a result."""
+    versions = result.get("versions")
+    origin = (result.get("commit"), tuple(versions.get(name) for name in WATCHED)) if versions else None
+    return origin, gate.spent([result]) if result["status"] in storage.EVALUATED else None
+
+
+def of(notes: Iterable[Note]) -> History:
+    """Of the notes of all results."""
+    notes = list(notes)
+    origins = Counter(origin for origin, _ in notes if origin)
+    seconds = [spent for _, spent in notes if spent is not None]
+    return History(tuple(origins.most_common()), len(seconds), sum(seconds))
+
+
+def _here() -> Origin:
+    versions = provenance.versions()
+    return provenance.commit()[0], tuple(versions[name] for name in WATCHED)
+
+
+def _told(origin: Origin, here: Origin | None) -> str:
+    """`commit 0a1b2c3d, torch 2.13.0`; with `here`, only what differs from it."""
+    commit, versions = origin
+    parts = [f"commit {commit}" if commit else "no commit"] if here is None or commit != here[0] else []
+    known = here[1] if here else (None,) * len(WATCHED)
+    if here:
+        parts += [f"{name} {found}" for name, found, now in zip(WATCHED, versions, known, strict=True) if found != now]
+    return ", ".join(parts)

@@ -1,0 +1,78 @@
+"""What finished trials tell of the rest: results of other code, and GPU-hours that were measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import platform.history as history
+import platform.plan as planning
+import search_spaces.base as spaces
+from trainables import storage
+from trainables.storage import Storage
+
+VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0", "deepspeed": "0.19.8", "scipy": "1.17.1"}
+
+
+def result(commit: str | None = "0a1b2c3d4e5f", seconds: float = 1800.0, **versions: str) -> dict[str, Any]:
+    return {
+        "status": "finished",
+        "metrics": {},
+        "commit": commit,
+        "versions": VERSIONS | versions,
+        "seconds": {"total": seconds},
+        "config": {"resources": {"ranks": 2, "gpus": 1}},
+    }
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This checkout, as if it were a known one."""
+    monkeypatch.setattr(history.provenance, "commit", lambda: ("0a1b2c3d4e5f", False))
+    monkeypatch.setattr(history.provenance, "versions", lambda: VERSIONS)
+
+
+def told(*results: dict[str, Any]) -> history.History:
+    return history.of(map(history.note, results))
+
+
+def test_results_of_this_code_are_no_news() -> None:
+    assert told().warning() is None
+    assert told(result(), result(scipy="1.0")).warning() is None
+
+
+def test_results_of_other_code_are_counted_by_what_differs() -> None:
+    warning = told(result(), result("ffff"), result("ffff"), result(torch="2.12.0"), result(None)).warning()
+    assert warning is not None
+    assert warning.startswith("4 results were made by other code than commit 0a1b2c3d4e5f: 2 at commit ffff;")
+    assert "1 at torch 2.12.0" in warning
+    assert "1 at no commit" in warning
+
+
+def test_hours_left_are_measured_on_what_is_done() -> None:
+    """Half an hour on two ranks with a GPU each is one GPU-hour."""
+    assert told(result(), result()).hours(10) is None
+    assert told(result(), result(), result()).hours(10) == pytest.approx(10.0)
+    failed = result(seconds=9e9) | {"status": "failed"}
+    assert told(result(), result(), result(), failed).hours(10) == pytest.approx(10.0)
+
+
+def test_plan_refines_its_estimate(store: Storage) -> None:
+    """The plan of a sweep on GPUs, before and after its first four trials."""
+    sweep = spaces.find("quickstart")
+    assert sweep is not None
+    sweep = sweep.model_copy(update={"resources": sweep.resources.model_copy(update={"gpus": 1.0})})
+    plan = planning.make(sweep, store)
+    before, basis = planning.hours(plan)
+    assert before is not None and "FLOP/s" in (basis or "")
+    for trial in plan.trials[:4]:
+        found = result(seconds=3600.0) | {"config": trial.model_dump(mode="json")}
+        storage.write_json(store.trial(trial.id()) / storage.RESULT, found)
+    left = len(plan.trials) - 4
+    hours, basis = planning.hours(planning.again(plan, store))
+    assert hours == pytest.approx(left)
+    assert (basis or "").startswith(f"for the {left} left, as the 4 that are done took; the estimate of all was")
+    nothing = replace(planning.again(plan, store), trials=plan.trials[:4])
+    assert planning.hours(nothing)[0] == before
