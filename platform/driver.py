@@ -175,11 +175,17 @@ def _check_resources(plan: Plan) -> None:
     """Refuse what Tune would wait for without end."""
     import ray
 
-    wanted, there = plan.sweep.resources, ray.cluster_resources()
-    for name, kind in {"cpus": "CPU", "gpus": "GPU"}.items():
-        needed = getattr(wanted, name) * wanted.ranks
+    there = ray.cluster_resources()
+    for kind, needed in _needed(plan).items():
         if needed > there.get(kind, 0):
-            raise InputError(f"resources.{name}: a trial asks for {needed:g}, the cluster has {there.get(kind, 0):g}")
+            setting = f"resources.{kind.lower()}s"
+            raise InputError(f"{setting}: a trial asks for {needed:g}, the cluster has {there.get(kind, 0):g}")
+
+
+def _needed(plan: Plan) -> dict[str, float]:
+    """What a trial takes of a cluster, by Ray's names."""
+    wanted = plan.sweep.resources
+    return {"CPU": wanted.cpus * wanted.ranks, "GPU": wanted.gpus * wanted.ranks}
 
 
 def _slots(plan: Plan, cpus: int, max_concurrent: int | None) -> int:
@@ -195,9 +201,11 @@ def _slots(plan: Plan, cpus: int, max_concurrent: int | None) -> int:
 
 def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep: str) -> None:
     """Run the trials that are left, as far as the gate lets them."""
+    import ray
     from ray import tune
 
     import platform.keep as keeping
+    import platform.live as live
     import platform.progress as progress
     import platform.searcher as searcher
     from trainables.workers import LAUNCHER_CPU, TrialActor, train_ranks
@@ -209,9 +217,11 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
     else:
         trainable = tune.with_resources(train_ranks, {"cpu": LAUNCHER_CPU})
     search, total = _searcher(plan, store, searcher, keep, lambda: gate.closed)
-    standing = progress.Standing(total=total, slots=slots)
+    standing = progress.Standing(name=plan.name, total=total, slots=slots)
     keeper = keeping.keeper(plan, store, keep)
-    reporter = progress.Reporter(standing, store, mirror, keeper, gate)
+    screen = live.screen()
+    waiting = progress.Waiting(_needed(plan), ray.available_resources)
+    reporter = progress.Reporter(standing, store, mirror, keeper, gate, screen, waiting)
     state = store.root / "ray"
     try:
         tuner = tune.Tuner(
@@ -230,6 +240,7 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
         )
         tuner.fit()
     finally:
+        screen.close()
         shutil.rmtree(state / f"{plan.name}-{os.getpid()}", ignore_errors=True)
 
 

@@ -7,7 +7,7 @@ import re
 import shutil
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ def read(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
     """The status of a sweep as JSON; `sweep` is its manifest."""
     results, damaged = _results(sweep["trials"], store)
     typical = {name: _median(results, name) for name in ("evaluation", "total")}
-    under_way = [found for key in sweep["trials"] if key not in results and (found := _progress(key, store, typical))]
-    running = [found for found in under_way if found.pop("alive")]
+    begun = [found for key in sweep["trials"] if key not in results and (found := under_way(key, store, typical))]
+    running = [found for found in begun if found.pop("alive")]
     outcomes: dict[str, int] = {}
     for result in results.values():
         outcomes[result["status"]] = outcomes.get(result["status"], 0) + 1
@@ -49,7 +49,7 @@ def read(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
         "counts": counts,
         "outcomes": outcomes,
         "running": running,
-        "interrupted": [found for found in under_way if found not in running],
+        "interrupted": [found for found in begun if found not in running],
         "remaining_seconds": _remaining(running, left, typical["total"]),
         "failures": failures(results, store),
         "damaged": damaged,
@@ -77,7 +77,7 @@ def _median(results: Results, name: str) -> float | None:
     return statistics.median(values) if values else None
 
 
-def _progress(trial_id: str, store: Storage, typical: dict[str, float | None]) -> dict[str, Any] | None:
+def under_way(trial_id: str, store: Storage, typical: Mapping[str, float | None]) -> dict[str, Any] | None:
     """A trial without a result that has begun, and what is left of it as far as anybody can know."""
     told = storage.read_json(store.trial(trial_id) / storage.PROGRESS)
     if told is None or not told.keys() >= KEYS:

@@ -3,56 +3,102 @@
 from __future__ import annotations
 
 import statistics
-import sys
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ray.tune import Callback
 
 import platform.disk as disk
+import platform.overview as overview
 from platform.gate import Gate
 from platform.keep import Keeper
+from platform.live import Row, Screen, View
 from platform.mirror import Mirror
 from trainables import benchmarks, storage
 from trainables.commands import duration
 from trainables.config import Trial
 from trainables.storage import Storage
 
-EVERY_SECONDS = 15.0
+PATIENCE = 10.0
+"""Seconds without a trial that begins, although more could run at a time, after which it is said why."""
 
 
 @dataclass
 class Standing:
     """Counts and times of a sweep under way."""
 
+    name: str
     total: int
     slots: int
     done: int = 0
     failed: int = 0
     running: dict[str, str] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
+    evaluations: list[float] = field(default_factory=list)
+
+    @property
+    def left(self) -> int:
+        return self.total - self.done - self.failed - len(self.running)
 
     def line(self) -> str:
         """`done 3 | running 2 | failed 0 | left 10 | about 2 min left`"""
-        left = self.total - self.done - self.failed - len(self.running)
-        parts = [f"done {self.done}", f"running {len(self.running)}", f"failed {self.failed}", f"left {left}"]
+        parts = [f"done {self.done}", f"running {len(self.running)}", f"failed {self.failed}", f"left {self.left}"]
         if self.seconds:
-            rounds = (left + len(self.running) / 2) / self.slots
+            rounds = (self.left + len(self.running) / 2) / self.slots
             parts.append(f"about {duration(statistics.median(self.seconds) * rounds)} left")
         return " | ".join(parts)
 
 
-class Reporter(Callback):
-    """Prints plain lines (a terminal gets the standing on one line that is written over) and feeds the mirror."""
+class Waiting:
+    """Why no further trial begins: what one needs, and what of it is free.
 
-    def __init__(self, standing: Standing, store: Storage, mirror: Mirror, keeper: Keeper, gate: Gate) -> None:
+    `needed` and `free`: amounts by Ray's names of resources.
+    """
+
+    def __init__(self, needed: Mapping[str, float], free: Callable[[], Mapping[str, float]]) -> None:
+        self.needed = needed
+        self.free = free
+        self.since: float | None = None
+
+    def why(self, standing: Standing) -> str | None:
+        """None: nothing waits, or not for long yet."""
+        if len(standing.running) >= standing.slots or standing.left <= 0:
+            self.since = None
+            return None
+        self.since = self.since or time.monotonic()
+        if time.monotonic() - self.since < PATIENCE:
+            return None
+        free = self.free()
+        short = [
+            f"needs {amount:g} {name}{'s' if amount != 1 else ''}, {free.get(name, 0.0):g} free"
+            for name, amount in self.needed.items()
+            if amount > free.get(name, 0.0) + 1e-6
+        ]
+        return f"a trial waits: {'; '.join(short)}" if short else "a trial waits: its process is starting"
+
+
+class Reporter(Callback):
+    """Shows a running sweep and feeds the mirror, the keeper and the gate."""
+
+    def __init__(
+        self,
+        standing: Standing,
+        store: Storage,
+        mirror: Mirror,
+        keeper: Keeper,
+        gate: Gate,
+        screen: Screen,
+        waiting: Waiting,
+    ) -> None:
         self.standing = standing
         self.store = store
         self.mirror = mirror
         self.keeper = keeper
         self.gate = gate
-        self.shown = time.monotonic()
+        self.screen = screen
+        self.waiting = waiting
         self.begun: dict[str, float] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -61,13 +107,12 @@ class Reporter(Callback):
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         config = Trial.model_validate_json(trial.config["trial"])
-        self.standing.running[trial.trial_id] = config.label()
-        self.begun[trial.trial_id] = time.monotonic()
+        self.standing.running[config.id()] = config.label()
+        self.begun[config.id()] = time.monotonic()
         self.gate.began(config)
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if time.monotonic() - self.shown > EVERY_SECONDS:
-            self.show()
+        self.screen.show(self.view)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._ended(trial, None)
@@ -75,29 +120,40 @@ class Reporter(Callback):
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._ended(trial, trial.get_pickled_error() or "its process died")
 
-    def show(self) -> None:
-        """Print where the sweep stands."""
-        self.shown = time.monotonic()
-        end = "\r" if sys.stdout.isatty() else "\n"
-        print(self.standing.line(), end=end, flush=True)
+    def view(self) -> View:
+        """Where the sweep stands."""
+        standing = self.standing
+        typical = {"evaluation": statistics.median(standing.evaluations) if standing.evaluations else None}
+        rows = [self._row(key, label, typical) for key, label in standing.running.items()]
+        done, why = standing.done + standing.failed, self.waiting.why(standing)
+        return View(standing.name, done, standing.total, standing.line(), rows, why)
+
+    def _row(self, key: str, label: str, typical: dict[str, float | None]) -> Row:
+        found = overview.under_way(key, self.store, typical)
+        if found is None:
+            return Row(label, "starting", 0, None, time.monotonic() - self.begun.get(key, time.monotonic()), None)
+        known = (found[name] for name in ("phase", "step", "steps", "seconds", "remaining_seconds"))
+        return Row(label, *known)
 
     def _ended(self, trial: Any, cause: Any) -> None:
         config = Trial.model_validate_json(trial.config["trial"])
-        label = self.standing.running.pop(trial.trial_id, config.label())
-        seconds = time.monotonic() - self.begun.pop(trial.trial_id, time.monotonic())
-        result = self.store.result(config.id()) or _died(config, self.store, cause, seconds)
+        key = config.id()
+        label = self.standing.running.pop(key, config.label())
+        seconds = time.monotonic() - self.begun.pop(key, time.monotonic())
+        result = self.store.result(key) or _died(config, self.store, cause, seconds)
         self.standing.seconds.append(seconds)
         if result["status"] in storage.FAILURES:
             self.standing.failed += 1
         else:
             self.standing.done += 1
-        print(f"{label}: {outcome(result)} ({duration(seconds)})", flush=True)
-        self.gate.ended(config.id(), result)
-        self.keeper.prune(config.study(), config.id())
+            self.standing.evaluations.append(result["seconds"]["evaluation"])
+        self.screen.say(f"{label}: {outcome(result)} ({duration(seconds)})")
+        self.gate.ended(key, result)
+        self.keeper.prune(config.study(), key)
         self.gate.disk = disk.hold(self.keeper, self.gate.limits.disk_bytes)
-        self.mirror.trial(config.id())
+        self.mirror.trial(key)
         _forget_statistics(trial)
-        self.show()
+        self.screen.show(self.view, last=self.standing.left == 0 and not self.standing.running)
 
 
 def _forget_statistics(trial: Any) -> None:

@@ -66,7 +66,8 @@ def test_plan_refines_its_estimate(store: Storage) -> None:
     sweep = sweep.model_copy(update={"resources": sweep.resources.model_copy(update={"gpus": 1.0})})
     plan = planning.make(sweep, store)
     before, basis = planning.hours(plan)
-    assert before is not None and "FLOP/s" in (basis or "")
+    assert before is not None
+    assert "FLOP/s" in (basis or "")
     for trial in plan.trials[:4]:
         found = result(seconds=3600.0) | {"config": trial.model_dump(mode="json")}
         storage.write_json(store.trial(trial.id()) / storage.RESULT, found)
