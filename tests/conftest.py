@@ -28,6 +28,10 @@ platform.__path__ = [str(ROOT / "platform")]
 # Also where there is a GPU, tests run on the CPU: those marked gpu start processes of their own (tests/test_gpu.py).
 os.environ["DS_ACCELERATOR"] = "cpu"
 
+# Before torch is loaded, and for every process that tests start: threads of a tiny model mostly wait for one another.
+# A trial's own number is resources.cpus.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 # Settings of the caller that would change what a command does.
 INHERITED_PREFIXES = ("PYTHON", "PYTEST_", "RAY_", "MLFLOW_", "UNLEARN_")
 
