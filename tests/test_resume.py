@@ -152,12 +152,29 @@ def test_checkpoint_of_another_layout_is_refused(house: Any, tmp_path: Path) -> 
         finish(other, tmp_path)
 
 
-def test_two_ranks_survive_the_death_of_one(house: Any, tmp_path: Path, ray_session: None) -> None:
-    config = configuration(house, ranks=2, stage=2)
-    undisturbed = storage.open_storage(str(tmp_path / "whole"))
-    whole = workers.launch(config, undisturbed, keep=True)
-    assert whole["status"] == "finished", whole["error"]
-    store = storage.open_storage(str(tmp_path / "broken"))
+@pytest.fixture(scope="module")
+def spread(house: Any, ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, Storage]:
+    """A trial on two ranks of Ray Train, ZeRO 3, one row a micro-batch."""
+    resources = Resources(ranks=2, zero_stage=3, micro_batch=1, checkpoint_every=2)
+    config = configuration(house).model_copy(update={"resources": resources})
+    store = storage.open_storage(str(tmp_path_factory.mktemp("spread")))
+    result = workers.launch(config, store, keep=True)
+    assert result["status"] == "finished", result["error"]
+    assert result["topology"]["ranks"] == 2
+    return config, store
+
+
+def test_ray_train_gives_what_one_process_gives(house: Any, spread: tuple[Trial, Storage], tmp_path: Path) -> None:
+    """One rank in this process, all rows of a batch at once."""
+    config, store = spread
+    plain = configuration(house, every=None)
+    _, here = finish(plain, tmp_path)
+    alike(here.trial(plain.id()), store.trial(config.id()), house.target)
+
+
+def test_two_ranks_survive_the_death_of_one(spread: tuple[Trial, Storage], tmp_path: Path) -> None:
+    config, undisturbed = spread
+    store = storage.open_storage(str(tmp_path))
     killed: list[int] = []
     killer = threading.Thread(target=kill_one, args=(store.trial(config.id()) / trial.CHECKPOINT / "meta.json", killed))
     killer.start()
@@ -180,19 +197,6 @@ def kill_one(checkpoint: Path, killed: list[int]) -> None:
             process.kill()
             killed.append(process.pid)
             return
-
-
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_ray_train_gives_what_one_process_gives(house: Any, tmp_path: Path, ray_session: None, ranks: int) -> None:
-    """Ranks of Ray Train on ZeRO 3, one row a micro-batch, against one rank in this process."""
-    plain = configuration(house, every=None)
-    finish(plain, tmp_path / "here")
-    spread = plain.model_copy(update={"resources": Resources(ranks=ranks, zero_stage=3, micro_batch=1)})
-    store = storage.open_storage(str(tmp_path / "there"))
-    result = workers.launch(spread, store, keep=True)
-    assert result["status"] == "finished", result["error"]
-    assert result["topology"]["ranks"] == ranks
-    alike(storage.open_storage(str(tmp_path / "here")).trial(plain.id()), store.trial(spread.id()), house.target)
 
 
 @pytest.mark.slow
