@@ -122,6 +122,20 @@ def ray_session(root: Path) -> Iterator[None]:
     ray.shutdown()
 
 
+@pytest.fixture(scope="session")
+def join(ray_session: None, run_module: RunModule) -> RunModule:
+    """`join(*arguments)`: a start of platform.sweep that joins the running Ray, which spares it one of its own."""
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+
+    def start(*arguments: object, timeout: float = 200) -> subprocess.CompletedProcess[str]:
+        known = {name: value for name, value in os.environ.items() if name.startswith("RAY_AUTH_")}
+        return run_module("platform.sweep", *arguments, "--address", address, timeout=timeout, **known)
+
+    return start
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Storage:
     """A storage where nothing is written yet."""

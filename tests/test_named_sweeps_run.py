@@ -1,93 +1,82 @@
-"""Trials of the big sweeps, shrunk by --set to a tiny model of their backbone's family and to a few made-up rows."""
+"""Every named sweep, shrunk by --set and --only to two trials on a random model of its backbone's family.
+
+From the command to the report: Ray, preparation, Tune, results. Trials of some also in this process, which is quicker.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
-import small_sweep
-import test_benchmark_plans
-import tiny
+import shrunk
+from conftest import RunModule
 
 import platform.plan as planning
 from platform.overrides import apply
 from search_spaces import base as spaces
-from trainables import recipes, storage, trial
+from search_spaces.base import Sweep
+from trainables import benchmarks, recipes, storage, trial
+from trainables.config import Trial
+from trainables.storage import Storage
 
-SMALL = ("resources.ranks=1", "resources.gpus=0", "resources.precision=fp32", "training.batch_size=2")
-SHAPE: dict[str, Any] = {
-    "vocab_size": 259,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 2048,
-    "bos_token_id": 0,
-    "eos_token_id": 1,
-    "pad_token_id": 2,
-}
+HERE = ("tofu_phi_uwc", "tofu_gamma", "tofu_ablation", "muse_books", "wmdp_zephyr", "wmdp_rmu")
+"""Of these the second trial runs in this process."""
 
 
-def write_model(folder: Path, family: str) -> Path:
-    """Random weights of a family, with the byte tokenizer."""
-    import torch
-    import transformers
-
-    torch.manual_seed(0)
-    shared = {"num_key_value_heads": 1} if family == "Mistral" else {}
-    configuration = getattr(transformers, f"{family}Config")(**SHAPE, **shared)
-    getattr(transformers, f"{family}ForCausalLM")(configuration).save_pretrained(folder)
-    tiny.tokenizer().save_pretrained(folder)
-    return folder
-
-
-def muse(place: Path) -> list[str]:
-    return [f"benchmark.data={tiny.muse(place / 'data')}", "training.max_length=32", "benchmark.limit=4"]
-
-
-def wmdp(place: Path) -> list[str]:
-    sources = test_benchmark_plans.questions(place)
-    data = test_benchmark_plans.corpora(place / "data")
-    return [f"benchmark.data={data}", f"benchmark.sources={','.join(sources)}", "training.max_length=32"]
-
-
-def tofu(place: Path) -> list[str]:
-    data = small_sweep.cut_short(small_sweep.write_rows(place / "rows"), place / "data")
-    for name in ("forget05_perturbed", "forget05", "retain95"):
-        file = data / f"{name}.json"
-        file.write_text("".join(file.read_text().splitlines(keepends=True)[:6]))
-    return [f"benchmark.data={data}", "benchmark.split=forget05"]
-
-
-@pytest.mark.parametrize(
-    ("name", "family", "rows", "label", "steps"),
-    [
-        ("tofu_phi", "Phi", tofu, "gru-gd-forget05-g0.1-tnone-s0", 2),
-        ("tofu_gamma", "Llama", tofu, "gru-npo-forget05-g0.02-t1-s0", 2),
-        ("tofu_ablation", "Llama", tofu, "clip-ga-forget05-t100-s0", 2),
-        ("muse_books", "Llama", muse, "gru-npo_gd-books-g0.8-t100-s0", 2),
-        ("wmdp_zephyr", "Mistral", wmdp, "gru-wga-bio_cyber-g0.99-t0.001-s0", 2),
-        ("wmdp_rmu", "Mistral", wmdp, "gru-rmu-bio_cyber-g0.99-tnone-s0", 2),
-    ],
-)
-def test_a_trial_runs(name: str, family: str, rows: Any, label: str, steps: int, tmp_path: Path) -> None:
+def find(name: str) -> Sweep:
     sweep = spaces.find(name)
     assert sweep is not None
-    for role in ("full", "retain95", "target", "retain"):
-        write_model(tmp_path / "models" / role, family)
-    layer = ["objective.layer=1"] if name == "wmdp_rmu" else []
-    settings = [*SMALL, f"models={tmp_path / 'models'}", f"training.max_steps={steps}", *layer, *rows(tmp_path)]
-    store = storage.open_storage(str(tmp_path / "runs"))
-    plan = planning.make(apply(sweep, settings), store, strategy="paper")
-    assert plan.needs == ()
+    return sweep
+
+
+def test_every_sweep_is_here() -> None:
+    assert set(shrunk.SWEEPS) == set(spaces.names())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", shrunk.SWEEPS)
+def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) -> None:
+    sweep, chosen, store = find(name), shrunk.SWEEPS[name], Storage(tmp_path / "runs")
+    done = join(*chosen.typed(tmp_path, sweep), "--storage", store.root, "--keep", "all", timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "done 2 | running 0 | failed 0 | left 0" in done.stdout
+    assert "no report" not in done.stdout
+    (manifest,) = (store.root / "sweeps").iterdir()
+    results = [store.result(key) or {} for key in json.loads(manifest.read_text())["trials"]]
+    assert sorted(Trial.model_validate(result["config"]).label() for result in results) == sorted(chosen.labels)
+    for result in results:
+        check(result, store)
+        for folder in (Path(result["config"]["target"]["path"]), store.trial(result["id"]) / trial.WEIGHTS):
+            known = storage.read_json(folder / "config.json") or {}
+            assert known["architectures"] == [f"{shrunk.family(sweep)}ForCausalLM"]
+    assert results[0]["metrics"] != results[1]["metrics"]
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_a_trial_runs(name: str, store: Storage, tmp_path: Path) -> None:
+    chosen = shrunk.SWEEPS[name]
+    plan = planning.make(apply(find(name), chosen.written(tmp_path, find(name))), store, strategy="paper")
+    assert (plan.needs, plan.recipes) == ((), ())
     for reference in (ref for ref in plan.references if ref.role == "retain"):
         benchmark = plan.benchmarks[reference.split].model_dump()
         recipes.make_evaluation(reference.model.model_dump(), benchmark, None, str(store.root), plan.sweep.resources)
-    chosen = next(found for found in plan.trials if found.label() == label)
-    *_, event = trial.run(chosen, store)
-    result = event["result"]
+    *_, event = trial.run(next(found for found in plan.trials if found.label() == chosen.labels[1]), store)
+    check(event["result"], store)
+
+
+def check(result: dict[str, Any], store: Storage) -> None:
+    """Finished, after two steps or along a direction that was made, with a number for every goal."""
     assert result["status"] == "finished", result["error"]
-    assert result["training"]["steps"] == steps
-    assert result["topology"]["micro_batch"] == 2
-    assert all(value is not None for name, value in result["metrics"].items() if name != "privleak")
+    config = Trial.model_validate(result["config"])
+    gains = benchmarks.gains(config.benchmark.name, result["metrics"])
+    assert gains is not None, result["metrics"]
+    assert all(math.isfinite(gain) for gain in gains), result["metrics"]
+    if config.task_vector:
+        assert (store.root / "shared" / "directions" / result["direction"] / storage.RESULT).is_file()
+    else:
+        assert (result["training"]["steps"], result["topology"]["micro_batch"]) == (2, 2)
+    targets = (result["calibration"] or {}).get("targets", [])
+    assert tuple(item["target"] for item in targets) == config.calibration.targets

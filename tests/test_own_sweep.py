@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tiny
 from conftest import RunModule
-from test_named_sweeps_run import write_model
+from shrunk import write_model
 
 import platform.plan as planning
 from platform.overrides import apply

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import small_sweep
+from conftest import RunModule
 
 from trainables import storage
 from trainables.config import Trial
@@ -29,7 +28,6 @@ SETTINGS = (
     "rectifier.gamma=0.8",
 )
 TRIALS = 6  # GA and NPO, each without GRU and with tau none and 1
-RunModule = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @dataclass(frozen=True)
@@ -93,20 +91,6 @@ def started(house: Any, run_module: RunModule, tmp_path_factory: pytest.TempPath
     done = run_module("platform.sweep", *arguments, "--storage", store.root, timeout=400, OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stdout + done.stderr
     return Started(arguments, store, done)
-
-
-@pytest.fixture(scope="module")
-def join(ray_session: None, run_module: RunModule) -> RunModule:
-    """`join(*arguments)`: a start that joins the running Ray, which spares it one of its own."""
-    import ray
-
-    address = ray.get_runtime_context().gcs_address
-
-    def start(*arguments: object, timeout: float = 200) -> subprocess.CompletedProcess[str]:
-        known = {name: value for name, value in os.environ.items() if name.startswith("RAY_AUTH_")}
-        return run_module("platform.sweep", *arguments, "--address", address, timeout=timeout, **known)
-
-    return start
 
 
 @pytest.fixture(scope="module")
