@@ -1,0 +1,106 @@
+"""`--dry-run` of every named sweep: no network, no GPU, its definition alone (for `own`: a model and rows)."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import pytest
+import shrunk
+import typer
+from typer.testing import CliRunner
+
+import platform.sweep as command
+from search_spaces import base as spaces
+
+
+class Facts(NamedTuple):
+    """A dry run of `paper`: GB of a rank in the largest trial, GPU-hours and GB on disk of all of them."""
+
+    trials: int
+    ranks: int
+    memory: float
+    hours: float | None
+    disk: float
+    tables: tuple[str, ...] = ()
+
+
+FACTS = {
+    "quickstart": Facts(6, 1, 0.08, None, 0.02),
+    "tofu_tiny": Facts(24, 1, 0.69, None, 0.24),
+    "tofu_llama": Facts(28, 4, 68.93, 1.08, 377.41, ("tofu_main",)),
+    "tofu_phi": Facts(28, 1, 72.30, 0.23, 96.47, ("tofu_main",)),
+    "tofu_llama_tru": Facts(10, 4, 68.22, 0.14, 242.60, ("tofu_retain_free",)),
+    "tofu_phi_tru": Facts(10, 1, 68.25, 0.03, 68.07, ("tofu_retain_free",)),
+    "tofu_phi_uwc": Facts(8, 1, 63.58, 0.03, 39.71, ("tofu_uwc_ga", "tofu_uwc_npo")),
+    "tofu_tau": Facts(27, 4, 64.85, 0.52, 40.49, ("tofu_tau",)),
+    "tofu_gamma": Facts(39, 4, 64.85, 0.75, 40.51, ("tofu_gamma",)),
+    "tofu_ablation": Facts(6, 4, 68.22, 0.07, 80.87, ("tofu_ablation",)),
+    "wmdp_zephyr": Facts(10, 4, 70.66, 1.47, 144.86, ("wmdp",)),
+    "wmdp_rmu": Facts(2, 1, 48.25, 0.19, 28.97, ("wmdp_rmu",)),
+    "muse_books": Facts(10, 4, 68.22, 2.20, 134.79, ("muse",)),
+    "muse_news": Facts(10, 4, 68.22, 1.52, 134.79),
+    "own": Facts(6, 1, 0.01, None, 0.01),
+}
+"""Memory and hours are those of the formulas that tests/test_budget.py checks by hand.
+
+Disk by hand for tofu_phi_uwc, in GB: 8 studies keep one model of 1.418 x 2, three made models have 1.418 x 4.
+"""
+ON_CPU = ("quickstart", "tofu_tiny", "own")
+app = typer.Typer()
+app.command()(command.main)
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any) -> NoReturn:
+        raise AssertionError(f"a dry run asked for the network: {arguments[1:]}")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+def dry_run(name: str, place: Path, *options: str) -> str:
+    """What it prints."""
+    given = [*shrunk.own(place), *shrunk.target(place, "Llama")] if name == "own" else []
+    typed = [word for setting in given for word in ("--set", setting)]
+    typed = [name, "--dry-run", "--strategy", "paper", "--storage", str(place / "runs"), *typed, *options]
+    done = CliRunner().invoke(app, typed)
+    assert done.exit_code == 0, done.output
+    assert not (place / "runs").exists()
+    return done.stdout
+
+
+def test_every_sweep_is_here() -> None:
+    assert set(FACTS) == set(spaces.names())
+
+
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("name", FACTS)
+def test_facts_of_each_sweep(name: str, tmp_path: Path) -> None:
+    told = json.loads(dry_run(name, tmp_path, "--json"))
+    peak = max(need["total_bytes"] for need in told["memory"]) / 1e9
+    hours = told["gpu_hours"] and round(told["gpu_hours"], 2)
+    disk = round(told["disk_bytes"] / 1e9, 2)
+    ranks = told["resources"]["ranks"]
+    found = Facts(len(told["trials"]), ranks, round(peak, 2), hours, disk, tuple(told["tables"]))
+    assert found == FACTS[name]
+    gpus = [need for need in told["needs"] if "GPUs for each trial" in need]
+    assert gpus == ([] if name in ON_CPU else [f"{ranks} GPUs for each trial (a start counts the cluster's)"])
+
+
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize(("name", "disk"), [("tofu_phi_uwc", "39.7 GB"), ("own", "14 MB")])
+def test_the_same_in_words(name: str, disk: str, tmp_path: Path) -> None:
+    facts, lines = FACTS[name], dry_run(name, tmp_path).splitlines()
+    assert lines[1] == f"strategy paper, {facts.trials} trials, 0 done"
+    assert any(line.startswith(f"memory of a rank: {facts.memory:.2f} GB") for line in lines)
+    assert [line.split(" (")[0] for line in lines if "GPU-hours" in line] == (
+        [] if facts.hours is None else [f"about {facts.hours:.1f} GPU-hours"]
+    )
+    assert [line for line in lines if line.startswith("fills")] == (
+        [f"fills the paper's {', '.join(facts.tables)}"] if facts.tables else []
+    )
+    assert any(line.startswith(f"storage {tmp_path / 'runs'}: at least {disk} (") for line in lines)
