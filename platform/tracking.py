@@ -17,12 +17,14 @@ import typer
 
 import platform.manifest as manifest
 from platform.keep import weights
-from trainables import benchmarks, commands, storage
+from trainables import benchmarks, commands, config, storage
 from trainables.config import Trial
 from trainables.errors import InputError
 from trainables.storage import RESULT, STEPS, Storage
 
 PARENT_TAG, TRIAL_TAG, SWEEP_TAG = "mlflow.parentRunId", "trial_id", "sweep_id"
+STATE_TAG = "mirrored"
+"""Of the parent: a digest of every trial and attempt that the runs show."""
 KEPT_TAG = "checkpoint"
 """Where a trial's weights are, as long as they are kept."""
 SERIES = ("loss", "retain_loss", "cos_before", "cos_after", "grad_norm", "rectified_norm", "average_norm", "dot")
@@ -70,6 +72,11 @@ class Tracker:
                 run = self._run({TRIAL_TAG: trial_id}, trial.label())
             self._log(run.info.run_id, trial, result)
         self.mirrored[trial_id] = result["started"]
+
+    def state(self) -> dict[str, str | None]:
+        """When the attempt that each trial's result is of was started, of the trials that have one."""
+        results = ((key, self.store.result(key)) for key in self.sweep["trials"])
+        return {key: result["started"] for key, result in results if result}
 
     def look(self) -> None:
         """Learn which trials are mirrored already, all at once: asking for each of thousands takes minutes."""
@@ -136,6 +143,7 @@ class Tracker:
             if kept.is_dir():
                 run = self._run({TRIAL_TAG: trial_id}, trial_id)
                 self.client.set_tag(run.info.run_id, KEPT_TAG, kept.as_uri())
+        self.client.set_tag(self.parent, STATE_TAG, config.digest(self.mirrored))
         self.client.set_terminated(self.parent, "FINISHED")
 
     def report(self) -> None:
@@ -164,8 +172,11 @@ def _dataset(trial: Trial) -> Any:
     return DatasetInput(made, [InputTag("mlflow.data.context", "unlearning")])
 
 
-def connect(sweep: dict[str, Any], store: Storage) -> Tracker:
-    """A tracker of one sweep; makes the experiment and the parent run where they are not there."""
+def connect(sweep: dict[str, Any], store: Storage, *, fresh: bool = False) -> Tracker:
+    """A tracker of one sweep; makes the experiment and the parent run where they are not there.
+
+    `fresh`: look at every run, also where the parent says that all of them are there.
+    """
     from mlflow import MlflowClient
 
     logging.getLogger("mlflow").setLevel(logging.ERROR)
@@ -182,7 +193,11 @@ def connect(sweep: dict[str, Any], store: Storage) -> Tracker:
     tags = {"sweep": sweep["name"], SWEEP_TAG: name, "role": "parent", "mlflow.note.content": sweep["title"]}
     parent = find_or_create(client, experiment, tags, None, name)
     tracker = Tracker(client, experiment, parent.info.run_id, sweep, store)
-    tracker.look()
+    state = tracker.state()
+    if parent.data.tags.get(STATE_TAG) == config.digest(state) and not fresh:
+        tracker.mirrored = state
+    else:
+        tracker.look()
     return tracker
 
 
@@ -206,7 +221,7 @@ def find_or_create(client: Any, experiment: str, tags: dict[str, str], key: str 
 
 def sync(sweep: dict[str, Any], store: Storage) -> int:
     """Mirror every finished trial of a sweep; returns how many."""
-    tracker = connect(sweep, store)
+    tracker = connect(sweep, store, fresh=True)
     done = [trial_id for trial_id in sweep["trials"] if store.result(trial_id)]
     for trial_id in done:
         tracker.trial(trial_id)
