@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import errno
 import json
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainables import places
 from trainables.errors import InputError
 
 if TYPE_CHECKING:
@@ -98,16 +100,21 @@ def open_storage(location: str, *, writable: bool = True) -> Storage:
     """The storage at a folder or file:// URI. Raises InputError where it cannot be used."""
     if "://" in location and not location.startswith("file://"):
         raise InputError(f"--storage: '{location}' is not a folder; folders and file:// are supported")
-    root = Path(location.removeprefix("file://")).expanduser().absolute()
-    if not writable:
-        return Storage(root)
+    root = places.expand(location.removeprefix("file://")).absolute()
     try:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            root.stat()
+        if not writable:
+            return Storage(root)
         root.mkdir(parents=True, exist_ok=True)
         probe = root / f".probe-{uuid.uuid4().hex}"
         probe.write_text("x")
         probe.unlink()
     except OSError as error:
-        raise InputError(f"--storage: cannot write to '{root}': {error.strerror}") from error
+        wanted = "write to" if writable else "read"
+        raise InputError(f"--storage: cannot {wanted} '{root}': {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"--storage: '{location}' is no path: {error}") from error
     return Storage(root)
 
 
