@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainables import places
 from trainables.errors import InputError
+from trainables.redaction import redact
 
 if TYPE_CHECKING:
     import torch
@@ -34,23 +35,23 @@ class Storage:
         self.root = root
 
     def trial(self, trial_id: str) -> Path:
-        return self.root / "trials" / trial_id
+        return _inside(self.root / "trials", trial_id)
 
     def sweep(self, name: str, digest: str) -> Path:
-        return self.root / "sweeps" / f"{name}-{digest}.json"
+        return _inside(self.root / "sweeps", f"{name}-{digest}.json")
 
     def lock(self, name: str, digest: str) -> Path:
         """Where the driver of a sweep says that it runs."""
-        return self.root / "sweeps" / f"{name}-{digest}.lock"
+        return _inside(self.root / "sweeps", f"{name}-{digest}.lock")
 
     def model(self, recipe_id: str) -> Path:
-        return self.root / "shared" / "models" / recipe_id
+        return _inside(self.root / "shared" / "models", recipe_id)
 
     def data(self, key: str) -> Path:
-        return self.root / "shared" / "data" / key
+        return _inside(self.root / "shared" / "data", key)
 
     def evaluation(self, key: str) -> Path:
-        return self.root / "shared" / "evaluations" / key
+        return _inside(self.root / "shared" / "evaluations", key)
 
     def has(self, trial_id: str) -> bool:
         """Whether a trial has a result, readable or not."""
@@ -59,6 +60,13 @@ class Storage:
     def result(self, trial_id: str) -> dict[str, Any] | None:
         """A finished trial's result, None where there is none that can be read."""
         return read_json(self.trial(trial_id) / RESULT)
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """What is called `name` in a folder. Raises InputError for a name that leads out of it."""
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise InputError(f"'{name}' names nothing in {folder}: it is a path, not a name")
+    return folder / name
 
 
 def damage(folder: Path) -> list[Path]:
@@ -134,7 +142,9 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    _replace(path, lambda staging: staging.write_text(text, encoding="utf-8"))
+    """Text for people, without the secrets that it may repeat."""
+    shown = redact(text)
+    _replace(path, lambda staging: staging.write_text(shown, encoding="utf-8", errors="backslashreplace"))
 
 
 def write_rows(path: Path, records: Iterable[dict[str, Any]]) -> None:
