@@ -105,6 +105,9 @@ def _sweep(path: Path) -> Sweep:
         why = " ".join(str(damage).split())
         message = f"sweeps/{path.name} cannot be used: {why}; run the sweep again or name another as NAME-HASH"
         raise InputError(message) from damage
+    if f"{data['name']}-{data['hash']}" != path.stem:  # it names the report's folder
+        message = f"it is called {data['name']}-{data['hash']} inside; give the file that name again"
+        raise InputError(f"sweeps/{path.name} cannot be used: {message}")
     return Sweep(
         name=data["name"],
         hash=data["hash"],

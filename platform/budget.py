@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from search_spaces.base import Sweep
-from trainables import benchmarks, costs, memory, storage
+from trainables import benchmarks, costs, memory, places, storage
 from trainables.config import Direction, Recipe, Shape, Trial, direction
 from trainables.errors import InputError
 
@@ -118,7 +117,7 @@ def shape_of(sweep: Sweep, trial: Trial, recipes: dict[str, Recipe]) -> Shape | 
             settings = {"vocab_size": recipe.vocabulary, "model_type": "llama", **dict(recipe.architecture)}
             return memory.shape_of(settings)
         model = recipe.base
-    found = storage.read_json(Path(model.path).expanduser() / "config.json")
+    found = storage.read_json(places.expand(model.path) / "config.json")
     if found:
         return memory.shape_of(found)
     return sweep.backbone.shape if sweep.backbone else None

@@ -22,7 +22,7 @@ def parse(text: str | None) -> int | None:
     """Bytes of `20GB`, `500 MB`, `1.5TiB`. Raises InputError."""
     if text is None:
         return None
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", text, re.IGNORECASE)
+    match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([kmgt]?)(i?)b?\s*", text, re.IGNORECASE)
     if match is None or float(match[1]) == 0:
         raise InputError(f"--disk-budget: '{text}' is no size; write it like 500MB, 20GB or 1.5TB")
     return int(float(match[1]) * (1024 if match[3] else 1000) ** UNITS[match[2].lower()])

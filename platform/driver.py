@@ -17,6 +17,7 @@ from platform.gate import Gate, Limits, spent
 from platform.plan import Plan
 from trainables import benchmarks, provenance, storage
 from trainables.errors import InputError
+from trainables.redaction import VARIABLES, redact
 from trainables.storage import Storage
 
 QUIET = {
@@ -144,7 +145,7 @@ def _stopped(plan: Plan, store: Storage, gate: Gate) -> int:
 
 
 def say(text: str) -> None:
-    print(text, flush=True)
+    print(redact(text), flush=True)
 
 
 def _commit() -> str:
@@ -153,11 +154,16 @@ def _commit() -> str:
 
 
 def _start_ray(address: str | None) -> int:
-    """Join the cluster at `address`, the running one (RAY_ADDRESS), or start one here; returns its CPUs."""
+    """Join the cluster at `address`, the running one (RAY_ADDRESS), or start one here; returns its CPUs.
+
+    One started here listens on the loopback address alone, by the setting that Ray has for it, read at its import.
+    """
+    place = address or os.environ.get("RAY_ADDRESS") or "local"
+    if place == "local":
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     import ray
 
     env = {"PYTHONPATH": str(provenance.ROOT), **{name: os.environ[name] for name in QUIET}}
-    place = address or os.environ.get("RAY_ADDRESS") or "local"
     try:
         ray.init(
             address=place,
@@ -203,6 +209,7 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
     """Run the trials that are left, as far as the gate lets them."""
     import ray
     from ray import tune
+    from ray.tune.execution import class_cache
 
     import platform.keep as keeping
     import platform.live as live
@@ -211,6 +218,7 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
     from trainables.workers import LAUNCHER_CPU, TrialActor, train_ranks
 
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    class_cache.ENV_VARS_TO_PROPAGATE.difference_update(VARIABLES)  # Ray's log would hold their values
     resources = plan.sweep.resources
     if resources.ranks == 1:
         trainable = tune.with_resources(TrialActor, {"cpu": resources.cpus, "gpu": resources.gpus})

@@ -8,7 +8,7 @@ from pathlib import Path
 from search_spaces.base import Making as SweepMaking
 from search_spaces.base import Sweep
 from trainables import benchmarks as kinds
-from trainables import models, rows
+from trainables import models, places, rows
 from trainables.config import Benchmark, Model, Recipe, Training
 from trainables.errors import InputError
 from trainables.storage import Storage
@@ -30,17 +30,16 @@ class Making:
         if self.sweep.models is None:
             return self._published(role) or self._made(role, self._base())
         folder = Path(absolute(self.sweep.models))
-        if not folder.is_dir():
+        if not places.is_folder(folder):
             raise InputError(f"models: no folder '{self.sweep.models}'")
-        if (folder / role).is_dir():
+        if places.is_folder(folder / role):
             return self._found(Model(path=str(folder / role)), f"models/{role}")
         for base in (folder, folder / "base"):
-            if (base / "config.json").is_file():
+            if places.is_file(base / "config.json"):
                 return self._made(role, self._found(Model(path=str(base)), "models"))
-        there = ", ".join(sorted(item.name for item in folder.iterdir())) or "nothing"
         raise InputError(
             f"models: {folder} has no {role}/ and no base model to fine-tune it from (base/, or config.json in the "
-            f"folder itself); it has {there}"
+            f"folder itself); it has {places.listing(folder)}"
         )
 
     def ordered(self, paths: set[str]) -> tuple[Recipe, ...]:

@@ -83,18 +83,21 @@ def _on(sweep: Sweep, name: str) -> Sweep:
 def select(trials: Sequence[Trial], filters: Sequence[str]) -> list[Trial]:
     """The trials that pass every `FIELD=V1,V2`. Raises InputError on an unknown field or a value no trial has."""
     chosen = list(trials)
+    flat = {trial: flatten(trial) for trial in trials} if filters else {}
+    known = sorted({name for fields in flat.values() for name in fields})
     for item in filters:
         path, value = _pair(item, "--only")
-        known = sorted({name for trial in trials for name in flatten(trial)})
         if path not in known:
             raise InputError(f"--only {item}: unknown field '{path}'; {closest(path, known)}")
-        present = {_spell(flatten(trial)[path]) for trial in trials}
+        spelled = {trial: _spell(fields[path]) for trial, fields in flat.items() if path in fields}
+        present = {_number(name) for name in spelled.values()}
         wanted = value.split(",")
         for choice in wanted:
-            if _number(choice) not in {_number(name) for name in present}:
-                raise InputError(f"--only {item}: no trial has {path}={choice}; {closest(choice, sorted(present))}")
+            if _number(choice) not in present:
+                has = sorted(set(spelled.values()))
+                raise InputError(f"--only {item}: no trial has {path}={choice}; {closest(choice, has)}")
         keep = {_number(choice) for choice in wanted}
-        chosen = [trial for trial in chosen if _number(_spell(flatten(trial)[path])) in keep]
+        chosen = [trial for trial in chosen if trial in spelled and _number(spelled[trial]) in keep]
     if not chosen:
         together = f" that passes --only {' --only '.join(filters)}" if filters else " with these values"
         raise InputError(f"the sweep has no trial{together}")

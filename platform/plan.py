@@ -16,7 +16,7 @@ from platform.making import Making, absolute
 from platform.needs import Reference
 from search_spaces.base import FILES, Fictional, Sweep
 from trainables import benchmarks as kinds
-from trainables import config, directions, templates
+from trainables import config, directions, places, templates
 from trainables.config import Benchmark, Direction, Model, Recipe, RetainEvaluation, Trial
 from trainables.errors import InputError, closest
 from trainables.storage import FAILURES, RESULT, Storage, damage
@@ -196,12 +196,19 @@ def _benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
     chosen = sweep.benchmark.model_copy(update={"split": split, "sources": _sources(sweep)})
     kind.check(chosen)
     if sweep.fictional is not None and chosen.data == Benchmark().data:
+        _check_fictional(sweep.fictional, split)
         key = fictional_key(sweep.fictional)
         return chosen.model_copy(update={"data": str(store.data(key)), "fingerprint": f"fictional:{key}"})
-    if Path(chosen.data).expanduser().is_dir():
+    if places.is_folder(chosen.data):
         chosen = chosen.model_copy(update={"data": absolute(chosen.data)})
     kind.check_rows(chosen)
     return chosen.model_copy(update={"fingerprint": kind.fingerprint(chosen)})
+
+
+def _check_fictional(fictional: Fictional, split: str) -> None:
+    made = [f"forget{percent:02d}" for percent in fictional.forget_percent]
+    if split not in made:
+        raise InputError(f"benchmark.split: the fictional authors have no '{split}'; {closest(split, made)}")
 
 
 def fictional_key(fictional: Fictional) -> str:
@@ -213,17 +220,17 @@ def fictional_key(fictional: Fictional) -> str:
 
 def _sources(sweep: Sweep) -> tuple[str, ...]:
     """Where further parts of the data are, what is here with its whole path. Raises InputError: see OWN."""
-    places = dict(source.split("=", 1) for source in sweep.benchmark.sources)
+    at = dict(source.split("=", 1) for source in sweep.benchmark.sources)
     given = {name: place for name in FILES if (place := getattr(sweep, name)) is not None}
     if sweep.benchmark.name == "own":
-        places |= given
-        known = {"target": sweep.target or sweep.models, **places}
+        at |= given
+        known = {"target": sweep.target or sweep.models, **at}
         missing = [name for name in ("target", "forget", "retain") if not known.get(name)]
         if missing:
             raise InputError(f"{', '.join(missing)}: not given; {OWN}")
     elif given:
         raise InputError(f"{', '.join(given)}: sweep {sweep.name} has published rows; on rows of your own: {OWN}")
-    here = {part: absolute(place) if Path(place).expanduser().exists() else place for part, place in places.items()}
+    here = {part: absolute(place) if places.is_there(place) else place for part, place in at.items()}
     return tuple(f"{part}={place}" for part, place in sorted(here.items()))
 
 
@@ -262,8 +269,8 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Refe
         *FILES,
     }
     fixed: dict[str, Any] = {k: v for k, v in config.identity(sweep).items() if k not in axes}
-    for places in ("data", "sources"):
-        fixed.get("benchmark", {}).pop(places, None)
+    for place in ("data", "sources"):
+        fixed.get("benchmark", {}).pop(place, None)
     fixed.get("resources", {}).pop("gpu_memory", None)
     benchmark = next(iter(benchmarks.values()))
     fixed["data"] = str(benchmark.fingerprint)

@@ -13,6 +13,7 @@ import platform.manifest as manifest
 import platform.plan as planning
 from trainables import storage
 from trainables.errors import InputError, closest
+from trainables.redaction import redact
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Choice:
 
 def start(plan: planning.Plan, store: storage.Storage, choice: Choice, options: dict[str, Any]) -> int:
     """Run what is left of a plan as the sweep's only driver; returns the exit status."""
-    command = shlex.join(["python", "-m", "platform.sweep", *sys.argv[1:]])
+    command = shlex.join(["python", "-m", "platform.sweep", *map(redact, sys.argv[1:])])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -45,7 +45,7 @@ def main(
     def run() -> int:
         if list_:
             return _list(as_json)
-        settings = [*(set_ or []), *([f"seed={seeds}"] if seeds else [])]
+        settings = [*(set_ or []), *([f"seed={seeds}"] if seeds is not None else [])]
         choice = starting.Choice(resume, new, retry_failed, reason)
         choice.check()
         limits = gate.Limits(gpu_hours, disk.parse(disk_budget))

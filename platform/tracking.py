@@ -20,6 +20,7 @@ from platform.keep import weights
 from trainables import benchmarks, commands, config, storage
 from trainables.config import Trial
 from trainables.errors import InputError
+from trainables.redaction import redact
 from trainables.storage import RESULT, STEPS, Storage
 
 PARENT_TAG, TRIAL_TAG, SWEEP_TAG = "mlflow.parentRunId", "trial_id", "sweep_id"
@@ -252,7 +253,7 @@ def main(
             raise InputError(f"unknown action '{action}'; known: sync")
         store = storage.open_storage(location)
         count = sync(manifest.read(name, store), store)
-        print(f"{count} trials in {tracking_uri(store)}")
+        print(f"{count} trials in {redact(tracking_uri(store))}")
         return 0
 
     raise typer.Exit(commands.guarded(run))

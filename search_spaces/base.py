@@ -12,10 +12,16 @@ from trainables.config import (
     Attention,
     Benchmark,
     Calibration,
+    Count,
     Method,
     Objective,
+    Place,
+    Positive,
+    RectifierName,
     Resources,
+    Seed,
     Selection,
+    Share,
     TaskVector,
     Training,
     Value,
@@ -82,14 +88,14 @@ class Sweep(Value):
     """The paper's tables that `--strategy paper` fills, as analysis.paper names them."""
     methods: tuple[Method, ...]
     splits: tuple[str, ...]
-    rectifiers: tuple[str, ...] = ("none", "gru")
-    gammas: tuple[float | None, ...] = SMALL_GAMMAS
-    taus: tuple[float | None, ...] = SMALL_TAUS
+    rectifiers: tuple[RectifierName, ...] = ("none", "gru")
+    gammas: tuple[Share | None, ...] = SMALL_GAMMAS
+    taus: tuple[Positive | None, ...] = SMALL_TAUS
     varied: Literal["gamma", "tau"] | None = None
     """GRU's points lie on this axis alone, the other setting being the published one: `paper` is the whole line."""
-    stgs: tuple[float, ...] = STGS
-    strengths: tuple[float, ...] = ()
-    seeds: tuple[int, ...] = (0,)
+    stgs: tuple[Positive, ...] = STGS
+    strengths: tuple[Positive, ...] = ()
+    seeds: tuple[Seed, ...] = (0,)
     choices: tuple[Choice, ...] = (Choice(gamma=0.8, tau=None),)
     benchmark: Benchmark = Benchmark()
     objective: Objective = Objective()
@@ -101,17 +107,17 @@ class Sweep(Value):
     export: bool = False
     """Whether the sweep ends with the chosen trial's model in a folder of its own."""
     resources: Resources = Resources()
-    observe: int | None = None
+    observe: Count | None = None
     """Steps between measurements of the angle to the retain gradient (Trial.observe)."""
-    models: str | None = None
+    models: Place | None = None
     """A folder with `full`, `retain95`, ... and/or `base`; none: every model is made."""
-    target: str | None = None
+    target: Place | None = None
     """Another target model than `models/full`."""
-    forget: str | None = None
+    forget: Place | None = None
     """Of the sweep own: the file of rows to forget; `retain` and `eval` likewise (trainables.benchmarks.own_rows)."""
-    retain: str | None = None
-    eval: str | None = None
-    tokenizer: str | None = None
+    retain: Place | None = None
+    eval: Place | None = None
+    tokenizer: Place | None = None
     """Another place for the tokenizer of every model that is found, where theirs is missing."""
     attention: Attention | None = None
     """Another implementation of attention for them."""

@@ -152,6 +152,30 @@ def test_checkpoint_of_another_layout_is_refused(house: Any, tmp_path: Path) -> 
         finish(other, tmp_path)
 
 
+class Planted:
+    """What a pickle may hold: an order to make a file."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.place,))
+
+
+@pytest.mark.parametrize("file", ["*model_states.pt", "*optim_states.pt"])
+def test_checkpoint_that_would_run_something_ends_the_trial_and_runs_nothing(
+    house: Any, tmp_path: Path, file: str
+) -> None:
+    config = configuration(house)
+    _, store = finish(config, tmp_path, stop_after=3)
+    (kept,) = (store.trial(config.id()) / trial.CHECKPOINT).glob(f"step-2/{file}")
+    torch.save({**torch.load(kept, weights_only=False), "param_shapes": Planted(tmp_path / "ran")}, kept)
+    result, _ = finish(config, tmp_path)
+    assert not (tmp_path / "ran").exists()
+    assert result["status"] == "failed"
+    assert "Weights only load failed" in result["error"]["message"]
+
+
 @pytest.fixture(scope="module")
 def spread(house: Any, ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, Storage]:
     """A trial on two ranks of Ray Train, ZeRO 3, one row a micro-batch."""

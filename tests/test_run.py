@@ -99,7 +99,7 @@ def test_diverging_trial_is_a_result_and_exit_status_1(run_module: RunModule, tr
     [
         (None, "CONFIG: cannot read"),
         ("{", "is not JSON"),
-        ("[]", "valid dictionary"),
+        ("[]", "holds no JSON object"),
         ('{"method": "ga"}', "target: Field required"),
         ('{"method": "gaa", "target": "m", "sed": 1}', "method: Input should be 'ga', 'ga_kl'"),
         ('{"method": "gaa", "target": "m", "sed": 1}', "sed: Extra inputs are not permitted (got 1)"),

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from pydantic import ValidationError
 
 from trainables.errors import InputError, TrialStopped
+from trainables.redaction import redact
+
+SHOWN = 120
+"""Characters of a value that a message repeats."""
+LONG_WORD = re.compile(r"(\S{200})\S{600,}")
 
 
 def guarded(main: Callable[[], int]) -> int:
@@ -15,13 +22,28 @@ def guarded(main: Callable[[], int]) -> int:
     try:
         return main()
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _tell(str(error))
     except TrialStopped as stopped:
-        print(f"error: {stopped.message}", file=sys.stderr)
+        _tell(stopped.message)
         return 1
     except ValidationError as error:
-        print(f"error: {describe(error)}", file=sys.stderr)
+        _tell(describe(error))
+    except PermissionError as error:
+        _tell(f"'{error.filename}' cannot be read or written: {error.strerror}")
     return 2
+
+
+def _tell(message: str) -> None:
+    print(f"error: {_one_line(redact(message))}", file=sys.stderr)
+
+
+def _one_line(message: str) -> str:
+    """The message without line ends and control characters, and very long words cut."""
+    shown = "".join(
+        character if character.isprintable() else character.encode("unicode_escape", "replace").decode()
+        for character in message
+    )
+    return LONG_WORD.sub(lambda found: f"{found[1]}... ({len(found[0])} characters)", shown)
 
 
 def describe(error: ValidationError) -> str:
@@ -29,7 +51,7 @@ def describe(error: ValidationError) -> str:
     problems = []
     for item in error.errors(include_url=False, include_context=False):
         path = ".".join(str(part) for part in item["loc"])
-        received = "" if isinstance(item["input"], dict) else f" (got {item['input']!r})"
+        received = "" if isinstance(item["input"], dict) else f" (got {_short(item['input'])})"
         problems.append(f"{path}: {item['msg'].removeprefix('Value error, ')}{received}".removeprefix(": "))
     return "; ".join(problems)
 
@@ -39,6 +61,11 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _short(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}... {len(shown)} characters"
 
 
 def quiet() -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
+from trainables.fields import Count, Place, Positive, Seed, Share
 from trainables.values import (
     PLANNING,
     Attention,
@@ -20,6 +21,7 @@ from trainables.values import (
     Objective,
     Precision,
     Rectifier,
+    RectifierName,
     Resources,
     RetainEvaluation,
     Selection,
@@ -39,18 +41,24 @@ __all__ = [
     "Benchmark",
     "BenchmarkName",
     "Calibration",
+    "Count",
     "Dialect",
     "Direction",
     "Method",
     "Model",
     "Objective",
+    "Place",
+    "Positive",
     "Precision",
     "Recipe",
     "Rectifier",
+    "RectifierName",
     "Resources",
     "RetainEvaluation",
+    "Seed",
     "Selection",
     "Shape",
+    "Share",
     "TaskVector",
     "Training",
     "Trial",
@@ -93,8 +101,8 @@ class Trial(Value):
     retain_evaluation: RetainEvaluation | None = None
     training: Training = Training()
     resources: Resources = Resources()
-    seed: int = Field(default=0, ge=0)
-    observe: int | None = Field(default=None, ge=1)
+    seed: Seed = 0
+    observe: Count | None = None
     """Every so many steps a pass on further retain rows measures cos(g_u, g_r) and the retain loss."""
     task_vector: TaskVector | None = None
     """Of the methods tv and tru, and of no other."""

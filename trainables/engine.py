@@ -21,9 +21,24 @@ if not torch.cuda.is_available():
 os.environ.setdefault("DS_SKIP_CUDA_CHECK", "1")
 
 import deepspeed
+from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
+from deepspeed.runtime.fp16.loss_scaler import LossScaler
+from deepspeed.runtime.zero.config import ZeroStageEnum
+from deepspeed.utils.tensor_fragment import fragment_address
 
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 """The shared-memory collective would be compiled at first use; gloo does its work."""
+
+PLAIN = (LossScaler, ZeroStageEnum, fragment_address)
+"""What DeepSpeed's checkpoints hold beside tensors and built-in types: values that run nothing when they are made."""
+
+
+class _TensorsOnly(TorchCheckpointEngine):
+    """DeepSpeed's files, whose pickles may make tensors, built-in types and `PLAIN`, and nothing else."""
+
+    def load(self, path: str, map_location: Any = None) -> Any:
+        with torch.serialization.safe_globals([*PLAIN]):
+            return torch.load(path, map_location=map_location, weights_only=True)
 
 
 class Engine:
@@ -139,6 +154,8 @@ class Engine:
         self.inner.save_checkpoint(str(folder), tag=tag)
 
     def restore(self, folder: Path, tag: str) -> None:
+        """Raises pickle.UnpicklingError where a file would make or run more than tensors and plain values."""
+        self.inner.checkpoint_engine = _TensorsOnly(self.inner._config)
         self.inner.load_checkpoint(str(folder), tag=tag)
 
     def close(self) -> None:

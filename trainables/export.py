@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trainables import benchmarks, candidates, card, commands, config, evaluation, models, provenance, storage
+from trainables import benchmarks, candidates, card, commands, config, evaluation, models, places, provenance, storage
 from trainables.config import Model, Trial
 from trainables.errors import InputError, closest
 from trainables.records import WEIGHTS
@@ -147,7 +147,7 @@ def main(
         store = storage.open_storage(location, writable=False)
         _result(trial_id, store)
         commands.quiet()
-        facts = export(trial_id, store, output.expanduser().absolute())
+        facts = export(trial_id, store, places.expand(str(output)).absolute())
         name = facts["configuration"].get("benchmark", {}).get("name", "tofu")
         print(f"{facts['label']}: {benchmarks.outcome(name, facts['verified_metrics'])}, evaluated again: {output}")
         return 0

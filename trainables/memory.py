@@ -150,7 +150,7 @@ class Fit:
 
 
 def shape_of(settings: Mapping[str, Any]) -> Shape | None:
-    """The sizes in a config.json; None where it names them in another way."""
+    """The sizes in a config.json; None where it names them in another way, or has something else there."""
     try:
         heads, hidden = settings["num_attention_heads"], settings["hidden_size"]
         return Shape(
@@ -164,7 +164,7 @@ def shape_of(settings: Mapping[str, Any]) -> Shape | None:
             gated=settings.get("model_type") not in UNGATED,
             tied=bool(settings.get("tie_word_embeddings")),
         )
-    except KeyError:
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
         return None
 
 

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from trainables import fingerprints, memory, storage
+from trainables import fingerprints, memory, places, storage
 from trainables.config import Model, Shape
 from trainables.errors import InputError
 
@@ -17,9 +17,9 @@ TOKENIZER = {"tokenizer.json": ["tokenizer.json", "tokenizer.model"]}
 
 def check(model: Model, field: str = "target") -> bool:
     """Whether `model` is a folder that can be loaded (False: a hub id). Raises InputError saying what is missing."""
-    folder = Path(model.path).expanduser()
-    if not folder.is_dir():
-        if model.path.startswith((".", "/", "~")) or model.path.count("/") != 1:
+    folder = places.expand(model.path)
+    if not places.is_folder(model.path):
+        if not places.is_hub_id(model.path):
             raise InputError(f"{field}: no model folder '{model.path}' (give a folder or a hub id)")
         return False
     needed = {
@@ -29,8 +29,8 @@ def check(model: Model, field: str = "target") -> bool:
     if model.tokenizer is None:
         needed |= TOKENIZER
     for name, files in needed.items():
-        if not any((folder / file).is_file() for file in files):
-            there = ", ".join(sorted(file.name for file in folder.iterdir())) or "nothing"
+        if not any(places.is_file(folder / file) for file in files):
+            there = places.listing(folder)
             other = "" if name not in TOKENIZER else "; --set tokenizer=DIR_OR_HUB_ID takes it from another place"
             raise InputError(f"{field}: model folder {folder} has no {name}; it has {there}{other}")
     return True
@@ -38,33 +38,32 @@ def check(model: Model, field: str = "target") -> bool:
 
 def check_tokenizer(place: str) -> bool:
     """Whether `place` is a folder with a tokenizer (False: a hub id). Raises InputError saying what is missing."""
-    folder = Path(place).expanduser()
-    if not folder.is_dir():
-        if place.startswith((".", "/", "~")) or place.count("/") != 1:
+    folder = places.expand(place)
+    if not places.is_folder(place):
+        if not places.is_hub_id(place):
             raise InputError(f"tokenizer: no folder '{place}' (give a folder or a hub id)")
         return False
-    if not any((folder / file).is_file() for file in TOKENIZER["tokenizer.json"]):
-        there = ", ".join(sorted(file.name for file in folder.iterdir())) or "nothing"
-        raise InputError(f"tokenizer: {folder} has no tokenizer.json; it has {there}")
+    if not any(places.is_file(folder / file) for file in TOKENIZER["tokenizer.json"]):
+        raise InputError(f"tokenizer: {folder} has no tokenizer.json; it has {places.listing(folder)}")
     return True
 
 
 def fingerprint(model: Model) -> str:
     """What the weights and the tokenizer are: the content of a folder, or hub id and revision."""
     if check(model):
-        found = "files:" + fingerprints.of_model(Path(model.path).expanduser())
+        found = "files:" + fingerprints.of_model(places.expand(model.path))
     else:
         found = f"hub:{model.path}@{model.revision or 'main'}"
     if model.tokenizer is None:
         return found
     if not check_tokenizer(model.tokenizer):
         return f"{found}+{model.tokenizer}"
-    return f"{found}+{fingerprints.of_tokenizer(Path(model.tokenizer).expanduser())}"
+    return f"{found}+{fingerprints.of_tokenizer(places.expand(model.tokenizer))}"
 
 
 def depth_of(model: Model) -> int | None:
     """Number of layers as the folder's config.json has it; None for a hub id."""
-    settings = storage.read_json(Path(model.path).expanduser() / "config.json") or {}
+    settings = storage.read_json(places.expand(model.path) / "config.json") or {}
     return settings.get("num_hidden_layers")
 
 
@@ -73,7 +72,9 @@ def shape_of(model: Model) -> Shape | None:
     from transformers import AutoConfig
 
     try:
-        settings = AutoConfig.from_pretrained(_source(model.path), revision=model.revision).to_dict()
+        settings = AutoConfig.from_pretrained(
+            _source(model.path), revision=model.revision, trust_remote_code=False
+        ).to_dict()
     except Exception as error:
         raise InputError(f"target: cannot read '{model.path}': {_advice(model.path, error)}") from error
     return memory.shape_of(settings)
@@ -91,6 +92,7 @@ def load(model: Model, precision: str = "fp32", field: str = "target") -> tuple[
             _source(model.path),
             revision=model.revision,
             use_safetensors=True,
+            trust_remote_code=False,
             dtype=getattr(torch, DTYPES[precision]),
             attn_implementation=model.attention,
         )
@@ -104,7 +106,7 @@ def _tokenizer(model: Model, field: str, loader: Any) -> Any:
     place = model.tokenizer or model.path
     revision = model.revision if model.tokenizer is None else None
     try:
-        tokenizer = loader.from_pretrained(_source(place), revision=revision, use_fast=True)
+        tokenizer = loader.from_pretrained(_source(place), revision=revision, use_fast=True, trust_remote_code=False)
     except Exception as error:
         raise InputError(f"{field}: cannot load the tokenizer of '{place}': {_advice(place, error)}") from error
     if not tokenizer.vocab_size or not tokenizer("What is it?", add_special_tokens=False)["input_ids"]:
@@ -118,8 +120,7 @@ def _tokenizer(model: Model, field: str, loader: Any) -> Any:
 
 
 def _source(path: str) -> str:
-    folder = Path(path).expanduser()
-    return str(folder) if folder.is_dir() else path
+    return str(places.expand(path)) if places.is_folder(path) else path
 
 
 def with_adapters(network: Any, rank: int, alpha: int) -> Any:
@@ -152,7 +153,7 @@ def _advice(path: str, error: Exception) -> str:
     text = str(error)
     if "gated" in text.lower() or "401" in text or "403" in text:
         return f"it is gated: accept its licence at its hub page, then set HF_TOKEN ({text.splitlines()[0]})"
-    if Path(path).expanduser().is_dir():
+    if places.is_folder(path):
         return text.splitlines()[0] if text else repr(error)
     first = text.splitlines()[0] if text else repr(error)
     return f"{first}. Without a network give a folder: --set target=DIR"

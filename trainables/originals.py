@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
+from trainables import places
 from trainables.config import Model
 from trainables.errors import InputError
 
@@ -38,8 +39,8 @@ class Originals:
 
 def of(model: Model) -> Originals:
     """The weights of a model folder, or of a hub model that was fetched before."""
-    folder = Path(model.path).expanduser()
-    if not folder.is_dir():
+    folder = places.expand(model.path)
+    if not places.is_folder(folder):
         from huggingface_hub import snapshot_download
 
         patterns = ["*.safetensors"]

@@ -10,6 +10,7 @@ import torch
 
 from trainables import checkpoints, provenance, storage
 from trainables.config import Trial
+from trainables.redaction import redact
 
 Event = dict[str, Any]
 CHECKPOINT, WEIGHTS, RETRY = checkpoints.FOLDER, "weights", "retry.json"
@@ -62,6 +63,8 @@ def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pa
     if record.questions:
         storage.write_rows(folder / storage.ROWS, record.questions)
     resources = trial.resources
+    if error:
+        error = error | {"message": redact(error["message"])}
     result = {
         "id": trial.id(),
         "status": error["kind"] if error else "finished",

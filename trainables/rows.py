@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trainables import fingerprints
+from trainables import fingerprints, places
 from trainables.errors import InputError
 
 Row = dict[str, Any]
@@ -17,10 +17,9 @@ SUFFIXES = (".json", ".jsonl", ".parquet")
 
 def is_folder(data: str) -> bool:
     """Whether `data` names a folder; anything that looks like a path must be one."""
-    path = Path(data).expanduser()
-    if path.is_dir():
+    if places.is_folder(data):
         return True
-    if data.startswith((".", "/", "~")) or data.count("/") != 1:
+    if not places.is_hub_id(data):
         raise InputError(f"benchmark.data: no folder '{data}' (give a folder, or a hub id such as locuslab/TOFU)")
     return False
 
@@ -36,7 +35,7 @@ def told_as(field: str) -> Iterator[None]:
 
 def needs(data: str) -> tuple[str, ...]:
     """What a start has to fetch: the data set unless it is a folder."""
-    if Path(data).expanduser().is_dir():
+    if places.is_folder(data):
         return ()
     return (f"data set {data} from the hub (a network, or --set benchmark.data=DIR with its files)",)
 
@@ -56,7 +55,7 @@ def file_of(folder: Path, config: str) -> Path:
 def found(folder: Path, config: str) -> Path | None:
     """The file of one configuration, None where there is none."""
     files = [folder / f"{config}{suffix}" for suffix in SUFFIXES]
-    return next((file for file in files if file.is_file()), None)
+    return next((file for file in files if places.is_file(file)), None)
 
 
 def load(
@@ -68,7 +67,7 @@ def load(
     """
     absent = (None,) if blank else (None, "", [])
     if is_folder(data):
-        rows = load_file(file_of(Path(data).expanduser(), config), "benchmark.data")
+        rows = load_file(file_of(places.expand(data), config), "benchmark.data")
     else:
         rows = _from_hub(data, config, revision)
     if not rows:
@@ -88,7 +87,7 @@ def load(
 def fingerprint(data: str, configs: Sequence[str], revision: str | None = None) -> str:
     """What the named configurations hold: a content hash for a folder, the id and revision for the hub."""
     if is_folder(data):
-        folder = Path(data).expanduser()
+        folder = places.expand(data)
         return "files:" + fingerprints.of_files([file_of(folder, config) for config in configs])
     return f"hub:{data}@{revision or 'main'}"
 
@@ -107,8 +106,10 @@ def load_file(file: Path, field: str) -> list[Row]:
         if text.lstrip().startswith("["):
             return json.loads(text)
         return [json.loads(line) for line in text.split("\n") if line.strip()]
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{field}: {file} is not JSON lines: {error}") from error
+    except OSError as error:
+        raise InputError(f"{field}: cannot read {file}: {error.strerror}") from error
 
 
 def _below(folder: Path, suffix: str) -> list[Path]:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from trainables import commands, storage
+from trainables import benchmarks, commands, storage, templates
 from trainables.config import Trial
 from trainables.errors import InputError
 
@@ -22,13 +22,24 @@ def main(
     raise typer.Exit(commands.guarded(lambda: _run(config, location)))
 
 
-def _run(config: Path, location: str) -> int:
+def _read(config: Path) -> Trial:
+    """The configuration in a file. Raises InputError, or ValidationError, where it is none of a trial."""
     try:
-        trial = Trial.model_validate(json.loads(config.read_text()))
+        document = json.loads(config.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"CONFIG: cannot read '{config}': {error.strerror}") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"CONFIG: '{config}' is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise InputError(f"CONFIG: '{config}' holds no JSON object; give a trial's config.json")
+    trial = Trial.model_validate(document)
+    templates.check(trial.benchmark.template)
+    benchmarks.find(trial.benchmark.name).check(trial.benchmark)
+    return trial
+
+
+def _run(config: Path, location: str) -> int:
+    trial = _read(config)
     if trial.resources.ranks > 1:
         raise InputError(
             "resources.ranks: this command is one process; use python -m platform.sweep, or set resources.ranks to 1 "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import errno
 import json
@@ -12,7 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainables import places
 from trainables.errors import InputError
+from trainables.redaction import redact
 
 if TYPE_CHECKING:
     import torch
@@ -32,23 +35,23 @@ class Storage:
         self.root = root
 
     def trial(self, trial_id: str) -> Path:
-        return self.root / "trials" / trial_id
+        return _inside(self.root / "trials", trial_id)
 
     def sweep(self, name: str, digest: str) -> Path:
-        return self.root / "sweeps" / f"{name}-{digest}.json"
+        return _inside(self.root / "sweeps", f"{name}-{digest}.json")
 
     def lock(self, name: str, digest: str) -> Path:
         """Where the driver of a sweep says that it runs."""
-        return self.root / "sweeps" / f"{name}-{digest}.lock"
+        return _inside(self.root / "sweeps", f"{name}-{digest}.lock")
 
     def model(self, recipe_id: str) -> Path:
-        return self.root / "shared" / "models" / recipe_id
+        return _inside(self.root / "shared" / "models", recipe_id)
 
     def data(self, key: str) -> Path:
-        return self.root / "shared" / "data" / key
+        return _inside(self.root / "shared" / "data", key)
 
     def evaluation(self, key: str) -> Path:
-        return self.root / "shared" / "evaluations" / key
+        return _inside(self.root / "shared" / "evaluations", key)
 
     def has(self, trial_id: str) -> bool:
         """Whether a trial has a result, readable or not."""
@@ -57,6 +60,13 @@ class Storage:
     def result(self, trial_id: str) -> dict[str, Any] | None:
         """A finished trial's result, None where there is none that can be read."""
         return read_json(self.trial(trial_id) / RESULT)
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """What is called `name` in a folder. Raises InputError for a name that leads out of it."""
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise InputError(f"'{name}' names nothing in {folder}: it is a path, not a name")
+    return folder / name
 
 
 def damage(folder: Path) -> list[Path]:
@@ -98,16 +108,21 @@ def open_storage(location: str, *, writable: bool = True) -> Storage:
     """The storage at a folder or file:// URI. Raises InputError where it cannot be used."""
     if "://" in location and not location.startswith("file://"):
         raise InputError(f"--storage: '{location}' is not a folder; folders and file:// are supported")
-    root = Path(location.removeprefix("file://")).expanduser().absolute()
-    if not writable:
-        return Storage(root)
+    root = places.expand(location.removeprefix("file://")).absolute()
     try:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            root.stat()
+        if not writable:
+            return Storage(root)
         root.mkdir(parents=True, exist_ok=True)
         probe = root / f".probe-{uuid.uuid4().hex}"
         probe.write_text("x")
         probe.unlink()
     except OSError as error:
-        raise InputError(f"--storage: cannot write to '{root}': {error.strerror}") from error
+        wanted = "write to" if writable else "read"
+        raise InputError(f"--storage: cannot {wanted} '{root}': {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"--storage: '{location}' is no path: {error}") from error
     return Storage(root)
 
 
@@ -127,7 +142,9 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    _replace(path, lambda staging: staging.write_text(text, encoding="utf-8"))
+    """Text for people, without the secrets that it may repeat."""
+    shown = redact(text)
+    _replace(path, lambda staging: staging.write_text(shown, encoding="utf-8", errors="backslashreplace"))
 
 
 def write_rows(path: Path, records: Iterable[dict[str, Any]]) -> None:

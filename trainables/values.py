@@ -11,18 +11,21 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from trainables.fields import Count, Decay, Mark, NotNegative, Place, Positive, Share, Text, Whole
+
 Dialect = Literal["paper", "open-unlearning"]
 BenchmarkName = Literal["tofu", "muse", "wmdp", "own"]
 """Each the module of that name in trainables.benchmarks."""
 Precision = Literal["fp32", "bf16"]
+RectifierName = Literal["none", "clip", "gru", "pcgrad"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 """transformers' implementations."""
 
 
 class Value(BaseModel):
-    """A frozen value that refuses unknown fields."""
+    """A frozen value that refuses unknown fields and numbers that are not finite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Model(Value):
@@ -32,10 +35,10 @@ class Model(Value):
     for the path in every hash, so that a moved folder keeps its results.
     """
 
-    path: str
-    revision: str | None = None
-    fingerprint: str | None = None
-    tokenizer: str | None = None
+    path: Place
+    revision: Text | None = None
+    fingerprint: Mark | None = None
+    tokenizer: Place | None = None
     """Another folder or hub id that the tokenizer comes from; none: the model's own. Part of the fingerprint."""
     attention: Attention = "sdpa"
 
@@ -78,9 +81,9 @@ class Rectifier(Value):
     the same as 1. `tau` is the clipping norm (eq. 10); none means no clipping.
     """
 
-    name: Literal["none", "clip", "gru", "pcgrad"] = "none"
-    gamma: float | None = Field(default=None, gt=0, le=1)
-    tau: float | None = Field(default=None, gt=0)
+    name: RectifierName = "none"
+    gamma: Share | None = None
+    tau: Positive | None = None
 
     @model_validator(mode="after")
     def _only_its_own_settings(self) -> Rectifier:
@@ -100,15 +103,15 @@ class Objective(Value):
     """
 
     preset: Literal["paper", "authors", "open-unlearning"] = "paper"
-    beta: float | None = Field(default=None, gt=0)
-    margin: float | None = None
-    forget_coefficient: float | None = Field(default=None, gt=0)
-    retain_coefficient: float | None = Field(default=None, ge=0)
-    kl_coefficient: float | None = Field(default=None, gt=0)
+    beta: Positive | None = None
+    margin: float | None = Field(default=None, ge=-1e9, le=1e9)
+    forget_coefficient: Positive | None = None
+    retain_coefficient: NotNegative | None = None
+    kl_coefficient: Positive | None = None
     kl_reduction: Literal["labels", "attended", "all_positions", "all_positions_fixed_pad"] | None = None
-    layer: int | None = Field(default=None, ge=0)
-    steering: float | None = Field(default=None, gt=0)
-    alpha: float | None = Field(default=None, ge=0)
+    layer: Whole | None = None
+    steering: Positive | None = None
+    alpha: NotNegative | None = None
     rmu_reduction: Literal["all_positions", "labels"] | None = None
 
 
@@ -116,20 +119,20 @@ class Benchmark(Value):
     """The rows a trial forgets, retains and is measured on."""
 
     name: BenchmarkName = "tofu"
-    data: str = "locuslab/TOFU"
-    revision: str | None = None
-    split: str = "forget05"
+    data: Place = "locuslab/TOFU"
+    revision: Text | None = None
+    split: Text = "forget05"
     dialect: Dialect = "paper"
-    template: str = "llama2"
-    sources: tuple[str, ...] = ()
+    template: Text = "llama2"
+    sources: tuple[Place, ...] = ()
     """Where further parts of the data are, `PART=PLACE`: folders or hub ids (WMDP), files of one's own (own)."""
-    tasks: tuple[str, ...] = ()
+    tasks: tuple[Text, ...] = ()
     """Tasks of lm-eval whose accuracies count in the utility (own)."""
-    shots: int = Field(default=0, ge=0)
+    shots: Whole = 0
     """Worked examples before each question (MMLU)."""
-    limit: int | None = Field(default=None, ge=1)
+    limit: Count | None = None
     """So many rows of each evaluation task, the first ones (own: evenly spaced); none: as many as the dialect takes."""
-    fingerprint: str | None = None
+    fingerprint: Mark | None = None
 
     @field_validator("sources")
     @classmethod
@@ -146,21 +149,21 @@ class Benchmark(Value):
 class Training(Value):
     """The optimizer's settings. `batch_size` is the effective one: rows of an optimizer step over all ranks."""
 
-    lr: float = Field(default=1e-5, gt=0)
-    epochs: float = Field(default=5, gt=0)
-    max_steps: int | None = Field(default=None, ge=1)
-    batch_size: int = Field(default=32, ge=1)
+    lr: Positive = 1e-5
+    epochs: Positive = 5
+    max_steps: Count | None = None
+    batch_size: Count = 32
     optimizer: Literal["adamw", "sgd"] = "adamw"
     schedule: Literal["constant", "linear"] = "constant"
-    warmup_steps: int = Field(default=0, ge=0)
-    weight_decay: float = Field(default=0.01, ge=0)
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = Field(default=1e-8, gt=0)
-    max_length: int = Field(default=512, ge=8)
-    lora_rank: int | None = Field(default=None, ge=1)
+    warmup_steps: Whole = 0
+    weight_decay: NotNegative = 0.01
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
+    eps: Positive = 1e-8
+    max_length: int = Field(default=512, ge=8, le=2**20)
+    lora_rank: Count | None = None
     """Train low-rank adapters of every linear layer instead of the weights (peft); only they are rectified."""
-    lora_alpha: int = Field(default=16, ge=1)
-    eval_every: int | None = Field(default=None, ge=1)
+    lora_alpha: Count = 16
+    eval_every: Count | None = None
     """Evaluate every so many optimizer steps and after the last: the trial's selection rule then chooses the step."""
     stop_above: float | None = Field(default=None, gt=0)
     """A retain loss above this bar is a collapsed model: training stops there, and the model is evaluated as it is.
@@ -171,22 +174,22 @@ class Training(Value):
 class Resources(Value):
     """What one trial runs on. `cpus` is also the number of threads, because sums depend on it."""
 
-    ranks: int = Field(default=1, ge=1)
+    ranks: Count = 1
     zero_stage: int | None = Field(default=None, ge=0, le=3)
     """None: the first of ZeRO 1, 2, 3 whose states fit the device (trainables.memory); the result tells which."""
     precision: Precision = "fp32"
     offload_optimizer: bool = False
     gradient_checkpointing: bool = False
-    cpus: int = Field(default=1, ge=1)
-    gpus: float = Field(default=0, ge=0)
-    gpu_memory: float | None = Field(default=None, gt=0)
+    cpus: Count = 1
+    gpus: NotNegative = 0
+    gpu_memory: Positive | None = None
     """GB (10^9 bytes) of a GPU, that the plan goes by; none: the plan leaves it open and a run asks its GPU."""
-    micro_batch: int | None = Field(default=None, ge=1)
+    micro_batch: Count | None = None
     """Rows of one rank's forward pass; none: as many as fit a GPU (trainables.memory), on the CPU its whole share of
     the effective batch; the result tells which."""
-    checkpoint_every: int | None = Field(default=None, ge=1)
+    checkpoint_every: Count | None = None
     """Optimizer steps between checkpoints of a trial in progress."""
-    evaluation_tokens: int = Field(default=4096, ge=256)
+    evaluation_tokens: int = Field(default=4096, ge=256, le=10**9)
     """Padded tokens of one evaluation pass."""
 
     @model_validator(mode="after")
@@ -215,11 +218,11 @@ class TaskVector(Value):
     brings every rectified vector to length 1: the `whole` vector, or each tensor of it (`per_tensor`).
     """
 
-    stg: float | None = Field(default=None, gt=0)
-    strength: float | None = Field(default=None, gt=0)
-    steps: int = Field(default=5, ge=1)
-    lr: float = Field(default=1e-4, gt=0)
-    batches: int = Field(default=20, ge=1)
+    stg: Positive | None = None
+    strength: Positive | None = None
+    steps: Count = 5
+    lr: Positive = 1e-4
+    batches: Count = 20
     normalise: Literal["whole", "per_tensor"] = "whole"
     optimizer: Literal["sgd", "adamw"] = "sgd"
 
@@ -231,8 +234,8 @@ class Calibration(Value):
     """
 
     targets: tuple[float, ...] = ()
-    tolerance: float = Field(default=0.002, gt=0)
-    evaluations: int = Field(default=12, ge=1)
+    tolerance: Positive = 0.002
+    evaluations: Count = 12
 
     @field_validator("targets")
     @classmethod
@@ -259,15 +262,15 @@ class Selection(Value):
     """
 
     rule: Literal["utility_floor", "highest_removal", "highest_utility"] = "utility_floor"
-    share: float = Field(default=0.9, gt=0, le=1)
+    share: Share = 0.9
     halves: bool = False
 
 
 class RetainEvaluation(Value):
     """The retain model's evaluation that forget quality is measured against: a folder of the storage."""
 
-    path: str
-    fingerprint: str | None = None
+    path: Place
+    fingerprint: Mark | None = None
 
 
 def identity(value: Value) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainables import chunks, fingerprints, rows, templates
+from trainables import chunks, fingerprints, places, rows, templates
 from trainables.benchmarks import (
     Examples,
     Extent,
@@ -95,7 +95,7 @@ def check_rows(benchmark: Benchmark) -> None:
 def needs(benchmark: Benchmark) -> tuple[str, ...]:
     """The tasks whose questions come from the hub."""
     at = _task_places(benchmark)
-    far = [task for task in benchmark.tasks if task not in at or not Path(at[task]).expanduser().is_dir()]
+    far = [task for task in benchmark.tasks if task not in at or not places.is_folder(at[task])]
     return tuple(
         f"questions of {task}{f' ({at[task]})' if task in at else ''} from the hub (a network, or "
         f"--set benchmark.sources={task}=DIR)"
@@ -228,7 +228,7 @@ def _folder(task: str, place: str) -> list[Path] | None:
             return None
         if task == questions.MMLU:
             questions.subjects(place)
-    found = sorted(file for suffix in rows.SUFFIXES for file in Path(place).expanduser().rglob(f"*{suffix}"))
+    found = sorted(file for suffix in rows.SUFFIXES for file in places.expand(place).rglob(f"*{suffix}"))
     if not found:
         raise InputError(f"benchmark.sources {task}: {place} has no file of questions ({', '.join(rows.SUFFIXES)})")
     return found

@@ -19,6 +19,7 @@ from typing import Any
 from trainables import fingerprints, rows
 from trainables.config import Benchmark
 from trainables.errors import InputError, closest
+from trainables.places import expand, is_file, is_folder
 
 FILES = ("forget", "retain", "eval")
 REQUIRED = ("forget", "retain")
@@ -108,9 +109,9 @@ def _load(part: str, file: Path, state: tuple[int, int]) -> tuple[Row, ...]:
 
 
 def _file(part: str, place: str) -> Path:
-    file = Path(place).expanduser()
-    if not file.is_file():
-        what = "is a folder" if file.is_dir() else "is no file"
+    file = expand(place)
+    if not is_file(file):
+        what = "is a folder" if is_folder(file) else "is no file"
         raise InputError(f"{part}: '{place}' {what}; give one with rows: {', '.join(rows.SUFFIXES)}")
     if file.suffix not in rows.SUFFIXES:
         raise InputError(f"{part}: '{place}' has another ending than {', '.join(rows.SUFFIXES)}")

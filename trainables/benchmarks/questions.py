@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trainables import rows
+from trainables import places, rows
 from trainables.benchmarks import Metrics, Records
 from trainables.errors import InputError, closest
 
@@ -54,23 +54,23 @@ def subjects(place: str) -> list[str] | None:
     """The subjects of MMLU that a folder holds; None: the hub's, all of them."""
     if not rows.is_folder(place):
         return None
-    found = sorted(path.name for path in Path(place).expanduser().iterdir() if path.is_dir())
+    found = sorted(path.name for path in places.expand(place).iterdir() if path.is_dir())
     if not found:
         raise InputError(f"benchmark.data: {place} has no folder of a subject, such as virology/test.json")
     return found
 
 
-def chosen(names: Sequence[str], places: Mapping[str, str], shots: int) -> list[Any]:
-    """lm-eval's tasks by their names. `places`: another folder or hub id for some; `shots`: MMLU's."""
+def chosen(names: Sequence[str], given: Mapping[str, str], shots: int) -> list[Any]:
+    """lm-eval's tasks by their names. `given`: another folder or hub id for some; `shots`: MMLU's."""
     found = []
     for name in names:
         if name == MMLU:
-            at = places.get(name, MMLU_HUB)
+            at = given.get(name, MMLU_HUB)
             found.append(mmlu(at, subjects(at), shots))
         elif name in WMDP:
-            found.append(one(name, places.get(name, WMDP_HUB), WMDP[name]))
+            found.append(one(name, given.get(name, WMDP_HUB), WMDP[name]))
         else:
-            found.append(_named(name, places.get(name)))
+            found.append(_named(name, given.get(name)))
     return found
 
 
@@ -105,7 +105,7 @@ def _named(task: str, place: str | None) -> Any:
         raise InputError(f"benchmark.tasks: lm-eval has no task '{task}' (of its groups, mmlu alone is taken); {near}")
     changed: dict[str, Any] = {"task": task}
     if place is not None and rows.is_folder(place):
-        folder = Path(place).expanduser()
+        folder = places.expand(place)
         found = {split: rows.found(folder, split) for split in FILES}
         files = {split: file for split, file in found.items() if file is not None}
         if not files:
@@ -179,7 +179,7 @@ def _settings(task: str, place: str, config: str, splits: Sequence[str], shots: 
     changed: dict[str, Any] = {"task": task, "num_fewshot": shots}
     if not rows.is_folder(place):
         return changed | {"dataset_path": place}
-    return changed | _local({split: rows.file_of(Path(place).expanduser(), f"{config}/{split}") for split in splits})
+    return changed | _local({split: rows.file_of(places.expand(place), f"{config}/{split}") for split in splits})
 
 
 def _local(files: Mapping[str, Path]) -> dict[str, Any]:

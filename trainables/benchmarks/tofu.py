@@ -19,12 +19,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from trainables import metrics, rows, templates
+from trainables import metrics, places, rows, templates
 from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other
 from trainables.config import Benchmark, Dialect, digest
 from trainables.errors import InputError, TrialStopped, closest
@@ -68,7 +67,7 @@ def published_data(split: str) -> str:
 
 def retain_role(split: str) -> str:
     """The retain rows that belong to a forget split, and the model trained on them: `forget05` -> `retain95`."""
-    match = re.fullmatch(r"forget(\d\d)", split)
+    match = re.fullmatch(r"forget([0-9]{2})", split)
     if not match or not 0 < int(match[1]) < 100:
         raise InputError(f"benchmark.split: unknown split '{split}'; {closest(split, SPLITS)}")
     return f"retain{100 - int(match[1]):02d}"
@@ -96,10 +95,14 @@ def check(benchmark: Benchmark) -> None:
 
 
 def check_rows(benchmark: Benchmark) -> None:
-    """Raise InputError where a folder's rows are not TOFU's."""
+    """Raise InputError where a folder's rows are not TOFU's, or the published ones have no such split."""
     if rows.is_folder(benchmark.data):
         training_rows(benchmark)
         evaluation_rows(benchmark)
+    elif benchmark.data == published_data(benchmark.split) and benchmark.split not in SPLITS:
+        raise InputError(
+            f"benchmark.split: {benchmark.data} has no '{benchmark.split}'; {closest(benchmark.split, SPLITS)}"
+        )
 
 
 def needs(benchmark: Benchmark) -> tuple[str, ...]:
@@ -135,7 +138,7 @@ def training_rows(benchmark: Benchmark) -> tuple[list[rows.Row], list[rows.Row]]
 
 def forget_points(benchmark: Benchmark) -> int | None:
     """The rows of the split where a folder holds them."""
-    return len(training_rows(benchmark)[0]) if Path(benchmark.data).is_dir() else None
+    return len(training_rows(benchmark)[0]) if places.is_folder(benchmark.data) else None
 
 
 MEAN_TOKENS, LONGEST_TOKENS = 80, 256
@@ -145,7 +148,7 @@ MEAN_TOKENS, LONGEST_TOKENS = 80, 256
 def extent(benchmark: Benchmark, max_length: int) -> Extent:
     """The rows of the folder, or of the published split; tokens as a rule of thumb."""
     points = forget_points(benchmark)
-    if points is None and (match := re.fullmatch(r"forget(\d\d)", benchmark.split)):
+    if points is None and (match := re.fullmatch(r"forget([0-9]{2})", benchmark.split)):
         points = 40 * int(match[1])
     return Extent(points, min(MEAN_TOKENS, max_length), min(LONGEST_TOKENS, max_length))
 

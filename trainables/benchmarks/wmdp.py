@@ -16,10 +16,9 @@ Both: `wmdp_bio`, `wmdp_cyber` and `mmlu` are lm-eval's own task definitions, as
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from trainables import chunks, rows
+from trainables import chunks, places, rows
 from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, questions
 from trainables.config import Benchmark, digest
 from trainables.errors import InputError, TrialStopped, closest
@@ -82,7 +81,7 @@ def check_rows(benchmark: Benchmark) -> None:
     for at, config, field in _corpora(benchmark):
         with rows.told_as(field):
             if rows.is_folder(at):
-                rows.file_of(Path(at).expanduser(), config)
+                rows.file_of(places.expand(at), config)
     for part, configs in _asked(benchmark).items():
         for config in configs:
             with rows.told_as(f"benchmark.sources {part}"):
@@ -200,7 +199,7 @@ def _revision(benchmark: Benchmark, at: str) -> str | None:
 
 
 def _folder(at: str) -> bool:
-    return Path(at).expanduser().is_dir()
+    return places.is_folder(at)
 
 
 def _subjects(benchmark: Benchmark) -> list[str] | None:

@@ -1,0 +1,57 @@
+"""What a setting may be, whatever it means: types that the values of a configuration are declared with.
+
+Bounds are far beyond what anybody needs, and keep arithmetic on what people type finite.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from trainables.redaction import has_credentials
+
+LONGEST_TEXT, LONGEST_PLACE, LONGEST_NAME = 200, 4000, 255
+"""Characters of a word, of a path, and bytes of a part of a path: what file systems take."""
+
+
+def _printable(text: str) -> str:
+    if not text:
+        raise ValueError("is empty")
+    if has_credentials(text):
+        raise ValueError("holds a user name or password; leave them out and log in by the environment")
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in text):
+        raise ValueError("has control characters")
+    return text
+
+
+def _text(text: str) -> str:
+    if len(text) > LONGEST_TEXT:
+        raise ValueError(f"has {len(text)} characters, at most {LONGEST_TEXT} are taken")
+    return _printable(text)
+
+
+def _place(place: str) -> str:
+    if len(place) > LONGEST_PLACE or any(
+        len(part.encode(errors="replace")) > LONGEST_NAME for part in place.split("/")
+    ):
+        raise ValueError(f"is too long for a path: at most {LONGEST_PLACE} characters, {LONGEST_NAME} of a name")
+    return _printable(place)
+
+
+Text = Annotated[str, AfterValidator(_text)]
+"""A name or word."""
+Mark = Annotated[str, AfterValidator(_printable)]
+"""A fingerprint."""
+Place = Annotated[str, AfterValidator(_place)]
+"""A folder, a file or a hub id; whether there is such a thing is for a plan to say."""
+
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Whole = Annotated[int, Field(ge=0, le=10**9)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Positive = Annotated[float, Field(gt=0, le=1e9)]
+NotNegative = Annotated[float, Field(ge=0, le=1e9)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
+"""What an exponential moving average keeps: Adam's betas."""

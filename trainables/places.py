@@ -1,0 +1,45 @@
+"""Folders, files and hub ids as people type them: what cannot be looked at is not there."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from trainables.errors import InputError
+
+HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9._-]{1,96}")
+"""OWNER/NAME, by the hub's own rules."""
+LISTED = 30
+
+
+def expand(place: str) -> Path:
+    """The path with `~` replaced; as it is where nobody is called so."""
+    return Path(os.path.expanduser(place))
+
+
+def is_folder(place: str | Path) -> bool:
+    return os.path.isdir(expand(str(place)))
+
+
+def is_file(place: str | Path) -> bool:
+    return os.path.isfile(expand(str(place)))
+
+
+def is_there(place: str | Path) -> bool:
+    return os.path.exists(expand(str(place)))
+
+
+def is_hub_id(place: str) -> bool:
+    """Whether the hub could hold something of this name."""
+    return bool(HUB_ID.fullmatch(place)) and ".." not in place and "--" not in place
+
+
+def listing(folder: Path) -> str:
+    """What a folder holds, for a message: `a, b, c`."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise InputError(f"cannot look into '{folder}': {error.strerror}") from error
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return (", ".join(names[:LISTED]) or "nothing") + more

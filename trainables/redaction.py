@@ -1,0 +1,54 @@
+"""Takes secrets out of what is printed or kept: passwords in URLs, and the values of variables that hold secrets."""
+
+from __future__ import annotations
+
+import os
+import re
+from urllib.parse import quote, unquote, urlsplit
+
+HIDDEN = "***"
+VARIABLES = (
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AZURE_STORAGE_CONNECTION_STRING",
+    "AZURE_STORAGE_ACCESS_KEY",
+    "MLFLOW_TRACKING_PASSWORD",
+    "MLFLOW_TRACKING_TOKEN",
+    "WANDB_API_KEY",
+)
+"""Environment variables whose values are told to nobody."""
+URIS = ("MLFLOW_TRACKING_URI",)
+"""Those that may hold a password beside what is no secret."""
+SHORTEST = 6
+"""A shorter value is taken out of URLs only: it may be a word of any text."""
+
+_USER = re.compile(r"(?<=://)[^/\s'\"]*@")
+_QUERY = re.compile(r"(?i)([?&][\w-]*(?:password|passwd|token|secret|signature|key)[\w-]*=)[^&\s'\"]+")
+
+
+def redact(text: str) -> str:
+    """`text` with `***` in the place of every secret."""
+    text = _QUERY.sub(rf"\g<1>{HIDDEN}", _USER.sub(f"{HIDDEN}@", text))
+    for secret in _secrets():
+        text = text.replace(secret, HIDDEN)
+    return text
+
+
+def has_credentials(place: str) -> bool:
+    """Whether a path or URL holds a user name, a password or a token."""
+    return bool(_USER.search(place) or _QUERY.search(place))
+
+
+def _secrets() -> list[str]:
+    """Longest first, so that no secret is cut in two by another that it begins with."""
+    found = {os.environ.get(name, "") for name in VARIABLES}
+    for name in URIS:
+        try:
+            found.add(urlsplit(os.environ.get(name, "")).password or "")
+        except ValueError:  # no URL, and nothing that a library could log in with
+            continue
+    found |= {form for secret in found for form in (unquote(secret), quote(secret, safe=""))}
+    return sorted((secret for secret in found if len(secret) >= SHORTEST), key=len, reverse=True)
