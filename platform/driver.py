@@ -124,6 +124,7 @@ def _mirrored(plan: Plan, store: Storage, command: str) -> tuple[Any, dict[str, 
     mirror.start()
     for trial_id in document["trials"]:
         if store.has(trial_id):
+            storage.tidy(store.trial(trial_id))
             mirror.trial(trial_id)
     return mirror, document
 
@@ -223,6 +224,8 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
     waiting = progress.Waiting(_needed(plan), ray.available_resources)
     reporter = progress.Reporter(standing, store, mirror, keeper, gate, screen, waiting)
     state = store.root / "ray"
+    for old in state.glob(f"{plan.name}-*"):  # of drivers that were killed: there is no other one now
+        shutil.rmtree(old, ignore_errors=True)
     try:
         tuner = tune.Tuner(
             trainable,
