@@ -13,6 +13,7 @@ from fault_sweep import Round, Watch, sweep_of
 from trainables import storage
 from trainables.storage import Storage
 
+KEPT = (storage.CONFIG, storage.RESULT, storage.STEPS, storage.ROWS, "weights")
 TIMING = ("tokens_per_second", "peak_memory_bytes")
 
 
@@ -28,6 +29,8 @@ class Outcome:
     """Trials whose numbers are not an undisturbed run's."""
     mlflow: list[str] = field(default_factory=list)
     """Where MLflow is not what the storage is."""
+    litter: list[str] = field(default_factory=list)
+    """What is left of checkpoints, of writes that were cut off and of Ray's own state."""
 
 
 def outcome(done: Round, base: Storage, uri: str | None = None) -> Outcome:
@@ -43,6 +46,8 @@ def outcome(done: Round, base: Storage, uri: str | None = None) -> Outcome:
     if sorted(listed) != sorted(expected):
         found.lost.append(f"the sweep's file lists {len(listed)} trials, {len(set(listed))} different ones")
     found.mlflow = list(mirrored(store, uri))
+    found.litter = sorted(path.name for path in store.root.glob("trials/*/*") if path.name not in KEPT)
+    found.litter += sorted(path.name for path in store.root.glob("ray/*"))
     return found
 
 

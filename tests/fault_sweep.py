@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -10,11 +11,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import small_sweep
 from conftest import INHERITED_PREFIXES, ROOT, House
 
@@ -126,6 +128,8 @@ class Round:
     again: set[str] = field(default_factory=set)
     """Trials whose results the fault has destroyed: those may finish once more."""
     commands: list[Command] = field(default_factory=list)
+    processes: list[psutil.Process] = field(default_factory=list)
+    """All that the driver had started when the fault came."""
 
     @property
     def store(self) -> Storage:
@@ -161,6 +165,7 @@ class Round:
             time.sleep(delay)
         assert driver.running, f"the driver ended before {self.moment}:\n{driver.said}"
         self.before = self.results()
+        self.processes = psutil.Process(driver.process.pid).children(recursive=True)
 
     def _past(self, milestone: int) -> bool:
         if milestone == -2:
@@ -185,7 +190,10 @@ class Round:
         assert patience < PATIENCE or come(), f"{what} did not come in {patience} s:\n{driver.said}"
 
     def close(self) -> None:
-        """Leave nothing running."""
+        """Leave nothing running: of a Ray whose raylet was killed some agents go on."""
+        for process in self.processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         for command in self.commands:
             if command.running:
                 command.process.terminate()
@@ -209,6 +217,16 @@ class Writes:
 
     def new(self) -> bool:
         return not self.known.issuperset(self._there())
+
+
+def named(processes: Iterable[psutil.Process], *names: str) -> list[psutil.Process]:
+    """Those whose command has one of these names in it, by pid."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if any(name in word for word in process.cmdline()[:1] for name in names):
+                found.append(process)
+    return sorted(found, key=lambda process: process.pid)
 
 
 def begun(base: Storage, root: Path, results: bool = False) -> Storage:

@@ -9,31 +9,31 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import shutil
-import socket
-import subprocess
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import fault_means
 import fault_report
 import psutil
 import pytest
 from conftest import House
 from fault_checks import outcome
-from fault_sweep import PATIENCE, TRIALS, Command, Round, Watch, begin, begun, furnish, sweep_of
+from fault_sweep import PATIENCE, TRIALS, Command, Round, Watch, begin, begun, furnish, named, sweep_of
 
 from trainables import storage
 from trainables.storage import Storage
 
 pytestmark = pytest.mark.faults
 FIRST = int(os.environ.get("SEED", "0"))
+FILES = (storage.RESULT, storage.STEPS, storage.ROWS)
+WORKERS = ("Trainable", "TrialActor")
+"""What Ray calls a process that runs trials: while it does, and in between."""
+DAY = 24 * 3600
 Play = Callable[..., AbstractContextManager[Round]]
 
 
@@ -102,14 +102,27 @@ def play(
 
 @rounds(20)
 def test_driver_killed(play: Play, seed: int) -> None:
-    """Resumed at once or after some seconds, in which what it left behind may still be running."""
-    with play(seed) as one:
+    """Resumed at once or after some seconds; odd seeds with a Ray of its own, whose workers outlive it by a while.
+
+    Some of those are put to sleep, so that they go on only when the resumed sweep has come to their trials.
+    """
+    with play(seed, own_ray=bool(seed % 2)) as one:
         driver = one.start()
         one.reach(driver)
+        asleep = named(one.processes, *WORKERS) if one.random.random() < 0.6 else []
+        for worker in asleep:
+            worker.suspend()
         driver.process.kill()
         driver.end(-9)
         time.sleep(one.random.choice((0.0, one.random.uniform(0, 5))))
-        one.start("--resume").end()
+        resumed = one.start("--resume")
+        if asleep:
+            one.moment += f", {len(asleep)} workers asleep"
+            time.sleep(one.random.uniform(5, 30))
+        for worker in asleep:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.resume()
+        resumed.end()
 
 
 @rounds(20)
@@ -119,38 +132,36 @@ def test_worker_killed(play: Play, seed: int) -> None:
         driver = one.start()
         one.reach(driver, last=TRIALS - 2)
         for _ in range(one.random.randint(1, 3)):
-            one.random.choice(processes(os.getpid(), "TrialActor", driver)).kill()
+            kill_worker(one, driver)
             time.sleep(one.random.uniform(0, 4))
         driver.end(None)
         if driver.process.returncode:
-            assert "its process died" in driver.said or "died" in driver.said
+            assert "--retry-failed runs them again" in driver.said
             one.start("--retry-failed").end()
 
 
-def processes(parent: int, name: str, driver: Command) -> list[psutil.Process]:
-    """Descendants of a process whose command line has `name`, the first that are there."""
-    while driver.running:
-        found = []
-        for process in psutil.Process(parent).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-                if any(name in word for word in process.cmdline()[:1]):
-                    found.append(process)
-        if found:
-            return sorted(found, key=lambda process: process.pid)
+def kill_worker(one: Round, driver: Command) -> None:
+    """Any of those of the joined Ray, the first that come where there are none."""
+    while not (found := named(psutil.Process().children(recursive=True), *WORKERS)):
+        assert driver.running, driver.said
         time.sleep(0.02)
-    raise AssertionError(f"the driver ended before there was a {name}:\n{driver.said}")
+    one.random.choice(found).kill()
 
 
 @rounds(5)
 def test_raylet_killed(play: Play, seed: int) -> None:
+    """Of a Ray of its own: the run ends, by itself or with Ray's error."""
     with play(seed, own_ray=True) as one:
         driver = one.start()
         one.reach(driver, last=TRIALS - 1)
-        for raylet in processes(driver.process.pid, "raylet/raylet", driver):
+        while not (raylets := named(one.processes, "raylet/raylet")):
+            assert driver.running, driver.said
+            one.processes = psutil.Process(driver.process.pid).children(recursive=True)
+        for raylet in raylets:
             raylet.kill()
         said = driver.end(None)
         if driver.process.returncode:
-            assert "Ray" in said
+            assert "Ray failed" in said or "--retry-failed runs them again" in said, said
         one.start("--resume", "--retry-failed").end()
 
 
@@ -194,4 +205,59 @@ def test_result_cut_short(play: Play, seed: int) -> None:
         assert f"{TRIALS} trials, {TRIALS - len(one.again)} done, {len(one.again)} to run" in said
 
 
-FILES = (storage.RESULT, storage.STEPS, storage.ROWS)
+@rounds(5)
+def test_disk_full(play: Play, seed: int, tmp_path: Path) -> None:
+    """Until the run ends, or for some seconds of it."""
+    with fault_means.small_disk(tmp_path / "disk") as disk, play(seed, root=disk / "runs") as one:
+        driver = one.start()
+        one.reach(driver, last=TRIALS - 1)
+        filler = fault_means.fill(disk)
+        if seed % 2:
+            time.sleep(one.random.uniform(1, 10))
+            filler.unlink()
+        said = driver.end(None)
+        filler.unlink(missing_ok=True)
+        assert "Traceback" not in said, said
+        if driver.process.returncode:
+            assert "No space left on device" in said or "MB free" in said, said
+        one.start("--resume", "--retry-failed").end()
+
+
+@rounds(5)
+def test_clock_jumped(play: Play, seed: int, tmp_path: Path) -> None:
+    """By up to 400 days in either direction; after that the run ends by itself, or is killed and goes on."""
+    clock = fault_means.Clock(tmp_path)
+    with play(seed, own_ray=True) as one:
+        one.ray = clock.environment
+        driver = one.start()
+        one.reach(driver, last=TRIALS - 2)
+        clock.jump(one.random.choice((-1, 1)) * one.random.randint(DAY // 24, 400 * DAY))
+        if seed % 2:
+            driver.end()
+        else:
+            time.sleep(one.random.uniform(0, 5))
+            driver.process.kill()
+            driver.end(-9)
+            clock.jump(one.random.choice((-1, 1)) * one.random.randint(0, 400 * DAY))
+            one.start("--resume").end()
+
+
+@rounds(5)
+def test_tracking_server_stopped(play: Play, seed: int, tmp_path: Path) -> None:
+    """And started again while the sweep runs, or after its end."""
+    server = fault_means.Server(tmp_path / "server")
+    with server, play(seed, uri=server.uri) as one:
+        one.ray = one.ray | {"MLFLOW_TRACKING_URI": server.uri, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
+        driver = one.start()
+        one.reach(driver, last=TRIALS - 1)
+        server.kill()
+        if seed % 2:
+            driver.end()
+            assert "MLflow is behind" in driver.said
+            server.start()
+        else:
+            time.sleep(one.random.uniform(0, 15))
+            server.start()
+            driver.end()
+        if "MLflow is behind" in driver.said:
+            one.start("sync", "tofu_tiny", module="platform.tracking").end()
