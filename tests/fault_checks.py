@@ -39,16 +39,25 @@ def outcome(done: Round, base: Storage, uri: str | None = None) -> Outcome:
     listed, after = sweep_of(store)["trials"], done.results()
     finished = {name for name in after if (store.result(name) or {})["status"] == "finished"}
     found = Outcome(lost=sorted(expected - finished), wrong=differences(store, base, expected & finished))
-    before = {name: content for name, content in done.before.items() if json.loads(content)["status"] == "finished"}
-    found.doubled += sorted(after.keys() - expected)
-    found.doubled += sorted(name for name in before.keys() - done.again if after.get(name) != before[name])
-    found.doubled += twice(done.watch, done.again)
     if sorted(listed) != sorted(expected):
         found.lost.append(f"the sweep's file lists {len(listed)} trials, {len(set(listed))} different ones")
+    found.doubled = [*sorted(after.keys() - expected), *rewritten(done), *twice(done.watch, done.again)]
     found.mlflow = list(mirrored(store, uri))
-    found.litter = sorted(path.name for path in store.root.glob("trials/*/*") if path.name not in KEPT)
-    found.litter += sorted(path.name for path in store.root.glob("ray/*"))
+    found.litter = litter(store)
     return found
+
+
+def rewritten(done: Round) -> list[str]:
+    """Trials that had finished when the fault came, and whose result is another one now."""
+    before = {name: content for name, content in done.before.items() if json.loads(content)["status"] == "finished"}
+    after = done.results()
+    return sorted(name for name in before.keys() - done.again if after.get(name) != before[name])
+
+
+def litter(store: Storage) -> list[str]:
+    """What is left of checkpoints, of writes that were cut off and of Ray's own state."""
+    found = [path for path in store.root.glob("trials/*/*") if path.name not in KEPT]
+    return sorted(str(path.relative_to(store.root)) for path in [*found, *store.root.glob("ray/*")])
 
 
 def twice(watch: Watch, again: Iterable[str]) -> list[str]:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ TRIALS = 9  # GA, GD and NPO, each without GRU and with tau none and 1
 ROWS = 4
 PATIENCE = 600
 """Seconds that any wait may take on a machine that is busy with other work."""
+START, PLANNED, BEGUN = -2, -1, 0
 LATER = 2.5
 """Seconds that a fault comes at most after the milestone that it waits for."""
 
@@ -152,42 +153,54 @@ class Round:
         Milestones: the command's start, the sweep's file, the first trial's beginning, and the first to `last`th
         result. Raises AssertionError where the driver ends before the moment comes.
         """
-        milestone = self.random.randrange(-2, last + 1)
-        told = {-2: "start", -1: "planned", 0: "begun"}.get(milestone, f"{milestone} results")
-        self._await(lambda: self._past(milestone), driver, told)
-        if milestone > -2 and milestone < TRIALS and self.random.random() < 1 / 3:
+        milestone = self.random.randrange(START, last + 1)
+        told = {START: "start", PLANNED: "planned", BEGUN: "begun"}.get(milestone, f"{milestone} results")
+        self.until(driver, milestone)
+        if START < milestone < TRIALS and self.random.random() < 1 / 3:
             self.moment = f"{told}, in a write"
-            writes = Writes(self.store.root)
-            self._await(writes.new, driver, self.moment, pause=0.0, patience=10)
+            writes, deadline = Writes(self.store.root), time.monotonic() + 10
+            while not writes.new() and driver.running and time.monotonic() < deadline:
+                pass
         else:
             delay = self.random.uniform(0, LATER)
             self.moment = f"{told} + {delay:.1f} s"
             time.sleep(delay)
+        self.strike(driver)
+
+    def until(self, driver: Command, milestone: int) -> None:
+        """Wait for a milestone: START, PLANNED, BEGUN or a number of results."""
+        deadline = time.monotonic() + PATIENCE
+        while not self._past(milestone):
+            assert driver.running, f"the driver ended before milestone {milestone}:\n{driver.said}"
+            assert time.monotonic() < deadline, f"milestone {milestone} took more than {PATIENCE} s:\n{driver.said}"
+            time.sleep(0.01)
+
+    def strike(self, driver: Command) -> None:
+        """Take note of what there is before the fault."""
         assert driver.running, f"the driver ended before {self.moment}:\n{driver.said}"
         self.before = self.results()
         self.processes = psutil.Process(driver.process.pid).children(recursive=True)
 
     def _past(self, milestone: int) -> bool:
-        if milestone == -2:
+        if milestone == START:
             return True
-        if milestone == -1:
+        if milestone == PLANNED:
             return any(self.store.root.glob("sweeps/*.json"))
         done = sum(1 for _ in self.store.root.glob("trials/*/result.json"))
         return done >= milestone if milestone else done > 0 or any(self.store.root.glob("trials/*/progress.json"))
 
-    def _await(
-        self,
-        come: Callable[[], bool],
-        driver: Command,
-        what: str,
-        pause: float = 0.01,
-        patience: float = PATIENCE,
-    ) -> None:
-        deadline = time.monotonic() + patience
-        while not come() and driver.running and time.monotonic() < deadline:
-            time.sleep(pause)
-        assert driver.running, f"the driver ended before {what}:\n{driver.said}"
-        assert patience < PATIENCE or come(), f"{what} did not come in {patience} s:\n{driver.said}"
+    @contextlib.contextmanager
+    def followed(self) -> Iterator[Round]:
+        """Watch the storage meanwhile, and leave nothing running."""
+        over = threading.Event()
+        watching = threading.Thread(target=self.watch.follow, args=(over,), daemon=True)
+        watching.start()
+        try:
+            yield self
+        finally:
+            over.set()
+            watching.join()
+            self.close()
 
     def close(self) -> None:
         """Leave nothing running: of a Ray whose raylet was killed some agents go on."""

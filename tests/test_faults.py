@@ -9,13 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import fault_means
 import fault_report
@@ -76,25 +74,19 @@ def play(
         seed: int, own_ray: bool = False, results: bool = False, root: Path | None = None, uri: str | None = None
     ) -> Iterator[Round]:
         store = begun(base, root or tmp_path / "runs", results)
-        one = Round(
-            seed, tmp_path, arguments, {} if own_ray else joined, random.Random(f"{fault} {seed}"), Watch(store)
-        )
-        began, over = time.monotonic(), threading.Event()
-        watching = threading.Thread(target=one.watch.follow, args=(over,), daemon=True)
-        watching.start()
-        line: dict[str, Any] = {"fault": fault, "seed": seed}
+        chance, environment = random.Random(f"{fault} {seed}"), {} if own_ray else joined
+        one = Round(seed, tmp_path, arguments, environment, chance, Watch(store))
+        began, line = time.monotonic(), {"fault": fault, "seed": seed}
         try:
-            yield one
-            found = outcome(one, base, uri)
+            with one.followed():
+                yield one
+                found = outcome(one, base, uri)
             line |= {name: len(items) for name, items in asdict(found).items()}
             assert not any(asdict(found).values()), (one.moment, found)
         except BaseException as problem:
             line["problem"] = str(problem)[:2000]
             raise
         finally:
-            over.set()
-            watching.join()
-            one.close()
             fault_report.note(line | {"moment": one.moment, "seconds": round(time.monotonic() - began, 1)})
 
     return playing
