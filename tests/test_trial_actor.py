@@ -51,7 +51,7 @@ def another() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def actor(store: Storage) -> workers.TrialActor:
-    return workers.TrialActor({"trial": CONFIG.model_dump(mode="json"), "storage": str(store.root)})
+    return workers.TrialActor({"trial": CONFIG.model_dump_json(), "storage": str(store.root)})
 
 
 def test_trial_with_a_result_does_not_run_again(store: Storage, runs: list[str]) -> None:
