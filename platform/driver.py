@@ -74,13 +74,7 @@ def run(
 
 
 def _with_ray(
-    plan: Plan,
-    store: Storage,
-    command: str,
-    gate: Gate,
-    address: str | None,
-    max_concurrent: int | None,
-    keep: str,
+    plan: Plan, store: Storage, command: str, gate: Gate, address: str | None, max_concurrent: int | None, keep: str
 ) -> Any:
     """Preparation, trials that are left and export; returns the mirror, None where one failed."""
     cpus = _start_ray(address)
@@ -90,7 +84,7 @@ def _with_ray(
         _check_resources(plan)
         return _all(plan, store, command, gate, _slots(plan, cpus, max_concurrent), keep)
     except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, InputError):
+        if isinstance(error.cause, InputError | OSError):
             raise error.cause from None
         say(f"preparation failed:\n{error}")
     except ray.exceptions.RayError as error:
@@ -115,13 +109,15 @@ def _all(plan: Plan, store: Storage, command: str, gate: Gate, slots: int, keep:
 
 
 def _mirrored(plan: Plan, store: Storage, command: str) -> tuple[Any, dict[str, Any]]:
-    """The sweep's file, and MLflow as its view, which has been told of every result that is there."""
+    """The sweep's file, and MLflow as its view, which has been told of every result; what kills left is removed."""
     import platform.tracking as tracking
     from platform.mirror import Mirror
 
     document = manifest.write(plan, store, command)
     mirror = Mirror(lambda: tracking.connect(document, store))
     mirror.start()
+    for old in (store.root / "ray").glob(f"{plan.name}-*"):  # Tune's state, of drivers that were killed
+        shutil.rmtree(old, ignore_errors=True)
     for trial_id in document["trials"]:
         if store.has(trial_id):
             storage.tidy(store.trial(trial_id))
@@ -141,7 +137,7 @@ def _stopped(plan: Plan, store: Storage, gate: Gate) -> int:
     left = planning.again(plan, store).outstanding
     if left:
         say(f"stopped: {gate.closed}; {left} trials left; {gate.advice}")
-    return 1 if left and gate.broken else 0
+    return 1 if left and (gate.broken or gate.unwritable) else 0
 
 
 def say(text: str) -> None:
@@ -224,8 +220,6 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
     waiting = progress.Waiting(_needed(plan), ray.available_resources)
     reporter = progress.Reporter(standing, store, mirror, keeper, gate, screen, waiting)
     state = store.root / "ray"
-    for old in state.glob(f"{plan.name}-*"):  # of drivers that were killed: there is no other one now
-        shutil.rmtree(old, ignore_errors=True)
     try:
         tuner = tune.Tuner(
             trainable,

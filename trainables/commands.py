@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable
 
@@ -9,15 +10,25 @@ from pydantic import ValidationError
 
 from trainables.errors import InputError, TrialStopped
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
 
 def guarded(main: Callable[[], int]) -> int:
-    """Run `main`; InputError and an invalid configuration become one message and status 2, a diverged model 1."""
+    """Run `main`; InputError and an invalid configuration become one message and status 2.
+
+    A diverged model and a full disk become one and status 1.
+    """
     try:
         return main()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
     except TrialStopped as stopped:
         print(f"error: {stopped.message}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        print(f"error: {error.strerror}: '{error.filename}'; make room, then start again", file=sys.stderr)
         return 1
     except ValidationError as error:
         print(f"error: {describe(error)}", file=sys.stderr)

@@ -89,6 +89,8 @@ def _end(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pat
     """Write the result, and drop what it makes useless."""
     record.seconds.total = perf_counter() - begun
     result = records.write(trial, record, error, folder)
+    if error is None:
+        (folder / storage.ERROR).unlink(missing_ok=True)
     storage.tidy(folder)
     return result
 
