@@ -88,7 +88,7 @@ def _with_ray(
             raise error.cause from None
         say(f"preparation failed:\n{error}")
     except ray.exceptions.RayError as error:
-        say(f"Ray failed: {error}")
+        say(f"Ray failed: {error}; go on with {manifest.go_on(command)}")
     finally:
         ray.shutdown()
     return None
@@ -204,6 +204,7 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
     import platform.keep as keeping
     import platform.live as live
     import platform.progress as progress
+    import platform.raylet as raylet
     import platform.searcher as searcher
     from trainables.workers import LAUNCHER_CPU, TrialActor, train_ranks
 
@@ -229,7 +230,7 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
             run_config=tune.RunConfig(
                 name=f"{plan.name}-{os.getpid()}",
                 storage_path=str(state),
-                callbacks=[reporter],
+                callbacks=[reporter, raylet.RayletWatch()],
                 verbose=0,
                 failure_config=tune.FailureConfig(max_failures=1),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
