@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Any
@@ -166,6 +167,7 @@ def connect(sweep: dict[str, Any], store: Storage) -> Tracker:
 
     logging.getLogger("mlflow").setLevel(logging.ERROR)
     logging.getLogger("alembic").setLevel(logging.ERROR)
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "1")
     uri = tracking_uri(store)
     database.ensure(uri)
     client = MlflowClient(tracking_uri=uri)
