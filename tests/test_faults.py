@@ -27,7 +27,7 @@ from trainables import storage
 from trainables.storage import Storage
 
 pytestmark = pytest.mark.faults
-FIRST = int(os.environ.get("SEED", "0"))
+FIRST = int(os.environ.get("SEED") or 0)
 FILES = (storage.RESULT, storage.STEPS, storage.ROWS)
 WORKERS = ("Trainable", "TrialActor")
 """What Ray calls a process that runs trials: while it does, and in between."""
