@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -236,7 +238,8 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
         )
-        tuner.fit()
+        with contextlib.suppress(EOFError, pickle.UnpicklingError):  # Tune's own notes, cut off by a full disk
+            tuner.fit()
     finally:
         screen.close()
         shutil.rmtree(state / f"{plan.name}-{os.getpid()}", ignore_errors=True)
