@@ -28,8 +28,8 @@ test: setup  ## the tests that every machine runs (ARGS="-k gru")
 test-all: setup  ## all tests, slow and GPU ones and faults too
 	@$(PY) -m pytest -m "" $(ARGS)
 
-test-faults: setup  ## the tests that kill processes on purpose
-	@$(PY) -m pytest -m faults $(ARGS)
+test-faults: setup  ## the fault matrix, 20 or 5 rounds of each fault (ROUNDS=1 for one; docs/reliability.md)
+	@ROUNDS=$(ROUNDS) SEED=$(SEED) $(PY) -m pytest -m faults $(ARGS)
 
 # import-linter imports our packages: `python -c` puts the root first on sys.path, which its own script does not.
 lint: setup  ## style, format, types and import directions

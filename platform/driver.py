@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -75,13 +77,7 @@ def run(
 
 
 def _with_ray(
-    plan: Plan,
-    store: Storage,
-    command: str,
-    gate: Gate,
-    address: str | None,
-    max_concurrent: int | None,
-    keep: str,
+    plan: Plan, store: Storage, command: str, gate: Gate, address: str | None, max_concurrent: int | None, keep: str
 ) -> Any:
     """Preparation, trials that are left and export; returns the mirror, None where one failed."""
     cpus = _start_ray(address)
@@ -91,11 +87,11 @@ def _with_ray(
         _check_resources(plan)
         return _all(plan, store, command, gate, _slots(plan, cpus, max_concurrent), keep)
     except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, InputError):
+        if isinstance(error.cause, InputError | OSError):
             raise error.cause from None
         say(f"preparation failed:\n{error}")
     except ray.exceptions.RayError as error:
-        say(f"Ray failed: {error}")
+        say(f"Ray failed: {error}; go on with {manifest.go_on(command)}")
     finally:
         ray.shutdown()
     return None
@@ -116,15 +112,18 @@ def _all(plan: Plan, store: Storage, command: str, gate: Gate, slots: int, keep:
 
 
 def _mirrored(plan: Plan, store: Storage, command: str) -> tuple[Any, dict[str, Any]]:
-    """The sweep's file, and MLflow as its view, which has been told of every result that is there."""
+    """The sweep's file, and MLflow as its view, which has been told of every result; what kills left is removed."""
     import platform.tracking as tracking
     from platform.mirror import Mirror
 
     document = manifest.write(plan, store, command)
     mirror = Mirror(lambda: tracking.connect(document, store))
     mirror.start()
+    for old in (store.root / "ray").glob(f"{plan.name}-*"):  # Tune's state, of drivers that were killed
+        shutil.rmtree(old, ignore_errors=True)
     for trial_id in document["trials"]:
         if store.has(trial_id):
+            storage.tidy(store.trial(trial_id))
             mirror.trial(trial_id)
     return mirror, document
 
@@ -141,7 +140,7 @@ def _stopped(plan: Plan, store: Storage, gate: Gate) -> int:
     left = planning.again(plan, store).outstanding
     if left:
         say(f"stopped: {gate.closed}; {left} trials left; {gate.advice}")
-    return 1 if left and gate.broken else 0
+    return 1 if left and (gate.broken or gate.unwritable) else 0
 
 
 def say(text: str) -> None:
@@ -214,6 +213,7 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
     import platform.keep as keeping
     import platform.live as live
     import platform.progress as progress
+    import platform.raylet as raylet
     import platform.searcher as searcher
     from trainables.workers import LAUNCHER_CPU, TrialActor, train_ranks
 
@@ -240,13 +240,14 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
             run_config=tune.RunConfig(
                 name=f"{plan.name}-{os.getpid()}",
                 storage_path=str(state),
-                callbacks=[reporter],
+                callbacks=[reporter, raylet.RayletWatch()],
                 verbose=0,
                 failure_config=tune.FailureConfig(max_failures=1),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
         )
-        tuner.fit()
+        with contextlib.suppress(EOFError, pickle.UnpicklingError):  # Tune's own notes, cut off by a full disk
+            tuner.fit()
     finally:
         screen.close()
         shutil.rmtree(state / f"{plan.name}-{os.getpid()}", ignore_errors=True)

@@ -44,6 +44,8 @@ class Gate:
     """The message of the first of them."""
     disk: str | None = None
     """Why the disk's budget closes the gate."""
+    unwritable: str | None = None
+    """Why the storage takes nothing more, not even that a trial failed."""
 
     def began(self, trial: Trial) -> None:
         """Begun again after its process died, it has run since its first beginning."""
@@ -71,6 +73,8 @@ class Gate:
     @property
     def advice(self) -> str:
         """What to do about a closed gate."""
+        if self.unwritable:
+            return "make room, then go on with --resume --retry-failed"
         if self.broken:
             return "mend that, then go on with --resume --retry-failed"
         return f"go on with a larger {'--disk-budget' if self.disk else '--gpu-hours'} and --resume"
@@ -78,6 +82,8 @@ class Gate:
     @property
     def closed(self) -> str | None:
         """Why no further trial may begin; None: it may."""
+        if self.unwritable:
+            return f"the storage takes nothing more: {self.unwritable}"
         if self.broken:
             return f"the first {FIRST} trials that ended all failed for the same cause: {self.shown}"
         limit = self.limits.gpu_hours

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ray.tune import Callback
@@ -115,10 +116,10 @@ class Reporter(Callback):
         self.screen.show(self.view)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._ended(trial, None)
+        self._ended(trial, "it ended without a result")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._ended(trial, trial.get_pickled_error() or "its process died")
+        self._ended(trial, _noted(trial))
 
     def view(self) -> View:
         """Where the sweep stands."""
@@ -135,12 +136,12 @@ class Reporter(Callback):
         known = (found[name] for name in ("phase", "step", "steps", "seconds", "remaining_seconds"))
         return Row(label, *known)
 
-    def _ended(self, trial: Any, cause: Any) -> None:
+    def _ended(self, trial: Any, cause: str) -> None:
         config = Trial.model_validate_json(trial.config["trial"])
         key = config.id()
         label = self.standing.running.pop(key, config.label())
         seconds = time.monotonic() - self.begun.pop(key, time.monotonic())
-        result = self.store.result(key) or _died(config, self.store, cause, seconds)
+        result = self.store.result(key) or self._died(config, cause, seconds)
         self.standing.seconds.append(seconds)
         if result["status"] in storage.FAILURES:
             self.standing.failed += 1
@@ -154,6 +155,23 @@ class Reporter(Callback):
         self.mirror.trial(key)
         _forget_statistics(trial)
         self.screen.show(self.view, last=self.standing.left == 0 and not self.standing.running)
+
+    def _died(self, config: Trial, cause: str, seconds: float) -> dict[str, Any]:
+        """The result of a trial whose process died before it could write one; none is left where the disk is full."""
+        from trainables import records
+
+        try:
+            return records.refused(config, self.store, cause, seconds=seconds)
+        except OSError as error:
+            self.gate.unwritable = f"{error.strerror} ({self.store.root})"
+            message = f"not recorded, because the storage takes nothing more: {error.strerror}"
+            return {"status": "failed", "error": {"kind": "failed", "message": message}}
+
+
+def _noted(trial: Any) -> str:
+    """What Tune has noted of a trial's end in Ray's session, which is not in the storage: that disk may be full."""
+    path = trial.error_file
+    return Path(path).read_text(encoding="utf-8") if path and Path(path).is_file() else "its process died"
 
 
 def _forget_statistics(trial: Any) -> None:
@@ -170,10 +188,3 @@ def outcome(result: dict[str, Any]) -> str:
     if result["status"] != "finished":
         told.append(f"{result['status']}: {result['error']['message']}")
     return "; ".join(told)
-
-
-def _died(config: Trial, store: Storage, cause: Any, seconds: float) -> dict[str, Any]:
-    """The result of a trial whose process died before it could write one."""
-    from trainables import records
-
-    return records.refused(config, store, str(cause), seconds=seconds)

@@ -15,7 +15,9 @@ from typing import Annotated, Any
 
 import typer
 
+import platform.database as database
 import platform.manifest as manifest
+from platform.database import tracking_uri
 from platform.keep import weights
 from trainables import benchmarks, commands, config, storage
 from trainables.config import Trial
@@ -36,11 +38,6 @@ BATCH, PARAMS = 800, 90
 """So many metrics and parameters a request: MLflow takes 1,000 values of all kinds, 100 of them parameters."""
 ENDED = ("FINISHED", "FAILED")
 STATUS = {"finished": "FINISHED", "diverged": "FINISHED", "collapsed": "FINISHED"}
-
-
-def tracking_uri(store: Storage) -> str:
-    """MLFLOW_TRACKING_URI, else SQLite in the storage."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{store.root / 'mlflow.db'}"
 
 
 class Tracker:
@@ -182,7 +179,9 @@ def connect(sweep: dict[str, Any], store: Storage, *, fresh: bool = False) -> Tr
 
     logging.getLogger("mlflow").setLevel(logging.ERROR)
     logging.getLogger("alembic").setLevel(logging.ERROR)
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "1")
     uri = tracking_uri(store)
+    database.ensure(uri)
     client = MlflowClient(tracking_uri=uri)
     known = client.get_experiment_by_name(sweep["name"])
     if known is None:

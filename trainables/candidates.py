@@ -15,7 +15,7 @@ from trainables.config import Trial
 from trainables.errors import InputError
 from trainables.records import Place, Record
 
-FOLDER, WEIGHTS = "evaluations", "weights-{}"
+FOLDER, WEIGHTS = storage.UNFINISHED[1], "weights-{}"
 Document = dict[str, Any]
 """An evaluation: `metrics` and `halves`."""
 
@@ -25,11 +25,6 @@ def original(trial: Trial, store: storage.Storage) -> Document | None:
     retain = trial.retain_evaluation.fingerprint if trial.retain_evaluation else None
     key = config.evaluation_id(trial.target, trial.benchmark, retain, trial.resources.precision)
     return storage.read_json(store.evaluation(key) / storage.RESULT)
-
-
-def remove(folder: Path) -> None:
-    """A trial that has a result, which holds all of them, needs no evaluations of steps."""
-    shutil.rmtree(folder / FOLDER, ignore_errors=True)
 
 
 class Candidates:

@@ -18,7 +18,7 @@ from trainables.config import Resources
 from trainables.engine import Engine
 from trainables.errors import InputError
 
-FOLDER, META = "checkpoint", "meta.json"
+FOLDER, META = storage.UNFINISHED[0], "meta.json"
 LAYOUT = ("ranks", "zero_stage", "precision", "offload_optimizer")
 """Shards belong to one layout; another one cannot read them."""
 
@@ -74,8 +74,3 @@ def restore(engine: Engine, task: loop.Task, folder: Path) -> tuple[loop.State, 
     path = folder / tag / "reference.safetensors"
     reference = load_file(path)["reference"].tolist() if path.is_file() else None
     return loop.State(reference, meta["step"]), storage.read_rows(folder / tag / storage.STEPS)
-
-
-def remove(folder: Path) -> None:
-    """A trial that has a result needs no checkpoint."""
-    shutil.rmtree(folder, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import sys
 from collections.abc import Callable
@@ -16,9 +17,14 @@ SHOWN = 120
 """Characters of a value that a message repeats."""
 LONG_WORD = re.compile(r"(\S{200})\S{600,}")
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
 
 def guarded(main: Callable[[], int]) -> int:
-    """Run `main`; InputError and an invalid configuration become one message and status 2, a diverged model 1."""
+    """Run `main`; InputError and an invalid configuration become one message and status 2.
+
+    A diverged model and a full disk become one and status 1.
+    """
     try:
         return main()
     except InputError as error:
@@ -30,6 +36,11 @@ def guarded(main: Callable[[], int]) -> int:
         _tell(describe(error))
     except PermissionError as error:
         _tell(f"'{error.filename}' cannot be read or written: {error.strerror}")
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        _tell(f"{error.strerror}: '{error.filename}'; make room, then start again")
+        return 1
     return 2
 
 

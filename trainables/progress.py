@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +14,12 @@ from trainables import processes, provenance, storage
 
 EVERY, BEAT = 2.0, 10.0
 """Seconds between two writings of news, and between two signs of life without news (an evaluation tells nothing)."""
+
+
+def elsewhere(folder: Path) -> bool:
+    """Whether another process, which lives on this machine, is at this trial."""
+    told = storage.read_json(folder / storage.PROGRESS)
+    return told is not None and told.get("pid") != os.getpid() and processes.alive(told) is True
 
 
 class Progress:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 RESULT, CONFIG, STEPS, ROWS, ERROR = "result.json", "config.json", "steps.parquet", "evaluation.parquet", "error.txt"
 PROGRESS = "progress.json"
+UNFINISHED = ("checkpoint", "evaluations", PROGRESS)
+"""What a trial has only while it is under way."""
 EVALUATED = ("finished", "collapsed")
 """Outcomes that come with metrics."""
 FAILURES = ("failed", "out_of_memory")
@@ -91,6 +93,17 @@ def _whole(path: Path) -> bool:
         stream.seek(-8, os.SEEK_END)
         length, end = int.from_bytes(stream.read(4), "little"), stream.read(4)
     return begin == end == b"PAR1" and length + 12 <= size
+
+
+def tidy(folder: Path) -> None:
+    """Remove what a trial that has its result needs no more: a kill right after it, or amid a write, leaves it."""
+    for path in folder.iterdir():
+        if path.name not in UNFINISHED and not path.name.startswith("."):
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def set_aside(paths: Iterable[Path], store: Storage) -> Path:

@@ -86,11 +86,12 @@ def _outcome(trial: Trial, place: Place, follow: Follow) -> Generator[Event, Non
 
 
 def _end(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Path, begun: float) -> dict[str, Any]:
-    """Write the result, and drop the checkpoint that it makes useless."""
+    """Write the result, and drop what it makes useless."""
     record.seconds.total = perf_counter() - begun
     result = records.write(trial, record, error, folder)
-    checkpoints.remove(folder / CHECKPOINT)
-    candidates.remove(folder)
+    if error is None:
+        (folder / storage.ERROR).unlink(missing_ok=True)
+    storage.tidy(folder)
     return result
 
 

@@ -40,10 +40,22 @@ class TrialActor(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        """Go on for about two seconds, or to the end."""
-        from trainables import records, trial
+        """Go on for about two seconds, or to the end.
+
+        A trial that has a result by now does not run: its last process, or its last driver, died after it was written.
+        One that another process runs waits for that one's end: it outlives a driver that was killed by a while.
+        """
+        from trainables import progress, records, trial
 
         if self.events is None:
+            folder = self.store.trial(self.trial.id())
+            found = self.store.result(self.trial.id())
+            if found is not None:
+                storage.tidy(folder)
+                return _final(found)
+            if progress.elsewhere(folder):
+                time.sleep(REPORT_SECONDS)
+                return {"id": self.trial.id(), "done": False, "phase": "waiting", "step": 0, "steps": 0}
             self.events = trial.run(self.trial, self.store, keep_weights=self.keep)
         try:
             return self._go_on(self.events)
@@ -69,13 +81,15 @@ class TrialActor(tune.Trainable):
 
 
 def train_ranks(config: dict[str, Any]) -> None:
-    """Tune's function for a trial of many ranks."""
-    from trainables import records
+    """Tune's function for a trial of many ranks; see TrialActor.step for a trial that does not run at once."""
+    from trainables import progress, records
 
     trial = Trial.model_validate_json(config["trial"])
     store = storage.Storage(Path(config["storage"]))
+    while progress.elsewhere(store.trial(trial.id())):
+        time.sleep(REPORT_SECONDS)
     try:
-        result = launch(trial, store, keep=bool(config.get("keep")))
+        result = store.result(trial.id()) or launch(trial, store, keep=bool(config.get("keep")))
     except Exception as failure:
         full = "OutOfMemoryError" in str(failure)
         result = records.refused(trial, store, str(failure), "out_of_memory" if full else "failed")

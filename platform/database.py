@@ -1,0 +1,43 @@
+"""Where MLflow's runs are: a tracking server, or the storage's own database, which appears whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import uuid
+from pathlib import Path
+
+from trainables.storage import Storage
+
+SQLITE = "sqlite:///"
+
+
+def tracking_uri(store: Storage) -> str:
+    """MLFLOW_TRACKING_URI, else SQLite in the storage."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{store.root / 'mlflow.db'}"
+
+
+def ensure(uri: str) -> None:
+    """Make MLflow's tables elsewhere and move the file into place, where `uri` is one that is not there.
+
+    MLflow makes them in dozens of migrations. One that is cut off by a kill leaves a database that MLflow refuses to
+    open for ever ("table ... already exists", "out-of-date database schema").
+    """
+    path = Path(uri.removeprefix(SQLITE))
+    if not uri.startswith(SQLITE) or path.exists():
+        return
+    from mlflow import MlflowClient
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staging = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / path.name
+        MlflowClient(tracking_uri=f"{SQLITE}{made}").search_experiments(max_results=1)
+        try:
+            shutil.copyfile(made, staging)  # a copy, because MLflow keeps its connection to the file that it made
+            with contextlib.suppress(FileExistsError):  # another sweep in this storage was quicker
+                os.link(staging, path)
+        finally:
+            staging.unlink(missing_ok=True)

@@ -1,0 +1,50 @@
+"""The small part of the fault matrix (tests/test_faults.py) that every run of the tests has: one sweep, two kills."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import psutil
+import test_faults
+from conftest import House
+from fault_checks import differences, litter, mirrored, rewritten, twice
+from fault_sweep import BEGUN, TRIALS, Round, Watch, furnish, named, sweep_of
+
+from trainables import storage, trial
+from trainables.config import Trial
+from trainables.storage import Storage
+
+joined = test_faults.joined
+
+
+def test_sweep_survives_the_death_of_a_worker_and_of_its_driver(
+    house: House, joined: dict[str, str], tmp_path: Path
+) -> None:
+    """What was under way at a kill ends as in an undisturbed process; the rest is not touched."""
+    store, base = Storage(tmp_path / "runs"), Storage(tmp_path / "undisturbed")
+    one = Round(0, tmp_path, furnish(house, tmp_path), joined, random.Random(0), Watch(store))
+    with one.followed():
+        driver = one.start()
+        one.until(driver, BEGUN)
+        disturbed = under_way(store)
+        named(psutil.Process().children(recursive=True), *test_faults.WORKERS)[0].kill()
+        one.until(driver, 3)
+        one.strike(driver)
+        disturbed |= under_way(store)
+        driver.process.kill()
+        driver.end(-9)
+        one.start("--resume").end()
+    results = {name: store.result(name) or {} for name in sweep_of(store)["trials"]}
+    assert [result.get("status") for result in results.values()] == ["finished"] * TRIALS
+    assert (rewritten(one), twice(one.watch, ()), list(mirrored(store)), litter(store)) == ([], [], [], [])
+    assert disturbed
+    for name in disturbed:
+        config = Trial.model_validate(storage.read_json(store.trial(name) / storage.CONFIG))
+        assert len(list(trial.run(config, base))) > 1
+    assert differences(store, base, disturbed) == []
+
+
+def under_way(store: Storage) -> set[str]:
+    """Trials that have begun and not ended."""
+    return {folder.name for folder in store.root.glob("trials/*") if not (folder / storage.RESULT).exists()}

@@ -1,0 +1,61 @@
+"""A disk that takes nothing more: one message, and a sweep that stops instead of failing trial by trial."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import platform.live as live
+import platform.progress as progress
+from platform.gate import Gate, Limits
+from trainables import commands, storage
+from trainables.config import Benchmark, Model, Trial
+from trainables.storage import Storage
+
+CONFIG = Trial(
+    method="ga",
+    benchmark=Benchmark(data="data", fingerprint="files:0"),
+    target=Model(path="models/full", fingerprint="files:1"),
+)
+
+
+def full(path: Path, *content: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+def test_command_that_meets_a_full_disk_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.guarded(lambda: full(Path("/runs/sweeps/tiny.json")) or 0) == 1
+    told = "error: No space left on device: '/runs/sweeps/tiny.json'; make room, then start again\n"
+    assert capsys.readouterr().err == told
+    with pytest.raises(FileNotFoundError):
+        commands.guarded(lambda: Path("/nowhere/at/all").stat().st_size)
+
+
+def test_failure_that_cannot_be_recorded_stops_the_sweep(
+    store: Storage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The trial stays missing, so that --resume runs it."""
+    monkeypatch.setattr(storage, "write_text", full)
+    gate, mirrored = Gate(Limits()), []
+    keeper: Any = SimpleNamespace(prune=lambda study, ended: None)
+    mirror: Any = SimpleNamespace(trial=mirrored.append)
+    standing = progress.Standing(name="tiny", total=3, slots=1)
+    waiting = progress.Waiting({}, dict)
+    reporter = progress.Reporter(standing, store, mirror, keeper, gate, live.screen(), waiting)
+    kept = SimpleNamespace(metric_analysis={}, metric_n_steps={})
+    died = SimpleNamespace(config={"trial": CONFIG.model_dump_json()}, trial_id="1", run_metadata=kept)
+    died.error_file = None
+    reporter.on_trial_start(0, [], died)
+    assert gate.closed is None
+    reporter.on_trial_error(0, [], died)
+    assert gate.closed == f"the storage takes nothing more: No space left on device ({store.root})"
+    assert gate.advice == "make room, then go on with --resume --retry-failed"
+    assert not store.has(CONFIG.id())
+    said = capsys.readouterr().out
+    assert "failed: not recorded, because the storage takes nothing more: No space left on device" in said
+    assert reporter.standing.line().startswith("done 0 | running 0 | failed 1 | left 2")

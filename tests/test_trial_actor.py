@@ -1,0 +1,99 @@
+"""What a worker does with a trial that another process has ended, or is at."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainables import processes, progress, storage, trial, workers
+from trainables.config import Benchmark, Model, Trial
+from trainables.storage import Storage
+
+CONFIG = Trial(
+    method="ga",
+    benchmark=Benchmark(data="data", fingerprint="files:0"),
+    target=Model(path="models/full", fingerprint="files:1"),
+)
+
+
+def result(forget_quality: float) -> dict[str, Any]:
+    metrics = {"forget_quality": forget_quality, "model_utility": 0.5}
+    return {"id": CONFIG.id(), "status": "finished", "metrics": metrics, "config": CONFIG.model_dump(mode="json")}
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The trials that are really run, none of which takes any time."""
+    begun: list[str] = []
+
+    def run(config: Trial, store: Storage, keep_weights: bool) -> Iterator[dict[str, Any]]:
+        begun.append(config.id())
+        yield {"phase": "done", "result": result(-2.0)}
+
+    monkeypatch.setattr(trial, "run", run)
+    monkeypatch.setattr(workers, "REPORT_SECONDS", 0.01)
+    return begun
+
+
+@pytest.fixture
+def another() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that does nothing."""
+    process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def actor(store: Storage) -> workers.TrialActor:
+    return workers.TrialActor({"trial": CONFIG.model_dump_json(), "storage": str(store.root)})
+
+
+def test_trial_with_a_result_does_not_run_again(store: Storage, runs: list[str]) -> None:
+    """Its worker was killed between the result and the end of the trial: what that left is removed."""
+    folder = store.trial(CONFIG.id())
+    storage.write_json(folder / storage.RESULT, result(-1.0))
+    storage.write_rows(folder / storage.STEPS, [{"step": 1}])
+    for name in ("checkpoint/step-2/weights", "evaluations/2.json", storage.PROGRESS, ".steps.parquet.0a1b2c3d"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("left")
+    told = actor(store).step()
+    assert (told["done"], told["forget_quality"], runs) == (True, -1.0, [])
+    assert {path.name for path in folder.iterdir()} == {storage.RESULT, storage.STEPS}
+
+
+def test_trial_waits_for_the_process_that_is_at_it(
+    store: Storage, runs: list[str], another: subprocess.Popen[bytes]
+) -> None:
+    folder = store.trial(CONFIG.id())
+    identity = processes.myself() | {"pid": another.pid, "born": processes.born(another.pid)}
+    storage.write_json(folder / storage.PROGRESS, identity)
+    worker = actor(store)
+    assert [worker.step()["phase"] for _ in range(3)] == ["waiting"] * 3
+    assert runs == []
+    another.kill()
+    another.wait()
+    assert worker.step()["done"]
+    assert runs == [CONFIG.id()]
+
+
+def test_who_else_is_at_a_trial(tmp_path: Path, another: subprocess.Popen[bytes]) -> None:
+    """A later process of the same pid, one of another machine and this one itself do not count."""
+    mine = processes.myself()
+    other = mine | {"pid": another.pid, "born": processes.born(another.pid)}
+    assert not progress.elsewhere(tmp_path)
+    for told, expected in (
+        (other, True),
+        (other | {"born": 1.0}, False),
+        (other | {"place": "elsewhere"}, False),
+        (mine, False),
+        ({}, False),
+    ):
+        storage.write_json(tmp_path / storage.PROGRESS, told)
+        assert progress.elsewhere(tmp_path) is expected, told
+    assert os.getpid() != another.pid
