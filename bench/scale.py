@@ -80,13 +80,14 @@ def drive(command: Sequence[str]) -> int:
     """The sweep's own command in this process, with Empty in the actor's place; leaves its facts in the storage."""
     import typer
 
+    import platform.cluster as cluster
     import platform.driver as driver
     import platform.progress as progress
     import platform.sweep as sweep
 
     workers.TrialActor = Empty  # type: ignore[misc]
     watch, init, started = Watch(), progress.Reporter.__init__, {}
-    start_ray = driver._start_ray
+    start_ray = cluster.start
 
     def reporter(self: Any, *values: Any) -> None:
         init(self, *values)
@@ -99,7 +100,7 @@ def drive(command: Sequence[str]) -> int:
         return cpus
 
     progress.Reporter.__init__ = reporter  # type: ignore[method-assign]
-    driver._start_ray = timed
+    cluster.start = timed
     tune, everything = driver._tune, driver._all
 
     def tuned(*values: Any) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import pickle
 import shutil
 import subprocess
 import sys
@@ -13,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import platform.cluster as cluster
 import platform.manifest as manifest
 import platform.plan as planning
 from platform.gate import Gate, Limits, spent
@@ -22,20 +21,6 @@ from trainables.errors import InputError
 from trainables.redaction import VARIABLES, redact
 from trainables.storage import Storage
 
-QUIET = {
-    "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_DISABLE_IMPORT_WARNING": "1",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    "TUNE_MAX_PENDING_TRIALS_PG": "8",
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
-    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
-    "RAY_TRAIN_METRICS_ENABLED": "0",
-    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-}
 NO_LIMITS = Limits()
 
 
@@ -50,7 +35,7 @@ def run(
     limits: Limits = NO_LIMITS,
 ) -> int:
     """Run what is left of a plan and return the exit status."""
-    os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
+    cluster.settle(address)
     done = len(plan.trials) - len(plan.left)
     say(f"sweep {plan.name}: {len(plan.trials)} trials, {done} done, {plan.outstanding} to run")
     say(f"storage {store.root}, {_commit()}")
@@ -80,12 +65,12 @@ def _with_ray(
     plan: Plan, store: Storage, command: str, gate: Gate, address: str | None, max_concurrent: int | None, keep: str
 ) -> Any:
     """Preparation, trials that are left and export; returns the mirror, None where one failed."""
-    cpus = _start_ray(address)
     import ray.exceptions
 
     try:
-        _check_resources(plan)
-        return _all(plan, store, command, gate, _slots(plan, cpus, max_concurrent), keep)
+        cpus = cluster.start(address)
+        cluster.check(plan)
+        return _all(plan, store, command, gate, cluster.slots(plan, cpus, max_concurrent), keep)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError | OSError):
             raise error.cause from None
@@ -152,58 +137,6 @@ def _commit() -> str:
     return f"commit {head}{' (with uncommitted changes)' if dirty else ''}" if head else "no git commit"
 
 
-def _start_ray(address: str | None) -> int:
-    """Join the cluster at `address`, the running one (RAY_ADDRESS), or start one here; returns its CPUs.
-
-    One started here listens on the loopback address alone, by the setting that Ray has for it, read at its import.
-    """
-    place = address or os.environ.get("RAY_ADDRESS") or "local"
-    if place == "local":
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    import ray
-
-    env = {"PYTHONPATH": str(provenance.ROOT), **{name: os.environ[name] for name in QUIET}}
-    try:
-        ray.init(
-            address=place,
-            runtime_env={"env_vars": env},
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            include_dashboard=False if place == "local" else None,
-        )
-    except ConnectionError as error:
-        raise InputError(f"--address: no Ray cluster answers at '{place}' ({error})") from error
-    return int(ray.cluster_resources().get("CPU", 1))
-
-
-def _check_resources(plan: Plan) -> None:
-    """Refuse what Tune would wait for without end."""
-    import ray
-
-    there = ray.cluster_resources()
-    for kind, needed in _needed(plan).items():
-        if needed > there.get(kind, 0):
-            setting = f"resources.{kind.lower()}s"
-            raise InputError(f"{setting}: a trial asks for {needed:g}, the cluster has {there.get(kind, 0):g}")
-
-
-def _needed(plan: Plan) -> dict[str, float]:
-    """What a trial takes of a cluster, by Ray's names."""
-    wanted = plan.sweep.resources
-    return {"CPU": wanted.cpus * wanted.ranks, "GPU": wanted.gpus * wanted.ranks}
-
-
-def _slots(plan: Plan, cpus: int, max_concurrent: int | None) -> int:
-    """How many trials run at a time."""
-    import ray
-
-    resources = plan.sweep.resources
-    slots = min(max_concurrent or cpus, cpus // (resources.cpus * resources.ranks))
-    if resources.gpus:
-        slots = min(slots, int(ray.cluster_resources().get("GPU", 0) / (resources.gpus * resources.ranks)))
-    return max(1, slots)
-
-
 def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep: str) -> None:
     """Run the trials that are left, as far as the gate lets them."""
     import ray
@@ -228,7 +161,7 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
     standing = progress.Standing(name=plan.name, total=total, slots=slots)
     keeper = keeping.keeper(plan, store, keep)
     screen = live.screen()
-    waiting = progress.Waiting(_needed(plan), ray.available_resources)
+    waiting = progress.Waiting(cluster.needed(plan), ray.available_resources)
     reporter = progress.Reporter(standing, store, mirror, keeper, gate, screen, waiting)
     state = store.root / "ray"
     try:
@@ -246,8 +179,11 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
         )
-        with contextlib.suppress(EOFError, pickle.UnpicklingError):  # Tune's own notes, cut off by a full disk
+        try:
             tuner.fit()
+        except Exception:
+            if not gate.closed:  # else it stopped with its cause: a full disk has cut Tune's own notes off, too
+                raise
     finally:
         screen.close()
         shutil.rmtree(state / f"{plan.name}-{os.getpid()}", ignore_errors=True)
