@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import platform.cluster as cluster
+import platform.ending as ending
 import platform.manifest as manifest
 import platform.plan as planning
 from platform.gate import Gate, Limits, spent
@@ -44,7 +42,7 @@ def run(
     started = time.monotonic()
     gate = Gate(limits, _spent(plan, store))
     if plan.outstanding and gate.closed:
-        return max(_stopped(plan, store, gate), int(bool(failures(plan, store))))
+        return max(_stopped(plan, store, gate), int(bool(plan.failed)))
     if plan.outstanding or plan.sweep.export or not plan.compared(store):
         mirror = _with_ray(plan, store, command, gate, address, max_concurrent, keep)
     else:
@@ -53,11 +51,11 @@ def run(
     if mirror is None:
         return 1
     say(f"{len(plan.trials)} trials in {(time.monotonic() - started) / 60:.1f} min")
-    status = _end(plan, store, failures(plan, store))
+    status = ending.end(plan, store, say)
     mirror.report()
     if mirror.problem is not None:
         behind = f"MLflow is behind ({mirror.problem}); mend it with"
-        say(f"{behind}: .venv/bin/python -m platform.tracking sync {plan.name}{_place(store)}")
+        say(f"{behind}: .venv/bin/python -m platform.tracking sync {plan.name}{ending.place(store)}")
     return max(status, _stopped(plan, store, gate)) if gate.closed else status
 
 
@@ -116,8 +114,8 @@ def _mirrored(plan: Plan, store: Storage, command: str) -> tuple[Any, dict[str, 
 def _spent(plan: Plan, store: Storage) -> float:
     """GPU-seconds of every trial of the sweep that has ended, those of other starts too."""
     earlier = storage.read_json(store.sweep(plan.sweep.name, plan.hash)) or {}
-    keys = dict.fromkeys([*earlier.get("trials", []), *(trial.id() for trial in plan.trials)])
-    return spent(result for key in keys if (result := store.result(key)))
+    others = dict.fromkeys(earlier.get("trials", [])).keys() - {trial.id() for trial in plan.trials}
+    return plan.history.spent + spent(result for key in others if (result := store.result(key)))
 
 
 def _stopped(plan: Plan, store: Storage, gate: Gate) -> int:
@@ -200,46 +198,3 @@ def _searcher(plan: Plan, store: Storage, searcher: Any, keep: str, closed: Any)
             finished[trial.id()] = benchmarks.gains(trial.benchmark.name, result["metrics"])
     studies = searcher.Studies(plan.studies().values(), plan.budget, finished, shared, closed)
     return studies, studies.left
-
-
-def failures(plan: Plan, store: Storage) -> list[str]:
-    """Ids of the plan's trials that failed: an outcome such as `diverged` is a result."""
-    results = {trial.id(): store.result(trial.id()) for trial in plan.trials}
-    return [key for key, found in results.items() if found and found["status"] in storage.FAILURES]
-
-
-def _end(plan: Plan, store: Storage, failed: list[str]) -> int:
-    """The table, where everything is, what to run next."""
-    shown = os.path.relpath(store.root)
-    report = subprocess.run(
-        [sys.executable, "-m", "analysis.report", plan.name, "--storage", str(store.root)],
-        cwd=provenance.ROOT,
-        capture_output=True,
-        text=True,
-    )
-    if report.returncode == 0:
-        say("\n".join(line for line in report.stdout.splitlines() if not line.startswith("report:")).rstrip())
-    else:
-        say(f"no report: {(report.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
-    say(f"report: {Path(shown) / 'reports' / plan.name / 'index.html'}")
-    server = os.environ.get("MLFLOW_TRACKING_URI")
-    own = f".venv/bin/mlflow ui --backend-store-uri sqlite:///{Path(shown) / 'mlflow.db'}  (http://127.0.0.1:5000)"
-    say(f"MLflow: {server or own}")
-    say(f"next:   {_next(plan, store)}")
-    for trial_id in failed:
-        result = store.result(trial_id) or {}
-        say(f"failed: {trial_id} {result['error']['message']} ({store.trial(trial_id) / 'error.txt'})")
-    if failed:
-        say(f"{len(failed)} trials failed; --retry-failed runs them again")
-    return 1 if failed else 0
-
-
-def _next(plan: Plan, store: Storage) -> str:
-    if plan.sweep.name == "quickstart":
-        return ".venv/bin/python -m platform.sweep tofu_tiny --dry-run   (the same on TOFU's real rows)"
-    return f".venv/bin/python -m analysis.report {plan.name}{_place(store)}   (or another seed: --seeds 0,1,2)"
-
-
-def _place(store: Storage) -> str:
-    """The option that names this storage, empty for the default one."""
-    return "" if store.root == Path("runs").absolute() else f" --storage {os.path.relpath(store.root)}"

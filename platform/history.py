@@ -17,8 +17,8 @@ ENOUGH = 3
 
 Origin = tuple[str | None, tuple[str | None, ...]]
 """The commit, and the versions of WATCHED."""
-Note = tuple[Origin | None, float | None]
-"""Of one result: its origin, and its GPU-seconds where it was evaluated."""
+Note = tuple[Origin | None, bool, float]
+"""Of one result: its origin, whether it was evaluated, and its GPU-seconds."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class History:
     evaluated: int = 0
     gpu_seconds: float = 0.0
     """Of the evaluated ones; a rank without a GPU counts as one."""
+    spent: float = 0.0
+    """GPU-seconds of all of them."""
 
     def warning(self) -> str | None:
         """Says which results come from other code than this; None: none of them."""
@@ -52,15 +54,15 @@ def note(result: Mapping[str, Any]) -> Note:
     """What a history needs of a result."""
     versions = result.get("versions")
     origin = (result.get("commit"), tuple(versions.get(name) for name in WATCHED)) if versions else None
-    return origin, gate.spent([result]) if result["status"] in storage.EVALUATED else None
+    return origin, result["status"] in storage.EVALUATED, gate.spent([result])
 
 
 def of(notes: Iterable[Note]) -> History:
     """Of the notes of all results."""
     notes = list(notes)
-    origins = Counter(origin for origin, _ in notes if origin)
-    seconds = [spent for _, spent in notes if spent is not None]
-    return History(tuple(origins.most_common()), len(seconds), sum(seconds))
+    origins = Counter(origin for origin, _, _ in notes if origin)
+    seconds = [spent for _, evaluated, spent in notes if evaluated]
+    return History(tuple(origins.most_common()), len(seconds), sum(seconds), sum(spent for _, _, spent in notes))
 
 
 def _here() -> Origin:

@@ -63,8 +63,7 @@ def _results(trial_ids: Iterable[str], store: Storage) -> tuple[Results, list[st
     found: Results = {}
     damaged: list[str] = []
     for key in trial_ids:
-        spoilt = storage.damage(store.trial(key))
-        result = None if spoilt else store.result(key)
+        result, spoilt = storage.read_result(store.trial(key))
         damaged += map(str, spoilt)
         if result is not None:
             found[key] = result

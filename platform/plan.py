@@ -19,7 +19,7 @@ from trainables import benchmarks as kinds
 from trainables import config, directions, places, templates
 from trainables.config import Benchmark, Direction, Model, Recipe, RetainEvaluation, Trial
 from trainables.errors import InputError, closest
-from trainables.storage import FAILURES, RESULT, Storage, damage
+from trainables.storage import FAILURES, RESULT, Storage, read_result
 
 OWN = (
     "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE [--set eval=FILE]"
@@ -161,9 +161,8 @@ def again(plan: Plan, store: Storage) -> Plan:
     """The plan with what is done by now: another driver may have ended since it was made."""
     damaged, outcomes, notes = [], {}, []
     for key in (trial.id() for trial in plan.trials):
-        found = damage(store.trial(key))
+        result, found = read_result(store.trial(key))
         damaged += found
-        result = None if found else store.result(key)
         if result is not None:
             outcomes[key] = result["status"]
             notes.append(histories.note(result))
@@ -172,6 +171,13 @@ def again(plan: Plan, store: Storage) -> Plan:
     done = frozenset(outcomes) - set(retried)
     history = histories.of(notes)
     return replace(plan, done=done, retried=retried, damaged=tuple(damaged), failed=failed, history=history)
+
+
+def current(plan: Plan, store: Storage) -> Plan:
+    """The plan, read again only where another driver has ended trials since it was made."""
+    there = {key for trial in plan.trials if store.has(key := trial.id())}
+    known = plan.done | set(plan.retried) | {path.parent.name for path in plan.damaged}
+    return plan if there == known else again(plan, store)
 
 
 def hours(plan: Plan) -> tuple[float | None, str | None]:

@@ -48,7 +48,7 @@ def start(plan: planning.Plan, store: storage.Storage, choice: Choice, options: 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with lock.held(store.lock(plan.sweep.name, plan.hash), command):
-            plan = _agreed(planning.again(plan, store), store, choice)
+            plan = _agreed(planning.current(plan, store), store, choice)
             import platform.driver as driver
 
             return driver.run(plan, store, command=command, **options)
@@ -67,7 +67,7 @@ def _agreed(plan: planning.Plan, store: storage.Storage, choice: Choice) -> plan
     damaged = [*plan.damaged, *([file] if earlier is None and file.exists() else [])]
     listed = earlier["trials"] if earlier else [trial.id() for trial in plan.trials] if damaged else []
     spoilt = {path.parent.name for path in plan.damaged}
-    missing = [key for key in listed if key in spoilt or store.result(key) is None]
+    missing = [key for key in listed if key in spoilt or not store.has(key)]
     if not plan.outstanding:  # an Optuna budget that is spent leaves points that nobody means to run
         missing = []
     if missing and not (choice.resume or choice.retry_failed):

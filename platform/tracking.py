@@ -43,7 +43,8 @@ STATUS = {"finished": "FINISHED", "diverged": "FINISHED", "collapsed": "FINISHED
 class Tracker:
     """Get-or-create by tag, so that it never opens a second run for a trial and keeps no state of its own.
 
-    `mirrored`: when the attempt that each trial's run shows was started, of runs that are complete.
+    `mirrored`: when the attempt that each trial's run shows was started, of runs that are complete. `found`: the same
+    of the results that the storage had at first.
     """
 
     def __init__(self, client: Any, experiment: str, parent: str, sweep: dict[str, Any], store: Storage) -> None:
@@ -53,9 +54,12 @@ class Tracker:
         self.sweep = sweep
         self.store = store
         self.mirrored: dict[str, str | None] = {}
+        self.found: dict[str, str | None] = {}
 
     def trial(self, trial_id: str) -> None:
         """Mirror one trial that has a result."""
+        if trial_id in self.found and self.found[trial_id] == self.mirrored.get(trial_id):
+            return
         result = self.store.result(trial_id)
         if result is None:
             return
@@ -193,9 +197,9 @@ def connect(sweep: dict[str, Any], store: Storage, *, fresh: bool = False) -> Tr
     tags = {"sweep": sweep["name"], SWEEP_TAG: name, "role": "parent", "mlflow.note.content": sweep["title"]}
     parent = find_or_create(client, experiment, tags, None, name)
     tracker = Tracker(client, experiment, parent.info.run_id, sweep, store)
-    state = tracker.state()
-    if parent.data.tags.get(STATE_TAG) == config.digest(state) and not fresh:
-        tracker.mirrored = state
+    tracker.found = tracker.state()
+    if parent.data.tags.get(STATE_TAG) == config.digest(tracker.found) and not fresh:
+        tracker.mirrored = dict(tracker.found)
     else:
         tracker.look()
     return tracker

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
 
 Array = NDArray[np.float64]
 
@@ -63,6 +62,8 @@ def choice_probability(correct: Array, wrong: Array, guard: float = 0.0) -> floa
     if guard:
         right = np.exp(-correct)
         return float((right / (right + np.exp(-wrong).sum(axis=1) + guard)).mean())
+    from scipy import special
+
     return float(special.softmax(-np.column_stack((correct, wrong)), axis=1)[:, 0].mean())
 
 
@@ -73,6 +74,8 @@ def forget_quality(unlearned: Array, retained: Array) -> ForgetQuality:
     """
     if len(unlearned) != len(retained):
         raise ValueError(f"{len(unlearned)} against {len(retained)} rows: not the same split and dialect")
+    from scipy import stats
+
     result: Any = stats.ks_2samp(unlearned, retained)
     pvalue = float(result.pvalue)
     log_pvalue = float(np.log(max(pvalue, np.finfo(np.float64).tiny)))
@@ -90,6 +93,8 @@ def model_utility(parts: dict[str, float]) -> float:
 
 def harmonic_mean(values: Sequence[float]) -> float:
     """The harmonic mean of numbers of at least 0; a zero among them makes it 0."""
+    from scipy import stats
+
     return float(stats.hmean(values)) if min(values) > 0 else 0.0
 
 
@@ -121,5 +126,7 @@ def lowest_mean(log_likelihoods: Sequence[float]) -> float:
 
 def area(lower: Sequence[float], higher: Sequence[float]) -> float:
     """AUC of a score that is to tell `higher` (positive) from `lower`: P(higher > lower), ties one half."""
+    from scipy import stats
+
     statistic: Any = stats.mannwhitneyu(higher, lower).statistic
     return float(statistic) / (len(lower) * len(higher))

@@ -76,11 +76,17 @@ def damage(folder: Path) -> list[Path]:
 
     Reads no more of a Parquet file than its ends, which every cut takes away.
     """
+    return read_result(folder)[1]
+
+
+def read_result(folder: Path) -> tuple[dict[str, Any] | None, list[Path]]:
+    """A trial's result, None where it has none that is whole, and the files that are damaged."""
     if not (folder / RESULT).exists():
-        return []
+        return None, []
     result = read_json(folder / RESULT)
     damaged = [] if result and result.keys() >= {"status", "metrics"} else [folder / RESULT]
-    return damaged + [path for path in (folder / STEPS, folder / ROWS) if path.exists() and not _whole(path)]
+    damaged += [path for path in (folder / STEPS, folder / ROWS) if path.exists() and not _whole(path)]
+    return (None if damaged else result), damaged
 
 
 def _whole(path: Path) -> bool:

@@ -1,0 +1,81 @@
+"""What a start says at its end: the table, where everything is, what failed, what to run next."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import platform.manifest as manifest
+from platform.plan import Plan
+from trainables import config, provenance, storage
+from trainables.storage import Storage
+
+OF = "of.json"
+"""In a report's folder: what it was made from, so that a start that changed nothing need not make it again."""
+
+Say = Callable[[str], None]
+
+
+def end(plan: Plan, store: Storage, say: Say) -> int:
+    """Say how a start ended; 1 where trials of the plan failed, else 0."""
+    shown = os.path.relpath(store.root)
+    folder = store.root / "reports" / plan.name
+    document = manifest.read(plan.name, store)
+    results = {key: result for key in document["trials"] if (result := _brief(store, key))}
+    of = {"results": config.digest({key: result["started"] for key, result in results.items()})}
+    of |= {"commit": provenance.commit()[0], "selection": document["selection"]}
+    if storage.read_json(folder / OF) == of and (folder / "tables" / "main.md").is_file():
+        say((folder / "tables" / "main.md").read_text(encoding="utf-8").rstrip())
+    elif _report(plan, store, say):
+        storage.write_json(folder / OF, of)
+    say(f"report: {Path(shown) / 'reports' / plan.name / 'index.html'}")
+    server = os.environ.get("MLFLOW_TRACKING_URI")
+    own = f".venv/bin/mlflow ui --backend-store-uri sqlite:///{Path(shown) / 'mlflow.db'}  (http://127.0.0.1:5000)"
+    say(f"MLflow: {server or own}")
+    say(f"next:   {_next(plan, store)}")
+    planned = (trial.id() for trial in plan.trials)
+    failed = [key for key in planned if key in results and results[key]["status"] in storage.FAILURES]
+    for key in failed:
+        say(f"failed: {key} {results[key]['message']} ({store.trial(key) / storage.ERROR})")
+    if failed:
+        say(f"{len(failed)} trials failed; --retry-failed runs them again")
+    return 1 if failed else 0
+
+
+def _brief(store: Storage, key: str) -> dict[str, Any] | None:
+    """What the end needs of a result: of thousands, the whole would take much memory."""
+    result = store.result(key)
+    if result is None:
+        return None
+    message = (result["error"] or {}).get("message")
+    return {"started": result["started"], "status": result["status"], "message": message}
+
+
+def _report(plan: Plan, store: Storage, say: Say) -> bool:
+    """Make the report and say its table; whether it could be made."""
+    report = subprocess.run(
+        [sys.executable, "-m", "analysis.report", plan.name, "--storage", str(store.root)],
+        cwd=provenance.ROOT,
+        capture_output=True,
+        text=True,
+    )
+    if report.returncode:
+        say(f"no report: {(report.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
+        return False
+    say("\n".join(line for line in report.stdout.splitlines() if not line.startswith("report:")).rstrip())
+    return True
+
+
+def _next(plan: Plan, store: Storage) -> str:
+    if plan.sweep.name == "quickstart":
+        return ".venv/bin/python -m platform.sweep tofu_tiny --dry-run   (the same on TOFU's real rows)"
+    return f".venv/bin/python -m analysis.report {plan.name}{place(store)}   (or another seed: --seeds 0,1,2)"
+
+
+def place(store: Storage) -> str:
+    """The option that names this storage, empty for the default one."""
+    return "" if store.root == Path("runs").absolute() else f" --storage {os.path.relpath(store.root)}"
