@@ -71,7 +71,8 @@ def run(
     status = _end(plan, store, failures(plan, store))
     mirror.report()
     if mirror.problem is not None:
-        behind = f"MLflow is behind ({mirror.problem}); mend it with"
+        first = str(mirror.problem).partition("\n")[0]
+        behind = f"MLflow is behind ({first}); mend it with"
         say(f"{behind}: .venv/bin/python -m platform.tracking sync {plan.name}{_place(store)}")
     return max(status, _stopped(plan, store, gate)) if gate.closed else status
 
