@@ -54,7 +54,8 @@ def run(
     status = ending.end(plan, store, say)
     mirror.report()
     if mirror.problem is not None:
-        behind = f"MLflow is behind ({mirror.problem}); mend it with"
+        first = str(mirror.problem).partition("\n")[0]
+        behind = f"MLflow is behind ({first}); mend it with"
         say(f"{behind}: .venv/bin/python -m platform.tracking sync {plan.name}{ending.place(store)}")
     return max(status, _stopped(plan, store, gate)) if gate.closed else status
 

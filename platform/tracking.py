@@ -181,7 +181,7 @@ def connect(sweep: dict[str, Any], store: Storage, *, fresh: bool = False) -> Tr
     """
     from mlflow import MlflowClient
 
-    logging.getLogger("mlflow").setLevel(logging.ERROR)
+    logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # with a traceback for what it raises anyway
     logging.getLogger("alembic").setLevel(logging.ERROR)
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "1")
     uri = tracking_uri(store)
