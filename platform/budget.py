@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from search_spaces.base import Sweep
 from trainables import benchmarks, costs, memory, places, storage
-from trainables.config import Direction, Recipe, Shape, Trial, direction
+from trainables.config import Benchmark, Direction, Recipe, Shape, Trial, direction
 from trainables.errors import InputError
 
 ADVICE = (
@@ -95,15 +95,16 @@ def of(sweep: Sweep, trials: Sequence[Trial], recipes: dict[str, Recipe]) -> Bud
     kinds: dict[tuple[str, str, str], Trial] = {}
     total: float | None = 0.0
     made: set[str] = set()
+    extents = _extents()
     for trial in trials:
         kinds.setdefault((trial.method, trial.rectifier.name, trial.benchmark.split), trial)
         once = direction(trial)
         if once is not None and once.id() in made:
             continue
         made |= {once.id()} if once is not None else set()
-        found = _operations(trial, shape)
+        found = _operations(trial, shape, extents(trial))
         total = None if total is None or found is None else total + found
-    needs = tuple(Need(*key, memory.fit(trial, shape, _longest(trial), device)) for key, trial in kinds.items())
+    needs = tuple(Need(*key, memory.fit(trial, shape, extents(trial).longest, device)) for key, trial in kinds.items())
     hours = costs.hours(total, resources.precision) if total is not None and resources.gpus else None
     return Budget(needs, total, hours, costs.basis(resources.precision) if hours is not None else "")
 
@@ -123,14 +124,21 @@ def shape_of(sweep: Sweep, trial: Trial, recipes: dict[str, Recipe]) -> Shape | 
     return sweep.backbone.shape if sweep.backbone else None
 
 
-def _longest(trial: Trial) -> int:
-    benchmark = trial.benchmark
-    return benchmarks.find(benchmark.name).extent(benchmark, trial.training.max_length).longest
+def _extents() -> Callable[[Trial], benchmarks.Extent]:
+    """What is read of a trial's rows, which many trials share, each file once."""
+    known: dict[tuple[Benchmark, int], benchmarks.Extent] = {}
+
+    def of_trial(trial: Trial) -> benchmarks.Extent:
+        key = (trial.benchmark, trial.training.max_length)
+        if key not in known:
+            known[key] = benchmarks.find(trial.benchmark.name).extent(*key)
+        return known[key]
+
+    return of_trial
 
 
-def _operations(trial: Trial, shape: Shape) -> float | None:
+def _operations(trial: Trial, shape: Shape, extent: benchmarks.Extent) -> float | None:
     """None where nobody knows how many rows there are, and no number of steps is set."""
-    extent = benchmarks.find(trial.benchmark.name).extent(trial.benchmark, trial.training.max_length)
     steps, points = trial.training.max_steps, extent.points
     if points is None and steps is not None:
         points = steps * trial.training.batch_size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +59,11 @@ class Plan:
     def name(self) -> str:
         return f"{self.sweep.name}-{self.hash}"
 
-    @property
+    @cached_property
     def left(self) -> list[Trial]:
         return [trial for trial in self.trials if trial.id() not in self.done]
 
-    @property
+    @cached_property
     def outstanding(self) -> int:
         """How many trials a start has to run: `optuna` stops each study at its budget."""
         if self.strategy != "optuna" or self.budget is None:
