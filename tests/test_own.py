@@ -15,6 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
+from rouge_score.tokenizers import DefaultTokenizer
 
 from trainables import benchmarks, chunks, metrics, scoring, templates
 from trainables.benchmarks import own, own_measures, own_rows
@@ -95,6 +96,42 @@ def test_utility_is_a_harmonic_mean_of_retain_numbers_and_tasks() -> None:
     assert own_measures.utility(found, ("mmlu",)) == pytest.approx(5 / (4 + 1 + 5 + 2 + 2.5))
     assert own_measures.utility(found | {"retain_rouge": 0.0}, ()) == 0.0
     assert own_measures.utility(found | {"mmlu": None}, ("mmlu",)) is None
+
+
+# ROUGE in any script
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Где находится фонарь из янтаря?",
+        "琥珀灯笼在桥上。",
+        "أين الفانوس الكهرماني؟",
+        "लालटेन पुल पर है।",
+        "โคมไฟอยู่บนสะพาน",
+        "Wo hängt die Bernsteinlaterne? Über der Brücke.",
+        "The lanterns were hanging on 3 bridges.",
+    ],
+)
+def test_a_text_of_any_script_is_like_itself(text: str) -> None:
+    records: list[dict[str, Any]] = [{}, {}, {}]
+    cut = text[: len(text) // 2]
+    own_measures._compare(records, [text] * 3, [text, cut, "&"])
+    same, half, nothing = (record["rougeL_recall"] for record in records)
+    assert (same, nothing) == (1.0, 0.0)
+    assert 0.2 < half < 0.8
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=60))
+def test_words_of_ascii_are_those_of_rouge_score(text: str) -> None:
+    assert own_measures.Words().tokenize(text) == DefaultTokenizer(use_stemmer=True).tokenize(text)
+
+
+def test_characters_and_marks_of_words() -> None:
+    tokenize = own_measures.Words().tokenize
+    assert tokenize("琥珀 2024年, Ärzte_heute!") == ["琥", "珀", "2024", "年", "ärzte", "heut"]
+    assert tokenize("हिन्दी") == ["हिन्दी"]
+    assert tokenize("cafe\u0301") == tokenize("café")
 
 
 # One pass over the labels

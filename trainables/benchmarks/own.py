@@ -9,7 +9,7 @@ Of each set, `forget`, `paraphrase` (where there are such rows) and `retain`, th
 
 - `{set}_extraction_strength`, `{set}_exact_memorisation`: teacher-forced (trainables.metrics), without the end token;
 - `{set}_rouge`: ROUGE-L recall with the stemmer of greedy generation: of the answer, 200 tokens; of a block of a text,
-  its second half of tokens after the first half;
+  its second half of tokens after the first half. Words are of any script (own_measures.Words);
 - `{set}_prob`: exp(-mean loss) of the tokens of an answer with its end token, or of a block.
 
 `membership_loss_auc` and `membership_min_k_auc` (Min-40 %, of the same tokens) are given where there are hold-out rows:
