@@ -14,20 +14,34 @@ from trainables.storage import Storage
 
 def recommend(plan: Plan, store: Storage, say: Callable[[str], None]) -> None:
     """Export the chosen trial of each split to STORAGE/exports/ID, once; says where, or why there is none."""
-    utilities = keep.planned_utilities(plan, store)
+    utilities, rule = keep.planned_utilities(plan, store), plan.sweep.selection
     for split in dict.fromkeys(trial.benchmark.split for trial in plan.trials):
         trials = [trial for trial in plan.trials if trial.benchmark.split == split]
         results = {trial.id(): store.result(trial.id()) or {} for trial in trials}
-        chosen = keep.best(results, plan.sweep.benchmark.name, plan.sweep.selection, utilities.get(split))
+        measured = keep.candidates(results, plan.sweep.benchmark.name, rule)
+        chosen = selection.pick(measured, utilities.get(split), rule)
         if chosen is None:
             say("recommended: no trial has finished")
             continue
-        trial = next(trial for trial in trials if trial.id() == chosen)
-        told = f"recommended: {trial.label()} ({benchmarks.outcome(trial.benchmark.name, results[chosen]['metrics'])})"
-        say(f"{told}, {_write(plan, trial, trials, store)}")
+        if chosen.utility <= 0 and rule.rule != "highest_removal":
+            told = f"none of {len(measured)} trials, the utility of each is 0; give more or other retain rows"
+            say(f"recommended: {told}")
+            continue
+        trial = next(trial for trial in trials if trial.id() == chosen.key)
+        fallback = selection.fallback(utilities.get(split), rule)
+        told = benchmarks.outcome(trial.benchmark.name, results[chosen.key]["metrics"])
+        told = f"{trial.label()} ({'; '.join(filter(None, [told, fallback]))})"
+        say(f"recommended: {told}, {_write(trial, _why(plan, len(measured), fallback), plan, store)}")
 
 
-def _write(plan: Plan, trial: Trial, trials: list[Trial], store: Storage) -> str:
+def _why(plan: Plan, measured: int, fallback: str) -> str:
+    """How the trial was chosen, for its card."""
+    rule = selection.sentence(plan.sweep.selection)
+    told = f"It is the choice among the {measured} evaluated trials of sweep {plan.name}: {rule}."
+    return f"{told} Here {fallback}." if fallback else told
+
+
+def _write(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
     """Where the trial's folder is, written where it was not there, or why it cannot be."""
     import ray
     import ray.exceptions
@@ -37,11 +51,6 @@ def _write(plan: Plan, trial: Trial, trials: list[Trial], store: Storage) -> str
     folder = store.root / "exports" / trial.id()
     if (folder / export.FACTS).is_file():
         return f"model: {folder}"
-    finished = sum((store.result(one.id()) or {}).get("status") == "finished" for one in trials)
-    why = (
-        f"It is the choice among the {finished} finished trials of sweep {plan.name}: "
-        f"{selection.sentence(plan.sweep.selection)}."
-    )
     make: Any = ray.remote(recipes.make_export).options(num_cpus=1, num_gpus=min(1, plan.sweep.resources.gpus))
     try:
         ray.get(make.remote(trial.id(), str(store.root), str(folder), why))
