@@ -92,7 +92,8 @@ def spaced(count: int, most: int) -> list[int]:
 
 def _cut(tokenizer: Any, template: Template, name: str, number: int, row: Row) -> Iterator[Item]:
     if row.question is None:
-        for count, block in enumerate(chunks.blocks(tokenizer, row.answer, TOKENS)):
+        where = f"{name}: row {number + 1} of this set"
+        for count, block in enumerate(chunks.blocks(tokenizer, row.answer, TOKENS, where)):
             yield Item(name, 0, number, count, row, block, ended=False)
         return
     whole = templates.encode(tokenizer, template, row.question, row.answer, max_length=sys.maxsize, tag_is_answer=False)
@@ -127,7 +128,6 @@ def _scored(network: Any, tokenizer: Any, chosen: Sequence[Item], token_budget: 
                 "extraction_strength": metrics.extraction_strength(counted),
                 "exact_memorisation": metrics.exact_memorisation(counted),
                 "rougeL_recall": None,
-                "generation": None,
             }
         )
     return records
@@ -163,7 +163,7 @@ def _compare(records: Records, right: Sequence[str], texts: Sequence[str]) -> No
 
     scorer = RougeScorer(["rougeL"], tokenizer=Words())
     for record, truth, text in zip(records, right, texts, strict=True):
-        record |= {"generation": text.strip(), "rougeL_recall": scorer.score(truth, text)["rougeL"].recall}
+        record["rougeL_recall"] = scorer.score(truth, text)["rougeL"].recall
 
 
 class Words:
