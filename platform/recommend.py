@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import platform.keep as keep
 from platform.plan import Plan
-from trainables import benchmarks, selection
+from trainables import benchmarks, selection, storage
 from trainables.config import Trial
 from trainables.storage import Storage
 
@@ -29,7 +30,7 @@ def recommend(plan: Plan, store: Storage, say: Callable[[str], None]) -> None:
             continue
         trial = next(trial for trial in trials if trial.id() == chosen.key)
         fallback = selection.fallback(utilities.get(split), rule)
-        told = benchmarks.outcome(trial.benchmark.name, results[chosen.key]["metrics"])
+        told = benchmarks.outcome(trial.benchmark.name, selection.reported(results[chosen.key], rule))
         told = f"{trial.label()} ({'; '.join(filter(None, [told, fallback]))})"
         say(f"recommended: {told}, {_write(trial, _why(plan, len(measured), fallback), plan, store)}")
 
@@ -49,11 +50,19 @@ def _write(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
     from trainables import export, recipes
 
     folder = store.root / "exports" / trial.id()
-    if (folder / export.FACTS).is_file():
+    if _current(folder / export.FACTS, store.result(trial.id()) or {}):
         return f"model: {folder}"
+    place = storage.set_aside([folder], store) if folder.exists() else None
+    told = f"model: {folder}{f' (the one of an earlier run is in {place})' if place else ''}"
     make: Any = ray.remote(recipes.make_export).options(num_cpus=1, num_gpus=min(1, plan.sweep.resources.gpus))
     try:
-        ray.get(make.remote(trial.id(), str(store.root), str(folder), why))
+        ray.get(make.remote(trial.id(), str(store.root), str(folder), why, plan.sweep.selection))
     except ray.exceptions.RayTaskError as error:
         return f"not exported: {error.cause}"
-    return f"model: {folder}"
+    return told
+
+
+def _current(facts: Path, result: Mapping[str, Any]) -> bool:
+    """Whether a folder is of this run of its trial: the same trial may have been run again."""
+    made = (storage.read_json(facts) or {}).get("made_with", {})
+    return made.get("started") == result.get("started")

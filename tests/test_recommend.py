@@ -13,7 +13,7 @@ import platform.prepare as prepare
 import platform.recommend as recommend
 from platform.overrides import apply
 from search_spaces import base as spaces
-from trainables import storage
+from trainables import export, storage
 from trainables.config import Trial
 from trainables.storage import Storage
 
@@ -79,6 +79,25 @@ def test_a_target_model_without_utility_does_not_let_a_ruined_one_pass(
     lines: list[str] = []
     prepare._warn(plan, store, lines.append)
     assert lines[0].startswith("warning: own: the target model's utility is 0, so the highest utility is chosen; ")
+
+
+def test_halves_are_reported_on_the_rows_that_were_not_chosen_on(
+    typed: list[str], tmp_path: Path, written: Any
+) -> None:
+    halves = [measures(0.1, 0.6), measures(0.9, 0.4)]
+    chosen = [*typed, "selection.halves=true"]
+    plan, store = swept(chosen, tmp_path, 0.5, (0.2, 0.5), (0.2, 0.5), halves=halves, status="collapsed")
+    assert "(ES 0.900, utility 0.400; the target model's utility is not known" in said(plan, store)
+    assert "among the 2 evaluated trials" in written[0][1]
+
+
+def test_the_export_of_an_earlier_run_is_none_of_this_one(typed: list[str], tmp_path: Path) -> None:
+    plan, store = swept(typed, tmp_path, 0.5, (0.1, 0.46), (0.3, 0.5))
+    facts = tmp_path / export.FACTS
+    storage.write_json(facts, {"made_with": {"started": "then"}})
+    assert recommend._current(facts, store.result(plan.trials[0].id()) or {})
+    assert not recommend._current(facts, {"started": "later"})
+    assert not recommend._current(tmp_path / "nothing", {"started": "then"})
 
 
 def test_no_utility_at_all_recommends_nothing(typed: list[str], tmp_path: Path, written: Any) -> None:

@@ -136,12 +136,7 @@ def prepare_process(resources: Resources, seed: int) -> torch.device:
 
 def check_inputs(trial: Trial) -> None:
     """Raise InputError where data or weights are not what the configuration was made from."""
-    benchmark = trial.benchmark
-    if (benchmark.fingerprint or "").startswith("files:"):
-        found = benchmarks.find(benchmark.name).fingerprint(benchmark)
-        if found != benchmark.fingerprint:
-            places = ", ".join(benchmark.sources) or benchmark.data
-            raise InputError(f"benchmark: what '{places}' holds has changed since this trial was planned")
+    evaluation.check_data(trial.benchmark)
     models.check(trial.target)
     known = trial.target.fingerprint or ""
     if known.startswith("files:") and models.fingerprint(trial.target) != known:
