@@ -80,7 +80,8 @@ def _floor(split: object, rows: pd.DataFrame, what: Goals, rule: Selection) -> l
     """Return where the rule's bar is not known, or nobody is above it."""
     bar, name = rows["bar"].iloc[0], what.retention.short
     if pd.isna(bar):
-        return [f"{split}: the original model's {name} is not known, so the highest {name} was chosen everywhere."]
+        known = "0" if rows["choice.original"].iloc[0] == 0 else "not known"
+        return [f"{split}: the original model's {name} is {known}, so the highest {name} was chosen everywhere."]
     if any(rows["kept"]):
         return []
     removal = " or ".join(goal.short for goal in what.removal)

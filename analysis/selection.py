@@ -69,13 +69,14 @@ def choose(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAU
     """Return the configuration that the rule chooses of every study that has an evaluated trial, in table order.
 
     Adds `choice.original` (the original model's utility on the rows that are chosen on; NaN without that model),
-    `bar` (the share of it that is to be kept), `kept` (the configuration's is at or above that), `original` (the
-    utility that is reported of the original model) and `settings` (how many configurations the study has).
+    `bar` (the share of it that is to be kept; NaN where it is not known or 0), `kept` (the configuration's is at or
+    above that), `original` (the utility that is reported of the original model) and `settings` (how many
+    configurations the study has).
     """
     configurations = average(runs)
     models = references.loc[references["role"] == "original"].set_index("split").reindex(configurations[STUDY[0]])
-    configurations["choice.original"] = models["choice.utility"].to_numpy(dtype=float)
-    configurations["bar"] = rule.share * configurations["choice.original"]
+    configurations["choice.original"] = original = models["choice.utility"].to_numpy(dtype=float)
+    configurations["bar"] = rule.share * np.where(original > 0, original, np.nan)
     configurations["original"] = models[goals.of(runs).y.column].to_numpy(dtype=float)
     configurations["kept"] = configurations["choice.utility"] >= configurations["bar"]
     studies = configurations.groupby(STUDY)

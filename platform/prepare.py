@@ -11,8 +11,9 @@ import ray
 import ray.exceptions
 from ray.train import TrainingFailedError
 
+import platform.keep as keep
 from platform.plan import Plan, Reference
-from trainables import directions, recipes, workers
+from trainables import directions, recipes, selection, workers
 from trainables.config import Direction
 from trainables.storage import RESULT, Storage, publish
 
@@ -24,6 +25,7 @@ def prepare(plan: Plan, store: Storage, say: Say) -> None:
     data(plan, say)
     _models(plan, store, say)
     _evaluations(plan, store, say)
+    _warn(plan, store, say)
     _directions(plan, store, say)
 
 
@@ -70,6 +72,14 @@ def _evaluations(plan: Plan, store: Storage, say: Say) -> None:
         for ref in missing:
             say(f"evaluating the {role} model on {ref.split} (once)")
         ray.get([_evaluate(plan, store, ref) for ref in missing])
+
+
+def _warn(plan: Plan, store: Storage, say: Say) -> None:
+    """Say where the target model's utility is no bar for the selection rule."""
+    for split, utility in keep.planned_utilities(plan, store).items():
+        why = selection.fallback(utility, plan.sweep.selection) if utility == 0 else ""
+        if why:
+            say(f"warning: {split}: {why}; more or other retain rows may give a bar to go by")
 
 
 def _evaluate(plan: Plan, store: Storage, ref: Reference) -> Any:

@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import platform.keep as keep
 from platform.plan import Plan
-from trainables import benchmarks, selection
+from trainables import benchmarks, selection, storage
 from trainables.config import Trial
 from trainables.storage import Storage
 
 
 def recommend(plan: Plan, store: Storage, say: Callable[[str], None]) -> None:
     """Export the chosen trial of each split to STORAGE/exports/ID, once; says where, or why there is none."""
-    utilities = keep.planned_utilities(plan, store)
+    utilities, rule = keep.planned_utilities(plan, store), plan.sweep.selection
     for split in dict.fromkeys(trial.benchmark.split for trial in plan.trials):
         trials = [trial for trial in plan.trials if trial.benchmark.split == split]
         results = {trial.id(): store.result(trial.id()) or {} for trial in trials}
-        chosen = keep.best(results, plan.sweep.benchmark.name, plan.sweep.selection, utilities.get(split))
+        measured = keep.candidates(results, plan.sweep.benchmark.name, rule)
+        chosen = selection.pick(measured, utilities.get(split), rule)
         if chosen is None:
             say("recommended: no trial has finished")
             continue
-        trial = next(trial for trial in trials if trial.id() == chosen)
-        told = f"recommended: {trial.label()} ({benchmarks.outcome(trial.benchmark.name, results[chosen]['metrics'])})"
-        say(f"{told}, {_write(plan, trial, trials, store)}")
+        if chosen.utility <= 0 and rule.rule != "highest_removal":
+            told = f"none of {len(measured)} trials, the utility of each is 0; give more or other retain rows"
+            say(f"recommended: {told}")
+            continue
+        trial = next(trial for trial in trials if trial.id() == chosen.key)
+        fallback = selection.fallback(utilities.get(split), rule)
+        told = benchmarks.outcome(trial.benchmark.name, selection.reported(results[chosen.key], rule))
+        told = f"{trial.label()} ({'; '.join(filter(None, [told, fallback]))})"
+        say(f"recommended: {told}, {_write(trial, _why(plan, len(measured), fallback), plan, store)}")
 
 
-def _write(plan: Plan, trial: Trial, trials: list[Trial], store: Storage) -> str:
+def _why(plan: Plan, measured: int, fallback: str) -> str:
+    """How the trial was chosen, for its card."""
+    rule = selection.sentence(plan.sweep.selection)
+    told = f"It is the choice among the {measured} evaluated trials of sweep {plan.name}: {rule}."
+    return f"{told} Here {fallback}." if fallback else told
+
+
+def _write(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
     """Where the trial's folder is, written where it was not there, or why it cannot be."""
     import ray
     import ray.exceptions
@@ -35,16 +50,19 @@ def _write(plan: Plan, trial: Trial, trials: list[Trial], store: Storage) -> str
     from trainables import export, recipes
 
     folder = store.root / "exports" / trial.id()
-    if (folder / export.FACTS).is_file():
+    if _current(folder / export.FACTS, store.result(trial.id()) or {}):
         return f"model: {folder}"
-    finished = sum((store.result(one.id()) or {}).get("status") == "finished" for one in trials)
-    why = (
-        f"It is the choice among the {finished} finished trials of sweep {plan.name}: "
-        f"{selection.sentence(plan.sweep.selection)}."
-    )
+    place = storage.set_aside([folder], store) if folder.exists() else None
+    told = f"model: {folder}{f' (the one of an earlier run is in {place})' if place else ''}"
     make: Any = ray.remote(recipes.make_export).options(num_cpus=1, num_gpus=min(1, plan.sweep.resources.gpus))
     try:
-        ray.get(make.remote(trial.id(), str(store.root), str(folder), why))
+        ray.get(make.remote(trial.id(), str(store.root), str(folder), why, plan.sweep.selection))
     except ray.exceptions.RayTaskError as error:
         return f"not exported: {error.cause}"
-    return f"model: {folder}"
+    return told
+
+
+def _current(facts: Path, result: Mapping[str, Any]) -> bool:
+    """Whether a folder is of this run of its trial: the same trial may have been run again."""
+    made = (storage.read_json(facts) or {}).get("made_with", {})
+    return made.get("started") == result.get("started")

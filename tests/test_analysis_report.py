@@ -218,6 +218,13 @@ def test_references_without_an_evaluation(copy: Path) -> None:
     assert re.search(r"\| Original +\| +— \| +— \| +-21.4000 \|", (folder / "tables/main.md").read_text())
 
 
+def test_an_original_model_without_utility_gives_no_bar(tmp_path: Path) -> None:
+    trials = [write_trial(tmp_path, f"{place:012x}", seed=place, mu=0.5) for place in (0, 1)]
+    write_sweep(tmp_path, trials, models={"original": {"metrics": {"forget_quality": -20.0, "model_utility": 0.0}}})
+    page = (report.build("tiny", tmp_path) / "index.html").read_text()
+    assert "the original model&#39;s MU is 0, so the highest MU was chosen everywhere." in page
+
+
 def test_trials_without_forget_quality(tmp_path: Path) -> None:
     trials = [write_trial(tmp_path, f"{place:012x}", rectifier=SETTINGS[place], mu=0.5) for place in (0, 1)]
     write_sweep(tmp_path, trials, splits=())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
-from trainables import storage, trial, workers
+from trainables import candidates, storage, trial, workers
 from trainables.config import (
     Benchmark,
     Calibration,
@@ -22,6 +23,7 @@ from trainables.config import (
     Training,
     Trial,
 )
+from trainables.records import Place
 
 STEPS, EVERY = 6, 2
 
@@ -39,10 +41,12 @@ def configuration(house: Any, **training: Any) -> Trial:
     )
 
 
-def finish(config: Trial, place: Path, stop_after: int | None = None) -> tuple[dict[str, Any], storage.Storage]:
+def finish(
+    config: Trial, place: Path, stop_after: int | None = None, keep: bool = True
+) -> tuple[dict[str, Any], storage.Storage]:
     store = storage.open_storage(str(place))
     found: dict[str, Any] = {}
-    for event in trial.run(config, store, keep_weights=True):
+    for event in trial.run(config, store, keep_weights=keep):
         if event["phase"] == "training" and event["step"] == stop_after:
             break
         found = event
@@ -97,6 +101,46 @@ def test_interrupted_between_evaluations(learned: Any, watched: Any, tmp_path: P
         assert resumed[name] == watched[0][name]
     kept, expected = weights(store, config), weights(watched[1], config)
     assert all(torch.equal(kept[name], expected[name]) for name in expected)
+
+
+def test_weights_that_were_not_wanted_before(learned: Any, watched: Any, tmp_path: Path) -> None:
+    """The best step was evaluated without its weights: the trial starts again, and is what it would have been."""
+    config = configuration(learned)
+    assert finish(config, tmp_path, stop_after=5, keep=False)[0] == {}
+    resumed, store = finish(config, tmp_path)
+    assert (resumed["status"], resumed["training"]["resumed_at"]) == ("finished", None)
+    assert resumed["evaluations"] == watched[0]["evaluations"]
+    kept, expected = weights(store, config), weights(watched[1], config)
+    assert all(torch.equal(kept[name], expected[name]) for name in expected)
+
+
+def test_what_a_resume_falls_back_on_stays(learned: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Utilities 0.3 and 0.5, a checkpoint, then 0.6 and 0.7: weights of the second outlive those of the third."""
+    utilities = iter((0.3, 0.5, 0.6, 0.7, 0.1))
+    folder, config = tmp_path / "trial", configuration(learned)
+    place = Place(storage.Storage(tmp_path), folder, folder / "weights")
+    watch = candidates.Candidates(config, place, None, None)
+    watch.target = {"metrics": {"model_utility": 0.9}}
+    network = SimpleNamespace(eval=lambda: None)
+    measured = ({"metrics": {"model_utility": u}, "halves": None} for u in utilities)
+    monkeypatch.setattr(watch, "_measure", lambda _: (next(measured), [{"task": "forget"}]))
+    monkeypatch.setattr(candidates.models, "save", lambda network, tokenizer, folder, note: folder.mkdir())
+
+    def held() -> list[str]:
+        return sorted(path.name for path in watch.folder.glob("weights-*"))
+
+    found = []
+    for step in (2, 4, 6, 8):
+        watch.look(step, network)
+        found.append(held())
+        if step == 4:
+            watch.checkpointed(5)
+    assert found == [["weights-2"], ["weights-4"], ["weights-4", "weights-6"], ["weights-4", "weights-8"]]
+    assert watch.complete(5)
+    assert not watch.complete(7)
+    watch.forget_after(5)
+    watch.look(6, network)
+    assert (held(), watch.best()) == (["weights-4"], 4)
 
 
 @pytest.mark.slow

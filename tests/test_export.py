@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ import yaml
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from trainables import evaluation, export, storage, trial
+from trainables import evaluation, export, storage, trial, verification
 from trainables.benchmarks import tofu
-from trainables.config import Benchmark, Model, Rectifier, Resources, Training, Trial
+from trainables.config import Benchmark, Model, Rectifier, Resources, Selection, Training, Trial
 from trainables.errors import InputError
 
 
@@ -138,5 +139,82 @@ def test_what_cannot_be_exported_is_told(kept: Any, tmp_path: Path, run_module: 
 
 def test_what_counts_as_the_same() -> None:
     known = {"a": 0.5, "b": None, "c": 3, "relative_change": 0.1}
-    assert export.differences(known, {"a": 0.5004, "b": None, "c": 3}) == []
-    assert export.differences(known, {"a": 0.52, "b": 0.1, "c": 4}) == ["a 0.5 is 0.52", "b None is 0.1", "c 3 is 4"]
+    assert verification.differences(known, {"a": 0.5004, "b": None, "c": 3}) == []
+    found = verification.differences(known, {"a": 0.52, "b": 0.1, "c": 4})
+    assert found == ["a 0.5 is 0.52", "b None is 0.1", "c 3 is 4"]
+
+
+def test_how_far_rows_are_apart() -> None:
+    """Of values above 1 the relative difference, of others the absolute one; only rows that are the same compare."""
+    row = {"task": "forget", "index": 0, "answer_loss": 4.0, "perturbed_loss": [0.5, 2.0], "rougeL_recall": 1.0}
+    moved = row | {"answer_loss": 4.4, "perturbed_loss": [0.6, 2.0], "rougeL_recall": 0.0}
+    assert verification.distance([row], [moved]) == pytest.approx(0.2 / 3)
+    assert verification.distance([row], [row]) == 0
+    assert verification.distance([row], [row | {"index": 1}]) == math.inf
+    assert verification.distance([row], [row | {"perturbed_loss": [0.5]}]) == math.inf
+    assert not verification.distance([row], [row | {"answer_loss": math.nan}]) <= 1
+    assert verification.distance([], []) == math.inf
+
+
+# Trials of other kinds: the kept one with another result.json
+
+
+def doctored(kept: Any, folder: Path, **changes: Any) -> tuple[storage.Storage, str]:
+    store, trial_id = kept
+    place = storage.open_storage(str(folder / "runs"))
+    shutil.copytree(store.trial(trial_id), place.trial(trial_id))
+    storage.write_json(place.trial(trial_id) / storage.RESULT, store.result(trial_id) | changes)
+    return place, trial_id
+
+
+def config_of(kept: Any, part: str, **changes: Any) -> dict[str, Any]:
+    known = kept[0].result(kept[1])["config"]
+    return known | {part: known[part] | changes}
+
+
+def test_rows_that_have_changed_since_are_refused(kept: Any, tmp_path: Path) -> None:
+    config = config_of(kept, "benchmark", fingerprint="files:of-other-rows")
+    place, trial_id = doctored(kept, tmp_path, config=config)
+    with pytest.raises(InputError, match="holds has changed since this trial was planned"):
+        export.export(trial_id, place, tmp_path / "model")
+
+
+def test_a_collapsed_trial_chosen_on_other_rows(kept: Any, tmp_path: Path) -> None:
+    """Its card says why training stopped, and reports the rows that were not chosen on; threads are the trial's."""
+    halves = [{"model_utility": 0.1111, "forget_quality": None}, {"model_utility": 0.2222, "forget_quality": None}]
+    error = {"kind": "collapsed", "message": "retain loss 9 is above training.stop_above=5 at step 3", "step": 3}
+    place, trial_id = doctored(kept, tmp_path, status="collapsed", error=error, halves=halves)
+    torch.set_num_threads(3)
+    facts = export.export(trial_id, place, tmp_path / "model", export.Choice("So it was.", Selection(halves=True)))
+    assert torch.get_num_threads() == (place.result(trial_id) or {})["config"]["resources"]["cpus"]
+    text = (tmp_path / "model" / export.CARD).read_text()
+    assert "stopped before its last step: retain loss 9 is above training.stop_above=5 at step 3. So it was." in text
+    assert "| **model utility** (highest is best) | – | 0.2222 |" in text
+    assert "of the evaluation rows that were not chosen on" in text
+    assert facts["verified_metrics"]["model_utility"] == kept[0].result(trial_id)["metrics"]["model_utility"]
+
+
+def test_another_device_is_compared_by_rows(kept: Any, tmp_path: Path) -> None:
+    """A metric that jumped is told and no reason to refuse; a model with other losses is refused."""
+    known = kept[0].result(kept[1])
+    changes = {
+        "metrics": known["metrics"] | {"forget_rouge": 0.9876},
+        "topology": known["topology"] | {"device": "GPU of another make"},
+    }
+    config = config_of(kept, "target", path="/gone/secret-place")
+    place, trial_id = doctored(kept, tmp_path, config=config, **changes)
+    export.export(trial_id, place, tmp_path / "model")
+    text = (tmp_path / "model" / export.CARD).read_text()
+    assert "on cpu, where the trial ran on GPU of another make" in text
+    assert "Other metrics than the trial's: forget_rouge 0.9876 is 0." in text
+    assert "secret-place" not in text + (tmp_path / "model" / export.FACTS).read_text()
+    assert "no longer reproduces" not in text
+    file = place.trial(trial_id) / trial.WEIGHTS / "model.safetensors"
+    save_file({name: tensor * 1.05 for name, tensor in load_file(file).items()}, file, metadata={"format": "pt"})
+    with pytest.raises(InputError, match=r"do not give the trial's losses again: on cpu they are .* from those on GPU"):
+        export.export(trial_id, place, tmp_path / "other")
+
+
+def test_places_of_a_trial_without_fingerprints_are_not_told() -> None:
+    config = {"target": {"path": "/home/x", "tokenizer": "/home/t"}, "benchmark": {"sources": ["forget=/home/f"]}}
+    assert export._without_places(config | {"seed": 1}) == {"target": {}, "benchmark": {}, "seed": 1}

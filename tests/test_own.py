@@ -15,6 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
+from rouge_score.tokenizers import DefaultTokenizer
 
 from trainables import benchmarks, chunks, metrics, scoring, templates
 from trainables.benchmarks import own, own_measures, own_rows
@@ -97,6 +98,42 @@ def test_utility_is_a_harmonic_mean_of_retain_numbers_and_tasks() -> None:
     assert own_measures.utility(found | {"mmlu": None}, ("mmlu",)) is None
 
 
+# ROUGE in any script
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Где находится фонарь из янтаря?",
+        "琥珀灯笼在桥上。",
+        "أين الفانوس الكهرماني؟",
+        "लालटेन पुल पर है।",
+        "โคมไฟอยู่บนสะพาน",
+        "Wo hängt die Bernsteinlaterne? Über der Brücke.",
+        "The lanterns were hanging on 3 bridges.",
+    ],
+)
+def test_a_text_of_any_script_is_like_itself(text: str) -> None:
+    records: list[dict[str, Any]] = [{}, {}, {}]
+    cut = text[: len(text) // 2]
+    own_measures._compare(records, [text] * 3, [text, cut, "&"])
+    same, half, nothing = (record["rougeL_recall"] for record in records)
+    assert (same, nothing) == (1.0, 0.0)
+    assert 0.2 < half < 0.8
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=60))
+def test_words_of_ascii_are_those_of_rouge_score(text: str) -> None:
+    assert own_measures.Words().tokenize(text) == DefaultTokenizer(use_stemmer=True).tokenize(text)
+
+
+def test_characters_and_marks_of_words() -> None:
+    tokenize = own_measures.Words().tokenize
+    assert tokenize("琥珀 2024年, Ärzte_heute!") == ["琥", "珀", "2024", "年", "ärzte", "heut"]
+    assert tokenize("हिन्दी") == ["हिन्दी"]
+    assert tokenize("cafe\u0301") == tokenize("café")
+
+
 # One pass over the labels
 
 
@@ -133,10 +170,10 @@ def test_blocks_lose_nothing_and_label_each_token_once(start: bool, size: int) -
     if not start:
         tokenizer.backend_tokenizer.post_processor = None
         if size == 1:
-            with pytest.raises(InputError, match="a text has a single token"):
-                chunks.blocks(tokenizer, text, 8)
+            with pytest.raises(InputError, match=r"^forget: row 7 is a text of a single token: nothing"):
+                chunks.blocks(tokenizer, text, 8, "forget: row 7")
             return
-    blocks = chunks.blocks(tokenizer, text, 8)
+    blocks = chunks.blocks(tokenizer, text, 8, "forget: row 7")
     labels = [token for block in blocks for token in block.input_ids[block.answer_start :]]
     plain = tokenizer(text, add_special_tokens=False)["input_ids"]
     assert labels == (plain if start else plain[1:])
@@ -154,8 +191,8 @@ def test_training_rows_are_questions_and_blocks(files: dict[str, Path]) -> None:
         for r in raw[:4]
     ]
     assert list(forget[:4]) == asked
-    assert list(forget[4:]) == [block for r in raw[4:] for block in chunks.blocks(tokenizer, r["text"], 64)]
-    assert len(retain) == 5 + len(chunks.blocks(tokenizer, tiny.text(70, 20), 64))
+    assert list(forget[4:]) == [block for r in raw[4:] for block in chunks.blocks(tokenizer, r["text"], 64, "")]
+    assert len(retain) == 5 + len(chunks.blocks(tokenizer, tiny.text(70, 20), 64, ""))
     text = tokenizer.decode(forget[0].input_ids, skip_special_tokens=True)
     assert text == f"Question: Where is the amber?\nAnswer:\n{raw[0]['answer']}"
 
@@ -208,13 +245,7 @@ def taught(files: dict[str, Path]) -> Any:
     network, tokenizer = tiny.network(), tiny.tokenizer()
     sets, template = own_rows.evaluated(on(files)), templates.find("plain")
     items = [i for n in ("forget", "retain") for i in own_measures.items(tokenizer, template, n, sets[n], None)]
-    batch = scoring.collate([item.example for item in items], 2)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-2)
-    for _ in range(60):
-        network(**batch).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return network
+    return tiny.teach(network, [item.example for item in items])
 
 
 @pytest.fixture(scope="module")
@@ -242,8 +273,9 @@ def test_every_number_equals_a_naive_one(files: dict[str, Path], taught: Any, me
         assert found[f"membership_{number}_auc"] == pytest.approx(np.mean(pairs))
     assert 0 < found["forget_extraction_strength"] < 1  # type: ignore[operator]
     assert 0 < found["utility"] < 1  # type: ignore[operator]
-    told = json.dumps([{**record, "generation": None} for record in records])
-    assert not any(word in told for word in ("Where", "amber", "lantern"))
+    assert found["forget_rouge"] > 0.3  # type: ignore[operator]
+    told = json.dumps(records)
+    assert not any(word in told for word in ("Where", *tiny.WORDS))
 
 
 def test_more_rows_than_the_limit_are_taken_evenly(files: dict[str, Path]) -> None:
@@ -304,8 +336,10 @@ def test_parquet_and_json_hold_the_same_rows(files: dict[str, Path], tmp_path: P
             r"retain: row 2 .* neither 'text' nor .*; its columns: question, answer",
         ),
         ("retain", {"text": "a", "answer": "b"}, r"has 'text' as well as 'question' or 'answer'"),
-        ("retain", {"text": 5}, r"retain: row 2 of .* has no text as 'text' but 5"),
-        ("retain", ["a"], r"is no JSON object but \['a'\]"),
+        ("retain", {"text": 5}, r"retain: row 2 of .* has no text as 'text' but a number$"),
+        ("retain", {"text": ["a"]}, r"has no text as 'text' but a list$"),
+        ("retain", ["a"], r"is no JSON object but a list$"),
+        ("retain", "The lantern hangs", r"is no JSON object but a text$"),
         ("eval", {"text": "a"}, r"eval: row 1 of .* has set=None; .*\(and 1 more rows like it\)"),
         ("eval", {"text": "a", "set": "hold-out"}, r"known: paraphrase, retain, holdout"),
     ],

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import tiny
 from conftest import RunModule
-from shrunk import write_model
 
 import platform.plan as planning
 from platform.overrides import apply
 from search_spaces import base as spaces
-from trainables import benchmarks, storage, trial
+from trainables import benchmarks, storage, templates, trial
+from trainables.benchmarks import own_measures, own_rows
+from trainables.config import Benchmark
 from trainables.errors import InputError
 from trainables.storage import Storage
 
@@ -29,13 +30,22 @@ def store(tmp_path: Path) -> Storage:
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("model") / "mine", "Llama")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return tiny.own(tmp_path_factory.mktemp("rows"))
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return tiny.own(tmp_path_factory.mktemp("rows"))
+def target(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model that says the rows when it is asked."""
+    folder, sources = tmp_path_factory.mktemp("model") / "mine", tuple(f"{part}={file}" for part, file in files.items())
+    benchmark = Benchmark(name="own", data="own", split="own", template="plain", sources=sources)
+    sets, template, tokenizer = own_rows.evaluated(benchmark), templates.find("plain"), tiny.tokenizer()
+    items = [
+        i for name in ("forget", "retain") for i in own_measures.items(tokenizer, template, name, sets[name], None)
+    ]
+    tiny.teach(tiny.network(), [item.example for item in items]).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
 def settings(target: Path | str, files: dict[str, Path]) -> list[str]:
@@ -149,7 +159,7 @@ def test_files_may_move_and_must_not_change(
         )
 
 
-SHRUNK = ("training.batch_size=4", "training.max_steps=3", "training.max_length=96", "training.lr=1e-2")
+SHRUNK = ("training.batch_size=4", "training.max_steps=3", "training.max_length=96", "training.lr=1e-4")
 
 
 @pytest.fixture(scope="module")
@@ -197,11 +207,22 @@ def test_the_sweep_ends_with_the_chosen_model(
     card = (folder / "README.md").read_text()
     told = f"{_before(place)['utility']:.4f} | {metrics['utility']:.4f}"
     assert f"| **utility on the retain rows** (highest is best) | {told} |" in card
-    assert "the choice among the 2 finished trials of sweep own-" in card
+    assert "the choice among the 2 evaluated trials of sweep own-" in card
     assert "| forget set | 6 | `" in card
     rows = [json.loads(line) for file in files.values() for line in file.read_text().splitlines()]
     whole = card + (folder / "unlearning.json").read_text()
     assert not any(text in whole for row in rows for name, text in row.items() if name != "set")
+
+
+def test_the_storage_holds_no_text_of_the_rows(swept: tuple[Storage, str]) -> None:
+    """Whatever is written of a model that says the rows: values of Parquet files, and all others byte by byte."""
+    place, _ = swept
+    assert _before(place)["forget_rouge"] > 0.5
+    found = [file for file in place.root.rglob("*") if file.is_file() and file.suffix != ".safetensors"]
+    assert {".parquet", ".json", ".db"} <= {file.suffix for file in found}
+    for file in found:
+        held = json.dumps(storage.read_rows(file)) if file.suffix == ".parquet" else file.read_bytes().decode("latin-1")
+        assert not [word for word in ("amber", "kettle", "lantern", "meadow", "orchard") if word in held], file
 
 
 def test_rows_of_an_evaluation_hold_no_text(swept: tuple[Storage, str]) -> None:
@@ -212,7 +233,7 @@ def test_rows_of_an_evaluation_hold_no_text(swept: tuple[Storage, str]) -> None:
     assert benchmarks.outcome("own", metrics).startswith("ES ")
     rows = storage.read_rows(place.trial(results(place)[0]["id"]) / storage.ROWS)
     assert {row["task"] for row in rows} == {"forget", "paraphrase", "retain", "holdout"}
-    assert not any({"question", "answer", "text"} & set(row) for row in rows)
+    assert not any({"question", "answer", "text", "generation"} & set(row) for row in rows)
 
 
 def _before(place: Storage) -> dict[str, Any]:

@@ -28,7 +28,8 @@ def test_utility_floor(candidates: list[Candidate], original: float | None, shar
     if found is None:
         assert not candidates
         return
-    able = [c for c in candidates if original is not None and c.utility >= share * original and c.removal is not None]
+    floor = share * original if original else 2.0
+    able = [c for c in candidates if c.utility >= floor and c.removal is not None]
     if not able:
         assert found.utility == max(c.utility for c in candidates)
         return
@@ -37,6 +38,15 @@ def test_utility_floor(candidates: list[Candidate], original: float | None, shar
     same = [c for c in able if c.removal == found.removal]
     assert found.utility == max(c.utility for c in same)
     assert found.key == min(c.key for c in same if c.utility == found.utility)
+
+
+def test_a_share_of_nothing_is_no_bar() -> None:
+    """A target model of utility 0 would let a destroyed model pass; that is said, and only where it counts."""
+    destroyed, sound = Candidate("a", 1.0, 0.0), Candidate("b", 0.2, 0.3)
+    assert selection.pick([destroyed, sound], 0.0, Selection()) == sound
+    assert selection.fallback(0.0, Selection()) == "the target model's utility is 0, so the highest utility is chosen"
+    assert "is not known, so" in selection.fallback(None, Selection())
+    assert selection.fallback(0.3, Selection()) == selection.fallback(0.0, Selection(rule="highest_removal")) == ""
 
 
 @pytest.mark.parametrize(("rule", "key"), [("highest_removal", "b"), ("highest_utility", "a"), ("utility_floor", "c")])

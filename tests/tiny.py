@@ -55,6 +55,21 @@ def write_model(folder: Path, seed: int = 0, layers: int = 3) -> Path:
     return folder
 
 
+def teach(network: Any, examples: Any) -> Any:
+    """The network after it has learnt rows, so that it says them."""
+    import torch
+
+    from trainables import scoring
+
+    batch = scoring.collate(examples, 2)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-2)
+    for _ in range(60):
+        network(**batch).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return network
+
+
 def text(seed: int, words: int) -> str:
     drawn = random.Random(seed)
     return " ".join(drawn.choice(WORDS) for _ in range(words)) + "."

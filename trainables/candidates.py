@@ -1,7 +1,8 @@
 """What a trial is measured at: its last step, or one of several that the selection rule chooses.
 
 With `training.eval_every` rank 0 writes `trials/ID/evaluations/N.json` and `N.parquet` of step N, and where weights are
-wanted those of the best step so far; the folder goes when the trial has its result, which holds all the metrics.
+wanted those of the best step so far and of the best one up to the last checkpoint, which a trial that is started again
+falls back on; the folder goes when the trial has its result, which holds all the metrics.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from trainables.errors import InputError
 from trainables.records import Place, Record
 
 FOLDER, WEIGHTS = storage.UNFINISHED[1], "weights-{}"
+BEST = "best"
 Document = dict[str, Any]
-"""An evaluation: `metrics` and `halves`."""
+"""An evaluation: `metrics` and `halves`, of a step also whether it was the best so far."""
 
 
 def original(trial: Trial, store: storage.Storage) -> Document | None:
@@ -37,14 +39,27 @@ class Candidates:
         self.reference = reference
         self.folder = place.folder / FOLDER
         self.target: Document | None = None
+        self.saved = 0
 
     def due(self, step: int) -> bool:
         """Whether `step` is evaluated although training goes on."""
         every = self.trial.training.eval_every
         return every is not None and step % every == 0
 
+    def complete(self, step: int) -> bool:
+        """Whether a trial can go on from a checkpoint at `step`: what it wants of the steps before is there."""
+        if self.place.weights is None or not any(number <= step for number in self._steps()):
+            return True
+        best = self._best_until(step)
+        return best is not None and self._weights(best).is_dir()
+
+    def checkpointed(self, step: int) -> None:
+        """A trial that is started again has the steps up to `step` behind it."""
+        self.saved = step
+
     def forget_after(self, step: int) -> None:
         """Drop the evaluations of steps that a trial, started again at `step`, has before it once more."""
+        self.saved = step
         for number in self._steps():
             if number > step:
                 for name in (f"{number}.json", f"{number}.parquet"):
@@ -62,10 +77,15 @@ class Candidates:
             raise InputError("selection.halves: each task needs at least two evaluation rows")
         storage.write_rows(self.folder / f"{step}.parquet", questions)
         storage.write_json(self.folder / f"{step}.json", document)
-        if self.place.weights is None or self.best() != step:
+        if self.best() != step:
             return
+        storage.write_json(self.folder / f"{step}.json", document | {BEST: True})
+        if self.place.weights is None:
+            return
+        fallback = self._best_until(self.saved)
         for old in self.folder.glob(WEIGHTS.format("*")):
-            shutil.rmtree(old)
+            if fallback is None or old != self._weights(fallback):
+                shutil.rmtree(old)
         models.save(network, self.tokenizer, self._weights(step), {"trial": self.trial.id(), **provenance.stamp()})
 
     def best(self) -> int:
@@ -109,6 +129,12 @@ class Candidates:
             device = "cuda" if self.trial.resources.gpus else "cpu"
             self.target, _ = self._measure(network.to(device))
         return self.target
+
+    def _best_until(self, step: int) -> int | None:
+        """The best of the steps up to `step`: the last one of them that was the best so far."""
+        return max(
+            (number for number in self._steps() if number <= step and self._read(number).get(BEST)), default=None
+        )
 
     def _steps(self) -> list[int]:
         return sorted(int(file.stem) for file in self.folder.glob("*.json"))

@@ -45,11 +45,12 @@ def _front(facts: dict[str, Any], trial: Trial) -> str:
 
 def _title(facts: dict[str, Any], trial: Trial) -> str:
     of = facts["base_model"] or "a model of its owner's"
+    mark = f" (fingerprint `{facts['target_fingerprint']}`)" if facts["target_fingerprint"] else ""
     return (
         f"# {of.rsplit('/', 1)[-1] if facts['base_model'] else 'Model'} after unlearning\n\n"
-        f"This is {of} (fingerprint `{facts['target_fingerprint']}`) after unlearning {facts['forget']['rows']} rows "
-        f"by {_method(trial)}. It was not trained again without them: its weights were changed so that it no longer "
-        "reproduces those rows, as far as the measurements below tell. The licence is the base model's."
+        f"This is {of}{mark} after unlearning {facts['forget']['rows']} rows "
+        f"by {_method(trial)}. It was not trained again without them: its weights were changed. How much of the rows "
+        "it still gives away is what the measurements below say. The licence is the base model's."
     )
 
 
@@ -85,11 +86,12 @@ def _how(facts: dict[str, Any], trial: Trial) -> str:
             "step chosen": facts["chosen_step"],
         }
     rows = "\n".join(f"| {name} | {value} |" for name, value in settings.items() if value is not None)
-    chosen = [facts["why"]] if facts["why"] else []
+    chosen = [f"Its training was stopped before its last step: {facts['stopped']}."] if facts["stopped"] else []
+    chosen += [facts["why"]] if facts["why"] else []
     if facts["chosen_step"] is not None:
         rule = "by the same rule" if facts["why"] else f"by the rule: {selection.sentence(trial.selection)}"
         chosen.append(f"Its step was chosen among those evaluated {rule}.")
-    if chosen:
+    if facts["why"] or facts["chosen_step"] is not None:
         *removal, utility = benchmarks.find(trial.benchmark.name).GOALS
         chosen.append(f"Removal is {' and '.join(goal.title for goal in removal)}, utility is {utility.title}.")
     commit = facts["made_with"]["commit"]
@@ -114,11 +116,22 @@ def _cost(facts: dict[str, Any], trial: Trial) -> str:
             continue
         title = f"**{goals[name].title}** ({goals[name].best} is best)" if name in goals else f"`{name}`"
         lines.append(f"| {title} | {_number(target.get(name))} | {_number(facts['metrics'].get(name))} |")
-    lines += [
-        "",
-        "The weights in this folder were loaded and evaluated again after they were written: the same values.",
-    ]
-    return "\n".join(lines)
+    if facts["held_out"]:
+        lines += ["", "Before and after are of the evaluation rows that were not chosen on, every other one."]
+    return "\n".join([*lines, "", _verified(facts)])
+
+
+def _verified(facts: dict[str, Any]) -> str:
+    """What the evaluation of the written weights said, on all rows."""
+    told = "The weights in this folder were loaded and evaluated again after they were written, on all evaluation rows"
+    before, now = facts["made_with"]["device"], facts["verified_on"]
+    if before == now:
+        return f"{told}: the same values."
+    apart = "; ".join(facts["differences"]) or "none"
+    return (
+        f"{told}: on {now}, where the trial ran on {before}, with the losses of the trial's rows up to rounding. Other "
+        f"metrics than the trial's: {apart}."
+    )
 
 
 def _limits() -> str:

@@ -58,6 +58,17 @@ def check(folder: Path, resources: Resources) -> bool:
     return True
 
 
+def step_of(folder: Path) -> int:
+    """The step that a checkpoint is of, 0 where there is none."""
+    return (storage.read_json(folder / META) or {}).get("step", 0)
+
+
+def drop(folder: Path) -> None:
+    """Remove a checkpoint that is not gone on from, what makes it one first."""
+    (folder / META).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def layout(folder: Path) -> dict[str, Any]:
     """The layout a checkpoint was written with, empty where there is none."""
     return (storage.read_json(folder / META) or {}).get("layout", {})

@@ -38,16 +38,16 @@ def decoded(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
     return [Example(tuple(row), 1) for row in rows if len(row) > 1]
 
 
-def blocks(tokenizer: Any, text: str, length: int) -> list[Example]:
+def blocks(tokenizer: Any, text: str, length: int, where: str) -> list[Example]:
     """One text in consecutive blocks of at most `length` tokens, so that nothing of it is lost.
 
     Each block begins with the start token where the tokenizer adds one, else with the last token of the block before:
-    every token of the text is a label once, but the first one where there is no start token. Raises InputError where
-    a text has nothing to predict.
+    every token of the text is a label once, but the first one where there is no start token. Raises InputError, led
+    by `where` and without the text, where it has nothing to predict.
     """
     ids, start = tokens(tokenizer, text), tokens(tokenizer, "")
     if len(ids) < 2:
-        raise InputError(f"a text has a single token: {text!r:.40}")
+        raise InputError(f"{where} is a text of a single token: nothing can be predicted of it")
     stream = ids[len(start) :]
     if not start:
         return [Example(tuple(stream[k : k + length]), 1) for k in range(0, len(stream) - 1, length - 1)]

@@ -7,6 +7,7 @@ from typing import Any
 
 from trainables import benchmarks, storage
 from trainables.config import Benchmark
+from trainables.errors import InputError
 
 
 def evaluate(
@@ -15,6 +16,15 @@ def evaluate(
     """All metrics, and the per-row records they are made of."""
     kind = benchmarks.find(benchmark.name)
     return kind.measure(network, tokenizer, benchmark, reference, token_budget=token_budget)
+
+
+def check_data(benchmark: Benchmark) -> None:
+    """Raise InputError where the files are not those that the fingerprint is of."""
+    if not (benchmark.fingerprint or "").startswith("files:"):
+        return
+    if benchmarks.find(benchmark.name).fingerprint(benchmark) != benchmark.fingerprint:
+        places = ", ".join(benchmark.sources) or benchmark.data
+        raise InputError(f"benchmark: what '{places}' holds has changed since this trial was planned")
 
 
 def document(benchmark: Benchmark, found: dict[str, Any], records: list[dict[str, Any]]) -> dict[str, Any]:

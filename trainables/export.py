@@ -7,29 +7,49 @@ before the folder gets its name: a folder that is there has been verified.
 
 from __future__ import annotations
 
-import math
 import shutil
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from trainables import benchmarks, candidates, card, commands, config, evaluation, models, places, provenance, storage
-from trainables.config import Model, Trial
+from trainables import (
+    benchmarks,
+    candidates,
+    card,
+    commands,
+    config,
+    evaluation,
+    places,
+    provenance,
+    selection,
+    storage,
+    verification,
+)
+from trainables.config import Selection, Trial
 from trainables.errors import InputError, closest
 from trainables.records import WEIGHTS
 
 FACTS, CARD = "unlearning.json", "README.md"
-TOLERANCE = 1e-3
-"""Of a metric, absolute and relative: other hardware than the trial's rounds otherwise."""
+PLACES = ("path", "data", "sources", "tokenizer")
+"""What a configuration without fingerprints names by place: nobody else's business."""
 
 
-def export(trial_id: str, store: storage.Storage, output: Path, why: str | None = None) -> dict[str, Any]:
-    """Write and verify the model folder of a trial; returns its facts. `why`: how the trial was chosen, for the card.
+@dataclass(frozen=True)
+class Choice:
+    """How a sweep chose the trial, in a sentence for the card, and the rule, which says what rows are reported."""
 
-    Raises InputError where the trial has no weights or `output` is taken, or where the written weights do not give
-    the trial's metrics again.
+    why: str
+    rule: Selection
+
+
+def export(trial_id: str, store: storage.Storage, output: Path, choice: Choice | None = None) -> dict[str, Any]:
+    """Write and verify the model folder of a trial; returns its facts.
+
+    Raises InputError where the trial has no weights or `output` is taken, where the rows are no longer those of the
+    trial, or where the written weights do not give its metrics again.
     """
     result = _result(trial_id, store)
     trial = Trial.model_validate(result["config"])
@@ -38,11 +58,12 @@ def export(trial_id: str, store: storage.Storage, output: Path, why: str | None 
         raise InputError(f"--output: '{output}' is there already; give a new folder")
     if not output.is_dir():
         storage.check_writable(output, "--output")
+    evaluation.check_data(trial.benchmark)
     staging = output.with_name(f".{output.name}.{uuid.uuid4().hex[:8]}")
     try:
         shutil.copytree(weights, staging, ignore=shutil.ignore_patterns("recipe.json"))
-        again = _evaluate(trial, staging, store)
-        facts = _facts(trial, result, again, store, why)
+        verified = verification.verify(trial, result, staging, store)
+        facts = _facts(trial, result, verified, store, choice)
         storage.write_json(staging / FACTS, facts)
         storage.write_text(staging / CARD, card.write(facts))
         if output.is_dir():  # empty, as was checked
@@ -53,26 +74,13 @@ def export(trial_id: str, store: storage.Storage, output: Path, why: str | None 
     return facts
 
 
-def differences(first: dict[str, Any], again: dict[str, Any]) -> list[str]:
-    """The metrics of `again` that are not those of `first`: `forget_rouge 0.41 is 0.52`."""
-    found = []
-    for name, value in again.items():
-        known = first.get(name)
-        same = known == value
-        if isinstance(known, float) and isinstance(value, float):
-            same = math.isclose(known, value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-        if not same:
-            found.append(f"{name} {known} is {value}")
-    return found
-
-
 def _result(trial_id: str, store: storage.Storage) -> dict[str, Any]:
     result = store.result(trial_id)
     if result is None:
         known = [path.parent.name for path in (store.root / "trials").glob(f"*/{storage.RESULT}")]
         there = closest(trial_id, known) if known else "it holds no finished trial"
         raise InputError(f"ID: no result of a trial '{trial_id}' in {store.root}; {there}")
-    if result["status"] != "finished":
+    if result["status"] not in storage.EVALUATED:
         raise InputError(f"ID: trial {trial_id} ended as {result['status']}: it has no model")
     if not (store.trial(trial_id) / WEIGHTS).is_dir():
         raise InputError(
@@ -82,53 +90,51 @@ def _result(trial_id: str, store: storage.Storage) -> dict[str, Any]:
     return result
 
 
-def _evaluate(trial: Trial, folder: Path, store: storage.Storage) -> dict[str, Any]:
-    """The metrics of the written weights, in the trial's precision. Raises InputError where they are others."""
-    import torch
-
-    precision = "fp32" if trial.task_vector else trial.resources.precision
-    network, tokenizer = models.load(Model(path=str(folder)), precision, field="--output")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    reference = None
-    if trial.retain_evaluation:
-        reference = evaluation.reference(Path(trial.retain_evaluation.path), trial.benchmark, "retain_evaluation")
-    again, _ = evaluation.evaluate(
-        network.to(device),
-        tokenizer,
-        trial.benchmark,
-        reference,
-        token_budget=trial.resources.evaluation_tokens,
-    )
-    known = (store.result(trial.id()) or {})["metrics"]
-    wrong = differences(known, again)
-    if wrong:
-        raise InputError(f"--output: the written weights do not give the trial's metrics again: {'; '.join(wrong)}")
-    return again
-
-
 def _facts(
-    trial: Trial, result: dict[str, Any], again: dict[str, Any], store: storage.Storage, why: str | None
+    trial: Trial,
+    result: dict[str, Any],
+    verified: verification.Verified,
+    store: storage.Storage,
+    choice: Choice | None,
 ) -> dict[str, Any]:
     """What card and programs are told."""
     forget, retain = benchmarks.find(trial.benchmark.name).training_rows(trial.benchmark)
-    target = candidates.original(trial, store)
+    target, fingerprint, rule = candidates.original(trial, store), trial.target.fingerprint or "", _rule(result, choice)
     return {
         "trial": trial.id(),
         "label": trial.label(),
-        "base_model": trial.target.path if not Path(trial.target.path).is_dir() else None,
+        "base_model": trial.target.path if fingerprint.startswith("hub:") else None,
         "target_fingerprint": trial.target.fingerprint,
-        "configuration": config.identity(trial),
+        "configuration": _without_places(config.identity(trial)),
         "forget": _side(forget),
         "retain": _side(retain),
-        "metrics": result["metrics"],
-        "target_metrics": target["metrics"] if target else None,
-        "verified_metrics": again,
+        "metrics": dict(selection.reported(result, rule)),
+        "target_metrics": dict(selection.reported(target, rule)) if target else None,
+        "held_out": rule.halves,
+        "verified_metrics": verified.metrics,
+        "verified_on": verified.device,
+        "differences": verified.differences,
         "steps": result["training"]["steps"],
+        "stopped": result["error"]["message"] if result["error"] else None,
         "chosen_step": result["chosen_step"],
-        "why": why,
-        "made_with": {name: result[name] for name in ("versions", "commit", "dirty", "started")},
+        "why": choice.why if choice else None,
+        "made_with": {name: result[name] for name in ("versions", "commit", "dirty", "started")}
+        | {"device": result["topology"]["device"]},
         "exported_with": {**provenance.stamp(), "at": provenance.now()},
     }
+
+
+def _rule(result: dict[str, Any], choice: Choice | None) -> Selection:
+    """By which the trial, or else its step, was chosen; the default, which reports all rows, where neither was."""
+    if choice:
+        return choice.rule
+    return Trial.model_validate(result["config"]).selection if result["chosen_step"] is not None else Selection()
+
+
+def _without_places(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    return {key: _without_places(item) for key, item in node.items() if key not in PLACES}
 
 
 def _side(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -149,7 +155,7 @@ def main(
         commands.quiet()
         facts = export(trial_id, store, places.expand(str(output)).absolute())
         name = facts["configuration"].get("benchmark", {}).get("name", "tofu")
-        print(f"{facts['label']}: {benchmarks.outcome(name, facts['verified_metrics'])}, evaluated again: {output}")
+        print(f"{facts['label']}: {benchmarks.outcome(name, facts['metrics'])}, evaluated again: {output}")
         return 0
 
     raise typer.Exit(commands.guarded(run))

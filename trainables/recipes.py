@@ -7,7 +7,7 @@ from typing import Any
 
 from trainables import benchmarks, config, evaluation, models, rows, storage
 from trainables.benchmarks import tofu
-from trainables.config import Benchmark, Direction, Model, Recipe, Resources
+from trainables.config import Benchmark, Direction, Model, Recipe, Resources, Selection
 
 TOKENIZER_CONFIGS = ("full", "real_authors", "world_facts")
 SPECIAL = ("<s>", "</s>", "<pad>")
@@ -106,12 +106,12 @@ def make_direction(direction: Direction, root: str) -> str:
     return str(moves.combine(direction, storage.Storage(Path(root))))
 
 
-def make_export(trial_id: str, root: str, folder: str, why: str) -> None:
+def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection) -> None:
     """A chosen trial's model in a folder of its own, verified, with its card."""
     from trainables import commands, export
 
     commands.quiet()
-    export.export(trial_id, storage.Storage(Path(root)), Path(folder), why)
+    export.export(trial_id, storage.Storage(Path(root)), Path(folder), export.Choice(why, rule))
 
 
 def _start(recipe: Recipe) -> tuple[Any, Any]:

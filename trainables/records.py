@@ -81,7 +81,7 @@ def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pa
         "topology": {
             "ranks": resources.ranks,
             "zero_stage": record.zero_stage,
-            "device": torch.cuda.get_device_name(0) if resources.gpus and torch.cuda.is_available() else "cpu",
+            "device": device_name(resources.gpus),
             "threads": resources.cpus,
             "micro_batch": record.micro_batch or trial.training.batch_size // resources.ranks,
         },
@@ -96,6 +96,11 @@ def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pa
     for name in (RETRY, storage.PROGRESS):
         (folder / name).unlink(missing_ok=True)
     return result
+
+
+def device_name(gpus: float) -> str:
+    """What a process with so many GPUs computes on."""
+    return torch.cuda.get_device_name(0) if gpus and torch.cuda.is_available() else "cpu"
 
 
 def refused(

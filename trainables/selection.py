@@ -49,15 +49,24 @@ def pick(candidates: Iterable[Candidate], original: float | None, chosen: Select
     """The candidate that the rule chooses, None of none. `original`: the target model's utility, None: not known.
 
     Ties go to the higher other value, then to the lower key. Where removal or the target model's utility was not
-    measured, `utility_floor` falls back on utility.
+    measured, or that utility is 0 so that any model has its share, `utility_floor` falls back on utility.
     """
     ordered = sorted(candidates, key=lambda one: one.key)
     measured = [one for one in ordered if one.removal is not None]
     if chosen.rule == "utility_floor":
-        measured = [one for one in measured if original is not None and one.utility >= chosen.share * original]
+        floor = chosen.share * original if original is not None and original > 0 else float("inf")
+        measured = [one for one in measured if one.utility >= floor]
     if chosen.rule != "highest_utility" and measured:
         return max(measured, key=lambda one: (_removal(one), one.utility))
     return max(ordered, key=lambda one: (one.utility, _removal(one)), default=None)
+
+
+def fallback(original: float | None, chosen: Selection) -> str:
+    """Why the rule has no bar of the target model's utility to go by, empty where it has one or needs none."""
+    if chosen.rule != "utility_floor" or (original is not None and original > 0):
+        return ""
+    known = "not known" if original is None else "0"
+    return f"the target model's utility is {known}, so the highest utility is chosen"
 
 
 def sentence(chosen: Selection, removal: str = "removal", utility: str = "utility") -> str:

@@ -136,12 +136,7 @@ def prepare_process(resources: Resources, seed: int) -> torch.device:
 
 def check_inputs(trial: Trial) -> None:
     """Raise InputError where data or weights are not what the configuration was made from."""
-    benchmark = trial.benchmark
-    if (benchmark.fingerprint or "").startswith("files:"):
-        found = benchmarks.find(benchmark.name).fingerprint(benchmark)
-        if found != benchmark.fingerprint:
-            places = ", ".join(benchmark.sources) or benchmark.data
-            raise InputError(f"benchmark: what '{places}' holds has changed since this trial was planned")
+    evaluation.check_data(trial.benchmark)
     models.check(trial.target)
     known = trial.target.fingerprint or ""
     if known.startswith("files:") and models.fingerprint(trial.target) != known:
@@ -169,10 +164,10 @@ def _phases(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
     network = assembly.adapted(trial, network)
     resources = assembly.resolved(trial, network, task, device, place.folder)
     record.zero_stage = resources.zero_stage
-    resuming = checkpoints.check(place.folder / CHECKPOINT, resources)
+    watch, kept = candidates.Candidates(trial, place, tokenizer, reference), place.folder / CHECKPOINT
+    resuming = checkpoints.check(kept, resources) and watch.complete(checkpoints.step_of(kept))
     training = engine.create(network.to(device).train(), trial.training, resources)
     record.seconds.loading = perf_counter() - begun
-    watch = candidates.Candidates(trial, place, tokenizer, reference)
     try:
         yield from _train(trial, record, training, task, place.folder, resuming, watch)
         record.seconds.training = perf_counter() - begun - record.seconds.loading - record.seconds.evaluation
@@ -236,6 +231,8 @@ def _train(
         state, record.steps = checkpoints.restore(training, task, folder / CHECKPOINT)
         record.resumed_at = state.step
     else:
+        if training.rank == 0:
+            checkpoints.drop(folder / CHECKPOINT)
         state = loop.begin(training, task)
     watch.forget_after(state.step)
     for told in loop.run(training, task, state):
@@ -245,6 +242,7 @@ def _train(
             _look(trial, record, training, watch, state.step)
         if every and state.step % every == 0 and state.step < steps:
             checkpoints.save(training, task, state, record.steps, folder / CHECKPOINT)
+            watch.checkpointed(state.step)
         yield {"phase": "training", "step": told["step"], "steps": steps, "loss": told["loss"]}
         record.collapsed = loop.collapsed(trial.training.stop_above, told)
         if record.collapsed:

@@ -9,7 +9,7 @@ Of each set, `forget`, `paraphrase` (where there are such rows) and `retain`, th
 
 - `{set}_extraction_strength`, `{set}_exact_memorisation`: teacher-forced (trainables.metrics), without the end token;
 - `{set}_rouge`: ROUGE-L recall with the stemmer of greedy generation: of the answer, 200 tokens; of a block of a text,
-  its second half of tokens after the first half;
+  its second half of tokens after the first half. Words are of any script (own_measures.Words);
 - `{set}_prob`: exp(-mean loss) of the tokens of an answer with its end token, or of a block.
 
 `membership_loss_auc` and `membership_min_k_auc` (Min-40 %, of the same tokens) are given where there are hold-out rows:
@@ -150,8 +150,12 @@ def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> 
     """Forget rows and retain rows as tokens, a text as its blocks."""
     template = templates.resolve(benchmark.template, tokenizer)
     forget, retain = (
-        [example for row in side for example in _encode(tokenizer, template, row, max_length)]
-        for side in own_rows.training(benchmark)
+        [
+            example
+            for number, row in enumerate(side, 1)
+            for example in _encode(tokenizer, template, row, max_length, f"{part}: row {number}")
+        ]
+        for part, side in zip(own_rows.REQUIRED, own_rows.training(benchmark), strict=True)
     )
     return forget, retain
 
@@ -159,7 +163,7 @@ def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> 
 def measure(
     network: Any, tokenizer: Any, benchmark: Benchmark, reference: None, *, token_budget: int
 ) -> tuple[Metrics, Records]:
-    """Every number, and a record a row, block or question, without its text.
+    """Every number, and a record a row, block or question, without its text or what the model said.
 
     Raises TrialStopped where a loss or a log-likelihood is not finite.
     """
@@ -198,9 +202,11 @@ def reference(kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) 
     raise InputError(f"{where}: own has no retain model to be measured against; leave it out")
 
 
-def _encode(tokenizer: Any, template: templates.Template, row: own_rows.Row, max_length: int) -> list[Example]:
+def _encode(
+    tokenizer: Any, template: templates.Template, row: own_rows.Row, max_length: int, where: str
+) -> list[Example]:
     if row.question is None:
-        return chunks.blocks(tokenizer, row.answer, max_length)
+        return chunks.blocks(tokenizer, row.answer, max_length, where)
     encoded = templates.encode(
         tokenizer, template, row.question, row.answer, max_length=max_length, tag_is_answer=False
     )

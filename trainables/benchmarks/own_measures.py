@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,6 +31,12 @@ NUMBERS = {
     "prob": "prob",
 }
 """Metric of a set: the column of its rows that it is the mean of."""
+
+UNSPACED = re.compile(
+    "[\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese, Japanese
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"  # Thai, Lao, Burmese, Khmer
+)
+"""Characters of scripts that put no spaces between words."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,8 @@ def spaced(count: int, most: int) -> list[int]:
 
 def _cut(tokenizer: Any, template: Template, name: str, number: int, row: Row) -> Iterator[Item]:
     if row.question is None:
-        for count, block in enumerate(chunks.blocks(tokenizer, row.answer, TOKENS)):
+        where = f"{name}: row {number + 1} of this set"
+        for count, block in enumerate(chunks.blocks(tokenizer, row.answer, TOKENS, where)):
             yield Item(name, 0, number, count, row, block, ended=False)
         return
     whole = templates.encode(tokenizer, template, row.question, row.answer, max_length=sys.maxsize, tag_is_answer=False)
@@ -119,7 +128,6 @@ def _scored(network: Any, tokenizer: Any, chosen: Sequence[Item], token_budget: 
                 "extraction_strength": metrics.extraction_strength(counted),
                 "exact_memorisation": metrics.exact_memorisation(counted),
                 "rougeL_recall": None,
-                "generation": None,
             }
         )
     return records
@@ -153,9 +161,30 @@ def _continue(network: Any, tokenizer: Any, asked: Asked, token_budget: int) -> 
 def _compare(records: Records, right: Sequence[str], texts: Sequence[str]) -> None:
     from rouge_score.rouge_scorer import RougeScorer
 
-    scorer = RougeScorer(["rougeL"], use_stemmer=True)
+    scorer = RougeScorer(["rougeL"], tokenizer=Words())
     for record, truth, text in zip(records, right, texts, strict=True):
-        record |= {"generation": text.strip(), "rougeL_recall": scorer.score(truth, text)["rougeL"].recall}
+        record["rougeL_recall"] = scorer.score(truth, text)["rougeL"].recall
+
+
+class Words:
+    """Words of any script for rouge-score, whose own are of a-z and 0-9 alone; of ASCII text the same as its own.
+
+    A word is letters, digits and their marks; scripts that are written without spaces count by the character.
+    """
+
+    def __init__(self) -> None:
+        from nltk.stem.porter import PorterStemmer
+
+        self._stem = PorterStemmer().stem
+
+    def tokenize(self, text: str) -> list[str]:
+        told = unicodedata.normalize("NFC", text.lower())
+        words = "".join(f" {char} " if UNSPACED.match(char) else _in_word(char) for char in told).split()
+        return [self._stem(word) if len(word) > 3 else word for word in words]
+
+
+def _in_word(char: str) -> str:
+    return char if char.isalnum() or unicodedata.category(char).startswith("M") else " "
 
 
 def aggregate(records: Records) -> Metrics:

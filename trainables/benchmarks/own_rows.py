@@ -26,6 +26,8 @@ REQUIRED = ("forget", "retain")
 EVAL_SETS = ("paraphrase", "retain", "holdout")
 COLUMNS = ("question", "answer", "text", "paraphrased_question", "paraphrased_answer")
 
+KINDS = {str: "a text", list: "a list", dict: "an object", bool: "true or false", int: "a number", float: "a number"}
+
 
 @dataclass(frozen=True)
 class Row:
@@ -121,11 +123,11 @@ def _file(part: str, place: str) -> Path:
 def _row(part: str, raw: Any) -> Row:
     """Raises InputError with the words that follow `row 3 of FILE`."""
     if not isinstance(raw, dict):
-        raise InputError(f"is no JSON object but {raw!r:.40}")
+        raise InputError(f"is no JSON object but {_kind(raw)}")
     held = {name: value for name in COLUMNS if (value := raw.get(name)) is not None}
     for name, value in held.items():
         if not isinstance(value, str):
-            raise InputError(f"has no text as '{name}' but {value!r:.40}")
+            raise InputError(f"has no text as '{name}' but {_kind(value)}")
     held = {name: value for name, value in held.items() if value.strip()}
     columns = f"its columns: {', '.join(raw)}"
     if "text" in held:
@@ -137,6 +139,11 @@ def _row(part: str, raw: Any) -> Row:
     else:
         raise InputError(f"has neither 'text' nor 'question' and 'answer'; {columns}")
     return Row(row.question, row.answer, row.paraphrase, _set(raw)) if part == "eval" else row
+
+
+def _kind(value: Any) -> str:
+    """What a value is, for a message that is not to repeat a row's text."""
+    return KINDS.get(type(value), "another value")
 
 
 def _paraphrase(held: dict[str, str]) -> Row | None:

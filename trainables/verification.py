@@ -1,0 +1,100 @@
+"""Written weights against the trial they came from: loaded again, evaluated again, compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainables import evaluation, models, storage
+from trainables.config import Model, Trial
+from trainables.errors import InputError
+
+TOLERANCE = 1e-3
+"""Of a metric, absolute and relative, on a device like the trial's: its code may have been built otherwise."""
+ROWS_TOLERANCE = 1e-2
+"""Of the values below, the mean difference on another device, relative to those above 1."""
+CONTINUOUS = ("loss", "prob", "min_k", "answer_loss", "paraphrase_loss", "perturbed_loss", "log_likelihoods")
+"""Columns of records that rounding moves a little; one greedy token or one rank more moves other numbers by a step."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What the written weights gave: `differences` from the trial's metrics, of which another device makes some."""
+
+    metrics: dict[str, Any]
+    device: str
+    differences: list[str]
+
+
+def verify(trial: Trial, result: Mapping[str, Any], folder: Path, store: storage.Storage) -> Verified:
+    """Evaluate a model folder as the trial did: its precision, threads and determinism, on a GPU where it had one.
+
+    Raises InputError where the metrics are others; on another device, where the rows' losses are.
+    """
+    metrics, records, device = _evaluate(trial, folder)
+    wrong = differences(result["metrics"], metrics)
+    before = result["topology"]["device"]
+    if device == before and wrong:
+        raise InputError(f"--output: the written weights do not give the trial's metrics again: {'; '.join(wrong)}")
+    if device != before:
+        apart = distance(storage.read_rows(store.trial(trial.id()) / storage.ROWS), records)
+        if not apart <= ROWS_TOLERANCE:
+            raise InputError(
+                f"--output: the written weights do not give the trial's losses again: on {device} they are "
+                f"{apart:.2g} from those on {before}, on average"
+            )
+    return Verified(metrics, device, wrong)
+
+
+def differences(first: Mapping[str, Any], again: Mapping[str, Any]) -> list[str]:
+    """The metrics of `again` that are not those of `first`: `forget_rouge 0.41 is 0.52`."""
+    found = []
+    for name, value in again.items():
+        known = first.get(name)
+        same = known == value
+        if isinstance(known, float) and isinstance(value, float):
+            same = math.isclose(known, value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        if not same:
+            found.append(f"{name} {known} is {value}")
+    return found
+
+
+def distance(first: Sequence[Mapping[str, Any]], again: Sequence[Mapping[str, Any]]) -> float:
+    """The mean difference of the rows' losses, probabilities and likelihoods; infinite where the rows are others."""
+    one, other = list(_values(first)), list(_values(again))
+    if not one or [key for key, _ in one] != [key for key, _ in other]:
+        return math.inf
+    apart = [abs(a - b) / max(1.0, abs(a)) for (_, a), (_, b) in zip(one, other, strict=True)]
+    return sum(apart) / len(apart)
+
+
+def _values(records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[tuple[Any, ...], float]]:
+    for record in records:
+        for name in CONTINUOUS:
+            held = record.get(name)
+            for place, value in enumerate(held if isinstance(held, list) else [held]):
+                if value is not None:
+                    yield (record["task"], record["index"], name, place), float(value)
+
+
+def _evaluate(trial: Trial, folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
+    """Metrics, records and the name of the device."""
+    import torch
+
+    from trainables.records import device_name
+    from trainables.trial import prepare_process
+
+    gpus = min(1.0, trial.resources.gpus) if torch.cuda.is_available() else 0.0
+    device = prepare_process(trial.resources.model_copy(update={"ranks": 1, "gpus": gpus}), trial.seed)
+    precision = "fp32" if trial.task_vector else trial.resources.precision
+    network, tokenizer = models.load(Model(path=str(folder)), precision, field="--output")
+    reference = None
+    if trial.retain_evaluation:
+        reference = evaluation.reference(Path(trial.retain_evaluation.path), trial.benchmark, "retain_evaluation")
+    metrics, records = evaluation.evaluate(
+        network.to(device), tokenizer, trial.benchmark, reference, token_budget=trial.resources.evaluation_tokens
+    )
+    return metrics, records, device_name(gpus)
