@@ -18,7 +18,7 @@ import pandas as pd
 from analysis.goals import Goals, goals
 from analysis.sweeps import DamagedFileError, find_sweep, read, storage_folder
 from trainables import selection
-from trainables.config import Benchmark, Selection
+from trainables.config import PLANNING, Benchmark, Selection, without_paths
 from trainables.storage import EVALUATED
 
 log = logging.getLogger(__name__)
@@ -154,12 +154,12 @@ def _numeric(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
 def canonical(config: dict[str, Any]) -> str | None:
     """Return the settings apart from the seed as canonical JSON, None for an empty configuration.
 
-    Where a fingerprint names a content its path is left out: a moved folder changes no configuration. So are a task
-    vector, a calibration and a choice of the step that are not asked for: results from before there were any are
-    equal to later ones.
+    As in a trial's id, places are left out where a fingerprint names the content, and what changes no number: a moved
+    folder or file changes no configuration. So are a task vector, a calibration and a choice of the step that are not
+    asked for: results from before there were any are equal to later ones.
     """
     asked = {key: value for key, value in config.items() if key != "seed" and not _unasked(key, value, config)}
-    settings = {key: _content(value) for key, value in asked.items()}
+    settings = {key: _content(value) for key, value in without_paths(asked).items()}
     return json.dumps(settings, sort_keys=True) if settings else None
 
 
@@ -178,8 +178,7 @@ def _unasked(setting: str, value: Any, config: dict[str, Any]) -> bool:
 def _content(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    without = ["path", "data"] if value.get("fingerprint") else []
-    without += [setting for setting in ("eval_every", "stop_above") if value.get(setting) is None]
+    without = [*PLANNING, *(setting for setting in ("eval_every", "stop_above") if value.get(setting) is None)]
     return {key: _content(item) for key, item in value.items() if key not in without}
 
 

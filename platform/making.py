@@ -13,6 +13,9 @@ from trainables.config import Benchmark, Model, Recipe, Training
 from trainables.errors import InputError
 from trainables.storage import Storage
 
+RECIPES_OF = "tofu"
+"""The benchmark whose models are fine-tuned here: the roles of its models are configurations of its data."""
+
 
 class Making:
     """Finds or plans the models of a sweep: a folder's where it holds them, else a recipe's."""
@@ -55,7 +58,12 @@ class Making:
         return tuple(chain)
 
     def _published(self, role: str) -> Model | None:
-        found = self.sweep.backbone.model(role) if self.sweep.backbone else None
+        """What its authors published; where there is no retain model, what is unlearned is the base model itself."""
+        backbone, split = self.sweep.backbone, self.benchmark.split
+        if backbone is None:
+            return None
+        plain = kinds.find(self.benchmark.name).retain_role(split) is None
+        found = backbone.base if plain else backbone.model(role, split)
         return self._found(found, f"models/{role}") if found else None
 
     def _base(self) -> Model | None:
@@ -68,7 +76,14 @@ class Making:
         return self._planned(making.pretraining_configs, making.pretraining, None)
 
     def _made(self, role: str, base: Model | None) -> Model:
-        backbone = self.sweep.backbone
+        """The model that TOFU's recipe makes: of other benchmarks nobody fine-tunes one here. Raises InputError."""
+        backbone, benchmark = self.sweep.backbone, self.benchmark
+        if benchmark.name != RECIPES_OF:
+            named = f"{backbone.name} has no" if backbone else "there is no"
+            raise InputError(
+                f"models: {named} published {role} model of {benchmark.name} {benchmark.split}, and models are "
+                f"fine-tuned here for {RECIPES_OF} alone; give checkpoints: {self._advice()}"
+            )
         if backbone is not None:
             if backbone.finetuning is None or base is None:
                 raise InputError(
@@ -78,6 +93,14 @@ class Making:
             return self._planned((role,), backbone.finetuning, base)
         making = self._making()
         return self._planned((role, *making.general_configs), making.finetuning, base)
+
+    def _advice(self) -> str:
+        """What to set where checkpoints have to be given."""
+        kind = kinds.find(self.benchmark.name)
+        retain = kind.retain_role(self.benchmark.split)
+        if retain is None:
+            return "--set target=DIR_OR_HUB_ID"
+        return f"--set models=DIR (a folder with {kind.TARGET}/ and {retain}/)"
 
     def _making(self) -> SweepMaking:
         if self.sweep.making is None:

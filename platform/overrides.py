@@ -62,7 +62,10 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
 
 
 def _on(sweep: Sweep, name: str) -> Sweep:
-    """The sweep on another backbone, with its template, learning rate and precision, over which other settings go."""
+    """The sweep on another backbone, with its template, learning rate and precision, over which other settings go.
+
+    It fills none of the paper's tables: those are of the sweep's own backbone.
+    """
     if sweep.backbone is None:
         raise InputError(f"--set backbone={name}: sweep {sweep.name} makes its own models; give a folder: models=DIR")
     found = {backbone.name.lower(): backbone for backbone in BACKBONES}.get(name.lower())
@@ -73,6 +76,7 @@ def _on(sweep: Sweep, name: str) -> Sweep:
     return sweep.model_copy(
         update={
             "backbone": found,
+            "tables": sweep.tables if found == sweep.backbone else (),
             "benchmark": sweep.benchmark.model_copy(update={"template": found.template}),
             "training": sweep.training.model_copy(update={"lr": found.lr}),
             "resources": sweep.resources.model_copy(update={"precision": found.precision}),

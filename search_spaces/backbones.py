@@ -13,10 +13,10 @@ GATED = ("meta-llama/",)
 
 
 class Backbone(Value):
-    """A base model, and its published forms by role (`full`, `retain95`, ... of TOFU; `target`, `retain` elsewhere).
+    """A base model, and its published forms by role (`full`, `retain95`, ... of TOFU; `target`, `retain` of MUSE).
 
-    `lr` is the paper's for unlearning, or that of the framework which uses the model; `finetuning` the recipe of the
-    models that nobody published, none where they are not made here.
+    `corpus`: the split that MUSE's forms are of. `lr` is the paper's for unlearning, or that of the framework which
+    uses the model; `finetuning` the recipe of TOFU's models that nobody published, none where they are not made here.
     """
 
     name: str
@@ -26,11 +26,12 @@ class Backbone(Value):
     lr: float
     precision: Precision = "bf16"
     published: tuple[tuple[str, Model], ...] = ()
+    corpus: str | None = None
     finetuning: Training | None = None
 
-    def model(self, role: str) -> Model | None:
-        """The published model of `role`, None where there is none."""
-        return dict(self.published).get(role)
+    def model(self, role: str, split: str) -> Model | None:
+        """The published model of `role`, None where there is none for the split."""
+        return dict(self.published).get(role) if self.corpus in (None, split) else None
 
 
 def gated(hub_id: str) -> bool:
@@ -92,12 +93,13 @@ ZEPHYR = Backbone(
     template="zephyr",
     shape=Shape(hidden=4096, layers=32, heads=32, kv_heads=8, head_size=128, intermediate=14336, vocabulary=32000),
     lr=4e-6,
-    published=(("target", Model(path="HuggingFaceH4/zephyr-7b-beta")),),
 )
-"""WMDP's target model as it was published: nothing is fine-tuned, and there is no retain model."""
-ICLM = Backbone(name="ICLM-7B", template="phi", shape=LLAMA_7B, lr=1e-5, published=_muse("Books"))
+"""WMDP's target model is the base itself: nothing is fine-tuned, and there is no retain model."""
+ICLM = Backbone(name="ICLM-7B", template="phi", shape=LLAMA_7B, lr=1e-5, published=_muse("Books"), corpus="books")
 """MUSE's models of the books; its texts need no template."""
-MUSE_LLAMA2 = Backbone(name="Llama-2-7B", template="phi", shape=LLAMA_7B, lr=1e-5, published=_muse("News"))
+MUSE_LLAMA2 = Backbone(
+    name="Llama-2-7B", template="phi", shape=LLAMA_7B, lr=1e-5, published=_muse("News"), corpus="news"
+)
 """MUSE's models of the news."""
 
 LLAMA32_1B = Backbone(

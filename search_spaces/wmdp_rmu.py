@@ -1,8 +1,17 @@
 """The paper's comparison with RMU on WMDP: RMU without and with GRU.
 
-The paper gives none of its settings. These are RMU's authors' for Zephyr: layer 7, steering 6.5, alpha 1200, batches
-of 4 texts of 512 tokens, 150 steps at 5e-5 (20 of 4e-6, the paper's for WMDP, move a weight by 8e-5 at most); gamma is
-the paper's for WMDP, without clipping.
+The paper gives none of its settings. Of RMU's authors for Zephyr are these numbers: layer 7, steering 6.5, alpha 1200,
+batches of 4 texts, 150 steps at 5e-5 (20 of 4e-6, the paper's for WMDP, move a weight by 8e-5 at most). The rest is this
+table's setting, the same as for the other objectives, and not theirs:
+
+|                  | RMU's authors                       | here                                |
+|------------------|-------------------------------------|-------------------------------------|
+| retain texts     | wikitext                            | WMDP's bio and cyber retain corpora |
+| control vector   | one a topic                         | one, drawn from the trial's seed    |
+| batches          | of one topic, bio and cyber in turn | mixed, drawn from both topics       |
+| tokens of a text | up to 512 (bio), 768 (cyber)        | up to 512                           |
+
+So a trial is no reproduction of their published Zephyr_RMU. gamma is the paper's for WMDP, without clipping.
 """
 
 from search_spaces import published

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from sweep_store import GRU, Frames, write_sweep, write_trial
 
 from analysis import runs, selection, sweeps
+from trainables.config import Benchmark, Model, Resources, Trial
 
 store, copy, frames = sweep_store.tiny_store, sweep_store.store_copy, sweep_store.tiny_frames
 
@@ -32,11 +33,40 @@ def test_load_keeps_every_trial(frames: Frames) -> None:
     assert len(set(trials["configuration"])) == 18
 
 
+PLACES = ("here", "there")
+
+
 def test_a_moved_folder_changes_no_configuration() -> None:
     here = {"benchmark": {"data": "a", "fingerprint": "f00d"}, "target": {"path": "a"}, "seed": 0}
     moved = {"target": {"path": "a"}, "benchmark": {"data": "b", "fingerprint": "f00d"}, "seed": 1}
     assert runs.canonical(here) == runs.canonical(moved)
     assert runs.canonical(here) != runs.canonical(here | {"target": {"path": "b"}})
+
+
+def own(folder: str, seed: int, marks: str | None = "f00d") -> Trial:
+    """A trial on rows and models that lie in `folder`."""
+    return Trial(
+        method="gd",
+        benchmark=Benchmark(
+            name="own",
+            data="own",
+            split="own",
+            sources=(f"forget={folder}/forget.jsonl", f"retain={folder}/retain.jsonl"),
+            fingerprint=marks,
+        ),
+        target=Model(path=f"{folder}/model", tokenizer=f"{folder}/tokenizer", fingerprint=marks),
+        resources=Resources(checkpoint_every=10 if folder == "here" else None),
+        seed=seed,
+    )
+
+
+def test_seeds_whose_files_lay_elsewhere_are_of_one_configuration() -> None:
+    """As a trial's id has it: sources and tokenizer are places too, and how often is checkpointed changes nothing."""
+    here, there = (runs.canonical(own(folder, seed).model_dump(mode="json")) for seed, folder in enumerate(PLACES))
+    assert here == there
+    assert own("here", 0).id() == own("there", 0).id()
+    unknown = [runs.canonical(own(folder, 0, None).model_dump(mode="json")) for folder in PLACES]
+    assert unknown[0] != unknown[1]
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_backbone_is_complete(backbone: backbones.Backbone) -> None:
     assert backbone.template in TEMPLATES
     assert backbone.base is not None or backbone.published
     for role in ("full", "retain95"):
-        model = backbone.model(role)
+        model = backbone.model(role, "forget05")
         assert model is None or model.path.endswith(f"_{role}")
 
 

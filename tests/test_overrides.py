@@ -10,7 +10,8 @@ from small_sweep import MakePlan, Small, point
 
 import platform.plan as planning
 from platform.overrides import apply, flatten
-from search_spaces import tofu_llama, tofu_tiny
+from search_spaces import base as spaces
+from search_spaces import tofu_llama, tofu_tiny, wmdp_zephyr
 from trainables.errors import InputError
 from trainables.storage import Storage
 
@@ -162,6 +163,44 @@ def test_unknown_backbone_is_told(name: str, said: str) -> None:
     with pytest.raises(InputError) as told:
         apply(tofu_llama.SWEEP, [f"backbone={name}"])
     assert said in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "backbone", "said"),
+    [
+        ("muse_books", "Qwen2.5-1.5B-Instruct", "Qwen2.5-1.5B-Instruct has no published retain model of muse books"),
+        ("muse_books", "Llama-2-7B", "Llama-2-7B has no published retain model of muse books"),
+        ("muse_news", "ICLM-7B", "ICLM-7B has no published retain model of muse news"),
+        ("wmdp_zephyr", "ICLM-7B", "ICLM-7B has no published target model of wmdp bio_cyber"),
+    ],
+)
+def test_models_are_fine_tuned_for_tofu_alone(tmp_path: Path, name: str, backbone: str, said: str) -> None:
+    """Nor are MUSE's models of one corpus taken for those of the other."""
+    sweep = spaces.find(name)
+    assert sweep is not None
+    with pytest.raises(InputError) as told:
+        planning.make(apply(sweep, [f"backbone={backbone}"]), Storage(tmp_path), strategy="paper")
+    assert said in str(told.value)
+    wanted = "--set target=DIR_OR_HUB_ID" if name == "wmdp_zephyr" else "--set models=DIR (a folder with target/ and re"
+    assert wanted in str(told.value)
+
+
+def test_wmdp_unlearns_the_backbone_as_it_was_published(tmp_path: Path) -> None:
+    for backbone, path in (
+        ("Qwen2.5-1.5B-Instruct", "Qwen/Qwen2.5-1.5B-Instruct"),
+        ("Llama-3.2-1B-Instruct", "meta-llama/Llama-3.2-1B-Instruct"),
+        ("Zephyr-7B-beta", "HuggingFaceH4/zephyr-7b-beta"),
+    ):
+        sweep = apply(wmdp_zephyr.SWEEP, [f"backbone={backbone}"])
+        plan = planning.make(sweep, Storage(tmp_path), strategy="paper")
+        assert values(plan, "target.path") == {path}
+        assert plan.recipes == ()
+
+
+def test_the_papers_tables_are_of_the_sweeps_own_backbone() -> None:
+    assert apply(tofu_llama.SWEEP, ["backbone=llama-2-7b-chat"]).tables == tofu_llama.SWEEP.tables
+    assert tofu_llama.SWEEP.tables
+    assert apply(tofu_llama.SWEEP, ["backbone=Phi-1.5"]).tables == ()
 
 
 def test_sweeps_that_make_their_models_have_no_backbone() -> None:

@@ -18,7 +18,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenizers import DefaultTokenizer
 
 from trainables import benchmarks, chunks, metrics, scoring, templates
-from trainables.benchmarks import own, own_measures, own_rows
+from trainables.benchmarks import own, own_measures, own_rows, questions
 from trainables.benchmarks.own_rows import Row
 from trainables.config import Benchmark
 from trainables.errors import InputError, TrialStopped
@@ -498,5 +498,32 @@ def test_any_other_task_of_lm_eval(files: dict[str, Path], tmp_path: Path) -> No
         assert record["log_likelihoods"] == pytest.approx(naively, rel=1e-4)
         assert record["correct"] == ("ABCD"[int(np.argmax(naively))] == question["answerKey"])
     assert found["arc_easy"] == np.mean([record["correct"] for record in asked])
-    with pytest.raises(InputError, match=r"benchmark\.tasks: lm-eval has no task 'arc_esay' .*arc_easy"):
-        own.measure(network, tokenizer, on(files, tasks=("arc_esay",)), None, token_budget=8192)
+    low = on(files, tasks=("wikitext",), places=(f"wikitext={pages(tmp_path / 'pages')}",))
+    with pytest.raises(InputError, match=r"tasks: wikitext is measured by its word_perplexity, which is best low"):
+        own.measure(None, tokenizer, low, None, token_budget=8192)  # no model is asked
+    from lm_eval.tasks import TaskManager
+
+    theirs = set(TaskManager().all_subtasks)
+    ours = frozenset().union(*(questions._names(folder) for folder in questions._folders("")))
+    assert ours == theirs
+
+
+def pages(folder: Path) -> Path:
+    for split in ("train", "validation", "test"):
+        tiny.write_rows(folder / f"{split}.jsonl", [{"page": tiny.text(1, 20)}])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("arc_eazy", "no task 'arc_eazy' (of its groups, mmlu alone is taken); did you mean 'arc_easy'"),
+        ("mmlu_stem", "no task 'mmlu_stem' (of its groups, mmlu alone is taken)"),
+        ("zzzzzzzzzzzzzzzz", "no task 'zzzzzzzzzzzzzzzz' (of its groups, mmlu alone is taken); see 'python -m lm_eval"),
+    ],
+)
+def test_a_task_that_lm_eval_has_not_is_told_before_a_start(files: dict[str, Path], name: str, said: str) -> None:
+    with pytest.raises(InputError) as told:
+        own.check(on(files, tasks=("arc_easy", name)))
+    assert said in str(told.value)
+    own.check(on(files, tasks=("arc_easy", "mmlu", "wmdp_bio", "hellaswag", "mmlu_virology")))

@@ -134,6 +134,21 @@ def test_a_hub_model_and_a_task_are_what_a_start_needs(files: dict[str, Path], s
     assert found.costs.largest is None
 
 
+def test_a_misspelt_task_is_refused_without_importing_lm_eval(
+    files: dict[str, Path], tmp_path: Path, run_module: RunModule
+) -> None:
+    """By the command that people type, also where nothing is run."""
+    words = [word for setting in settings("somebody/a-model", files) for word in ("--set", setting)]
+    words += ["--dry-run", "--storage", str(tmp_path)]
+    done = run_module("platform.sweep", "own", *words, "--set", "benchmark.tasks=arc_eazy,wikitext")
+    assert done.returncode == 2
+    assert "lm-eval has no task 'arc_eazy'" in done.stderr
+    assert "did you mean 'arc_easy'" in " ".join(done.stderr.split())
+    code = "import sys; from trainables.benchmarks import questions; questions.check_names(['arc_easy']); "
+    code += "assert not {'lm_eval', 'torch'} & set(sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_files_may_move_and_must_not_change(
     target: Path, files: dict[str, Path], store: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

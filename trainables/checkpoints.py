@@ -33,8 +33,9 @@ def save(engine: Engine, task: loop.Task, state: loop.State, records: list[dict[
     if engine.rank == 0:
         storage.write_rows(folder / tag / storage.STEPS, records)
         if state.reference is not None:
-            reference = torch.tensor(state.reference, dtype=torch.float64)
-            save_file({"reference": reference}, folder / tag / "reference.safetensors")
+            reference = torch.tensor(list(state.reference.values()), dtype=torch.float64)
+            numbers = torch.tensor(list(state.reference), dtype=torch.int64)
+            save_file({"reference": reference, "rows": numbers}, folder / tag / "reference.safetensors")
         layout = {name: getattr(engine.resources, name) for name in LAYOUT}
         storage.write_json(folder / META, {"step": state.step, "tag": tag, "layout": layout})
         for old in folder.glob("step-*"):
@@ -83,5 +84,8 @@ def restore(engine: Engine, task: loop.Task, folder: Path) -> tuple[loop.State, 
     parts.pop("step")
     task.rectifier.restore([parts[name] for name in sorted(parts)])
     path = folder / tag / "reference.safetensors"
-    reference = load_file(path)["reference"].tolist() if path.is_file() else None
+    reference = None
+    if path.is_file():
+        kept = load_file(path)
+        reference = dict(zip(kept["rows"].tolist(), kept["reference"].tolist(), strict=True))
     return loop.State(reference, meta["step"]), storage.read_rows(folder / tag / storage.STEPS)

@@ -31,6 +31,7 @@ from trainables.values import (
     Value,
     digest,
     identity,
+    without_paths,
 )
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "direction",
     "evaluation_id",
     "identity",
+    "without_paths",
 ]
 
 METHOD_LABELS: dict[str, str] = {

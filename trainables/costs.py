@@ -17,7 +17,7 @@ SPEED = {"bf16": 312e12, "fp32": 19.5e12}
 KEPT = ("gd", "wga", "npo_gd", "simnpo_gd")
 """Methods with a term on the retain rows, where its coefficient is not 0."""
 REFERENCED = ("npo", "npo_kl", "npo_gd")
-"""Methods that run the target model once over all forget rows first."""
+"""Methods that run the target model first, once over every forget row that their steps draw."""
 
 
 def basis(precision: str) -> str:
@@ -47,5 +47,5 @@ def operations(trial: Trial, shape: Shape, points: int, tokens: float) -> float:
         row += once * tokens
     if trial.method in memory.FROZEN:
         row += (once + FORWARD) * max(tokens, memory.padded_to(trial))
-    reference = FORWARD * points * tokens if trial.method in REFERENCED else 0
+    reference = FORWARD * min(points, steps * training.batch_size) * tokens if trial.method in REFERENCED else 0
     return size * (steps * training.batch_size * row + reference)

@@ -72,7 +72,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Objective:
-    """What is minimised. `needs_reference`: S_i^0 of every forget row is computed once, before the first step."""
+    """What is minimised. `needs_reference`: S_i^0 of every forget row that is drawn, before the first step."""
 
     terms: tuple[Term, ...]
     needs_reference: bool = False

@@ -41,8 +41,13 @@ class Runner(Protocol):
     def total(self, value: torch.Tensor) -> torch.Tensor: ...
 
 
-def effective_batch(engine: Runner, plan: list[Planned], task: Any, reference: list[float] | None) -> tuple[float, int]:
-    """Leave the gradient of the summed terms in the engine: loss and label tokens of the effective batch."""
+def effective_batch(
+    engine: Runner, plan: list[Planned], task: Any, reference: dict[int, float] | None
+) -> tuple[float, int]:
+    """Leave the gradient of the summed terms in the engine: loss and label tokens of the effective batch.
+
+    Raises KeyError where `reference` has no sum of a forget row.
+    """
     pieces, tokens = [], 0
     for term, rows, numbers in plan:
         totals = count([rows[number] for number in numbers])
@@ -50,11 +55,11 @@ def effective_batch(engine: Runner, plan: list[Planned], task: Any, reference: l
         share = -(-len(numbers) // engine.world)
         mine = numbers[engine.rank :: engine.world]
         size = task.micro_batch or share
-        pieces += [(term, rows, mine[k : k + size], totals) for k in range(0, share, size)]
+        pieces += [(term, rows, mine[k : k + size], numbers[:1], totals) for k in range(0, share, size)]
     total = torch.zeros((), dtype=torch.float64)
-    for number, (term, rows, mine, totals) in enumerate(pieces, 1):
+    for number, (term, rows, mine, other, totals) in enumerate(pieces, 1):
         weight = 1 if mine else 0
-        mine = mine or [0]
+        mine = mine or other
         seen = forward(engine, term, [rows[row] for row in mine], task, totals)
         if reference is not None and term.side == "forget":
             known = torch.tensor([reference[row] for row in mine], device=engine.device)
@@ -96,21 +101,21 @@ def forward(engine: Runner, term: Term, rows: Sequence[Example], task: Any, tota
 
 
 @torch.no_grad()
-def row_sums(engine: Runner, rows: Sequence[Example], pad: int, size: int) -> list[float]:
-    """S_i of every row, each rank its share: the same number of passes on every rank, also where rows run out."""
-    sums = torch.zeros(len(rows), dtype=torch.float64, device=engine.device)
-    share = -(-len(rows) // engine.world)
+def row_sums(engine: Runner, rows: Sequence[Example], numbers: Sequence[int], pad: int, size: int) -> dict[int, float]:
+    """S_i of the rows `numbers`, each rank its share: as many passes on every rank, also where rows run out."""
+    sums = torch.zeros(len(numbers), dtype=torch.float64, device=engine.device)
+    share = -(-len(numbers) // engine.world)
     mine = [engine.rank + k * engine.world for k in range(share)]
     for start in range(0, share, size):
-        numbers = mine[start : start + size]
-        batch = scoring.collate([rows[min(number, len(rows) - 1)] for number in numbers], pad)
+        places = mine[start : start + size]
+        batch = scoring.collate([rows[numbers[min(place, len(numbers) - 1)]] for place in places], pad)
         batch = {name: tensor.to(engine.device) for name, tensor in batch.items()}
         output = engine.inner(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=False)
         found = scoring.token_losses(output.logits, batch["labels"]).double().sum(1)
-        for number, value in zip(numbers, found, strict=True):
-            if number < len(rows):
-                sums[number] = value
-    return engine.total(sums).tolist()
+        for place, value in zip(places, found, strict=True):
+            if place < len(numbers):
+                sums[place] = value
+    return dict(zip(numbers, engine.total(sums).tolist(), strict=True))
 
 
 def peak_memory(device: torch.device) -> int:

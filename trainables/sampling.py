@@ -2,7 +2,7 @@
 
 Forget rows come as a stream of permutations, one an epoch, cut into batches. Retain rows are uniform with
 replacement, one for each forget row (as TOFU's published code draws them). A second attempt at a step
-(the paper's remark to Theorem 1: draw another batch) takes forget rows at random.
+(the paper's remark to Theorem 1: draw another batch) takes rows at random of those that the run draws (`drawn`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ def forget_batch(seed: int, step: int, attempt: int, rows: int, batch_size: int)
         stream.extend(_generator(seed, FORGET, epoch, 0).permutation(rows).tolist())
         epoch += 1
     return stream[offset : offset + batch_size]
+
+
+def drawn(seed: int, steps: int, rows: int, batch_size: int) -> list[int]:
+    """The forget rows that `steps` steps draw at their first attempts, sorted: all of them from one epoch on."""
+    return sorted(forget_batch(seed, 0, 0, rows, min(rows, steps * batch_size)))
 
 
 def retain_batch(seed: int, step: int, attempt: int, rows: int, batch_size: int) -> list[int]:

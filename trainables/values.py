@@ -279,13 +279,14 @@ def identity(value: Value) -> dict[str, Any]:
     Defaults are left out, so that a setting added later leaves old results valid; a default is never changed.
     """
     chosen: dict[str, Any] = value.model_dump(mode="json", exclude_defaults=True)
-    return _without_paths(chosen)
+    return without_paths(chosen)
 
 
-def _without_paths(node: Any) -> Any:
+def without_paths(node: Any) -> Any:
+    """A value as JSON without where its parts lie, wherever a fingerprint beside the place names what lies there."""
     if not isinstance(node, dict):
         return node
-    kept = {key: _without_paths(item) for key, item in node.items()}
+    kept = {key: without_paths(item) for key, item in node.items()}
     places = {"fingerprint": ("path", "data", "sources", "tokenizer"), "data_fingerprint": ("data",)}
     for fingerprint, paths in places.items():
         for path in paths if kept.get(fingerprint) else ():

@@ -68,12 +68,13 @@ def retain_role(split: str) -> None:
 
 
 def check(benchmark: Benchmark) -> None:
-    """Raise InputError where a setting is of another benchmark, or a file is not named."""
+    """Raise InputError where a setting is of another benchmark, a file is not named or a task is unknown."""
     if benchmark.data != published_data(benchmark.split):
         raise InputError("benchmark.data: own has no data set but files, forget=FILE and retain=FILE; leave it out")
     if benchmark.dialect != "paper":
         raise InputError("benchmark.dialect: own has no dialects; leave it out")
     questions.check_shots(benchmark.shots)
+    questions.check_names(benchmark.tasks)
     at = own_rows.places(benchmark)
     missing = [part for part in own_rows.REQUIRED if part not in at]
     if missing:
