@@ -1,8 +1,8 @@
 """The paper's comparison with RMU on WMDP: RMU without and with GRU.
 
 The paper gives none of its settings. Of RMU's authors for Zephyr are these numbers: layer 7, steering 6.5, alpha 1200,
-batches of 4 texts, 150 steps at 5e-5 (20 of 4e-6, the paper's for WMDP, move a weight by 8e-5 at most). The rest is this
-table's setting, the same as for the other objectives, and not theirs:
+batches of 4 texts, 150 steps at 5e-5 (20 of 4e-6, the paper's for WMDP, move a weight by 8e-5 at most). The rest is
+the setting of the other objectives here, and not theirs:
 
 |                  | RMU's authors                       | here                                |
 |------------------|-------------------------------------|-------------------------------------|
