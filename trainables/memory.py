@@ -91,7 +91,10 @@ def choose_stage(on_stage: Callable[[int], States], memory: float, ranks: int) -
 
 @dataclass(frozen=True)
 class Load:
-    """What one rank holds and computes. `trained`: parameters with a gradient; `vectors`: a task vector is made."""
+    """What one rank holds and computes. `trained`: parameters with a gradient; `vectors`: a task vector is made.
+
+    `steered`: the layer that RMU steers, of which and of the two before it alone the last matrix is trained.
+    """
 
     shape: Shape
     trained: int
@@ -106,6 +109,7 @@ class Load:
     eager: bool = False
     gpu: bool = False
     vectors: bool = False
+    steered: int | None = None
 
     def states(self) -> States:
         return states(
@@ -185,6 +189,9 @@ def load_of(trial: Trial, shape: Shape, stage: int = 1) -> Load:
         eager=trial.target.attention == "eager",
         gpu=resources.gpus > 0,
         vectors=trial.method in TASK_VECTORS,
+        steered=presets.constants(trial.method, trial.objective, trial.benchmark.split).layer
+        if trial.method == "rmu"
+        else None,
     )
 
 
@@ -215,6 +222,24 @@ def layer_bytes(load: Load, length: int) -> float:
     return norms + attention + scores + (4 if shape.gated else 5) * width * shape.intermediate
 
 
+def all_layers_bytes(load: Load, length: int) -> float:
+    """What all layers keep of one token.
+
+    Of RMU only those from its first trained matrix on: with frozen weights a norm keeps its input alone, and the
+    feed-forward does not keep what its last matrix reads, but where that one is trained.
+    """
+    shape, width = load.shape, WIDTH[load.precision]
+    layer = layer_bytes(load, length)
+    if load.checkpointing:
+        return shape.layers * width * shape.hidden + layer
+    if load.steered is None:
+        return shape.layers * layer
+    first = max(0, load.steered - 2)
+    read = width * shape.intermediate
+    passed = layer - 2 * 2 * width * shape.hidden - read
+    return (shape.layers - first - 1) * passed + (load.steered - first + 1) * read
+
+
 def peak(load: Load, rows: int, length: int) -> Peak:
     """A training step of `rows` rows at a time, each of at most `length` tokens, all of them labels.
 
@@ -223,8 +248,7 @@ def peak(load: Load, rows: int, length: int) -> Peak:
     whole gradient is gone; on ZeRO 3, which goes by sub-groups of the shard, three of a sub-group.
     """
     shape, width, tokens = load.shape, WIDTH[load.precision], rows * length
-    layer = layer_bytes(load, length)
-    kept = shape.layers * width * shape.hidden + layer if load.checkpointing else shape.layers * layer
+    kept = all_layers_bytes(load, length)
     logits = tokens * shape.vocabulary * 16 * (2 if load.compared else 1)
     found = Peak(load.states(), tokens * (kept + 3 * width * shape.hidden), logits, 0.0, 0.0)
     if load.vectors:
