@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any, get_args
@@ -271,10 +272,40 @@ def test_a_trial_from_rows_to_result(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_the_real_rows_in_the_hubs_layout(shared: Path) -> None:
-    benchmark = on(shared / "data" / "muse_news", limit=2)
+    """All of them: each measure has the rows of its file, PrivLeak is the pairs that are in the wrong order."""
+    folder = shared / "data" / "muse_news"
+    benchmark = on(folder)
     muse.check_rows(benchmark)
-    found, records = muse.measure(tiny.network(layers=1), tiny.tokenizer(), benchmark, None, token_budget=4096)
-    assert len(records) == 10
-    assert {row["index"] for row in records} == {0, 1}
-    assert -100 <= float(found["privleak"] or 0) <= 110
+    network, tokenizer = tiny.network(layers=1), tiny.tokenizer()
+    found, records = muse.measure(network, tokenizer, benchmark, None, token_budget=16384)
+    files = {"verbmem_f": "verbmem/forget", "knowmem_f": "knowmem/forget_qa", "knowmem_r": "knowmem/retain_qa"}
+    files |= {"privleak_forget": "privleak/forget", "privleak_holdout": "privleak/holdout"}
+    written = {task: [json.loads(line) for line in _lines(folder / f"{file}.json")] for task, file in files.items()}
+    counted = {task: [row["index"] for row in records if row["task"] == task] for task in files}
+    assert counted == {task: list(range(len(told))) for task, told in written.items()}
+    assert len(records) == sum(map(len, written.values()))
+    scores = {task: [row["min_k"] for row in records if row["task"] == task] for task in files}
+    member, stranger = scores["privleak_forget"], scores["privleak_holdout"]
+    for task, place in (("privleak_forget", 0), ("privleak_holdout", -1)):
+        assert scores[task][place] == pytest.approx(_least(network, tokenizer, written[task][place]["text"]), rel=1e-4)
+    pairs = sum((s > m) + (s == m) / 2 for m in member for s in stranger) / (len(member) * len(stranger))
+    assert 0 < pairs < 1
+    assert found["privleak"] == pytest.approx(100 * (pairs - 0.4772) / 0.4772)
+    for task in ("verbmem_f", "knowmem_f", "knowmem_r"):
+        each = [row["rougeL_f1"] for row in records if row["task"] == task]
+        assert found[task] == pytest.approx(100 * sum(each) / len(written[task]))
+
+
+def _lines(file: Path) -> list[str]:
+    return [line for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
+
+
+def _least(network: Any, tokenizer: Any, text: str) -> float:
+    """Min-40 % of one text, by itself: its tokens' log-likelihoods, sorted, the lowest two fifths averaged."""
+    ids = torch.tensor([tokenizer(text)["input_ids"]])
+    with torch.no_grad():
+        told = torch.log_softmax(network(ids).logits[0, :-1].double(), -1)
+    each = sorted(float(told[place, token]) for place, token in enumerate(ids[0, 1:]))
+    return sum(each[: len(each) * 2 // 5]) / (len(each) * 2 // 5)
