@@ -244,12 +244,13 @@ def peak(load: Load, rows: int, length: int) -> Peak:
     """A training step of `rows` rows at a time, each of at most `length` tokens, all of them labels.
 
     Logits: four tensors over the vocabulary in fp32, or their like in both precisions, at the start of the backward
-    pass; twice as many where distributions are compared. The optimizer's step needs two more fp32 shards, when the
-    whole gradient is gone; on ZeRO 3, which goes by sub-groups of the shard, three of a sub-group.
+    pass; twice as many where distributions are compared, one more where RMU's frozen model makes logits too. The
+    optimizer's step needs two more fp32 shards, when the whole gradient is gone; on ZeRO 3, which goes by sub-groups of
+    the shard, three of a sub-group.
     """
     shape, width, tokens = load.shape, WIDTH[load.precision], rows * length
     kept = all_layers_bytes(load, length)
-    logits = tokens * shape.vocabulary * 16 * (2 if load.compared else 1)
+    logits = tokens * shape.vocabulary * (32 if load.compared else 16 if load.steered is None else 20)
     found = Peak(load.states(), tokens * (kept + 3 * width * shape.hidden), logits, 0.0, 0.0)
     if load.vectors:
         return replace(found, states=_vector_states(load))

@@ -67,6 +67,7 @@ def effective_batch(
         loss = term.loss(seen, totals) * weight
         engine.backward(loss, last=number == len(pieces))
         total += loss.detach().double().cpu()
+        del seen, loss  # its logits would lie beside the next pass's
     return float(engine.total(total.to(engine.device))), tokens
 
 
