@@ -1,11 +1,13 @@
-"""A small Llama's training steps in this process, and the peak of its anonymous memory: run by test_measured_memory.
+"""A small model's training steps in this process, and the peak of its anonymous memory: run by test_measured_memory.
 
 Anonymous pages alone (RssAnon): files that are mapped, such as libraries, are not counted. Sampled from a thread.
 """
 
 from __future__ import annotations
 
+import copy
 import json
+import os
 import sys
 import threading
 import time
@@ -13,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+import transformers
 
-from trainables import engine, loop, objectives, presets, rectification
-from trainables.config import Resources, Training
+from trainables import assembly, engine, loop, models, objectives, presets, rectification
+from trainables.config import Objective, Resources, Training
 from trainables.templates import Example
 
 SAMPLED_EVERY = 0.002
+DEVICE = torch.device("cuda" if os.environ.get("DS_ACCELERATOR") == "cuda" else "cpu")
 
 
 def anonymous() -> int:
@@ -28,38 +31,60 @@ def anonymous() -> int:
     return 1024 * int(next(line for line in status.splitlines() if line.startswith("RssAnon")).split()[1])
 
 
-def train(sizes: dict[str, Any], micro_batch: int, length: int, *, checkpointing: bool = False, stage: int = 1) -> None:
-    """Two steps of GD with GRU on rows that are labels from the second token on, two micro-batches a step."""
-    network = LlamaForCausalLM(LlamaConfig(max_position_embeddings=length, **sizes))
-    if checkpointing:
+def network_of(job: dict[str, Any]) -> Any:
+    """A random model of the job's family and sizes: `Llama`, `Mistral`, `Phi`."""
+    family, wide = job["family"], {"max_position_embeddings": job["length"], **job["sizes"]}
+    config = getattr(transformers, f"{family}Config")(**wide)
+    made = getattr(transformers, f"{family}ForCausalLM")(config)
+    return made.to(DEVICE, torch.bfloat16 if job["precision"] == "bf16" else torch.float32)
+
+
+def train(job: dict[str, Any]) -> None:
+    """Two steps of the job's method with GRU on rows that are labels from the second token on, two micro-batches each.
+
+    The model, its frozen copy and what is trained of it are put together as in trainables.assembly.
+    """
+    network, length, size = network_of(job), job["length"], job["micro_batch"]
+    constants = presets.constants(job["method"], Objective(layer=job["layer"]), "forget05")
+    objective = objectives.make(job["method"], constants)
+    frozen = copy.deepcopy(network).eval().requires_grad_(False) if objective.needs_frozen else None
+    if job["method"] == "rmu":
+        assembly._only_rmu_weights(network, job["layer"])
+    if job["lora"]:
+        network = models.with_adapters(network, job["lora"], 16)
+    if job["checkpointing"]:
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    training = Training(lr=1e-4, batch_size=2 * micro_batch, epochs=2, max_steps=2)
-    runner = engine.create(network.train(), training, Resources(zero_stage=stage))
+    training = Training(lr=1e-4, batch_size=2 * size, epochs=2, max_steps=2)
+    runner = engine.create(network.train(), training, Resources(zero_stage=job["stage"], precision=job["precision"]))
     generator = torch.Generator().manual_seed(0)
-    rows = [
-        Example(tuple(torch.randint(3, sizes["vocab_size"], (length,), generator=generator).tolist()), 1)
-        for _ in range(2 * micro_batch)
-    ]
+    drawn = torch.randint(3, job["sizes"]["vocab_size"], (2 * size, length), generator=generator).tolist()
+    rows = [Example(tuple(row), 1) for row in drawn]
     task = loop.Task(
         forget=rows,
         retain=rows,
-        objective=objectives.make("gd", presets.Constants()),
+        objective=objective,
         rectifier=rectification.make("gru", 0.8, None),
         training=training,
         seed=0,
         pad=0,
-        micro_batch=micro_batch,
+        micro_batch=size,
+        frozen=frozen,
     )
     for _ in loop.run(runner, task):
         pass
     runner.close()
 
 
-def main(job: dict[str, Any]) -> None:
-    torch.set_num_threads(1)
-    engine.join(torch.device("cpu"))
-    small = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    train({**small, "vocab_size": 64}, 1, 8)  # what libraries take at first use is not the plan's
+def on_gpu(job: dict[str, Any]) -> int:
+    """Bytes that PyTorch's allocator has handed out at most, beyond those before."""
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    train(job)
+    return torch.cuda.max_memory_allocated() - before
+
+
+def on_cpu(job: dict[str, Any]) -> int:
+    """Bytes by which the anonymous memory grows at most."""
     before, highest, done = anonymous(), 0, threading.Event()
 
     def watch() -> None:
@@ -70,10 +95,25 @@ def main(job: dict[str, Any]) -> None:
 
     thread = threading.Thread(target=watch)
     thread.start()
-    train(**job)
+    train(job)
     done.set()
     thread.join()
-    print(json.dumps({"bytes": highest - before}))
+    return highest - before
+
+
+def main(job: dict[str, Any]) -> None:
+    torch.set_num_threads(1)
+    engine.join(DEVICE)
+    small = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+    }
+    libraries = {"sizes": {**small, "vocab_size": 64}, "micro_batch": 1, "length": 8, "layer": 2}
+    train(job | libraries)  # what libraries take at first use is not the plan's
+    print(json.dumps({"bytes": on_gpu(job) if DEVICE.type == "cuda" else on_cpu(job)}))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import ranks
 import torch
+from test_measured_memory import CASES, DEFAULTS, measured, planned
 from test_resume import configuration
 
 from trainables import storage
@@ -73,3 +74,11 @@ def test_memory_that_really_runs_out_is_an_outcome(house: Any, tmp_path: Path, r
     assert found["status"] == "out_of_memory"
     assert found["error"]["message"].startswith("CUDA out of memory")
     assert (found["error"]["step"], found["topology"]["micro_batch"]) == (1, 4)
+
+
+@pytest.mark.parametrize("name", ["npo", "phi", "mistral", "ga_kl-wordy", "npo_kl-wordy", "rmu", "lora", "bf16"])
+def test_the_plan_is_what_the_gpu_takes(name: str) -> None:
+    job = DEFAULTS | CASES[name]
+    predicted, found = planned(job, gpus=1), measured(job, "cuda")
+    print(f"predicted {predicted / 1e6:.0f} MB, measured {found / 1e6:.0f} MB")
+    assert predicted == pytest.approx(found, rel=0.15)

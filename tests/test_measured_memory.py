@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from trainables import memory
-from trainables.config import Model, Rectifier, Resources, Training, Trial
+from trainables.config import Model, Objective, Rectifier, Resources, Training, Trial
 
 pytestmark = [
     pytest.mark.slow,
@@ -39,10 +39,11 @@ WORDY = {
 """31 million parameters, most of them in embeddings; keys and values are shared between heads."""
 
 
-def measured(**job: Any) -> int:
+def measured(job: dict[str, Any], device: str = "cpu") -> int:
     """The bytes by which the process of a job grows at most."""
     environment = {
         **os.environ,
+        "DS_ACCELERATOR": device,
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": ".",
         "MALLOC_MMAP_THRESHOLD_": "65536",  # freed memory goes back at once, so that peaks are of what is alive
@@ -53,31 +54,64 @@ def measured(**job: Any) -> int:
     return json.loads(done.stdout.splitlines()[-1])["bytes"]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "rows", "length", "stage", "checkpointing"),
-    [
-        (WIDE, 4, 128, 1, False),
-        (WIDE, 16, 128, 1, False),
-        (WORDY, 4, 64, 1, False),
-        (WORDY, 16, 64, 1, False),
-        (WIDE, 16, 128, 1, True),
-        (WIDE, 4, 128, 3, False),
-    ],
-    ids=["wide-4", "wide-16", "wordy-4", "wordy-16", "wide-16-checkpointing", "wide-4-zero3"],
-)
-def test_predicted_peak_is_the_measured_one(
-    sizes: dict[str, Any], rows: int, length: int, stage: int, checkpointing: bool
-) -> None:
+DEFAULTS: dict[str, Any] = {
+    "family": "Llama",
+    "method": "gd",
+    "sizes": WIDE,
+    "micro_batch": 8,
+    "length": 128,
+    "layer": 5,
+    "lora": None,
+    "precision": "fp32",
+    "checkpointing": False,
+    "stage": 1,
+}
+WORDS = {"sizes": WORDY, "length": 64, "layer": 2}
+CASES: dict[str, dict[str, Any]] = {
+    "wide-4": {"micro_batch": 4},
+    "wide-16": {"micro_batch": 16},
+    "wordy-4": {"micro_batch": 4, **WORDS},
+    "wordy-16": {"micro_batch": 16, **WORDS},
+    "wide-16-checkpointing": {"micro_batch": 16, "checkpointing": True},
+    "wide-4-zero3": {"micro_batch": 4, "stage": 3},
+    "npo": {"method": "npo"},
+    "phi": {"family": "Phi"},
+    "mistral": {"family": "Mistral"},
+    "ga_kl-wordy": {"method": "ga_kl", "micro_batch": 4, **WORDS},
+    "npo_kl-wordy": {"method": "npo_kl", "micro_batch": 4, **WORDS},
+    "phi-npo_kl": {"family": "Phi", "method": "npo_kl", "micro_batch": 2},
+    "rmu": {"method": "rmu"},
+    "rmu-wordy": {"method": "rmu", **WORDS},
+    "lora": {"lora": 8},
+    "bf16": {"precision": "bf16"},
+}
+"""What each has otherwise than DEFAULTS."""
+
+
+def planned(job: dict[str, Any], **resources: Any) -> float:
+    """Bytes of the memory plan."""
     trial = Trial(
-        method="gd",
+        method=job["method"],
         rectifier=Rectifier(name="gru", gamma=0.8),
         target=Model(path="m"),
-        training=Training(batch_size=2 * rows),
-        resources=Resources(zero_stage=stage, micro_batch=rows, gradient_checkpointing=checkpointing),
+        objective=Objective(layer=job["layer"]),
+        training=Training(batch_size=2 * job["micro_batch"], lora_rank=job["lora"]),
+        resources=Resources(
+            zero_stage=job["stage"],
+            micro_batch=job["micro_batch"],
+            precision=job["precision"],
+            gradient_checkpointing=job["checkpointing"],
+            **resources,
+        ),
     )
-    shape = memory.shape_of(sizes)
+    shape = memory.shape_of({**job["sizes"], "model_type": job["family"].lower()})
     assert shape is not None
-    predicted = memory.fit(trial, shape, length, None).peak.total
-    found = measured(sizes=sizes, micro_batch=rows, length=length, stage=stage, checkpointing=checkpointing)
+    return memory.fit(trial, shape, job["length"], None).peak.total
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_predicted_peak_is_the_measured_one(case: dict[str, Any]) -> None:
+    job = DEFAULTS | case
+    predicted, found = planned(job), measured(job)
     print(f"predicted {predicted / 1e6:.0f} MB, measured {found / 1e6:.0f} MB")
     assert predicted == pytest.approx(found, rel=0.15)
