@@ -79,7 +79,6 @@ CASES: dict[str, dict[str, Any]] = {
     "mistral": {"family": "Mistral"},
     "ga_kl-wordy": {"method": "ga_kl", "micro_batch": 4, **WORDS},
     "npo_kl-wordy": {"method": "npo_kl", "micro_batch": 4, **WORDS},
-    "phi-npo_kl": {"family": "Phi", "method": "npo_kl", "micro_batch": 2},
     "rmu": {"method": "rmu"},
     "rmu-wordy": {"method": "rmu", **WORDS},
     "lora": {"lora": 8},

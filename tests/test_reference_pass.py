@@ -99,7 +99,7 @@ def test_three_ranks_share_the_rows_out() -> None:
 def test_a_row_without_a_sum_is_refused() -> None:
     rows, network = Read(), tiny.network(layers=1)
     asked = task(rows)
-    plan = [(asked.objective.terms[0], rows, [5])]
+    plan: list[passes.Planned] = [(asked.objective.terms[0], rows, [5])]
     with pytest.raises(KeyError, match="5"):
         passes.effective_batch(Runner(network), plan, asked, {4: 1.0})
 
