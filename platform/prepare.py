@@ -13,11 +13,13 @@ from ray.train import TrainingFailedError
 
 import platform.keep as keep
 from platform.plan import Plan, Reference
-from trainables import directions, recipes, selection, workers
+from trainables import benchmarks, directions, recipes, selection, templates, workers
 from trainables.config import Direction
-from trainables.storage import RESULT, Storage, publish
+from trainables.storage import RESULT, Storage, publish, read_json
 
 Say = Callable[[str], None]
+KNOWN = 0.3
+"""Extraction strength of rows that a model was trained on, below which it is asked whether the template is right."""
 
 
 def prepare(plan: Plan, store: Storage, say: Say) -> None:
@@ -75,11 +77,21 @@ def _evaluations(plan: Plan, store: Storage, say: Say) -> None:
 
 
 def _warn(plan: Plan, store: Storage, say: Say) -> None:
-    """Say where the target model's utility is no bar for the selection rule."""
+    """Say where the target model's utility is no bar for the selection rule, or it hardly knows what to forget."""
     for split, utility in keep.planned_utilities(plan, store).items():
         why = selection.fallback(utility, plan.sweep.selection) if utility == 0 else ""
         if why:
             say(f"warning: {split}: {why}; more or other retain rows may give a bar to go by")
+
+    for ref in (ref for ref in plan.references if plan.sweep.benchmark.name == "own"):
+        found = (read_json(store.evaluation(ref.evaluation) / RESULT) or {}).get("metrics", {})
+        known = found.get(benchmarks.find("own").GOALS[0].metric, 1.0)
+        if known < KNOWN:
+            say(
+                f"warning: asked in the template '{plan.sweep.benchmark.template}', the target model gives away little "
+                f"of the rows to forget (extraction strength {known:.2f} of 1); was it trained with another one "
+                f"(--set benchmark.template=chat, {', '.join(templates.TEMPLATES)})?"
+            )
 
 
 def _evaluate(plan: Plan, store: Storage, ref: Reference) -> Any:

@@ -38,7 +38,7 @@ def recommend(plan: Plan, store: Storage, say: Callable[[str], None]) -> None:
 def _why(plan: Plan, measured: int, fallback: str) -> str:
     """How the trial was chosen, for its card."""
     rule = selection.sentence(plan.sweep.selection)
-    told = f"It is the choice among the {measured} evaluated trials of sweep {plan.name}: {rule}."
+    told = f"It is the choice among the {measured} evaluated trials of a start of sweep {plan.name}: {rule}."
     return f"{told} Here {fallback}." if fallback else told
 
 

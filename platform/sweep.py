@@ -15,7 +15,8 @@ import platform.overrides as overrides
 import platform.plan as planning
 import platform.starting as starting
 import search_spaces.base as spaces
-from trainables import commands, storage
+from trainables import benchmarks as kinds
+from trainables import commands, places, sampling, storage
 from trainables.errors import InputError, closest
 
 
@@ -50,6 +51,10 @@ def main(
         choice.check()
         limits = gate.Limits(gpu_hours, disk.parse(disk_budget))
         limits.check()
+        if trials is not None and strategy != "optuna":
+            raise InputError(
+                f"--trials: the points of each study with --strategy optuna; --strategy {strategy} has its own"
+            )
         options = {"address": address, "max_concurrent": max_concurrent, "keep": keep.check(kept), "limits": limits}
         store = storage.open_storage(location, writable=not dry_run)
         if dry_run:
@@ -102,7 +107,9 @@ def _show(plan: planning.Plan, store: storage.Storage, as_json: bool, kept: str)
     for study in document["studies"]:
         print(f"  {study['study']:28} {study['trials']:4} trials  {study['done']:4} done")
     resources, free = plan.sweep.resources, document["disk_free_bytes"]
-    print(f"each trial: {resources.ranks} rank, {resources.cpus} CPU, {resources.gpus:g} GPU, {resources.precision}")
+    each = f"{resources.cpus} CPU, {resources.gpus:g} GPU"
+    many = f"{resources.ranks} ranks, each {each}" if resources.ranks > 1 else f"1 rank, {each}"
+    print(f"each trial: {many}, {resources.precision}{_steps(plan)}")
     for line in _costs(plan):
         print(line)
     print(f"made once: {len(plan.recipes)} models, {len(plan.references)} reference evaluations")
@@ -118,6 +125,25 @@ def _show(plan: planning.Plan, store: storage.Storage, as_json: bool, kept: str)
     for need in document["needs"]:
         print(f"needs: {need}")
     return 0
+
+
+def _steps(plan: planning.Plan) -> str:
+    """How many steps a trial takes, and why not as many as were asked for; empty where nobody knows or none are."""
+    training = next((trial.training for trial in plan.trials if trial.task_vector is None), None)
+    if training is None:
+        return ""
+    trial = plan.trials[0]
+    if plan.sweep.fictional is not None and not places.is_folder(trial.benchmark.data):
+        return ""  # its rows are made at the first start
+    points = kinds.find(trial.benchmark.name).extent(trial.benchmark, training.max_length).points
+    if points is None:
+        return f", {training.max_steps} steps" if training.max_steps else ""
+    count = sampling.steps(points, training.batch_size, training.epochs, training.max_steps)
+    told = f", {count} steps"
+    if training.max_steps and count < training.max_steps:
+        rows = f"{training.epochs:g} epochs of {points} rows in batches of {training.batch_size}"
+        told += f" (not {training.max_steps}: {rows} have no more)"
+    return told + (f", evaluated every {training.eval_every}" if 0 < (training.eval_every or 0) < count else "")
 
 
 def _costs(plan: planning.Plan) -> list[str]:

@@ -178,3 +178,18 @@ def test_storage_that_cannot_be_written(
     more = ["--dry-run"] if dry else []
     text = message(run_module("platform.sweep", "tofu_tiny", *more, "--storage", place, *small.flags()))
     assert f"--storage: cannot write to '{place}'" in text
+
+
+def test_points_of_a_study_are_optunas(run_module: RunModule, tmp_path: Path) -> None:
+    done = run_module("platform.sweep", "quickstart", "--dry-run", "--trials", 4, "--storage", tmp_path / "runs")
+    assert done.returncode == 2
+    assert "--trials: the points of each study with --strategy optuna; --strategy grid has its own" in done.stderr
+
+
+def test_dry_run_says_how_many_steps_there_are(run_module: RunModule, small: Small, tmp_path: Path) -> None:
+    """`max_steps` only cuts a trial short: that epochs and batches allow no more is said."""
+    arguments = ["tofu_tiny", "--dry-run", "--storage", tmp_path / "runs", *small.flags()]
+    arguments += ["--set", "training.max_steps=500", "--set", "training.epochs=1", "--set", "training.batch_size=2"]
+    (line,) = (line for line in run_module("platform.sweep", *arguments).stdout.splitlines() if "each trial" in line)
+    rows = int(line.split("epochs of ")[1].split(" rows")[0])
+    assert f"fp32, {rows // 2} steps (not 500: 1 epochs of {rows} rows in batches of 2 have no more)" in line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -104,3 +105,21 @@ def test_no_utility_at_all_recommends_nothing(typed: list[str], tmp_path: Path, 
     plan, store = swept(typed, tmp_path, 0.0, (0.0, 0.0), (0.3, 0.0))
     assert said(plan, store).startswith("recommended: none of 2 trials, the utility of each is 0; give more or other")
     assert written == []
+
+
+def test_target_that_hardly_knows_its_rows_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the wrong template a model seems to have nothing to forget; TOFU's rows say nothing of that kind."""
+    store = storage.open_storage(str(tmp_path))
+    sweep = spaces.find("own")
+    assert sweep is not None
+    reference = SimpleNamespace(role="original", split="own", evaluation="abc")
+    plan: Any = SimpleNamespace(sweep=sweep, references=[reference])
+    heard: list[str] = []
+    for known, told in ((0.71, 0), (0.24, 1)):
+        metrics = {"forget_extraction_strength": known, "utility": 0.9}
+        storage.write_json(store.evaluation("abc") / storage.RESULT, {"metrics": metrics})
+        prepare._warn(plan, store, heard.append)
+        assert len(heard) == told
+    assert heard[0].startswith("warning: asked in the template 'plain', the target model gives away little")
+    assert "extraction strength 0.24 of 1" in heard[0]
+    assert "--set benchmark.template=chat, llama2, phi" in heard[0]

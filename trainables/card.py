@@ -116,6 +116,9 @@ def _cost(facts: dict[str, Any], trial: Trial) -> str:
             continue
         title = f"**{goals[name].title}** ({goals[name].best} is best)" if name in goals else f"`{name}`"
         lines.append(f"| {title} | {_number(target.get(name))} | {_number(facts['metrics'].get(name))} |")
+    if trial.benchmark.template and trial.benchmark.name != "muse":
+        asked = f"Questions were asked in the prompt template `{trial.benchmark.template}`"
+        lines += ["", f"{asked}: what the model gives away to another prompt is not measured."]
     if facts["held_out"]:
         lines += ["", "Before and after are of the evaluation rows that were not chosen on, every other one."]
     return "\n".join([*lines, "", _verified(facts)])
