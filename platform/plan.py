@@ -129,6 +129,9 @@ def make(
     found = {split: problems.check(_references, house, split, benchmarks[split]) for split in sweep.splits}
     problems.check(_disk, store)
     problems.stop()
+    for model in {ref.model for refs in found.values() for ref in refs}:
+        problems.check(templates.check_folder, sweep.benchmark.template, model.tokenizer or model.path)
+    problems.stop()
     trials = points.enumerate_trials(sweep, strategy, benchmarks, lambda split: _models(found[split], store))
     trials = overrides.select(trials, only or [])
     for trial in trials:

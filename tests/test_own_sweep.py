@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -114,6 +115,17 @@ def test_all_that_is_missing_is_told(
     chosen = [setting for setting in settings(target, files) if setting.split("=")[0] not in left]
     with pytest.raises(InputError, match=words):
         plan(store, chosen)
+
+
+def test_a_tokenizer_without_chat_template_is_refused_when_planned(
+    target: Path, files: dict[str, Path], store: Storage
+) -> None:
+    chat = [*settings(target, files), "benchmark.template=chat"]
+    with pytest.raises(InputError, match=r"^benchmark\.template: the model's tokenizer has no chat template"):
+        plan(store, chat)
+    shutil.copytree(target, store.root / "chatty")
+    (store.root / "chatty" / "chat_template.jinja").write_text("{{ messages[0]['content'] }}")
+    assert plan(store, [*settings(store.root / "chatty", files), "benchmark.template=chat"]).trials
 
 
 def test_files_are_for_own_alone(files: dict[str, Path], store: Storage) -> None:

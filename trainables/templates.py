@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from trainables import places, storage
 from trainables.errors import InputError, closest
 
 
@@ -52,6 +53,12 @@ token there. `plain` is for any model, also one that was never taught to chat: i
 where a space would be part of the answer's first word."""
 
 
+NO_CHAT = (
+    "benchmark.template: the model's tokenizer has no chat template; take another one, such as "
+    f"--set benchmark.template=plain; known: {', '.join(TEMPLATES)}"
+)
+
+
 @dataclass(frozen=True)
 class Example:
     """Token ids of one row; the label positions are `answer_start` to the end."""
@@ -77,15 +84,20 @@ def check(name: str) -> None:
         find(name)
 
 
+def check_folder(name: str, place: str) -> None:
+    """Raise InputError where a tokenizer in a folder has no chat template to take; the hub is not asked."""
+    settings = storage.read_json(places.expand(place) / "tokenizer_config.json")
+    jinja = places.expand(place) / "chat_template.jinja"
+    if name == CHAT and settings is not None and not (settings.get("chat_template") or jinja.is_file()):
+        raise InputError(NO_CHAT)
+
+
 def resolve(name: str, tokenizer: Any) -> Template:
     """The template called `name`; `chat`: one question and its answer by the tokenizer's own chat template."""
     if name != CHAT:
         return find(name)
     if not tokenizer.chat_template:
-        raise InputError(
-            "benchmark.template: the model's tokenizer has no chat template; take another one, such as "
-            f"--set benchmark.template=plain; known: {', '.join(TEMPLATES)}"
-        )
+        raise InputError(NO_CHAT)
     turns = [{"role": "user", "content": ASKED}, {"role": "assistant", "content": TOLD}]
     text = tokenizer.apply_chat_template(turns, tokenize=False, date_string=DATE)
     before, _, rest = text.partition(ASKED)
