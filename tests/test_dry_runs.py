@@ -39,7 +39,7 @@ FACTS = {
     "tofu_gamma": Facts(39, 4, 64.85, 0.75, 40.51, ("tofu_gamma",)),
     "tofu_ablation": Facts(6, 4, 68.22, 0.07, 80.87, ("tofu_ablation",)),
     "wmdp_zephyr": Facts(10, 4, 70.66, 1.47, 144.86, ("wmdp",)),
-    "wmdp_rmu": Facts(2, 1, 48.25, 0.19, 28.97, ("wmdp_rmu",)),
+    "wmdp_rmu": Facts(2, 1, 42.80, 0.19, 28.97, ("wmdp_rmu",)),
     "muse_books": Facts(10, 4, 68.22, 2.19, 134.79, ("muse",)),
     "muse_news": Facts(10, 4, 68.22, 1.51, 134.79),
     "own": Facts(6, 1, 0.01, None, 0.01),
