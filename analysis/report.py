@@ -18,7 +18,7 @@ from analysis import figures, goals, printing, sections, selection, style, table
 from analysis.caveats import caveats
 from analysis.goals import Goals
 from analysis.runs import CHOICE, load, references, settings
-from analysis.sweeps import InputError, Sweep, find_sweep, storage_folder
+from analysis.sweeps import InputError, Sweep, find_sweep, open_storage, told
 from trainables.config import Selection
 
 TEMPLATE = Path(__file__).parent / "templates" / "report.html.j2"
@@ -32,10 +32,11 @@ def build(name: str, storage: str | Path = "runs", output: str | Path | None = N
     The folder is STORAGE/reports/NAME-HASH unless `output` says otherwise. InputError where the sweep or the storage
     cannot be read or the folder cannot be written; trials that failed are reported, never an error.
     """
-    sweep = find_sweep(name, storage)
-    runs, models = load(sweep.label, storage), references(sweep.label, storage)
+    store = open_storage(storage)
+    sweep = find_sweep(name, store)
+    runs, models = load(sweep.label, store), references(sweep.label, store)
     rule, what = sweep.selection, goals.of(runs)
-    folder = Path(output) if output else storage_folder(storage) / "reports" / sweep.label
+    folder = Path(output) if output else store.root / "reports" / sweep.label
     try:
         main = _write_tables(folder / "tables", runs, models, rule)
         points = figures.tradeoff_points(runs, models, rule)
@@ -47,6 +48,9 @@ def build(name: str, storage: str | Path = "runs", output: str | Path | None = N
         (folder / "index.html").write_text(page, encoding="utf-8")
     except OSError as error:
         raise InputError(f"--output {folder}: cannot be written ({error.strerror}); give another folder") from error
+    if output is None:
+        with told():
+            store.push_parts(folder)
     return folder
 
 

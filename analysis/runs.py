@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 
 from analysis.goals import Goals, goals
-from analysis.sweeps import DamagedFileError, find_sweep, read, storage_folder
+from analysis.sweeps import DamagedFileError, find_sweep, opened, read
 from trainables import selection
 from trainables.config import PLANNING, Benchmark, Selection, without_paths
-from trainables.storage import EVALUATED
+from trainables.storage import EVALUATED, Storage
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ OF_ALL_ROWS = "relative_change"
 """The metric that rests on no evaluation rows."""
 
 
-def load(name: str, storage: str | Path = "runs") -> pd.DataFrame:
+def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     """Return one row a trial of the sweep, in the sweep's order, failures and missing ones included.
 
     Columns: id, status (finished, collapsed, failed, diverged, out_of_memory; missing without result.json; damaged
@@ -45,8 +45,8 @@ def load(name: str, storage: str | Path = "runs") -> pd.DataFrame:
     `strength`: of a task vector, TRU's stg or TV's strength; `calibrated`: what UWC found, None where not asked for;
     `chosen_step`: the step that a trial chose among several evaluations; and what `_measured` adds.
     """
-    sweep = find_sweep(name, storage)
-    folder = storage_folder(storage) / "trials"
+    store = opened(storage)
+    sweep, folder = find_sweep(name, store), store.root / "trials"
     results = [_result(folder / trial, trial) for trial in sweep.trials]
     configs = [result.get("config") or {} for result in results]
     what = goals(_benchmark(configs))
@@ -188,12 +188,13 @@ def settings(runs: pd.DataFrame) -> pd.DataFrame:
     return _flat([json.loads(text) for text in texts]).set_axis(pd.Index(texts, dtype="str"), axis=0)
 
 
-def references(name: str, storage: str | Path = "runs") -> pd.DataFrame:
+def references(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     """Return one row a reference model and split: role (original, retain), split, evaluation, status, model, metrics.
 
     The retain model's missing forget quality is 0: its KS test against itself has p = 1 by definition.
     """
-    sweep, root = find_sweep(name, storage), storage_folder(storage)
+    store = opened(storage)
+    sweep, root = find_sweep(name, store), store.root
     what = goals(_benchmark(_configuration(root / "trials" / trial) for trial in sweep.trials))
     results = [
         _evaluation(root / "shared/evaluations" / item["evaluation"] / "result.json") for item in sweep.references

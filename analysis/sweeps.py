@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
+from trainables import errors
+from trainables import storage as storages
 from trainables.config import Selection
+from trainables.storage import Storage
 
 log = logging.getLogger(__name__)
 
@@ -48,29 +52,40 @@ class Sweep:
         return f"{self.name}-{self.hash}"
 
 
-def storage_folder(storage: str | Path = "runs") -> Path:
-    """Return the folder that a storage URI names: a path or a `file://` address. InputError where it is no folder."""
+def open_storage(storage: str | Path = "runs") -> Storage:
+    """Return the storage at a path, a `file://` address or one such as s3://bucket/folder, of which a working copy is
+    brought up to date. InputError where it cannot be read.
+    """
     text = str(storage)
     address = urlparse(text)
     if "://" in text and address.scheme != "file":
-        raise InputError(f"--storage {text}: reports read a folder or a file:// address; copy the storage to one first")
+        with told():
+            store = storages.open_storage(text, writable=False)
+            store.refresh()
+            return store
     folder = Path(unquote(address.path)) if address.scheme == "file" else Path(text)
     if not folder.is_dir():
         raise InputError(
             f"--storage {text}: there is no such folder; give the one that `python -m platform.sweep` wrote to"
         )
-    return folder
+    return Storage(folder)
 
 
-def find_sweep(name: str, storage: str | Path = "runs") -> Sweep:
+def opened(storage: str | Path | Storage) -> Storage:
+    """Return a storage that is open already as it is."""
+    return storage if isinstance(storage, Storage) else open_storage(storage)
+
+
+def find_sweep(name: str, storage: str | Path | Storage = "runs") -> Sweep:
     """Return the sweep called NAME or NAME-HASH; of several hashes the newest by `created`, saying so on stderr.
 
     InputError, with the closest match and what is there, where no sweep has that name.
     """
-    folder = storage_folder(storage) / "sweeps"
+    store = opened(storage)
+    folder, storage = store.root / "sweeps", store.location if isinstance(storage, Storage) else storage
     files = {path.stem: path for path in sorted(folder.glob("*.json")) if SWEEP_FILE.fullmatch(path.stem)}
     if name in files:
-        return _sweep(files[name])
+        return _brought(_sweep(files[name]), store)
     found = [_sweep(path) for stem, path in files.items() if _name(stem) == name]
     if not found:
         raise InputError(_unknown(name, files, storage))
@@ -78,7 +93,22 @@ def find_sweep(name: str, storage: str | Path = "runs") -> Sweep:
     if len(found) > 1:
         others = ", ".join(sweep.label for sweep in reversed(found[:-1]))
         log.warning("%s has %d sweeps: taking the newest, %s (others: %s)", name, len(found), found[-1].label, others)
-    return found[-1]
+    return _brought(found[-1], store)
+
+
+def _brought(sweep: Sweep, store: Storage) -> Sweep:
+    with told():
+        store.bring(sweep.trials)
+    return sweep
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Turn what a storage refuses into this package's InputError."""
+    try:
+        yield
+    except errors.InputError as error:
+        raise InputError(str(error)) from error
 
 
 def _name(stem: str) -> str:

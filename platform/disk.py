@@ -7,7 +7,6 @@ import shutil
 
 import platform.budget as budgets
 import platform.keep as keep
-import platform.overview as overview
 from platform.plan import BYTES_PER_TRIAL, Plan
 from trainables import directions
 from trainables.errors import InputError
@@ -46,8 +45,8 @@ def forecast(plan: Plan, store: Storage, choice: str) -> dict[str, int]:
         return parts
     resources, size = plan.sweep.resources, shape.parameters
     weights = size * (4 if resources.precision == "fp32" else 2)
-    missing = sum(not store.model(recipe.id()).is_dir() for recipe in plan.recipes)
-    vectors = sum(not directions.folder_of(made, store).is_dir() for made in plan.directions())
+    missing = sum(not store.there(store.model(recipe.id())) for recipe in plan.recipes)
+    vectors = sum(not store.there(directions.folder_of(made, store)) for made in plan.directions())
     left = len({trial.study() for trial in plan.left})
     kept = {"all": plan.outstanding, "pareto": left, "best": left, "none": 0}[choice]
     parts |= {"models made": missing * size * 4, "directions": vectors * size * 4, "weights": kept * weights}
@@ -60,7 +59,7 @@ def check(plan: Plan, store: Storage, choice: str, budget: int | None) -> None:
     """Raise InputError where what is there and what will come exceed the budget."""
     if budget is None:
         return
-    parts, there = forecast(plan, store, choice), overview.size(store.root)
+    parts, there = forecast(plan, store, choice), store.size(store.root)
     if there + sum(parts.values()) > budget:
         raise InputError(
             f"--disk-budget: the storage has {told(there)} and at least {listed(parts)} will come, together more than "
@@ -98,7 +97,8 @@ def hold(keeper: keep.Keeper, budget: int | None) -> str | None:
     """
     if budget is None:
         return None
-    while (size := overview.size(keeper.store.root)) > budget:
+    keeper.store.look_again()
+    while (size := keeper.store.size(keeper.store.root)) > budget:
         if not keeper.tighten():
             return f"--disk-budget {told(budget)}: the storage has {told(size)}, without any weights kept"
         print(f"the storage has {told(size)}, more than {told(budget)}: --keep {keeper.choice} from now on", flush=True)

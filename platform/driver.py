@@ -36,7 +36,7 @@ def run(
     cluster.settle(address)
     done = len(plan.trials) - len(plan.left)
     say(f"sweep {plan.name}: {len(plan.trials)} trials, {done} done, {plan.outstanding} to run")
-    say(f"storage {store.root}, {_commit()}")
+    say(f"storage {store.location}, {_commit()}")
     if warning := plan.history.warning():
         say(f"warning: {warning}")
     started = time.monotonic()
@@ -50,6 +50,7 @@ def run(
         mirror.close(manifest.counts(document, store))
     if mirror is None:
         return 1
+    store.catch_up(trial.id() for trial in plan.trials)  # results that could not be sent are sent now
     say(f"{len(plan.trials)} trials in {(time.monotonic() - started) / 60:.1f} min")
     status = ending.end(plan, store, say)
     mirror.report()
@@ -189,7 +190,7 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
 
 
 def _searcher(plan: Plan, store: Storage, searcher: Any, keep: str, closed: Any) -> tuple[Any, int]:
-    shared = {"storage": str(store.root), "keep": keep != "none"}
+    shared = {"storage": store.location, "keep": keep != "none"}
     if plan.strategy != "optuna":
         return searcher.Queue(plan.left, shared, closed), len(plan.left)
     finished: dict[str, Any] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -58,7 +59,7 @@ def _brief(store: Storage, key: str) -> dict[str, Any] | None:
 def _report(plan: Plan, store: Storage, say: Say) -> bool:
     """Make the report and say its table; whether it could be made."""
     report = subprocess.run(
-        [sys.executable, "-m", "analysis.report", plan.name, "--storage", str(store.root)],
+        [sys.executable, "-m", "analysis.report", plan.name, "--storage", store.location],
         cwd=provenance.ROOT,
         capture_output=True,
         text=True,
@@ -78,4 +79,6 @@ def _next(plan: Plan, store: Storage) -> str:
 
 def place(store: Storage) -> str:
     """The option that names this storage, empty for the default one."""
+    if store.copied:
+        return f" --storage {shlex.quote(store.location)}"
     return "" if store.root == Path("runs").absolute() else f" --storage {os.path.relpath(store.root)}"

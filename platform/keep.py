@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,7 +80,7 @@ class Study:
         benchmark = self.trials[0].benchmark.name
         self.points |= {point[0]: point for point in points_of(results, benchmark)}
         self.candidates |= {one.key: one for one in candidates(results, benchmark, self.rule)}
-        if weights(self.store, key).is_dir():
+        if self.store.there(weights(self.store, key)):
             self.held.add(key)
 
     def prune(self, choice: str) -> list[str]:
@@ -94,7 +93,7 @@ class Study:
             keep |= set(front(list(self.points.values())))
         dropped = sorted(key for key in self.held if key in self.points and key not in keep)
         for key in dropped:
-            shutil.rmtree(weights(self.store, key), ignore_errors=True)
+            self.store.remove(weights(self.store, key))
         self.held -= set(dropped)
         return dropped
 

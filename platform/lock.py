@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ from trainables.errors import InputError
 
 BEAT, LAPSE, WATCH = 5.0, 60.0, 20.0
 """Seconds."""
+Owner = dict[str, Any]
+"""A process, its command, since when, and a token that no other one has."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,10 @@ class Seen:
 @contextlib.contextmanager
 def held(path: Path, command: str) -> Iterator[None]:
     """Hold the lock while the block runs. Raises InputError naming the owner, since when, and what to do."""
-    owner = {**processes.myself(), "command": command, "since": provenance.now(), "token": uuid.uuid4().hex}
-    _take(path, owner)
+    myself = owner(command)
+    _take(path, myself)
     over = threading.Event()
-    heart = threading.Thread(target=_beat, args=(path, owner, over), name="lock-heartbeat", daemon=True)
+    heart = threading.Thread(target=_beat, args=(path, myself, over), name="lock-heartbeat", daemon=True)
     heart.start()
     try:
         yield
@@ -72,8 +74,13 @@ def held(path: Path, command: str) -> Iterator[None]:
         over.set()
         heart.join()
         with contextlib.suppress(OSError), _guarded(path):
-            if _mine(look(path), owner):
+            if mine(look(path), myself):
                 path.unlink()
+
+
+def owner(command: str) -> Owner:
+    """This process."""
+    return {**processes.myself(), "command": command, "since": provenance.now(), "token": uuid.uuid4().hex}
 
 
 def look(path: Path) -> Seen | None:
@@ -82,58 +89,64 @@ def look(path: Path) -> Seen | None:
         changed = path.stat().st_mtime_ns
     except (FileNotFoundError, NotADirectoryError):
         return None
-    found = storage.read_json(path) or {}
-    return Seen(found if {"place", "pid", "born", "host", "since"} <= found.keys() else {}, changed)
+    return seen(storage.read_json(path), changed)
 
 
-def _take(path: Path, owner: dict[str, Any]) -> None:
+def seen(found: Any, changed: int) -> Seen:
+    """A lock that holds `found`."""
+    whole = isinstance(found, dict) and {"place", "pid", "born", "host", "since"} <= found.keys()
+    return Seen(found if whole else {}, changed)
+
+
+def _take(path: Path, owner: Owner) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    seen = look(path)
-    if seen is not None and not _abandoned(path, seen):
-        raise InputError(_refusal(path, seen))
+    before = look(path)
+    if before is not None and not abandoned(before, lambda: look(path), path.name):
+        raise InputError(refusal(path, before))
     with _guarded(path):
         now = look(path)
         if now is not None:
-            if now != seen:  # another one was quicker
-                raise InputError(_refusal(path, now))
+            if now != before:  # another one was quicker
+                raise InputError(refusal(path, now))
             print(f"took over the lock of {now.told()}, which ended without giving it back", flush=True)
             path.unlink()
         _create(path, owner)
 
 
-def _abandoned(path: Path, seen: Seen) -> bool:
-    """The rule at the top of this file."""
-    alive = seen.alive
+def abandoned(found: Seen, look: Callable[[], Seen | None], name: str) -> bool:
+    """The rule at the top of this file; `look` looks again."""
+    alive = found.alive
     if alive is not None:
         return not alive
-    if abs(seen.age) <= LAPSE:
+    if abs(found.age) <= LAPSE:
         return False
-    print(f"{path.name} is of {seen.told()}; watching it for {WATCH:.0f} s for a heartbeat", flush=True)
+    print(f"{name} is of {found.told()}; watching it for {WATCH:.0f} s for a heartbeat", flush=True)
     end = time.monotonic() + WATCH
     while time.monotonic() < end:
         time.sleep(min(1.0, WATCH / 4))
-        if look(path) != seen:
+        if look() != found:
             return False
     return True
 
 
-def _refusal(path: Path, seen: Seen) -> str:
-    name = path.stem
-    stop = f"stop that process (kill {seen.owner['pid']} there)" if seen.owner else f"delete {path} if none runs"
-    command = f": {seen.owner['command']}" if seen.owner.get("command") else ""
+def refusal(place: Path | str, found: Seen) -> str:
+    """Why the lock at `place` is not given."""
+    name = Path(place).stem
+    stop = f"stop that process (kill {found.owner['pid']} there)" if found.owner else f"delete {place} if none runs"
+    command = f": {found.owner['command']}" if found.owner.get("command") else ""
     return (
-        f"sweep {name} is being run by {seen.told()}, last heartbeat {seen.age:.0f} s ago{command}; wait for its end, "
-        f"or {stop}; python -m platform.status {name} shows where it stands"
+        f"sweep {name} is being run by {found.told()}, last heartbeat {found.age:.0f} s ago{command}; wait for its "
+        f"end, or {stop}; python -m platform.status {name} shows where it stands"
     )
 
 
-def _beat(path: Path, owner: dict[str, Any], over: threading.Event) -> None:
+def _beat(path: Path, owner: Owner, over: threading.Event) -> None:
     while not over.wait(BEAT):
         try:
             with _guarded(path):
-                seen = look(path)
-                if seen is not None and not _mine(seen, owner):
-                    print(f"error: {path.stem} was taken over by {seen.told()}; stopping", file=sys.stderr, flush=True)
+                found = look(path)
+                if found is not None and not mine(found, owner):
+                    print(f"error: {path.stem} was taken over by {found.told()}; stopping", file=sys.stderr, flush=True)
                     _thread.interrupt_main()
                     return
                 storage.write_json(path, owner | {"beat": time.time()})
@@ -142,18 +155,18 @@ def _beat(path: Path, owner: dict[str, Any], over: threading.Event) -> None:
                 os.utime(path)
 
 
-def _mine(seen: Seen | None, owner: dict[str, Any]) -> bool:
-    return seen is not None and seen.owner.get("token") == owner["token"]
+def mine(found: Seen | None, owner: Owner) -> bool:
+    return found is not None and found.owner.get("token") == owner["token"]
 
 
-def _create(path: Path, owner: dict[str, Any]) -> None:
+def _create(path: Path, owner: Owner) -> None:
     """Whole or not at all, and never over another one."""
     staging = path.with_name(f".{path.name}.{owner['token'][:8]}")
     try:
         staging.write_text(json.dumps(owner | {"beat": time.time()}), encoding="utf-8")
         os.link(staging, path)
     except FileExistsError:
-        raise InputError(_refusal(path, look(path) or Seen({}, time.time_ns()))) from None
+        raise InputError(refusal(path, look(path) or Seen({}, time.time_ns()))) from None
     except OSError as error:
         raise InputError(f"--storage: cannot write the lock '{path}': {error.strerror}") from error
     finally:

@@ -36,6 +36,7 @@ def write(plan: Plan, store: Storage, command: str) -> dict[str, Any]:
         "references": kept + references,
     }
     storage.write_json(path, document)
+    store.push(path)
     return document
 
 
@@ -46,6 +47,7 @@ def read(name: str, store: Storage) -> dict[str, Any]:
 
 def find(name: str, store: Storage) -> list[dict[str, Any]]:
     """Every sweep called NAME, the newest first, or the one NAME-HASH. Raises InputError naming what is there."""
+    store.refresh()
     folder = store.root / "sweeps"
     files = sorted(folder.glob("*.json")) if folder.is_dir() else []
     found = {file: storage.read_json(file) for file in files}
@@ -56,7 +58,7 @@ def find(name: str, store: Storage) -> list[dict[str, Any]]:
     for file in (file for file, item in found.items() if item is None and file.stem.startswith(name)):
         raise InputError(f"{file} is damaged; --resume of that sweep sets it aside and writes it anew")
     known = closest(name, dict.fromkeys(names)) if names else "it holds none"
-    raise InputError(f"no sweep '{name}' in {store.root}; {known}")
+    raise InputError(f"no sweep '{name}' in {store.location}; {known}")
 
 
 def go_on(command: str) -> str:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import statistics
 import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 import platform.keep as keep
-import platform.lock as lock
+import platform.lease as lease
 from trainables import benchmarks, processes, storage
 from trainables.config import Selection, Trial
 from trainables.storage import Storage
@@ -27,6 +25,7 @@ Results = dict[str, dict[str, Any]]
 
 def read(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
     """The status of a sweep as JSON; `sweep` is its manifest."""
+    store.bring(sweep["trials"])
     results, damaged = _results(sweep["trials"], store)
     typical = {name: _median(results, name) for name in ("evaluation", "total")}
     begun = [found for key in sweep["trials"] if key not in results and (found := under_way(key, store, typical))]
@@ -44,7 +43,7 @@ def read(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
         "title": sweep["title"],
         "created": sweep["created"],
         "command": sweep["command"],
-        "storage": str(store.root),
+        "storage": store.location,
         "driver": _driver(sweep, store),
         "counts": counts,
         "outcomes": outcomes,
@@ -173,7 +172,7 @@ def label(config: dict[str, Any] | None, trial_id: str) -> str:
 
 def _driver(sweep: dict[str, Any], store: Storage) -> dict[str, Any] | None:
     """Who drives the sweep; `alive` is None for another machine's process, of which the heartbeat tells."""
-    seen = lock.look(store.lock(sweep["name"], sweep["hash"]))
+    seen = lease.look(store, store.lock(sweep["name"], sweep["hash"]))
     if seen is None:
         return None
     known = {name: seen.owner.get(name) for name in ("host", "pid", "since", "command")}
@@ -181,21 +180,9 @@ def _driver(sweep: dict[str, Any], store: Storage) -> dict[str, Any] | None:
 
 
 def _disk(trial_ids: Iterable[str], store: Storage) -> dict[str, int]:
-    trials = sum(size(store.trial(key)) for key in trial_ids)
+    trials = sum(store.size(store.trial(key)) for key in trial_ids)
     return {
         "trials_bytes": trials,
-        "shared_bytes": size(store.root / "shared"),
+        "shared_bytes": store.size(store.root / "shared"),
         "free_bytes": shutil.disk_usage(store.root).free,
     }
-
-
-def size(folder: Path) -> int:
-    """Bytes of all files below; what vanishes meanwhile counts as nothing."""
-    total = 0
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                total += size(Path(entry.path)) if entry.is_dir(follow_symlinks=False) else entry.stat().st_size
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    return total

@@ -84,7 +84,7 @@ class Plan:
 
     def compared(self, store: Storage) -> bool:
         """Whether every reference evaluation is there."""
-        return all((store.evaluation(ref.evaluation) / RESULT).is_file() for ref in self.references)
+        return all(store.there(store.evaluation(ref.evaluation) / RESULT) for ref in self.references)
 
     def retain_reference(self, split: str) -> Reference | None:
         return next((ref for ref in self.references if ref.split == split and ref.role == "retain"), None)
@@ -164,6 +164,7 @@ def make(
 def again(plan: Plan, store: Storage) -> Plan:
     """The plan with what is done by now: another driver may have ended since it was made."""
     damaged, outcomes, notes = [], {}, []
+    store.catch_up(trial.id() for trial in plan.trials)
     for key in (trial.id() for trial in plan.trials):
         result, found = read_result(store.trial(key))
         damaged += found
@@ -179,6 +180,7 @@ def again(plan: Plan, store: Storage) -> Plan:
 
 def current(plan: Plan, store: Storage) -> Plan:
     """The plan, read again only where another driver has ended trials since it was made."""
+    store.catch_up(trial.id() for trial in plan.trials)
     there = {key for trial in plan.trials if store.has(key := trial.id())}
     known = plan.done | set(plan.retried) | {path.parent.name for path in plan.damaged}
     return plan if there == known else again(plan, store)

@@ -24,14 +24,15 @@ KNOWN = 0.3
 
 def prepare(plan: Plan, store: Storage, say: Say) -> None:
     """Make what is not there. Raises what a maker raised, InputError included."""
-    data(plan, say)
+    data(plan, store, say)
     _models(plan, store, say)
     _evaluations(plan, store, say)
     _warn(plan, store, say)
     _directions(plan, store, say)
+    store.refresh()
 
 
-def data(plan: Plan, say: Say) -> None:
+def data(plan: Plan, store: Storage, say: Say) -> None:
     """Write the fictional authors' files."""
     from trainables.benchmarks import fictional
 
@@ -39,18 +40,20 @@ def data(plan: Plan, say: Say) -> None:
     if plan.sweep.fictional is None or not (source.fingerprint or "").startswith("fictional:"):
         return
     folder = Path(source.data)
-    if folder.is_dir():
-        return
-    settings = plan.sweep.fictional
-    say(f"making {settings.authors} fictional authors")
-    staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
-    fictional.write(staging, **settings.model_dump())
-    publish(staging, folder)
+    store.fetch(folder)
+    if not folder.is_dir():
+        settings = plan.sweep.fictional
+        say(f"making {settings.authors} fictional authors")
+        staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
+        fictional.write(staging, **settings.model_dump())
+        publish(staging, folder)
+    if not store.there(folder):
+        store.push(folder)
 
 
 def _models(plan: Plan, store: Storage, say: Say) -> None:
     """Fine-tune models, those that do not wait for another side by side."""
-    waiting = [recipe for recipe in plan.recipes if not store.model(recipe.id()).is_dir()]
+    waiting = [recipe for recipe in plan.recipes if not store.there(store.model(recipe.id()))]
     while waiting:
         paths = {str(store.model(recipe.id())) for recipe in waiting}
         ready = [recipe for recipe in waiting if recipe.base is None or recipe.base.path not in paths]
@@ -59,7 +62,7 @@ def _models(plan: Plan, store: Storage, say: Say) -> None:
         resources = plan.sweep.resources
         gpus = min(1, resources.gpus)
         make: Any = ray.remote(recipes.make_model).options(num_cpus=1, num_gpus=gpus, max_retries=1)
-        ray.get([make.remote(recipe, str(store.root), gpus, resources.micro_batch) for recipe in ready])
+        ray.get([make.remote(recipe, store.location, gpus, resources.micro_batch) for recipe in ready])
         waiting = [recipe for recipe in waiting if recipe not in ready]
 
 
@@ -69,7 +72,7 @@ def _evaluations(plan: Plan, store: Storage, say: Say) -> None:
         missing = [
             ref
             for ref in plan.references
-            if ref.role == role and not (store.evaluation(ref.evaluation) / RESULT).is_file()
+            if ref.role == role and not store.there(store.evaluation(ref.evaluation) / RESULT)
         ]
         for ref in missing:
             say(f"evaluating the {role} model on {ref.split} (once)")
@@ -100,7 +103,7 @@ def _evaluate(plan: Plan, store: Storage, ref: Reference) -> Any:
     resources = plan.sweep.resources.model_copy(update={"ranks": 1, "gpus": min(1, plan.sweep.resources.gpus)})
     make = ray.remote(recipes.make_evaluation).options(num_cpus=1, num_gpus=resources.gpus, max_retries=1)
     benchmark = plan.benchmarks[ref.split]
-    return make.remote(ref.model.model_dump(), benchmark.model_dump(), against, str(store.root), resources)
+    return make.remote(ref.model.model_dump(), benchmark.model_dump(), against, store.location, resources)
 
 
 def _directions(plan: Plan, store: Storage, say: Say) -> None:
@@ -111,7 +114,7 @@ def _directions(plan: Plan, store: Storage, say: Say) -> None:
     resources = plan.sweep.resources
     for direction in plan.directions():
         rows = resources.micro_batch or plan.costs.micro_batch(direction) or plan.sweep.training.batch_size
-        if directions.folder_of(direction, store).is_dir():
+        if store.there(directions.folder_of(direction, store)):
             continue
         kind, count = ("TRU", direction.vector.batches) if direction.rectified else ("TV", 1)
         say(f"making {kind}'s direction for {direction.benchmark.split}, {count} task vector(s) (once)")
@@ -127,7 +130,7 @@ def _directions(plan: Plan, store: Storage, say: Say) -> None:
 
 def _groups(direction: Direction, plan: Plan, store: Storage, rows: int) -> None:
     """Ray tasks: a group that is lost is started again and goes on after its last vector."""
-    resources, root = plan.sweep.resources, str(store.root)
+    resources, root = plan.sweep.resources, store.location
     options = {"num_cpus": resources.cpus, "num_gpus": min(1, resources.gpus), "max_retries": 3}
     numbers = range(directions.groups(direction))
     if direction.rectified:

@@ -141,6 +141,7 @@ class Reporter(Callback):
         key = config.id()
         label = self.standing.running.pop(key, config.label())
         seconds = time.monotonic() - self.begun.pop(key, time.monotonic())
+        self.store.look_at_trial(key)
         result = self.store.result(key) or self._died(config, cause, seconds)
         self.standing.seconds.append(seconds)
         if result["status"] in storage.FAILURES:

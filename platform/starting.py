@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
-import platform.lock as lock
+import platform.lease as lease
 import platform.manifest as manifest
 import platform.plan as planning
 from trainables import storage
@@ -47,7 +47,7 @@ def start(plan: planning.Plan, store: storage.Storage, choice: Choice, options: 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with lock.held(store.lock(plan.sweep.name, plan.hash), command):
+        with lease.held(store, store.lock(plan.sweep.name, plan.hash), command):
             plan = _agreed(planning.current(plan, store), store, choice)
             import platform.driver as driver
 

@@ -30,7 +30,7 @@ def main(
     seeds: Annotated[str | None, typer.Option(help="Seeds, such as 0,1,2.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="FIELD=V1,V2: these trials only.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="PATH=VALUE in every trial.")] = None,
-    location: Annotated[str, typer.Option("--storage", help="Folder of the results.")] = "runs",
+    location: Annotated[str, typer.Option("--storage", help="Folder or address (s3://...) of the results.")] = "runs",
     address: Annotated[str | None, typer.Option(help="A running Ray cluster.")] = None,
     max_concurrent: Annotated[int | None, typer.Option(min=1, help="Trials at a time.")] = None,
     kept: Annotated[str, typer.Option("--keep", help="Weights: pareto, best, all or none.")] = "pareto",
@@ -113,7 +113,7 @@ def _show(plan: planning.Plan, store: storage.Storage, as_json: bool, kept: str)
     for line in _costs(plan):
         print(line)
     print(f"made once: {len(plan.recipes)} models, {len(plan.references)} reference evaluations")
-    print(f"storage {store.root}: at least {disk.listed(document['disk'])} to come, {disk.told(free)} free")
+    print(f"storage {store.location}: at least {disk.listed(document['disk'])} to come, {disk.told(free)} free")
     if plan.retried:
         print(f"{len(plan.retried)} failed trials run again")
     if plan.failed:
@@ -180,7 +180,7 @@ def describe(plan: planning.Plan, store: storage.Storage, kept: str) -> dict[str
         "title": plan.sweep.title,
         "strategy": plan.strategy,
         "budget": plan.budget,
-        "storage": str(store.root),
+        "storage": store.location,
         "trials": [
             {"id": t.id(), "label": t.label(), "study": t.study(), "done": t.id() in plan.done} for t in plan.trials
         ],

@@ -136,15 +136,15 @@ class Tracker:
         """Close the parent run with the sweep's counts, and tag the runs whose weights are kept with where they are."""
         for name, value in counts.items():
             self.client.log_metric(self.parent, f"trials/{name}", value)
-        tagged = f"tags.{SWEEP_TAG} = '{self.label}' and tags.{KEPT_TAG} LIKE 'file%'"
+        tagged = f"tags.{SWEEP_TAG} = '{self.label}' and tags.{KEPT_TAG} LIKE '%/%'"
         for run in _every(self.client, self.experiment, tagged):
-            if not weights(self.store, run.data.tags[TRIAL_TAG]).is_dir():
+            if not self.store.there(weights(self.store, run.data.tags[TRIAL_TAG])):
                 self.client.delete_tag(run.info.run_id, KEPT_TAG)
         for trial_id in self.sweep["trials"]:
             kept = weights(self.store, trial_id)
-            if kept.is_dir():
+            if self.store.there(kept):
                 run = self._run({TRIAL_TAG: trial_id}, trial_id)
-                self.client.set_tag(run.info.run_id, KEPT_TAG, kept.as_uri())
+                self.client.set_tag(run.info.run_id, KEPT_TAG, self.store.uri(kept))
         self.client.set_tag(self.parent, STATE_TAG, config.digest(self.mirrored))
         self.client.set_terminated(self.parent, "FINISHED")
 
@@ -225,6 +225,7 @@ def find_or_create(client: Any, experiment: str, tags: dict[str, str], key: str 
 
 def sync(sweep: dict[str, Any], store: Storage) -> int:
     """Mirror every finished trial of a sweep; returns how many."""
+    store.bring(sweep["trials"])
     tracker = connect(sweep, store, fresh=True)
     done = [trial_id for trial_id in sweep["trials"] if store.result(trial_id)]
     for trial_id in done:
@@ -247,7 +248,7 @@ def _flatten(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def main(
     action: Annotated[str, typer.Argument(help="sync")],
     name: Annotated[str, typer.Argument(help="Sweep: NAME or NAME-HASH.")],
-    location: Annotated[str, typer.Option("--storage", help="Folder of the results.")] = "runs",
+    location: Annotated[str, typer.Option("--storage", help="Folder or address (s3://...) of the results.")] = "runs",
 ) -> None:
     """Make a sweep's MLflow runs from its storage."""
 

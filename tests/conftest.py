@@ -136,6 +136,33 @@ def join(ray_session: None, run_module: RunModule) -> RunModule:
     return start
 
 
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[dict[str, str]]:
+    """Return the environment of a local server that speaks S3 and has the bucket `bucket`."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    environment = {
+        "AWS_ACCESS_KEY_ID": "nobody-knows-it",
+        "AWS_SECRET_ACCESS_KEY": "nor-this-one",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_ENDPOINT_URL": "http://{}:{}".format(*server.get_host_and_port()),
+    }
+    keys = {name: environment[f"AWS_{name.upper()}"] for name in ("access_key_id", "secret_access_key")}
+    client = boto3.client(
+        "s3",
+        region_name="us-east-1",
+        endpoint_url=environment["AWS_ENDPOINT_URL"],
+        **{f"aws_{name}": value for name, value in keys.items()},
+    )
+    client.create_bucket(Bucket="bucket")
+    yield environment
+    server.stop()
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Storage:
     """A storage where nothing is written yet."""

@@ -122,14 +122,24 @@ def _write(world: int, job: Job, target: str, data: str, split: str) -> dict[str
 
 
 def _trial(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:
-    """A whole trial with its weights kept, or its first `stop_after` steps; `memory`: bytes it may take of the GPU."""
+    """A whole trial with its weights kept, or its first `stop_after` steps; `memory`: bytes it may take of the GPU.
+
+    `machines`: a folder in which every rank has a copy of the storage, as if it were alone on its machine.
+    """
     from trainables import storage, trial
     from trainables.config import Trial
+
+    wanted = Trial.model_validate(job["trial"])
+    if job.get("machines"):
+        os.environ.update(UNLEARN_CACHE=f"{job['machines']}-{dist.get_rank()}", LOCAL_RANK="0")
+    store = storage.reopen(job["storage"])
+    store.fetch_trial(wanted.id())
+    dist.barrier()
 
     if job.get("memory"):
         whole = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(job["memory"] / whole)
-    events = trial.run(Trial.model_validate(job["trial"]), storage.Storage(Path(job["storage"])), keep_weights=True)
+    events = trial.run(store.here(wanted), store, keep_weights=True)
     for event in events:
         if event["phase"] == "training" and event["step"] == job.get("stop_after"):
             del events

@@ -121,9 +121,9 @@ def test_a_damaged_sweep_is_bad_input(copy: Path, text: str) -> None:
 
 def test_storage_must_be_a_folder(tmp_path: Path) -> None:
     with pytest.raises(sweeps.InputError, match="no such folder"):
-        sweeps.storage_folder(tmp_path / "nowhere")
-    with pytest.raises(sweeps.InputError, match="file://"):
-        sweeps.storage_folder("s3://bucket/runs")
+        sweeps.open_storage(tmp_path / "nowhere")
+    with pytest.raises(sweeps.InputError, match="unknown scheme 'nowhere'"):
+        sweeps.open_storage("nowhere://bucket/runs")
     with pytest.raises(sweeps.InputError, match="holds no sweep yet"):
         sweeps.find_sweep("tiny", tmp_path)
 

@@ -19,7 +19,6 @@ from test_resume import configuration
 from typer.testing import CliRunner
 
 import platform.lock as lock
-import platform.overview as overview
 import platform.status as status
 from platform.progress import outcome
 from trainables import processes, progress, records, storage, trial
@@ -239,8 +238,8 @@ def test_size_of_a_folder_and_of_nothing(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "c").write_text("123")
     (tmp_path / "d").write_text("4567")
-    assert overview.size(tmp_path) == 7
-    assert overview.size(tmp_path / "nowhere") == 0
+    assert storage.Storage(tmp_path).size(tmp_path) == 7
+    assert storage.Storage(tmp_path).size(tmp_path / "nowhere") == 0
 
 
 def test_trial_tells_where_it_is_until_its_result_is_there(

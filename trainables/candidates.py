@@ -16,7 +16,7 @@ from trainables.config import Trial
 from trainables.errors import InputError
 from trainables.records import Place, Record
 
-FOLDER, WEIGHTS = storage.UNFINISHED[1], "weights-{}"
+FOLDER, WEIGHTS = storage.EVALUATIONS, "weights-{}"
 BEST = "best"
 Document = dict[str, Any]
 """An evaluation: `metrics` and `halves`, of a step also whether it was the best so far."""
@@ -26,7 +26,9 @@ def original(trial: Trial, store: storage.Storage) -> Document | None:
     """The target model's evaluation that the sweep made once, None where there is none."""
     retain = trial.retain_evaluation.fingerprint if trial.retain_evaluation else None
     key = config.evaluation_id(trial.target, trial.benchmark, retain, trial.resources.precision)
-    return storage.read_json(store.evaluation(key) / storage.RESULT)
+    file = store.evaluation(key) / storage.RESULT
+    store.fetch(file)
+    return storage.read_json(file)
 
 
 class Candidates:

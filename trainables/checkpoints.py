@@ -13,17 +13,24 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
-from trainables import loop, storage
+from trainables import loop, processes, storage
 from trainables.config import Resources
 from trainables.engine import Engine
 from trainables.errors import InputError
 
-FOLDER, META = storage.UNFINISHED[0], "meta.json"
+FOLDER, META = storage.CHECKPOINT, "meta.json"
 LAYOUT = ("ranks", "zero_stage", "precision", "offload_optimizer")
 """Shards belong to one layout; another one cannot read them."""
 
 
-def save(engine: Engine, task: loop.Task, state: loop.State, records: list[dict[str, Any]], folder: Path) -> None:
+def save(
+    engine: Engine,
+    task: loop.Task,
+    state: loop.State,
+    records: list[dict[str, Any]],
+    folder: Path,
+    store: storage.Storage,
+) -> None:
     """Write the state after `state.step` and drop the one before."""
     tag = f"step-{state.step}"
     engine.save(folder, tag)
@@ -38,10 +45,21 @@ def save(engine: Engine, task: loop.Task, state: loop.State, records: list[dict[
             save_file({"reference": reference, "rows": numbers}, folder / tag / "reference.safetensors")
         layout = {name: getattr(engine.resources, name) for name in LAYOUT}
         storage.write_json(folder / META, {"step": state.step, "tag": tag, "layout": layout})
-        for old in folder.glob("step-*"):
-            if old.name != tag:
-                shutil.rmtree(old, ignore_errors=True)
     dist.barrier()
+    _show(engine, folder, tag, store)
+
+
+def _show(engine: Engine, folder: Path, tag: str, store: storage.Storage) -> None:
+    """Let other machines see a checkpoint: it counts when every machine's shards are there. Then the old ones go."""
+    first = processes.first_here()
+    sent = torch.tensor(int(not first or store.push_checkpoint(folder, tag)), device=engine.device)
+    dist.all_reduce(sent, op=dist.ReduceOp.MIN)
+    if engine.rank == 0 and sent:
+        store.finish_checkpoint(folder, tag)
+    dist.barrier()
+    for old in folder.glob("step-*") if first else ():
+        if old.name != tag:
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def check(folder: Path, resources: Resources) -> bool:

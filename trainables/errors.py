@@ -10,6 +10,10 @@ class InputError(Exception):
     """Something the user gave is wrong: commands print the message alone and exit with status 2."""
 
 
+class Unreachable(InputError):
+    """A storage elsewhere does not answer, or not to us."""
+
+
 class TrialStopped(Exception):
     """A trial that ended as a known outcome instead of a result; `kind` becomes the trial's status."""
 

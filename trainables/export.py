@@ -52,8 +52,10 @@ def export(trial_id: str, store: storage.Storage, output: Path, choice: Choice |
     trial, or where the written weights do not give its metrics again.
     """
     result = _result(trial_id, store)
-    trial = Trial.model_validate(result["config"])
+    trial = store.here(Trial.model_validate(result["config"]))
     weights = store.trial(trial_id) / WEIGHTS
+    for needed in (weights, store.trial(trial_id) / storage.ROWS):
+        store.fetch(needed)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise InputError(f"--output: '{output}' is there already; give a new folder")
     if not output.is_dir():
@@ -75,14 +77,15 @@ def export(trial_id: str, store: storage.Storage, output: Path, choice: Choice |
 
 
 def _result(trial_id: str, store: storage.Storage) -> dict[str, Any]:
+    store.catch_up([trial_id])
     result = store.result(trial_id)
     if result is None:
-        known = [path.parent.name for path in (store.root / "trials").glob(f"*/{storage.RESULT}")]
+        known = store.ended()
         there = closest(trial_id, known) if known else "it holds no finished trial"
-        raise InputError(f"ID: no result of a trial '{trial_id}' in {store.root}; {there}")
+        raise InputError(f"ID: no result of a trial '{trial_id}' in {store.location}; {there}")
     if result["status"] not in storage.EVALUATED:
         raise InputError(f"ID: trial {trial_id} ended as {result['status']}: it has no model")
-    if not (store.trial(trial_id) / WEIGHTS).is_dir():
+    if not store.there(store.trial(trial_id) / WEIGHTS):
         raise InputError(
             f"ID: the weights of trial {trial_id} were not kept; run its sweep again with --new --keep all "
             "(or --keep best, pareto)"
@@ -145,7 +148,7 @@ def _side(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def main(
     trial_id: Annotated[str, typer.Argument(metavar="ID", help="A trial's id.")],
     output: Annotated[Path, typer.Option(help="Folder to write.")],
-    location: Annotated[str, typer.Option("--storage", help="Folder of the results.")] = "runs",
+    location: Annotated[str, typer.Option("--storage", help="Folder or address of the results.")] = "runs",
 ) -> None:
     """Export a trial's kept weights with a model card, and verify them by evaluating them again."""
 

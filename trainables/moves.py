@@ -13,7 +13,7 @@ import torch.distributed as dist
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from trainables import directions, provenance, storage, vectors
+from trainables import directions, processes, provenance, storage, vectors
 from trainables.config import Direction
 from trainables.errors import InputError
 from trainables.storage import RESULT, Storage
@@ -25,6 +25,8 @@ PART_BYTES = 4 * 2**30
 def ensure(direction: Direction, store: Storage, micro_batch: int | None, checkpointing: bool = False) -> Path:
     """The folder of a direction, made here, by the ranks of this group, where it is not there."""
     folder = directions.folder_of(direction, store)
+    if dist.get_rank() == 0:
+        store.fetch(folder)
     there: list[Any] = [folder.is_dir()]
     dist.broadcast_object_list(there)
     if not there[0]:
@@ -41,8 +43,22 @@ def make_groups(direction: Direction, store: Storage, micro_batch: int | None, c
     if direction.rectified:
         for group in range(directions.groups(direction)):
             vectors.sum_gradients(shop, group)
+        _gather(directions.making_of(direction, store), store)
     for group in range(directions.groups(direction)):
         vectors.sum_vectors(shop, group)
+    _gather(directions.making_of(direction, store), store)
+
+
+def _gather(making: Path, store: Storage) -> None:
+    """Give every machine the parts that the ranks of the others made, where each has a copy of its own."""
+    if not store.copied or dist.get_world_size() == 1:
+        return
+    if processes.first_here():
+        store.push_parts(making)
+    dist.barrier()
+    if processes.first_here():
+        store.update(making)
+    dist.barrier()
 
 
 def combine(direction: Direction, store: Storage) -> Path:
@@ -53,7 +69,8 @@ def combine(direction: Direction, store: Storage) -> Path:
             for left in folder.parent.glob(f".{folder.name}.*"):  # of a process that was killed here
                 shutil.rmtree(left, ignore_errors=True)
             _combine(direction, making, folder)
-        shutil.rmtree(making, ignore_errors=True)
+        store.push(folder)
+        store.remove(making)
     for lock in making.parent.glob(f"{making.name}*.lock"):
         lock.unlink(missing_ok=True)
     return folder

@@ -19,6 +19,11 @@ def myself() -> Identity:
     return {"host": os.uname().nodename, "place": place(), "pid": os.getpid(), "born": born(os.getpid())}
 
 
+def first_here() -> bool:
+    """Whether this is the first of a trial's ranks on this machine, or its only process."""
+    return os.environ.get("LOCAL_RANK", "0") == "0"
+
+
 def alive(process: Mapping[str, Any]) -> bool | None:
     """Whether a process still runs; None: it belongs to another machine (or another container), nobody here knows.
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from trainables import processes, provenance, storage
 
-EVERY, BEAT = 2.0, 10.0
-"""Seconds between two writings of news, and between two signs of life without news (an evaluation tells nothing)."""
+EVERY, BEAT, SHOWN = 2.0, 10.0, 30.0
+"""Seconds between two writings of news, between two signs of life without news (an evaluation tells nothing), and
+between two showings to other machines."""
 
 
 def elsewhere(folder: Path) -> bool:
@@ -25,8 +26,10 @@ def elsewhere(folder: Path) -> bool:
 class Progress:
     """What is told of a trial; a thread writes it, so that neither a slow disk nor a long phase holds anything up."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: storage.Storage) -> None:
         self.path = folder / storage.PROGRESS
+        self.store = store
+        self.shown = 0.0
         self.told: dict[str, Any] = {"phase": "loading", "step": 0, "steps": None, "training_left": None}
         self.fixed: dict[str, Any] = {}
         self.begun = self.entered = self.written = 0.0
@@ -46,6 +49,8 @@ class Progress:
         self.over.set()
         self.thread.join()
         self.path.unlink(missing_ok=True)
+        if self.shown:
+            self.store.remove(self.path)
 
     def follow(self, events: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """The same events, each taken note of."""
@@ -70,6 +75,8 @@ class Progress:
         while not self.over.wait(EVERY):
             if self.news or time.monotonic() - self.written >= BEAT:
                 self._write()
+            if time.monotonic() - max(self.shown, self.begun) >= SHOWN and self.store.tell(self.path):
+                self.shown = time.monotonic()
 
     def _write(self) -> None:
         """A full disk is told where it hurts, by the trial's own files."""

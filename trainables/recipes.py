@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainables import benchmarks, config, evaluation, models, rows, storage
+from trainables import benchmarks, config, directions, evaluation, models, rows, storage
 from trainables.benchmarks import tofu
 from trainables.config import Benchmark, Direction, Model, Recipe, Resources, Selection
+
+if TYPE_CHECKING:
+    from trainables.vectors import Workshop
 
 TOKENIZER_CONFIGS = ("full", "real_authors", "world_facts")
 SPECIAL = ("<s>", "</s>", "<pad>")
@@ -15,8 +20,11 @@ SPECIAL = ("<s>", "</s>", "<pad>")
 
 def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | None = None) -> str:
     """Train the model of a recipe unless it is there; returns its folder."""
-    folder = storage.Storage(Path(root)).model(recipe.id())
+    store = storage.reopen(root)
+    recipe, folder = store.here(recipe), store.model(recipe.id())
+    store.fetch(folder)
     if folder.is_dir():
+        store.push(folder)
         return str(folder)
     from trainables import engine, loop, objectives, presets, rectification, scoring, trial
 
@@ -43,6 +51,7 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     folder.parent.mkdir(parents=True, exist_ok=True)
     models.save(training.module, tokenizer, folder, recipe.model_dump(mode="json"))
     training.close()
+    store.push(folder)
     return str(folder)
 
 
@@ -53,17 +62,22 @@ def make_evaluation(
 
     `retain`: the id of the retain model's evaluation, for FQ.
     """
-    store = storage.Storage(Path(root))
-    subject, on = Model.model_validate(model), Benchmark.model_validate(benchmark)
+    store = storage.reopen(root)
+    subject, on = store.here(Model.model_validate(model)), store.here(Benchmark.model_validate(benchmark))
     key = config.evaluation_id(subject, on, retain, resources.precision)
     folder = store.evaluation(key)
+    store.fetch(folder / storage.RESULT)
     kept = storage.read_json(folder / storage.RESULT)
     if kept:
+        store.push_parts(folder)
         return kept
     from trainables import provenance, trial
 
     device = trial.prepare_process(resources, 0)
-    reference = evaluation.reference(store.evaluation(retain) / storage.RESULT, on) if retain else None
+    reference = None
+    if retain:
+        store.fetch(store.evaluation(retain) / storage.RESULT)
+        reference = evaluation.reference(store.evaluation(retain) / storage.RESULT, on)
     network, tokenizer = models.load(subject, resources.precision)
     found, records = evaluation.evaluate(
         network.to(device), tokenizer, on, reference, token_budget=resources.evaluation_tokens
@@ -78,40 +92,65 @@ def make_evaluation(
         **provenance.stamp(),
     }
     storage.write_json(folder / storage.RESULT, result)
+    store.push_parts(folder)
     return result
 
 
 def make_gradients(direction: Direction, group: int, root: str, resources: Resources, micro_batch: int) -> None:
     """The summed gradient of one group of a direction's batches at the target model."""
-    from trainables import trial, vectors
+    from trainables import vectors
 
-    trial.prepare_process(resources, direction.seed)
-    shop = vectors.open_workshop(direction, storage.Storage(Path(root)), micro_batch, resources.gradient_checkpointing)
-    vectors.sum_gradients(shop, group)
+    with _workshop(direction, root, resources, micro_batch, (f"gradient-{group}-",), (f"gradient-{group}-",)) as shop:
+        vectors.sum_gradients(shop, group)
 
 
 def make_vectors(direction: Direction, group: int, root: str, resources: Resources, micro_batch: int) -> None:
     """The summed vectors of one group of a direction's batches."""
+    from trainables import vectors
+
+    own = (f"vectors-{group}-", f"vectors-{group}.")
+    with _workshop(direction, root, resources, micro_batch, ("gradient-", *own), own) as shop:
+        vectors.sum_vectors(shop, group)
+
+
+@contextlib.contextmanager
+def _workshop(
+    direction: Direction,
+    root: str,
+    resources: Resources,
+    micro_batch: int,
+    needed: tuple[str, ...],
+    made: tuple[str, ...],
+) -> Iterator[Workshop]:
+    """A workshop that has the parts that it needs of other machines, and shows them those that it makes."""
     from trainables import trial, vectors
 
+    store = storage.reopen(root)
+    direction, making = store.here(direction), directions.making_of(direction, store)
     trial.prepare_process(resources, direction.seed)
-    shop = vectors.open_workshop(direction, storage.Storage(Path(root)), micro_batch, resources.gradient_checkpointing)
-    vectors.sum_vectors(shop, group)
+    store.update(making, needed)
+    yield vectors.open_workshop(direction, store, micro_batch, resources.gradient_checkpointing)
+    store.push_parts(making, made)
 
 
 def make_direction(direction: Direction, root: str) -> str:
     """Add the groups of a direction up; returns its folder."""
     from trainables import moves
 
-    return str(moves.combine(direction, storage.Storage(Path(root))))
+    store = storage.reopen(root)
+    store.update(directions.making_of(direction, store), ("vectors-",))
+    return str(moves.combine(direction, store))
 
 
 def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection) -> None:
-    """A chosen trial's model in a folder of its own, verified, with its card."""
+    """A chosen trial's model in a folder of the storage, verified, with its card."""
     from trainables import commands, export
 
     commands.quiet()
-    export.export(trial_id, storage.Storage(Path(root)), Path(folder), export.Choice(why, rule))
+    store = storage.reopen(root)
+    place = Path(store.here(folder))
+    export.export(trial_id, store, place, export.Choice(why, rule))
+    store.push(place)
 
 
 def _start(recipe: Recipe) -> tuple[Any, Any]:

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from trainables import checkpoints, provenance, storage
+from trainables import provenance, storage
 from trainables.config import Trial
 from trainables.redaction import redact
 
 Event = dict[str, Any]
-CHECKPOINT, WEIGHTS, RETRY = checkpoints.FOLDER, "weights", "retry.json"
+CHECKPOINT, WEIGHTS, RETRY = storage.CHECKPOINT, storage.WEIGHTS, storage.RETRY
 
 
 @dataclass
@@ -111,4 +111,6 @@ def refused(
     storage.write_text(folder / storage.ERROR, message + "\n")
     last = message.strip().splitlines()[-1] if message.strip() else "no reason given"
     record = Record(provenance.now(), seconds=Seconds(total=seconds))
-    return write(trial, record, {"kind": kind, "message": last, "step": None}, folder)
+    result = write(trial, record, {"kind": kind, "message": last, "step": None}, folder)
+    store.push_trial(trial.id())
+    return result

@@ -51,6 +51,8 @@ def _run(config: Path, location: str) -> int:
     commands.quiet()
     from trainables import trial as trials
 
+    store.fetch_trial(trial.id())
+    trial = store.here(trial)
     for event in trials.run(trial, store):
         if event["phase"] == "training":
             print(f"step {event['step']}/{event['steps']} loss {event['loss']:.4f}", flush=True)
@@ -58,7 +60,7 @@ def _run(config: Path, location: str) -> int:
             result = event["result"]
             print(json.dumps({key: result[key] for key in ("id", "status", "metrics", "error")}, indent=2))
             print(f"result: {store.trial(trial.id()) / storage.RESULT}")
-            return 0 if result["status"] == "finished" else 1
+            return 0 if result["status"] == "finished" and store.sent(trial.id()) else 1
         else:
             print(event["phase"], flush=True)
     return 1

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 from trainables import places
 from trainables.errors import InputError
 from trainables.redaction import redact
+from trainables.sharing import Sharing
 
 if TYPE_CHECKING:
     import torch
 
 RESULT, CONFIG, STEPS, ROWS, ERROR = "result.json", "config.json", "steps.parquet", "evaluation.parquet", "error.txt"
-PROGRESS = "progress.json"
-UNFINISHED = ("checkpoint", "evaluations", PROGRESS)
+PROGRESS, RETRY = "progress.json", "retry.json"
+CHECKPOINT, EVALUATIONS, WEIGHTS = "checkpoint", "evaluations", "weights"
+UNFINISHED = (CHECKPOINT, EVALUATIONS, PROGRESS)
 """What a trial has only while it is under way."""
 EVALUATED = ("finished", "collapsed")
 """Outcomes that come with metrics."""
@@ -30,7 +32,7 @@ FAILURES = ("failed", "out_of_memory")
 """Outcomes that are accidents; every other one (`finished`, `diverged`, ...) is a result."""
 
 
-class Storage:
+class Storage(Sharing):
     """A folder: trials/, sweeps/, shared/, reports/ and mlflow.db."""
 
     def __init__(self, root: Path) -> None:
@@ -117,32 +119,49 @@ def set_aside(paths: Iterable[Path], store: Storage) -> Path:
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%f")
     place = store.root / "set_aside" / stamp
     for path in paths:
-        if path.exists():
-            place.mkdir(parents=True, exist_ok=True)
-            path.rename(place / path.name)
+        store.move(path, place / path.name)
     return place
 
 
 def open_storage(location: str, *, writable: bool = True) -> Storage:
-    """The storage at a folder or file:// URI. Raises InputError where it cannot be used."""
-    if "://" in location and not location.startswith("file://"):
-        raise InputError(f"--storage: '{location}' is not a folder; folders and file:// are supported")
-    root = places.expand(location.removeprefix("file://")).absolute()
+    """The storage at a folder, a file:// URI or another address. Raises InputError where it cannot be used."""
+    if _is_elsewhere(location):
+        from trainables import working_copy
+
+        return working_copy.open_copy(location, writable=writable, check=True)
+    return Storage(usable_folder(places.expand(location.removeprefix("file://")).absolute(), "--storage", writable))
+
+
+def reopen(location: str) -> Storage:
+    """The storage that another process of this program has opened."""
+    if _is_elsewhere(location):
+        from trainables import working_copy
+
+        return working_copy.open_copy(location, writable=True, check=False)
+    return Storage(Path(location))
+
+
+def _is_elsewhere(location: str) -> bool:
+    return "://" in location and not location.startswith("file://")
+
+
+def usable_folder(root: Path, field: str, writable: bool) -> Path:
+    """The folder, made where something is to be written. Raises InputError, led by `field`, where it cannot be used."""
     try:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             root.stat()
         if not writable:
-            return Storage(root)
+            return root
         root.mkdir(parents=True, exist_ok=True)
         probe = root / f".probe-{uuid.uuid4().hex}"
         probe.write_text("x")
         probe.unlink()
     except OSError as error:
         wanted = "write to" if writable else "read"
-        raise InputError(f"--storage: cannot {wanted} '{root}': {error.strerror}") from error
+        raise InputError(f"{field}: cannot {wanted} '{root}': {error.strerror}") from error
     except ValueError as error:
-        raise InputError(f"--storage: '{location}' is no path: {error}") from error
-    return Storage(root)
+        raise InputError(f"{field}: '{root}' is no path: {error}") from error
+    return root
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

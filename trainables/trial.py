@@ -54,7 +54,8 @@ def run(trial: Trial, store: storage.Storage, *, keep_weights: bool = False) -> 
         yield from _outcome(trial, place, iter)
         return
     storage.write_json(folder / storage.CONFIG, trial.model_dump(mode="json"))
-    with progress.Progress(folder) as told:
+    store.began(trial.id())
+    with progress.Progress(folder, store) as told:
         result = yield from _outcome(trial, place, told.follow)
     yield {"phase": "done", "result": result}
 
@@ -73,7 +74,7 @@ def _outcome(trial: Trial, place: Place, follow: Follow) -> Generator[Event, Non
     except torch.OutOfMemoryError as full:
         error = {"kind": "out_of_memory", "message": str(full).splitlines()[0], "step": len(record.steps) + 1}
         if many:  # perhaps on this rank alone: it writes, and no rank starts again where there is a result
-            _end(trial, record, error, folder, begun)
+            _end(trial, record, error, place, begun)
             raise
     except Exception as failure:
         if many:
@@ -82,16 +83,17 @@ def _outcome(trial: Trial, place: Place, follow: Follow) -> Generator[Event, Non
         error = {"kind": "failed", "message": f"{type(failure).__name__}: {failure}", "step": len(record.steps)}
     if dist.is_initialized() and dist.get_rank() > 0:
         return None
-    return _end(trial, record, error, folder, begun)
+    return _end(trial, record, error, place, begun)
 
 
-def _end(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Path, begun: float) -> dict[str, Any]:
+def _end(trial: Trial, record: Record, error: dict[str, Any] | None, place: Place, begun: float) -> dict[str, Any]:
     """Write the result, and drop what it makes useless."""
     record.seconds.total = perf_counter() - begun
-    result = records.write(trial, record, error, folder)
+    result = records.write(trial, record, error, place.folder)
     if error is None:
-        (folder / storage.ERROR).unlink(missing_ok=True)
-    storage.tidy(folder)
+        (place.folder / storage.ERROR).unlink(missing_ok=True)
+    storage.tidy(place.folder)
+    place.store.push_trial(trial.id())
     return result
 
 
@@ -109,6 +111,7 @@ def _with_retry(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
             raise
         half = max(1, (record.micro_batch or share) // 2)
         storage.write_json(folder / RETRY, {"micro_batch": half})
+        place.store.tell(folder / RETRY)
         if trial.resources.ranks > 1:
             raise StartAgain(f"out of memory at step {len(record.steps) + 1}: again with micro-batch {half}") from full
     if torch.cuda.is_available():
@@ -169,7 +172,7 @@ def _phases(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
     training = engine.create(network.to(device).train(), trial.training, resources)
     record.seconds.loading = perf_counter() - begun
     try:
-        yield from _train(trial, record, training, task, place.folder, resuming, watch)
+        yield from _train(trial, record, training, task, place, resuming, watch)
         record.seconds.training = perf_counter() - begun - record.seconds.loading - record.seconds.evaluation
         yield from _evaluation(trial, record, place, assembly.whole(trial, training), watch)
     finally:
@@ -221,18 +224,18 @@ def _train(
     record: Record,
     training: engine.Engine,
     task: loop.Task,
-    folder: Path,
+    place: Place,
     resuming: bool,
     watch: candidates.Candidates,
 ) -> Iterator[Event]:
     """The steps; those that `watch` asks for are evaluated before their checkpoint, so that a resume misses none."""
-    steps, every = task.steps(), trial.resources.checkpoint_every
+    steps, every, folder = task.steps(), trial.resources.checkpoint_every, place.folder / CHECKPOINT
     if resuming:
-        state, record.steps = checkpoints.restore(training, task, folder / CHECKPOINT)
+        state, record.steps = checkpoints.restore(training, task, folder)
         record.resumed_at = state.step
     else:
         if training.rank == 0:
-            checkpoints.drop(folder / CHECKPOINT)
+            checkpoints.drop(folder)
         state = loop.begin(training, task)
     watch.forget_after(state.step)
     for told in loop.run(training, task, state):
@@ -241,7 +244,7 @@ def _train(
             yield {"phase": "evaluation", "step": state.step, "steps": steps}
             _look(trial, record, training, watch, state.step)
         if every and state.step % every == 0 and state.step < steps:
-            checkpoints.save(training, task, state, record.steps, folder / CHECKPOINT)
+            checkpoints.save(training, task, state, record.steps, folder, place.store)
             watch.checkpointed(state.step)
         yield {"phase": "training", "step": told["step"], "steps": steps, "loss": told["loss"]}
         record.collapsed = loop.collapsed(trial.training.stop_above, told)

@@ -6,14 +6,13 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from ray import tune
 
-from trainables import benchmarks, commands, storage
+from trainables import benchmarks, commands, processes, storage
 from trainables.config import Direction, Resources, Trial
-from trainables.errors import InputError
+from trainables.errors import InputError, Unreachable
 
 REPORT_SECONDS = 2.0
 LAUNCHER_CPU = 0.01
@@ -25,7 +24,7 @@ RANK_RESTARTS = 2
 
 
 class TrialActor(tune.Trainable):
-    """Runs one-rank trials, one after another; configuration: `{"trial": JSON, "storage": root, "keep": bool}`."""
+    """Runs one-rank trials, one after another; configuration: `{"trial": JSON, "storage": URI, "keep": bool}`."""
 
     def setup(self, config: dict[str, Any]) -> None:
         commands.quiet()
@@ -35,7 +34,7 @@ class TrialActor(tune.Trainable):
         """Take the next trial into the same process: nothing of the last one is kept but imported modules."""
         self.events: Iterator[dict[str, Any]] | None = None
         self.trial = Trial.model_validate_json(new_config["trial"])
-        self.store = storage.Storage(Path(new_config["storage"]))
+        self.store = storage.reopen(new_config["storage"])
         self.keep = bool(new_config.get("keep"))
         return True
 
@@ -47,18 +46,22 @@ class TrialActor(tune.Trainable):
         """
         from trainables import progress, records, trial
 
-        if self.events is None:
-            folder = self.store.trial(self.trial.id())
-            found = self.store.result(self.trial.id())
-            if found is not None:
-                storage.tidy(folder)
-                return _final(found)
-            if progress.elsewhere(folder):
-                time.sleep(REPORT_SECONDS)
-                return {"id": self.trial.id(), "done": False, "phase": "waiting", "step": 0, "steps": 0}
-            self.events = trial.run(self.trial, self.store, keep_weights=self.keep)
+        key = self.trial.id()
         try:
+            if self.events is None:
+                if self.store.result(key) is None and progress.elsewhere(self.store.trial(key)):
+                    time.sleep(REPORT_SECONDS)
+                    return {"id": key, "done": False, "phase": "waiting", "step": 0, "steps": 0}
+                self.store.fetch_trial(key)
+                found = self.store.result(key)
+                if found is not None:
+                    storage.tidy(self.store.trial(key))
+                    _check_sent(self.trial, self.store)
+                    return _final(found)
+                self.events = trial.run(self.store.here(self.trial), self.store, keep_weights=self.keep)
             return self._go_on(self.events)
+        except Unreachable:
+            raise
         except InputError as error:
             return _final(records.refused(self.trial, self.store, str(error)))
 
@@ -67,6 +70,7 @@ class TrialActor(tune.Trainable):
         told: dict[str, Any] = {}
         for event in events:
             if event["phase"] == "done":
+                _check_sent(self.trial, self.store)
                 return _final(event["result"])
             told = {"phase": event["phase"], "step": event.get("step", 0), "steps": event.get("steps", 0)}
             if event["phase"] == "evaluation" or time.monotonic() - begun > REPORT_SECONDS:
@@ -85,11 +89,14 @@ def train_ranks(config: dict[str, Any]) -> None:
     from trainables import progress, records
 
     trial = Trial.model_validate_json(config["trial"])
-    store = storage.Storage(Path(config["storage"]))
-    while progress.elsewhere(store.trial(trial.id())):
+    store = storage.reopen(config["storage"])
+    while store.result(trial.id()) is None and progress.elsewhere(store.trial(trial.id())):
         time.sleep(REPORT_SECONDS)
     try:
+        store.fetch_trial(trial.id())
         result = store.result(trial.id()) or launch(trial, store, keep=bool(config.get("keep")))
+    except Unreachable:
+        raise
     except Exception as failure:
         full = "OutOfMemoryError" in str(failure)
         result = records.refused(trial, store, str(failure), "out_of_memory" if full else "failed")
@@ -103,13 +110,15 @@ def launch(trial: Trial, store: storage.Storage, *, keep: bool = False) -> dict[
     """
     from ray.train import TrainingFailedError
 
-    told = {"trial": trial.model_dump(mode="json"), "storage": str(store.root), "keep": keep}
+    told = {"trial": trial.model_dump(mode="json"), "storage": store.location, "keep": keep}
     waiting = COLLECTIVE_SECONDS * (1 + len(trial.calibration.targets))
     try:
         _fit(_rank, told, trial.resources, store, f"train-{trial.id()}-{uuid.uuid4().hex[:8]}", waiting)
     except TrainingFailedError:
+        store.look_at_trial(trial.id())
         if store.result(trial.id()) is None:
             raise
+    store.look_at_trial(trial.id())
     result = store.result(trial.id())
     if result is None:
         raise RuntimeError("the ranks ended without a result")
@@ -121,7 +130,7 @@ def launch_direction(direction: Direction, store: storage.Storage, resources: Re
     told = {"direction": direction.model_dump(mode="json"), "resources": resources.model_dump(mode="json")}
     _fit(
         _direction_rank,
-        {**told, "storage": str(store.root), "micro_batch": micro_batch},
+        {**told, "storage": store.location, "micro_batch": micro_batch},
         resources,
         store,
         f"direction-{direction.id()}-{uuid.uuid4().hex[:8]}",
@@ -166,11 +175,14 @@ def _rank(config: dict[str, Any]) -> None:
     from trainables import trial
 
     commands.quiet()
-    store, wanted = storage.Storage(Path(config["storage"])), Trial.model_validate(config["trial"])
+    store, wanted = storage.reopen(config["storage"]), Trial.model_validate(config["trial"])
+    _arrive(store, lambda: store.fetch_trial(wanted.id()))
+    wanted = store.here(wanted)
     if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
         return
-    for _ in trial.run(wanted, store, keep_weights=bool(config.get("keep"))):
-        pass
+    for event in trial.run(wanted, store, keep_weights=bool(config.get("keep"))):
+        if event["phase"] == "done":
+            _check_sent(wanted, store)
 
 
 def _direction_rank(config: dict[str, Any]) -> None:
@@ -180,9 +192,27 @@ def _direction_rank(config: dict[str, Any]) -> None:
     commands.quiet()
     direction = Direction.model_validate(config["direction"])
     resources = Resources.model_validate(config["resources"])
+    store = storage.reopen(config["storage"])
+    _arrive(store, lambda: store.here(direction))
+    direction = store.here(direction)
     trial.prepare_process(resources, direction.seed)
-    store = storage.Storage(Path(config["storage"]))
     moves.ensure(direction, store, config["micro_batch"], resources.gradient_checkpointing)
+
+
+def _arrive(store: storage.Storage, fetch: Callable[[], object]) -> None:
+    """The first rank of every machine brings what all of them need there, where each machine has a copy of its own."""
+    from ray.train import collective
+
+    if store.copied:
+        if processes.first_here():
+            fetch()
+        collective.barrier()
+
+
+def _check_sent(trial: Trial, store: storage.Storage) -> None:
+    """Raise Unreachable where only this machine has the result: the next attempt sends it."""
+    if not store.sent(trial.id()):
+        raise Unreachable(f"--storage: the result of trial {trial.id()} is in {store.trial(trial.id())} and not sent")
 
 
 def _final(result: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,111 @@
+"""One driver a sweep in a storage elsewhere: an object beside the lock of this machine.
+
+A driver writes its own token, waits SETTLE seconds and reads it back: of several that begin at once the one whose token
+stands goes on (an object store shows the last writing to everybody). Who is taken for dead, and the heartbeat, are as
+in platform.lock; that one parts the drivers of this machine.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import platform.lock as lock
+from platform.lock import Owner, Seen
+from trainables.errors import InputError, Unreachable
+from trainables.storage import Storage
+
+if TYPE_CHECKING:
+    from trainables.remote import Remote
+
+SETTLE = 2.0
+"""Seconds that a writing may be under way before the token is read back."""
+
+
+@contextlib.contextmanager
+def held(store: Storage, path: Path, command: str) -> Iterator[None]:
+    """Hold a sweep while the block runs. Raises InputError naming the owner, since when, and what to do."""
+    with lock.held(path, command):
+        remote = _remote(store)
+        if remote is None:
+            yield
+            return
+        with _leased(remote, f"sweeps/{path.name}", lock.owner(command)):
+            yield
+
+
+def look(store: Storage, path: Path) -> Seen | None:
+    """Who holds a sweep, None where nobody does."""
+    remote = _remote(store)
+    return lock.look(path) if remote is None else _look(remote, f"sweeps/{path.name}")
+
+
+def _remote(store: Storage) -> Remote | None:
+    if not store.copied:
+        return None
+    from trainables.working_copy import WorkingCopy
+
+    return store.exchange.remote if isinstance(store, WorkingCopy) else None
+
+
+@contextlib.contextmanager
+def _leased(remote: Remote, name: str, owner: Owner) -> Iterator[None]:
+    _take(remote, name, owner)
+    over = threading.Event()
+    heart = threading.Thread(target=_beat, args=(remote, name, owner, over), name="lease-heartbeat", daemon=True)
+    heart.start()
+    try:
+        yield
+    finally:
+        over.set()
+        heart.join()
+        with contextlib.suppress(Unreachable):
+            if lock.mine(_look(remote, name), owner):
+                remote.delete([name])
+
+
+def _take(remote: Remote, name: str, owner: Owner) -> None:
+    seen, place = _look(remote, name), f"{remote.uri}/{name}"
+    if seen is not None:
+        if not lock.abandoned(seen, lambda: _look(remote, name), Path(name).name):
+            raise InputError(lock.refusal(place, seen))
+        print(f"took over the lock of {seen.told()}, which ended without giving it back", flush=True)
+    _write(remote, name, owner)
+    time.sleep(SETTLE)
+    now = _look(remote, name)
+    if not lock.mine(now, owner):
+        raise InputError(lock.refusal(place, now or Seen({}, time.time_ns())))
+
+
+def _look(remote: Remote, name: str) -> Seen | None:
+    content, entry = remote.read(name), remote.stat(name)
+    if content is None or entry is None:
+        return None
+    try:
+        found = json.loads(content)
+    except ValueError:
+        found = {}
+    return lock.seen(found, (entry.stamp or 0) * 10**9)
+
+
+def _write(remote: Remote, name: str, owner: Owner) -> None:
+    remote.write(name, json.dumps(owner | {"beat": time.time()}).encode())
+
+
+def _beat(remote: Remote, name: str, owner: Owner, over: threading.Event) -> None:
+    """A store that does not answer for a while changes nothing: who takes over meanwhile is seen when it answers."""
+    while not over.wait(lock.BEAT):
+        with contextlib.suppress(Unreachable):
+            found = _look(remote, name)
+            if found is not None and not lock.mine(found, owner):
+                print(f"error: {name} was taken over by {found.told()}; stopping", file=sys.stderr, flush=True)
+                _thread.interrupt_main()
+                return
+            _write(remote, name, owner)

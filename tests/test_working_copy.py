@@ -1,0 +1,457 @@
+"""Storages elsewhere: what is seen of them, when, and by whom. Against a local server that speaks S3."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+import platform.lease as lease
+import platform.lock as lock
+from trainables import remote, storage, working_copy
+from trainables.config import Benchmark, Model, RetainEvaluation, Trial
+from trainables.errors import InputError, Unreachable
+from trainables.working_copy import WorkingCopy
+
+Machine = Callable[..., WorkingCopy]
+
+
+@pytest.fixture
+def machine(object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Return `machine(name)`: the test's storage as a machine of that name opens it, with a working copy of its own."""
+    for name, value in object_store.items():
+        monkeypatch.setenv(name, value)
+    uri = f"s3://bucket/{uuid.uuid4().hex}"
+
+    def open_there(name: str, *, writable: bool = True) -> WorkingCopy:
+        monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / name))
+        found = storage.open_storage(uri, writable=writable)
+        assert isinstance(found, WorkingCopy)
+        return found
+
+    return open_there
+
+
+def names(store: WorkingCopy) -> set[str]:
+    return set(store.exchange.remote.list())
+
+
+def write_trial(store: WorkingCopy, key: str, **more: Any) -> Path:
+    """A trial that has ended in the working copy, not sent."""
+    folder = store.trial(key)
+    storage.write_json(folder / storage.CONFIG, {"method": "ga"})
+    storage.write_rows(folder / storage.STEPS, [{"step": 1, "loss": 0.5}])
+    storage.write_json(folder / storage.RESULT, {"id": key, "status": "finished", "metrics": {}, **more})
+    return folder
+
+
+def write_folder(folder: Path, *files: str) -> Path:
+    for name in files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"what {name} holds")
+    return folder
+
+
+def record_puts(store: WorkingCopy, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of objects in the order in which they are written from now on."""
+    seen: list[str] = []
+    write = store.exchange.remote._write
+
+    def noted(name: str, pieces: Any) -> None:
+        write(name, pieces)
+        seen.append(name)
+
+    monkeypatch.setattr(store.exchange.remote, "_write", noted)
+    return seen
+
+
+def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = machine("here"), machine("there", writable=False)
+    order = record_puts(here, monkeypatch)
+    here.began("a1")
+    folder = write_trial(here, "a1")
+    write_folder(folder / storage.WEIGHTS, "model.safetensors", "config.json")
+    storage.write_json(folder / storage.PROGRESS, {})
+    here.push_trial("a1")
+    assert order[-1] == "trials/a1/result.json"
+    assert order.index("trials/a1/weights/.whole") > order.index("trials/a1/weights/model.safetensors")
+    assert "trials/a1/progress.json" not in order
+    there.refresh()
+    there.bring(["a1"])
+    assert there.result("a1") == here.result("a1")
+    assert there.ended() == ["a1"]
+    assert not (there.trial("a1") / storage.STEPS).exists()  # a reader of results has no need of it
+    assert there.there(there.trial("a1") / storage.WEIGHTS)
+    assert not (there.trial("a1") / storage.WEIGHTS).exists()
+    there.fetch(there.trial("a1") / storage.WEIGHTS)
+    assert sorted(path.name for path in (there.trial("a1") / storage.WEIGHTS).iterdir()) == [
+        "config.json",
+        "model.safetensors",
+    ]
+
+
+def test_a_trial_cut_off_while_it_is_sent_has_no_result(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = machine("here"), machine("there")
+    write_trial(here, "a1")
+    write = here.exchange.remote._write
+
+    def cut(name: str, pieces: Any) -> None:
+        if name.endswith(storage.RESULT):
+            raise Unreachable("gone")
+        write(name, pieces)
+
+    monkeypatch.setattr(working_copy, "WAITS", (0.0,))
+    monkeypatch.setattr(here.exchange.remote, "_write", cut)
+    here.push_trial("a1")
+    assert not here.sent("a1")
+    assert "trials/a1/steps.parquet" in names(here)
+    there.refresh()
+    there.bring(["a1"])
+    assert not there.has("a1")
+    again = machine("here")  # the next start on that machine
+    again.refresh()
+    again.bring(["a1"])
+    assert again.sent("a1")
+    there.refresh()
+    there.bring(["a1"])
+    assert there.result("a1") == here.result("a1")
+
+
+def test_a_dry_run_sends_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = machine("here")
+    write_trial(here, "a1")
+    here._mark_unsent("a1")
+    reader = machine("here", writable=False)
+    reader.refresh()
+    reader.bring(["a1"])
+    assert reader.has("a1")
+    assert names(reader) == set()
+
+
+def test_a_folder_appears_whole(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = machine("here"), machine("there")
+    order = record_puts(here, monkeypatch)
+    here.push(write_folder(here.model("m"), "config.json", "parts/weights.safetensors"))
+    assert order[-1] == "shared/models/m/.whole"
+    here.exchange.remote.delete(["shared/models/m/.whole"])
+    there.fetch(there.model("m"))
+    assert not there.model("m").exists()  # half a folder is none
+    here.push(here.model("m"))
+    there.fetch(there.model("m"))
+    assert (there.model("m") / "parts/weights.safetensors").read_text() == "what parts/weights.safetensors holds"
+    there.refresh()
+    assert there.there(there.model("m"))
+    here.exchange.remote.write("shared/models/n/.whole", json.dumps({"config.json": 9}).encode())
+    here.exchange.remote.write("shared/models/n/config.json", b"short")
+    with pytest.raises(Unreachable, match=r"shared/models/n/config\.json of .* is missing or not as it was written"):
+        there.fetch(there.model("n"))
+    assert not there.model("n").exists()
+
+
+def test_what_is_unchanged_is_not_asked_for_again(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "RECENT", -1.0)  # as if all that were long ago
+    here, there = machine("here"), machine("there")
+    for key in ("a1", "a2", "a3"):
+        write_trial(here, key)
+        here.push_trial(key)
+    there.refresh()
+    there.bring(["a1", "a2", "a3"])
+    asked: list[str] = []
+    for name in ("_copy", "stat"):
+        kept = getattr(there.exchange.remote, name)
+        monkeypatch.setattr(
+            there.exchange.remote, name, lambda *given, kept=kept: (asked.append(given[0]), kept(*given))[1]
+        )
+    write_trial(here, "a2", note="again")
+    here.push_trial("a2")
+    there.refresh()
+    there.bring(["a1", "a2", "a3"])
+    assert set(asked) <= {f"trials/a2/{name}" for name in (storage.RESULT, storage.CONFIG, storage.STEPS)}
+    assert (there.result("a2") or {})["note"] == "again"
+    asked.clear()
+    here.refresh()
+    here.bring(["a1", "a2", "a3"])  # sent by this machine: known as they are
+    there.refresh()
+    there.bring(["a1", "a2", "a3"])
+    assert asked == []
+
+
+def test_what_has_gone_from_the_store_goes_from_the_copy(machine: Machine) -> None:
+    here, there = machine("here"), machine("there")
+    for key in ("a1", "a2"):
+        write_trial(here, key)
+        here.push_trial(key)
+    storage.write_json(here.sweep("tiny", "0" * 8), {"name": "tiny"})
+    here.push(here.sweep("tiny", "0" * 8))
+    there.refresh()
+    there.bring(["a1", "a2"])
+    here.exchange.remote.delete(["trials/a1/result.json", "sweeps/tiny-00000000.json"])
+    there.refresh()
+    there.bring(["a1", "a2"])
+    assert (there.has("a1"), there.has("a2")) == (False, True)
+    assert not there.sweep("tiny", "0" * 8).exists()
+
+
+def test_damage_is_set_aside_for_everybody(machine: Machine) -> None:
+    here, there = machine("here"), machine("there")
+    write_trial(here, "a1")
+    write_folder(here.trial("a1") / storage.WEIGHTS, "model.safetensors")
+    here.push_trial("a1")
+    here.exchange.remote.write("trials/a1/steps.parquet", b"PAR1 cut short")
+    there.refresh()
+    there.bring(["a1"])
+    assert storage.damage(there.trial("a1")) == [there.trial("a1") / storage.STEPS]
+    place = storage.set_aside([there.trial("a1")], there)
+    assert (place / "a1" / storage.STEPS).read_bytes() == b"PAR1 cut short"
+    kept = {"config.json", "steps.parquet", "result.json", "weights/model.safetensors", "weights/.whole"}
+    assert names(there) == {f"set_aside/{place.name}/a1/{name}" for name in kept}
+    here.refresh()
+    here.bring(["a1"])
+    assert not here.has("a1")
+
+
+def test_a_checkpoint_counts_when_all_of_it_is_there(machine: Machine) -> None:
+    here, there = machine("here"), machine("there")
+    folder = here.trial("a1") / storage.CHECKPOINT
+    write_folder(folder / "step-2", "shard")
+    assert here.push_checkpoint(folder, "step-2")
+    there.fetch_trial("a1")
+    assert not (there.trial("a1") / storage.CHECKPOINT).exists()
+    write_folder(here.trial("a1") / storage.EVALUATIONS, "2.json")
+    storage.write_json(folder / "meta.json", {"tag": "step-2"})
+    here.finish_checkpoint(folder, "step-2")
+    there.fetch_trial("a1")
+    assert (there.trial("a1") / storage.CHECKPOINT / "step-2" / "shard").is_file()
+    assert (there.trial("a1") / storage.EVALUATIONS / "2.json").is_file()
+
+    write_folder(folder / "step-4", "shard")
+    storage.write_json(folder / "meta.json", {"tag": "step-4"})
+    here.push_checkpoint(folder, "step-4")
+    here.finish_checkpoint(folder, "step-4")
+    assert names(here) == {
+        *(f"trials/a1/checkpoint/{name}" for name in ("meta.json", "step-4/shard")),
+        "trials/a1/evaluations/2.json",
+    }
+    write_folder(there.trial("a1") / storage.CHECKPOINT / "step-9", "shard")  # of an attempt that was never sent
+    there.fetch_trial("a1")
+    found = {path.name for path in (there.trial("a1") / storage.CHECKPOINT).rglob("*") if path.is_file()}
+    assert found == {"meta.json", "shard"}
+    assert (storage.read_json(there.trial("a1") / storage.CHECKPOINT / "meta.json") or {})["tag"] == "step-4"
+    assert not (there.trial("a1") / storage.CHECKPOINT / "step-9" / "shard").exists()
+
+
+def test_paths_become_those_of_the_machine(machine: Machine) -> None:
+    here, there = machine("here"), machine("there")
+    here.push(write_folder(here.model("m"), "config.json"))
+    storage.write_json(here.evaluation("e") / storage.RESULT, {"id": "e"})
+    here.push_parts(here.evaluation("e"))
+    trial = Trial(
+        method="ga",
+        target=Model(path=str(here.model("m")), fingerprint="recipe:m"),
+        retain_evaluation=RetainEvaluation(path=str(here.evaluation("e") / storage.RESULT), fingerprint="e"),
+        benchmark=Benchmark(data="/data/tofu", split="forget05"),
+    )
+    moved = there.here(trial)
+    assert moved.id() == trial.id()
+    assert moved.target.path == str(there.model("m"))
+    assert (there.model("m") / "config.json").is_file()
+    assert moved.retain_evaluation is not None
+    assert storage.read_json(Path(moved.retain_evaluation.path)) == {"id": "e"}
+    assert moved.benchmark.data == "/data/tofu"
+
+
+def test_weights_that_are_not_kept_go_from_the_store(machine: Machine) -> None:
+    here, there = machine("here"), machine("there")
+    write_trial(here, "a1")
+    write_folder(here.trial("a1") / storage.WEIGHTS, "model.safetensors")
+    here.push_trial("a1")
+    there.refresh()
+    assert there.size(there.root) == there.size(there.root / "trials") > 0
+    there.remove(there.trial("a1") / storage.WEIGHTS)
+    assert not there.there(there.trial("a1") / storage.WEIGHTS)
+    assert {name for name in names(here) if "weights" in name} == set()
+
+
+def test_weights_of_an_earlier_attempt_are_not_taken_for_the_new_ones(machine: Machine) -> None:
+    here, there = machine("here"), machine("there")
+    write_trial(here, "a1")
+    write_folder(here.trial("a1") / storage.WEIGHTS, "old.safetensors")
+    here.push_trial("a1")
+    there.catch_up(["a1"])
+    there.fetch(there.trial("a1") / storage.WEIGHTS)
+    here.refresh()
+    storage.set_aside([here.trial("a1")], here)
+    here.fetch_trial("a1")
+    write_trial(here, "a1", note="again")
+    write_folder(here.trial("a1") / storage.WEIGHTS, "new.safetensors")
+    here.push_trial("a1")
+    there.catch_up(["a1"])
+    there.fetch(there.trial("a1") / storage.WEIGHTS)
+    assert [path.name for path in (there.trial("a1") / storage.WEIGHTS).iterdir()] == ["new.safetensors"]
+    here.refresh()
+    storage.set_aside([here.trial("a1")], here)
+    there.fetch_trial("a1")  # before it runs there, without weights kept
+    assert not (there.trial("a1") / storage.WEIGHTS).exists()
+
+
+def test_parts_of_several_machines_come_together(machine: Machine) -> None:
+    here, there = machine("here"), machine("there")
+    write_folder(here.root / "shared/directions/.making-d", "vectors-0.json", "gradient-0-0-0of1.safetensors")
+    write_folder(there.root / "shared/directions/.making-d", "vectors-1.json")
+    here.push_parts(here.root / "shared/directions/.making-d", ("vectors-0.",))
+    there.push_parts(there.root / "shared/directions/.making-d")
+    here.update(here.root / "shared/directions/.making-d", ("vectors-",))
+    found = {path.name for path in (here.root / "shared/directions/.making-d").iterdir()}
+    assert found == {"vectors-0.json", "vectors-1.json", "gradient-0-0-0of1.safetensors"}
+    there.update(there.root / "shared/directions/.making-d")
+    found = {path.name for path in (there.root / "shared/directions/.making-d").iterdir()}
+    assert found == {"vectors-0.json", "vectors-1.json"}
+
+
+def test_nothing_leads_out_of_the_copy(machine: Machine, object_store: dict[str, str], tmp_path: Path) -> None:
+    here = machine("here")
+    boto3.client("s3").put_object(Bucket="bucket", Key=f"{here.location[12:]}/sweeps/../../../out.json", Body=b"{}")
+    here.refresh()
+    assert here.exchange.listed.below("") == {}
+    with pytest.raises(InputError, match="leads out of the storage's copy"):
+        here.here(Model(path=str(here.root / ".." / "out")))
+    assert not list(tmp_path.rglob("out*"))
+
+
+def test_an_address_with_its_server_in_it(object_store: dict[str, str], tmp_path: Path, monkeypatch: Any) -> None:
+    for name, value in object_store.items():
+        if name != "AWS_ENDPOINT_URL":
+            monkeypatch.setenv(name, value)
+    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path))
+    server = object_store["AWS_ENDPOINT_URL"].removeprefix("http://")
+    found = storage.open_storage(f"s3://bucket/asked?endpoint_override={server}&scheme=http&region=us-east-1")
+    path = found.sweep("tiny", "0" * 8)
+    storage.write_json(path, {})
+    found.push(path)
+    assert found.uri(path) == "s3://bucket/asked/sweeps/tiny-00000000.json"
+    found.refresh()
+    assert found.there(path)
+
+
+def test_a_file_system_of_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path))
+    here = storage.open_storage("memory://runs/one")
+    assert isinstance(here, WorkingCopy)
+    write_trial(here, "a1")
+    here.push_trial("a1")
+    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / "there"))
+    there = storage.open_storage("memory://runs/one")
+    there.refresh()
+    there.bring(["a1"])
+    assert there.result("a1") == here.result("a1")
+    storage.set_aside([there.trial("a1")], there)
+    assert {name.split("/")[0] for name in names(here)} == {"set_aside"}
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("nowhere://bucket/x", r"unknown scheme 'nowhere' in 'nowhere://bucket/x'; known: a folder, file://, s3://"),
+        ("s3://", "names no bucket"),
+        ("s3://nobucket/x", "there is no bucket 'nobucket' for 's3://nobucket/x'; make it, or name another one"),
+        ("s3://me:hunter2@bucket/x", "holds a user name or password; leave them out and set AWS_ACCESS_KEY_ID"),
+    ],
+)
+def test_an_address_that_cannot_be_used(machine: Machine, uri: str, said: str) -> None:
+    with pytest.raises(InputError, match=f"^--storage: .*{said}") as told:
+        storage.open_storage(uri)
+    assert "hunter2" not in str(told.value)
+
+
+def test_a_store_that_does_not_answer(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path))
+    with pytest.raises(Unreachable, match=r"--storage: 's3://bucket/x' cannot be used: .*Could not connect.* set AWS_"):
+        storage.open_storage("s3://bucket/x")
+    monkeypatch.setattr(working_copy, "WAITS", (0.0,))
+    here = storage.reopen("s3://bucket/x")
+    assert isinstance(here, WorkingCopy)
+    write_trial(here, "a1")
+    here.push_trial("a1")
+    assert not here.sent("a1")
+    assert "warning: --storage: " in capsys.readouterr().err
+
+
+def test_a_sweep_has_one_driver(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "BEAT", 0.2)
+    monkeypatch.setattr(lease, "SETTLE", 0.5)
+    here, there = machine("here"), machine("there")
+    with lease.held(here, here.lock("tiny", "0" * 8), "the first"):
+        seen = lease.look(there, there.lock("tiny", "0" * 8))
+        assert seen is not None
+        assert seen.owner["command"] == "the first"
+        with (
+            pytest.raises(InputError, match=r"sweep tiny-00000000 is being run by process .*: the first; wait"),
+            lease.held(there, there.lock("tiny", "0" * 8), "the second"),
+        ):
+            pass
+    assert lease.look(there, there.lock("tiny", "0" * 8)) is None
+    with lease.held(there, there.lock("tiny", "0" * 8), "the third"):
+        pass
+
+
+def test_of_two_drivers_at_once_one_goes_on(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "SETTLE", 1.0)
+    stores, outcomes, both = (machine("here"), machine("there")), [], threading.Barrier(2)
+
+    def drive(store: WorkingCopy) -> None:
+        both.wait()
+        try:
+            with lease.held(store, store.lock("tiny", "0" * 8), "mine"):
+                time.sleep(2.5)
+                outcomes.append("ran")
+        except InputError:
+            outcomes.append("refused")
+
+    threads = [threading.Thread(target=drive, args=(store,)) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["ran", "refused"]
+
+
+def test_the_driver_of_another_machine_is_watched(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "WATCH", 1.0)
+    monkeypatch.setattr(lease, "SETTLE", 0.1)
+    here = machine("here")
+    path = here.lock("tiny", "0" * 8)
+    owner = lock.owner("elsewhere") | {"place": "another machine"}
+    remote_ = here.exchange.remote
+    remote_.write(f"sweeps/{path.name}", json.dumps(owner | {"beat": time.time() - 5}).encode())
+    with pytest.raises(InputError, match="elsewhere"), lease.held(here, path, "mine"):
+        pass
+    seen = lease.look(here, path)
+    assert seen is not None
+    old = replace(seen, owner=owner | {"beat": time.time() - 500}, changed=0)
+    monkeypatch.setattr(lease, "_look", lambda *_, kept=lease._look: found if (found := kept(*_)) != seen else old)
+    with lease.held(here, path, "mine"):
+        pass
+
+
+def test_a_file_is_known_by_size_and_time(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("four")
+    os.utime(path, ns=(5 * 10**9, 5 * 10**9))
+    assert remote.same(path, remote.Entry(4, 5))
+    assert not remote.same(path, remote.Entry(4, 6))
+    assert not remote.same(path, remote.Entry(5, 5))
+    assert not remote.same(path, remote.Entry(4, None))
+    os.utime(path, ns=(5 * 10**9 + 1, 5 * 10**9 + 1))  # written here in that very second
+    assert not remote.same(path, remote.Entry(4, 5))

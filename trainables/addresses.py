@@ -1,0 +1,83 @@
+"""Addresses of storages elsewhere: which file system stands behind one, and what to set where it does not open."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pyarrow
+import pyarrow.fs
+
+from trainables.errors import InputError, Unreachable
+from trainables.redaction import has_credentials
+
+CONNECT_SECONDS = 10.0
+LOGIN = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE), AWS_DEFAULT_REGION, and AWS_ENDPOINT_URL for "
+    "a store other than AWS",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "abfs": "AZURE_STORAGE_CONNECTION_STRING or what azure-identity reads",
+}
+"""What to set, by scheme."""
+
+
+def connect(uri: str) -> tuple[Any, str]:
+    """pyarrow's file system at an address, and the path in it. Raises InputError where the scheme is unknown or the
+    address holds a password.
+    """
+    try:
+        if has_credentials(uri):
+            raise InputError("--storage: the address holds a user name or password; leave them out and " + _login(uri))
+        files, base = pyarrow.fs.FileSystem.from_uri(uri)
+        if files.type_name == "s3":
+            files = _patient(files, uri)
+    except (pyarrow.ArrowInvalid, ValueError) as error:
+        if "Unrecognized filesystem type" not in str(error):
+            raise InputError(f"--storage: '{uri}' is no address of a storage: {error}") from error
+        files, base = _by_fsspec(uri)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise Unreachable(advice(uri, error)) from error
+    if not base.strip("/"):
+        raise InputError(f"--storage: '{uri}' names no bucket; write it like s3://bucket/folder")
+    return files, base.rstrip("/")
+
+
+def _patient(files: Any, uri: str) -> Any:
+    """The same store with one request for a small object, and time for a slow network; with more settings as it is."""
+    asked = dict(parse_qsl(urlsplit(uri).query))
+    if not asked.keys() <= {"region", "scheme", "endpoint_override"}:
+        return files
+    settings = {"region": files.region, "endpoint_override": server(), **asked}
+    return pyarrow.fs.S3FileSystem(**settings, allow_delayed_open=True, connect_timeout=CONNECT_SECONDS)
+
+
+def server() -> str | None:
+    """The server that stands for s3://, None for AWS."""
+    named = (os.environ.get(name) for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"))
+    return next(filter(None, named), None)
+
+
+def _by_fsspec(uri: str) -> tuple[Any, str]:
+    import fsspec.core
+
+    scheme = uri.split("://")[0]
+    try:
+        found, base = fsspec.core.url_to_fs(uri)
+    except ImportError as error:
+        raise InputError(f"--storage: {scheme}:// needs another package: {error}") from error
+    except ValueError as error:
+        known = "a folder, file://, s3://, gs://, abfs://, or another scheme of fsspec"
+        raise InputError(f"--storage: unknown scheme '{scheme}' in '{uri}'; known: {known}") from error
+    return pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(found)), base
+
+
+def advice(uri: str, error: Exception) -> str:
+    """What the store has said, and what to set."""
+    reason = (str(error).splitlines() or [repr(error)])[0].split(" (Request ID")[0]
+    return f"--storage: '{uri}' cannot be used: {reason}; {_login(uri)}"
+
+
+def _login(uri: str) -> str:
+    scheme = uri.split("://")[0]
+    return f"set {LOGIN[scheme]}" if scheme in LOGIN else "set what its package reads"
