@@ -57,6 +57,9 @@ def find(name: str, store: Storage) -> list[dict[str, Any]]:
         return sorted(fitting, key=lambda item: item["created"], reverse=True)
     for file in (file for file, item in found.items() if item is None and file.stem.startswith(name)):
         raise InputError(f"{file} is damaged; --resume of that sweep sets it aside and writes it anew")
+    for file in sorted(folder.glob("*.lock")) if folder.is_dir() else ():
+        if name in (file.stem, file.stem.rpartition("-")[0]):
+            raise InputError(f"sweep {file.stem} is still being prepared (data, models, reference evaluations)")
     known = closest(name, dict.fromkeys(names)) if names else "it holds none"
     raise InputError(f"no sweep '{name}' in {store.location}; {known}")
 

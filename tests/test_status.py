@@ -19,10 +19,12 @@ from test_resume import configuration
 from typer.testing import CliRunner
 
 import platform.lock as lock
+import platform.manifest as manifest
 import platform.status as status
 from platform.progress import outcome
 from trainables import processes, progress, records, storage, trial
 from trainables.config import Model, Trial
+from trainables.errors import InputError
 from trainables.storage import Storage
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
@@ -273,3 +275,15 @@ def test_died_trial_leaves_no_progress_behind_its_result(house: Any, tmp_path: P
     begin(store, config.id(), born=1.0)
     records.refused(config, store, "its process died")
     assert not (store.trial(config.id()) / storage.PROGRESS).exists()
+
+
+def test_sweep_that_is_being_prepared_is_told_of(tmp_path: Path) -> None:
+    """Its driver has the lock, and writes the sweep's file when models and reference evaluations are there."""
+    store = Storage(tmp_path)
+    store.lock("tiny", "0a1b2c3d").parent.mkdir()
+    store.lock("tiny", "0a1b2c3d").touch()
+    for name in ("tiny", "tiny-0a1b2c3d"):
+        with pytest.raises(InputError, match="^sweep tiny-0a1b2c3d is still being prepared"):
+            manifest.read(name, store)
+    with pytest.raises(InputError, match="no sweep 'tin' in"):
+        manifest.read("tin", store)
