@@ -283,7 +283,7 @@ def test_sweep_that_is_being_prepared_is_told_of(tmp_path: Path) -> None:
     store.lock("tiny", "0a1b2c3d").parent.mkdir()
     store.lock("tiny", "0a1b2c3d").touch()
     for name in ("tiny", "tiny-0a1b2c3d"):
-        with pytest.raises(InputError, match="^sweep tiny-0a1b2c3d is still being prepared"):
+        with pytest.raises(InputError, match=r"^sweep tiny-0a1b2c3d is still being prepared"):
             manifest.read(name, store)
     with pytest.raises(InputError, match="no sweep 'tin' in"):
         manifest.read("tin", store)
