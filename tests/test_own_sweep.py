@@ -234,7 +234,7 @@ def test_the_sweep_ends_with_the_chosen_model(
     card = (folder / "README.md").read_text()
     told = f"{_before(place)['utility']:.4f} | {metrics['utility']:.4f}"
     assert f"| **utility on the retain rows** (highest is best) | {told} |" in card
-    assert "the choice among the 2 evaluated trials of sweep own-" in card
+    assert "the choice among the 2 evaluated trials of a start of sweep own-" in card
     assert "| forget set | 6 | `" in card
     rows = [json.loads(line) for file in files.values() for line in file.read_text().splitlines()]
     whole = card + (folder / "unlearning.json").read_text()

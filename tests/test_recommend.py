@@ -66,7 +66,7 @@ def said(plan: Any, store: Storage) -> str:
 def test_the_most_removal_above_the_bar(typed: list[str], tmp_path: Path, written: Any) -> None:
     plan, store = swept(typed, tmp_path, 0.5, (0.1, 0.46), (0.3, 0.5))
     assert said(plan, store) == f"recommended: {plan.trials[0].label()} (ES 0.100, utility 0.460), model: somewhere"
-    assert written[0][1].startswith(f"It is the choice among the 2 evaluated trials of sweep {plan.name}: ")
+    assert written[0][1].startswith(f"It is the choice among the 2 evaluated trials of a start of sweep {plan.name}: ")
 
 
 def test_a_target_model_without_utility_does_not_let_a_ruined_one_pass(
