@@ -135,7 +135,7 @@ print([name for name in {HEAVY!r} if name in sys.modules], time.process_time())
         (["tofu_tiny", "--dry-run", "--only", "method=ga,gaa"], ["--only", "method=gaa", "known: ga, gd, npo"]),
         (["tofu_tiny", "--dry-run", "--set", "benchmark.data=./nowhere"], ["benchmark.data", "'./nowhere'"]),
         (["quickstart", "--dry-run", "--set", "method=rmu"], ["objective.layer: RMU", "the model has 2, got 7"]),
-        (["tofu_tiny", "--dry-run", "--storage", "s3://bucket/runs"], ["--storage", "'s3://bucket/runs'", "file://"]),
+        (["tofu_tiny", "--dry-run", "--storage", "s4://bucket/runs"], ["--storage", "'s4://bucket/runs'", "file://"]),
     ],
     ids=lambda value: " ".join(value)[:40] or "nothing",
 )
