@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 
 import platform.budget as budgets
 import platform.keep as keep
@@ -69,7 +68,7 @@ def check(plan: Plan, store: Storage, choice: str, budget: int | None) -> None:
 
 def shortage(plan: Plan, store: Storage, choice: str) -> str | None:
     """What the disk lacks, None where there is room."""
-    parts, free = forecast(plan, store, choice), free_bytes(store)
+    parts, free = forecast(plan, store, choice), store.free()
     return f"disk: at least {listed(parts)} will come, {told(free)} are free" if sum(parts.values()) > free else None
 
 
@@ -83,11 +82,6 @@ def check_free(plan: Plan, store: Storage, choice: str) -> None:
 def listed(parts: dict[str, int]) -> str:
     """The sum of a forecast, and its parts."""
     return f"{told(sum(parts.values()))} ({', '.join(f'{name} {told(part)}' for name, part in parts.items())})"
-
-
-def free_bytes(store: Storage) -> int:
-    existing = next(folder for folder in (store.root, *store.root.parents) if folder.exists())
-    return shutil.disk_usage(existing).free
 
 
 def hold(keeper: keep.Keeper, budget: int | None) -> str | None:

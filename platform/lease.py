@@ -7,11 +7,8 @@ in platform.lock; that one parts the drivers of this machine.
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import json
-import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,14 +55,10 @@ def _remote(store: Storage) -> Remote | None:
 @contextlib.contextmanager
 def _leased(remote: Remote, name: str, owner: Owner) -> Iterator[None]:
     _take(remote, name, owner)
-    over = threading.Event()
-    heart = threading.Thread(target=_beat, args=(remote, name, owner, over), name="lease-heartbeat", daemon=True)
-    heart.start()
     try:
-        yield
+        with lock.beating(name, lambda: _beat(remote, name, owner)):
+            yield
     finally:
-        over.set()
-        heart.join()
         with contextlib.suppress(Unreachable):
             if lock.mine(_look(remote, name), owner):
                 remote.delete([name])
@@ -99,13 +92,11 @@ def _write(remote: Remote, name: str, owner: Owner) -> None:
     remote.write(name, json.dumps(owner | {"beat": time.time()}).encode())
 
 
-def _beat(remote: Remote, name: str, owner: Owner, over: threading.Event) -> None:
-    """A store that does not answer for a while changes nothing: who takes over meanwhile is seen when it answers."""
-    while not over.wait(lock.BEAT):
-        with contextlib.suppress(Unreachable):
-            found = _look(remote, name)
-            if found is not None and not lock.mine(found, owner):
-                print(f"error: {name} was taken over by {found.told()}; stopping", file=sys.stderr, flush=True)
-                _thread.interrupt_main()
-                return
-            _write(remote, name, owner)
+def _beat(remote: Remote, name: str, owner: Owner) -> Seen | None:
+    """As platform.lock's. A store that does not answer changes nothing: who took over is seen when it answers."""
+    with contextlib.suppress(Unreachable):
+        found = _look(remote, name)
+        if found is not None and not lock.mine(found, owner):
+            return found
+        _write(remote, name, owner)
+    return None

@@ -65,17 +65,35 @@ def held(path: Path, command: str) -> Iterator[None]:
     """Hold the lock while the block runs. Raises InputError naming the owner, since when, and what to do."""
     myself = owner(command)
     _take(path, myself)
+    try:
+        with beating(path.stem, lambda: _beat(path, myself)):
+            yield
+    finally:
+        with contextlib.suppress(OSError), _guarded(path):
+            if mine(look(path), myself):
+                path.unlink()
+
+
+@contextlib.contextmanager
+def beating(name: str, beat: Callable[[], Seen | None]) -> Iterator[None]:
+    """Call `beat` every BEAT seconds while the block runs; where it returns another owner, stop as on Ctrl-C."""
     over = threading.Event()
-    heart = threading.Thread(target=_beat, args=(path, myself, over), name="lock-heartbeat", daemon=True)
+
+    def work() -> None:
+        while not over.wait(BEAT):
+            taken = beat()
+            if taken is not None:
+                print(f"error: {name} was taken over by {taken.told()}; stopping", file=sys.stderr, flush=True)
+                _thread.interrupt_main()
+                return
+
+    heart = threading.Thread(target=work, name="heartbeat", daemon=True)
     heart.start()
     try:
         yield
     finally:
         over.set()
         heart.join()
-        with contextlib.suppress(OSError), _guarded(path):
-            if mine(look(path), myself):
-                path.unlink()
 
 
 def owner(command: str) -> Owner:
@@ -140,19 +158,18 @@ def refusal(place: Path | str, found: Seen) -> str:
     )
 
 
-def _beat(path: Path, owner: Owner, over: threading.Event) -> None:
-    while not over.wait(BEAT):
-        try:
-            with _guarded(path):
-                found = look(path)
-                if found is not None and not mine(found, owner):
-                    print(f"error: {path.stem} was taken over by {found.told()}; stopping", file=sys.stderr, flush=True)
-                    _thread.interrupt_main()
-                    return
-                storage.write_json(path, owner | {"beat": time.time()})
-        except OSError:  # a full disk, say: the file's time tells that this process lives
-            with contextlib.suppress(OSError):
-                os.utime(path)
+def _beat(path: Path, owner: Owner) -> Seen | None:
+    """One heartbeat; returns another one's lock where it lies there."""
+    try:
+        with _guarded(path):
+            found = look(path)
+            if found is not None and not mine(found, owner):
+                return found
+            storage.write_json(path, owner | {"beat": time.time()})
+    except OSError:  # a full disk, say: the file's time tells that this process lives
+        with contextlib.suppress(OSError):
+            os.utime(path)
+    return None
 
 
 def mine(found: Seen | None, owner: Owner) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from search_spaces.base import Making as SweepMaking
@@ -15,6 +16,16 @@ from trainables.storage import Storage
 
 RECIPES_OF = "tofu"
 """The benchmark whose models are fine-tuned here: the roles of its models are configurations of its data."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An evaluation that every trial of a split is compared with."""
+
+    role: str
+    split: str
+    model: Model
+    evaluation: str
 
 
 class Making:

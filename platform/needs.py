@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from platform.making import Reference
 from search_spaces import backbones
 from search_spaces.base import Sweep
 from trainables import benchmarks as kinds
 from trainables import models
-from trainables.config import Benchmark, Model, Recipe
-
-
-@dataclass(frozen=True)
-class Reference:
-    """An evaluation that every trial of a split is compared with."""
-
-    role: str
-    split: str
-    model: Model
-    evaluation: str
+from trainables.config import Benchmark, Recipe
 
 
 def of(

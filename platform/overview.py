@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import statistics
 import time
 from collections.abc import Iterable, Mapping
@@ -184,5 +183,5 @@ def _disk(trial_ids: Iterable[str], store: Storage) -> dict[str, int]:
     return {
         "trials_bytes": trials,
         "shared_bytes": store.size(store.root / "shared"),
-        "free_bytes": shutil.disk_usage(store.root).free,
+        "free_bytes": store.free(),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +12,7 @@ import platform.history as histories
 import platform.needs as needs
 import platform.overrides as overrides
 import platform.points as points
-from platform.making import Making, absolute
-from platform.needs import Reference
+from platform.making import Making, Reference, absolute
 from search_spaces.base import FILES, Fictional, Sweep
 from trainables import benchmarks as kinds
 from trainables import config, directions, places, templates
@@ -293,7 +291,5 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Refe
 
 
 def _disk(store: Storage) -> None:
-    existing = next(folder for folder in (store.root, *store.root.parents) if folder.exists())
-    free = shutil.disk_usage(existing).free
-    if free < 64 * 2**20:
-        raise InputError(f"--storage: {free / 2**20:.0f} MB free at '{store.root}', at least 64 MB are needed")
+    if store.free() < 64 * 2**20:
+        raise InputError(f"--storage: {store.free() / 2**20:.0f} MB free at '{store.root}', at least 64 MB are needed")

@@ -91,7 +91,7 @@ def _list(as_json: bool) -> int:
 
 def _check_place(store: storage.Storage) -> None:
     """A dry run touches nothing, but says whether the real one could write."""
-    existing = next(folder for folder in (store.root, *store.root.parents) if folder.exists())
+    existing = store.existing()
     if not (existing.is_dir() and os.access(existing, os.W_OK)):
         raise InputError(f"--storage: cannot write to '{store.root}'")
 
@@ -171,7 +171,7 @@ def _costs(plan: planning.Plan) -> list[str]:
 
 def describe(plan: planning.Plan, store: storage.Storage, kept: str) -> dict[str, Any]:
     """The plan as JSON."""
-    parts, free = disk.forecast(plan, store, kept), disk.free_bytes(store)
+    parts, free = disk.forecast(plan, store, kept), store.free()
     hours, basis = planning.hours(plan)
     room = disk.shortage(plan, store, kept)
     return {

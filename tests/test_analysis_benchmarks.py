@@ -13,13 +13,12 @@ from benchmark_store import SAME_ROWS, metrics, shown, write_store, written
 from sweep_store import ORIGINAL, ORIGINAL_FQ, grid, read, write_sweep, write_trial
 
 from analysis import figures, goals, selection, verdict
-from trainables.benchmarks import NAMES, Goal
+from trainables.benchmarks import Goal
 from trainables.config import Selection
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
 
-OWN = pytest.param("own", marks=pytest.mark.skipif("own" not in NAMES, reason="there is no benchmark own"))
-BENCHMARKS = ["muse", "wmdp", OWN]
+BENCHMARKS = ["muse", "wmdp", "own"]
 HEADS = {
     "muse": ["VerbMem ↓", "KnowMem ↓", "KnowMem_r ↑", "PrivLeak"],
     "wmdp": ["bio ↓", "cyber ↓", "MMLU ↑"],

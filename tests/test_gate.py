@@ -179,7 +179,7 @@ def test_disk_without_room_is_refused(small: Small, tmp_path: Path, monkeypatch:
     store = Storage(tmp_path)
     plan = small.plan(store, only=["benchmark.split=forget01"])
     disk.check_free(plan, store, "pareto")
-    monkeypatch.setattr(disk, "free_bytes", lambda store: 52_000_000)
+    monkeypatch.setattr(Storage, "free", lambda store: 52_000_000)
     with pytest.raises(
         InputError, match=r"--storage: disk: at least 52 MB \(results 52 MB\) will come, 52 MB are free"
     ):

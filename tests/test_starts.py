@@ -218,12 +218,12 @@ def test_every_cut_of_a_table_is_damage(tmp_path: Path) -> None:
     path = tmp_path / storage.ROWS
     storage.write_rows(path, [{"task": "forget", "index": number, "rouge": number / 7} for number in range(50)])
     whole = path.read_bytes()
-    assert storage.damage(tmp_path) == []
+    assert storage.read_result(tmp_path)[1] == []
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        assert storage.damage(tmp_path) == [path], length
+        assert storage.read_result(tmp_path)[1] == [path], length
     path.write_bytes(bytes(len(whole)))
-    assert storage.damage(tmp_path) == [path]
+    assert storage.read_result(tmp_path)[1] == [path]
 
 
 def test_interrupt_prints_the_command_that_goes_on(

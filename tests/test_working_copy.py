@@ -209,7 +209,7 @@ def test_damage_is_set_aside_for_everybody(machine: Machine) -> None:
     here.exchange.remote.write("trials/a1/steps.parquet", b"PAR1 cut short")
     there.refresh()
     there.bring(["a1"])
-    assert storage.damage(there.trial("a1")) == [there.trial("a1") / storage.STEPS]
+    assert storage.read_result(there.trial("a1"))[1] == [there.trial("a1") / storage.STEPS]
     place = storage.set_aside([there.trial("a1")], there)
     assert (place / "a1" / storage.STEPS).read_bytes() == b"PAR1 cut short"
     kept = {"config.json", "steps.parquet", "result.json", "weights/model.safetensors", "weights/.whole"}

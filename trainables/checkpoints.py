@@ -18,7 +18,7 @@ from trainables.config import Resources
 from trainables.engine import Engine
 from trainables.errors import InputError
 
-FOLDER, META = storage.CHECKPOINT, "meta.json"
+FOLDER, META = storage.CHECKPOINT, storage.META
 LAYOUT = ("ranks", "zero_stage", "precision", "offload_optimizer")
 """Shards belong to one layout; another one cannot read them."""
 

@@ -15,9 +15,7 @@ from trainables.errors import Unreachable
 from trainables.listing import WHOLE, Listing
 from trainables.remote import Entry, Remote, same
 
-META = "meta.json"
-"""Makes a checkpoint count."""
-LAST = (f"/{storage.RESULT}", f"/{META}")
+LAST = (f"/{storage.RESULT}", f"/{storage.META}")
 """What makes other files count comes after them."""
 
 

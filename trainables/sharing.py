@@ -111,6 +111,14 @@ class Sharing:
         """Bytes of all files below; what vanishes meanwhile counts as nothing."""
         return _size(path)
 
+    def existing(self) -> Path:
+        """The folder that is there already, `root` itself or the nearest one above it."""
+        return next(folder for folder in (self.root, *self.root.parents) if folder.exists())
+
+    def free(self) -> int:
+        """Bytes free on the disk of this machine's files."""
+        return shutil.disk_usage(self.existing()).free
+
     def here(self, value: V) -> V:
         """A configuration with the paths of this machine; what they name in the storage is brought."""
         return value

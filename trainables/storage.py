@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 RESULT, CONFIG, STEPS, ROWS, ERROR = "result.json", "config.json", "steps.parquet", "evaluation.parquet", "error.txt"
 PROGRESS, RETRY = "progress.json", "retry.json"
 CHECKPOINT, EVALUATIONS, WEIGHTS = "checkpoint", "evaluations", "weights"
+META = "meta.json"
+"""Makes a checkpoint count; written last."""
 UNFINISHED = (CHECKPOINT, EVALUATIONS, PROGRESS)
 """What a trial has only while it is under way."""
 EVALUATED = ("finished", "collapsed")
@@ -73,16 +75,11 @@ def _inside(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def damage(folder: Path) -> list[Path]:
-    """The files of a trial's result that cannot be what was written: cut short, emptied, overwritten.
+def read_result(folder: Path) -> tuple[dict[str, Any] | None, list[Path]]:
+    """A trial's result, None where it has none that is whole, and its files that cannot be what was written.
 
     Reads no more of a Parquet file than its ends, which every cut takes away.
     """
-    return read_result(folder)[1]
-
-
-def read_result(folder: Path) -> tuple[dict[str, Any] | None, list[Path]]:
-    """A trial's result, None where it has none that is whole, and the files that are damaged."""
     if not (folder / RESULT).exists():
         return None, []
     result = read_json(folder / RESULT)

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from trainables import addresses, storage
 from trainables.errors import InputError
-from trainables.exchange import META, Exchange, was_sent
+from trainables.exchange import Exchange, was_sent
 from trainables.remote import Entry, Remote, is_inside, same
 from trainables.storage import RESULT, Storage
 
@@ -82,7 +82,8 @@ class WorkingCopy(Storage):
             self.push_trial(trial_id)
             return
         checkpoint, weights = f"{name}/{storage.CHECKPOINT}/", f"{name}/{storage.WEIGHTS}/"
-        without = (weights,) if checkpoint + META in found else (weights, checkpoint)  # none, or it was never whole
+        whole = checkpoint + storage.META in found
+        without = (weights,) if whole else (weights, checkpoint)
         kept = {key: entry for key, entry in found.items() if not key.startswith(without)}
         self.exchange.mirror(folder, kept, lambda path: storage.WEIGHTS not in path.relative_to(folder).parts)
         if f"{name}/{RESULT}" not in found:  # weights of an attempt that was set aside
@@ -119,8 +120,8 @@ class WorkingCopy(Storage):
 
         def finish() -> None:
             self.push_parts(evaluations)
-            self.push(folder / META)
-            kept, counts = self.exchange.named(evaluations), self.exchange.name(folder / META)
+            self.push(folder / storage.META)
+            kept, counts = self.exchange.named(evaluations), self.exchange.name(folder / storage.META)
             gone = [name for name in self.exchange.list(evaluations) if name not in kept]
             before = self.exchange.list(folder)
             shards = f"{self.exchange.name(folder / tag)}/"  # other machines' too
