@@ -65,63 +65,48 @@ class Watch:
     """This process's memory as trials end, once a second."""
 
     def __init__(self) -> None:
-        self.begun: tuple[float, float] | None = None
         self.samples: list[tuple[int, int]] = []
         self.over = threading.Event()
 
     def follow(self, reporter: Any) -> None:
-        self.begun = (time.perf_counter(), time.process_time())
         me = psutil.Process()
         while not self.over.wait(1.0):
             self.samples.append((reporter.standing.done, me.memory_info().rss))
 
 
 def drive(command: Sequence[str]) -> int:
-    """The sweep's own command in this process, with Empty in the actor's place; leaves its facts in the storage."""
+    """The sweep's own command in this process, with Empty in the actor's place; leaves its facts in the storage.
+
+    `wall` and `cpu` are those of everything between Ray's start and the report: preparation, Tune, storage, MLflow.
+    """
     import typer
 
-    import platform.cluster as cluster
     import platform.driver as driver
     import platform.progress as progress
     import platform.sweep as sweep
 
     workers.TrialActor = Empty  # type: ignore[misc]
-    watch, init, started = Watch(), progress.Reporter.__init__, {}
-    start_ray = cluster.start
+    watch, init, facts = Watch(), progress.Reporter.__init__, {}
+    everything = driver._all
 
     def reporter(self: Any, *values: Any) -> None:
         init(self, *values)
         threading.Thread(target=watch.follow, args=(self,), daemon=True).start()
 
-    def timed(address: str | None) -> int:
-        begun = time.perf_counter()
-        cpus = start_ray(address)
-        started["ray"] = time.perf_counter() - begun
-        return cpus
-
-    progress.Reporter.__init__ = reporter  # type: ignore[method-assign]
-    cluster.start = timed
-    tune, everything = driver._tune, driver._all
-
-    def tuned(*values: Any) -> None:
-        begun = time.perf_counter()
-        tune(*values)
-        started["tune"] = time.perf_counter() - begun
-
     def measured(*values: Any) -> Any:
         wall, cpu = time.perf_counter(), time.process_time()
         mirror = everything(*values)
         watch.over.set()
-        started["wall"], started["cpu"] = time.perf_counter() - wall, time.process_time() - cpu
+        facts["wall"], facts["cpu"] = time.perf_counter() - wall, time.process_time() - cpu
         return mirror
 
-    driver._tune, driver._all = tuned, measured
-    begun = time.perf_counter()
+    progress.Reporter.__init__ = reporter  # type: ignore[method-assign]
+    driver._all = measured
     try:
         typer.run(sweep.main)
     except SystemExit as end:
         place = Path(command[command.index("--storage") + 1])
-        facts = {**started, "whole": time.perf_counter() - begun, "samples": watch.samples}
+        facts["samples"] = watch.samples
         facts["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         storage.write_json(place / FACTS, facts)
         return int(end.code or 0)
@@ -142,8 +127,7 @@ def measure(trials: int, place: Path) -> dict[str, Any]:
     timed(["bench/scale.py", "--drive", *told])
     run = storage.read_json(place / FACTS) or {}
     count = len(list(place.glob("trials/*/result.json")))
-    timed(["bench/scale.py", "--drive", *told, "--resume"])
-    resume = storage.read_json(place / FACTS) or {}
+    resume = timed(["-m", "platform.sweep", *told, "--resume"])
     status = timed(["-m", "platform.status", SWEEP, "--storage", str(place)])
     first = next(sample for sample in run["samples"] if sample[0] >= count // 10)
     last = run["samples"][-1]
@@ -154,7 +138,7 @@ def measure(trials: int, place: Path) -> dict[str, Any]:
         "driver_cpu_seconds_per_trial": run["cpu"] / count,
         "memory_bytes_per_trial": (last[1] - first[1]) / (last[0] - first[0]),
         "peak_bytes": run["peak_bytes"],
-        "resume_seconds": resume["whole"] - resume.get("ray", 0.0),
+        "resume_seconds": resume,
         "status_seconds": status,
         "cores": os.cpu_count(),
         **provenance.stamp(),
