@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
+import platform.lock as lock
 from trainables import provenance, storage
 from trainables.errors import InputError, closest
 from trainables.storage import Storage
@@ -59,6 +60,9 @@ def find(name: str, store: Storage) -> list[dict[str, Any]]:
         raise InputError(f"{file} is damaged; --resume of that sweep sets it aside and writes it anew")
     for file in sorted(folder.glob("*.lock")) if folder.is_dir() else ():
         if name in (file.stem, file.stem.rpartition("-")[0]):
+            seen = lock.look(file)
+            if seen is not None and seen.alive is False:
+                raise InputError(f"sweep {file.stem} was interrupted while it was prepared; start it again")
             raise InputError(f"sweep {file.stem} is still being prepared (data, models, reference evaluations)")
     known = closest(name, dict.fromkeys(names)) if names else "it holds none"
     raise InputError(f"no sweep '{name}' in {store.location}; {known}")

@@ -49,8 +49,8 @@ class Mirror:
         return self.problem
 
     def report(self) -> None:
-        """Show the sweep's report at its parent run; after `close`."""
-        if self.tracker is not None and self.problem is None:
+        """Show the sweep's report at its parent run; after `close`, and not where the server was given up."""
+        if self.tracker is not None and self.problem is None and not self.thread.is_alive():
             self._guard(self.tracker.report)
 
     def _work(self) -> None:

@@ -148,6 +148,7 @@ class Reporter(Callback):
             self.standing.failed += 1
         else:
             self.standing.done += 1
+        if result["status"] in storage.EVALUATED:  # a diverged one's 0 s would make the others' seem short
             self.standing.evaluations.append(result["seconds"]["evaluation"])
         self.screen.say(f"{label}: {outcome(result)} ({duration(seconds)})")
         self.gate.ended(key, result)

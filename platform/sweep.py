@@ -129,10 +129,10 @@ def _show(plan: planning.Plan, store: storage.Storage, as_json: bool, kept: str)
 
 def _steps(plan: planning.Plan) -> str:
     """How many steps a trial takes, and why not as many as were asked for; empty where nobody knows or none are."""
-    training = next((trial.training for trial in plan.trials if trial.task_vector is None), None)
-    if training is None:
+    trial = next((trial for trial in plan.trials if trial.task_vector is None), None)
+    if trial is None:
         return ""
-    trial = plan.trials[0]
+    training = trial.training
     if plan.sweep.fictional is not None and not places.is_folder(trial.benchmark.data):
         return ""  # its rows are made at the first start
     points = kinds.find(trial.benchmark.name).extent(trial.benchmark, training.max_length).points

@@ -41,7 +41,7 @@ STATUS = {"finished": "FINISHED", "diverged": "FINISHED", "collapsed": "FINISHED
 
 
 class Tracker:
-    """Get-or-create by tag, so that it never opens a second run for a trial and keeps no state of its own.
+    """Get-or-create by tag, so that it never opens a second run for a trial; the parent's tag tells what they show.
 
     `mirrored`: when the attempt that each trial's run shows was started, of runs that are complete. `found`: the same
     of the results that the storage had at first.

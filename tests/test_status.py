@@ -287,3 +287,9 @@ def test_sweep_that_is_being_prepared_is_told_of(tmp_path: Path) -> None:
             manifest.read(name, store)
     with pytest.raises(InputError, match="no sweep 'tin' in"):
         manifest.read("tin", store)
+    child = subprocess.Popen(["sleep", "0"])
+    child.wait()
+    owner = lock.owner("sweep") | {"pid": child.pid}
+    storage.write_json(store.lock("tiny", "0a1b2c3d"), owner)
+    with pytest.raises(InputError, match=r"^sweep tiny-0a1b2c3d was interrupted while it was prepared; start it again"):
+        manifest.read("tiny", store)

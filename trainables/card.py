@@ -8,6 +8,8 @@ from trainables import benchmarks, selection
 from trainables.config import METHOD_LABELS, Trial
 
 RECTIFIERS = {"none": "", "clip": " with clipped gradients", "gru": " with GRU", "pcgrad": " with PCGrad"}
+TEMPLATED = ("tofu", "own")
+"""The benchmarks that ask in a configuration's template: MUSE goes on with plain text, lm-eval has its own prompts."""
 METHODS_PAPER = "Gradient Rectified Unlearning (ICML 2025)"
 
 
@@ -116,7 +118,7 @@ def _cost(facts: dict[str, Any], trial: Trial) -> str:
             continue
         title = f"**{goals[name].title}** ({goals[name].best} is best)" if name in goals else f"`{name}`"
         lines.append(f"| {title} | {_number(target.get(name))} | {_number(facts['metrics'].get(name))} |")
-    if trial.benchmark.template and trial.benchmark.name != "muse":
+    if trial.benchmark.template and trial.benchmark.name in TEMPLATED:
         asked = f"Questions were asked in the prompt template `{trial.benchmark.template}`"
         lines += ["", f"{asked}: what the model gives away to another prompt is not measured."]
     if facts["held_out"]:
