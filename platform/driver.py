@@ -8,10 +8,10 @@ import shutil
 import time
 from typing import Any
 
-import platform.cluster as cluster
 import platform.ending as ending
 import platform.manifest as manifest
 import platform.plan as planning
+import platform.session as session
 from platform.gate import Gate, Limits, spent
 from platform.plan import Plan
 from trainables import benchmarks, provenance, storage
@@ -33,7 +33,7 @@ def run(
     limits: Limits = NO_LIMITS,
 ) -> int:
     """Run what is left of a plan and return the exit status."""
-    cluster.settle(address)
+    session.settle(address)
     done = len(plan.trials) - len(plan.left)
     say(f"sweep {plan.name}: {len(plan.trials)} trials, {done} done, {plan.outstanding} to run")
     say(f"storage {store.location}, {_commit()}")
@@ -68,9 +68,9 @@ def _with_ray(
     import ray.exceptions
 
     try:
-        cpus = cluster.start(address)
-        cluster.check(plan)
-        return _all(plan, store, command, gate, cluster.slots(plan, cpus, max_concurrent), keep)
+        cpus = session.start(address)
+        session.check(plan)
+        return _all(plan, store, command, gate, session.slots(plan, cpus, max_concurrent), keep)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError | OSError):
             raise error.cause from None
@@ -161,7 +161,7 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
     standing = progress.Standing(name=plan.name, total=total, slots=slots)
     keeper = keeping.keeper(plan, store, keep)
     screen = live.screen()
-    waiting = progress.Waiting(cluster.needed(plan), ray.available_resources)
+    waiting = progress.Waiting(session.needed(plan), ray.available_resources)
     reporter = progress.Reporter(standing, store, mirror, keeper, gate, screen, waiting)
     state = store.root / "ray"
     try:

@@ -1,4 +1,4 @@
-"""The Ray that a sweep runs on: one of its own, or a cluster's; and what a trial takes of it."""
+"""The Ray session that a sweep runs in: one of its own, or a running cluster's; and what a trial takes of it."""
 
 from __future__ import annotations
 
