@@ -131,7 +131,8 @@ def test_two_ranks_keep_the_weights_of_one(house: Any, tmp_path: Path, kind: str
         assert torch.equal(parameter, kept[name]), name
 
 
-@pytest.mark.parametrize("kind", ["adapters", pytest.param("tied", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["adapters", "tied"])
 def test_two_interrupted_ranks_go_on_bit_for_bit(house: Any, tmp_path: Path, kind: str) -> None:
     plain = special(house, kind, tmp_path / "model")
     config = plain.model_copy(update={"resources": Resources(ranks=2, zero_stage=2, checkpoint_every=2)})
