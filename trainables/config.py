@@ -30,6 +30,7 @@ from trainables.values import (
     Training,
     Value,
     digest,
+    forget_planning,
     identity,
     without_paths,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "digest",
     "direction",
     "evaluation_id",
+    "forget_planning",
     "identity",
     "without_paths",
 ]
@@ -150,10 +152,7 @@ class Trial(Value):
     def id(self) -> str:
         """Twelve hex digits that name this configuration."""
         chosen = identity(self)
-        for name in PLANNING:
-            chosen.get("resources", {}).pop(name, None)
-        if not chosen.get("resources", True):
-            del chosen["resources"]
+        forget_planning(chosen)
         if not self.calibration.targets:
             chosen.pop("calibration", None)
         if self.training.eval_every is None:

@@ -80,7 +80,8 @@ def _outcome(trial: Trial, place: Place, follow: Follow) -> Generator[Event, Non
         if many:
             raise
         storage.write_text(folder / storage.ERROR, traceback.format_exc())
-        error = {"kind": "failed", "message": f"{type(failure).__name__}: {failure}", "step": len(record.steps)}
+        kind = storage.LOST if storage.is_outage(failure, place.store) else "failed"
+        error = {"kind": kind, "message": f"{type(failure).__name__}: {failure}", "step": len(record.steps)}
     if dist.is_initialized() and dist.get_rank() > 0:
         return None
     return _end(trial, record, error, place, begun)

@@ -98,9 +98,24 @@ def train_ranks(config: dict[str, Any]) -> None:
     except Unreachable:
         raise
     except Exception as failure:
-        full = "OutOfMemoryError" in str(failure)
-        result = records.refused(trial, store, str(failure), "out_of_memory" if full else "failed")
+        result = records.refused(trial, store, str(failure), _kind(failure))
     tune.report(_final(result))
+
+
+def _kind(failure: Exception) -> str:
+    """What became of a trial whose ranks Ray Train gave up on: out of memory, lost, or failed by its own error.
+
+    Where a rank dies, the others often fail by losing touch with it.
+    """
+    from ray.train import ControllerError, WorkerGroupError
+    from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError, WorkerHealthCheckTimeoutError
+
+    if "OutOfMemoryError" in str(failure):
+        return "out_of_memory"
+    if isinstance(failure, WorkerGroupError):
+        died = (WorkerHealthCheckFailedError, WorkerHealthCheckTimeoutError)
+        return storage.LOST if any(isinstance(error, died) for error in failure.worker_failures.values()) else "failed"
+    return storage.LOST if isinstance(failure, ControllerError) else "failed"
 
 
 def launch(trial: Trial, store: storage.Storage, *, keep: bool = False) -> dict[str, Any]:
