@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -244,6 +245,8 @@ def _backend(file: ClusterFile) -> Iterator[str]:
             f"provider.mlflow_backend: '{backend}'; {closest(str(backend), ('sqlite', 'postgresql'))}, or the address "
             "of a database such as postgresql://USER@HOST/DATABASE"
         )
+    elif "://" in str(backend) and urlsplit(str(backend)).password:
+        yield "provider.mlflow_backend: holds a password; leave it out and put it into ~/.pgpass on the head"
 
 
 def _local(file: ClusterFile) -> Iterator[str]:

@@ -141,6 +141,7 @@ MISTAKES = [  # what is written, what stands there instead, what `check` says
     ("user: ubuntu", f"user: ubuntu{KEY}", f"{NODE}.KeyName: missing"),
     ("make setup\n", "pip install ray==2.9.0\n", "setup_commands[2]: installs ray 2.9.0, here it is"),
     ("backend: sqlite ", "backend: postgres ", "provider.mlflow_backend: 'postgres'; did you mean 'postgresql'?"),
+    ("backend: sqlite ", "backend: postgresql://me:word@host/mlflow ", "provider.mlflow_backend: holds a password"),
     ("~/unlearning: .", "~/unlearning: ./no-such", "file_mounts.~/unlearning: './no-such' is not there"),
 ]
 
