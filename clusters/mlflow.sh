@@ -18,6 +18,7 @@ case $backend in
   postgresql)  # logged in through the socket as this user: no password, and nothing that listens to others
     command -v createdb > /dev/null || sudo DEBIAN_FRONTEND=noninteractive apt-get -qq -y install postgresql
     sudo systemctl start postgresql
+    timeout 60 bash -c 'until pg_isready -q; do sleep 1; done'
     sudo -u postgres createuser --createdb "$(id -un)" 2> /dev/null || true
     psql -lqt | cut -d '|' -f 1 | grep -qw mlflow || createdb mlflow
     backend=postgresql:///mlflow ;;

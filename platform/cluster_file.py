@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 
 import yaml
@@ -112,7 +112,7 @@ def notes(file: ClusterFile) -> list[str]:
     return [f"provider.type: '{file.provider.get('type')}' was never tried; aws and local were"]
 
 
-def is_filled(value: Any) -> bool:
+def is_filled(value: Any) -> TypeGuard[str]:
     return isinstance(value, str) and FILL_IN not in value
 
 

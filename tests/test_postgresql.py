@@ -122,9 +122,9 @@ class Logged:
 
 @pytest.fixture(scope="module")
 def logged(
+    make_database: Callable[[str], str],
     house: Any,
     run_module: RunModule,
-    make_database: Callable[[str], str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Logged:
     place = tmp_path_factory.mktemp("postgresql")
@@ -162,7 +162,9 @@ def everything(uri: str) -> dict[str, Any]:
             "metrics": {
                 name: sorted((point.step, point.value) for point in points) for name, points in history.items()
             },
-            "data": [(item.dataset.name, item.dataset.digest) for item in run.inputs.dataset_inputs],
+            "data": [
+                (item.dataset.name, item.dataset.digest) for item in (run.inputs.dataset_inputs if run.inputs else ())
+            ],
             "files": sorted(item.path for item in client.list_artifacts(run.info.run_id)),
         }
     return found
@@ -215,8 +217,9 @@ def test_the_heads_server_keeps_its_runs_there(
 def listening(port: int) -> set[str]:
     import psutil
 
-    found = (connection for connection in psutil.net_connections("tcp") if connection.status == "LISTEN")
-    return {connection.laddr.ip for connection in found if connection.laddr.port == port}
+    heard = (tuple(each.laddr) for each in psutil.net_connections("tcp") if each.status == "LISTEN")
+    found: list[tuple[Any, ...]] = list(heard)
+    return {address[0] for address in found if address[1] == port}
 
 
 def stop(place: Path) -> None:
