@@ -36,9 +36,12 @@ SECRETS = {
     "AWS_ACCESS_KEY_ID": "INVENTEDKEYID",
     "AWS_SECRET_ACCESS_KEY": "invented/secret+key",
     "AWS_SESSION_TOKEN": "invented-session",
+    "AZURE_CLIENT_SECRET": "invented~client",
     "MLFLOW_TRACKING_PASSWORD": "invented-password",
+    "DATABRICKS_TOKEN": "dapi-invented",
+    "RAY_AUTH_TOKEN": "invented-ray",
 }
-PASSWORD = "invented-by-nobody"
+PASSWORD = "invented/by-no@body"
 SERVER = f"http://somebody:{PASSWORD}@127.0.0.1:9"
 HIDDEN = (*SECRETS.values(), PASSWORD)
 
@@ -65,10 +68,17 @@ def files_with_secrets(*folders: Path) -> list[Path]:
     ("text", "shown"),
     [
         ("postgresql://somebody:word@host/db down", "postgresql://***@host/db down"),
+        ("s3://INVENTED:abc/def+ghi@bucket/x and s3://bucket/y", "s3://***@bucket/x and s3://bucket/y"),
+        ("'http://a:b/c@host' 'somebody@host'", "'http://***@host' 'somebody@host'"),
         ("see https://host/a?user=b&access_token=word&c=d", "see https://host/a?user=b&access_token=***&c=d"),
         ("a token hf_invented-token, twice hf_invented-token", "a token ***, twice ***"),
         ("invented%2Fsecret%2Bkey and invented/secret+key", "*** and ***"),
+        (
+            "invented/by-no%40body, invented%2Fby-no%40body, invented~client, dapi-invented, invented-ray",
+            "***, ***, ***, ***, ***",
+        ),
         (f"the password {PASSWORD} of the server's address", "the password *** of the server's address"),
+        ("sqlite:////home/somebody@host/runs", "sqlite:////home/somebody@host/runs"),
         ("hub:locuslab/TOFU@main and somebody@host", "hub:locuslab/TOFU@main and somebody@host"),
     ],
 )
@@ -93,6 +103,16 @@ def test_place_with_a_password_is_refused_without_repeating_it(
     assert ended.value.exit_code == 2
     assert f"{path.rpartition('.')[2]}: holds a user name or password" in told
     assert PASSWORD not in told
+
+
+def test_storage_address_with_a_key_is_refused_without_repeating_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """AWS makes keys with slashes in them."""
+    with pytest.raises(typer.Exit) as ended:
+        sweep.main("tofu_tiny", dry_run=True, location="s3://INVENTED:abc/def+ghi@bucket/x")
+    told = capsys.readouterr().err
+    assert ended.value.exit_code == 2
+    assert "--storage: the address holds a user name or password" in told
+    assert "abc/def" not in told
 
 
 def test_failing_trial_writes_and_prints_no_secret(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 HIDDEN = "***"
 VARIABLES = (
@@ -13,10 +13,14 @@ VARIABLES = (
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
+    "AWS_SECURITY_TOKEN",
+    "AZURE_CLIENT_SECRET",
     "AZURE_STORAGE_CONNECTION_STRING",
     "AZURE_STORAGE_ACCESS_KEY",
     "MLFLOW_TRACKING_PASSWORD",
     "MLFLOW_TRACKING_TOKEN",
+    "DATABRICKS_TOKEN",
+    "RAY_AUTH_TOKEN",
     "WANDB_API_KEY",
 )
 """Environment variables whose values are told to nobody."""
@@ -25,7 +29,8 @@ URIS = ("MLFLOW_TRACKING_URI",)
 SHORTEST = 6
 """A shorter value is taken out of URLs only: it may be a word of any text."""
 
-_USER = re.compile(r"(?<=://)[^/\s'\"]*@")
+_USER = re.compile(r"(?<=://)[^/\s'\"][^\s'\"]*@")
+"""Up to the last @: a password that was not percent-encoded may hold a slash, and an @. After file:/// is a path."""
 _QUERY = re.compile(r"(?i)([?&][\w-]*(?:password|passwd|token|secret|signature|key)[\w-]*=)[^&\s'\"]+")
 
 
@@ -46,9 +51,6 @@ def _secrets() -> list[str]:
     """Longest first, so that no secret is cut in two by another that it begins with."""
     found = {os.environ.get(name, "") for name in VARIABLES}
     for name in URIS:
-        try:
-            found.add(urlsplit(os.environ.get(name, "")).password or "")
-        except ValueError:  # no URL, and nothing that a library could log in with
-            continue
-    found |= {form for secret in found for form in (unquote(secret), quote(secret, safe=""))}
+        found |= {user[:-1].partition(":")[2] for user in _USER.findall(os.environ.get(name, ""))}
+    found |= {form for secret in found for form in (unquote(secret), quote(secret), quote(secret, safe=""))}
     return sorted((secret for secret in found if len(secret) >= SHORTEST), key=len, reverse=True)
