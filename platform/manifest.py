@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import platform.lock as lock
 from trainables import provenance, storage
 from trainables.errors import InputError, closest
-from trainables.storage import Storage
+from trainables.storage import EVALUATED, FAILURES, LOST, Storage
 
 if TYPE_CHECKING:
     from platform.plan import Plan
+
+OUTCOMES = (*EVALUATED, "diverged", *FAILURES)
+"""How a trial may end."""
 
 
 def write(plan: Plan, store: Storage, command: str) -> dict[str, Any]:
@@ -80,10 +83,15 @@ def go_on(command: str) -> str:
 
 
 def counts(sweep: dict[str, Any], store: Storage) -> dict[str, int]:
-    """Trials by outcome; `missing` have no result yet."""
-    tally: dict[str, int] = {"total": len(sweep["trials"])}
+    """Trials by outcome, of every outcome also where there is none; `missing` have no result yet."""
+    tally = {"total": len(sweep["trials"]), **dict.fromkeys(OUTCOMES, 0), "missing": 0}
     for trial_id in sweep["trials"]:
         result = store.result(trial_id)
         status = result["status"] if result else "missing"
         tally[status] = tally.get(status, 0) + 1
     return tally
+
+
+def unfinished(sweep: dict[str, Any], counts: dict[str, int]) -> bool:
+    """Whether trials are left, lost ones too; an Optuna study has more points than it means to run."""
+    return counts["total"] - counts["missing"] - counts[LOST] < sweep.get("target", counts["total"])

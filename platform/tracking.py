@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import os
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Any
@@ -36,7 +37,7 @@ SERIES += ("observed_cos", "observed_retain_loss", "attempts", "rectified", "ski
 """The columns of steps.parquet that become series; yes and no become 1 and 0."""
 BATCH, PARAMS = 800, 90
 """So many metrics and parameters a request: MLflow takes 1,000 values of all kinds, 100 of them parameters."""
-ENDED = ("FINISHED", "FAILED")
+ENDED = ("FINISHED", "FAILED", "KILLED")
 STATUS = {"finished": "FINISHED", "diverged": "FINISHED", "collapsed": "FINISHED"}
 
 
@@ -134,8 +135,7 @@ class Tracker:
 
     def finish(self, counts: dict[str, int]) -> None:
         """Close the parent run with the sweep's counts, and tag the runs whose weights are kept with where they are."""
-        for name, value in counts.items():
-            self.client.log_metric(self.parent, f"trials/{name}", value)
+        self._count(counts)
         tagged = f"tags.{SWEEP_TAG} = '{self.label}' and tags.{KEPT_TAG} LIKE '%/%'"
         for run in _every(self.client, self.experiment, tagged):
             if not self.store.there(weights(self.store, run.data.tags[TRIAL_TAG])):
@@ -146,7 +146,16 @@ class Tracker:
                 run = self._run({TRIAL_TAG: trial_id}, trial_id)
                 self.client.set_tag(run.info.run_id, KEPT_TAG, self.store.uri(kept))
         self.client.set_tag(self.parent, STATE_TAG, config.digest(self.mirrored))
-        self.client.set_terminated(self.parent, "FINISHED")
+        self.client.set_terminated(self.parent, "KILLED" if manifest.unfinished(self.sweep, counts) else "FINISHED")
+
+    def _count(self, counts: dict[str, int]) -> None:
+        """As the next point of a series: MLflow shows the last step's, whatever the clocks of its writers say."""
+        from mlflow.entities import Metric
+
+        earlier = self.client.get_metric_history(self.parent, "trials/total")
+        step, now = max((point.step for point in earlier), default=-1) + 1, int(time.time() * 1000)
+        told = [Metric(f"trials/{name}", float(value), now, step) for name, value in counts.items()]
+        self.client.log_batch(self.parent, metrics=told)
 
     def report(self) -> None:
         """Show the report's page, tables and figures at the parent run."""
@@ -196,6 +205,8 @@ def connect(sweep: dict[str, Any], store: Storage, *, fresh: bool = False) -> Tr
     name = f"{sweep['name']}-{sweep['hash']}"
     tags = {"sweep": sweep["name"], SWEEP_TAG: name, "role": "parent", "mlflow.note.content": sweep["title"]}
     parent = find_or_create(client, experiment, tags, None, name)
+    if parent.info.status in ENDED:  # by an earlier start
+        client.update_run(parent.info.run_id, "RUNNING")
     tracker = Tracker(client, experiment, parent.info.run_id, sweep, store)
     tracker.found = tracker.state()
     if parent.data.tags.get(STATE_TAG) == config.digest(tracker.found) and not fresh:

@@ -14,6 +14,7 @@ from trainables import storage
 from trainables.storage import Storage
 
 KEPT = (storage.CONFIG, storage.RESULT, storage.STEPS, storage.ROWS, "weights")
+OTHER_COUNTS = [f"trials/{name}" for name in ("collapsed", "diverged", "failed", "out_of_memory", "lost", "missing")]
 TIMING = ("tokens_per_second", "peak_memory_bytes")
 
 
@@ -94,8 +95,9 @@ def mirrored(store: Storage, uri: str | None = None) -> Iterator[str]:
     shown = [run.data.tags.get("trial_id") for run in runs if run is not parents[0]]
     if sorted(map(str, shown)) != sorted(sweep["trials"]):
         yield f"{len(shown)} runs of {len(set(shown))} trials"
-    if parents[0].data.metrics.get("trials/finished") != len(sweep["trials"]):
-        yield f"the parent tells {parents[0].data.metrics}"
+    wanted = dict.fromkeys(OTHER_COUNTS, 0) | dict.fromkeys(("trials/total", "trials/finished"), len(sweep["trials"]))
+    if (parents[0].info.status, parents[0].data.metrics) != ("FINISHED", wanted):
+        yield f"the parent is {parents[0].info.status} and tells {parents[0].data.metrics}"
     for run in runs:
         if run is not parents[0]:
             yield from unlike(client, run, store, parents[0].info.run_id)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import platform.manifest as manifest
 import platform.tracking as tracking
 from platform.mirror import Mirror
 from trainables import storage
@@ -156,14 +157,39 @@ def test_one_parent_and_one_child_for_each_result(client: Any) -> None:
 
 def test_parent_tells_the_counts(client: Any) -> None:
     parent = parent_of(client)
-    assert parent.info.status == "FINISHED"
-    assert parent.data.metrics == {
-        "trials/total": 5,
-        "trials/finished": 2,
-        "trials/diverged": 1,
-        "trials/failed": 1,
-        "trials/missing": 1,
-    }
+    assert parent.info.status == "KILLED"  # one is missing
+    assert parent.data.metrics == counts(finished=2, diverged=1, failed=1, missing=1)
+
+
+def counts(**given: int) -> dict[str, int]:
+    names = ("finished", "collapsed", "diverged", "failed", "out_of_memory", "lost", "missing")
+    return {"trials/total": 5, **{f"trials/{name}": given.get(name, 0) for name in names}}
+
+
+def test_parent_tells_what_is_true_now(
+    client: Any, store: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a copy: the trial that failed ran again, the missing one ran, by a clock that had been set back."""
+    from mlflow import MlflowClient
+
+    shutil.copytree(store.root, tmp_path / "copy")
+    copy = Storage(tmp_path / "copy")
+    monkeypatch.setattr(tracking.time, "time", lambda: 1.7e9)
+    for name in ("failed", "missing"):
+        write_result(copy, TRIALS[name], "finished", started="2026-11-21T08:00:00+00:00")
+    tracking.sync(write_sweep(copy), copy)
+    parent = parent_of(MlflowClient(tracking_uri=f"sqlite:///{copy.root / 'mlflow.db'}"))
+    assert (parent.info.status, parent.data.metrics) == ("FINISHED", counts(finished=4, diverged=1))
+
+
+def test_parent_runs_again_with_its_sweep(client: Any, store: Storage, tmp_path: Path) -> None:
+    """And ends as finished where an Optuna study is at its budget, which leaves points that nobody means to run."""
+    shutil.copytree(store.root, tmp_path / "copy")
+    copy = Storage(tmp_path / "copy")
+    tracker = tracking.connect({**write_sweep(copy), "target": 4}, copy)
+    assert parent_of(tracker.client).info.status == "RUNNING"
+    tracker.finish(manifest.counts(tracker.sweep, copy))
+    assert parent_of(tracker.client).info.status == "FINISHED"
 
 
 def test_params_are_the_whole_configuration(client: Any) -> None:
@@ -319,7 +345,7 @@ def test_mirror_feeds_the_same_runs_from_its_thread(client: Any, store: Storage)
     mirror.start()
     for trial in TRIALS.values():
         mirror.trial(trial.id())
-    assert mirror.close({"total": 5}) is None
+    assert mirror.close(manifest.counts(write_sweep(store), store)) is None
     assert {run.info.run_id for run in all_runs(client)} == before
 
 
