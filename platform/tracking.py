@@ -10,25 +10,24 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
 import platform.database as database
+import platform.lease as lease
 import platform.manifest as manifest
+import platform.runs as finding
 from platform.database import tracking_uri
 from platform.keep import weights
+from platform.runs import ENDED, STATE_TAG, SWEEP_TAG, TRIAL_TAG, Runs
 from trainables import benchmarks, commands, config, storage
 from trainables.config import Trial
 from trainables.errors import InputError
 from trainables.redaction import redact
 from trainables.storage import RESULT, STEPS, Storage
 
-PARENT_TAG, TRIAL_TAG, SWEEP_TAG = "mlflow.parentRunId", "trial_id", "sweep_id"
-STATE_TAG = "mirrored"
-"""Of the parent: a digest of every trial and attempt that the runs show."""
 KEPT_TAG = "checkpoint"
 """Where a trial's weights are, as long as they are kept."""
 SERIES = ("loss", "retain_loss", "cos_before", "cos_after", "grad_norm", "rectified_norm", "average_norm", "dot")
@@ -37,25 +36,24 @@ SERIES += ("observed_cos", "observed_retain_loss", "attempts", "rectified", "ski
 """The columns of steps.parquet that become series; yes and no become 1 and 0."""
 BATCH, PARAMS = 800, 90
 """So many metrics and parameters a request: MLflow takes 1,000 values of all kinds, 100 of them parameters."""
-ENDED = ("FINISHED", "FAILED", "KILLED")
 STATUS = {"finished": "FINISHED", "diverged": "FINISHED", "collapsed": "FINISHED"}
 
 
 class Tracker:
-    """Get-or-create by tag, so that it never opens a second run for a trial; the parent's tag tells what they show.
+    """One run for each trial; the parent's tag tells what they show.
 
     `mirrored`: when the attempt that each trial's run shows was started, of runs that are complete. `found`: the same
     of the results that the storage had at first.
     """
 
-    def __init__(self, client: Any, experiment: str, parent: str, sweep: dict[str, Any], store: Storage) -> None:
-        self.client = client
-        self.experiment = experiment
-        self.parent = parent
+    def __init__(self, runs: Runs, sweep: dict[str, Any], store: Storage) -> None:
+        self.runs = runs
+        self.client = runs.client
+        self.parent = runs.parent
         self.sweep = sweep
         self.store = store
+        self.found = runs.attempts
         self.mirrored: dict[str, str | None] = {}
-        self.found: dict[str, str | None] = {}
 
     def trial(self, trial_id: str) -> None:
         """Mirror one trial that has a result."""
@@ -67,26 +65,16 @@ class Tracker:
         if self.mirrored.get(trial_id) == result["started"]:
             return
         trial = Trial.model_validate(result["config"])
-        run = self._run({TRIAL_TAG: trial_id}, trial.label())
-        attempt = run.data.tags.get("started")
-        if attempt != result["started"] or run.info.status not in ENDED:
-            if attempt not in (None, result["started"]):  # an earlier attempt, whose series would mix with this one's
-                self.client.delete_run(run.info.run_id)
-                run = self._run({TRIAL_TAG: trial_id}, trial.label())
-            self._log(run.info.run_id, trial, result)
+        run = self.runs.of(trial_id, trial.label())
+        if run.started not in (None, result["started"]):  # an earlier attempt, whose series would mix with this one's
+            run = self.runs.again(trial_id, trial.label())
+        self._log(run.id, trial, result)
         self.mirrored[trial_id] = result["started"]
 
-    def state(self) -> dict[str, str | None]:
-        """When the attempt that each trial's result is of was started, of the trials that have one."""
-        results = ((key, self.store.result(key)) for key in self.sweep["trials"])
-        return {key: result["started"] for key, result in results if result}
-
     def look(self) -> None:
-        """Learn which trials are mirrored already, all at once: asking for each of thousands takes minutes."""
-        told = f"tags.{SWEEP_TAG} = '{self.label}' and tags.{TRIAL_TAG} != ''"
-        for run in _every(self.client, self.experiment, told):
-            if run.info.status in ENDED:
-                self.mirrored[run.data.tags[TRIAL_TAG]] = run.data.tags.get("started")
+        """Learn which trials are mirrored already."""
+        found = self.runs.look().items()
+        self.mirrored = {trial_id: run.started for trial_id, run in found if run.complete}
 
     def _log(self, run_id: str, trial: Trial, result: dict[str, Any]) -> None:
         from mlflow.entities import Metric, Param, RunTag
@@ -136,15 +124,15 @@ class Tracker:
     def finish(self, counts: dict[str, int]) -> None:
         """Close the parent run with the sweep's counts, and tag the runs whose weights are kept with where they are."""
         self._count(counts)
-        tagged = f"tags.{SWEEP_TAG} = '{self.label}' and tags.{KEPT_TAG} LIKE '%/%'"
-        for run in _every(self.client, self.experiment, tagged):
+        self.runs.drop_twins(self.mirrored)
+        for run in self.runs.tagged(f"tags.{KEPT_TAG} LIKE '%/%'"):
             if not self.store.there(weights(self.store, run.data.tags[TRIAL_TAG])):
                 self.client.delete_tag(run.info.run_id, KEPT_TAG)
         for trial_id in self.sweep["trials"]:
             kept = weights(self.store, trial_id)
-            if self.store.there(kept):
-                run = self._run({TRIAL_TAG: trial_id}, trial_id)
-                self.client.set_tag(run.info.run_id, KEPT_TAG, self.store.uri(kept))
+            if trial_id in self.mirrored and self.store.there(kept):
+                run = self.runs.of(trial_id, trial_id)
+                self.client.set_tag(run.id, KEPT_TAG, self.store.uri(kept))
         self.client.set_tag(self.parent, STATE_TAG, config.digest(self.mirrored))
         self.client.set_terminated(self.parent, "KILLED" if manifest.unfinished(self.sweep, counts) else "FINISHED")
 
@@ -159,17 +147,9 @@ class Tracker:
 
     def report(self) -> None:
         """Show the report's page, tables and figures at the parent run."""
-        folder = self.store.root / "reports" / self.label
+        folder = self.store.root / "reports" / self.runs.label
         if (folder / "index.html").is_file():
             self.client.log_artifacts(self.parent, str(folder), "report")
-
-    @property
-    def label(self) -> str:
-        return f"{self.sweep['name']}-{self.sweep['hash']}"
-
-    def _run(self, tags: dict[str, str], name: str) -> Any:
-        tags = {**tags, SWEEP_TAG: self.label, "sweep": self.sweep["name"]}
-        return find_or_create(self.client, self.experiment, {**tags, PARENT_TAG: self.parent}, TRIAL_TAG, name)
 
 
 def _dataset(trial: Trial) -> Any:
@@ -204,45 +184,31 @@ def connect(sweep: dict[str, Any], store: Storage, *, fresh: bool = False) -> Tr
         experiment = known.experiment_id
     name = f"{sweep['name']}-{sweep['hash']}"
     tags = {"sweep": sweep["name"], SWEEP_TAG: name, "role": "parent", "mlflow.note.content": sweep["title"]}
-    parent = find_or_create(client, experiment, tags, None, name)
+    parent, alone = finding.parent(client, experiment, tags, name)
     if parent.info.status in ENDED:  # by an earlier start
         client.update_run(parent.info.run_id, "RUNNING")
-    tracker = Tracker(client, experiment, parent.info.run_id, sweep, store)
-    tracker.found = tracker.state()
-    if parent.data.tags.get(STATE_TAG) == config.digest(tracker.found) and not fresh:
+    results = ((key, store.result(key)) for key in sweep["trials"])
+    attempts = {key: result["started"] for key, result in results if result}
+    runs = Runs(client, experiment, parent.info.run_id, name, {"sweep": sweep["name"]}, attempts)
+    tracker = Tracker(runs, sweep, store)
+    if parent.data.tags.get(STATE_TAG) == config.digest(tracker.found) and alone and not fresh:
         tracker.mirrored = dict(tracker.found)
     else:
         tracker.look()
     return tracker
 
 
-def _every(client: Any, experiment: str, wanted: str) -> Iterator[Any]:
-    """Every run that fits, however many."""
-    token: str | None = None
-    while token != "":
-        page = client.search_runs([experiment], filter_string=wanted, page_token=token)
-        yield from page
-        token = page.token or ""
-
-
-def find_or_create(client: Any, experiment: str, tags: dict[str, str], key: str | None, name: str) -> Any:
-    """The run with this key tag (or, without one, this sweep's parent run), made if it is not there."""
-    wanted = (
-        f"tags.{key} = '{tags[key]}'" if key else f"tags.{SWEEP_TAG} = '{tags[SWEEP_TAG]}' and tags.role = 'parent'"
-    )
-    found = client.search_runs([experiment], filter_string=wanted, max_results=1)
-    return found[0] if found else client.create_run(experiment, tags=tags, run_name=name)
-
-
 def sync(sweep: dict[str, Any], store: Storage) -> int:
-    """Mirror every finished trial of a sweep; returns how many."""
-    store.bring(sweep["trials"])
-    tracker = connect(sweep, store, fresh=True)
-    done = [trial_id for trial_id in sweep["trials"] if store.result(trial_id)]
-    for trial_id in done:
-        tracker.trial(trial_id)
-    tracker.finish(manifest.counts(sweep, store))
-    tracker.report()
+    """Mirror every finished trial of a sweep; returns how many. Raises InputError while its driver runs."""
+    command = f"python -m platform.tracking sync {sweep['name']}-{sweep['hash']}"
+    with lease.held(store, store.lock(sweep["name"], sweep["hash"]), command):
+        store.bring(sweep["trials"])
+        tracker = connect(sweep, store, fresh=True)
+        done = [trial_id for trial_id in sweep["trials"] if store.result(trial_id)]
+        for trial_id in done:
+            tracker.trial(trial_id)
+        tracker.finish(manifest.counts(sweep, store))
+        tracker.report()
     return len(done)
 
 
