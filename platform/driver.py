@@ -133,8 +133,9 @@ def say(text: str) -> None:
 
 
 def _commit() -> str:
-    head, dirty = provenance.commit()
-    return f"commit {head}{' (with uncommitted changes)' if dirty else ''}" if head else "no git commit"
+    made = provenance.stamp()
+    head = f"commit {made['commit']}{' (with uncommitted changes)' if made['dirty'] else ''}"
+    return f"{head if made['commit'] else 'no git commit'}, code {made['code']}"
 
 
 def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep: str) -> None:

@@ -15,8 +15,8 @@ WATCHED = ("torch", "transformers", "deepspeed")
 ENOUGH = 3
 """So many trials that were evaluated are a better measure of the rest than any estimate."""
 
-Origin = tuple[str | None, tuple[str | None, ...]]
-"""The commit, and the versions of WATCHED."""
+Origin = tuple[str | None, str | None, tuple[str | None, ...]]
+"""The code (None: of a result that does not say), the commit that tells people of it, and the versions of WATCHED."""
 Note = tuple[Origin | None, bool, float]
 """Of one result: its origin, whether it was evaluated, and its GPU-seconds."""
 
@@ -36,12 +36,13 @@ class History:
     def warning(self) -> str | None:
         """Says which results come from other code than this; None: none of them."""
         here = _here()
-        others = [(origin, count) for origin, count in self.origins if origin != here]
+        others = [(origin, count) for origin, count in self.origins if _number_making(origin) != _number_making(here)]
         if not others:
             return None
+        kind = "other or unknown code" if any(origin[0] is None for origin, _ in others) else "other code"
         told = "; ".join(f"{count} at {_told(origin, here)}" for origin, count in others)
         return (
-            f"{sum(count for _, count in others)} results were made by other code than {_told(here, None)}: {told}; "
+            f"{sum(count for _, count in others)} results were made by {kind} than {_told(here, None)}: {told}; "
             "their numbers may differ from new ones, --new sets them aside and makes all of them again"
         )
 
@@ -53,7 +54,8 @@ class History:
 def note(result: Mapping[str, Any]) -> Note:
     """What a history needs of a result."""
     versions = result.get("versions")
-    origin = (result.get("commit"), tuple(versions.get(name) for name in WATCHED)) if versions else None
+    watched = tuple(versions.get(name) for name in WATCHED) if versions else ()
+    origin = (result.get("code"), result.get("commit"), watched) if versions else None
     return origin, result["status"] in storage.EVALUATED, gate.spent([result])
 
 
@@ -66,15 +68,22 @@ def of(notes: Iterable[Note]) -> History:
 
 
 def _here() -> Origin:
-    versions = provenance.versions()
-    return provenance.commit()[0], tuple(versions[name] for name in WATCHED)
+    stamp = provenance.stamp()
+    return stamp["code"], stamp["commit"], tuple(stamp["versions"][name] for name in WATCHED)
+
+
+def _number_making(origin: Origin) -> tuple[str | None, tuple[str | None, ...]]:
+    """Without the commit: another one may differ in its documents only, the same one may have been changed."""
+    return origin[0], origin[2]
 
 
 def _told(origin: Origin, here: Origin | None) -> str:
-    """`commit 0a1b2c3d, torch 2.13.0`; with `here`, only what differs from it."""
-    commit, versions = origin
-    parts = [f"commit {commit}" if commit else "no commit"] if here is None or commit != here[0] else []
-    known = here[1] if here else (None,) * len(WATCHED)
+    """`commit 0a1b2c3d, code 4e5f6a7b, torch 2.13.0`; with `here`, only what differs from it."""
+    code, commit, versions = origin
+    parts = []
+    if here is None or code != here[0]:
+        parts = [f"commit {commit}" if commit else "no commit", f"code {code or 'unknown'}"]
     if here:
-        parts += [f"{name} {found}" for name, found, now in zip(WATCHED, versions, known, strict=True) if found != now]
+        known = zip(WATCHED, versions, here[2], strict=True)
+        parts += [f"{name} {found}" for name, found, now in known if found != now]
     return ", ".join(parts)

@@ -106,6 +106,7 @@ class Tracker:
             "seed": str(trial.seed),
             "git_commit": str(result["commit"]),
             "git_dirty": str(result["dirty"]),
+            "code": str(result.get("code", "unknown")),
             "started": result["started"],
             "outcome": result["status"],
         }

@@ -16,11 +16,14 @@ from trainables.storage import Storage
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0", "deepspeed": "0.19.8", "scipy": "1.17.1"}
 
 
-def result(commit: str | None = "0a1b2c3d4e5f", seconds: float = 1800.0, **versions: str) -> dict[str, Any]:
+def result(
+    commit: str | None = "0a1b2c3d4e5f", seconds: float = 1800.0, code: str | None = "c0de", **versions: str
+) -> dict[str, Any]:
     return {
         "status": "finished",
         "metrics": {},
         "commit": commit,
+        **({"code": code} if code else {}),
         "versions": VERSIONS | versions,
         "seconds": {"total": seconds},
         "config": {"resources": {"ranks": 2, "gpus": 1}},
@@ -32,6 +35,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """This checkout, as if it were a known one."""
     monkeypatch.setattr(history.provenance, "commit", lambda: ("0a1b2c3d4e5f", False))
     monkeypatch.setattr(history.provenance, "versions", lambda: VERSIONS)
+    monkeypatch.setattr(history.provenance, "code", lambda: "c0de")
 
 
 def told(*results: dict[str, Any]) -> history.History:
@@ -41,14 +45,25 @@ def told(*results: dict[str, Any]) -> history.History:
 def test_results_of_this_code_are_no_news() -> None:
     assert told().warning() is None
     assert told(result(), result(scipy="1.0")).warning() is None
+    assert told(result("ffff"), result(None)).warning() is None, "another commit, with the same modules"
 
 
 def test_results_of_other_code_are_counted_by_what_differs() -> None:
-    warning = told(result(), result("ffff"), result("ffff"), result(torch="2.12.0"), result(None)).warning()
+    others = (result("ffff", code="01d"), result("ffff", code="01d"), result(torch="2.12.0"), result(None, code="01d"))
+    warning = told(result(), *others).warning()
     assert warning is not None
-    assert warning.startswith("4 results were made by other code than commit 0a1b2c3d4e5f: 2 at commit ffff;")
+    here = "commit 0a1b2c3d4e5f, code c0de"
+    assert warning.startswith(f"4 results were made by other code than {here}: 2 at commit ffff, code 01d;")
     assert "1 at torch 2.12.0" in warning
-    assert "1 at no commit" in warning
+    assert "1 at no commit, code 01d" in warning
+
+
+def test_changed_code_at_the_same_commit_is_told() -> None:
+    """And code that nobody noted, in results of earlier versions of this program, is unknown."""
+    assert "1 at commit 0a1b2c3d4e5f, code 01d;" in (told(result(), result(code="01d")).warning() or "")
+    warning = told(result(), result(code=None)).warning() or ""
+    assert warning.startswith("1 results were made by other or unknown code than commit 0a1b2c3d4e5f, code c0de: 1 at")
+    assert "1 at commit 0a1b2c3d4e5f, code unknown;" in warning
 
 
 def test_hours_left_are_measured_on_what_is_done() -> None:

@@ -46,6 +46,7 @@ def main(
 def _evaluate(
     path: str, fields: dict[str, Any], output: Path, retain: Path | None, rows_file: Path | None, token_budget: int
 ) -> int:
+    provenance.stamp()
     if fields["name"] == "own":
         fields = {"split": own.SPLIT, "template": own.TEMPLATE} | fields
     elif "split" not in fields:

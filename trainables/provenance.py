@@ -1,8 +1,12 @@
-"""What a result was made with: versions, commit, topology."""
+"""What a result was made with: code, versions, commit.
+
+Each is read once a process, at its first question: a process asks before its work, because the files may change later.
+"""
 
 from __future__ import annotations
 
 import datetime
+import hashlib
 import importlib.metadata
 import subprocess
 import sys
@@ -23,15 +27,27 @@ def versions() -> dict[str, str]:
 
 @cache
 def commit() -> tuple[str | None, bool]:
-    """The checkout's commit and whether tracked files differ from it; (None, False) outside git."""
+    """The checkout's commit, and whether tracked files differ from it or a module is new; (None, False) outside git."""
     head = _git("rev-parse", "--short=12", "HEAD")
-    return (head, bool(_git("status", "--porcelain", "--untracked-files=no"))) if head else (None, False)
+    if not head:
+        return None, False
+    new = ("ls-files", "--others", "--exclude-standard", "--", "trainables/*.py")
+    return head, bool(_git("status", "--porcelain", "--untracked-files=no") or _git(*new))
+
+
+@cache
+def code() -> str:
+    """Twelve hex digits of all modules of trainables/, which make a trial's numbers from its configuration."""
+    found = hashlib.sha256()
+    for path in sorted((ROOT / "trainables").rglob("*.py")):
+        found.update(f"{path.relative_to(ROOT)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()[:12]
 
 
 def stamp() -> dict[str, Any]:
-    """`started`-independent facts that go into every result."""
+    """`started`-independent facts that go into every result: those of this process's first call."""
     head, dirty = commit()
-    return {"versions": versions(), "commit": head, "dirty": dirty}
+    return {"versions": versions(), "commit": head, "dirty": dirty, "code": code()}
 
 
 def now() -> str:

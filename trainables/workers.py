@@ -10,7 +10,7 @@ from typing import Any
 
 from ray import tune
 
-from trainables import benchmarks, commands, processes, storage
+from trainables import benchmarks, commands, processes, provenance, storage
 from trainables.config import Direction, Resources, Trial
 from trainables.errors import InputError, Unreachable
 
@@ -27,6 +27,7 @@ class TrialActor(tune.Trainable):
     """Runs one-rank trials, one after another; configuration: `{"trial": JSON, "storage": URI, "keep": bool}`."""
 
     def setup(self, config: dict[str, Any]) -> None:
+        provenance.stamp()
         commands.quiet()
         self.reset_config(config)
 
@@ -189,6 +190,7 @@ def _rank(config: dict[str, Any]) -> None:
     """One rank of a trial."""
     from trainables import trial
 
+    provenance.stamp()
     commands.quiet()
     store, wanted = storage.reopen(config["storage"]), Trial.model_validate(config["trial"])
     _arrive(store, lambda: store.fetch_trial(wanted.id()))
