@@ -51,7 +51,7 @@ def run(
     if mirror is None:
         return 1
     store.catch_up(trial.id() for trial in plan.trials)  # results that could not be sent are sent now
-    say(f"{len(plan.trials)} trials in {(time.monotonic() - started) / 60:.1f} min")
+    say(_ran(plan, store, time.monotonic() - started))
     status = ending.end(plan, store, say)
     mirror.report()
     if mirror.problem is not None:
@@ -120,6 +120,12 @@ def _spent(plan: Plan, store: Storage) -> float:
     return plan.history.spent + spent(result for key in others if (result := store.result(key)))
 
 
+def _ran(plan: Plan, store: Storage, seconds: float) -> str:
+    """How many trials this start has run, of how many that the sweep means to run."""
+    ended = sum(store.has(trial.id()) for trial in plan.left)
+    return f"{ended} of {len(plan.done) + plan.outstanding} trials run in {seconds / 60:.1f} min"
+
+
 def _stopped(plan: Plan, store: Storage, gate: Gate) -> int:
     """Say why the sweep ended before its trials did, and what is left of it; 1 where that is a failure."""
     left = planning.again(plan, store).outstanding
@@ -159,7 +165,7 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
     else:
         trainable = tune.with_resources(train_ranks, {"cpu": LAUNCHER_CPU})
     search, total = _searcher(plan, store, searcher, keep, lambda: gate.closed)
-    standing = progress.Standing(name=plan.name, total=total, slots=slots)
+    standing = progress.Standing.of(plan, total, slots)
     keeper = keeping.keeper(plan, store, keep)
     screen = live.screen()
     waiting = progress.Waiting(session.needed(plan), ray.available_resources)

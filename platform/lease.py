@@ -29,7 +29,7 @@ SETTLE = 2.0
 @contextlib.contextmanager
 def held(store: Storage, path: Path, command: str) -> Iterator[None]:
     """Hold a sweep while the block runs. Raises InputError naming the owner, since when, and what to do."""
-    with lock.held(path, command):
+    with lock.held(path, command, store.location):
         remote = _remote(store)
         if remote is None:
             yield
@@ -68,13 +68,13 @@ def _take(remote: Remote, name: str, owner: Owner) -> None:
     seen, place = _look(remote, name), f"{remote.uri}/{name}"
     if seen is not None:
         if not lock.abandoned(seen, lambda: _look(remote, name), Path(name).name):
-            raise InputError(lock.refusal(place, seen))
+            raise InputError(lock.refusal(place, seen, remote.uri))
         print(f"took over the lock of {seen.told()}, which ended without giving it back", flush=True)
     _write(remote, name, owner)
     time.sleep(SETTLE)
     now = _look(remote, name)
     if not lock.mine(now, owner):
-        raise InputError(lock.refusal(place, now or Seen({}, time.time_ns())))
+        raise InputError(lock.refusal(place, now or Seen({}, time.time_ns()), remote.uri))
 
 
 def _look(remote: Remote, name: str) -> Seen | None:

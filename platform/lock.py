@@ -18,6 +18,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shlex
 import sys
 import threading
 import time
@@ -61,10 +62,13 @@ class Seen:
 
 
 @contextlib.contextmanager
-def held(path: Path, command: str) -> Iterator[None]:
-    """Hold the lock while the block runs. Raises InputError naming the owner, since when, and what to do."""
+def held(path: Path, command: str, location: str | None = None) -> Iterator[None]:
+    """Hold the lock while the block runs. Raises InputError naming the owner, since when, and what to do.
+
+    `location`: of the storage, as people name it, where that is not the lock's folder's.
+    """
     myself = owner(command)
-    _take(path, myself)
+    _take(path, myself, location or str(path.parent.parent))
     try:
         with beating(path.stem, lambda: _beat(path, myself)):
             yield
@@ -116,19 +120,19 @@ def seen(found: Any, changed: int) -> Seen:
     return Seen(found if whole else {}, changed)
 
 
-def _take(path: Path, owner: Owner) -> None:
+def _take(path: Path, owner: Owner, location: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     before = look(path)
     if before is not None and not abandoned(before, lambda: look(path), path.name):
-        raise InputError(refusal(path, before))
+        raise InputError(refusal(path, before, location))
     with _guarded(path):
         now = look(path)
         if now is not None:
             if now != before:  # another one was quicker
-                raise InputError(refusal(path, now))
+                raise InputError(refusal(path, now, location))
             print(f"took over the lock of {now.told()}, which ended without giving it back", flush=True)
             path.unlink()
-        _create(path, owner)
+        _create(path, owner, location)
 
 
 def abandoned(found: Seen, look: Callable[[], Seen | None], name: str) -> bool:
@@ -147,14 +151,14 @@ def abandoned(found: Seen, look: Callable[[], Seen | None], name: str) -> bool:
     return True
 
 
-def refusal(place: Path | str, found: Seen) -> str:
-    """Why the lock at `place` is not given."""
+def refusal(place: Path | str, found: Seen, location: str) -> str:
+    """Why the lock at `place`, of the storage at `location`, is not given."""
     name = Path(place).stem
     stop = f"stop that process (kill {found.owner['pid']} there)" if found.owner else f"delete {place} if none runs"
     command = f": {found.owner['command']}" if found.owner.get("command") else ""
     return (
         f"sweep {name} is being run by {found.told()}, last heartbeat {found.age:.0f} s ago{command}; wait for its "
-        f"end, or {stop}; python -m platform.status {name} shows where it stands"
+        f"end, or {stop}; python -m platform.status {name} --storage {shlex.quote(location)} shows where it stands"
     )
 
 
@@ -176,14 +180,14 @@ def mine(found: Seen | None, owner: Owner) -> bool:
     return found is not None and found.owner.get("token") == owner["token"]
 
 
-def _create(path: Path, owner: Owner) -> None:
+def _create(path: Path, owner: Owner, location: str) -> None:
     """Whole or not at all, and never over another one."""
     staging = path.with_name(f".{path.name}.{owner['token'][:8]}")
     try:
         staging.write_text(json.dumps(owner | {"beat": time.time()}), encoding="utf-8")
         os.link(staging, path)
     except FileExistsError:
-        raise InputError(refusal(path, look(path) or Seen({}, time.time_ns()))) from None
+        raise InputError(refusal(path, look(path) or Seen({}, time.time_ns()), location)) from None
     except OSError as error:
         raise InputError(f"--storage: cannot write the lock '{path}': {error.strerror}") from error
     finally:

@@ -17,7 +17,7 @@ from trainables.config import Selection, Trial
 from trainables.storage import Storage
 
 SILENT = 60.0
-"""A trial of another machine that has not written its progress for so many seconds is not counted as running."""
+"""A trial of another machine whose last progress is so many seconds from this clock may run, or not: who knows?"""
 KEYS = {"phase", "step", "steps", "started", "seconds", "host", "pid", "beat", "born", "phase_seconds", "training_left"}
 Results = dict[str, dict[str, Any]]
 
@@ -28,7 +28,10 @@ def read(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
     results, damaged = _results(sweep["trials"], store)
     typical = {name: _median(results, name) for name in ("evaluation", "total")}
     begun = [found for key in sweep["trials"] if key not in results and (found := under_way(key, store, typical))]
-    running = [found for found in begun if found.pop("alive")]
+    alive: dict[bool | None, list[dict[str, Any]]] = {True: [], False: [], None: []}
+    for found in begun:
+        alive[found.pop("alive")].append(found)
+    running = alive[True]
     outcomes: dict[str, int] = {}
     for result in results.values():
         outcomes[result["status"]] = outcomes.get(result["status"], 0) + 1
@@ -49,7 +52,8 @@ def read(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
         "counts": counts,
         "outcomes": outcomes,
         "running": running,
-        "interrupted": [found for found in begun if found not in running],
+        "interrupted": alive[False],
+        "unknown": alive[None],
         "remaining_seconds": _remaining(running, left, typical["total"]),
         "failures": failures(results, store),
         "damaged": damaged,
@@ -77,7 +81,10 @@ def _median(results: Results, name: str) -> float | None:
 
 
 def under_way(trial_id: str, store: Storage, typical: Mapping[str, float | None]) -> dict[str, Any] | None:
-    """A trial without a result that has begun, and what is left of it as far as anybody can know."""
+    """A trial without a result that has begun, and what is left of it as far as anybody can know.
+
+    `alive` is None for another machine's that has been silent; its clock may be off, too.
+    """
     told = storage.read_json(store.trial(trial_id) / storage.PROGRESS)
     if told is None or not told.keys() >= KEYS:
         return None
@@ -95,7 +102,7 @@ def under_way(trial_id: str, store: Storage, typical: Mapping[str, float | None]
         **{name: told[name] for name in ("phase", "step", "steps", "started", "seconds", "host", "pid")},
         "remaining_seconds": left,
         "silent_seconds": round(silent, 1),
-        "alive": abs(silent) <= SILENT if alive is None else alive,
+        "alive": True if alive is None and abs(silent) <= SILENT else alive,
     }
 
 

@@ -17,6 +17,7 @@ from platform.gate import Gate
 from platform.keep import Keeper
 from platform.live import Row, Screen, View
 from platform.mirror import Mirror
+from platform.plan import Plan
 from trainables import benchmarks, storage
 from trainables.commands import duration
 from trainables.config import Trial
@@ -38,6 +39,12 @@ class Standing:
     running: dict[str, str] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
     evaluations: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, plan: Plan, total: int, slots: int) -> Standing:
+        """At a start that runs `total` trials: what earlier ones did counts."""
+        done, failed = len(plan.done), len(plan.failed)
+        return cls(name=plan.name, total=total + done, slots=slots, done=done - failed, failed=failed)
 
     @property
     def left(self) -> int:

@@ -10,7 +10,7 @@ import typer
 import platform.manifest as manifest
 import platform.overview as overview
 from trainables import commands, storage
-from trainables.commands import duration
+from trainables.commands import duration, several
 
 CAUSES, SHOWN = 5, 8
 """How many causes of failure and how many trials in one place the table tells; --json tells all."""
@@ -81,7 +81,15 @@ def _under_way(found: dict[str, Any]) -> list[str]:
     if len(trials) > SHOWN:
         lines.append(f"and {len(trials) - SHOWN} more")
     if found["interrupted"]:
-        lines.append(f"interrupted: {len(found['interrupted'])} trials whose process died; they count as left")
+        lines.append(
+            f"interrupted: {several(len(found['interrupted']), 'trial')} whose process died; they count as left"
+        )
+    if found["unknown"]:
+        many, hosts = several(len(found["unknown"]), "trial"), sorted({item["host"] for item in found["unknown"]})
+        lines.append(
+            f"unknown: {many} on {', '.join(hosts)} with no sign of life within {overview.SILENT:.0f} s of this "
+            "machine's clock; nobody here knows whether they run; they count as left"
+        )
     return lines
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
+from small_sweep import Small
 
+import platform.driver as driver
 import platform.live as live
 import platform.progress as progress
 from trainables import processes, storage
@@ -96,6 +99,19 @@ def test_why_a_trial_waits(monkeypatch: pytest.MonkeyPatch, free: dict[str, floa
     standing.running["b"] = "two"
     assert waiting.why(standing) is None
     assert waiting.why(progress.Standing(name="tiny", total=1, slots=2, running={"a": "one"})) is None
+
+
+def test_resumed_sweep_counts_what_earlier_starts_did(small: Small, store: Storage) -> None:
+    """Three of four trials are done, one of them as a failure; this start has run the fourth."""
+    every = small.plan(store, only=["benchmark.split=forget01"]).trials[:4]
+    only = {"name": "tiny", "trials": every, "done": frozenset(trial.id() for trial in every[:3])}
+    plan: Any = SimpleNamespace(**only, failed=((every[0].id(), "failed"),), left=[every[3]], outstanding=1)
+    standing = progress.Standing.of(plan, plan.outstanding, slots=1)
+    assert standing.line() == "done 2 | running 0 | failed 1 | left 1"
+    assert standing.total == 4
+    for trial, told in zip(every[2:], ("0 of 4 trials run in 0.5 min", "1 of 4 trials run in 0.5 min"), strict=True):
+        storage.write_json(store.trial(trial.id()) / storage.RESULT, {"status": "finished", "metrics": {}})
+        assert driver._ran(plan, store, 30.0) == told
 
 
 def test_row_of_a_running_trial_is_what_its_storage_tells(tmp_path: Path) -> None:

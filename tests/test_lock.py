@@ -91,7 +91,7 @@ def test_second_driver_is_refused_with_owner_since_and_what_to_do(path: Path, ho
     said = str(refused.value)
     assert f"tiny-0a1b2c3d is being run by process {holder.pid} on {os.uname().nodename} since 20" in said
     assert f"python -m platform.sweep tiny; wait for its end, or stop that process (kill {holder.pid} there)" in said
-    assert "python -m platform.status tiny-0a1b2c3d" in said
+    assert f"python -m platform.status tiny-0a1b2c3d --storage {path.parent.parent} shows where it stands" in said
     holder.communicate("end\n")
     take(path)
     assert left(path) == []

@@ -138,20 +138,31 @@ def test_remaining_time_of_an_evaluation(store: Storage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "runs"),
+    ("changed", "ahead", "state", "line"),
     [
-        ({"born": 1.0}, False),
-        ({"place": "elsewhere"}, True),
-        ({"place": "elsewhere", "beat": 0.0}, False),
+        ({"born": 1.0}, 0.0, "interrupted", "interrupted: 1 trial whose process died; they count as left"),
+        ({"place": "elsewhere"}, 0.0, "running", None),
+        (
+            {"place": "elsewhere"},
+            -3600.0,
+            "unknown",
+            "unknown: 1 trial on far with no sign of life within 60 s of this",
+        ),
+        ({"place": "elsewhere"}, 3600.0, "unknown", "unknown: 1 trial on far with no sign of life within 60 s of this"),
     ],
-    ids=["dead here", "elsewhere and fresh", "elsewhere and silent"],
+    ids=["dead here", "elsewhere and fresh", "elsewhere and silent", "elsewhere, by another clock"],
 )
-def test_trial_whose_process_is_gone_counts_as_left(store: Storage, changed: dict[str, Any], runs: bool) -> None:
-    begin(store, f"{35:012x}", **changed)
+def test_trial_whose_process_nobody_here_sees(
+    store: Storage, changed: dict[str, Any], ahead: float, state: str, line: str | None
+) -> None:
+    """Of another machine's, silent or with a clock that is off, nobody here knows whether it runs."""
+    begin(store, f"{35:012x}", **changed, host="far", beat=time.time() + ahead)
     found = told(store)
-    assert (found["counts"]["running"], found["counts"]["left"]) == (int(runs), int(not runs))
-    assert len(found["interrupted"]) == int(not runs)
-    assert ("interrupted: 1 trials whose process died; they count as left" in lines(store)) == (not runs)
+    assert {name: len(found[name]) for name in ("running", "interrupted", "unknown") if found[name]} == {state: 1}
+    assert (found["counts"]["running"], found["counts"]["left"]) == ((1, 0) if state == "running" else (0, 1))
+    shown = [row for row in lines(store) if row.startswith(("interrupted:", "unknown:"))]
+    assert len(shown) == int(line is not None)
+    assert all(row.startswith(line or "") for row in shown)
 
 
 def test_damaged_result_is_named_and_left(store: Storage) -> None:
