@@ -26,9 +26,10 @@ def elsewhere(folder: Path) -> bool:
 class Progress:
     """What is told of a trial; a thread writes it, so that neither a slow disk nor a long phase holds anything up."""
 
-    def __init__(self, folder: Path, store: storage.Storage) -> None:
+    def __init__(self, folder: Path, store: storage.Storage, attempt: str) -> None:
         self.path = folder / storage.PROGRESS
         self.store = store
+        self.attempt = attempt
         self.shown = 0.0
         self.told: dict[str, Any] = {"phase": "loading", "step": 0, "steps": None, "training_left": None}
         self.fixed: dict[str, Any] = {}
@@ -39,7 +40,7 @@ class Progress:
         self.thread = threading.Thread(target=self._work, name="progress", daemon=True)
 
     def __enter__(self) -> Progress:
-        self.fixed = {**processes.myself(), "started": provenance.now()}
+        self.fixed = {**processes.myself(), "started": provenance.now(), "attempt": self.attempt}
         self.begun = self.entered = time.monotonic()
         self._write()
         self.thread.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ class Record:
     """What a trial has found so far; `steps` and `questions` become Parquet files."""
 
     started: str
+    attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Tells the times that one trial was begun apart, also two in one second."""
     seconds: Seconds = field(default_factory=Seconds)
     steps: list[dict[str, Any]] = field(default_factory=list)
     questions: list[dict[str, Any]] = field(default_factory=list)
@@ -78,6 +81,7 @@ def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pa
         },
         "seconds": {name: round(value, 3) for name, value in asdict(record.seconds).items()},
         "started": record.started,
+        "attempt": record.attempt,
         "topology": {
             "ranks": resources.ranks,
             "zero_stage": record.zero_stage,

@@ -49,21 +49,23 @@ def run(trial: Trial, store: storage.Storage, *, keep_weights: bool = False) -> 
     one rank is raised, so that the launcher ends the others, which wait for it, and starts all again.
     """
     folder = store.trial(trial.id())
-    place = Place(store, folder, folder / WEIGHTS if keep_weights else None)
+    place, record = Place(store, folder, folder / WEIGHTS if keep_weights else None), Record(provenance.now())
     if trial.resources.ranks > 1 and dist.get_rank() > 0:
-        yield from _outcome(trial, place, iter)
+        yield from _outcome(trial, record, place, iter)
         return
     storage.write_json(folder / storage.CONFIG, trial.model_dump(mode="json"))
     store.began(trial.id())
-    with progress.Progress(folder, store) as told:
-        result = yield from _outcome(trial, place, told.follow)
+    with progress.Progress(folder, store, record.attempt) as told:
+        result = yield from _outcome(trial, record, place, told.follow)
     yield {"phase": "done", "result": result}
 
 
-def _outcome(trial: Trial, place: Place, follow: Follow) -> Generator[Event, None, dict[str, Any] | None]:
+def _outcome(
+    trial: Trial, record: Record, place: Place, follow: Follow
+) -> Generator[Event, None, dict[str, Any] | None]:
     """The phases, and what came of them: the result on rank 0, None on the others."""
     folder, many = place.folder, trial.resources.ranks > 1
-    record, error, begun = Record(provenance.now()), None, perf_counter()
+    error, begun = None, perf_counter()
     try:
         yield from follow(_with_retry(trial, record, place))
         error = record.collapsed
