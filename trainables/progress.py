@@ -12,15 +12,25 @@ from typing import Any
 
 from trainables import processes, provenance, storage
 
-EVERY, BEAT, SHOWN = 2.0, 10.0, 30.0
+EVERY, BEAT, SHOWN, SILENT = 2.0, 10.0, 30.0, 60.0
 """Seconds between two writings of news, between two signs of life without news (an evaluation tells nothing), and
-between two showings to other machines."""
+between two showings to other machines, and without any after which a process of another machine counts as ended."""
 
 
 def elsewhere(folder: Path) -> bool:
     """Whether another process, which lives on this machine, is at this trial."""
     told = storage.read_json(folder / storage.PROGRESS)
     return told is not None and told.get("pid") != os.getpid() and processes.alive(told) is True
+
+
+def owner(folder: Path) -> processes.Identity | None:
+    """The other process that is at this trial, None where there is none: of another machine by its signs of life."""
+    told = storage.read_json(folder / storage.PROGRESS)
+    if told is None or (told.get("place"), told.get("pid")) == (processes.place(), os.getpid()):
+        return None
+    alive = processes.alive(told)
+    recent = abs(time.time() - told.get("beat", 0.0)) <= SILENT
+    return told if alive or (alive is None and recent) else None
 
 
 class Progress:
