@@ -36,7 +36,7 @@ def owner(folder: Path) -> processes.Identity | None:
 class Progress:
     """What is told of a trial; a thread writes it, so that neither a slow disk nor a long phase holds anything up."""
 
-    def __init__(self, folder: Path, store: storage.Storage, attempt: str) -> None:
+    def __init__(self, folder: Path, store: storage.Storage, attempt: str | None) -> None:
         self.path = folder / storage.PROGRESS
         self.store = store
         self.attempt = attempt

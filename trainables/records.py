@@ -32,8 +32,8 @@ class Record:
     """What a trial has found so far; `steps` and `questions` become Parquet files."""
 
     started: str
-    attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Tells the times that one trial was begun apart, also two in one second."""
+    attempt: str | None = field(default_factory=lambda: uuid.uuid4().hex)
+    """Tells the times that one trial was begun apart, also two in one second; None: it did not run (`refused`)."""
     seconds: Seconds = field(default_factory=Seconds)
     steps: list[dict[str, Any]] = field(default_factory=list)
     questions: list[dict[str, Any]] = field(default_factory=list)
@@ -114,7 +114,7 @@ def refused(
     folder = store.trial(trial.id())
     storage.write_text(folder / storage.ERROR, message + "\n")
     last = message.strip().splitlines()[-1] if message.strip() else "no reason given"
-    record = Record(provenance.now(), seconds=Seconds(total=seconds))
+    record = Record(provenance.now(), attempt=None, seconds=Seconds(total=seconds))
     result = write(trial, record, {"kind": kind, "message": last, "step": None}, folder)
-    store.push_trial(trial.id())
-    return result
+    store.push_trial(trial.id())  # which may find that it has ended elsewhere
+    return store.result(trial.id()) or result

@@ -94,6 +94,11 @@ def read_result(folder: Path) -> tuple[dict[str, Any] | None, list[Path]]:
     return (None if damaged else result), damaged
 
 
+def is_refusal(result: Mapping[str, Any] | None) -> bool:
+    """Whether a result was not written by a process that ran the trial, but for one that could not."""
+    return result is not None and result.get("attempt", "") is None
+
+
 def _whole(path: Path) -> bool:
     """Whether a Parquet file has its beginning, and at its end a footer of the length that is written there."""
     size = path.stat().st_size
@@ -196,8 +201,16 @@ def usable_folder(root: Path, field: str, writable: bool) -> Path:
 def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object, None where the file is missing or damaged."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, json.JSONDecodeError, UnicodeDecodeError):
+        return as_object(path.read_bytes())
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return None
+
+
+def as_object(content: bytes) -> dict[str, Any] | None:
+    """A JSON object, None where the content is none."""
+    try:
+        value = json.loads(content.decode("utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError):
         return None
     return value if isinstance(value, dict) else None
 
