@@ -42,6 +42,8 @@ class Record:
     micro_batch: int | None = None
     zero_stage: int | None = None
     resumed_at: int | None = None
+    damaged_checkpoint: str | None = None
+    """Where a checkpoint lies that could not be read, so that the trial began again."""
     direction: str | None = None
     calibration: dict[str, Any] | None = None
     evaluations: list[dict[str, Any]] | None = None
@@ -80,6 +82,7 @@ def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pa
             "resumed_at": record.resumed_at,
         },
         "seconds": {name: round(value, 3) for name, value in asdict(record.seconds).items()},
+        "damaged_checkpoint": record.damaged_checkpoint,
         "started": record.started,
         "attempt": record.attempt,
         "topology": {

@@ -89,9 +89,15 @@ def read_result(folder: Path) -> tuple[dict[str, Any] | None, list[Path]]:
     if not (folder / RESULT).exists():
         return None, []
     result = read_json(folder / RESULT)
-    damaged = [] if result and result.keys() >= {"status", "metrics"} else [folder / RESULT]
+    damaged = [] if result and _is_of(result, folder.name) else [folder / RESULT]
     damaged += [path for path in (folder / STEPS, folder / ROWS) if path.exists() and not _whole(path)]
     return (None if damaged else result), damaged
+
+
+def _is_of(result: Mapping[str, Any], trial_id: str) -> bool:
+    """Whether a JSON object is a trial's result, and of this one."""
+    whole = result.keys() >= {"id", "status", "config", "metrics", "started"} and result["id"] == trial_id
+    return whole and isinstance(result["config"], dict) and isinstance(result["metrics"], dict)
 
 
 def is_refusal(result: Mapping[str, Any] | None) -> bool:

@@ -23,6 +23,7 @@ from trainables.errors import InputError
 from trainables.exchange import Exchange, was_sent
 from trainables.remote import Entry, Remote, is_inside, same
 from trainables.storage import RESULT, Storage
+from trainables.wholeness import is_whole
 
 CACHE = Path("~/.cache/unlearning/storages")
 UNSENT = ".unsent"
@@ -131,6 +132,8 @@ class WorkingCopy(Storage):
         self.exchange.softly(finish)
 
     def fetch(self, path: Path) -> None:
+        if path.is_dir() and not is_whole(path):
+            shutil.rmtree(path)
         if not path.exists():
             self.exchange.fetch(path)
 
