@@ -15,7 +15,7 @@ import platform.points as points
 from platform.making import Making, Reference, absolute
 from search_spaces.base import FILES, Fictional, Sweep
 from trainables import benchmarks as kinds
-from trainables import config, directions, places, templates
+from trainables import config, directions, places, templates, wholeness
 from trainables.config import Benchmark, Direction, Model, Recipe, RetainEvaluation, Trial
 from trainables.errors import InputError, closest
 from trainables.storage import FAILURES, LOST, RESULT, Storage, read_result
@@ -81,8 +81,8 @@ class Plan:
         return found
 
     def compared(self, store: Storage) -> bool:
-        """Whether every reference evaluation is there."""
-        return all(store.there(store.evaluation(ref.evaluation) / RESULT) for ref in self.references)
+        """Whether every reference evaluation is there and can be used."""
+        return all(wholeness.has_result(store.evaluation(ref.evaluation)) for ref in self.references)
 
     def retain_reference(self, split: str) -> Reference | None:
         return next((ref for ref in self.references if ref.split == split and ref.role == "retain"), None)

@@ -13,9 +13,9 @@ from ray.train import TrainingFailedError
 
 import platform.keep as keep
 from platform.plan import Plan, Reference
-from trainables import benchmarks, directions, recipes, selection, templates, workers
-from trainables.config import Direction
-from trainables.storage import RESULT, Storage, publish, read_json
+from trainables import benchmarks, directions, recipes, selection, templates, wholeness, workers
+from trainables.config import Benchmark, Direction
+from trainables.storage import RESULT, Storage, publish, read_json, set_aside
 
 Say = Callable[[str], None]
 KNOWN = 0.3
@@ -24,6 +24,7 @@ KNOWN = 0.3
 
 def prepare(plan: Plan, store: Storage, say: Say) -> None:
     """Make what is not there. Raises what a maker raised, InputError included."""
+    _set_damaged_aside(plan, store, say)
     data(plan, store, say)
     _models(plan, store, say)
     _evaluations(plan, store, say)
@@ -32,12 +33,32 @@ def prepare(plan: Plan, store: Storage, say: Say) -> None:
     store.refresh()
 
 
+def _set_damaged_aside(plan: Plan, store: Storage, say: Say) -> None:
+    """Move what is shared and not as it was written out of the way, so that it is made again.
+
+    A machine's copy of a storage elsewhere is looked at when something of it is fetched.
+    """
+    evaluations = [store.evaluation(ref.evaluation) for ref in plan.references]
+    damaged = [folder for folder in evaluations if (folder / RESULT).exists() and not wholeness.has_result(folder)]
+    if not store.copied:
+        folders = [store.model(recipe.id()) for recipe in plan.recipes]
+        folders += [directions.folder_of(direction, store) for direction in plan.directions()]
+        folders += [Path(found.data) for found in plan.benchmarks.values() if _is_fictional(found)]
+        damaged += [folder for folder in dict.fromkeys(folders) if folder.is_dir() and not wholeness.is_whole(folder)]
+    for folder in damaged:
+        say(f"damaged: {folder}; set aside in {set_aside([folder], store)}, it is made again")
+
+
+def _is_fictional(benchmark: Benchmark) -> bool:
+    return (benchmark.fingerprint or "").startswith("fictional:")
+
+
 def data(plan: Plan, store: Storage, say: Say) -> None:
     """Write the fictional authors' files."""
     from trainables.benchmarks import fictional
 
     source = next(iter(plan.benchmarks.values()))
-    if plan.sweep.fictional is None or not (source.fingerprint or "").startswith("fictional:"):
+    if plan.sweep.fictional is None or not _is_fictional(source):
         return
     folder = Path(source.data)
     store.fetch(folder)
@@ -46,6 +67,7 @@ def data(plan: Plan, store: Storage, say: Say) -> None:
         say(f"making {settings.authors} fictional authors")
         staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
         fictional.write(staging, **settings.model_dump())
+        wholeness.seal(staging)
         publish(staging, folder)
     if not store.there(folder):
         store.push(folder)
@@ -72,7 +94,7 @@ def _evaluations(plan: Plan, store: Storage, say: Say) -> None:
         missing = [
             ref
             for ref in plan.references
-            if ref.role == role and not store.there(store.evaluation(ref.evaluation) / RESULT)
+            if ref.role == role and not wholeness.has_result(store.evaluation(ref.evaluation))
         ]
         for ref in missing:
             say(f"evaluating the {role} model on {ref.split} (once)")

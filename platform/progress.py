@@ -108,6 +108,8 @@ class Reporter(Callback):
         self.screen = screen
         self.waiting = waiting
         self.begun: dict[str, float] = {}
+        self.unseen: list[Trial] = []
+        """Trials that have ended and whose result the storage did not show then."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Tune writes its callbacks beside its own state, which is never read again: the storage is the truth."""
@@ -127,6 +129,12 @@ class Reporter(Callback):
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._ended(trial, _noted(trial))
+
+    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
+        for config in self.unseen:
+            self.store.look_at_trial(config.id())
+            self.keeper.prune(config.study(), config.id())
+            self.mirror.trial(config.id())
 
     def view(self) -> View:
         """Where the sweep stands."""
@@ -148,14 +156,18 @@ class Reporter(Callback):
         key = config.id()
         label = self.standing.running.pop(key, config.label())
         seconds = time.monotonic() - self.begun.pop(key, time.monotonic())
-        self.store.look_at_trial(key)
-        result = self.store.result(key) or self._died(config, cause, seconds)
+        looked = self.store.look_at_trial(key)
+        result = (
+            self.store.result(key) or _told(config, trial.last_result) or self._died(config, cause, seconds, looked)
+        )
+        if not self.store.has(key):
+            self.unseen.append(config)
         self.standing.seconds.append(seconds)
         if result["status"] in storage.FAILURES:
             self.standing.failed += 1
         else:
             self.standing.done += 1
-        if result["status"] in storage.EVALUATED:  # a diverged one's 0 s would make the others' seem short
+        if result["status"] in storage.EVALUATED and "seconds" in result:  # a diverged one's 0 s would be too short
             self.standing.evaluations.append(result["seconds"]["evaluation"])
         self.screen.say(f"{label}: {outcome(result)} ({duration(seconds)})")
         self.gate.ended(key, result)
@@ -165,16 +177,31 @@ class Reporter(Callback):
         _forget_statistics(trial)
         self.screen.show(self.view, last=self.standing.left == 0 and not self.standing.running)
 
-    def _died(self, config: Trial, cause: str, seconds: float) -> dict[str, Any]:
-        """The result of a trial whose process died before it could write one; none is left where the disk is full."""
+    def _died(self, config: Trial, cause: str, seconds: float, looked: bool) -> dict[str, Any]:
+        """The result of a trial whose process died before it could write one.
+
+        None is left where the disk is full, nor where nobody could look whether there is one.
+        """
         from trainables import records
 
+        if not looked:
+            message = f"not recorded, because the storage does not answer; --resume looks again: {cause.strip()}"
+            return {"status": storage.LOST, "error": {"kind": storage.LOST, "message": message}}
         try:
             return records.refused(config, self.store, cause, storage.LOST, seconds)
         except OSError as error:
             self.gate.unwritable = f"{error.strerror} ({self.store.root})"
             message = f"not recorded, because the storage takes nothing more: {error.strerror}"
             return {"status": storage.LOST, "error": {"kind": storage.LOST, "message": message}}
+
+
+def _told(config: Trial, last: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a trial that has ended told Tune of its result, which the storage does not show; None: it has not ended."""
+    if not last.get("done") or "status" not in last:
+        return None
+    error = {"kind": last["status"], "message": "its result is written, and the storage does not show it"}
+    told = {"status": last["status"], "config": config.model_dump(mode="json"), "metrics": last}
+    return told | {"error": None if last["status"] == "finished" else error}
 
 
 def _noted(trial: Any) -> str:

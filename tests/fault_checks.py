@@ -30,6 +30,8 @@ class Outcome:
     """Trials whose numbers are not an undisturbed run's."""
     mlflow: list[str] = field(default_factory=list)
     """Where MLflow is not what the storage is."""
+    restarted: list[str] = field(default_factory=list)
+    """Trials that had a checkpoint when the fault came, and began again before it."""
     litter: list[str] = field(default_factory=list)
     """What is left of checkpoints, of writes that were cut off and of Ray's own state."""
 
@@ -44,6 +46,7 @@ def outcome(done: Round, base: Storage, uri: str | None = None) -> Outcome:
         found.lost.append(f"the sweep's file lists {len(listed)} trials, {len(set(listed))} different ones")
     found.doubled = [*sorted(after.keys() - expected), *rewritten(done), *twice(done.watch, done.again)]
     found.mlflow = list(mirrored(store, uri))
+    found.restarted = restarted(done)
     found.litter = litter(store)
     return found
 
@@ -66,6 +69,21 @@ def twice(watch: Watch, again: Iterable[str]) -> list[str]:
     watch.look()
     allowed = dict.fromkeys(again, 2)
     return [f"{name}: {sorted(runs)}" for name, runs in watch.seen.items() if len(runs) > allowed.get(name, 1)]
+
+
+def restarted(done: Round) -> list[str]:
+    """Trials that another attempt ended from an earlier step than their checkpoint's.
+
+    Not those that failed, and whose result was set aside: such a one is run again from its beginning.
+    """
+    found = []
+    for name, (attempt, step) in done.saved.items():
+        result, aside = done.store.result(name) or {}, done.store.root.glob(f"set_aside/*/{name}/{storage.RESULT}")
+        failed = any((storage.read_json(path) or {}).get("status") != storage.LOST for path in aside)
+        resumed_at = result.get("training", {}).get("resumed_at")
+        if not failed and result.get("attempt") != attempt and (resumed_at or 0) < step:
+            found.append(f"{name}: a checkpoint of step {step}, resumed at {resumed_at}")
+    return found
 
 
 def differences(store: Storage, base: Storage, names: Iterable[str]) -> list[str]:

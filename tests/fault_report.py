@@ -15,8 +15,19 @@ from pathlib import Path
 from typing import Any
 
 LOG = Path(os.environ.get("FAULTS_LOG") or Path(__file__).resolve().parent.parent / "runs" / "faults.jsonl")
-COUNTS = ("lost", "doubled", "wrong", "mlflow", "litter")
-HEAD = ("fault", "rounds", "lost", "doubled", "other numbers", "MLflow differs", "litter", "broke off", "median s")
+COUNTS = ("lost", "doubled", "wrong", "mlflow", "restarted", "litter")
+HEAD = (
+    "fault",
+    "rounds",
+    "lost",
+    "doubled",
+    "other numbers",
+    "MLflow differs",
+    "restarted",
+    "litter",
+    "broke off",
+    "median s",
+)
 
 
 def note(line: dict[str, Any], log: Path = LOG) -> None:

@@ -88,7 +88,7 @@ def begin(log: Path, module: str, *arguments: object, **env: str) -> Command:
 
 @dataclass
 class Watch:
-    """Every finished result that ever lay in a storage, by trial: `started` is another one in each run of a trial."""
+    """Every finished result that ever lay in a storage, by trial: `attempt` is another one in each run of a trial."""
 
     store: Storage
     seen: dict[str, set[str]] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class Watch:
                 self.files[folder.name] = (found.st_ino, found.st_mtime_ns)
                 result = self.store.result(folder.name)
                 if result and result["status"] == "finished":
-                    self.seen.setdefault(folder.name, set()).add(result["started"])
+                    self.seen.setdefault(folder.name, set()).add(result["attempt"])
 
     def follow(self, over: threading.Event) -> None:
         while not over.wait(0.02):
@@ -126,6 +126,8 @@ class Round:
     """Where in the run's life the fault came."""
     before: dict[str, bytes] = field(default_factory=dict)
     """The results that were there when the fault came."""
+    saved: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Trials under way then that had a checkpoint: the attempt that was at each, and the checkpoint's step."""
     again: set[str] = field(default_factory=set)
     """Trials whose results the fault has destroyed: those may finish once more."""
     commands: list[Command] = field(default_factory=list)
@@ -178,6 +180,7 @@ class Round:
     def strike(self, driver: Command) -> None:
         """Take note of what there is before the fault."""
         assert driver.running, f"the driver ended before {self.moment}:\n{driver.said}"
+        self.saved = saved(self.store)
         self.before = self.results()
         self.processes = psutil.Process(driver.process.pid).children(recursive=True)
 
@@ -249,6 +252,17 @@ def begun(base: Storage, root: Path, results: bool = False) -> Storage:
         shutil.copytree(base.root / "trials", root / "trials")
         shutil.copytree(base.root / "sweeps", root / "sweeps")
     return Storage(root)
+
+
+def saved(store: Storage) -> dict[str, tuple[str, int]]:
+    """Trials under way that have a checkpoint: who is at each, and the step that it would go on from."""
+    found = {}
+    for meta in store.root.glob("trials/*/checkpoint/meta.json"):
+        folder = meta.parent.parent
+        told, kept = storage.read_json(folder / storage.PROGRESS), storage.read_json(meta)
+        if told and kept and not (folder / storage.RESULT).exists():
+            found[folder.name] = (told["attempt"], kept["step"])
+    return found
 
 
 def sweep_of(store: Storage) -> dict[str, Any]:

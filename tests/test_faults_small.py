@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 
 import psutil
 import test_faults
 from conftest import House
-from fault_checks import differences, litter, mirrored, rewritten, twice
-from fault_sweep import BEGUN, TRIALS, Round, Watch, furnish, named, sweep_of
+from fault_checks import differences, litter, mirrored, restarted, rewritten, twice
+from fault_sweep import PATIENCE, TRIALS, Command, Round, Watch, furnish, saved, sweep_of
 
 from trainables import storage, trial
 from trainables.config import Trial
@@ -21,16 +22,16 @@ joined = test_faults.joined
 def test_sweep_survives_the_death_of_a_worker_and_of_its_driver(
     house: House, joined: dict[str, str], tmp_path: Path
 ) -> None:
-    """What was under way at a kill ends as in an undisturbed process; the rest is not touched."""
+    """What was under way at a kill goes on from its checkpoint and ends as if undisturbed; the rest is not touched."""
     store, base = Storage(tmp_path / "runs"), Storage(tmp_path / "undisturbed")
     one = Round(0, tmp_path, furnish(house, tmp_path), joined, random.Random(0), Watch(store))
     with one.followed():
         driver = one.start()
-        one.until(driver, BEGUN)
-        disturbed = under_way(store)
-        named(psutil.Process().children(recursive=True), *test_faults.WORKERS)[0].kill()
+        killed, step = kill_at_a_checkpoint(one, driver)
+        disturbed, first = under_way(store), one.saved
         one.until(driver, 3)
         one.strike(driver)
+        one.saved = first | one.saved
         disturbed |= under_way(store)
         driver.process.kill()
         driver.end(-9)
@@ -38,11 +39,27 @@ def test_sweep_survives_the_death_of_a_worker_and_of_its_driver(
     results = {name: store.result(name) or {} for name in sweep_of(store)["trials"]}
     assert [result.get("status") for result in results.values()] == ["finished"] * TRIALS
     assert (rewritten(one), twice(one.watch, ()), list(mirrored(store)), litter(store)) == ([], [], [], [])
+    assert restarted(one) == []
+    assert results[killed]["training"]["resumed_at"] >= step
     assert disturbed
     for name in disturbed:
         config = Trial.model_validate(storage.read_json(store.trial(name) / storage.CONFIG))
         assert len(list(trial.run(config, base))) > 1
     assert differences(store, base, disturbed) == []
+
+
+def kill_at_a_checkpoint(one: Round, driver: Command) -> tuple[str, int]:
+    """Kill the worker of a trial that has a checkpoint: the trial, and the step that it goes on from."""
+    deadline = time.monotonic() + PATIENCE
+    while not saved(one.store):
+        assert driver.running, driver.said
+        assert time.monotonic() < deadline, driver.said
+        time.sleep(0.01)
+    one.strike(driver)
+    killed, (_, step) = next(iter(one.saved.items()))
+    told = storage.read_json(one.store.trial(killed) / storage.PROGRESS) or {}
+    psutil.Process(told["pid"]).kill()
+    return killed, step
 
 
 def under_way(store: Storage) -> set[str]:

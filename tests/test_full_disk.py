@@ -49,7 +49,7 @@ def test_failure_that_cannot_be_recorded_stops_the_sweep(
     reporter = progress.Reporter(standing, store, mirror, keeper, gate, live.screen(), waiting)
     kept = SimpleNamespace(metric_analysis={}, metric_n_steps={})
     died = SimpleNamespace(config={"trial": CONFIG.model_dump_json()}, trial_id="1", run_metadata=kept)
-    died.error_file = None
+    died.error_file, died.last_result = None, {}
     reporter.on_trial_start(0, [], died)
     assert gate.closed is None
     reporter.on_trial_error(0, [], died)

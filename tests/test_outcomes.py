@@ -44,7 +44,7 @@ def test_memory_that_runs_out_is_tried_again_with_half_the_micro_batch(
     assert found["topology"]["micro_batch"] == 4
     assert found["training"]["steps"] == whole["training"]["steps"]
     assert found["metrics"]["model_utility"] == pytest.approx(whole["metrics"]["model_utility"], abs=2e-3)
-    assert not (store.trial(config.id()) / trial.RETRY).exists()
+    assert not (store.trial(config.id()) / storage.RETRY).exists()
 
 
 def test_memory_that_runs_out_twice_is_an_outcome(house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
     found = workers.launch(config, store, keep=True)
     assert (found["status"], found["topology"]["micro_batch"]) == ("finished", 2), found["error"]
     alike(storage.open_storage(str(tmp_path / "one")).trial(plain.id()), store.trial(config.id()), house.target)
-    assert not (store.trial(config.id()) / trial.RETRY).exists()
+    assert not (store.trial(config.id()) / storage.RETRY).exists()
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ import platform.plan as planning
 from platform.overrides import apply
 from search_spaces.base import Fictional, Making
 from search_spaces.tofu_tiny import SWEEP
+from trainables import storage
 from trainables.config import Benchmark, Model
 from trainables.errors import InputError
 from trainables.storage import Storage
@@ -260,9 +261,8 @@ def test_changed_rows_change_the_trials_that_read_them(make: MakePlan, small: Sm
 def test_done_is_what_the_storage_holds(make: MakePlan, store: Storage) -> None:
     trials = make().trials
     for trial in trials[:3]:
-        place = store.trial(trial.id())
-        place.mkdir(parents=True)
-        (place / "result.json").write_text('{"status": "finished", "metrics": {}}')
+        told = {"id": trial.id(), "status": "finished", "metrics": {}, "config": {}, "started": "then"}
+        storage.write_json(store.trial(trial.id()) / storage.RESULT, told)
     begun = store.trial(trials[3].id())
     begun.mkdir()
     (begun / "config.json").write_text("{}")

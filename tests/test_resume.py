@@ -164,17 +164,46 @@ class Planted:
 
 
 @pytest.mark.parametrize("file", ["*model_states.pt", "*optim_states.pt"])
-def test_checkpoint_that_would_run_something_ends_the_trial_and_runs_nothing(
-    house: Any, tmp_path: Path, file: str
+def test_checkpoint_that_would_run_something_is_set_aside_and_runs_nothing(
+    house: Any, tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = configuration(house)
     _, store = finish(config, tmp_path, stop_after=3)
-    (kept,) = (store.trial(config.id()) / trial.CHECKPOINT).glob(f"step-2/{file}")
+    folder = store.trial(config.id()) / trial.CHECKPOINT
+    (kept,) = folder.glob(f"step-2/{file}")
     torch.save({**torch.load(kept, weights_only=False), "param_shapes": Planted(tmp_path / "ran")}, kept)
+    storage.write_json(folder / storage.META, (storage.read_json(folder / storage.META) or {}) | {"files": {}})
     result, _ = finish(config, tmp_path)
     assert not (tmp_path / "ran").exists()
-    assert result["status"] == "failed"
-    assert "Weights only load failed" in result["error"]["message"]
+    assert (result["status"], result["training"]["resumed_at"]) == ("finished", None)
+    assert "Weights only load failed" in capsys.readouterr().err
+
+
+def test_checkpoint_that_is_damaged_is_set_aside_and_the_trial_begins_again(
+    house: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file cut short, gone, or full of zeros, as after a loss of power."""
+    config = configuration(house)
+    _, undisturbed = finish(config, tmp_path / "whole")
+    damages = {
+        "*optim_states.pt": lambda file: file.unlink(),
+        "*model_states.pt": lambda file: file.write_bytes(file.read_bytes()[:-100]),
+        "average-0.safetensors": lambda file: file.write_bytes(bytes(file.stat().st_size)),
+    }
+    for number, (name, damage) in enumerate(damages.items()):
+        _, store = finish(config, tmp_path / str(number), stop_after=5)
+        (file,) = (store.trial(config.id()) / trial.CHECKPOINT).glob(f"step-4/{name}")
+        damage(file)
+        result, store = finish(config, tmp_path / str(number))
+        assert result["training"] == {"steps": 7, "skipped": 0, "resumed_at": None}
+        aside = Path(result["damaged_checkpoint"])
+        assert aside.is_relative_to(store.root / "set_aside")
+        assert (aside / "step-4").is_dir()
+        said = capsys.readouterr().err
+        assert f"warning: trial {config.id()}: its checkpoint cannot be read (" in said
+        assert f"set aside in {aside}, the trial begins again" in said
+        same(undisturbed, store, config)
+    assert (undisturbed.result(config.id()) or {})["damaged_checkpoint"] is None
 
 
 @pytest.fixture(scope="module")

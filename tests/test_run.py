@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import small_sweep
 
-from trainables import commands, fingerprints, rows, run, storage
+from trainables import commands, fingerprints, processes, rows, run, storage
 from trainables.benchmarks import tofu
 from trainables.config import Benchmark, Model, Rectifier, Resources, RetainEvaluation, Training, Trial, evaluation_id
 from trainables.errors import InputError
@@ -143,3 +146,63 @@ def test_inputs_that_are_not_what_was_planned(trial: Trial, change: dict[str, An
     with pytest.raises(InputError, match=said):
         run._run(write_config(tmp_path, changed), str(tmp_path / "runs"))
     assert Storage(tmp_path / "runs").result(changed.id()) is None
+
+
+def started_again(trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The exit status of the command, whose trial only says that it runs."""
+
+    def begun(config: Trial, store: Storage) -> Iterator[dict[str, Any]]:
+        (tmp_path / "begun").touch()
+        yield {"phase": "done", "result": {"id": config.id(), "status": "finished", "metrics": {}, "error": None}}
+
+    monkeypatch.setattr("trainables.trial.run", begun)
+    return commands.guarded(lambda: run._run(write_config(tmp_path, trial), str(tmp_path / "runs")))
+
+
+@pytest.mark.parametrize("content", ['{"status": "finished", "metrics": {}}', '{"status": "fini'])
+def test_a_result_is_not_run_over(
+    trial: Trial, tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Storage(tmp_path / "runs").trial(trial.id())
+    folder.mkdir(parents=True)
+    (folder / storage.RESULT).write_text(content)
+    assert started_again(trial, tmp_path, monkeypatch) == 2
+    status = "finished" if content.endswith("}") else "damaged"
+    assert capsys.readouterr().err == (
+        f"error: CONFIG: trial {trial.id()} has a result already ({status}) in {folder}; "
+        "give another --storage to run it apart\n"
+    )
+    assert not (tmp_path / "begun").exists()
+    assert (folder / storage.RESULT).read_text() == content
+
+
+@pytest.mark.parametrize(
+    ("told", "refused"),
+    [
+        ({}, True),
+        ({"beat": 0.0}, True),
+        ({"born": 1.0}, False),
+        ({"place": "elsewhere"}, True),
+        ({"place": "elsewhere", "pid": os.getpid()}, True),
+        ({"place": "elsewhere", "beat": 0.0}, False),
+    ],
+    ids=["alive", "alive but silent", "dead", "elsewhere", "elsewhere of this pid", "elsewhere and silent"],
+)
+def test_a_trial_that_another_process_is_at_is_left_alone(
+    trial: Trial,
+    tmp_path: Path,
+    told: dict[str, Any],
+    refused: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as another:
+        other = processes.myself() | {"pid": another.pid, "born": processes.born(another.pid), "beat": time.time()}
+        path = Storage(tmp_path / "runs").trial(trial.id()) / storage.PROGRESS
+        storage.write_json(path, other | told)
+        assert started_again(trial, tmp_path, monkeypatch) == (2 if refused else 0)
+        another.kill()
+    assert (tmp_path / "begun").exists() is not refused
+    pid = told.get("pid", another.pid)
+    said = f"error: CONFIG: process {pid} on {other['host']} is at trial {trial.id()} in {tmp_path / 'runs'}; wait for"
+    assert (said in capsys.readouterr().err) is refused

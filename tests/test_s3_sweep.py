@@ -15,6 +15,7 @@ import small_sweep
 from conftest import RunModule
 from test_sweep_end_to_end import SETTINGS
 
+from trainables.config import Trial
 from trainables.storage import RESULT
 
 pytestmark = pytest.mark.slow
@@ -154,8 +155,13 @@ def test_views_from_machines_that_have_nothing(bucket: Bucket) -> None:
     assert (bucket.place / "exported" / "model.safetensors").is_file()
     config = next((bucket.place / "reader").glob(f"*/trials/{kept}/config.json"))
     done = bucket.run("alone", "trainables.run", config)
+    assert done.returncode == 2
+    assert f"trial {kept} has a result already (finished)" in done.stderr
+    other = Trial.model_validate(json.loads(config.read_text()) | {"seed": 7})
+    (bucket.place / "other.json").write_text(other.model_dump_json())
+    done = bucket.run("alone", "trainables.run", bucket.place / "other.json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout[done.stdout.index("{") : done.stdout.rindex("}") + 1])["id"] == kept
+    assert json.loads(done.stdout[done.stdout.index("{") : done.stdout.rindex("}") + 1])["id"] == other.id()
 
 
 def test_ranks_of_a_trial_share_checkpoints_and_directions_by_the_bucket(bucket: Bucket) -> None:

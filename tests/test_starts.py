@@ -58,9 +58,13 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     return plans
 
 
+TOLD = {"status": "finished", "metrics": {}, "config": {}, "started": "then"}
+
+
 def finish(store: Storage, trials: Iterable[Trial], status: str = "finished") -> None:
     for trial in trials:
-        storage.write_json(store.trial(trial.id()) / storage.RESULT, {"status": status, "metrics": {}})
+        told = {**TOLD, "id": trial.id(), "status": status, "config": trial.model_dump(mode="json")}
+        storage.write_json(store.trial(trial.id()) / storage.RESULT, told)
 
 
 def test_unfinished_sweep_goes_on_with_resume_only(small: Small, tmp_path: Path, runs: list[Plan]) -> None:
@@ -262,7 +266,7 @@ def test_damaged_sweep_file_is_set_aside_and_written_anew(
 
 
 def test_every_cut_of_a_table_is_damage(tmp_path: Path) -> None:
-    storage.write_json(tmp_path / storage.RESULT, {"status": "finished", "metrics": {}})
+    storage.write_json(tmp_path / storage.RESULT, {**TOLD, "id": tmp_path.name})
     path = tmp_path / storage.ROWS
     storage.write_rows(path, [{"task": "forget", "index": number, "rouge": number / 7} for number in range(50)])
     whole = path.read_bytes()
@@ -272,6 +276,20 @@ def test_every_cut_of_a_table_is_damage(tmp_path: Path) -> None:
         assert storage.read_result(tmp_path)[1] == [path], length
     path.write_bytes(bytes(len(whole)))
     assert storage.read_result(tmp_path)[1] == [path]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"id": "another"}, {"config": None}, {"metrics": None}, *({name: ...} for name in (*TOLD, "id"))],
+    ids=str,
+)
+def test_a_result_of_something_else_is_damage(tmp_path: Path, change: dict[str, Any]) -> None:
+    told = {**TOLD, "id": tmp_path.name}
+    storage.write_json(tmp_path / storage.RESULT, told)
+    assert storage.read_result(tmp_path) == (told, [])
+    changed = {name: value for name, value in (told | change).items() if value is not ...}
+    storage.write_json(tmp_path / storage.RESULT, changed)
+    assert storage.read_result(tmp_path) == (None, [tmp_path / storage.RESULT])
 
 
 def test_interrupt_prints_the_command_that_goes_on(

@@ -50,7 +50,8 @@ def write_trial(store: WorkingCopy, key: str, **more: Any) -> Path:
     folder = store.trial(key)
     storage.write_json(folder / storage.CONFIG, {"method": "ga"})
     storage.write_rows(folder / storage.STEPS, [{"step": 1, "loss": 0.5}])
-    storage.write_json(folder / storage.RESULT, {"id": key, "status": "finished", "metrics": {}, **more})
+    told = {"id": key, "status": "finished", "metrics": {}, "config": {}, "started": "then"}
+    storage.write_json(folder / storage.RESULT, {**told, **more})
     return folder
 
 

@@ -5,6 +5,7 @@ Every rank writes its own shards; meta.json, written by rename once all are ther
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
-from trainables import loop, processes, storage
+from trainables import loop, processes, storage, wholeness
 from trainables.config import Resources
 from trainables.engine import Engine
 from trainables.errors import InputError
@@ -21,6 +22,10 @@ from trainables.errors import InputError
 FOLDER, META = storage.CHECKPOINT, storage.META
 LAYOUT = ("ranks", "zero_stage", "precision", "offload_optimizer")
 """Shards belong to one layout; another one cannot read them."""
+
+
+class Damaged(Exception):
+    """A checkpoint that cannot be read."""
 
 
 def save(
@@ -44,7 +49,8 @@ def save(
             numbers = torch.tensor(list(state.reference), dtype=torch.int64)
             save_file({"reference": reference, "rows": numbers}, folder / tag / "reference.safetensors")
         layout = {name: getattr(engine.resources, name) for name in LAYOUT}
-        storage.write_json(folder / META, {"step": state.step, "tag": tag, "layout": layout})
+        files = wholeness.sizes_of(folder / tag)
+        storage.write_json(folder / META, {"step": state.step, "tag": tag, "layout": layout, "files": files})
     dist.barrier()
     _show(engine, folder, tag, store)
 
@@ -93,9 +99,31 @@ def layout(folder: Path) -> dict[str, Any]:
     return (storage.read_json(folder / META) or {}).get("layout", {})
 
 
+def set_aside(folder: Path, store: storage.Storage) -> Path:
+    """Move a checkpoint that cannot be read out of the way; of several ranks the first one does it."""
+    with contextlib.suppress(FileNotFoundError):
+        return storage.set_aside([folder], store) / folder.name
+    return folder
+
+
 def restore(engine: Engine, task: loop.Task, folder: Path) -> tuple[loop.State, list[dict[str, Any]]]:
-    """Load what `save` wrote: the state and the records of the steps before it."""
+    """Load what `save` wrote: the state and the records of the steps before it. Raises Damaged: `engine` is spoilt."""
     meta = storage.read_json(folder / META) or {}
+    if not wholeness.are_there(meta.get("files", {}), folder / meta["tag"]):
+        raise Damaged(f"the files of {meta['tag']} are not all there as they were written")
+    try:
+        return _restore(engine, task, folder, meta)
+    except Exception as error:
+        if isinstance(error, torch.OutOfMemoryError) or getattr(error, "errno", None) in storage.OUTAGES:
+            raise
+        # what DeepSpeed, torch, safetensors and pyarrow make of a file that is no more whole
+        first = (str(error).splitlines() or [""])[0]
+        raise Damaged(f"{type(error).__name__}: {first}") from error
+
+
+def _restore(
+    engine: Engine, task: loop.Task, folder: Path, meta: dict[str, Any]
+) -> tuple[loop.State, list[dict[str, Any]]]:
     tag = meta["tag"]
     engine.restore(folder, tag)
     parts = load_file(folder / tag / f"average-{engine.rank}.safetensors", device=str(engine.home))

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from trainables import storage
 from trainables.errors import Unreachable
-from trainables.listing import WHOLE, Listing
+from trainables.listing import Listing
 from trainables.remote import Entry, Remote, same
+from trainables.wholeness import WHOLE, seal
 
 LAST = (f"/{storage.RESULT}", f"/{storage.META}")
 """What makes other files count comes after them."""
@@ -134,6 +135,7 @@ class Exchange:
                         f"--storage: {name}/{file} of '{self.remote.uri}' is missing or not as it was written; delete "
                         f"{name}/{WHOLE}, so that the folder is made again"
                     )
+            seal(staging)
             storage.publish(staging, path)
         finally:
             shutil.rmtree(staging, ignore_errors=True)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from trainables.remote import Entry
-
-WHOLE = ".whole"
-"""Written last into a folder that never changes; lists its files."""
+from trainables.wholeness import WHOLE
 
 
 class Listing:

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from trainables import fingerprints, memory, places, storage
+from trainables import fingerprints, memory, places, storage, wholeness
 from trainables.config import Model, Shape
 from trainables.errors import InputError
 
@@ -140,12 +140,17 @@ def merged(network: Any) -> Any:
     return network.merge_and_unload() if isinstance(network, PeftModel) else network
 
 
-def save(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any]) -> None:
-    """Write a model folder by rename, so that a half-written one is never read; `note` says how it was made."""
+def save(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any], *, shared: bool = False) -> None:
+    """Write a model folder by rename, so that a half-written one is never read; `note` says how it was made.
+
+    `shared`: it is made once for all, so that what a loss of power or a cut takes of it must be seen.
+    """
     staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
     network.save_pretrained(staging, safe_serialization=True)
     tokenizer.save_pretrained(staging)
     (staging / "recipe.json").write_text(json.dumps(note, indent=2, sort_keys=True) + "\n")
+    if shared:
+        wholeness.seal(staging)
     storage.publish(staging, folder)
 
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from trainables import directions, processes, provenance, storage, vectors
+from trainables import directions, processes, provenance, storage, vectors, wholeness
 from trainables.config import Direction
 from trainables.errors import InputError
 from trainables.storage import RESULT, Storage
@@ -105,6 +105,7 @@ def _combine(direction: Direction, making: Path, folder: Path) -> None:
     told |= {"batches": len(records), "rectified": sum(record["rectified"] for record in records), "zero": zero}
     told |= {"ranks": sorted({note["world"] for note in notes if note}), "threads": torch.get_num_threads()}
     storage.write_json(staging / RESULT, {**told, "made": provenance.now(), **provenance.stamp()})
+    wholeness.seal(staging)
     storage.publish(staging, folder)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from trainables import processes, provenance, storage
 
-EVERY, BEAT, SHOWN = 2.0, 10.0, 30.0
+EVERY, BEAT, SHOWN, SILENT = 2.0, 10.0, 30.0, 60.0
 """Seconds between two writings of news, between two signs of life without news (an evaluation tells nothing), and
-between two showings to other machines."""
+between two showings to other machines, and without any after which a process of another machine counts as ended."""
 
 
 def elsewhere(folder: Path) -> bool:
@@ -23,12 +23,23 @@ def elsewhere(folder: Path) -> bool:
     return told is not None and told.get("pid") != os.getpid() and processes.alive(told) is True
 
 
+def owner(folder: Path) -> processes.Identity | None:
+    """The other process that is at this trial, None where there is none: of another machine by its signs of life."""
+    told = storage.read_json(folder / storage.PROGRESS)
+    if told is None or (told.get("place"), told.get("pid")) == (processes.place(), os.getpid()):
+        return None
+    alive = processes.alive(told)
+    recent = abs(time.time() - told.get("beat", 0.0)) <= SILENT
+    return told if alive or (alive is None and recent) else None
+
+
 class Progress:
     """What is told of a trial; a thread writes it, so that neither a slow disk nor a long phase holds anything up."""
 
-    def __init__(self, folder: Path, store: storage.Storage) -> None:
+    def __init__(self, folder: Path, store: storage.Storage, attempt: str | None) -> None:
         self.path = folder / storage.PROGRESS
         self.store = store
+        self.attempt = attempt
         self.shown = 0.0
         self.told: dict[str, Any] = {"phase": "loading", "step": 0, "steps": None, "training_left": None}
         self.fixed: dict[str, Any] = {}
@@ -39,7 +50,7 @@ class Progress:
         self.thread = threading.Thread(target=self._work, name="progress", daemon=True)
 
     def __enter__(self) -> Progress:
-        self.fixed = {**processes.myself(), "started": provenance.now()}
+        self.fixed = {**processes.myself(), "started": provenance.now(), "attempt": self.attempt}
         self.begun = self.entered = time.monotonic()
         self._write()
         self.thread.start()

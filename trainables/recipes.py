@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables import benchmarks, config, directions, evaluation, models, rows, storage
+from trainables import benchmarks, config, directions, evaluation, models, rows, storage, wholeness
 from trainables.benchmarks import tofu
 from trainables.config import Benchmark, Direction, Model, Recipe, Resources, Selection
 
@@ -49,7 +49,7 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     for _ in loop.run(training, task):
         pass
     folder.parent.mkdir(parents=True, exist_ok=True)
-    models.save(training.module, tokenizer, folder, recipe.model_dump(mode="json"))
+    models.save(training.module, tokenizer, folder, recipe.model_dump(mode="json"), shared=True)
     training.close()
     store.push(folder)
     return str(folder)
@@ -68,7 +68,7 @@ def make_evaluation(
     folder = store.evaluation(key)
     store.fetch(folder / storage.RESULT)
     kept = storage.read_json(folder / storage.RESULT)
-    if kept:
+    if kept and wholeness.has_result(folder):
         store.push_parts(folder)
         return kept
     from trainables import provenance, trial

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ class Record:
     """What a trial has found so far; `steps` and `questions` become Parquet files."""
 
     started: str
+    attempt: str | None = field(default_factory=lambda: uuid.uuid4().hex)
+    """Tells the times that one trial was begun apart, also two in one second; None: it did not run (`refused`)."""
     seconds: Seconds = field(default_factory=Seconds)
     steps: list[dict[str, Any]] = field(default_factory=list)
     questions: list[dict[str, Any]] = field(default_factory=list)
@@ -39,6 +42,8 @@ class Record:
     micro_batch: int | None = None
     zero_stage: int | None = None
     resumed_at: int | None = None
+    damaged_checkpoint: str | None = None
+    """Where a checkpoint lies that could not be read, so that the trial began again."""
     direction: str | None = None
     calibration: dict[str, Any] | None = None
     evaluations: list[dict[str, Any]] | None = None
@@ -77,7 +82,9 @@ def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pa
             "resumed_at": record.resumed_at,
         },
         "seconds": {name: round(value, 3) for name, value in asdict(record.seconds).items()},
+        "damaged_checkpoint": record.damaged_checkpoint,
         "started": record.started,
+        "attempt": record.attempt,
         "topology": {
             "ranks": resources.ranks,
             "zero_stage": record.zero_stage,
@@ -110,7 +117,7 @@ def refused(
     folder = store.trial(trial.id())
     storage.write_text(folder / storage.ERROR, message + "\n")
     last = message.strip().splitlines()[-1] if message.strip() else "no reason given"
-    record = Record(provenance.now(), seconds=Seconds(total=seconds))
+    record = Record(provenance.now(), attempt=None, seconds=Seconds(total=seconds))
     result = write(trial, record, {"kind": kind, "message": last, "step": None}, folder)
-    store.push_trial(trial.id())
-    return result
+    store.push_trial(trial.id())  # which may find that it has ended elsewhere
+    return store.result(trial.id()) or result

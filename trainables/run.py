@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from trainables import benchmarks, commands, storage, templates
+from trainables import benchmarks, commands, progress, storage, templates
 from trainables.config import Trial
 from trainables.errors import InputError
 
@@ -38,6 +38,23 @@ def _read(config: Path) -> Trial:
     return trial
 
 
+def _check_free(trial: Trial, store: storage.Storage) -> None:
+    """Bring what there is of a trial. Raises InputError where it has a result, or another process is at it."""
+    folder, other = store.trial(trial.id()), "give another --storage to run it apart"
+    owner = progress.owner(folder)
+    if owner is None:
+        store.fetch_trial(trial.id())  # which would disturb a process here
+        owner = progress.owner(folder)
+    if owner:
+        raise InputError(
+            f"CONFIG: process {owner['pid']} on {owner['host']} is at trial {trial.id()} in {store.location}; wait for "
+            f"its end, or {other}"
+        )
+    if store.has(trial.id()):
+        status = (store.result(trial.id()) or {}).get("status", "damaged")
+        raise InputError(f"CONFIG: trial {trial.id()} has a result already ({status}) in {folder}; {other}")
+
+
 def _run(config: Path, location: str) -> int:
     trial = _read(config)
     if trial.resources.ranks > 1:
@@ -51,7 +68,7 @@ def _run(config: Path, location: str) -> int:
     commands.quiet()
     from trainables import trial as trials
 
-    store.fetch_trial(trial.id())
+    _check_free(trial, store)
     trial = store.here(trial)
     for event in trials.run(trial, store):
         if event["phase"] == "training":

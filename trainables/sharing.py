@@ -45,8 +45,9 @@ class Sharing:
     def bring(self, trial_ids: Iterable[str]) -> None:
         """The trials' files as `refresh` saw them; results of this machine that could not be sent are sent now."""
 
-    def look_at_trial(self, trial_id: str) -> None:
-        """Look at one trial and bring its files: it has ended somewhere."""
+    def look_at_trial(self, trial_id: str) -> bool:
+        """Look at one trial and bring its files: it has ended somewhere. Whether that was possible."""
+        return True
 
     def fetch_trial(self, trial_id: str) -> None:
         """All that there is of a trial, before it begins or goes on here."""

@@ -89,9 +89,20 @@ def read_result(folder: Path) -> tuple[dict[str, Any] | None, list[Path]]:
     if not (folder / RESULT).exists():
         return None, []
     result = read_json(folder / RESULT)
-    damaged = [] if result and result.keys() >= {"status", "metrics"} else [folder / RESULT]
+    damaged = [] if result and _is_of(result, folder.name) else [folder / RESULT]
     damaged += [path for path in (folder / STEPS, folder / ROWS) if path.exists() and not _whole(path)]
     return (None if damaged else result), damaged
+
+
+def _is_of(result: Mapping[str, Any], trial_id: str) -> bool:
+    """Whether a JSON object is a trial's result, and of this one."""
+    whole = result.keys() >= {"id", "status", "config", "metrics", "started"} and result["id"] == trial_id
+    return whole and isinstance(result["config"], dict) and isinstance(result["metrics"], dict)
+
+
+def is_refusal(result: Mapping[str, Any] | None) -> bool:
+    """Whether a result was not written by a process that ran the trial, but for one that could not."""
+    return result is not None and result.get("attempt", "") is None
 
 
 def _whole(path: Path) -> bool:
@@ -196,8 +207,16 @@ def usable_folder(root: Path, field: str, writable: bool) -> Path:
 def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object, None where the file is missing or damaged."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, json.JSONDecodeError, UnicodeDecodeError):
+        return as_object(path.read_bytes())
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return None
+
+
+def as_object(content: bytes) -> dict[str, Any] | None:
+    """A JSON object, None where the content is none."""
+    try:
+        value = json.loads(content.decode("utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError):
         return None
     return value if isinstance(value, dict) else None
 

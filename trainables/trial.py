@@ -30,11 +30,12 @@ from trainables import (
     progress,
     provenance,
     records,
+    retries,
     storage,
 )
 from trainables.config import Resources, RetainEvaluation, Trial
 from trainables.errors import InputError, StartAgain, TrialStopped
-from trainables.records import CHECKPOINT, RETRY, WEIGHTS, Event, Place, Record
+from trainables.records import CHECKPOINT, WEIGHTS, Event, Place, Record
 
 Follow = Callable[[Iterator[Event]], Iterator[Event]]
 
@@ -49,23 +50,25 @@ def run(trial: Trial, store: storage.Storage, *, keep_weights: bool = False) -> 
     one rank is raised, so that the launcher ends the others, which wait for it, and starts all again.
     """
     folder = store.trial(trial.id())
-    place = Place(store, folder, folder / WEIGHTS if keep_weights else None)
+    place, record = Place(store, folder, folder / WEIGHTS if keep_weights else None), Record(provenance.now())
     if trial.resources.ranks > 1 and dist.get_rank() > 0:
-        yield from _outcome(trial, place, iter)
+        yield from _outcome(trial, record, place, iter)
         return
     storage.write_json(folder / storage.CONFIG, trial.model_dump(mode="json"))
     store.began(trial.id())
-    with progress.Progress(folder, store) as told:
-        result = yield from _outcome(trial, place, told.follow)
+    with progress.Progress(folder, store, record.attempt) as told:
+        result = yield from _outcome(trial, record, place, told.follow)
     yield {"phase": "done", "result": result}
 
 
-def _outcome(trial: Trial, place: Place, follow: Follow) -> Generator[Event, None, dict[str, Any] | None]:
+def _outcome(
+    trial: Trial, record: Record, place: Place, follow: Follow
+) -> Generator[Event, None, dict[str, Any] | None]:
     """The phases, and what came of them: the result on rank 0, None on the others."""
     folder, many = place.folder, trial.resources.ranks > 1
-    record, error, begun = Record(provenance.now()), None, perf_counter()
+    error, begun = None, perf_counter()
     try:
-        yield from follow(_with_retry(trial, record, place))
+        yield from follow(retries.follow(trial, record, place, _phases))
         error = record.collapsed
     except (InputError, StartAgain):
         raise
@@ -96,29 +99,6 @@ def _end(trial: Trial, record: Record, error: dict[str, Any] | None, place: Plac
     storage.tidy(place.folder)
     place.store.push_trial(trial.id())
     return result
-
-
-def _with_retry(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
-    """The phases, a second time with half the micro-batch where memory ran out the first time."""
-    folder = place.folder
-    retry = storage.read_json(folder / RETRY)
-    record.micro_batch = retry["micro_batch"] if retry else trial.resources.micro_batch
-    try:
-        yield from _phases(trial, record, place)
-        return
-    except torch.OutOfMemoryError as full:
-        share = trial.training.batch_size // trial.resources.ranks
-        if retry is not None or (record.micro_batch or share) == 1:
-            raise
-        half = max(1, (record.micro_batch or share) // 2)
-        storage.write_json(folder / RETRY, {"micro_batch": half})
-        place.store.tell(folder / RETRY)
-        if trial.resources.ranks > 1:
-            raise StartAgain(f"out of memory at step {len(record.steps) + 1}: again with micro-batch {half}") from full
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    record.steps.clear()
-    yield from _with_retry(trial, record, place)
 
 
 def prepare_process(resources: Resources, seed: int) -> torch.device:

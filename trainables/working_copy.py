@@ -23,6 +23,7 @@ from trainables.errors import InputError
 from trainables.exchange import Exchange, was_sent
 from trainables.remote import Entry, Remote, is_inside, same
 from trainables.storage import RESULT, Storage
+from trainables.wholeness import is_whole
 
 CACHE = Path("~/.cache/unlearning/storages")
 UNSENT = ".unsent"
@@ -90,13 +91,13 @@ class WorkingCopy(Storage):
             shutil.rmtree(folder / storage.WEIGHTS, ignore_errors=True)
         self._unsent_file(trial_id).unlink(missing_ok=True)
 
-    def look_at_trial(self, trial_id: str) -> None:
+    def look_at_trial(self, trial_id: str) -> bool:
         def look() -> None:
             for name, entry in self.exchange.list(self.trial(trial_id)).items():
                 self.exchange.listed.add(name, entry)
             self.bring([trial_id])
 
-        self.exchange.softly(look)
+        return self.exchange.softly(look)
 
     def began(self, trial_id: str) -> None:
         self._mark_unsent(trial_id)
@@ -131,6 +132,8 @@ class WorkingCopy(Storage):
         self.exchange.softly(finish)
 
     def fetch(self, path: Path) -> None:
+        if path.is_dir() and not is_whole(path):
+            shutil.rmtree(path)
         if not path.exists():
             self.exchange.fetch(path)
 
@@ -187,9 +190,16 @@ class WorkingCopy(Storage):
         """result.json last; then what a trial that has ended does not keep goes from the store.
 
         Of a lost one everything stays: it goes on from there.
+        That a trial did not run is no news where the store has its result: that one stays, and is brought here.
         """
         folder, name = self.trial(trial_id), f"trials/{trial_id}"
         before = self.exchange.list(folder)
+        if storage.is_refusal(self.result(trial_id)) and self._is_known(f"{name}/{RESULT}", before):
+            found = {key: entry for key, entry in before.items() if key.count("/") == 2}
+            self._drop_others(folder, found)
+            self.exchange.bring(found)
+            self._unsent_file(trial_id).unlink(missing_ok=True)
+            return
         files = {self.exchange.name(file): file for file in folder.iterdir() if file.is_file() and _is_kept(file)}
         result = {f"{name}/{RESULT}": files.pop(f"{name}/{RESULT}")}
         self.exchange.send_changed(files, before)
@@ -202,6 +212,12 @@ class WorkingCopy(Storage):
             key for key in before if not lost and key not in kept and not key.startswith(f"{name}/{storage.WEIGHTS}/")
         )
         self._unsent_file(trial_id).unlink(missing_ok=True)
+
+    def _is_known(self, name: str, there: dict[str, Entry]) -> bool:
+        """Whether the store holds a result that can be read and tells of a trial that ran."""
+        content = self.exchange.remote.read(name) if name in there else None
+        found = storage.as_object(content) if content else None
+        return found is not None and "status" in found and not storage.is_refusal(found)
 
     def _drop_others(self, folder: Path, found: dict[str, Entry]) -> None:
         """The copy of a trial that is no more in the store goes, and so does what is of an earlier attempt."""

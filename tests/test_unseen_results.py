@@ -1,0 +1,150 @@
+"""A storage elsewhere that does not answer once: no result is lost to the driver's belief that a trial died."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import platform.live as live
+import platform.progress as progress
+from platform.gate import Gate, Limits
+from trainables import records, storage
+from trainables.config import Benchmark, Model, Trial
+from trainables.errors import Unreachable
+from trainables.records import Record
+from trainables.working_copy import WorkingCopy
+
+CONFIG = Trial(
+    method="ga",
+    benchmark=Benchmark(data="data", fingerprint="files:0"),
+    target=Model(path="models/full", fingerprint="files:1"),
+)
+KEY = CONFIG.id()
+DONE = {"id": KEY, "done": True, "status": "finished", "forget_quality": -1.0, "model_utility": 0.5}
+
+
+@pytest.fixture
+def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[WorkingCopy]:
+    """One storage as the driver's machine and a worker's machine have it."""
+    uri, found = f"memory://runs/{uuid.uuid4().hex}", []
+    for name in ("driver", "worker"):
+        monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / name))
+        copy = storage.open_storage(uri)
+        assert isinstance(copy, WorkingCopy)
+        found.append(copy)
+    return found
+
+
+@pytest.fixture
+def reporter(copies: list[WorkingCopy]) -> progress.Reporter:
+    pruned: list[str] = []
+    keeper: Any = SimpleNamespace(prune=lambda study, ended: pruned.append(ended))
+    mirror: Any = SimpleNamespace(told=[], trial=lambda key: mirror.told.append(key))
+    standing, waiting = progress.Standing(name="tiny", total=1, slots=1), progress.Waiting({}, dict)
+    return progress.Reporter(standing, copies[0], mirror, keeper, Gate(Limits()), live.screen(), waiting)
+
+
+def finish(store: WorkingCopy) -> dict[str, bytes]:
+    """A worker ends the trial; what the storage holds of it then."""
+    store.began(KEY)
+    record = Record("2026-11-21T12:00:00+00:00", metrics={"forget_quality": -1.0, "model_utility": 0.5})
+    record.steps, record.questions = [{"step": 1, "loss": 0.5, "skipped": False}], [{"task": "forget", "index": 0}]
+    storage.write_json(store.trial(KEY) / storage.CONFIG, CONFIG.model_dump(mode="json"))
+    records.write(CONFIG, record, None, store.trial(KEY))
+    store.push_trial(KEY)
+    return held(store)
+
+
+def held(store: WorkingCopy) -> dict[str, bytes]:
+    remote = store.exchange.remote
+    return {name: remote.read(name) or b"" for name in remote.list() if name.startswith("trials/")}
+
+
+def busy_once(store: WorkingCopy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next listing is refused."""
+    remote, kept = store.exchange.remote, store.exchange.remote.list
+
+    def refuse(below: str = "") -> Any:
+        monkeypatch.setattr(remote, "list", kept)
+        raise Unreachable("--storage: SLOW_DOWN: please reduce your request rate")
+
+    monkeypatch.setattr(remote, "list", refuse)
+
+
+def tune_trial(last_result: dict[str, Any]) -> Any:
+    kept = SimpleNamespace(metric_analysis={}, metric_n_steps={})
+    told = {"config": {"trial": CONFIG.model_dump_json()}, "run_metadata": kept, "error_file": None}
+    return SimpleNamespace(trial_id="1", last_result=last_result, **told)
+
+
+@pytest.mark.parametrize("last", [DONE, {"done": False, "phase": "training"}], ids=["said that it ended", "died"])
+def test_a_result_that_cannot_be_seen_is_not_written_over(
+    copies: list[WorkingCopy],
+    reporter: progress.Reporter,
+    last: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    driver, worker = copies
+    before = finish(worker)
+    assert {Path(name).name for name in before} == {"config.json", "result.json", "steps.parquet", "evaluation.parquet"}
+    trial = tune_trial(last)
+    reporter.on_trial_start(0, [], trial)
+    busy_once(driver, monkeypatch)
+    if last is DONE:
+        reporter.on_trial_complete(0, [], trial)
+        assert reporter.standing.line().startswith("done 1 | running 0 | failed 0 | left 0")
+        assert "FQ -1.00, MU 0.500" in capsys.readouterr().out
+    else:
+        reporter.on_trial_error(0, [], trial)
+        assert reporter.standing.line().startswith("done 0 | running 0 | failed 1 | left 0")
+        said = capsys.readouterr().out
+        assert "not recorded, because the storage does not answer; --resume looks again: its process died" in said
+    assert held(driver) == before
+    reporter.on_experiment_end([])
+    assert (driver.result(KEY) or {})["status"] == "finished"
+    assert held(driver) == before
+    assert reporter.mirror.told == [KEY, KEY]  # type: ignore[attr-defined]
+
+
+def test_a_result_that_the_storage_does_not_have_is_not_called_a_failure(reporter: progress.Reporter) -> None:
+    trial = tune_trial(DONE)
+    reporter.on_trial_start(0, [], trial)
+    reporter.on_trial_complete(0, [], trial)
+    assert not reporter.store.has(KEY)
+    assert reporter.standing.done == 1
+
+
+def test_a_trial_whose_process_died_is_recorded(reporter: progress.Reporter) -> None:
+    trial = tune_trial({"done": False})
+    reporter.on_trial_start(0, [], trial)
+    reporter.on_trial_error(0, [], trial)
+    assert (reporter.store.result(KEY) or {})["error"]["message"] == "its process died"
+    assert f"trials/{KEY}/result.json" in held(reporter.store)  # type: ignore[arg-type]
+    assert reporter.unseen == []
+
+
+def test_a_refusal_does_not_replace_a_result(copies: list[WorkingCopy]) -> None:
+    driver, worker = copies
+    before = finish(worker)
+    found = records.refused(CONFIG, driver, "its process died")
+    assert held(driver) == before
+    assert found == worker.result(KEY) == driver.result(KEY)
+    assert driver.sent(KEY)
+    assert not (driver.trial(KEY) / storage.ERROR).exists()
+
+
+@pytest.mark.parametrize("spoilt", [True, False], ids=["over a damaged one", "over another refusal"])
+def test_a_refusal_replaces_what_tells_nothing(copies: list[WorkingCopy], spoilt: bool) -> None:
+    driver, worker = copies
+    if spoilt:
+        driver.exchange.remote.write(f"trials/{KEY}/result.json", b'{"status": "fini')
+    else:
+        records.refused(CONFIG, worker, "no room")
+    records.refused(CONFIG, driver, "its process died")
+    driver.catch_up([KEY])
+    assert (driver.result(KEY) or {})["error"]["message"] == "its process died"
