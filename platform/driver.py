@@ -198,5 +198,6 @@ def _searcher(plan: Plan, store: Storage, searcher: Any, keep: str, closed: Any)
         result = store.result(trial.id())
         if result is not None:
             finished[trial.id()] = benchmarks.gains(trial.benchmark.name, result["metrics"])
-    studies = searcher.Studies(plan.studies().values(), plan.budget, finished, shared, closed)
+    begun = {key for trial in plan.left if store.under_way(key := trial.id())}
+    studies = searcher.Studies(plan.studies().values(), plan.budget, finished, shared, closed, begun)
     return studies, studies.left

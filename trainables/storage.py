@@ -69,6 +69,11 @@ class Storage(Sharing):
         """Whether a trial has a result, readable or not."""
         return (self.trial(trial_id) / RESULT).is_file()
 
+    def under_way(self, trial_id: str) -> bool:
+        """Whether a process that is at a trial, or was killed there, has left its checkpoint or its progress."""
+        folder = self.trial(trial_id)
+        return any(path.is_file() or self.there(path) for path in (folder / CHECKPOINT / META, folder / PROGRESS))
+
     def result(self, trial_id: str) -> dict[str, Any] | None:
         """A finished trial's result, None where there is none that can be read."""
         return read_json(self.trial(trial_id) / RESULT)
