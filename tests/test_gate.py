@@ -12,6 +12,8 @@ from small_sweep import Small
 
 import platform.disk as disk
 import platform.keep as keep
+import platform.ledger as ledger
+import platform.plan as planning
 from platform.gate import FIRST, Gate, Limits, spent
 from platform.searcher import Queue, Searcher, Studies
 from trainables import storage
@@ -71,6 +73,42 @@ def test_what_earlier_starts_have_spent() -> None:
         {"config": {"resources": {"ranks": 3, "gpus": 0}}, "seconds": {"total": 10.0}},
     ]
     assert spent(found) == 60.0
+
+
+def test_preparation_counts_as_one_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    gate = Gate(Limits(gpu_hours=1.0))
+    with gate.preparing(2.0):
+        now[0] = 900.0
+        assert gate.hours == 0.5
+    now[0] = 1800.0
+    assert (gate.hours, gate.running) == (0.5, {})
+
+
+def test_what_no_result_tells_is_kept_while_the_driver_lives(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a note the results count; then the note alone, which a kill amid a trial leaves as it is."""
+    monkeypatch.setattr(ledger, "BEAT", 0.02)
+    store = Storage(tmp_path)
+    plan = small.plan(store, only=["benchmark.split=forget01"])
+    path = store.spent(plan.sweep.name, plan.hash)
+    made = {"status": "finished", "metrics": {}, "config": plan.trials[0].model_dump(mode="json")}
+    storage.write_json(store.trial(plan.trials[0].id()) / storage.RESULT, made | {"seconds": {"total": 30.0}})
+    assert ledger.read(planning.again(plan, store), store) == 30.0
+
+    gate = Gate(Limits(), spent=30.0)
+    with ledger.kept(gate, path, store):
+        gate.began(trials(1, ranks=32)[0])
+        limit = time.monotonic() + 20
+        while ledger.read(plan, store) < 31.0:  # what a start after a kill at this moment would find
+            assert time.monotonic() < limit
+            time.sleep(0.02)
+    noted = ledger.read(plan, store)
+    assert noted == pytest.approx(gate.hours * 3600, rel=0.5)
+    storage.set_aside([store.trial(plan.trials[0].id())], store)  # --new
+    assert ledger.read(planning.again(plan, store), store) == noted
 
 
 @pytest.mark.parametrize("hours", [0.0, -1.0, float("inf"), float("nan")])

@@ -6,6 +6,7 @@ Every rank writes its own shards; meta.json, written by rename once all are ther
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,11 @@ def save(
     task: loop.Task,
     state: loop.State,
     records: list[dict[str, Any]],
+    seconds: Mapping[str, float],
     folder: Path,
     store: storage.Storage,
 ) -> None:
-    """Write the state after `state.step` and drop the one before."""
+    """Write the state after `state.step`, reached in `seconds` of each part, and drop the one before."""
     tag = f"step-{state.step}"
     engine.save(folder, tag)
     average = {f"{number:05}": part.contiguous() for number, part in enumerate(task.rectifier.state())}
@@ -44,7 +46,8 @@ def save(
             numbers = torch.tensor(list(state.reference), dtype=torch.int64)
             save_file({"reference": reference, "rows": numbers}, folder / tag / "reference.safetensors")
         layout = {name: getattr(engine.resources, name) for name in LAYOUT}
-        storage.write_json(folder / META, {"step": state.step, "tag": tag, "layout": layout})
+        meta = {"step": state.step, "tag": tag, "layout": layout, "seconds": dict(seconds)}
+        storage.write_json(folder / META, meta)
     dist.barrier()
     _show(engine, folder, tag, store)
 
@@ -80,6 +83,11 @@ def check(folder: Path, resources: Resources) -> bool:
 def step_of(folder: Path) -> int:
     """The step that a checkpoint is of, 0 where there is none."""
     return (storage.read_json(folder / META) or {}).get("step", 0)
+
+
+def seconds_of(folder: Path) -> dict[str, float]:
+    """The seconds of each part of the trial that a checkpoint took, empty where there is none."""
+    return (storage.read_json(folder / META) or {}).get("seconds", {})
 
 
 def drop(folder: Path) -> None:

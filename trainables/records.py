@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -18,7 +20,7 @@ CHECKPOINT, WEIGHTS, RETRY = storage.CHECKPOINT, storage.WEIGHTS, storage.RETRY
 
 @dataclass
 class Seconds:
-    """Wall time of a trial's parts."""
+    """Wall time of a trial's parts, with that of earlier processes up to the checkpoint that it went on from."""
 
     loading: float = 0.0
     training: float = 0.0
@@ -31,6 +33,7 @@ class Record:
     """What a trial has found so far; `steps` and `questions` become Parquet files."""
 
     started: str
+    begun: float = field(default_factory=perf_counter)
     seconds: Seconds = field(default_factory=Seconds)
     steps: list[dict[str, Any]] = field(default_factory=list)
     questions: list[dict[str, Any]] = field(default_factory=list)
@@ -45,6 +48,20 @@ class Record:
     chosen_step: int | None = None
     collapsed: dict[str, Any] | None = None
     """Why training stopped before its last step, as an error of kind `collapsed`."""
+
+    def time(self) -> Seconds:
+        """The seconds so far; training is what is neither loading nor evaluation."""
+        told = self.seconds
+        told.total = perf_counter() - self.begun
+        told.training = max(0.0, told.total - told.loading - told.evaluation)
+        return told
+
+    def go_on(self, step: int, seconds: Mapping[str, float]) -> None:
+        """Count the processes before this one, which reached the checkpoint at `step` in `seconds`."""
+        self.resumed_at = step
+        self.begun -= seconds.get("total", 0.0)
+        self.seconds.loading += seconds.get("loading", 0.0)
+        self.seconds.evaluation += seconds.get("evaluation", 0.0)
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,10 @@ class Storage(Sharing):
         """Where the driver of a sweep says that it runs."""
         return _inside(self.root / "sweeps", f"{name}-{digest}.lock")
 
+    def spent(self, name: str, digest: str) -> Path:
+        """What a sweep has spent in all its starts."""
+        return _inside(self.root / "sweeps", f"{name}-{digest}.spent")
+
     def model(self, recipe_id: str) -> Path:
         return _inside(self.root / "shared" / "models", recipe_id)
 
