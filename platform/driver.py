@@ -139,6 +139,7 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
     from ray import tune
     from ray.tune.execution import class_cache
 
+    import platform.disk as disk
     import platform.keep as keeping
     import platform.live as live
     import platform.progress as progress
@@ -155,10 +156,10 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
         trainable = tune.with_resources(train_ranks, {"cpu": LAUNCHER_CPU})
     search, total = _searcher(plan, store, searcher, keep, lambda: gate.closed)
     standing = progress.Standing(name=plan.name, total=total, slots=slots)
-    keeper = keeping.keeper(plan, store, keep)
+    watch = disk.Watch(keeping.keeper(plan, store, keep), gate.limits.disk_bytes)
     screen = live.screen()
     waiting = progress.Waiting(session.needed(plan), ray.available_resources)
-    reporter = progress.Reporter(standing, store, mirror, keeper, gate, screen, waiting)
+    reporter = progress.Reporter(standing, store, mirror, watch, gate, screen, waiting)
     state = store.root / "ray"
     try:
         tuner = tune.Tuner(
