@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from dataclasses import dataclass
 
 import platform.budget as budgets
 import platform.keep as keep
@@ -11,6 +13,8 @@ from trainables import directions
 from trainables.errors import InputError
 from trainables.storage import Storage
 
+EVERY, SHARE = 20.0, 0.01
+"""The whole storage is counted at most so often (seconds), and for at most this share of the driver's time."""
 UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 CHECKPOINT_BYTES = {"fp32": 16, "bf16": 18}
 """Of a parameter: weights, AdamW's moments and GRU's average in fp32, with bf16 weights beside the fp32 ones."""
@@ -33,10 +37,11 @@ def told(size: float) -> str:
     return f"{size / 1e6:.0f} MB" if size >= 1e7 else f"{size / 1e6:.1f} MB"
 
 
-def forecast(plan: Plan, store: Storage, choice: str) -> dict[str, int]:
+def forecast(plan: Plan, store: Storage, choice: str, slots: int) -> dict[str, int]:
     """What the rest of a plan writes at least, in bytes; models count where their sizes are known.
 
-    `--keep pareto` is counted as one trial a study. Checkpoints are one trial's, a new one beside the old.
+    `--keep pareto` is counted as one trial a study. Each of the trials side by side (`slots`) has a checkpoint, and
+    beside it the new one.
     """
     parts = {"results": BYTES_PER_TRIAL * plan.outstanding}
     shape = budgets.shape_of(plan.sweep, plan.trials[0], {str(store.model(r.id())): r for r in plan.recipes})
@@ -50,15 +55,15 @@ def forecast(plan: Plan, store: Storage, choice: str) -> dict[str, int]:
     kept = {"all": plan.outstanding, "pareto": left, "best": left, "none": 0}[choice]
     parts |= {"models made": missing * size * 4, "directions": vectors * size * 4, "weights": kept * weights}
     if resources.checkpoint_every:
-        parts["checkpoints"] = 2 * size * CHECKPOINT_BYTES[resources.precision]
+        parts["checkpoints"] = slots * 2 * size * CHECKPOINT_BYTES[resources.precision]
     return {name: part for name, part in parts.items() if part}
 
 
-def check(plan: Plan, store: Storage, choice: str, budget: int | None) -> None:
+def check(plan: Plan, store: Storage, choice: str, budget: int | None, slots: int) -> None:
     """Raise InputError where what is there and what will come exceed the budget."""
     if budget is None:
         return
-    parts, there = forecast(plan, store, choice), store.size(store.root)
+    parts, there = forecast(plan, store, choice, slots), store.size(store.root)
     if there + sum(parts.values()) > budget:
         raise InputError(
             f"--disk-budget: the storage has {told(there)} and at least {listed(parts)} will come, together more than "
@@ -66,15 +71,15 @@ def check(plan: Plan, store: Storage, choice: str, budget: int | None) -> None:
         )
 
 
-def shortage(plan: Plan, store: Storage, choice: str) -> str | None:
+def shortage(plan: Plan, store: Storage, choice: str, slots: int) -> str | None:
     """What the disk lacks, None where there is room."""
-    parts, free = forecast(plan, store, choice), store.free()
+    parts, free = forecast(plan, store, choice, slots), store.free()
     return f"disk: at least {listed(parts)} will come, {told(free)} are free" if sum(parts.values()) > free else None
 
 
-def check_free(plan: Plan, store: Storage, choice: str) -> None:
+def check_free(plan: Plan, store: Storage, choice: str, slots: int) -> None:
     """Raise InputError where the disk has no room for what will come."""
-    lack = shortage(plan, store, choice)
+    lack = shortage(plan, store, choice, slots)
     if lack:
         raise InputError(f"--storage: {lack}; what helps: another disk, a smaller --keep, fewer trials (--only)")
 
@@ -84,16 +89,50 @@ def listed(parts: dict[str, int]) -> str:
     return f"{told(sum(parts.values()))} ({', '.join(f'{name} {told(part)}' for name, part in parts.items())})"
 
 
-def hold(keeper: keep.Keeper, budget: int | None) -> str | None:
-    """Keep fewer weights until the storage is within its budget; returns why no further trial may begin, if so.
+@dataclass
+class Watch:
+    """Keeps the storage within its budget while trials run.
 
-    A running trial has one checkpoint, which goes with its end: nothing else of it can give way.
+    The whole storage is counted once in a while, which also sees the checkpoints of running trials; in between the
+    folder of each trial that ends is added. A running trial's checkpoint goes with its end and cannot give way before.
     """
-    if budget is None:
-        return None
-    keeper.store.look_again()
-    while (size := keeper.store.size(keeper.store.root)) > budget:
-        if not keeper.tighten():
-            return f"--disk-budget {told(budget)}: the storage has {told(size)}, without any weights kept"
-        print(f"the storage has {told(size)}, more than {told(budget)}: --keep {keeper.choice} from now on", flush=True)
-    return None
+
+    keeper: keep.Keeper
+    budget: int | None
+    size: int = 0
+    """Bytes: never less than the storage has, but for what running trials wrote since it was counted."""
+    due: float = 0.0
+    """When the whole is counted next (monotonic)."""
+    why: str | None = None
+    """Why no further trial may begin: for the rest of this start, for Tune asks no more once it was told so."""
+
+    def tick(self) -> str | None:
+        """Between two ends, as often as one likes: returns `why`."""
+        if self.budget is not None and self.why is None and time.monotonic() >= self.due:
+            self._count(self.budget)
+        return self.why
+
+    def ended(self, study: str, trial_id: str) -> str | None:
+        """After a trial of a study: returns `why`."""
+        self.keeper.prune(study, trial_id)
+        if self.budget is not None and self.why is None:
+            store = self.keeper.store
+            self.size += store.size(store.trial(trial_id))
+            if self.size > self.budget:
+                self._count(self.budget)
+        return self.why
+
+    def _count(self, budget: int) -> None:
+        """Count the whole storage, and keep fewer weights until it is within the budget."""
+        keeper, store, begun = self.keeper, self.keeper.store, time.monotonic()
+        store.look_again()
+        self.size = store.size(store.root)
+        while self.size > budget and self.why is None:
+            if keeper.tighten():
+                kept = f"--keep {keeper.choice} from now on"
+                print(f"the storage has {told(self.size)}, more than {told(budget)}: {kept}", flush=True)
+                self.size = store.size(store.root)
+            else:
+                self.why = f"--disk-budget {told(budget)}: the storage has {told(self.size)}, without any weights kept"
+        now = time.monotonic()
+        self.due = now + max(EVERY, (now - begun) / SHARE)

@@ -9,10 +9,11 @@ import time
 from typing import Any
 
 import platform.ending as ending
+import platform.ledger as ledger
 import platform.manifest as manifest
 import platform.plan as planning
 import platform.session as session
-from platform.gate import Gate, Limits, spent
+from platform.gate import Gate, Limits, gpus
 from platform.plan import Plan
 from trainables import benchmarks, provenance, storage
 from trainables.errors import InputError
@@ -40,11 +41,12 @@ def run(
     if warning := plan.history.warning():
         say(f"warning: {warning}")
     started = time.monotonic()
-    gate = Gate(limits, _spent(plan, store))
+    gate = Gate(limits, ledger.read(plan, store))
     if plan.outstanding and gate.closed:
         return max(_stopped(plan, store, gate), int(bool(plan.failed)))
     if plan.outstanding or plan.sweep.export or not plan.compared(store):
-        mirror = _with_ray(plan, store, command, gate, address, max_concurrent, keep)
+        with ledger.kept(gate, store.spent(plan.sweep.name, plan.hash), store):
+            mirror = _with_ray(plan, store, command, gate, address, max_concurrent, keep)
     else:
         mirror, document = _mirrored(plan, store, command)
         mirror.close(manifest.counts(document, store))
@@ -86,7 +88,8 @@ def _all(plan: Plan, store: Storage, command: str, gate: Gate, slots: int, keep:
     import platform.prepare as prepare
     import platform.recommend as recommend
 
-    prepare.prepare(plan, store, say)
+    with gate.preparing(gpus(plan.trials[0].model_dump(include={"resources"}))):
+        prepare.prepare(plan, store, say)
     mirror, document = _mirrored(plan, store, command)
     if plan.outstanding:
         _tune(plan, store, mirror, gate, slots, keep)
@@ -111,13 +114,6 @@ def _mirrored(plan: Plan, store: Storage, command: str) -> tuple[Any, dict[str, 
             storage.tidy(store.trial(trial_id))
             mirror.trial(trial_id)
     return mirror, document
-
-
-def _spent(plan: Plan, store: Storage) -> float:
-    """GPU-seconds of every trial of the sweep that has ended, those of other starts too."""
-    earlier = storage.read_json(store.sweep(plan.sweep.name, plan.hash)) or {}
-    others = dict.fromkeys(earlier.get("trials", [])).keys() - {trial.id() for trial in plan.trials}
-    return plan.history.spent + spent(result for key in others if (result := store.result(key)))
 
 
 def _ran(plan: Plan, store: Storage, seconds: float) -> str:
@@ -150,6 +146,7 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
     from ray import tune
     from ray.tune.execution import class_cache
 
+    import platform.disk as disk
     import platform.keep as keeping
     import platform.live as live
     import platform.progress as progress
@@ -166,10 +163,10 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
         trainable = tune.with_resources(train_ranks, {"cpu": LAUNCHER_CPU})
     search, total = _searcher(plan, store, searcher, keep, lambda: gate.closed)
     standing = progress.Standing.of(plan, total, slots)
-    keeper = keeping.keeper(plan, store, keep)
+    watch = disk.Watch(keeping.keeper(plan, store, keep), gate.limits.disk_bytes)
     screen = live.screen()
     waiting = progress.Waiting(session.needed(plan), ray.available_resources)
-    reporter = progress.Reporter(standing, store, mirror, keeper, gate, screen, waiting)
+    reporter = progress.Reporter(standing, store, mirror, watch, gate, screen, waiting)
     state = store.root / "ray"
     try:
         tuner = tune.Tuner(
@@ -205,5 +202,6 @@ def _searcher(plan: Plan, store: Storage, searcher: Any, keep: str, closed: Any)
         result = store.result(trial.id())
         if result is not None:
             finished[trial.id()] = benchmarks.gains(trial.benchmark.name, result["metrics"])
-    studies = searcher.Studies(plan.studies().values(), plan.budget, finished, shared, closed)
+    begun = {key for trial in plan.left if store.under_way(key := trial.id())}
+    studies = searcher.Studies(plan.studies().values(), plan.budget, finished, shared, closed, begun)
     return studies, studies.left

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +15,16 @@ from trainables.errors import InputError
 
 FIRST = 5
 """So many trials that end first and all fail for the same cause stop the sweep."""
+PREPARATION = "preparation"
 CPU_AS_GPU = "a rank without a GPU counts as one"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a sweep may take; None: as much as it needs. `gpu_hours` is a total over all its starts."""
+    """What a sweep may take; None: as much as it needs. `gpu_hours` is a total over all its starts.
+
+    It counts what was killed, set aside or retried, too, and the preparation as if it were one trial.
+    """
 
     gpu_hours: float | None = None
     disk_bytes: int | None = None
@@ -35,9 +40,9 @@ class Gate:
 
     limits: Limits
     spent: float = 0.0
-    """GPU-seconds of trials that have ended, in earlier starts too."""
+    """GPU-seconds of all that has ended, in earlier starts too."""
     running: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Trial id -> when it began (monotonic), and its GPUs."""
+    """Trial id, or PREPARATION -> when it began (monotonic), and its GPUs."""
     causes: list[str | None] = field(default_factory=list)
     """Of the first trials that ended in this start; None: it did not fail."""
     shown: str = ""
@@ -59,11 +64,22 @@ class Gate:
             self.causes.append(overview.cause(dict(result)) if failed else None)
             self.shown = self.shown or (result["error"]["message"] if failed else "")
 
+    @contextlib.contextmanager
+    def preparing(self, size: float) -> Iterator[None]:
+        """What trials share is made meanwhile: it counts as `size` GPUs, a trial's."""
+        begun = time.monotonic()
+        self.running[PREPARATION] = (begun, size)
+        try:
+            yield
+        finally:
+            del self.running[PREPARATION]
+            self.spent += (time.monotonic() - begun) * size
+
     @property
     def hours(self) -> float:
         """GPU-hours so far, of running trials too."""
         now = time.monotonic()
-        return (self.spent + sum((now - begun) * size for begun, size in self.running.values())) / 3600
+        return (self.spent + sum((now - begun) * size for begun, size in list(self.running.values()))) / 3600
 
     @property
     def broken(self) -> bool:

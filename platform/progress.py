@@ -14,7 +14,6 @@ from ray.tune import Callback
 import platform.disk as disk
 import platform.overview as overview
 from platform.gate import Gate
-from platform.keep import Keeper
 from platform.live import Row, Screen, View
 from platform.mirror import Mirror
 from platform.plan import Plan
@@ -88,14 +87,14 @@ class Waiting:
 
 
 class Reporter(Callback):
-    """Shows a running sweep and feeds the mirror, the keeper and the gate."""
+    """Shows a running sweep and feeds the mirror, the disk's watch and the gate."""
 
     def __init__(
         self,
         standing: Standing,
         store: Storage,
         mirror: Mirror,
-        keeper: Keeper,
+        watch: disk.Watch,
         gate: Gate,
         screen: Screen,
         waiting: Waiting,
@@ -103,7 +102,7 @@ class Reporter(Callback):
         self.standing = standing
         self.store = store
         self.mirror = mirror
-        self.keeper = keeper
+        self.watch = watch
         self.gate = gate
         self.screen = screen
         self.waiting = waiting
@@ -122,6 +121,7 @@ class Reporter(Callback):
         self.gate.began(config)
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        self.gate.disk = self.watch.tick()
         self.screen.show(self.view)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -171,8 +171,7 @@ class Reporter(Callback):
             self.standing.evaluations.append(result["seconds"]["evaluation"])
         self.screen.say(f"{label}: {outcome(result)} ({duration(seconds)})")
         self.gate.ended(key, result)
-        self.keeper.prune(config.study(), key)
-        self.gate.disk = disk.hold(self.keeper, self.gate.limits.disk_bytes)
+        self.gate.disk = self.watch.ended(config.study(), key)
         self.mirror.trial(key)
         _forget_statistics(trial)
         self.screen.show(self.view, last=self.standing.left == 0 and not self.standing.running)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -52,10 +52,17 @@ class Study:
     """One Optuna study over the points of one study of the sweep: every goal's gain maximised, no point twice.
 
     Its parameters are gamma, tau, a task vector's strength and the seed, each a choice among the grid's values. Where
-    Optuna proposes a point again, the one of those left that is nearest to it on the grid is taken.
+    Optuna proposes a point again, the one of those left that is nearest to it on the grid is taken. Points that an
+    earlier start began (`begun`) and did not end are asked first, in their order.
     """
 
-    def __init__(self, points: Sequence[Trial], budget: int | None, finished: Mapping[str, Values]) -> None:
+    def __init__(
+        self,
+        points: Sequence[Trial],
+        budget: int | None,
+        finished: Mapping[str, Values],
+        begun: Container[str] = (),
+    ) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.points = {trial.id(): trial for trial in points}
         self.budget = min(budget or len(points), len(points))
@@ -69,8 +76,10 @@ class Study:
         self.study = optuna.create_study(directions=["maximize" for _ in goals], sampler=sampler)
         for key in filter(finished.__contains__, self.points):
             self.learn(key, finished[key])
-        if not self.asked:
-            self.study.enqueue_trial(_choices(points[0]))
+        self.first = [key for key in self.points if key in begun and key not in self.asked]
+        published = points[0].id()
+        if not self.asked and published not in self.first:
+            self.first.append(published)
 
     @property
     def exhausted(self) -> bool:
@@ -89,16 +98,24 @@ class Study:
         )
 
     def ask(self) -> Trial:
-        """Optuna's proposal, or the nearest point that was not asked before."""
-        proposed = self.study.ask(dict(self.distributions))
-        key = self._nearest(proposed.params)
-        if _choices(self.points[key]) != proposed.params:
-            self.study.tell(proposed, state=optuna.trial.TrialState.FAIL)
-            self.study.enqueue_trial(_choices(self.points[key]))
+        """A point that comes first, else Optuna's proposal or the nearest point that was not asked before."""
+        if self.first:
+            key = self.first.pop(0)
+            proposed = self._put(key)
+        else:
             proposed = self.study.ask(dict(self.distributions))
+            key = self._nearest(proposed.params)
+            if _choices(self.points[key]) != proposed.params:
+                self.study.tell(proposed, state=optuna.trial.TrialState.FAIL)
+                proposed = self._put(key)
         self.asked.add(key)
         self.running[key] = proposed
         return self.points[key]
+
+    def _put(self, key: str) -> optuna.Trial:
+        """Optuna's trial of a point that was chosen here."""
+        self.study.enqueue_trial(_choices(self.points[key]))
+        return self.study.ask(dict(self.distributions))
 
     def _nearest(self, params: dict[str, str]) -> str:
         """The id of the point left that is fewest grid steps from `params`, the first one of several."""
@@ -143,9 +160,10 @@ class Studies(Queue):
         finished: Mapping[str, Values],
         shared: dict[str, Any],
         closed: Closed = lambda: None,
+        begun: Container[str] = (),
     ) -> None:
         super().__init__([], shared, closed)
-        self.studies = [Study(points, budget, finished) for points in studies]
+        self.studies = [Study(points, budget, finished, begun) for points in studies]
         self.owner: dict[str, tuple[Study, str]] = {}
 
     @property

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+import platform.computer as computer
 import platform.disk as disk
 import platform.gate as gate
 import platform.keep as keep
@@ -61,10 +62,11 @@ def main(
             _check_place(store)
         sweep = overrides.apply(_find(name), settings)
         plan = planning.make(sweep, store, strategy=strategy, only=only, budget=trials, retry=choice.retry)
-        disk.check(plan, store, kept, limits.disk_bytes)
+        slots = computer.slots(plan, max_concurrent, address)
+        disk.check(plan, store, kept, limits.disk_bytes, slots)
         if dry_run:
-            return _show(plan, store, as_json, kept)
-        disk.check_free(plan, store, kept)
+            return _show(plan, store, as_json, kept, slots)
+        disk.check_free(plan, store, kept, slots)
         return starting.start(plan, store, choice, options)
 
     raise typer.Exit(commands.guarded(run))
@@ -96,8 +98,8 @@ def _check_place(store: storage.Storage) -> None:
         raise InputError(f"--storage: cannot write to '{store.root}'")
 
 
-def _show(plan: planning.Plan, store: storage.Storage, as_json: bool, kept: str) -> int:
-    document = describe(plan, store, kept)
+def _show(plan: planning.Plan, store: storage.Storage, as_json: bool, kept: str, slots: int) -> int:
+    document = describe(plan, store, kept, slots)
     if as_json:
         print(json.dumps(document, indent=2))
         return 0
@@ -170,11 +172,11 @@ def _costs(plan: planning.Plan) -> list[str]:
     return lines
 
 
-def describe(plan: planning.Plan, store: storage.Storage, kept: str) -> dict[str, Any]:
+def describe(plan: planning.Plan, store: storage.Storage, kept: str, slots: int) -> dict[str, Any]:
     """The plan as JSON."""
-    parts, free = disk.forecast(plan, store, kept), store.free()
+    parts, free = disk.forecast(plan, store, kept, slots), store.free()
     hours, basis = planning.hours(plan)
-    room = disk.shortage(plan, store, kept)
+    room = disk.shortage(plan, store, kept, slots)
     return {
         "sweep": plan.sweep.name,
         "hash": plan.hash,

@@ -193,7 +193,7 @@ def test_a_run_takes_the_micro_batch_of_the_plan(tmp_path: Path) -> None:
 
 
 def test_plan_names_memory_and_hours(store: Storage) -> None:
-    found = describe(plan("tofu_llama", store), store, "pareto")
+    found = describe(plan("tofu_llama", store), store, "pareto", 1)
     assert {(row["method"], row["rectifier"]) for row in found["memory"]} >= {("npo_kl", "gru"), ("ga", "none")}
     for row in found["memory"]:
         assert row["total_bytes"] <= row["limit_bytes"] == round(0.92 * 80 * GB)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import platform.disk as disk
 import platform.live as live
 import platform.progress as progress
 from platform.gate import Gate, Limits
@@ -46,7 +47,7 @@ def test_failure_that_cannot_be_recorded_stops_the_sweep(
     mirror: Any = SimpleNamespace(trial=mirrored.append)
     standing = progress.Standing(name="tiny", total=3, slots=1)
     waiting = progress.Waiting({}, dict)
-    reporter = progress.Reporter(standing, store, mirror, keeper, gate, live.screen(), waiting)
+    reporter = progress.Reporter(standing, store, mirror, disk.Watch(keeper, None), gate, live.screen(), waiting)
     kept = SimpleNamespace(metric_analysis={}, metric_n_steps={})
     died = SimpleNamespace(config={"trial": CONFIG.model_dump_json()}, trial_id="1", run_metadata=kept)
     died.error_file, died.last_result = None, {}

@@ -10,8 +10,11 @@ import pytest
 import small_sweep
 from small_sweep import Small
 
+import platform.computer as computer
 import platform.disk as disk
 import platform.keep as keep
+import platform.ledger as ledger
+import platform.plan as planning
 from platform.gate import FIRST, Gate, Limits, spent
 from platform.searcher import Queue, Searcher, Studies
 from trainables import storage
@@ -71,6 +74,42 @@ def test_what_earlier_starts_have_spent() -> None:
         {"config": {"resources": {"ranks": 3, "gpus": 0}}, "seconds": {"total": 10.0}},
     ]
     assert spent(found) == 60.0
+
+
+def test_preparation_counts_as_one_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    gate = Gate(Limits(gpu_hours=1.0))
+    with gate.preparing(2.0):
+        now[0] = 900.0
+        assert gate.hours == 0.5
+    now[0] = 1800.0
+    assert (gate.hours, gate.running) == (0.5, {})
+
+
+def test_what_no_result_tells_is_kept_while_the_driver_lives(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a note the results count; then the note alone, which a kill amid a trial leaves as it is."""
+    monkeypatch.setattr(ledger, "BEAT", 0.02)
+    store = Storage(tmp_path)
+    plan = small.plan(store, only=["benchmark.split=forget01"])
+    path = store.spent(plan.sweep.name, plan.hash)
+    made = {"status": "finished", "metrics": {}, "config": plan.trials[0].model_dump(mode="json")}
+    storage.write_json(store.trial(plan.trials[0].id()) / storage.RESULT, made | {"seconds": {"total": 30.0}})
+    assert ledger.read(planning.again(plan, store), store) == 30.0
+
+    gate = Gate(Limits(), spent=30.0)
+    with ledger.kept(gate, path, store):
+        gate.began(trials(1, ranks=32)[0])
+        limit = time.monotonic() + 20
+        while ledger.read(plan, store) < 31.0:  # what a start after a kill at this moment would find
+            assert time.monotonic() < limit
+            time.sleep(0.02)
+    noted = ledger.read(plan, store)
+    assert noted == pytest.approx(gate.hours * 3600, rel=0.5)
+    storage.set_aside([store.trial(plan.trials[0].id())], store)  # --new
+    assert ledger.read(planning.again(plan, store), store) == noted
 
 
 @pytest.mark.parametrize("hours", [0.0, -1.0, float("inf"), float("nan")])
@@ -143,14 +182,14 @@ def test_forecast_counts_what_a_plan_writes(small: Small, tmp_path: Path) -> Non
     """Results alone where nobody knows the model's sizes; weights, checkpoints, directions where its folder tells."""
     store = Storage(tmp_path)
     plan = small.plan(store, only=["benchmark.split=forget01"])
-    assert disk.forecast(plan, store, "pareto") == {"results": 25 * 2 * 2**20}
+    assert disk.forecast(plan, store, "pareto", 3) == {"results": 25 * 2 * 2**20}
     sizes = '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, '
     config = small.models / "full" / "config.json"
     before = config.read_text()
     config.write_text(sizes + '"vocab_size": 1000, "model_type": "llama"}')
     try:
         plan = small.plan(store, "resources.checkpoint_every=5", only=["benchmark.split=forget01"])
-        parts = {choice: disk.forecast(plan, store, choice) for choice in keep.CHOICES}
+        parts = {choice: disk.forecast(plan, store, choice, 3) for choice in keep.CHOICES}
     finally:
         config.write_text(before)
     parameters = 2 * 1000 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64
@@ -158,7 +197,7 @@ def test_forecast_counts_what_a_plan_writes(small: Small, tmp_path: Path) -> Non
     assert parts["all"]["weights"] == 25 * parameters * 4
     assert parts["pareto"]["weights"] == parts["best"]["weights"] == studies * parameters * 4
     assert "weights" not in parts["none"]
-    assert parts["none"]["checkpoints"] == 2 * parameters * 16
+    assert parts["none"]["checkpoints"] == 3 * 2 * parameters * 16  # three trials side by side
     assert parts["none"]["directions"] == 2 * parameters * 4  # TV's and TRU's
 
 
@@ -166,9 +205,9 @@ def test_forecast_beyond_the_budget_is_refused_with_the_numbers(small: Small, tm
     store = Storage(tmp_path)
     (tmp_path / "earlier").write_bytes(bytes(7_000_000))
     plan = small.plan(store, only=["benchmark.split=forget01"])
-    disk.check(plan, store, "pareto", 60_000_000)
+    disk.check(plan, store, "pareto", 60_000_000, 1)
     with pytest.raises(InputError) as refused:
-        disk.check(plan, store, "pareto", 59_000_000)
+        disk.check(plan, store, "pareto", 59_000_000, 1)
     assert str(refused.value) == (
         "--disk-budget: the storage has 7.0 MB and at least 52 MB (results 52 MB) will come, together more than 59 MB; "
         "what helps: a larger budget, a smaller --keep than pareto, or fewer trials (--only)"
@@ -178,12 +217,12 @@ def test_forecast_beyond_the_budget_is_refused_with_the_numbers(small: Small, tm
 def test_disk_without_room_is_refused(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Storage(tmp_path)
     plan = small.plan(store, only=["benchmark.split=forget01"])
-    disk.check_free(plan, store, "pareto")
+    disk.check_free(plan, store, "pareto", 1)
     monkeypatch.setattr(Storage, "free", lambda store: 52_000_000)
     with pytest.raises(
         InputError, match=r"--storage: disk: at least 52 MB \(results 52 MB\) will come, 52 MB are free"
     ):
-        disk.check_free(plan, store, "pareto")
+        disk.check_free(plan, store, "pareto", 1)
 
 
 def weighty(folder: Path) -> tuple[keep.Keeper, Storage]:
@@ -208,7 +247,7 @@ def test_weights_give_way_step_by_step(
     tmp_path: Path, budget: int | None, choice: str, left: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keeper, store = weighty(tmp_path)
-    assert disk.hold(keeper, budget) is None
+    assert disk.Watch(keeper, budget).tick() is None
     assert keeper.choice == choice
     assert len(list(store.root.rglob("*.safetensors"))) == left
     assert (f"--keep {choice} from now on" in capsys.readouterr().out) == (choice != "all")
@@ -217,7 +256,88 @@ def test_weights_give_way_step_by_step(
 def test_budget_that_results_alone_exceed_closes_the_gate(tmp_path: Path) -> None:
     keeper, store = weighty(tmp_path)
     (store.root / "rows").write_bytes(bytes(2_000_000))
-    why = disk.hold(keeper, 1_500_000)
+    why = disk.Watch(keeper, 1_500_000).tick()
     assert why == "--disk-budget 1.5 MB: the storage has 2.0 MB, without any weights kept"
     gate = Gate(Limits(disk_bytes=1_500_000), disk=why)
     assert (gate.closed, gate.advice) == (why, "go on with a larger --disk-budget and --resume")
+
+
+class Counting(Storage):
+    """Notes how often the whole of it is counted."""
+
+    counts = 0
+
+    def size(self, path: Path) -> int:
+        self.counts += path == self.root
+        return super().size(path)
+
+
+def test_ends_do_not_count_the_whole_storage_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial more is its folder more; the whole is counted where that passes the budget, and now and then."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    store, found = Counting(tmp_path), trials(12)
+    study = keep.Study(found, store, Selection(), 0.8)
+    watch = disk.Watch(keep.Keeper({found[0].study(): study}, store, "none"), 1_050_000)
+    assert watch.tick() is None
+    for number, trial in enumerate(found):
+        result = {"status": "failed", "metrics": {}, "padding": "x" * 100_000}
+        storage.write_json(store.trial(trial.id()) / storage.RESULT, result)
+        why = watch.ended(trial.study(), trial.id())
+        watch.tick()
+        assert watch.size == pytest.approx(100_000 * min(number + 1, 11), rel=0.01)
+        assert store.counts == (1 if number < 10 else 2)
+        assert (why is None) == (number < 10)
+    assert why == "--disk-budget 1.1 MB: the storage has 1.1 MB, without any weights kept"
+
+
+def test_checkpoints_of_running_trials_are_seen_before_any_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    keeper, store = weighty(tmp_path)
+    watch = disk.Watch(keeper, 4_100_000)
+    assert (watch.tick(), keeper.choice) == (None, "all")
+    checkpoint = store.trial("0123456789ab") / storage.CHECKPOINT
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "shard").write_bytes(bytes(1_000_000))
+    now[0] = disk.EVERY - 1
+    assert (watch.tick(), keeper.choice) == (None, "all")
+    now[0] = disk.EVERY
+    assert (watch.tick(), keeper.choice) == (None, "pareto")
+    (checkpoint / "shard").write_bytes(bytes(5_000_000))
+    now[0] = 2 * disk.EVERY
+    assert watch.tick() == "--disk-budget 4.1 MB: the storage has 5.0 MB, without any weights kept"
+    (checkpoint / "shard").unlink()
+    now[0] = 3 * disk.EVERY
+    assert watch.tick() is not None  # Tune was told that there is no more
+
+
+@pytest.mark.parametrize(
+    ("limit", "concurrent", "address", "expected"),
+    [
+        ("max 100000", None, None, 4),
+        ("300000 100000", None, None, 1),
+        ("max 100000", 3, None, 3),
+        ("max 100000", None, "auto", 1),
+        ("max 100000", 6, "auto", 6),
+    ],
+    ids=["all cores", "a container's", "--max-concurrent", "an unknown cluster", "a cluster with --max-concurrent"],
+)
+def test_trials_side_by_side(
+    small: Small,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    concurrent: int | None,
+    address: str | None,
+    expected: int,
+) -> None:
+    """Eight cores, two for each trial."""
+    (tmp_path / "cpu.max").write_text(limit)
+    monkeypatch.setattr(computer, "CGROUP", tmp_path / "cpu.max")
+    monkeypatch.setattr(computer.os, "cpu_count", lambda: 8)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    plan = small.plan(Storage(tmp_path / "runs"), "resources.cpus=2")
+    assert computer.slots(plan, concurrent, address) == expected

@@ -44,7 +44,7 @@ def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "done 2 | running 0 | failed 0 | left 0" in done.stdout
     assert "no report" not in done.stdout
-    (manifest,) = (store.root / "sweeps").iterdir()
+    (manifest,) = (store.root / "sweeps").glob("*.json")
     results = [store.result(key) or {} for key in json.loads(manifest.read_text())["trials"]]
     assert sorted(Trial.model_validate(result["config"]).label() for result in results) == sorted(chosen.labels)
     for result in results:

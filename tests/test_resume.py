@@ -61,6 +61,24 @@ def same(one: storage.Storage, other: storage.Storage, config: Trial) -> None:
     assert results[0]["metrics"] == results[1]["metrics"]
 
 
+def test_resumed_trial_counts_the_seconds_before_its_checkpoint(house: Any, tmp_path: Path) -> None:
+    """The checkpoint is taken for one that 1,110 s led to."""
+    config = configuration(house)
+    _, store = finish(config, tmp_path, stop_after=5)
+    path = store.trial(config.id()) / storage.CHECKPOINT / storage.META
+    meta = storage.read_json(path) or {}
+    seconds = meta["seconds"]
+    assert 0 < seconds["loading"] + seconds["training"] <= seconds["total"] + 1e-6
+    before = {"loading": 100.0, "training": 1000.0, "evaluation": 10.0, "total": 1110.0}
+    storage.write_json(path, meta | {"seconds": before})
+    resumed, _ = finish(config, tmp_path)
+    assert resumed["training"]["resumed_at"] == 4
+    for name, least in before.items():
+        assert least < resumed["seconds"][name] < least + 100
+    parts = sum(resumed["seconds"][name] for name in ("loading", "training", "evaluation"))
+    assert parts == pytest.approx(resumed["seconds"]["total"], abs=5)
+
+
 @pytest.mark.parametrize("offload", [False, True], ids=["plain", "offloaded"])
 @pytest.mark.parametrize("stage", [1, 3])
 def test_interrupted_trial_goes_on_bit_for_bit(house: Any, tmp_path: Path, stage: int, offload: bool) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+import small_sweep
 from hypothesis import strategies as st
 from ray.tune.search import Searcher
 
+import platform.driver as driver
 import platform.searcher as searcher
+from trainables import storage
 from trainables.config import Benchmark, Model, Rectifier, Trial
 
 Outcome = tuple[float, float] | None
@@ -124,6 +128,21 @@ def test_trial_that_ended_without_numbers_is_not_asked_again() -> None:
     study = searcher.Study(trials, None, {trials[2].id(): None})
     assert trials[2].id() not in drain(study)
     assert len(study.asked) == 4
+
+
+@pytest.mark.parametrize("finished", [(), (0, 5)], ids=["nothing done", "two done"])
+def test_points_in_flight_are_asked_first_in_their_order(finished: tuple[int, ...]) -> None:
+    """Their checkpoints hold hours of work; where nothing is done, the published point follows them."""
+    trials = points(30)
+    names = [trial.id() for trial in trials]
+    begun = {names[number] for number in (23, 7, 16, 11)}
+    study = searcher.Study(trials, 12, {names[number]: (-1.0, 0.5) for number in finished}, begun)
+    asked = drain(study)
+    assert asked[:4] == [names[number] for number in (7, 11, 16, 23)]
+    assert len(asked) == len(set(asked)) == 12 - len(finished)
+    assert (asked[4] == names[0]) == (finished == ())
+    told = [trial.values for trial in study.study.trials if trial.values is not None]
+    assert list(outcome(trials[16]) or ()) in told
 
 
 def test_optuna_knows_every_outcome() -> None:
@@ -245,3 +264,16 @@ def test_optuna_learns_where_the_good_points_are() -> None:
         found.append(worth[trial.id()])
         study.tell(trial.id(), (found[-1], found[-1]))
     assert sum(found[15:]) / 15 > sum(worth.values()) / len(worth) + 0.2
+
+
+@pytest.mark.parametrize("left", [f"{storage.CHECKPOINT}/{storage.META}", storage.PROGRESS])
+def test_resume_asks_for_what_the_storage_has_in_flight(tmp_path: Path, left: str) -> None:
+    """Two trials of one study were killed, with a checkpoint or without one yet."""
+    small, store = small_sweep.write(tmp_path / "small"), storage.Storage(tmp_path / "runs")
+    plan = small.plan(store, "seed=0,1,2,3", only=["benchmark.split=forget05"], strategy="optuna", budget=6)
+    begun = plan.studies()["forget05/npo/gru"][9:13:3]
+    for trial in begun:
+        storage.write_json(store.trial(trial.id()) / left, {"step": 4})
+    search, total = driver._searcher(plan, store, searcher, "none", lambda: None)
+    asked = [Trial.model_validate_json(search.suggest(str(number))["trial"]) for number in range(total)]
+    assert [trial for trial in asked if trial.study() == begun[0].study()][:2] == begun

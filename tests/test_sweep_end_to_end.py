@@ -39,7 +39,7 @@ class Started:
     done: subprocess.CompletedProcess[str]
 
     def sweep(self) -> dict[str, Any]:
-        (path,) = (self.store.root / "sweeps").iterdir()
+        (path,) = (self.store.root / "sweeps").glob("*.json")
         return json.loads(path.read_text())
 
     def results(self) -> dict[str, dict[str, Any]]:

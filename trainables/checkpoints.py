@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,11 @@ def save(
     task: loop.Task,
     state: loop.State,
     records: list[dict[str, Any]],
+    seconds: Mapping[str, float],
     folder: Path,
     store: storage.Storage,
 ) -> None:
-    """Write the state after `state.step` and drop the one before."""
+    """Write the state after `state.step`, reached in `seconds` of each part, and drop the one before."""
     tag = f"step-{state.step}"
     engine.save(folder, tag)
     average = {f"{number:05}": part.contiguous() for number, part in enumerate(task.rectifier.state())}
@@ -50,7 +52,8 @@ def save(
             save_file({"reference": reference, "rows": numbers}, folder / tag / "reference.safetensors")
         layout = {name: getattr(engine.resources, name) for name in LAYOUT}
         files = wholeness.sizes_of(folder / tag)
-        storage.write_json(folder / META, {"step": state.step, "tag": tag, "layout": layout, "files": files})
+        meta = {"step": state.step, "tag": tag, "layout": layout, "seconds": dict(seconds), "files": files}
+        storage.write_json(folder / META, meta)
     dist.barrier()
     _show(engine, folder, tag, store)
 
@@ -86,6 +89,11 @@ def check(folder: Path, resources: Resources) -> bool:
 def step_of(folder: Path) -> int:
     """The step that a checkpoint is of, 0 where there is none."""
     return (storage.read_json(folder / META) or {}).get("step", 0)
+
+
+def seconds_of(folder: Path) -> dict[str, float]:
+    """The seconds of each part of the trial that a checkpoint took, empty where there is none."""
+    return (storage.read_json(folder / META) or {}).get("seconds", {})
 
 
 def drop(folder: Path) -> None:

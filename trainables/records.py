@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -19,7 +21,7 @@ CHECKPOINT, WEIGHTS, RETRY = storage.CHECKPOINT, storage.WEIGHTS, storage.RETRY
 
 @dataclass
 class Seconds:
-    """Wall time of a trial's parts."""
+    """Wall time of a trial's parts, with that of earlier processes up to the checkpoint that it went on from."""
 
     loading: float = 0.0
     training: float = 0.0
@@ -34,6 +36,7 @@ class Record:
     started: str
     attempt: str | None = field(default_factory=lambda: uuid.uuid4().hex)
     """Tells the times that one trial was begun apart, also two in one second; None: it did not run (`refused`)."""
+    begun: float = field(default_factory=perf_counter)
     seconds: Seconds = field(default_factory=Seconds)
     steps: list[dict[str, Any]] = field(default_factory=list)
     questions: list[dict[str, Any]] = field(default_factory=list)
@@ -50,6 +53,20 @@ class Record:
     chosen_step: int | None = None
     collapsed: dict[str, Any] | None = None
     """Why training stopped before its last step, as an error of kind `collapsed`."""
+
+    def time(self) -> Seconds:
+        """The seconds so far; training is what is neither loading nor evaluation."""
+        told = self.seconds
+        told.total = perf_counter() - self.begun
+        told.training = max(0.0, told.total - told.loading - told.evaluation)
+        return told
+
+    def go_on(self, step: int, seconds: Mapping[str, float]) -> None:
+        """Count the processes before this one, which reached the checkpoint at `step` in `seconds`."""
+        self.resumed_at = step
+        self.begun -= seconds.get("total", 0.0)
+        self.seconds.loading += seconds.get("loading", 0.0)
+        self.seconds.evaluation += seconds.get("evaluation", 0.0)
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,10 @@ class Storage(Sharing):
         """Where the driver of a sweep says that it runs."""
         return _inside(self.root / "sweeps", f"{name}-{digest}.lock")
 
+    def spent(self, name: str, digest: str) -> Path:
+        """What a sweep has spent in all its starts."""
+        return _inside(self.root / "sweeps", f"{name}-{digest}.spent")
+
     def model(self, recipe_id: str) -> Path:
         return _inside(self.root / "shared" / "models", recipe_id)
 
@@ -68,6 +72,11 @@ class Storage(Sharing):
     def has(self, trial_id: str) -> bool:
         """Whether a trial has a result, readable or not."""
         return (self.trial(trial_id) / RESULT).is_file()
+
+    def under_way(self, trial_id: str) -> bool:
+        """Whether a process that is at a trial, or was killed there, has left its checkpoint or its progress."""
+        folder = self.trial(trial_id)
+        return any(path.is_file() or self.there(path) for path in (folder / CHECKPOINT / META, folder / PROGRESS))
 
     def result(self, trial_id: str) -> dict[str, Any] | None:
         """A finished trial's result, None where there is none that can be read."""

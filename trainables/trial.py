@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -66,7 +67,7 @@ def _outcome(
 ) -> Generator[Event, None, dict[str, Any] | None]:
     """The phases, and what came of them: the result on rank 0, None on the others."""
     folder, many = place.folder, trial.resources.ranks > 1
-    error, begun = None, perf_counter()
+    error = None
     try:
         yield from follow(retries.follow(trial, record, place, _phases))
         error = record.collapsed
@@ -77,7 +78,7 @@ def _outcome(
     except torch.OutOfMemoryError as full:
         error = {"kind": "out_of_memory", "message": str(full).splitlines()[0], "step": len(record.steps) + 1}
         if many:  # perhaps on this rank alone: it writes, and no rank starts again where there is a result
-            _end(trial, record, error, place, begun)
+            _end(trial, record, error, place)
             raise
     except Exception as failure:
         if many:
@@ -87,12 +88,12 @@ def _outcome(
         error = {"kind": kind, "message": f"{type(failure).__name__}: {failure}", "step": len(record.steps)}
     if dist.is_initialized() and dist.get_rank() > 0:
         return None
-    return _end(trial, record, error, place, begun)
+    return _end(trial, record, error, place)
 
 
-def _end(trial: Trial, record: Record, error: dict[str, Any] | None, place: Place, begun: float) -> dict[str, Any]:
+def _end(trial: Trial, record: Record, error: dict[str, Any] | None, place: Place) -> dict[str, Any]:
     """Write the result, and drop what it makes useless."""
-    record.seconds.total = perf_counter() - begun
+    record.seconds.total = perf_counter() - record.begun
     result = records.write(trial, record, error, place.folder)
     if error is None:
         (place.folder / storage.ERROR).unlink(missing_ok=True)
@@ -155,7 +156,7 @@ def _phases(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
     record.seconds.loading = perf_counter() - begun
     try:
         yield from _train(trial, record, training, task, place, resuming, watch)
-        record.seconds.training = perf_counter() - begun - record.seconds.loading - record.seconds.evaluation
+        record.time()
         yield from _evaluation(trial, record, place, assembly.whole(trial, training), watch)
     finally:
         training.close()
@@ -214,7 +215,7 @@ def _train(
     steps, every, folder = task.steps(), trial.resources.checkpoint_every, place.folder / CHECKPOINT
     if resuming:
         state, record.steps = checkpoints.restore(training, task, folder)
-        record.resumed_at = state.step
+        record.go_on(state.step, checkpoints.seconds_of(folder))
     else:
         if training.rank == 0:
             checkpoints.drop(folder)
@@ -226,7 +227,7 @@ def _train(
             yield {"phase": "evaluation", "step": state.step, "steps": steps}
             _look(trial, record, training, watch, state.step)
         if every and state.step % every == 0 and state.step < steps:
-            checkpoints.save(training, task, state, record.steps, folder, place.store)
+            checkpoints.save(training, task, state, record.steps, asdict(record.time()), folder, place.store)
             watch.checkpointed(state.step)
         yield {"phase": "training", "step": told["step"], "steps": steps, "loss": told["loss"]}
         record.collapsed = loop.collapsed(trial.training.stop_above, told)

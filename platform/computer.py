@@ -1,0 +1,51 @@
+"""What this machine has, told without Ray: what a start without a cluster will find here."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from platform.plan import Plan
+from search_spaces.base import Sweep
+
+CGROUP = Path("/sys/fs/cgroup/cpu.max")
+DEVICES = Path("/dev")
+
+
+def is_used(address: str | None) -> bool:
+    """Whether a start runs its trials here and not on a cluster."""
+    return not (address or os.environ.get("RAY_ADDRESS"))
+
+
+def cores() -> int:
+    """CPUs of this machine, or as many as a container's limit (cgroup v2) leaves."""
+    found = os.cpu_count() or 1
+    quota, _, period = CGROUP.read_text().partition(" ") if CGROUP.is_file() else ("max", "", "")
+    return found if quota == "max" else max(1, min(found, int(quota) // int(period)))
+
+
+def gpus() -> int:
+    """NVIDIA's devices, those that CUDA_VISIBLE_DEVICES leaves."""
+    found = len(list(DEVICES.glob("nvidia[0-9]*")))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return found if visible is None else min(found, len([part for part in visible.split(",") if part.strip()]))
+
+
+def lacks(sweep: Sweep) -> list[str]:
+    """What a trial asks for beyond this machine."""
+    wanted, found = sweep.resources, {"cpus": cores(), "gpus": gpus()}
+    asked = {"cpus": wanted.cpus * wanted.ranks, "gpus": wanted.gpus * wanted.ranks}
+    return [
+        f"resources.{kind}: a trial asks for {amount:g}, this machine has {found[kind]}; --address names a cluster"
+        for kind, amount in asked.items()
+        if amount > found[kind]
+    ]
+
+
+def slots(plan: Plan, max_concurrent: int | None, address: str | None) -> int:
+    """How many trials run side by side at least: nobody knows a cluster's size before it is asked."""
+    wanted = plan.sweep.resources
+    counts = [max_concurrent or 1] if not is_used(address) else [cores() // (wanted.cpus * wanted.ranks)]
+    if is_used(address) and wanted.gpus:
+        counts.append(int(gpus() / (wanted.gpus * wanted.ranks)))
+    return max(1, min([*counts, max_concurrent or plan.outstanding, plan.outstanding]))

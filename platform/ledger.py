@@ -1,0 +1,59 @@
+"""What a sweep has spent in all its starts: GPU-seconds in `sweeps/NAME-HASH.spent`, written again every few seconds.
+
+Results tell only of trials that ended, and not of what a kill, `--new` or a retry threw away; this file does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from platform.gate import Gate, spent
+from platform.plan import Plan
+from trainables import storage
+from trainables.storage import Storage
+
+BEAT = 10.0
+"""Seconds: a driver that is killed forgets no more than these."""
+KEY = "gpu_seconds"
+
+
+def read(plan: Plan, store: Storage) -> float:
+    """GPU-seconds of all starts so far; where nobody has noted them, what the sweep's results tell."""
+    path = store.spent(plan.sweep.name, plan.hash)
+    store.update(path.parent, (path.name,))
+    noted = storage.read_json(path)
+    if noted is not None:
+        return float(noted[KEY])
+    earlier = storage.read_json(store.sweep(plan.sweep.name, plan.hash)) or {}
+    others = dict.fromkeys(earlier.get("trials", [])).keys() - {trial.id() for trial in plan.trials}
+    return plan.history.spent + spent(result for key in others if (result := store.result(key)))
+
+
+@contextlib.contextmanager
+def kept(gate: Gate, path: Path, store: Storage) -> Iterator[None]:
+    """Note what the gate counts while the block runs, and at its end."""
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.wait(BEAT):
+            _note(gate, path, store)
+
+    _note(gate, path, store)
+    thread = threading.Thread(target=work, name="ledger", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        _note(gate, path, store)
+
+
+def _note(gate: Gate, path: Path, store: Storage) -> None:
+    """A full disk is told where it hurts, by the trials' own files."""
+    with contextlib.suppress(OSError):
+        storage.write_json(path, {KEY: round(gate.hours * 3600, 3)}, durable=False)
+        store.tell(path)
