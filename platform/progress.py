@@ -133,7 +133,7 @@ class Reporter(Callback):
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
         for config in self.unseen:
             self.store.look_at_trial(config.id())
-            self.keeper.prune(config.study(), config.id())
+            self.watch.ended(config.study(), config.id())
             self.mirror.trial(config.id())
 
     def view(self) -> View:

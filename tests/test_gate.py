@@ -279,7 +279,8 @@ def test_ends_do_not_count_the_whole_storage_each(tmp_path: Path, monkeypatch: p
     store, found = Counting(tmp_path), trials(12)
     study = keep.Study(found, store, Selection(), 0.8)
     watch = disk.Watch(keep.Keeper({found[0].study(): study}, store, "none"), 1_050_000)
-    assert watch.tick() is None
+    why = watch.tick()
+    assert why is None
     for number, trial in enumerate(found):
         result = {"status": "failed", "metrics": {}, "padding": "x" * 100_000}
         storage.write_json(store.trial(trial.id()) / storage.RESULT, result)

@@ -152,7 +152,7 @@ class Trial(Value):
 
     def id(self) -> str:
         """Twelve hex digits that name this configuration."""
-        return _trial_id(self)
+        return _trial_id(self)  # type: ignore[arg-type]  # frozen, and so hashable
 
     def study(self) -> str:
         """The Optuna study this trial belongs to: split, objective and rectifier."""
