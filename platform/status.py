@@ -18,7 +18,7 @@ CAUSES, SHOWN = 5, 8
 
 def main(
     name: Annotated[str, typer.Argument(help="Sweep: NAME (its newest) or NAME-HASH.")],
-    location: Annotated[str, typer.Option("--storage", help="Folder or address (s3://...) of the results.")] = "runs",
+    location: storage.Location = storage.DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
 ) -> None:
     """Say where a sweep stands."""

@@ -30,7 +30,7 @@ def main(
     seeds: Annotated[str | None, typer.Option(help="Seeds, such as 0,1,2.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="FIELD=V1,V2: these trials only.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="PATH=VALUE in every trial.")] = None,
-    location: Annotated[str, typer.Option("--storage", help="Folder or address (s3://...) of the results.")] = "runs",
+    location: storage.Location = storage.DEFAULT,
     address: Annotated[str | None, typer.Option(help="A running Ray cluster.")] = None,
     max_concurrent: Annotated[int | None, typer.Option(min=1, help="Trials at a time.")] = None,
     kept: Annotated[str, typer.Option("--keep", help="Weights: pareto, best, all or none.")] = "pareto",

@@ -11,7 +11,9 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from trainables import places
 from trainables.errors import InputError
@@ -32,6 +34,14 @@ EVALUATED = ("finished", "collapsed")
 """Outcomes that come with metrics."""
 FAILURES = ("failed", "out_of_memory")
 """Outcomes that are accidents; every other one (`finished`, `diverged`, ...) is a result."""
+
+
+DEFAULT, VARIABLE = "runs", "UNLEARN_STORAGE"
+"""Where results are if nobody says, and what says it once for every command of a machine."""
+Location = Annotated[
+    str, typer.Option("--storage", envvar=VARIABLE, help="Folder or address (s3://...) of the results.")
+]
+"""The option of every command that reads or writes results."""
 
 
 class Storage(Sharing):
@@ -136,6 +146,11 @@ def reopen(location: str) -> Storage:
 
         return working_copy.open_copy(location, writable=True, check=False)
     return Storage(Path(location))
+
+
+def default() -> str:
+    """What a command takes for --storage without being told."""
+    return os.environ.get(VARIABLE) or DEFAULT
 
 
 def _is_elsewhere(location: str) -> bool:
