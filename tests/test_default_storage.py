@@ -23,9 +23,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_takes_it_and_the_option_wins(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_command_takes_it_and_the_option_wins(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     main, arguments = COMMANDS[name]
     app = typer.Typer()
     app.command()(main)

@@ -15,8 +15,12 @@ from trainables.config import Direction, Resources, Trial
 from trainables.errors import InputError, Unreachable
 
 REPORT_SECONDS = 2.0
-LAUNCHER_CPU = 0.01
-"""What the function that launches a trial's ranks asks of a CPU, taken from theirs: it only waits."""
+LAUNCHER = {"cpu": 0, "node:__internal_head__": 0.001}
+"""What the function that launches a trial's ranks asks for: a place on the head, which outlives every other node. It
+only waits, beside Ray Train's controller, which follows it there; the ranks' CPUs are theirs alone.
+"""
+PACK = "PACK"
+"""Ray's word for: on one node if they fit there just now."""
 COLLECTIVE_SECONDS = 6 * 3600
 """How long ranks wait for rank 0's evaluation of a large model."""
 RANK_RESTARTS = 2
@@ -94,7 +98,8 @@ def train_ranks(config: dict[str, Any]) -> None:
         time.sleep(REPORT_SECONDS)
     try:
         store.fetch_trial(trial.id())
-        result = store.result(trial.id()) or launch(trial, store, keep=bool(config.get("keep")))
+        keep, strategy = bool(config.get("keep")), config.get("strategy", PACK)
+        result = store.result(trial.id()) or launch(trial, store, keep=keep, strategy=strategy)
     except Unreachable:
         raise
     except Exception as failure:
@@ -103,8 +108,10 @@ def train_ranks(config: dict[str, Any]) -> None:
     tune.report(_final(result))
 
 
-def launch(trial: Trial, store: storage.Storage, *, keep: bool = False) -> dict[str, Any]:
+def launch(trial: Trial, store: storage.Storage, *, keep: bool = False, strategy: str = PACK) -> dict[str, Any]:
     """Run a trial as a Ray Train TorchTrainer, whose ranks run the same loop as one process; returns the result.
+
+    `strategy`: Ray's, for the placement of the ranks.
 
     Ranks that die are started again and go on from the last checkpoint. Raises what Ray Train raises beyond that.
     """
@@ -113,7 +120,8 @@ def launch(trial: Trial, store: storage.Storage, *, keep: bool = False) -> dict[
     told = {"trial": trial.model_dump(mode="json"), "storage": store.location, "keep": keep}
     waiting = COLLECTIVE_SECONDS * (1 + len(trial.calibration.targets))
     try:
-        _fit(_rank, told, trial.resources, store, f"train-{trial.id()}-{uuid.uuid4().hex[:8]}", waiting)
+        name = f"train-{trial.id()}-{uuid.uuid4().hex[:8]}"
+        _fit(_rank, told, trial.resources, store, name, strategy, waiting)
     except TrainingFailedError:
         store.look_at_trial(trial.id())
         if store.result(trial.id()) is None:
@@ -125,7 +133,9 @@ def launch(trial: Trial, store: storage.Storage, *, keep: bool = False) -> dict[
     return result
 
 
-def launch_direction(direction: Direction, store: storage.Storage, resources: Resources, micro_batch: int) -> None:
+def launch_direction(
+    direction: Direction, store: storage.Storage, resources: Resources, micro_batch: int, strategy: str = PACK
+) -> None:
     """Make a direction on many ranks that share the model; ranks that die go on after their last vector."""
     told = {"direction": direction.model_dump(mode="json"), "resources": resources.model_dump(mode="json")}
     _fit(
@@ -134,6 +144,7 @@ def launch_direction(direction: Direction, store: storage.Storage, resources: Re
         resources,
         store,
         f"direction-{direction.id()}-{uuid.uuid4().hex[:8]}",
+        strategy,
     )
 
 
@@ -143,20 +154,23 @@ def _fit(
     resources: Resources,
     store: storage.Storage,
     name: str,
+    strategy: str,
     waiting: int = COLLECTIVE_SECONDS,
 ) -> None:
     """Run `function` on every rank by Ray Train. Raises what Ray Train raises after the last restart."""
     from ray import train
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    room = resources.cpus - LAUNCHER_CPU / resources.ranks
-    each = {"CPU": room, **({"GPU": resources.gpus} if resources.gpus else {})}
+    each = {"CPU": resources.cpus, **({"GPU": resources.gpus} if resources.gpus else {})}
     trainer = TorchTrainer(
         function,
         train_loop_config=config,
         torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo", timeout_s=waiting),
         scaling_config=train.ScalingConfig(
-            num_workers=resources.ranks, use_gpu=resources.gpus > 0, resources_per_worker=each
+            num_workers=resources.ranks,
+            use_gpu=resources.gpus > 0,
+            resources_per_worker=each,
+            placement_strategy=strategy,
         ),
         run_config=train.RunConfig(
             name=name,
