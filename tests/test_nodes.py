@@ -7,8 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import pytest
 import small_sweep
 from conftest import RunModule
 
-from trainables import storage
 from trainables.storage import Storage
 
 pytestmark = pytest.mark.slow
