@@ -107,6 +107,7 @@ def _forward(cluster: Cluster, port: int, said: IO[str]) -> Iterator[subprocess.
 
 def _answering(address: str, cluster: Cluster, forward: subprocess.Popen[str] | None, said: IO[str] | None) -> Any:
     """The client, as soon as the job server answers."""
+    from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient
 
     end = time.monotonic() + (PATIENCE if forward else 0.0)
@@ -114,7 +115,12 @@ def _answering(address: str, cluster: Cluster, forward: subprocess.Popen[str] | 
         ended = forward is not None and forward.poll() is not None
         try:
             return JobSubmissionClient(address)
-        except (ConnectionError, RuntimeError) as error:
+        except AuthenticationError as error:
+            raise InputError(
+                "--cluster: the cluster wants its token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what "
+                "'ray get-auth-token' says on its head"
+            ) from error
+        except (OSError, RuntimeError) as error:
             if ended or time.monotonic() > end:
                 raise InputError(_silence(cluster, str(error), said, ended)) from None
         time.sleep(0.5)

@@ -6,6 +6,7 @@ What travels is the command as it was typed, no variable of this machine: tokens
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import shlex
 import signal
@@ -28,6 +29,8 @@ NAME, ARGUMENTS = "sweep", "arguments"
 ALIVE = ("PENDING", "RUNNING")
 REPORT = re.compile(r"^report: (.+)/index\.html$", re.MULTILINE)
 """The line by which a sweep names its report (platform.ending)."""
+RAYS = re.compile(r"^(\S+ \S+\tINFO job_manager\.py:\d+ -- |Running entrypoint for job ).*\n", re.MULTILINE)
+"""Ray's own lines in a job's log."""
 POLL = 1.0
 
 
@@ -77,7 +80,7 @@ def ask(place: str, module: str, arguments: Sequence[str]) -> int:
         try:
             _follow(client, job, lambda text: None)
             status = _ended(client, job)
-            print(client.get_job_logs(job), end="", file=sys.stderr if status else sys.stdout)
+            print(RAYS.sub("", client.get_job_logs(job)), end="", file=sys.stderr if status else sys.stdout)
         finally:
             if client.get_job_status(job).is_terminal():
                 client.delete_job(job)
@@ -149,10 +152,12 @@ def _running(client: Any, name: str, arguments: list[str], cluster: Cluster) -> 
 def _follow(client: Any, job: str, show: Callable[[str], None]) -> str:
     """Show a job's log to its end; returns its last part, in which the report is named."""
 
+    logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.WARNING)
+
     async def work() -> str:
         kept = ""
         async for text in client.tail_job_logs(job):
-            show(text)
+            show(RAYS.sub("", text))
             kept = (kept + text)[-20_000:]
         return kept
 

@@ -50,7 +50,11 @@ def forward(port):
         stream.write(str(os.getpid()) + "\\n")
     while True:
         near, _ = server.accept()
-        far = socket.create_connection(("127.0.0.1", PORT))
+        try:
+            far = socket.create_connection(("127.0.0.1", PORT))
+        except ConnectionRefusedError:  # not up yet
+            near.close()
+            continue
         for pair in ((near, far), (far, near)):
             threading.Thread(target=copy, args=pair, daemon=True).start()
 
@@ -232,6 +236,7 @@ def test_a_sweep_goes_on_without_the_laptop_and_is_found_again(head: Head) -> No
         lines.append(line)
         if line.startswith("storage "):
             break
+    assert lines, first.communicate()
     assert lines[-1].startswith(f"storage {head.home / 'runs'}, ")
     first.send_signal(signal.SIGINT)
     _, said = first.communicate(timeout=60)
