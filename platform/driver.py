@@ -147,10 +147,11 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, room: Room, keep:
 
     import platform.keep as keeping
     import platform.live as live
+    import platform.losses as losses
     import platform.progress as progress
     import platform.raylet as raylet
     import platform.searcher as searcher
-    from trainables.workers import LAUNCHER, TrialActor, train_ranks
+    from trainables.workers import LAUNCHER, TrialActor, nodes, train_ranks
 
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     class_cache.ENV_VARS_TO_PROPAGATE.difference_update(VARIABLES)  # Ray's log would hold their values
@@ -178,9 +179,9 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, room: Room, keep:
             run_config=tune.RunConfig(
                 name=f"{plan.name}-{os.getpid()}",
                 storage_path=str(state),
-                callbacks=[reporter, raylet.RayletWatch()],
+                callbacks=[reporter, raylet.RayletWatch(), losses.Losses(nodes, screen.say)],
                 verbose=0,
-                failure_config=tune.FailureConfig(max_failures=1),
+                failure_config=tune.FailureConfig(max_failures=losses.RETRIES),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
         )

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import small_sweep
-from conftest import RunModule
+from conftest import INHERITED_PREFIXES, RunModule
 
+from trainables import storage
 from trainables.storage import Storage
 
 pytestmark = pytest.mark.slow
@@ -60,6 +63,13 @@ class Nodes:
         """As a machine does that is switched off."""
         self.cluster.remove_node(node, allow_graceful=False)
 
+    def drain(self, node: Any, seconds: int) -> None:
+        """Say that a node will be taken away, as `ray drain-node` does for a cloud's notice."""
+        reason = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "spot"]
+        command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node", "--address", self.address, *reason]
+        command += ["--node-id", node.node_id, "--deadline-remaining-seconds", str(seconds)]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+
 
 @pytest.fixture
 def nodes() -> Iterator[Nodes]:
@@ -91,6 +101,13 @@ def arguments(house: Any, tmp_path: Path) -> list[str]:
     return ["tofu_tiny", *sets, "--only", "method=npo", "--only", "rectifier.name=gru"]
 
 
+def until(holds: Callable[[], bool], seconds: float = 300) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.1)
+
+
 def results(store: Storage) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in store.root.glob("trials/*/result.json")]
 
@@ -116,3 +133,90 @@ def test_ranks_go_on_one_node_that_holds_them_else_across_with_a_warning(
         assert told.returncode == 0, told.stderr
         places = [path.read_text() for path in folder.iterdir() if path.is_file()]
         assert (len(places), len(set(places))) == (2, used)
+
+
+class Sweep:
+    """A start of platform.sweep on a cluster, which goes on while nodes come and go."""
+
+    def __init__(self, nodes: Nodes, arguments: list[str], store: Storage, root: Path) -> None:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(INHERITED_PREFIXES)}
+        command = [sys.executable, "-m", "platform.sweep", *arguments, "--storage", str(store.root)]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        self.child = subprocess.Popen(command, cwd=root, env=clean | {"RAY_ADDRESS": nodes.address}, **pipes)
+        self.store = store
+
+    def checkpoint(self) -> int | None:
+        """The step of the trial's checkpoint."""
+        found = [storage.read_json(path) or {} for path in self.store.root.glob("trials/*/checkpoint/meta.json")]
+        return found[0].get("step") if found else None
+
+    def beyond(self, step: int) -> None:
+        """Wait for a checkpoint after `step`."""
+        until(lambda: self.child.poll() is not None or (self.checkpoint() or 0) > step)
+        assert self.child.poll() is None, self.child.communicate()
+
+    def end(self) -> str:
+        said, _ = self.child.communicate(timeout=400)
+        assert self.child.returncode == 0, said
+        return said
+
+
+LONG = ("training.epochs=2000", "training.max_steps=400")
+
+
+def undisturbed(store: Storage, run_module: RunModule, place: Path) -> None:
+    """The trial's metrics and losses are those of a run of its own, in one go, without Ray."""
+    (result,) = results(store)
+    config = store.trial(result["id"]) / storage.CONFIG
+    done = run_module("trainables.run", config, "--storage", place, timeout=400)
+    assert done.returncode == 0, done.stderr
+    other = Storage(place)
+    assert result["metrics"] == (other.result(result["id"]) or {})["metrics"]
+    series = [
+        [row["loss"] for row in storage.read_rows(one.trial(result["id"]) / storage.STEPS)] for one in (store, other)
+    ]
+    assert len(series[0]) == 400
+    assert series[0] == series[1]
+
+
+def test_a_trial_goes_on_elsewhere_as_often_as_its_node_is_lost(
+    nodes: Nodes, arguments: list[str], run_module: RunModule, root: Path, tmp_path: Path
+) -> None:
+    """Three times, where a trial whose process dies has one retry."""
+    sets = [part for setting in (*LONG, "resources.checkpoint_every=20") for part in ("--set", setting)]
+    place = nodes.add(1)
+    sweep = Sweep(nodes, [*arguments, *sets], Storage(tmp_path / "runs"), root)
+    step = 0
+    for _ in range(3):
+        sweep.beyond(step)
+        step = sweep.checkpoint() or 0
+        nodes.lose(place)
+        place = nodes.add(1)
+    said = sweep.end()
+    (result,) = results(sweep.store)
+    assert result["status"] == "finished"
+    assert result["training"]["resumed_at"] >= step >= 60
+    assert said.count("a node went away; its trial goes on elsewhere from its last checkpoint") >= 2
+    undisturbed(sweep.store, run_module, tmp_path / "alone")
+
+
+def test_notice_makes_a_checkpoint_and_the_trial_goes_on_elsewhere(
+    nodes: Nodes, arguments: list[str], run_module: RunModule, root: Path, tmp_path: Path
+) -> None:
+    """A trial without checkpoints of its own, on a node that is drained and then gone."""
+    sets = [part for setting in LONG for part in ("--set", setting)]
+    place = nodes.add(1)
+    sweep = Sweep(nodes, [*arguments, *sets], Storage(tmp_path / "runs"), root)
+    told = storage.PROGRESS
+    until(
+        lambda: any((storage.read_json(path) or {}).get("step") for path in sweep.store.root.glob(f"trials/*/{told}"))
+    )
+    assert sweep.checkpoint() is None
+    nodes.add(1)
+    nodes.drain(place, seconds=30)
+    sweep.beyond(0)
+    step = sweep.checkpoint()
+    sweep.end()
+    (result,) = results(sweep.store)
+    assert result["training"]["resumed_at"] == step
+    undisturbed(sweep.store, run_module, tmp_path / "alone")

@@ -8,13 +8,16 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import ray
 from ray import tune
+from ray._private.state import state
 
 from trainables import benchmarks, commands, processes, storage
 from trainables.config import Direction, Resources, Trial
 from trainables.errors import InputError, Unreachable
 
-REPORT_SECONDS = 2.0
+REPORT_SECONDS, NOTICE_SECONDS = 2.0, 5.0
+"""Between two reports to Tune, and between two looks whether this node will be taken away."""
 LAUNCHER = {"cpu": 0, "node:__internal_head__": 0.001}
 """What the function that launches a trial's ranks asks for: a place on the head, which outlives every other node. It
 only waits, beside Ray Train's controller, which follows it there; the ranks' CPUs are theirs alone.
@@ -27,20 +30,46 @@ RANK_RESTARTS = 2
 """How often Ray Train starts a trial's ranks again after one of them died; each goes on from the last checkpoint."""
 
 
+class Draining:
+    """Whether Ray has been told that this node will be taken away; it is asked now and then.
+
+    What Ray Train's own watcher of preemptions looks at: no public call tells a plain actor (docs/decisions/0008).
+    """
+
+    def __init__(self) -> None:
+        self.asked = -NOTICE_SECONDS
+        self.given = False
+
+    def __call__(self) -> bool:
+        if not self.given and ray.is_initialized() and time.monotonic() - self.asked >= NOTICE_SECONDS:
+            self.asked = time.monotonic()
+            self.given = ray.get_runtime_context().get_node_id() in state.get_draining_nodes()
+        return self.given
+
+
 class TrialActor(tune.Trainable):
     """Runs one-rank trials, one after another; configuration: `{"trial": JSON, "storage": URI, "keep": bool}`."""
 
     def setup(self, config: dict[str, Any]) -> None:
         commands.quiet()
-        self.reset_config(config)
+        self.draining = Draining()
+        self._take(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take the next trial into the same process: nothing of the last one is kept but imported modules."""
+        """Take the next trial into the same process: nothing of the last one is kept but imported modules.
+
+        False, for Tune to make another process elsewhere, where this machine is about to be taken away.
+        """
+        if self.draining():
+            return False
+        self._take(new_config)
+        return True
+
+    def _take(self, new_config: dict[str, Any]) -> None:
         self.events: Iterator[dict[str, Any]] | None = None
         self.trial = Trial.model_validate_json(new_config["trial"])
         self.store = storage.reopen(new_config["storage"])
         self.keep = bool(new_config.get("keep"))
-        return True
 
     def step(self) -> dict[str, Any]:
         """Go on for about two seconds, or to the end.
@@ -62,7 +91,8 @@ class TrialActor(tune.Trainable):
                     storage.tidy(self.store.trial(key))
                     _check_sent(self.trial, self.store)
                     return _final(found)
-                self.events = trial.run(self.store.here(self.trial), self.store, keep_weights=self.keep)
+                trial_here = self.store.here(self.trial)
+                self.events = trial.run(trial_here, self.store, keep_weights=self.keep, leaving=self.draining)
             return self._go_on(self.events)
         except Unreachable:
             raise
@@ -120,8 +150,7 @@ def launch(trial: Trial, store: storage.Storage, *, keep: bool = False, strategy
     told = {"trial": trial.model_dump(mode="json"), "storage": store.location, "keep": keep}
     waiting = COLLECTIVE_SECONDS * (1 + len(trial.calibration.targets))
     try:
-        name = f"train-{trial.id()}-{uuid.uuid4().hex[:8]}"
-        _fit(_rank, told, trial.resources, store, name, strategy, waiting)
+        _fit(_rank, told, trial.resources, store, f"train-{trial.id()}", strategy, waiting)
     except TrainingFailedError:
         store.look_at_trial(trial.id())
         if store.result(trial.id()) is None:
@@ -143,7 +172,7 @@ def launch_direction(
         {**told, "storage": store.location, "micro_batch": micro_batch},
         resources,
         store,
-        f"direction-{direction.id()}-{uuid.uuid4().hex[:8]}",
+        f"direction-{direction.id()}",
         strategy,
     )
 
@@ -157,7 +186,37 @@ def _fit(
     strategy: str,
     waiting: int = COLLECTIVE_SECONDS,
 ) -> None:
-    """Run `function` on every rank by Ray Train. Raises what Ray Train raises after the last restart."""
+    """Run `function` on every rank by Ray Train. Raises what Ray Train raises after the last restart.
+
+    Restarts that lost nodes have used up do not count: where one went away meanwhile, there are as many again.
+    """
+    from ray.train import TrainingFailedError
+
+    before = nodes()
+    while True:
+        try:
+            return _fit_once(function, config, resources, store, f"{name}-{uuid.uuid4().hex[:8]}", strategy, waiting)
+        except TrainingFailedError:
+            now = nodes()
+            if before <= now:
+                raise
+            before = now
+
+
+def nodes() -> set[str]:
+    """The ids of the nodes that are there."""
+    return {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+
+
+def _fit_once(
+    function: Callable[[dict[str, Any]], None],
+    config: dict[str, Any],
+    resources: Resources,
+    store: storage.Storage,
+    name: str,
+    strategy: str,
+    waiting: int,
+) -> None:
     from ray import train
     from ray.train.torch import TorchConfig, TorchTrainer
 
@@ -194,7 +253,7 @@ def _rank(config: dict[str, Any]) -> None:
     wanted = store.here(wanted)
     if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
         return
-    for event in trial.run(wanted, store, keep_weights=bool(config.get("keep"))):
+    for event in trial.run(wanted, store, keep_weights=bool(config.get("keep")), leaving=Draining()):
         if event["phase"] == "done":
             _check_sent(wanted, store)
 
