@@ -12,11 +12,18 @@ from pathlib import Path
 from trainables.storage import Storage
 
 SQLITE = "sqlite:///"
+ENGINES = ("sqlite", "postgresql", "mysql", "mssql")
+"""What MLflow talks to without a server between."""
 
 
 def tracking_uri(store: Storage) -> str:
     """MLFLOW_TRACKING_URI, else SQLite in the storage."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{store.root / 'mlflow.db'}"
+
+
+def is_database(uri: str) -> bool:
+    """Whether no server stands between: then MLflow would put artifacts where the command was typed."""
+    return uri.partition(":")[0].partition("+")[0] in ENGINES
 
 
 def ensure(uri: str) -> None:

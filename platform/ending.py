@@ -12,7 +12,7 @@ from typing import Any
 
 import platform.manifest as manifest
 from platform.plan import Plan
-from trainables import config, places, provenance, storage
+from trainables import commands, config, places, provenance, storage
 from trainables.storage import Storage
 
 OF = "of.json"
@@ -41,9 +41,12 @@ def end(plan: Plan, store: Storage, say: Say) -> int:
     planned = (trial.id() for trial in plan.trials)
     failed = [key for key in planned if key in results and results[key]["status"] in storage.FAILURES]
     for key in failed:
-        say(f"failed: {key} {results[key]['message']} ({store.trial(key) / storage.ERROR})")
-    if failed:
-        say(f"{len(failed)} trials failed; --retry-failed runs them again")
+        say(f"{results[key]['status']}: {key} {results[key]['message']} ({store.trial(key) / storage.ERROR})")
+    lost = sum(results[key]["status"] == storage.LOST for key in failed)
+    if lost:
+        say(f"{commands.several(lost, 'trial')} lost; --resume goes on with what they had")
+    if len(failed) > lost:
+        say(f"{commands.several(len(failed) - lost, 'trial')} failed; --retry-failed runs them again")
     return 1 if failed else 0
 
 

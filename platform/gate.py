@@ -74,7 +74,7 @@ class Gate:
     def advice(self) -> str:
         """What to do about a closed gate."""
         if self.unwritable:
-            return "make room, then go on with --resume --retry-failed"
+            return "make room, then go on with --resume"
         if self.broken:
             return "mend that, then go on with --resume --retry-failed"
         return f"go on with a larger {'--disk-budget' if self.disk else '--gpu-hours'} and --resume"

@@ -76,6 +76,7 @@ def _on(sweep: Sweep, name: str) -> Sweep:
     return sweep.model_copy(
         update={
             "backbone": found,
+            "title": sweep.title if found == sweep.backbone else f"{sweep.title}; here on {found.name}",
             "tables": sweep.tables if found == sweep.backbone else (),
             "benchmark": sweep.benchmark.model_copy(update={"template": found.template}),
             "training": sweep.training.model_copy(update={"lr": found.lr}),
@@ -130,6 +131,14 @@ def settable() -> list[str]:
         section = typing.cast(type[BaseModel], Sweep.model_fields[field].annotation)
         paths += [f"{field}.{name}" for name in section.model_fields if f"{field}.{name}" not in AXES]
     return sorted(path for path in paths if not path.endswith("fingerprint"))
+
+
+def seeds(typed: str) -> str:
+    """What `--seeds` says, as a setting. Raises InputError naming what is no integer."""
+    for part in typed.split(","):
+        if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", part):
+            raise InputError(f"--seeds {typed}: '{part}' is not an integer; write 0,1,2")
+    return f"seed={typed}"
 
 
 def _place(document: dict[str, Any], path: str, value: str) -> None:

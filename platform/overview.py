@@ -32,10 +32,12 @@ def read(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
     outcomes: dict[str, int] = {}
     for result in results.values():
         outcomes[result["status"]] = outcomes.get(result["status"], 0) + 1
-    failed = sum(outcomes.get(name, 0) for name in storage.FAILURES)
+    lost = outcomes.get(storage.LOST, 0)
+    failed = sum(outcomes.get(name, 0) for name in storage.FAILURES) - lost
     total = sweep.get("target", len(sweep["trials"]))
-    left = max(0, total - len(results) - len(running))
-    counts = {"total": total, "done": len(results) - failed, "running": len(running), "failed": failed, "left": left}
+    done = len(results) - failed - lost
+    left = max(0, total - done - failed - len(running))
+    counts = {"total": total, "done": done, "running": len(running), "failed": failed, "left": left}
     return {
         "sweep": sweep["name"],
         "hash": sweep["hash"],

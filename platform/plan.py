@@ -18,7 +18,7 @@ from trainables import benchmarks as kinds
 from trainables import config, directions, places, templates
 from trainables.config import Benchmark, Direction, Model, Recipe, RetainEvaluation, Trial
 from trainables.errors import InputError, closest
-from trainables.storage import FAILURES, RESULT, Storage, read_result
+from trainables.storage import FAILURES, LOST, RESULT, Storage, read_result
 
 OWN = (
     "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE [--set eval=FILE]"
@@ -44,7 +44,7 @@ class Plan:
     retry: tuple[str, ...] = ()
     """Outcomes whose trials run again."""
     retried: tuple[str, ...] = ()
-    """Their ids; their results are set aside before that."""
+    """Their ids, and those of lost trials; their results are set aside before that."""
     damaged: tuple[Path, ...] = ()
     """Result files that cannot be read: set aside, and their trials run again."""
     failed: tuple[tuple[str, str], ...] = ()
@@ -169,7 +169,7 @@ def again(plan: Plan, store: Storage) -> Plan:
         if result is not None:
             outcomes[key] = result["status"]
             notes.append(histories.note(result))
-    retried = tuple(key for key, status in outcomes.items() if status in plan.retry)
+    retried = tuple(key for key, status in outcomes.items() if status in (*plan.retry, LOST))
     failed = tuple((key, status) for key, status in outcomes.items() if status in FAILURES and key not in retried)
     done = frozenset(outcomes) - set(retried)
     history = histories.of(notes)
@@ -177,11 +177,12 @@ def again(plan: Plan, store: Storage) -> Plan:
 
 
 def current(plan: Plan, store: Storage) -> Plan:
-    """The plan, read again only where another driver has ended trials since it was made."""
+    """The plan, read again where another driver may have ended or mended trials since it was made."""
+    if plan.retried or plan.damaged:
+        return again(plan, store)
     store.catch_up(trial.id() for trial in plan.trials)
     there = {key for trial in plan.trials if store.has(key := trial.id())}
-    known = plan.done | set(plan.retried) | {path.parent.name for path in plan.damaged}
-    return plan if there == known else again(plan, store)
+    return plan if there == plan.done else again(plan, store)
 
 
 def hours(plan: Plan) -> tuple[float | None, str | None]:
@@ -281,7 +282,7 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Refe
     fixed: dict[str, Any] = {k: v for k, v in config.identity(sweep).items() if k not in axes}
     for place in ("data", "sources"):
         fixed.get("benchmark", {}).pop(place, None)
-    fixed.get("resources", {}).pop("gpu_memory", None)
+    config.forget_planning(fixed)
     benchmark = next(iter(benchmarks.values()))
     fixed["data"] = str(benchmark.fingerprint)
     if not fixed["data"].startswith("fictional:"):

@@ -172,11 +172,11 @@ class Reporter(Callback):
         from trainables import records
 
         try:
-            return records.refused(config, self.store, cause, seconds=seconds)
+            return records.refused(config, self.store, cause, storage.LOST, seconds)
         except OSError as error:
             self.gate.unwritable = f"{error.strerror} ({self.store.root})"
             message = f"not recorded, because the storage takes nothing more: {error.strerror}"
-            return {"status": "failed", "error": {"kind": "failed", "message": message}}
+            return {"status": storage.LOST, "error": {"kind": storage.LOST, "message": message}}
 
 
 def _noted(trial: Any) -> str:

@@ -12,6 +12,7 @@ import platform.lease as lease
 import platform.manifest as manifest
 import platform.plan as planning
 from trainables import storage
+from trainables.commands import several
 from trainables.errors import InputError, closest
 from trainables.redaction import redact
 
@@ -67,6 +68,7 @@ def _agreed(plan: planning.Plan, store: storage.Storage, choice: Choice) -> plan
     damaged = [*plan.damaged, *([file] if earlier is None and file.exists() else [])]
     listed = earlier["trials"] if earlier else [trial.id() for trial in plan.trials] if damaged else []
     spoilt = {path.parent.name for path in plan.damaged}
+    spoilt |= {key for key in plan.retried if (store.result(key) or {}).get("status") == storage.LOST}
     missing = [key for key in listed if key in spoilt or not store.has(key)]
     if not plan.outstanding:  # an Optuna budget that is spent leaves points that nobody means to run
         missing = []
@@ -82,6 +84,6 @@ def _agreed(plan: planning.Plan, store: storage.Storage, choice: Choice) -> plan
         for path in damaged:
             print(f"damaged: {path}; set aside in {place}" + (", its trial runs again" if path != file else ""))
     if plan.retried:
-        place = storage.set_aside(map(store.trial, plan.retried), store)
-        print(f"{len(plan.retried)} failed trials run again; their results are set aside in {place}", flush=True)
+        place = storage.set_results_aside(plan.retried, store)
+        print(f"{several(len(plan.retried), 'failed trial')} to run again; results set aside in {place}", flush=True)
     return replace(plan, retry=(), retried=(), damaged=())

@@ -48,7 +48,7 @@ def main(
     def run() -> int:
         if list_:
             return _list(as_json)
-        settings = [*(set_ or []), *([f"seed={seeds}"] if seeds is not None else [])]
+        settings = [*(set_ or []), *([overrides.seeds(seeds)] if seeds is not None else [])]
         choice = starting.Choice(resume, new, retry_failed, reason)
         choice.check()
         limits = gate.Limits(gpu_hours, disk.parse(disk_budget))
@@ -124,12 +124,13 @@ def _show(plan: planning.Plan, store: storage.Storage, as_json: bool, kept: str)
     print(f"each trial: {many}, {resources.precision}{_steps(plan)}")
     for line in _costs(plan):
         print(line)
-    print(f"made once: {len(plan.recipes)} models, {len(plan.references)} reference evaluations")
+    several = commands.several
+    print(f"made once: {several(len(plan.recipes), 'model')}, {several(len(plan.references), 'reference evaluation')}")
     print(f"storage {store.location}: at least {disk.listed(document['disk'])} to come, {disk.told(free)} free")
     if plan.retried:
-        print(f"{len(plan.retried)} failed trials run again")
+        print(f"{several(len(plan.retried), 'failed trial')} to run again")
     if plan.failed:
-        print(f"{len(plan.failed)} trials failed and count as done; --retry-failed runs them again")
+        print(f"{several(len(plan.failed), 'trial')} failed and count as done; --retry-failed runs them again")
     if warning := plan.history.warning():
         print(f"warning: {warning}")
     for path in plan.damaged:

@@ -189,7 +189,7 @@ def connect(sweep: dict[str, Any], store: Storage, *, fresh: bool = False) -> Tr
     client = MlflowClient(tracking_uri=uri)
     known = client.get_experiment_by_name(sweep["name"])
     if known is None:
-        place = str(store.root / "mlartifacts") if uri.startswith("sqlite") else None
+        place = str(store.root / "mlartifacts") if database.is_database(uri) else None
         experiment = client.create_experiment(sweep["name"], artifact_location=place)
     else:
         experiment = known.experiment_id

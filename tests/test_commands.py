@@ -131,7 +131,7 @@ print([name for name in {HEAVY!r} if name in sys.modules], time.process_time())
         (["tofu_tiny", "--dry-run", "--set", "trainin.lr=1"], ["--set trainin.lr=1", "did you mean 'training.lr'?"]),
         (["tofu_tiny", "--dry-run", "--set", "training.lr=fast"], ["training.lr", "'fast'", "valid number"]),
         (["tofu_tiny", "--dry-run", "--set", "method=gaa"], ["method: ", "'gaa'", "'ga', 'ga_kl', "]),
-        (["tofu_tiny", "--dry-run", "--seeds", "0,one"], ["seed: ", "'one'", "valid integer"]),
+        (["tofu_tiny", "--dry-run", "--seeds", "0,one"], ["--seeds 0,one", "'one'", "not an integer"]),
         (["tofu_tiny", "--dry-run", "--only", "method=ga,gaa"], ["--only", "method=gaa", "known: ga, gd, npo"]),
         (["tofu_tiny", "--dry-run", "--set", "benchmark.data=./nowhere"], ["benchmark.data", "'./nowhere'"]),
         (["quickstart", "--dry-run", "--set", "method=rmu"], ["objective.layer: RMU", "the model has 2, got 7"]),

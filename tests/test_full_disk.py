@@ -54,8 +54,8 @@ def test_failure_that_cannot_be_recorded_stops_the_sweep(
     assert gate.closed is None
     reporter.on_trial_error(0, [], died)
     assert gate.closed == f"the storage takes nothing more: No space left on device ({store.root})"
-    assert gate.advice == "make room, then go on with --resume --retry-failed"
+    assert gate.advice == "make room, then go on with --resume"
     assert not store.has(CONFIG.id())
     said = capsys.readouterr().out
-    assert "failed: not recorded, because the storage takes nothing more: No space left on device" in said
+    assert "lost: not recorded, because the storage takes nothing more: No space left on device" in said
     assert reporter.standing.line().startswith("done 0 | running 0 | failed 1 | left 2")

@@ -201,7 +201,15 @@ def test_heartbeat_moves_on_and_a_full_disk_does_not_stop_it(path: Path, monkeyp
         assert later.changed > frozen.changed
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """As a start of a sweep is, whatever its shell has set (one that runs it in the background ignores the signal)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("quick", "interruptible")
 def test_owner_that_lost_its_lock_stops(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It slept, another machine took it for dead."""
     with pytest.raises(KeyboardInterrupt), lock.held(path, "mine"):  # noqa: PT012

@@ -41,8 +41,8 @@ def told(config):
 
 address, folder, root, strategy = sys.argv[1:]
 ray.init(address=address, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": root}})
-resources = Resources(ranks=2)
-workers._fit(told, {"folder": folder}, resources, storage.open_storage(folder + "/store"), "placed", strategy)
+ranks = {"function": told, "config": {"folder": folder}, "resources": Resources(ranks=2)}
+workers._fit("placed", storage.open_storage(folder + "/store"), **ranks, strategy=strategy)
 """
 
 

@@ -191,14 +191,14 @@ SHRUNK = ("training.batch_size=4", "training.max_steps=3", "training.max_length=
 
 @pytest.fixture(scope="module")
 def swept(
-    target: Path, files: dict[str, Path], run_module: RunModule, tmp_path_factory: pytest.TempPathFactory
+    target: Path, files: dict[str, Path], join: RunModule, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Storage, str]:
     """GD without and with GRU through the command, each evaluated after steps 2 and 3; and what the command said."""
     place = Storage(tmp_path_factory.mktemp("swept") / "runs")
     chosen = [*settings(target, files), *SHRUNK, "training.eval_every=2"]
     words = [word for setting in chosen for word in ("--set", setting)]
     typed = [*words, "--strategy", "paper", "--only", "method=gd", "--storage", place.root]
-    done = run_module("platform.sweep", "own", *typed, timeout=300)
+    done = join("own", *typed, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return place, done.stdout
 

@@ -131,7 +131,8 @@ def test_two_ranks_keep_the_weights_of_one(house: Any, tmp_path: Path, kind: str
         assert torch.equal(parameter, kept[name]), name
 
 
-@pytest.mark.parametrize("kind", ["adapters", pytest.param("tied", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["adapters", "tied"])
 def test_two_interrupted_ranks_go_on_bit_for_bit(house: Any, tmp_path: Path, kind: str) -> None:
     plain = special(house, kind, tmp_path / "model")
     config = plain.model_copy(update={"resources": Resources(ranks=2, zero_stage=2, checkpoint_every=2)})
@@ -259,7 +260,7 @@ def test_notice_makes_a_checkpoint_once_that_a_trial_goes_on_from(house: Any, tm
     store, asked = storage.open_storage(str(tmp_path / "broken")), iter([False, False, True])
     kept = store.trial(config.id()) / trial.CHECKPOINT
     seen = []
-    for event in trial.run(config, store, keep_weights=True, leaving=lambda: next(asked)):
+    for event in trial.run(config, store, keep_weights=True, notice=lambda: next(asked)):
         if event["phase"] == "training":
             seen.append((storage.read_json(kept / storage.META) or {}).get("step"))
         if event.get("step") == 5:

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 import platform.driver as driver
 import platform.lock as lock
 import platform.manifest as manifest
+import platform.plan as planning
 import platform.sweep as sweep
 from platform.plan import Plan
 from trainables import storage
@@ -148,7 +149,54 @@ def test_failed_trials_run_again_only_when_asked(
     assert done.exit_code == 0, done.stderr
     assert runs[-1].left == [plan.trials[number] for number in again]
     assert aside(store) == {plan.trials[number].id() for number in again}
-    assert (f"{len(again)} failed trials run again; their results are set aside in" in done.stdout) == bool(again)
+    assert (f"{len(again)} failed trials to run again; results set aside in" in done.stdout) == bool(again)
+
+
+@pytest.mark.parametrize("flag", ["--resume", "--retry-failed"])
+def test_lost_trial_goes_on_from_its_checkpoint_when_resumed(
+    ended: tuple[list[Any], Storage, Plan], runs: list[Plan], flag: str
+) -> None:
+    """Its process died too often: that is no result, and what it had is not thrown away."""
+    command, store, plan = ended
+    lost, others = plan.trials[7], plan.trials[8:]
+    folder = store.trial(lost.id())
+    finish(store, [lost], storage.LOST)
+    for name in ("checkpoint/meta.json", "evaluations/step_2.json", "retry.json"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        storage.write_json(folder / name, {})
+    storage.tidy(folder)
+    refused = in_process(*command)
+    assert refused.exit_code == 2
+    assert "1 of its 25 trials are missing; add --resume" in refused.stderr
+    assert in_process(*command, flag).exit_code == 0
+    assert lost in runs[-1].left
+    assert {trial.id() for trial in runs[-1].left}.isdisjoint(trial.id() for trial in others)
+    assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*.json")) == [
+        "checkpoint/meta.json",
+        "evaluations/step_2.json",
+        "retry.json",
+    ]
+
+
+def test_result_that_came_since_a_plan_was_made_is_not_set_aside(small: Small, tmp_path: Path) -> None:
+    """Between the plan and the lock another driver ran the failed trial again."""
+    store = Storage(tmp_path / "runs")
+    first = small.plan(store, only=["benchmark.split=forget01"]).trials[0]
+    finish(store, [first], "failed")
+    plan = small.plan(store, only=["benchmark.split=forget01"], retry=("failed",))
+    assert plan.retried == (first.id(),)
+    finish(store, [first])
+    assert planning.current(plan, store).retried == ()
+
+
+def test_settings_that_change_no_number_change_no_name(small: Small, tmp_path: Path) -> None:
+    """Else a second driver of the same trials would have a lock of its own."""
+    store = Storage(tmp_path / "runs")
+    plain = small.plan(store)
+    for setting in ("checkpoint_every=7", "gpu_memory=80"):
+        other = small.plan(store, f"resources.{setting}")
+        assert [trial.id() for trial in other.trials] == [trial.id() for trial in plain.trials]
+        assert other.hash == plain.hash
 
 
 def test_dry_run_tells_of_failed_and_damaged_trials(ended: tuple[list[Any], Storage, Plan]) -> None:

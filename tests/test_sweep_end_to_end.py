@@ -269,9 +269,10 @@ def test_trial_that_fits_on_no_machine_is_refused(started: Started, join: RunMod
 def test_one_direction_serves_every_strength(started: Started, join: RunModule) -> None:
     """TRU and TV over two strengths each: two makings in the log and in the store."""
     settings = [*started.arguments[:-1], "method=tv,tru"]
-    for setting in ("task_vector.batches=3", "task_vector.stg=1,4", "task_vector.strength=2,9"):
+    for setting in ("task_vector.batches=2", "task_vector.stg=1,4", "task_vector.strength=2,9"):
         settings += ["--set", setting]
     store = Storage(started.store.root.parent / "vectors")
+    shutil.copytree(started.store.root / "shared", store.root / "shared")
     done = join(*settings, "--storage", store.root, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [line.split(" direction")[0] for line in done.stdout.splitlines() if "direction for" in line] == [

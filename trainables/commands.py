@@ -74,6 +74,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def several(count: int, name: str) -> str:
+    """`1 model`, `2 models`."""
+    return f"{count} {name}{'' if count == 1 else 's'}"
+
+
 def _short(value: Any) -> str:
     shown = repr(value)
     return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}... {len(shown)} characters"

@@ -5,6 +5,7 @@ Its parts are in trainables.values and are imported from here. Nothing here impo
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Literal
 
 from pydantic import model_validator
@@ -30,6 +31,7 @@ from trainables.values import (
     Training,
     Value,
     digest,
+    forget_planning,
     identity,
     without_paths,
 )
@@ -67,6 +69,7 @@ __all__ = [
     "digest",
     "direction",
     "evaluation_id",
+    "forget_planning",
     "identity",
     "without_paths",
 ]
@@ -149,16 +152,7 @@ class Trial(Value):
 
     def id(self) -> str:
         """Twelve hex digits that name this configuration."""
-        chosen = identity(self)
-        for name in PLANNING:
-            chosen.get("resources", {}).pop(name, None)
-        if not chosen.get("resources", True):
-            del chosen["resources"]
-        if not self.calibration.targets:
-            chosen.pop("calibration", None)
-        if self.training.eval_every is None:
-            chosen.pop("selection", None)
-        return digest(chosen)[:12]
+        return _trial_id(self)
 
     def study(self) -> str:
         """The Optuna study this trial belongs to: split, objective and rectifier."""
@@ -251,3 +245,15 @@ def evaluation_id(model: Model, benchmark: Benchmark, retain: str | None = None,
 
 def _short(value: float | None) -> str:
     return "none" if value is None else f"{value:g}"
+
+
+@lru_cache(maxsize=2**14)
+def _trial_id(trial: Trial) -> str:
+    """Kept, because a plan of thousands of trials asks for each one's many times."""
+    chosen = identity(trial)
+    forget_planning(chosen)
+    if not trial.calibration.targets:
+        chosen.pop("calibration", None)
+    if trial.training.eval_every is None:
+        chosen.pop("selection", None)
+    return digest(chosen)[:12]

@@ -20,13 +20,13 @@ def never() -> bool:
 class Due:
     """Asked after every step, on all ranks alike. A notice, which any rank may get, counts once."""
 
-    def __init__(self, every: int | None, leaving: Notice) -> None:
+    def __init__(self, every: int | None, notice: Notice) -> None:
         self.every = every
-        self.leaving = leaving
-        self.left = leaving is never
+        self.notice = notice
+        self.given = notice is never
 
     def __call__(self, engine: Engine, step: int) -> bool:
-        if not self.left and engine.total(torch.tensor(float(self.leaving()))).item() > 0:
-            self.left = True
+        if not self.given and engine.total(torch.tensor(float(self.notice()))).item() > 0:
+            self.given = True
             return True
         return bool(self.every) and step % self.every == 0

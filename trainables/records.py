@@ -55,7 +55,7 @@ class Place:
     store: storage.Storage
     folder: Path
     weights: Path | None
-    leaving: Notice = never
+    notice: Notice = never
 
 
 def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Path) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pa
         **provenance.stamp(),
     }
     storage.write_json(folder / storage.RESULT, result)
-    for name in (RETRY, storage.PROGRESS):
+    for name in (storage.PROGRESS, *(() if result["status"] == storage.LOST else (RETRY,))):
         (folder / name).unlink(missing_ok=True)
     return result
 
@@ -108,7 +108,7 @@ def device_name(gpus: float) -> str:
 def refused(
     trial: Trial, store: storage.Storage, message: str, kind: str = "failed", seconds: float = 0.0
 ) -> dict[str, Any]:
-    """The result of a trial that cannot be run or whose process died after `seconds`: failed, with the reason."""
+    """The result of a trial that cannot be run, or that was lost after `seconds`, with the reason."""
     folder = store.trial(trial.id())
     storage.write_text(folder / storage.ERROR, message + "\n")
     last = message.strip().splitlines()[-1] if message.strip() else "no reason given"

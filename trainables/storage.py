@@ -32,8 +32,14 @@ UNFINISHED = (CHECKPOINT, EVALUATIONS, PROGRESS)
 """What a trial has only while it is under way."""
 EVALUATED = ("finished", "collapsed")
 """Outcomes that come with metrics."""
-FAILURES = ("failed", "out_of_memory")
+LOST = "lost"
+"""Outcome of a trial that its process, machine or disk gave up on: it goes on from its checkpoint when resumed."""
+FAILURES = ("failed", "out_of_memory", LOST)
 """Outcomes that are accidents; every other one (`finished`, `diverged`, ...) is a result."""
+OUTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS)
+"""What a disk says that has no room, or is not there any more."""
+NO_ROOM = 2**20
+"""Bytes free."""
 
 
 DEFAULT, VARIABLE = "runs", "UNLEARN_STORAGE"
@@ -111,7 +117,12 @@ def _whole(path: Path) -> bool:
 
 
 def tidy(folder: Path) -> None:
-    """Remove what a trial that has its result needs no more: a kill right after it, or amid a write, leaves it."""
+    """Remove what a trial that has its result needs no more: a kill right after it, or amid a write, leaves it.
+
+    A lost one needs its checkpoint.
+    """
+    if (folder / CHECKPOINT).exists() and (read_json(folder / RESULT) or {}).get("status") == LOST:
+        return
     for path in folder.iterdir():
         if path.name not in UNFINISHED and not path.name.startswith("."):
             continue
@@ -121,12 +132,33 @@ def tidy(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
+def is_outage(error: BaseException | None, store: Storage) -> bool:
+    """Whether an error, or one that led to it, is the disk's: it says so, or there is no room (torch hides that)."""
+    if store.free() < NO_ROOM:
+        return True
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in OUTAGES:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def set_aside(paths: Iterable[Path], store: Storage) -> Path:
     """Move files or folders out of the way, under a dated folder, which is returned; nothing is deleted."""
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%f")
     place = store.root / "set_aside" / stamp
     for path in paths:
         store.move(path, place / path.name)
+    return place
+
+
+def set_results_aside(trial_ids: Iterable[str], store: Storage) -> Path:
+    """Move the results of trials that run again, as set_aside does; checkpoints stay, for them to go on from."""
+    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%f")
+    place = store.root / "set_aside" / stamp
+    for key in trial_ids:
+        for name in (RESULT, ERROR, STEPS, ROWS):  # the result first: from then on the trial is one to run
+            store.move(store.trial(key) / name, place / key / name)
     return place
 
 

@@ -40,19 +40,17 @@ from trainables.records import CHECKPOINT, RETRY, WEIGHTS, Event, Place, Record
 Follow = Callable[[Iterator[Event]], Iterator[Event]]
 
 
-def run(
-    trial: Trial, store: storage.Storage, *, keep_weights: bool = False, leaving: Notice = never
-) -> Iterator[Event]:
+def run(trial: Trial, store: storage.Storage, *, keep_weights: bool = False, notice: Notice = never) -> Iterator[Event]:
     """Run a trial and write its result; yields `{"phase", "step", "steps", ...}` as it goes, the result last.
 
     A loss that is not finite ends it as `diverged`, a retain loss above `training.stop_above` as `collapsed`, with the
     metrics of the model as it then is. A full GPU makes it start again once with half the micro-batch and the same
     effective batch, then ends it as `out_of_memory`. Any other error ends it as `failed`, with its traceback in
     error.txt; on many ranks it is raised, so that the launcher ends the others and starts all again. InputError is the
-    caller's to report. A machine that is `leaving` writes a checkpoint.
+    caller's to report. On the notice that its machine goes away, it writes a checkpoint.
     """
     folder = store.trial(trial.id())
-    place = Place(store, folder, folder / WEIGHTS if keep_weights else None, leaving)
+    place = Place(store, folder, folder / WEIGHTS if keep_weights else None, notice)
     if trial.resources.ranks > 1 and dist.get_rank() > 0:
         yield from _outcome(trial, place, iter)
         return
@@ -83,7 +81,8 @@ def _outcome(trial: Trial, place: Place, follow: Follow) -> Generator[Event, Non
         if many:
             raise
         storage.write_text(folder / storage.ERROR, traceback.format_exc())
-        error = {"kind": "failed", "message": f"{type(failure).__name__}: {failure}", "step": len(record.steps)}
+        kind = storage.LOST if storage.is_outage(failure, place.store) else "failed"
+        error = {"kind": kind, "message": f"{type(failure).__name__}: {failure}", "step": len(record.steps)}
     if dist.is_initialized() and dist.get_rank() > 0:
         return None
     return _end(trial, record, error, place, begun)
@@ -240,7 +239,7 @@ def _train(
             checkpoints.drop(folder)
         state = loop.begin(training, task)
     watch.forget_after(state.step)
-    due = Due(trial.resources.checkpoint_every, place.leaving)
+    due = Due(trial.resources.checkpoint_every, place.notice)
     for told in loop.run(training, task, state):
         record.steps.append(told)
         if watch.due(state.step) and state.step < steps:

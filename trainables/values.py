@@ -273,6 +273,14 @@ class RetainEvaluation(Value):
     fingerprint: Mark | None = None
 
 
+def forget_planning(identified: dict[str, Any]) -> None:
+    """Take out of what `identity` gave the resources that change no number, and the resources where none are left."""
+    for name in PLANNING:
+        identified.get("resources", {}).pop(name, None)
+    if not identified.get("resources", True):
+        del identified["resources"]
+
+
 def identity(value: Value) -> dict[str, Any]:
     """What a value's hash is made of: the chosen settings, without paths where a fingerprint names the content.
 

@@ -92,7 +92,7 @@ class TrialActor(tune.Trainable):
                     _check_sent(self.trial, self.store)
                     return _final(found)
                 trial_here = self.store.here(self.trial)
-                self.events = trial.run(trial_here, self.store, keep_weights=self.keep, leaving=self.draining)
+                self.events = trial.run(trial_here, self.store, keep_weights=self.keep, notice=self.draining)
             return self._go_on(self.events)
         except Unreachable:
             raise
@@ -133,9 +133,24 @@ def train_ranks(config: dict[str, Any]) -> None:
     except Unreachable:
         raise
     except Exception as failure:
-        full = "OutOfMemoryError" in str(failure)
-        result = records.refused(trial, store, str(failure), "out_of_memory" if full else "failed")
+        result = records.refused(trial, store, str(failure), _kind(failure))
     tune.report(_final(result))
+
+
+def _kind(failure: Exception) -> str:
+    """What became of a trial whose ranks Ray Train gave up on: out of memory, lost, or failed by its own error.
+
+    Where a rank dies, the others often fail by losing touch with it.
+    """
+    from ray.train import ControllerError, WorkerGroupError
+    from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError, WorkerHealthCheckTimeoutError
+
+    if "OutOfMemoryError" in str(failure):
+        return "out_of_memory"
+    if isinstance(failure, WorkerGroupError):
+        died = (WorkerHealthCheckFailedError, WorkerHealthCheckTimeoutError)
+        return storage.LOST if any(isinstance(error, died) for error in failure.worker_failures.values()) else "failed"
+    return storage.LOST if isinstance(failure, ControllerError) else "failed"
 
 
 def launch(trial: Trial, store: storage.Storage, *, keep: bool = False, strategy: str = PACK) -> dict[str, Any]:
@@ -150,7 +165,8 @@ def launch(trial: Trial, store: storage.Storage, *, keep: bool = False, strategy
     told = {"trial": trial.model_dump(mode="json"), "storage": store.location, "keep": keep}
     waiting = COLLECTIVE_SECONDS * (1 + len(trial.calibration.targets))
     try:
-        _fit(_rank, told, trial.resources, store, f"train-{trial.id()}", strategy, waiting)
+        ranks = {"function": _rank, "config": told, "resources": trial.resources}
+        _fit(f"train-{trial.id()}", store, **ranks, strategy=strategy, waiting=waiting)
     except TrainingFailedError:
         store.look_at_trial(trial.id())
         if store.result(trial.id()) is None:
@@ -167,40 +183,27 @@ def launch_direction(
 ) -> None:
     """Make a direction on many ranks that share the model; ranks that die go on after their last vector."""
     told = {"direction": direction.model_dump(mode="json"), "resources": resources.model_dump(mode="json")}
-    _fit(
-        _direction_rank,
-        {**told, "storage": store.location, "micro_batch": micro_batch},
-        resources,
-        store,
-        f"direction-{direction.id()}",
-        strategy,
-    )
+    told |= {"storage": store.location, "micro_batch": micro_batch}
+    ranks = {"function": _direction_rank, "config": told, "resources": resources}
+    _fit(f"direction-{direction.id()}", store, **ranks, strategy=strategy)
 
 
-def _fit(
-    function: Callable[[dict[str, Any]], None],
-    config: dict[str, Any],
-    resources: Resources,
-    store: storage.Storage,
-    name: str,
-    strategy: str,
-    waiting: int = COLLECTIVE_SECONDS,
-) -> None:
-    """Run `function` on every rank by Ray Train. Raises what Ray Train raises after the last restart.
-
-    Restarts that lost nodes have used up do not count: where one went away meanwhile, there are as many again.
-    """
+def _fit(name: str, store: storage.Storage, **described: Any) -> None:
+    """Run what `_trainer` makes. Raises what Ray Train raises after its restarts, anew where a node was lost."""
     from ray.train import TrainingFailedError
 
-    before = nodes()
+    there = nodes()
     while True:
+        run = f"{name}-{uuid.uuid4().hex[:8]}"
         try:
-            return _fit_once(function, config, resources, store, f"{name}-{uuid.uuid4().hex[:8]}", strategy, waiting)
+            _trainer(run, store, **described).fit()
+            return
         except TrainingFailedError:
-            now = nodes()
-            if before <= now:
+            before, there = there, nodes()
+            if before <= there:
                 raise
-            before = now
+        finally:
+            shutil.rmtree(store.root / "ray" / run, ignore_errors=True)
 
 
 def nodes() -> set[str]:
@@ -208,39 +211,36 @@ def nodes() -> set[str]:
     return {node["NodeID"] for node in ray.nodes() if node["Alive"]}
 
 
-def _fit_once(
+def _trainer(
+    run: str,
+    store: storage.Storage,
+    *,
     function: Callable[[dict[str, Any]], None],
     config: dict[str, Any],
     resources: Resources,
-    store: storage.Storage,
-    name: str,
     strategy: str,
-    waiting: int,
-) -> None:
+    waiting: int = COLLECTIVE_SECONDS,
+) -> Any:
+    """What runs `function` on every rank by Ray Train."""
     from ray import train
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    each = {"CPU": resources.cpus, **({"GPU": resources.gpus} if resources.gpus else {})}
-    trainer = TorchTrainer(
+    return TorchTrainer(
         function,
         train_loop_config=config,
         torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo", timeout_s=waiting),
         scaling_config=train.ScalingConfig(
             num_workers=resources.ranks,
             use_gpu=resources.gpus > 0,
-            resources_per_worker=each,
+            resources_per_worker={"CPU": resources.cpus, **({"GPU": resources.gpus} if resources.gpus else {})},
             placement_strategy=strategy,
         ),
         run_config=train.RunConfig(
-            name=name,
+            name=run,
             storage_path=str(store.root / "ray"),
             failure_config=train.FailureConfig(max_failures=RANK_RESTARTS),
         ),
     )
-    try:
-        trainer.fit()
-    finally:
-        shutil.rmtree(store.root / "ray" / name, ignore_errors=True)
 
 
 def _rank(config: dict[str, Any]) -> None:
@@ -253,7 +253,7 @@ def _rank(config: dict[str, Any]) -> None:
     wanted = store.here(wanted)
     if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
         return
-    for event in trial.run(wanted, store, keep_weights=bool(config.get("keep")), leaving=Draining()):
+    for event in trial.run(wanted, store, keep_weights=bool(config.get("keep")), notice=Draining()):
         if event["phase"] == "done":
             _check_sent(wanted, store)
 

@@ -184,7 +184,10 @@ class WorkingCopy(Storage):
         return found
 
     def _push_trial(self, trial_id: str) -> None:
-        """result.json last; then what a trial that has ended does not keep goes from the store."""
+        """result.json last; then what a trial that has ended does not keep goes from the store.
+
+        Of a lost one everything stays: it goes on from there.
+        """
         folder, name = self.trial(trial_id), f"trials/{trial_id}"
         before = self.exchange.list(folder)
         files = {self.exchange.name(file): file for file in folder.iterdir() if file.is_file() and _is_kept(file)}
@@ -194,9 +197,9 @@ class WorkingCopy(Storage):
         if weights.is_dir():
             self.push(weights)
         self.exchange.send(result)
-        kept = {**files, **result}
+        kept, lost = {**files, **result}, (self.result(trial_id) or {}).get("status") == storage.LOST
         self.exchange.remote.delete(
-            key for key in before if key not in kept and not key.startswith(f"{name}/{storage.WEIGHTS}/")
+            key for key in before if not lost and key not in kept and not key.startswith(f"{name}/{storage.WEIGHTS}/")
         )
         self._unsent_file(trial_id).unlink(missing_ok=True)
 

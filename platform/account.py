@@ -1,0 +1,92 @@
+"""What an AWS account needs once per region before `ray up`: a closed security group and two instance profiles.
+
+Ray cannot make them: the group that it makes opens ssh to the world whatever the file says, and the profile that it
+makes may not start workers that have one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+from platform.cluster_file import ClusterFile, is_filled
+from trainables.errors import InputError
+
+GROUP = "unlearning"
+TRUST = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
+EC2 = "arn:aws:iam::aws:policy/AmazonEC2FullAccess"
+"""What Ray's own head has: it starts, tags and ends machines, on spot too."""
+
+
+def prepare(file: ClusterFile) -> str:
+    """Make what is not there yet; returns the security group's id. Raises InputError for what AWS refuses."""
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    provider = file.provider
+    for name in ("region", "storage", "ssh_from", "head_profile", "worker_profile"):
+        if not is_filled(provider.get(name)):
+            raise InputError(f"provider.{name}: fill it in first")
+    try:
+        iam = boto3.client("iam", region_name=provider["region"])
+        store = _bucket_rights(provider["storage"])
+        worker = _profile(iam, provider["worker_profile"], store)
+        image = {"Effect": "Allow", "Action": "ssm:GetParameters", "Resource": "arn:aws:ssm:*::parameter/aws/service/*"}
+        hand_on = {"Effect": "Allow", "Action": "iam:PassRole", "Resource": worker}
+        _profile(iam, provider["head_profile"], [*store, image, hand_on], managed=EC2)
+        return _group(boto3.client("ec2", region_name=provider["region"]), provider["ssh_from"])
+    except (BotoCoreError, ClientError) as error:
+        raise InputError(f"AWS: {error}") from error
+
+
+def _bucket_rights(storage: str) -> list[dict[str, Any]]:
+    bucket = urlsplit(storage).netloc
+    if not storage.startswith("s3://"):
+        return []
+    actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
+    objects = {"Effect": "Allow", "Action": actions, "Resource": f"arn:aws:s3:::{bucket}/*"}
+    listed = ["s3:ListBucket", "s3:GetBucketLocation"]
+    return [objects, {"Effect": "Allow", "Action": listed, "Resource": f"arn:aws:s3:::{bucket}"}]
+
+
+def _profile(iam: Any, name: str, rights: list[dict[str, Any]], managed: str | None = None) -> str:
+    """A role and an instance profile of one name, with exactly these rights; returns the role's ARN."""
+    exists = iam.exceptions.EntityAlreadyExistsException
+    with contextlib.suppress(exists):
+        iam.create_role(RoleName=name, AssumeRolePolicyDocument=_policy([TRUST]))
+    if managed:
+        iam.attach_role_policy(RoleName=name, PolicyArn=managed)
+    if rights:
+        iam.put_role_policy(RoleName=name, PolicyName=name, PolicyDocument=_policy(rights))
+    with contextlib.suppress(exists):
+        iam.create_instance_profile(InstanceProfileName=name)
+    if not iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]["Roles"]:
+        iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
+    return iam.get_role(RoleName=name)["Role"]["Arn"]
+
+
+def _policy(statements: list[dict[str, Any]]) -> str:
+    return json.dumps({"Version": "2012-10-17", "Statement": statements})
+
+
+def _group(ec2: Any, source: str) -> str:
+    """The group in the region's default VPC: ssh from `source`, and everything among its own nodes."""
+    vpcs = ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
+    if not vpcs:
+        raise InputError("provider.region: it has no default VPC; make a security group by hand and fill in its id")
+    wanted = [{"Name": "group-name", "Values": [GROUP]}, {"Name": "vpc-id", "Values": [vpcs[0]["VpcId"]]}]
+    groups = ec2.describe_security_groups(Filters=wanted)["SecurityGroups"]
+    if groups:
+        group = groups[0]["GroupId"]
+        if groups[0]["IpPermissions"]:
+            ec2.revoke_security_group_ingress(GroupId=group, IpPermissions=groups[0]["IpPermissions"])
+    else:
+        told = "Nodes of unlearning clusters: ssh from one place, everything among themselves"
+        group = ec2.create_security_group(GroupName=GROUP, Description=told, VpcId=vpcs[0]["VpcId"])["GroupId"]
+    family = ("Ipv6Ranges", "CidrIpv6") if ":" in source else ("IpRanges", "CidrIp")
+    ssh = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, family[0]: [{family[1]: source}]}
+    among = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
+    ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[ssh, among])
+    return group

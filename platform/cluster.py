@@ -1,0 +1,82 @@
+"""`python -m platform.cluster check FILE`: whether a cluster file can be used, before `ray up` takes machines."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+import platform.cluster_file as cluster_file
+from platform.cluster_file import ClusterFile
+from trainables import commands
+from trainables.errors import InputError, closest
+from trainables.redaction import redact
+
+PORT = 5000
+"""Of MLflow's server on the head."""
+
+
+def main(
+    action: Annotated[str, typer.Argument(help="check, environment (for the head), account (AWS, once per account).")],
+    path: Annotated[str, typer.Argument(metavar="FILE", help="Cluster file, such as cluster.yaml.")],
+) -> None:
+    """Check a cluster file; print the head's environment; make what an AWS account needs."""
+
+    def run() -> int:
+        if action not in ACTIONS:
+            raise InputError(f"unknown action '{action}'; {closest(action, ACTIONS)}")
+        return ACTIONS[action](cluster_file.read(path))
+
+    raise typer.Exit(commands.guarded(run))
+
+
+def check(file: ClusterFile) -> int:
+    """Every problem of the file, each on its own line; 0 where there is none, else 2."""
+    problems, notes = cluster_file.problems(file), cluster_file.notes(file)
+    for problem in problems:
+        print(f"error: {redact(problem)}", file=sys.stderr)
+    for note in notes:
+        print(f"note: {note}")
+    if problems:
+        print(f"{file.path}: {len(problems)} to mend before `ray up`", file=sys.stderr)
+        return 2
+    print(f"{file.path}: can be used; start it with: ray up {shlex.quote(str(file.path))}")
+    return 0
+
+
+def environment(file: ClusterFile) -> int:
+    """What the shells of the head need, so that the commands as typed there use this cluster."""
+    for name, value in variables(file).items():
+        print(f"export {name}={shlex.quote(value)}")
+    return 0
+
+
+def variables(file: ClusterFile) -> dict[str, str]:
+    """Environment of the head by name. Raises InputError where the file names no storage."""
+    if file.storage is None:
+        raise InputError("provider.storage: missing; name the storage that every node sees")
+    return {
+        "RAY_ADDRESS": "auto",
+        "UNLEARN_STORAGE": str(file.storage),
+        "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{PORT}",
+        "MLFLOW_BACKEND": str(file.provider.get("mlflow_backend", "sqlite")),
+    }
+
+
+def account(file: ClusterFile) -> int:
+    """Make the security group and the instance profiles that an AWS cluster file names."""
+    import platform.account as aws_account
+
+    group = aws_account.prepare(file)
+    print(f"fill in {file.path}: security_group_id: &group {group}")
+    return 0
+
+
+ACTIONS: dict[str, Callable[[ClusterFile], int]] = {"check": check, "environment": environment, "account": account}
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,286 @@
+"""What can be wrong in a cluster file, in words: Ray's own check stops at the first problem and lets most typos by."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeGuard
+from urllib.parse import urlsplit
+
+import yaml
+
+from trainables import provenance
+from trainables.errors import InputError, closest
+
+FILL_IN = "FILL IN"
+OURS = ("storage", "mlflow_backend")
+"""Keys under `provider` that this project reads, whatever the provider is."""
+LOCAL = ("type", "head_ip", "worker_ips", "external_head_ip", *OURS)
+COMMANDS = (
+    "initialization_commands",
+    "setup_commands",
+    "head_setup_commands",
+    "worker_setup_commands",
+    "head_start_ray_commands",
+    "worker_start_ray_commands",
+)
+OPEN = re.compile(r"(?<![\d.])0\.0\.0\.0(?!\d)|--(?:dashboard-)?host[= ]'?(?:::|\*)")
+SET_STORAGE = re.compile(r"\bUNLEARN_STORAGE=['\"]?([^\s'\"$]+)")
+PINNED = re.compile(r"\bray(?:\[[\w,]*\])?==([\w.]+)")
+
+
+@dataclass(frozen=True)
+class ClusterFile:
+    """A cluster file as it was written, before Ray's defaults."""
+
+    path: Path
+    content: dict[str, Any]
+
+    @property
+    def provider(self) -> dict[str, Any]:
+        return mapping(self.content.get("provider"))
+
+    @property
+    def node_types(self) -> dict[str, dict[str, Any]]:
+        return {str(name): mapping(kind) for name, kind in mapping(self.content.get("available_node_types")).items()}
+
+    @property
+    def head(self) -> str | None:
+        return self.content.get("head_node_type")
+
+    @property
+    def storage(self) -> str | None:
+        """Of the results: `provider.storage`, else what a command of the head sets UNLEARN_STORAGE to."""
+        found = (SET_STORAGE.search(command) for _, command in self.commands("setup_commands", "head_setup_commands"))
+        return self.provider.get("storage") or next((place[1] for place in found if place), None)
+
+    def commands(self, *kinds: str) -> Iterator[tuple[str, str]]:
+        """Every shell command of these kinds with its path in the file."""
+        for kind in kinds or COMMANDS:
+            for index, command in enumerate(listing(self.content.get(kind))):
+                yield f"{kind}[{index}]", str(command)
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def listing(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def read(path: str) -> ClusterFile:
+    """Raises InputError where the file is not there or not YAML."""
+    try:
+        content = yaml.safe_load(Path(path).expanduser().read_text())
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise InputError(f"'{path}': {error.strerror}; name a cluster file, such as cluster.yaml") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"'{path}' is not YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"'{path}' is no cluster file: it holds no `name: value` at its top")
+    return ClusterFile(Path(path), content)
+
+
+def problems(file: ClusterFile) -> list[str]:
+    """All that keeps the file from being used, as `place: what is wrong; what to do`."""
+    found = [*unfilled(file), *_keys(file), *_schema(file), *_workers(file), *_commands(file), *_mounts(file)]
+    found += [*_version(file), *_key(file), *_backend(file)]
+    match file.provider.get("type"):
+        case "aws":
+            import platform.cluster_aws as cluster_aws
+
+            found += cluster_aws.problems(file)
+        case "local":
+            found += _local(file)
+    return found
+
+
+def notes(file: ClusterFile) -> list[str]:
+    """What a person should know, although the file can be used."""
+    match file.provider.get("type"):
+        case "aws":
+            import platform.cluster_aws as cluster_aws
+
+            return cluster_aws.notes()
+        case "local":
+            return []
+    return [f"provider.type: '{file.provider.get('type')}' was never tried; aws and local were"]
+
+
+def is_filled(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and FILL_IN not in value
+
+
+def unfilled(file: ClusterFile) -> Iterator[str]:
+    """Values left to fill in; one that stands in several places by an anchor is named once, under `provider`."""
+    told: set[int] = set()
+    for path, value in [*_leaves(file.provider, "provider"), *_leaves(file.content, "")]:
+        if isinstance(value, str) and FILL_IN in value and id(value) not in told:
+            told.add(id(value))
+            yield f"{path}: still to be filled in ('{value}')"
+
+
+def _leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(node, dict):
+        for name, value in node.items():
+            yield from _leaves(value, f"{path}.{name}".lstrip("."))
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from _leaves(value, f"{path}[{index}]")
+    else:
+        yield path, node
+
+
+def _ray_schema() -> dict[str, Any]:
+    import ray.autoscaler
+
+    return json.loads((Path(ray.autoscaler.__path__[0]) / "ray-schema.json").read_text())
+
+
+def _keys(file: ClusterFile) -> Iterator[str]:
+    known = _ray_schema()["properties"]
+    kinds = known["available_node_types"]["patternProperties"][".*"]["properties"]
+    yield from strangers(file.content, known, "")
+    yield from strangers(mapping(file.content.get("auth")), known["auth"]["properties"], "auth.")
+    for name, kind in file.node_types.items():
+        yield from strangers(kind, kinds, f"available_node_types.{name}.")
+    if file.provider.get("type") == "local":
+        yield from strangers(file.provider, LOCAL, "provider.")
+
+
+def strangers(node: dict[str, Any], known: Any, place: str) -> Iterator[str]:
+    """A line for every key that is not known."""
+    for name in node:
+        if name not in known:
+            yield f"{place}{name}: unknown key; {closest(str(name), known)}"
+
+
+def _schema(file: ClusterFile) -> Iterator[str]:
+    """What Ray's schema says beyond unknown keys."""
+    import jsonschema
+
+    for error in jsonschema.Draft7Validator(_ray_schema()).iter_errors(file.content):
+        if error.validator == "additionalProperties":
+            continue
+        place = ".".join(map(str, error.absolute_path)) or str(file.path)
+        yield f"{place}: {error.message.replace(chr(10), ' ')}"
+
+
+def _workers(file: ClusterFile) -> Iterator[str]:
+    most, kinds = file.content.get("max_workers"), file.node_types
+    if kinds and file.head not in kinds:
+        yield f"head_node_type: '{file.head}' is no node type; {closest(str(file.head), kinds)}"
+    for name, kind in kinds.items():
+        low, high = kind.get("min_workers", 0), kind.get("max_workers")
+        if isinstance(low, int) and isinstance(high, int) and low > high:
+            yield f"available_node_types.{name}.min_workers: {low} is more than its max_workers of {high}"
+        if isinstance(high, int) and isinstance(most, int) and high > most:
+            yield (
+                f"available_node_types.{name}.max_workers: {high} is more than the file's max_workers of {most}, "
+                "which is the one that counts"
+            )
+    lows = [kind.get("min_workers", 0) for kind in kinds.values() if isinstance(kind.get("min_workers", 0), int)]
+    if isinstance(most, int) and sum(lows) > most:
+        yield f"max_workers: {most} is less than the min_workers of all node types together ({sum(lows)})"
+
+
+def _commands(file: ClusterFile) -> Iterator[str]:
+    for place, command in file.commands():
+        if OPEN.search(command):
+            yield f"{place}: listens on every address (0.0.0.0); use 127.0.0.1 and look at it through ssh"
+    heads = [item for item in file.commands("head_start_ray_commands") if re.search(r"ray start\b.*--head", item[1])]
+    if not heads:
+        yield (
+            "head_start_ray_commands: none of them is `ray start --head`"
+            if listing(file.content.get("head_start_ray_commands"))
+            else "head_start_ray_commands: missing; Ray's own open the dashboard on every address"
+        )
+    for place, command in heads:
+        if "--autoscaling-config" not in command:
+            yield f"{place}: lacks --autoscaling-config=~/ray_bootstrap_config.yaml; no worker would ever start"
+        if file.provider.get("type") == "local" and not re.search(r"RAY_enable_autoscaler_v2=0\b", command):
+            yield (
+                f"{place}: lacks RAY_enable_autoscaler_v2=0 before `ray start`; with provider local Ray's second "
+                "autoscaler takes the head for a worker, and no worker joins"
+            )
+    for place, command in file.commands("worker_start_ray_commands"):
+        if "ray start" in command and "RAY_HEAD_IP" not in command:
+            yield f"{place}: lacks --address=$RAY_HEAD_IP:6379; the worker would not find the head"
+
+
+def _mounts(file: ClusterFile) -> Iterator[str]:
+    for remote, local in mapping(file.content.get("file_mounts")).items():
+        if isinstance(local, str) and not Path(local).expanduser().exists():
+            yield f"file_mounts.{remote}: '{local}' is not there"
+
+
+def _version(file: ClusterFile) -> Iterator[str]:
+    """Head, workers and the machine that types `ray up` must have one version of Ray."""
+    import ray
+
+    pinned = PINNED.search((provenance.ROOT / "constraints.txt").read_text())
+    if pinned and pinned[1] != ray.__version__:
+        yield f"ray: {ray.__version__} is installed here, the nodes get {pinned[1]} (constraints.txt); run: make setup"
+    for place, command in file.commands():
+        for found in PINNED.findall(command):
+            if found != ray.__version__:
+                yield f"{place}: installs ray {found}, here it is {ray.__version__}; they must be the same"
+
+
+def _key(file: ClusterFile) -> Iterator[str]:
+    key = mapping(file.content.get("auth")).get("ssh_private_key")
+    if is_filled(key) and not Path(key).expanduser().is_file():
+        yield f"auth.ssh_private_key: '{key}' is not there"
+
+
+def _backend(file: ClusterFile) -> Iterator[str]:
+    backend = file.provider.get("mlflow_backend", "sqlite")
+    if backend not in ("sqlite", "postgresql") and "://" not in str(backend):
+        yield (
+            f"provider.mlflow_backend: '{backend}'; {closest(str(backend), ('sqlite', 'postgresql'))}, or the address "
+            "of a database such as postgresql://USER@HOST/DATABASE"
+        )
+    elif "://" in str(backend) and urlsplit(str(backend)).password:
+        yield "provider.mlflow_backend: holds a password; leave it out and put it into ~/.pgpass on the head"
+
+
+def _local(file: ClusterFile) -> Iterator[str]:
+    provider = file.provider
+    if not mapping(file.content.get("auth")).get("ssh_user"):
+        yield "auth.ssh_user: missing; name the user that `ray up` logs in as"
+    storage = file.storage
+    if storage is None:
+        yield "provider.storage: missing; a folder that every node has mounted (NFS) at the same path, or s3://..."
+    elif is_filled(storage) and "://" not in storage and not storage.startswith("/"):
+        yield f"provider.storage: '{storage}' is a relative path; write the whole one, the same on every node"
+    head, workers = provider.get("head_ip"), provider.get("worker_ips")
+    if head is None:
+        yield "provider.head_ip: missing"
+    if not listing(workers):
+        yield "provider.worker_ips: missing; a list of the workers' addresses"
+    addresses = [("provider.head_ip", head)] if head is not None else []
+    addresses += [(f"provider.worker_ips[{index}]", address) for index, address in enumerate(listing(workers))]
+    seen: dict[Any, str] = {}
+    for place, address in addresses:
+        if not is_filled(address):
+            continue
+        if address in seen:
+            yield f"{place}: '{address}' is {seen[address]}, too; each node has its own address"
+        seen.setdefault(address, place)
+        if not is_address(address):
+            yield f"{place}: '{address}' is neither an address nor a host name"
+
+
+def is_address(text: str) -> bool:
+    """Whether it is an IP address or can be a host name."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        digits = re.fullmatch(r"[\d.]+", text)
+        return not digits and bool(re.fullmatch(r"(?!-)[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*", text))
+    return True
