@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from platform import capacity, progress, session
+import platform.capacity as capacity
+import platform.progress as progress
+import platform.session as session
 from platform.capacity import Growth, Shape
 from trainables.config import Resources
 from trainables.errors import InputError

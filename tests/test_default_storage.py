@@ -9,8 +9,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import platform.ending as ending
+import platform.status as status
+import platform.tracking as tracking
 from analysis import report
-from platform import ending, status, tracking
 from trainables import export, storage
 from trainables.storage import Storage
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from platform import losses
+import platform.losses as losses
 from platform.losses import Losses
 
 

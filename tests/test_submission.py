@@ -24,7 +24,10 @@ import typer
 from conftest import INHERITED_PREFIXES
 from typer.testing import CliRunner
 
-from platform import reach, status, submission, sweep
+import platform.reach as reach
+import platform.status as status
+import platform.submission as submission
+import platform.sweep as sweep
 from trainables import provenance
 
 FILE = "cluster_name: some\nfile_mounts: {'~/elsewhere': /etc, '~/un learning': .}\n"
