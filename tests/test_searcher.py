@@ -274,6 +274,6 @@ def test_resume_asks_for_what_the_storage_has_in_flight(tmp_path: Path, left: st
     begun = plan.studies()["forget05/npo/gru"][9:13:3]
     for trial in begun:
         storage.write_json(store.trial(trial.id()) / left, {"step": 4})
-    search, total = driver._searcher(plan, store, searcher, "none", lambda: None)
+    search, total = driver._searcher(plan, store, searcher, "none", "PACK", lambda: None)
     asked = [Trial.model_validate_json(search.suggest(str(number))["trial"]) for number in range(total)]
     assert [trial for trial in asked if trial.study() == begun[0].study()][:2] == begun

@@ -36,22 +36,24 @@ from trainables import (
 )
 from trainables.config import Resources, RetainEvaluation, Trial
 from trainables.errors import InputError, StartAgain, TrialStopped
+from trainables.notice import Due, Notice, never
 from trainables.records import CHECKPOINT, WEIGHTS, Event, Place, Record
 
 Follow = Callable[[Iterator[Event]], Iterator[Event]]
 
 
-def run(trial: Trial, store: storage.Storage, *, keep_weights: bool = False) -> Iterator[Event]:
+def run(trial: Trial, store: storage.Storage, *, keep_weights: bool = False, notice: Notice = never) -> Iterator[Event]:
     """Run a trial and write its result; yields `{"phase", "step", "steps", ...}` as it goes, the result last.
 
-    A loss that is not finite ends it as `diverged`. A retain loss above `training.stop_above` ends its training,
-    and it as `collapsed`, with the metrics of the model as it then is. A GPU that is full makes it start again once
-    with half the micro-batch and the same effective batch, then ends it as `out_of_memory`. Any other error ends it
-    as `failed`, with its traceback in error.txt. InputError is the caller's to report. On many ranks an error of
-    one rank is raised, so that the launcher ends the others, which wait for it, and starts all again.
+    A loss that is not finite ends it as `diverged`, a retain loss above `training.stop_above` as `collapsed`, with the
+    metrics of the model as it then is. A full GPU makes it start again once with half the micro-batch and the same
+    effective batch, then ends it as `out_of_memory`. Any other error ends it as `failed`, with its traceback in
+    error.txt; on many ranks it is raised, so that the launcher ends the others and starts all again. InputError is the
+    caller's to report. On the notice that its machine goes away, it writes a checkpoint.
     """
     folder = store.trial(trial.id())
-    place, record = Place(store, folder, folder / WEIGHTS if keep_weights else None), Record(provenance.now())
+    place = Place(store, folder, folder / WEIGHTS if keep_weights else None, notice)
+    record = Record(provenance.now())
     if trial.resources.ranks > 1 and dist.get_rank() > 0:
         yield from _outcome(trial, record, place, iter)
         return
@@ -212,7 +214,7 @@ def _train(
     watch: candidates.Candidates,
 ) -> Iterator[Event]:
     """The steps; those that `watch` asks for are evaluated before their checkpoint, so that a resume misses none."""
-    steps, every, folder = task.steps(), trial.resources.checkpoint_every, place.folder / CHECKPOINT
+    steps, folder = task.steps(), place.folder / CHECKPOINT
     if resuming:
         state, record.steps = checkpoints.restore(training, task, folder)
         record.go_on(state.step, checkpoints.seconds_of(folder))
@@ -221,12 +223,13 @@ def _train(
             checkpoints.drop(folder)
         state = loop.begin(training, task)
     watch.forget_after(state.step)
+    due = Due(trial.resources.checkpoint_every, place.notice)
     for told in loop.run(training, task, state):
         record.steps.append(told)
         if watch.due(state.step) and state.step < steps:
             yield {"phase": "evaluation", "step": state.step, "steps": steps}
             _look(trial, record, training, watch, state.step)
-        if every and state.step % every == 0 and state.step < steps:
+        if due(training, state.step) and state.step < steps:
             checkpoints.save(training, task, state, record.steps, asdict(record.time()), folder, place.store)
             watch.checkpointed(state.step)
         yield {"phase": "training", "step": told["step"], "steps": steps, "loss": told["loss"]}
