@@ -20,6 +20,7 @@ from analysis.goals import Goals
 from analysis.runs import CHOICE, load, references, settings
 from analysis.sweeps import InputError, Sweep, find_sweep, open_storage, told
 from trainables.config import Selection
+from trainables.storage import DEFAULT, Location
 
 TEMPLATE = Path(__file__).parent / "templates" / "report.html.j2"
 
@@ -179,14 +180,14 @@ def _wider(size: re.Match[str]) -> str:
 
 def command(sweep: Sweep, storage: str) -> str:
     """Return the command that makes this report again."""
-    where = "" if storage == "runs" else f" --storage {shlex.quote(storage)}"
+    where = "" if storage == DEFAULT else f" --storage {shlex.quote(storage)}"
     return f"python -m analysis.report {sweep.label}{where}"
 
 
 @app.command()
 def main(
     name: str = typer.Argument(help="a sweep: NAME, or NAME-HASH for one of several"),
-    storage: str = typer.Option("runs", help="where the sweep's results are"),
+    storage: Location = DEFAULT,
     output: Path | None = typer.Option(None, help="where to write (default: STORAGE/reports/NAME-HASH)"),
 ) -> None:
     """Write a sweep's tables, trade-off picture and index.html; print the tables and where they are."""

@@ -14,6 +14,7 @@ import platform.plan as planning
 import platform.session as session
 from platform.gate import Gate, Limits, spent
 from platform.plan import Plan
+from platform.session import Room
 from trainables import benchmarks, provenance, storage
 from trainables.errors import InputError
 from trainables.redaction import VARIABLES, redact
@@ -68,9 +69,10 @@ def _with_ray(
     import ray.exceptions
 
     try:
-        cpus = session.start(address)
-        session.check(plan)
-        return _all(plan, store, command, gate, session.slots(plan, cpus, max_concurrent), keep)
+        joined = session.start(address)
+        joined.gather(say)
+        joined.check(plan)
+        return _all(plan, store, command, gate, joined.room(plan, max_concurrent, say), keep)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError | OSError):
             raise error.cause from None
@@ -82,14 +84,14 @@ def _with_ray(
     return None
 
 
-def _all(plan: Plan, store: Storage, command: str, gate: Gate, slots: int, keep: str) -> Any:
+def _all(plan: Plan, store: Storage, command: str, gate: Gate, room: Room, keep: str) -> Any:
     import platform.prepare as prepare
     import platform.recommend as recommend
 
     prepare.prepare(plan, store, say)
     mirror, document = _mirrored(plan, store, command)
     if plan.outstanding:
-        _tune(plan, store, mirror, gate, slots, keep)
+        _tune(plan, store, mirror, gate, room, keep)
     if plan.sweep.export:
         recommend.recommend(plan, store, say)
     mirror.close(manifest.counts(document, store))
@@ -137,7 +139,7 @@ def _commit() -> str:
     return f"commit {head}{' (with uncommitted changes)' if dirty else ''}" if head else "no git commit"
 
 
-def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep: str) -> None:
+def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, room: Room, keep: str) -> None:
     """Run the trials that are left, as far as the gate lets them."""
     import ray
     from ray import tune
@@ -145,10 +147,11 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
 
     import platform.keep as keeping
     import platform.live as live
+    import platform.losses as losses
     import platform.progress as progress
     import platform.raylet as raylet
     import platform.searcher as searcher
-    from trainables.workers import LAUNCHER_CPU, TrialActor, train_ranks
+    from trainables.workers import LAUNCHER, TrialActor, nodes, train_ranks
 
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     class_cache.ENV_VARS_TO_PROPAGATE.difference_update(VARIABLES)  # Ray's log would hold their values
@@ -156,26 +159,29 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
     if resources.ranks == 1:
         trainable = tune.with_resources(TrialActor, {"cpu": resources.cpus, "gpu": resources.gpus})
     else:
-        trainable = tune.with_resources(train_ranks, {"cpu": LAUNCHER_CPU})
-    search, total = _searcher(plan, store, searcher, keep, lambda: gate.closed)
-    standing = progress.Standing(name=plan.name, total=total, slots=slots)
+        trainable = tune.with_resources(train_ranks, LAUNCHER)
+    search, total = _searcher(plan, store, searcher, keep, room.strategy, lambda: gate.closed)
+    standing = progress.Standing(name=plan.name, total=total, slots=room.slots)
     keeper = keeping.keeper(plan, store, keep)
     screen = live.screen()
-    waiting = progress.Waiting(session.needed(plan), ray.available_resources)
+    waiting = progress.Waiting(session.needed(plan), ray.available_resources, room.coming)
     reporter = progress.Reporter(standing, store, mirror, keeper, gate, screen, waiting)
     state = store.root / "ray"
     try:
         tuner = tune.Tuner(
             trainable,
             tune_config=tune.TuneConfig(
-                search_alg=search, num_samples=total, max_concurrent_trials=slots, reuse_actors=resources.ranks == 1
+                search_alg=search,
+                num_samples=total,
+                max_concurrent_trials=room.slots,
+                reuse_actors=resources.ranks == 1,
             ),
             run_config=tune.RunConfig(
                 name=f"{plan.name}-{os.getpid()}",
                 storage_path=str(state),
-                callbacks=[reporter, raylet.RayletWatch()],
+                callbacks=[reporter, raylet.RayletWatch(), losses.Losses(nodes, screen.say)],
                 verbose=0,
-                failure_config=tune.FailureConfig(max_failures=1),
+                failure_config=tune.FailureConfig(max_failures=losses.RETRIES),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
         )
@@ -189,8 +195,8 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, slots: int, keep:
         shutil.rmtree(state / f"{plan.name}-{os.getpid()}", ignore_errors=True)
 
 
-def _searcher(plan: Plan, store: Storage, searcher: Any, keep: str, closed: Any) -> tuple[Any, int]:
-    shared = {"storage": store.location, "keep": keep != "none"}
+def _searcher(plan: Plan, store: Storage, searcher: Any, keep: str, strategy: str, closed: Any) -> tuple[Any, int]:
+    shared = {"storage": store.location, "keep": keep != "none", "strategy": strategy}
     if plan.strategy != "optuna":
         return searcher.Queue(plan.left, shared, closed), len(plan.left)
     finished: dict[str, Any] = {}

@@ -12,7 +12,7 @@ from typing import Any
 
 import platform.manifest as manifest
 from platform.plan import Plan
-from trainables import commands, config, provenance, storage
+from trainables import commands, config, places, provenance, storage
 from trainables.storage import Storage
 
 OF = "of.json"
@@ -82,6 +82,8 @@ def _next(plan: Plan, store: Storage) -> str:
 
 def place(store: Storage) -> str:
     """The option that names this storage, empty for the default one."""
+    default = storage.default()
     if store.copied:
-        return f" --storage {shlex.quote(store.location)}"
-    return "" if store.root == Path("runs").absolute() else f" --storage {os.path.relpath(store.root)}"
+        return "" if store.location == default else f" --storage {shlex.quote(store.location)}"
+    same = "://" not in default and store.root == places.expand(default).absolute()
+    return "" if same else f" --storage {os.path.relpath(store.root)}"

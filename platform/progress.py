@@ -55,12 +55,19 @@ class Standing:
 class Waiting:
     """Why no further trial begins: what one needs, and what of it is free.
 
-    `needed` and `free`: amounts by Ray's names of resources.
+    `needed` and `free`: amounts by Ray's names of resources, `free` of all nodes together; `coming`: the nodes that may
+    still start.
     """
 
-    def __init__(self, needed: Mapping[str, float], free: Callable[[], Mapping[str, float]]) -> None:
+    def __init__(
+        self,
+        needed: Mapping[str, float],
+        free: Callable[[], Mapping[str, float]],
+        coming: Callable[[], str | None] = lambda: None,
+    ) -> None:
         self.needed = needed
         self.free = free
+        self.coming = coming
         self.since: float | None = None
 
     def why(self, standing: Standing) -> str | None:
@@ -77,7 +84,9 @@ class Waiting:
             for name, amount in self.needed.items()
             if amount > free.get(name, 0.0) + 1e-6
         ]
-        return f"a trial waits: {'; '.join(short)}" if short else "a trial waits: its process is starting"
+        more = self.coming()
+        told = "; ".join(short) if short else f"its process{' or a node' if more else ''} is starting"
+        return f"a trial waits: {told}" + (f"; {more}" if more else "")
 
 
 class Reporter(Callback):

@@ -5,11 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+import platform.capacity as capacity
 from platform.plan import Plan
 from trainables import provenance
 from trainables.errors import InputError
 
+PENDING = "TUNE_MAX_PENDING_TRIALS_PG"
 QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
@@ -17,10 +22,11 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    "TUNE_MAX_PENDING_TRIALS_PG": "8",
+    PENDING: "8",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "900",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
@@ -41,8 +47,82 @@ def _place(address: str | None) -> str:
     return address or os.environ.get("RAY_ADDRESS") or LOCAL
 
 
-def start(address: str | None) -> int:
-    """Join the cluster at `address`, the running one (RAY_ADDRESS), or start one here; returns its CPUs.
+@dataclass(frozen=True)
+class Room:
+    """How many trials run at a time, Ray's strategy for the ranks of one, and the nodes for it that may still start."""
+
+    slots: int
+    strategy: str
+    coming: Callable[[], str | None]
+
+
+@dataclass(frozen=True)
+class Session:
+    """A Ray that was joined or started, and what its autoscaler may add, as far as its head knows."""
+
+    growth: tuple[int, Sequence[capacity.Growth]] = (0, ())
+
+    def shapes(self) -> list[capacity.Shape]:
+        """The kinds of nodes, with those that may still start."""
+        import ray
+
+        return capacity.shapes(ray.nodes(), self.growth)
+
+    def gather(self, say: Callable[[str], None]) -> None:
+        """Wait for the nodes that the cluster always has."""
+        import ray
+
+        capacity.gather(self.growth, ray.nodes, say)
+
+    def check(self, plan: Plan) -> None:
+        """Refuse what Tune would wait for without end: what neither is there nor may come."""
+        wanted, kinds = plan.sweep.resources, self.shapes()
+        for name, amount in needed(plan).items():
+            there = sum(kind.there * kind.resources.get(name, 0) for kind in kinds)
+            most = sum(kind.most * kind.resources.get(name, 0) for kind in kinds)
+            if amount > most:
+                grow = f" and grows to {most:g}" if most > there else ""
+                setting = f"resources.{name.lower()}s"
+                raise InputError(f"{setting}: a trial asks for {amount:g}, the cluster has {there:g}{grow}")
+        if not capacity.trials(kinds, wanted):
+            each = f"{wanted.cpus} CPUs and {wanted.gpus:g} GPUs" if wanted.gpus else f"{wanted.cpus} CPUs"
+            raise InputError(
+                f"resources.ranks: a trial asks for {wanted.ranks} times {each}, more than the cluster's nodes hold "
+                f"({', '.join(kind.told() for kind in kinds)})"
+            )
+
+    def placement(self, plan: Plan, say: Callable[[str], None]) -> str:
+        """Ray's strategy for the ranks of a trial: one node wherever some node holds them all."""
+        wanted = plan.sweep.resources
+        if capacity.on_one_node(self.shapes(), wanted):
+            return "STRICT_PACK"
+        say(
+            f"warning: no node holds the {wanted.ranks} ranks of a trial; they run across nodes, and every step waits "
+            "for the network between them"
+        )
+        return "PACK"
+
+    def room(self, plan: Plan, max_concurrent: int | None, say: Callable[[str], None]) -> Room:
+        """What Tune is told: for all nodes that there can be, so that as many are asked for at once."""
+        count = capacity.trials(self.shapes(), plan.sweep.resources)
+        slots = max(1, min(max_concurrent or count, count))
+        if os.environ[PENDING] == QUIET[PENDING]:
+            os.environ[PENDING] = str(max(slots, int(QUIET[PENDING])))
+        return Room(slots, self.placement(plan, say), lambda: self.coming(plan))
+
+    def coming(self, plan: Plan) -> str | None:
+        """The nodes for a trial that may still start, None where there are none."""
+        wanted, kinds = plan.sweep.resources, self.shapes()
+        least = wanted.ranks if capacity.on_one_node(kinds, wanted) else 1
+        fitting = [kind for kind in kinds if capacity.ranks_on(kind.resources, wanted) >= least]
+        there, most = sum(kind.there for kind in fitting), sum(kind.most for kind in fitting)
+        if there >= most:
+            return None
+        return f"{there} of up to {most} nodes for it are there, more start on demand (ray status follows them)"
+
+
+def start(address: str | None) -> Session:
+    """Join the cluster at `address`, the running one (RAY_ADDRESS), or start one here.
 
     Raises InputError where no cluster answers, RayError where Ray does not start.
     """
@@ -65,32 +145,14 @@ def start(address: str | None) -> int:
     except Exception as error:  # Ray raises no narrower one where its processes take too long to start
         raise ray.exceptions.RayError(f"it did not start ({error})") from error
     signal.signal(signal.SIGTERM, ended)  # Ray's own handler ends the process without a word
-    return int(ray.cluster_resources().get("CPU", 1))
-
-
-def check(plan: Plan) -> None:
-    """Refuse what Tune would wait for without end."""
-    import ray
-
-    there = ray.cluster_resources()
-    for kind, amount in needed(plan).items():
-        if amount > there.get(kind, 0):
-            setting = f"resources.{kind.lower()}s"
-            raise InputError(f"{setting}: a trial asks for {amount:g}, the cluster has {there.get(kind, 0):g}")
+    mine = ray.get_runtime_context().get_node_id()
+    on_head = any(node["NodeID"] == mine and capacity.HEAD in node["Resources"] for node in ray.nodes())
+    if place == LOCAL or not on_head:
+        return Session()
+    return Session(capacity.grown(Path(capacity.BOOTSTRAP).expanduser()))
 
 
 def needed(plan: Plan) -> dict[str, float]:
     """What a trial takes of a cluster, by Ray's names."""
     wanted = plan.sweep.resources
     return {"CPU": wanted.cpus * wanted.ranks, "GPU": wanted.gpus * wanted.ranks}
-
-
-def slots(plan: Plan, cpus: int, max_concurrent: int | None) -> int:
-    """How many trials run at a time."""
-    import ray
-
-    resources = plan.sweep.resources
-    count = min(max_concurrent or cpus, cpus // (resources.cpus * resources.ranks))
-    if resources.gpus:
-        count = min(count, int(ray.cluster_resources().get("GPU", 0) / (resources.gpus * resources.ranks)))
-    return max(1, count)

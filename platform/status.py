@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -18,12 +19,17 @@ CAUSES, SHOWN = 5, 8
 
 def main(
     name: Annotated[str, typer.Argument(help="Sweep: NAME (its newest) or NAME-HASH.")],
-    location: Annotated[str, typer.Option("--storage", help="Folder or address (s3://...) of the results.")] = "runs",
+    location: storage.Location = storage.DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
+    cluster: Annotated[str | None, typer.Option(help="File of ray up: ask there.")] = None,
 ) -> None:
     """Say where a sweep stands."""
 
     def run() -> int:
+        if cluster is not None:
+            import platform.submission as submission
+
+            return submission.ask(cluster, "platform.status", sys.argv[1:])
         store = storage.open_storage(location, writable=False)
         sweep, *others = manifest.find(name, store)
         found = overview.read(sweep, store)

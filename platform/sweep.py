@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -30,8 +31,9 @@ def main(
     seeds: Annotated[str | None, typer.Option(help="Seeds, such as 0,1,2.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="FIELD=V1,V2: these trials only.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="PATH=VALUE in every trial.")] = None,
-    location: Annotated[str, typer.Option("--storage", help="Folder or address (s3://...) of the results.")] = "runs",
+    location: storage.Location = storage.DEFAULT,
     address: Annotated[str | None, typer.Option(help="A running Ray cluster.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="File of ray up: run it there, and show it here.")] = None,
     max_concurrent: Annotated[int | None, typer.Option(min=1, help="Trials at a time.")] = None,
     kept: Annotated[str, typer.Option("--keep", help="Weights: pareto, best, all or none.")] = "pareto",
     gpu_hours: Annotated[float | None, typer.Option(help="No new trial beyond so many in all its starts.")] = None,
@@ -55,6 +57,8 @@ def main(
             raise InputError(
                 f"--trials: the points of each study with --strategy optuna; --strategy {strategy} has its own"
             )
+        if cluster is not None:
+            return _elsewhere(name, cluster, address)
         options = {"address": address, "max_concurrent": max_concurrent, "keep": keep.check(kept), "limits": limits}
         store = storage.open_storage(location, writable=not dry_run)
         if dry_run:
@@ -68,6 +72,14 @@ def main(
         return starting.start(plan, store, choice, options)
 
     raise typer.Exit(commands.guarded(run))
+
+
+def _elsewhere(name: str | None, cluster: str, address: str | None) -> int:
+    if address is not None:
+        raise InputError("--cluster and --address exclude each other: the first starts the sweep on the cluster's head")
+    import platform.submission as submission
+
+    return submission.sweep(_find(name).name, cluster, sys.argv[1:])
 
 
 def _find(name: str | None) -> spaces.Sweep:

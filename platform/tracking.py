@@ -248,7 +248,7 @@ def _flatten(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def main(
     action: Annotated[str, typer.Argument(help="sync")],
     name: Annotated[str, typer.Argument(help="Sweep: NAME or NAME-HASH.")],
-    location: Annotated[str, typer.Option("--storage", help="Folder or address (s3://...) of the results.")] = "runs",
+    location: storage.Location = storage.DEFAULT,
 ) -> None:
     """Make a sweep's MLflow runs from its storage."""
 

@@ -251,3 +251,21 @@ def alike(one: Path, other: Path, target: Path, tolerance: float = 1e-4) -> None
     update = sum(float((weights[0][name] - origin[name]).double().norm() ** 2) for name in origin)
     error = sum(float((weights[0][name] - weights[1][name]).double().norm() ** 2) for name in origin)
     assert (error / update) ** 0.5 <= tolerance
+
+
+def test_notice_makes_a_checkpoint_once_that_a_trial_goes_on_from(house: Any, tmp_path: Path) -> None:
+    """Without checkpoint_every: nothing else would be left of its steps."""
+    config = configuration(house, every=None)
+    _, undisturbed = finish(config, tmp_path / "whole")
+    store, asked = storage.open_storage(str(tmp_path / "broken")), iter([False, False, True])
+    kept = store.trial(config.id()) / trial.CHECKPOINT
+    seen = []
+    for event in trial.run(config, store, keep_weights=True, leaving=lambda: next(asked)):
+        if event["phase"] == "training":
+            seen.append((storage.read_json(kept / storage.META) or {}).get("step"))
+        if event.get("step") == 5:
+            break
+    assert seen == [None, None, 3, 3, 3]
+    resumed, store = finish(config, tmp_path / "broken")
+    assert resumed["training"]["resumed_at"] == 3
+    same(undisturbed, store, config)

@@ -32,7 +32,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The trials that are really run, none of which takes any time."""
     begun: list[str] = []
 
-    def run(config: Trial, store: Storage, keep_weights: bool) -> Iterator[dict[str, Any]]:
+    def run(config: Trial, store: Storage, **options: Any) -> Iterator[dict[str, Any]]:
         begun.append(config.id())
         yield {"phase": "done", "result": result(-2.0)}
 

@@ -148,7 +148,7 @@ def _side(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def main(
     trial_id: Annotated[str, typer.Argument(metavar="ID", help="A trial's id.")],
     output: Annotated[Path, typer.Option(help="Folder to write.")],
-    location: Annotated[str, typer.Option("--storage", help="Folder or address of the results.")] = "runs",
+    location: storage.Location = storage.DEFAULT,
 ) -> None:
     """Export a trial's kept weights with a model card, and verify them by evaluating them again."""
 

@@ -10,6 +10,7 @@ import torch
 
 from trainables import provenance, storage
 from trainables.config import Trial
+from trainables.notice import Notice, never
 from trainables.redaction import redact
 
 Event = dict[str, Any]
@@ -54,6 +55,7 @@ class Place:
     store: storage.Storage
     folder: Path
     weights: Path | None
+    leaving: Notice = never
 
 
 def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Path) -> dict[str, Any]:

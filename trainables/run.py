@@ -16,7 +16,7 @@ from trainables.errors import InputError
 
 def main(
     config: Annotated[Path, typer.Argument(help="A trial's config.json.")],
-    location: Annotated[str, typer.Option("--storage", help="Where the result goes.")] = "runs",
+    location: storage.Location = storage.DEFAULT,
 ) -> None:
     """Run one trial and print its result."""
     raise typer.Exit(commands.guarded(lambda: _run(config, location)))

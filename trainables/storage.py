@@ -11,7 +11,9 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from trainables import places
 from trainables.errors import InputError
@@ -38,6 +40,14 @@ OUTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS)
 """What a disk says that has no room, or is not there any more."""
 NO_ROOM = 2**20
 """Bytes free."""
+
+
+DEFAULT, VARIABLE = "runs", "UNLEARN_STORAGE"
+"""Where results are if nobody says, and what says it once for every command of a machine."""
+Location = Annotated[
+    str, typer.Option("--storage", envvar=VARIABLE, help="Folder or address (s3://...) of the results.")
+]
+"""The option of every command that reads or writes results."""
 
 
 class Storage(Sharing):
@@ -168,6 +178,11 @@ def reopen(location: str) -> Storage:
 
         return working_copy.open_copy(location, writable=True, check=False)
     return Storage(Path(location))
+
+
+def default() -> str:
+    """What a command takes for --storage without being told."""
+    return os.environ.get(VARIABLE) or DEFAULT
 
 
 def _is_elsewhere(location: str) -> bool:

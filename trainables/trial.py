@@ -34,22 +34,25 @@ from trainables import (
 )
 from trainables.config import Resources, RetainEvaluation, Trial
 from trainables.errors import InputError, StartAgain, TrialStopped
+from trainables.notice import Due, Notice, never
 from trainables.records import CHECKPOINT, RETRY, WEIGHTS, Event, Place, Record
 
 Follow = Callable[[Iterator[Event]], Iterator[Event]]
 
 
-def run(trial: Trial, store: storage.Storage, *, keep_weights: bool = False) -> Iterator[Event]:
+def run(
+    trial: Trial, store: storage.Storage, *, keep_weights: bool = False, leaving: Notice = never
+) -> Iterator[Event]:
     """Run a trial and write its result; yields `{"phase", "step", "steps", ...}` as it goes, the result last.
 
-    A loss that is not finite ends it as `diverged`. A retain loss above `training.stop_above` ends its training,
-    and it as `collapsed`, with the metrics of the model as it then is. A GPU that is full makes it start again once
-    with half the micro-batch and the same effective batch, then ends it as `out_of_memory`. Any other error ends it
-    as `failed`, with its traceback in error.txt. InputError is the caller's to report. On many ranks an error of
-    one rank is raised, so that the launcher ends the others, which wait for it, and starts all again.
+    A loss that is not finite ends it as `diverged`, a retain loss above `training.stop_above` as `collapsed`, with the
+    metrics of the model as it then is. A full GPU makes it start again once with half the micro-batch and the same
+    effective batch, then ends it as `out_of_memory`. Any other error ends it as `failed`, with its traceback in
+    error.txt; on many ranks it is raised, so that the launcher ends the others and starts all again. InputError is the
+    caller's to report. A machine that is `leaving` writes a checkpoint.
     """
     folder = store.trial(trial.id())
-    place = Place(store, folder, folder / WEIGHTS if keep_weights else None)
+    place = Place(store, folder, folder / WEIGHTS if keep_weights else None, leaving)
     if trial.resources.ranks > 1 and dist.get_rank() > 0:
         yield from _outcome(trial, place, iter)
         return
@@ -100,8 +103,7 @@ def _end(trial: Trial, record: Record, error: dict[str, Any] | None, place: Plac
 
 def _with_retry(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
     """The phases, a second time with half the micro-batch where memory ran out the first time."""
-    folder = place.folder
-    retry = storage.read_json(folder / RETRY)
+    retry = storage.read_json(place.folder / RETRY)
     record.micro_batch = retry["micro_batch"] if retry else trial.resources.micro_batch
     try:
         yield from _phases(trial, record, place)
@@ -111,8 +113,8 @@ def _with_retry(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
         if retry is not None or (record.micro_batch or share) == 1:
             raise
         half = max(1, (record.micro_batch or share) // 2)
-        storage.write_json(folder / RETRY, {"micro_batch": half})
-        place.store.tell(folder / RETRY)
+        storage.write_json(place.folder / RETRY, {"micro_batch": half})
+        place.store.tell(place.folder / RETRY)
         if trial.resources.ranks > 1:
             raise StartAgain(f"out of memory at step {len(record.steps) + 1}: again with micro-batch {half}") from full
     if torch.cuda.is_available():
@@ -230,7 +232,7 @@ def _train(
     watch: candidates.Candidates,
 ) -> Iterator[Event]:
     """The steps; those that `watch` asks for are evaluated before their checkpoint, so that a resume misses none."""
-    steps, every, folder = task.steps(), trial.resources.checkpoint_every, place.folder / CHECKPOINT
+    steps, folder = task.steps(), place.folder / CHECKPOINT
     if resuming:
         state, record.steps = checkpoints.restore(training, task, folder)
         record.resumed_at = state.step
@@ -239,12 +241,13 @@ def _train(
             checkpoints.drop(folder)
         state = loop.begin(training, task)
     watch.forget_after(state.step)
+    due = Due(trial.resources.checkpoint_every, place.leaving)
     for told in loop.run(training, task, state):
         record.steps.append(told)
         if watch.due(state.step) and state.step < steps:
             yield {"phase": "evaluation", "step": state.step, "steps": steps}
             _look(trial, record, training, watch, state.step)
-        if every and state.step % every == 0 and state.step < steps:
+        if due(training, state.step) and state.step < steps:
             checkpoints.save(training, task, state, record.steps, folder, place.store)
             watch.checkpointed(state.step)
         yield {"phase": "training", "step": told["step"], "steps": steps, "loss": told["loss"]}

@@ -8,19 +8,43 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import ray
 from ray import tune
+from ray._private.state import state
 
 from trainables import benchmarks, commands, processes, storage
 from trainables.config import Direction, Resources, Trial
 from trainables.errors import InputError, Unreachable
 
-REPORT_SECONDS = 2.0
-LAUNCHER_CPU = 0.01
-"""What the function that launches a trial's ranks asks of a CPU, taken from theirs: it only waits."""
+REPORT_SECONDS, NOTICE_SECONDS = 2.0, 5.0
+"""Between two reports to Tune, and between two looks whether this node will be taken away."""
+LAUNCHER = {"cpu": 0, "node:__internal_head__": 0.001}
+"""What the function that launches a trial's ranks asks for: a place on the head, which outlives every other node. It
+only waits, beside Ray Train's controller, which follows it there; the ranks' CPUs are theirs alone.
+"""
+PACK = "PACK"
+"""Ray's word for: on one node if they fit there just now."""
 COLLECTIVE_SECONDS = 6 * 3600
 """How long ranks wait for rank 0's evaluation of a large model."""
 RANK_RESTARTS = 2
 """How often Ray Train starts a trial's ranks again after one of them died; each goes on from the last checkpoint."""
+
+
+class Draining:
+    """Whether Ray has been told that this node will be taken away; it is asked now and then.
+
+    What Ray Train's own watcher of preemptions looks at: no public call tells a plain actor (docs/decisions/0008).
+    """
+
+    def __init__(self) -> None:
+        self.asked = -NOTICE_SECONDS
+        self.given = False
+
+    def __call__(self) -> bool:
+        if not self.given and ray.is_initialized() and time.monotonic() - self.asked >= NOTICE_SECONDS:
+            self.asked = time.monotonic()
+            self.given = ray.get_runtime_context().get_node_id() in state.get_draining_nodes()
+        return self.given
 
 
 class TrialActor(tune.Trainable):
@@ -28,15 +52,24 @@ class TrialActor(tune.Trainable):
 
     def setup(self, config: dict[str, Any]) -> None:
         commands.quiet()
-        self.reset_config(config)
+        self.draining = Draining()
+        self._take(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take the next trial into the same process: nothing of the last one is kept but imported modules."""
+        """Take the next trial into the same process: nothing of the last one is kept but imported modules.
+
+        False, for Tune to make another process elsewhere, where this machine is about to be taken away.
+        """
+        if self.draining():
+            return False
+        self._take(new_config)
+        return True
+
+    def _take(self, new_config: dict[str, Any]) -> None:
         self.events: Iterator[dict[str, Any]] | None = None
         self.trial = Trial.model_validate_json(new_config["trial"])
         self.store = storage.reopen(new_config["storage"])
         self.keep = bool(new_config.get("keep"))
-        return True
 
     def step(self) -> dict[str, Any]:
         """Go on for about two seconds, or to the end.
@@ -58,7 +91,8 @@ class TrialActor(tune.Trainable):
                     storage.tidy(self.store.trial(key))
                     _check_sent(self.trial, self.store)
                     return _final(found)
-                self.events = trial.run(self.store.here(self.trial), self.store, keep_weights=self.keep)
+                trial_here = self.store.here(self.trial)
+                self.events = trial.run(trial_here, self.store, keep_weights=self.keep, leaving=self.draining)
             return self._go_on(self.events)
         except Unreachable:
             raise
@@ -94,7 +128,8 @@ def train_ranks(config: dict[str, Any]) -> None:
         time.sleep(REPORT_SECONDS)
     try:
         store.fetch_trial(trial.id())
-        result = store.result(trial.id()) or launch(trial, store, keep=bool(config.get("keep")))
+        keep, strategy = bool(config.get("keep")), config.get("strategy", PACK)
+        result = store.result(trial.id()) or launch(trial, store, keep=keep, strategy=strategy)
     except Unreachable:
         raise
     except Exception as failure:
@@ -118,8 +153,10 @@ def _kind(failure: Exception) -> str:
     return storage.LOST if isinstance(failure, ControllerError) else "failed"
 
 
-def launch(trial: Trial, store: storage.Storage, *, keep: bool = False) -> dict[str, Any]:
+def launch(trial: Trial, store: storage.Storage, *, keep: bool = False, strategy: str = PACK) -> dict[str, Any]:
     """Run a trial as a Ray Train TorchTrainer, whose ranks run the same loop as one process; returns the result.
+
+    `strategy`: Ray's, for the placement of the ranks.
 
     Ranks that die are started again and go on from the last checkpoint. Raises what Ray Train raises beyond that.
     """
@@ -128,7 +165,7 @@ def launch(trial: Trial, store: storage.Storage, *, keep: bool = False) -> dict[
     told = {"trial": trial.model_dump(mode="json"), "storage": store.location, "keep": keep}
     waiting = COLLECTIVE_SECONDS * (1 + len(trial.calibration.targets))
     try:
-        _fit(_rank, told, trial.resources, store, f"train-{trial.id()}-{uuid.uuid4().hex[:8]}", waiting)
+        _fit(_rank, told, trial.resources, store, f"train-{trial.id()}", strategy, waiting)
     except TrainingFailedError:
         store.look_at_trial(trial.id())
         if store.result(trial.id()) is None:
@@ -140,7 +177,9 @@ def launch(trial: Trial, store: storage.Storage, *, keep: bool = False) -> dict[
     return result
 
 
-def launch_direction(direction: Direction, store: storage.Storage, resources: Resources, micro_batch: int) -> None:
+def launch_direction(
+    direction: Direction, store: storage.Storage, resources: Resources, micro_batch: int, strategy: str = PACK
+) -> None:
     """Make a direction on many ranks that share the model; ranks that die go on after their last vector."""
     told = {"direction": direction.model_dump(mode="json"), "resources": resources.model_dump(mode="json")}
     _fit(
@@ -148,7 +187,8 @@ def launch_direction(direction: Direction, store: storage.Storage, resources: Re
         {**told, "storage": store.location, "micro_batch": micro_batch},
         resources,
         store,
-        f"direction-{direction.id()}-{uuid.uuid4().hex[:8]}",
+        f"direction-{direction.id()}",
+        strategy,
     )
 
 
@@ -158,20 +198,53 @@ def _fit(
     resources: Resources,
     store: storage.Storage,
     name: str,
+    strategy: str,
     waiting: int = COLLECTIVE_SECONDS,
 ) -> None:
-    """Run `function` on every rank by Ray Train. Raises what Ray Train raises after the last restart."""
+    """Run `function` on every rank by Ray Train. Raises what Ray Train raises after the last restart.
+
+    Restarts that lost nodes have used up do not count: where one went away meanwhile, there are as many again.
+    """
+    from ray.train import TrainingFailedError
+
+    before = nodes()
+    while True:
+        try:
+            return _fit_once(function, config, resources, store, f"{name}-{uuid.uuid4().hex[:8]}", strategy, waiting)
+        except TrainingFailedError:
+            now = nodes()
+            if before <= now:
+                raise
+            before = now
+
+
+def nodes() -> set[str]:
+    """The ids of the nodes that are there."""
+    return {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+
+
+def _fit_once(
+    function: Callable[[dict[str, Any]], None],
+    config: dict[str, Any],
+    resources: Resources,
+    store: storage.Storage,
+    name: str,
+    strategy: str,
+    waiting: int,
+) -> None:
     from ray import train
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    room = resources.cpus - LAUNCHER_CPU / resources.ranks
-    each = {"CPU": room, **({"GPU": resources.gpus} if resources.gpus else {})}
+    each = {"CPU": resources.cpus, **({"GPU": resources.gpus} if resources.gpus else {})}
     trainer = TorchTrainer(
         function,
         train_loop_config=config,
         torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo", timeout_s=waiting),
         scaling_config=train.ScalingConfig(
-            num_workers=resources.ranks, use_gpu=resources.gpus > 0, resources_per_worker=each
+            num_workers=resources.ranks,
+            use_gpu=resources.gpus > 0,
+            resources_per_worker=each,
+            placement_strategy=strategy,
         ),
         run_config=train.RunConfig(
             name=name,
@@ -195,7 +268,7 @@ def _rank(config: dict[str, Any]) -> None:
     wanted = store.here(wanted)
     if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
         return
-    for event in trial.run(wanted, store, keep_weights=bool(config.get("keep"))):
+    for event in trial.run(wanted, store, keep_weights=bool(config.get("keep")), leaving=Draining()):
         if event["phase"] == "done":
             _check_sent(wanted, store)
 

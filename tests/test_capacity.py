@@ -1,0 +1,185 @@
+"""What a cluster holds: trials on nodes of several kinds, nodes that may start, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from platform import capacity, progress, session
+from platform.capacity import Growth, Shape
+from trainables.config import Resources
+from trainables.errors import InputError
+
+HEAD, GPUS = {"CPU": 8.0, capacity.HEAD: 1.0}, {"CPU": 96.0, "GPU": 8.0}
+FILE = """
+head_node_type: head
+max_workers: 6
+available_node_types:
+  head: {resources: {CPU: 8}, node_config: {}}
+  a100: {resources: {CPU: 96, GPU: 8}, min_workers: 0, max_workers: 4}
+  small: {resources: {CPU: 16, GPU: 1}}
+"""
+
+
+def node(resources: dict[str, float], alive: bool = True) -> dict[str, Any]:
+    return {"Alive": alive, "Resources": {"memory": 1e9, **resources}}
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ({"cpus": 1}, 96),
+        ({"cpus": 10}, 9),
+        ({"cpus": 1, "gpus": 1}, 8),
+        ({"cpus": 1, "gpus": 4}, 2),
+        ({"cpus": 1, "gpus": 16}, 0),
+        ({"cpus": 1, "gpus": 0.5}, 16),
+        ({"cpus": 1, "gpus": 0.3}, 24),
+        ({"cpus": 1, "gpus": 0.1}, 80),
+        ({"cpus": 1, "gpus": 0.6}, 8),
+        ({"cpus": 20, "gpus": 0.5}, 4),
+    ],
+)
+def test_ranks_on_a_node(resources: dict[str, Any], expected: int) -> None:
+    """A part of a GPU lies on one GPU: three trials of 0.3, not 26 on eight."""
+    assert capacity.ranks_on(GPUS, Resources(**resources)) == expected
+
+
+def packed(free: list[int], ranks: int) -> int:
+    """By trying: the most trials that nodes with so many free places take, each on one node."""
+    return max(
+        (sum(held) for held in itertools.product(*(range(places // ranks + 1) for places in free))),
+        default=0,
+    )
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+def test_trials_on_nodes_are_what_trying_gives(ranks: int) -> None:
+    wanted = Resources(ranks=ranks)
+    for free in itertools.product(range(5), repeat=3):
+        shapes = [Shape({"CPU": float(places)}, 1, 1) for places in free]
+        across = sum(free) // ranks
+        assert capacity.trials(shapes, wanted) == (packed(list(free), ranks) or across)
+        assert capacity.on_one_node(shapes, wanted) == any(places >= ranks for places in free)
+
+
+def test_nodes_are_counted_by_kind_and_dead_ones_not() -> None:
+    nodes = [node(HEAD), node(GPUS), node(GPUS, alive=False), node(GPUS)]
+    found = capacity.shapes(nodes, (0, []))
+    assert found == [Shape({"CPU": 8.0, "GPU": 0.0}, 1, 1), Shape({"CPU": 96.0, "GPU": 8.0}, 2, 2)]
+
+
+@pytest.fixture
+def growth(tmp_path: Path) -> tuple[int, list[Growth]]:
+    (tmp_path / "file.yaml").write_text(FILE)
+    return capacity.grown(tmp_path / "file.yaml")
+
+
+def test_node_types_of_the_autoscaler(growth: tuple[int, list[Growth]], tmp_path: Path) -> None:
+    """As Ray fills in what is left out: no further heads, else as many as the cluster has in all."""
+    assert growth == (
+        6,
+        [Growth({"CPU": 8}, 0, 0), Growth({"CPU": 96, "GPU": 8}, 0, 4), Growth({"CPU": 16, "GPU": 1}, 0, 6)],
+    )
+    assert capacity.grown(tmp_path / "none.yaml") == (0, [])
+
+
+def test_nodes_that_may_start_count_once_and_within_the_limit_of_all(growth: tuple[int, list[Growth]]) -> None:
+    """Four of the large type and two of the small: six in all, one of which is there."""
+    found = capacity.shapes([node(HEAD), node(GPUS)], growth)
+    assert [(shape.resources.get("GPU", 0), shape.most, shape.there) for shape in found] == [
+        (8, 4, 1),
+        (1, 2, 0),
+        (0, 1, 1),
+    ]
+    assert capacity.trials(found, Resources(gpus=1)) == 34
+    assert capacity.trials(found, Resources(ranks=4, gpus=1)) == 8
+    assert capacity.trials(found, Resources(ranks=16, gpus=1)) == 2
+
+
+@pytest.fixture
+def joined(growth: tuple[int, list[Growth]], monkeypatch: pytest.MonkeyPatch) -> session.Session:
+    """A session on a head that may grow and has nothing else yet."""
+    import ray
+
+    monkeypatch.setattr(ray, "nodes", lambda: [node(HEAD)])
+    for name, value in session.QUIET.items():
+        monkeypatch.setenv(name, value)
+    return session.Session(growth)
+
+
+def plan(**resources: Any) -> Any:
+    return SimpleNamespace(sweep=SimpleNamespace(resources=Resources(**resources)))
+
+
+def test_what_may_still_come_is_not_refused(joined: session.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    said: list[str] = []
+    asked = plan(gpus=1, cpus=2)
+    joined.check(asked)
+    room = joined.room(asked, None, said.append)
+    assert (room.slots, room.strategy, said) == (34, "STRICT_PACK", [])
+    assert os.environ[session.PENDING] == "34"
+    assert room.coming() == "0 of up to 6 nodes for it are there, more start on demand (ray status follows them)"
+    assert joined.room(asked, 5, said.append).slots == 5
+    assert joined.room(plan(cpus=8), None, said.append).coming() is not None
+    assert session.Session().room(plan(), None, said.append).coming() is None
+
+
+@pytest.mark.parametrize(
+    ("resources", "message"),
+    [
+        ({"gpus": 40}, "resources.gpus: a trial asks for 40, the cluster has 0 and grows to 34"),
+        ({"cpus": 500}, "resources.cpus: a trial asks for 500, the cluster has 8 and grows to 424"),
+        (
+            {"gpus": 6, "ranks": 5},
+            "resources.ranks: a trial asks for 5 times 1 CPUs and 6 GPUs, more than the cluster's nodes hold "
+            "(4 nodes of 96 CPUs and 8 GPUs, 2 nodes of 16 CPUs and 1 GPUs, 1 node of 8 CPUs)",
+        ),
+    ],
+)
+def test_what_could_never_run_is_refused_with_the_numbers(
+    joined: session.Session, resources: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        joined.check(plan(**resources))
+    assert str(refused.value) == message
+
+
+def test_ranks_that_no_node_holds_are_spread_with_a_warning(joined: session.Session) -> None:
+    said: list[str] = []
+    assert joined.room(plan(ranks=16, gpus=1), None, said.append).strategy == "PACK"
+    assert said == [
+        "warning: no node holds the 16 ranks of a trial; they run across nodes, and every step waits for the network "
+        "between them"
+    ]
+
+
+def test_start_waits_for_the_nodes_that_a_cluster_always_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    rounds = iter([1, 1, 2, 3])
+    growth = (2, [Growth({}, 2, 2)])
+    monkeypatch.setattr(capacity.time, "sleep", lambda seconds: None)
+    capacity.gather(growth, lambda: [node(HEAD)] * next(rounds), said.append)
+    assert said == ["waiting for the cluster's nodes: 1 of 3 are there"]
+    assert next(rounds, None) is None
+    monkeypatch.setattr(capacity, "PATIENCE", -1.0)
+    capacity.gather(growth, lambda: [node(HEAD)], said.append)
+    assert said[1:] == ["warning: 1 of the cluster's 3 nodes are there; going on with them"]
+
+
+def test_a_trial_that_waits_says_that_nodes_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    standing = progress.Standing("sweep", total=4, slots=2)
+    asked = {"CPU": 1.0, "GPU": 1.0}
+    waiting = progress.Waiting(asked, lambda: {"CPU": 8.0}, lambda: "0 of up to 4 nodes for it are there")
+    assert waiting.why(standing) == "a trial waits: needs 1 GPU, 0 free; 0 of up to 4 nodes for it are there"
+    waiting = progress.Waiting(asked, lambda: {"CPU": 8.0, "GPU": 8.0}, lambda: "3 of up to 4 nodes for it are there")
+    assert waiting.why(standing) == (
+        "a trial waits: its process or a node is starting; 3 of up to 4 nodes for it are there"
+    )

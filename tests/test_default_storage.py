@@ -1,0 +1,56 @@
+"""UNLEARN_STORAGE: said once for a machine, it is where every command's results are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from analysis import report
+from platform import ending, status, tracking
+from trainables import export, storage
+from trainables.storage import Storage
+
+COMMANDS: dict[str, tuple[Callable[..., None], list[str]]] = {
+    "status": (status.main, ["tofu_tiny"]),
+    "tracking": (tracking.main, ["sync", "tofu_tiny"]),
+    "report": (report.main, ["tofu_tiny"]),
+    "export": (export.main, ["0123", "--output", "model"]),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_takes_it_and_the_option_wins(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    main, arguments = COMMANDS[name]
+    app = typer.Typer()
+    app.command()(main)
+    for folder in ("said", "asked"):
+        (tmp_path / folder / "sweeps").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(storage.VARIABLE, str(tmp_path / "said"))
+    for more, folder in (([], "said"), (["--storage", str(tmp_path / "asked")], "asked")):
+        done = CliRunner().invoke(app, [*arguments, *more])
+        assert done.exit_code == 2
+        assert str(tmp_path / folder) in done.stderr
+
+
+def test_dry_run_plans_there(run_module: Callable, tmp_path: Path) -> None:
+    done = run_module("platform.sweep", "quickstart", "--dry-run", UNLEARN_STORAGE=str(tmp_path / "said"))
+    assert done.returncode == 0, done.stderr
+    assert f"storage {tmp_path / 'said'}: " in done.stdout
+
+
+def test_printed_commands_name_the_storage_only_where_it_is_not_the_one_taken_anyway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mine, others = Storage(tmp_path / "runs"), Storage(tmp_path / "others")
+    monkeypatch.delenv(storage.VARIABLE, raising=False)
+    assert (ending.place(mine), ending.place(others)) == ("", " --storage others")
+    monkeypatch.setenv(storage.VARIABLE, str(tmp_path / "others"))
+    assert (ending.place(mine), ending.place(others)) == (" --storage runs", "")
+    monkeypatch.setenv(storage.VARIABLE, "s3://bucket/folder")
+    assert ending.place(mine) == " --storage runs"
