@@ -31,7 +31,13 @@ missing() { # prints what a rehearsal needs and this machine lacks, one a line
   local probe=p$$
   { ip link add "$probe" type bridge && ip link del "$probe"; } 2> /dev/null || echo "a network bridge (ip link add is refused here)"
   { ip netns add "$NAME-$probe" && ip netns del "$NAME-$probe"; } 2> /dev/null || echo "ip netns (refused here)"
-  [ -e "$DIR" ] || ! ip -4 addr | grep -qF " $NET." || echo "the addresses $NET.* (taken here; set HOSTS_NET)"
+}
+
+taken() { # what others use, or earlier hosts have left
+  [ ! -e "$DIR" ] || echo "$DIR is there: end those hosts (hosts.sh down), or set HOSTS_DIR"
+  ! ip link show "$BRIDGE" > /dev/null 2>&1 || echo "the link $BRIDGE is there: set HOSTS_BRIDGE"
+  ! ip -4 addr | grep -qF " $NET." || echo "the addresses $NET.* are in use: set HOSTS_NET"
+  ! ip netns list | grep -q "^$NAME-[0-9]" || echo "hosts called $NAME-* are there: set HOSTS_NAME"
 }
 
 keys() { # one pair for people, one for the hosts
@@ -112,13 +118,15 @@ cut() { # N: first the cable, so that nobody is told, then every process
 case ${1:-} in
   check) lacking=$(missing); [ -z "$lacking" ] || { echo "missing: ${lacking//$'\n'/, }"; exit 1; } ;;
   up)
-    "$0" check >&2
+    bash "$0" check >&2
+    others=$(taken)
+    [ -z "$others" ] || { echo "$others" >&2; exit 1; }
+    set -E
+    trap 'bash "$0" down' ERR
     keys
-    ip link show "$BRIDGE" > /dev/null 2>&1 || {
-      ip link add "$BRIDGE" type bridge
-      ip addr add "$NET.1/24" dev "$BRIDGE"
-      ip link set "$BRIDGE" up
-    }
+    ip link add "$BRIDGE" type bridge
+    ip addr add "$NET.1/24" dev "$BRIDGE"
+    ip link set "$BRIDGE" up
     for ((n = 0; n < $2; n++)); do start "$n"; done ;;
   start) start "$2" ;;
   kill) cut "$2" ;;
@@ -126,6 +134,6 @@ case ${1:-} in
   down)
     for folder in "$DIR"/[0-9]*; do [ ! -d "$folder" ] || cut "$(basename "$folder")"; done
     ip link del "$BRIDGE" 2> /dev/null || true
-    rm -rf "$DIR" ;;
+    [ ! -f "$DIR/hostkey" ] || rm -rf "$DIR" ;;
   *) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

@@ -104,17 +104,28 @@ class Lab:
         return self.begin(*words).end(seconds)
 
     def on_head(self, command: str, seconds: float = 240) -> str:
-        """A command that a person types on the head."""
+        """A command that a person types on the head, in the repository."""
         return self.run("ray", "exec", self.file, f"cd ~/unlearning && {command}", seconds=seconds)
 
-    def close(self) -> None:
-        """Leave nothing: commands that still run, hosts, and the sockets that Ray keeps for ssh."""
-        for command in self.commands:
-            command.kill()
-        self.hosts("down")
-        for socket_folder in Path("/tmp").glob("ray_ssh_*/*"):
-            with contextlib.suppress(OSError):  # others' are in use, and not empty
-                socket_folder.rmdir()
+    @contextlib.contextmanager
+    def ended(self, leave: bool) -> Iterator[None]:
+        """Leave nothing after the block: commands that still run, hosts (unless `leave`), Ray's places for ssh sockets.
+
+        What breaks is told with the last words of the last command.
+        """
+        try:
+            yield
+        except Broken as found:
+            last = self.commands[-1]
+            raise Broken(f"{found}\nlast: {last.typed}\n{last.tail()}") from found
+        finally:
+            for command in self.commands:
+                command.kill()
+            if not leave:
+                self.hosts("down")
+            for place in Path("/tmp").glob("ray_ssh_*/*"):
+                with contextlib.suppress(OSError):  # others' are in use, and not empty
+                    place.rmdir()
 
     @contextlib.contextmanager
     def forward(self, port: int) -> Iterator[int]:
@@ -152,8 +163,8 @@ class Command:
             status = self.process.wait(seconds)
         except psutil.TimeoutExpired:
             self.kill()
-            raise Broken(f"{self.typed}\nran for more than {seconds:.0f} s; {self.tail()}") from None
-        demand(status == 0, f"{self.typed}\nexit {status}; {self.tail()}")
+            raise Broken(f"a command ran for more than {seconds:.0f} s") from None
+        demand(status == 0, f"a command ended with {status}")
         return self.said
 
     def tail(self) -> str:

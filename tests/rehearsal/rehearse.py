@@ -75,7 +75,7 @@ def sweep(lab: Lab, store: Storage) -> None:
     typed = command(*TRIALS, "--cluster", lab.file)
     with act("a sweep from the laptop, until its first result; the laptop goes away"):
         laptop = lab.begin(*typed)
-        until(600, f"a first result\n{laptop.tail()}", lambda: demand(laptop.runs, laptop.tail()) or results(store))
+        until(900, "a first result", lambda: demand(laptop.runs, "the command ended") or results(store))
         laptop.kill()
     with act(f"a host in the middle of a trial loses its power for {DARK:.0f} s"):
         struck: list[tuple[str, int]] = []
@@ -88,7 +88,8 @@ def sweep(lab: Lab, store: Storage) -> None:
         print(f"  it was {lab.name}-{host}, in trial {key}", flush=True)
     with act("the laptop finds the sweep again and sees its end"):
         said = lab.run(*typed, seconds=900)
-        demand("attached to" in said, f"the laptop started a second sweep:\n{said}")
+        demand("attached to" in said, "the laptop started a second sweep")
+        demand("a node went away; its trial goes on" in said, "nobody was told of the lost host")
     resumed = (store.result(key) or {"training": {}})["training"].get("resumed_at")
     demand(resumed, f"trial {key} went on from step {resumed} after its host was lost, not from a checkpoint")
     print(f"  trial {key} went on from step {resumed}", flush=True)
@@ -120,7 +121,7 @@ def ranks(lab: Lab) -> None:
         said = laptop.end(1)
     demand(max(map(max, met)) == 1, f"two ranks met on one host: {met}")
     demand(any(sum(found) == 2 for found in met), f"no two hosts ran a rank at the same time: {met}")
-    demand("across nodes" in said, f"nobody was told that ranks run across nodes:\n{said}")
+    demand("across nodes" in said, "nobody was told that ranks run across nodes")
 
 
 def one_host(lab: Lab, store: Storage) -> Storage:
@@ -155,8 +156,7 @@ def end(lab: Lab) -> None:
 
 
 def rehearse(lab: Lab) -> None:
-    """All acts, in order. Raises Broken."""
-    lab.hosts("up", COUNT)
+    """All acts, in order, on hosts that are up. Raises Broken."""
     lab.furnish()
     place = lab.common / "runs"
     watch = judge.Watch(place)
@@ -166,7 +166,7 @@ def rehearse(lab: Lab) -> None:
     sweep(lab, store)
     with act("status from the laptop"):
         said = lab.run(*PYTHON, "platform.status", "tofu_tiny", "--cluster", lab.file)
-        demand("done 9 " in said and "of 9" in said, f"status does not say that all nine are done:\n{said}")
+        demand("done 9 " in said and "of 9" in said, "status does not say that all nine are done")
     ranks(lab)
     inspect(lab, store, watch, one_host(lab, store))
     watch.over.set()
@@ -184,23 +184,29 @@ def main() -> int:
     if lacking:
         print(f"skipped: no rehearsal here, {lacking}")
         return 0
+    try:
+        lab.hosts("up", COUNT)
+        with reports_restored(), lab.ended(leave=given.leave):
+            rehearse(lab)
+        rest = [] if given.leave else judge.left(lab)
+        demand(not rest, f"left behind: {rest}")
+    except Broken as found:
+        print(f"broken: {found}", flush=True)
+        return 1
+    print(f"all held, {(time.monotonic() - begun) / 60:.1f} min", flush=True)
+    return 0
+
+
+@contextlib.contextmanager
+def reports_restored() -> Iterator[None]:
+    """Remove the reports that the laptop fetches into this checkout's runs/."""
     reports = ROOT / "runs" / "reports"
     before = set(reports.glob("*"))
-    broken = None
     try:
-        rehearse(lab)
-    except Broken as found:
-        broken = found
+        yield
     finally:
         for fetched in set(reports.glob("*")) - before:
             shutil.rmtree(fetched)
-        if not given.leave:
-            lab.close()
-    if broken is None and not given.leave:
-        rest = judge.left(lab)
-        broken = Broken(f"left behind: {rest}") if rest else None
-    print(f"broken: {broken}" if broken else f"all held, {(time.monotonic() - begun) / 60:.1f} min", flush=True)
-    return 1 if broken else 0
 
 
 if __name__ == "__main__":
