@@ -6,7 +6,7 @@ STAMP := .venv/.setup-stamp
 SUPPORTED := (3, 11) <= sys.version_info[:2] < (3, 14)
 
 .DEFAULT_GOAL := help
-.PHONY: setup quickstart test test-all test-faults lint bench clean distclean help
+.PHONY: setup quickstart test test-all test-faults rehearsal lint bench clean distclean help
 
 setup: $(STAMP)  ## make .venv with every dependency at the versions of constraints.txt
 
@@ -30,6 +30,9 @@ test-all: setup  ## all tests, slow and GPU ones and faults too
 
 test-faults: setup  ## the fault matrix, 20 or 5 rounds of each fault (ROUNDS=1 for one; docs/reliability.md)
 	@ROUNDS=$(ROUNDS) SEED=$(SEED) $(PY) -m pytest -m faults $(ARGS)
+
+rehearsal: setup  ## a cluster of three pretend hosts, from ray up to ray down; Linux, as root, about ten minutes
+	@$(PY) -m tests.rehearsal.rehearse $(ARGS)
 
 # import-linter imports our packages: `python -c` puts the root first on sys.path, which its own script does not.
 lint: setup  ## style, format, types and import directions

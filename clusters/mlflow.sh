@@ -27,7 +27,8 @@ case $backend in
 esac
 
 cd "$place"
-setsid nohup python -m mlflow server --host 127.0.0.1 --port "$port" --workers 1 \
+# Without its job runner, which is eight more processes of 0.2 GB that nothing here uses.
+MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false setsid nohup python -m mlflow server --host 127.0.0.1 --port "$port" --workers 1 \
   --backend-store-uri "$backend" --artifacts-destination "$place/artifacts" > "$place/server.log" 2>&1 < /dev/null &
 for _ in $(seq 360); do
   if answers; then exit 0; fi

@@ -1,0 +1,123 @@
+"""What must hold after a rehearsal: every trial once, the views equal to the storage, nothing left behind."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import psutil
+
+from tests.rehearsal.lab import COUNT, ROOT, Lab, demand
+from trainables import storage
+from trainables.storage import STEPS, Storage
+
+CHANGING = ["tokens_per_second", "peak_memory_bytes"]
+"""Columns of steps.parquet that differ between two runs of one trial."""
+EQUAL = 1e-6
+RAY, AGENT = ("raylet/raylet ", "gcs_server ", "ray::"), "Agent"
+"""What computes or decides; a raylet's agents notice its end some minutes later."""
+
+
+@dataclass
+class Watch:
+    """When each trial that ever had a result was started: two times, where it ran to its end twice."""
+
+    place: Path
+    started: dict[str, set[str]] = field(default_factory=dict)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def follow(self) -> None:
+        while not self.over.wait(0.2):
+            self.look()
+
+    def look(self) -> None:
+        for path in self.place.glob(f"trials/*/{storage.RESULT}"):
+            if found := storage.read_json(path):
+                self.started.setdefault(path.parent.name, set()).add(found["started"])
+
+
+def trials(store: Storage, sweep: dict[str, Any], watch: Watch, count: int) -> None:
+    """Each of a sweep's trials has finished, and once."""
+    listed = sweep["trials"]
+    demand(len(listed) == count, f"{sweep['name']} lists {len(listed)} trials, expected {count}")
+    for key in listed:
+        result = store.result(key)
+        demand(result and result["status"] == "finished", f"trial {key} did not finish: {result}")
+        times = watch.started.get(key, set())
+        demand(len(times) == 1, f"trial {key} ran to its end {len(times)} times: {sorted(times)}")
+
+
+def report(store: Storage, name: str) -> None:
+    """It was made, and the laptop has the same."""
+    made, fetched = store.root / "reports" / name, ROOT / "runs" / "reports" / name
+    for path in ("index.html", "tables/main.md"):
+        demand((made / path).is_file(), f"no report {made / path}")
+        demand((fetched / path).is_file(), f"the report was not fetched: no {fetched / path}")
+        demand(
+            (made / path).read_bytes() == (fetched / path).read_bytes(), f"{fetched / path} differs from {made / path}"
+        )
+
+
+def runs(uri: str, store: Storage, sweep: dict[str, Any]) -> None:
+    """The MLflow server shows each trial once, with the numbers of its result and of each step."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name(sweep["name"])
+    demand(experiment, f"MLflow has no experiment {sweep['name']}")
+    label = f"{sweep['name']}-{sweep['hash']}"
+    shown: dict[str, list[Any]] = {}
+    for run in client.search_runs([experiment.experiment_id], f"tags.sweep_id = '{label}' and tags.trial_id != ''"):
+        shown.setdefault(run.data.tags["trial_id"], []).append(run)
+    demand(set(shown) == set(sweep["trials"]), f"MLflow shows {sorted(shown)}, the sweep has {sorted(sweep['trials'])}")
+    for key, found in shown.items():
+        demand(len(found) == 1, f"MLflow shows {len(found)} runs of trial {key}")
+        run, result = found[0], store.result(key) or {}
+        demand(run.info.status == "FINISHED", f"MLflow says that trial {key} is {run.info.status}")
+        for name, value in result["metrics"].items():
+            there = run.data.metrics.get(f"eval/{name}")
+            demand(there == value, f"trial {key}: {name} is {value}, MLflow shows {there}")
+        series = [point.value for point in client.get_metric_history(run.info.run_id, "train/loss")]
+        losses = steps(store, key)["loss"].tolist()
+        demand(series == losses, f"trial {key}: MLflow's losses {series} are not {losses}")
+
+
+def steps(store: Storage, key: str) -> pd.DataFrame:
+    return pd.read_parquet(store.trial(key) / STEPS)
+
+
+def same(one: pd.DataFrame, other: pd.DataFrame) -> str:
+    """Demand that two runs of a trial took the same way; says how equal they are."""
+    first, second = one.drop(columns=CHANGING), other.drop(columns=CHANGING)
+    demand(len(first) > 1 and list(first) == list(second), "the series have other columns")
+    try:
+        pd.testing.assert_frame_equal(first, second, check_exact=False, rtol=EQUAL, atol=EQUAL)
+    except AssertionError as error:
+        demand(False, f"two ranks on two hosts went another way than two on one: {error}")
+    return "bit for bit" if first.equals(second) else f"within {EQUAL:g}"
+
+
+def quiet(lab: Lab) -> list[str]:
+    """Processes of Ray that a host still runs."""
+    lines = [f"{host}: {line}" for host in range(COUNT) for line in lab.running(host)]
+    return [line for line in lines if AGENT not in line and any(word in line for word in RAY)]
+
+
+def left(lab: Lab) -> list[str]:
+    """What the rehearsal has left on this machine."""
+    found = [f"namespace {name}" for name in _lines("ip", "netns", "list") if name.startswith(f"{lab.name}-")]
+    found += [f"link {line}" for line in _lines("ip", "-o", "link") if f": {lab.name}" in line]
+    found += [f"folder {lab.folder}"] if lab.folder.exists() else []
+    for process in psutil.process_iter(["pid", "cmdline"]):
+        line = " ".join(process.info["cmdline"] or ())
+        if str(lab.folder) in line:
+            found.append(f"process {process.info['pid']} {line}")
+    return found
+
+
+def _lines(*command: str) -> list[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()

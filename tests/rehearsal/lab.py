@@ -1,0 +1,192 @@
+"""The pretend hosts and the laptop of a rehearsal: what runs on the one, and what a person types on the other."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HOSTS = Path(__file__).with_name("hosts.sh")
+FILE = "clusters/rehearsal.yaml"
+FOLDER, NET = "/tmp/unlearning-hosts", "10.77.0"
+"""What the file says; HOSTS_DIR and HOSTS_NET change both (hosts.sh)."""
+COUNT = 3
+OURS = ("PYTHON", "RAY_", "MLFLOW_", "UNLEARN_", "AWS_")
+"""Settings of the caller that would change what a command does."""
+
+
+class Broken(Exception):
+    """The rehearsal found something that does not hold."""
+
+
+def demand(holds: object, told: str) -> None:
+    if not holds:
+        raise Broken(told)
+
+
+def missing() -> str:
+    """Why no pretend host can be made here; empty where they can."""
+    found = subprocess.run(["bash", HOSTS, "check"], capture_output=True, text=True, check=False)
+    return (found.stdout + found.stderr).strip() if found.returncode else ""
+
+
+@dataclass
+class Lab:
+    """`shared`: data and models at hand, beside the checkout."""
+
+    shared: Path
+    folder: Path = field(default_factory=lambda: Path(os.environ.get("HOSTS_DIR", FOLDER)))
+    net: str = field(default_factory=lambda: os.environ.get("HOSTS_NET", NET))
+    name: str = field(default_factory=lambda: os.environ.get("HOSTS_NAME", "unlearn"))
+    commands: list[Command] = field(default_factory=list)
+
+    @property
+    def common(self) -> Path:
+        """The folder that all hosts see, as /srv/shared."""
+        return self.folder / "shared"
+
+    @property
+    def file(self) -> str:
+        """The cluster file: the project's own, or a copy with other addresses."""
+        if (str(self.folder), self.net) == (FOLDER, NET):
+            return FILE
+        copy = self.folder / "cluster.yaml"
+        copy.write_text((ROOT / FILE).read_text().replace(FOLDER, str(self.folder)).replace(NET, self.net))
+        return str(copy)
+
+    def hosts(self, *words: object) -> None:
+        """hosts.sh with these words."""
+        seen = {str(Path(place).resolve()) for place in (sys.prefix, sys.base_prefix, self.shared)}
+        env = os.environ | {"HOSTS_SEEN": ":".join(place for place in sorted(seen) if place.startswith("/tmp/"))}
+        done = subprocess.run(["bash", HOSTS, *map(str, words)], env=env, capture_output=True, text=True, check=False)
+        demand(done.returncode == 0, f"hosts.sh {shlex.join(map(str, words))}: {done.stdout}{done.stderr}")
+
+    def furnish(self) -> None:
+        """What the hosts share: the .venv of this process, data and models; and a place for the laptop's files."""
+        for name, place in {"venv": sys.prefix, "data": self.shared / "data", "models": self.shared / "models"}.items():
+            (self.common / name).symlink_to(Path(place).resolve())
+        (self.folder / "laptop").mkdir()
+
+    def running(self, host: int) -> list[str]:
+        """The command lines of everything that runs on a host."""
+        found = subprocess.run(["ip", "netns", "pids", f"{self.name}-{host}"], capture_output=True, text=True)
+        lines = []
+        for pid in found.stdout.split():
+            with contextlib.suppress(OSError):
+                line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                lines.append(line.strip())
+        return lines
+
+    def begin(self, *words: str) -> Command:
+        """Start a command on the laptop, from the root of the checkout, as a person with .venv activated types it."""
+        log = self.folder / "laptop" / f"{len(self.commands):02}-{Path(words[0]).name}.log"
+        place = str(self.folder / "laptop")
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+        env = clean | {"PATH": f"{sys.prefix}/bin:{os.environ['PATH']}", "TMPDIR": place, "RAY_TMPDIR": place}
+        env |= {"RAY_USAGE_STATS_ENABLED": "0", "NO_COLOR": "1", "COLUMNS": "160"}
+        with log.open("wb") as stream:
+            child = subprocess.Popen(words, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
+        self.commands.append(Command(shlex.join(words), psutil.Process(child.pid), log))
+        return self.commands[-1]
+
+    def run(self, *words: str, seconds: float = 240) -> str:
+        """A command on the laptop to its end, which must be good; returns what it said."""
+        return self.begin(*words).end(seconds)
+
+    def on_head(self, command: str, seconds: float = 240) -> str:
+        """A command that a person types on the head, in the repository."""
+        return self.run("ray", "exec", self.file, f"cd ~/unlearning && {command}", seconds=seconds)
+
+    @contextlib.contextmanager
+    def ended(self, leave: bool) -> Iterator[None]:
+        """Leave nothing after the block: commands that still run, hosts (unless `leave`), Ray's places for ssh sockets.
+
+        What breaks is told with the last words of the last command.
+        """
+        try:
+            yield
+        except Broken as found:
+            last = self.commands[-1]
+            raise Broken(f"{found}\nlast: {last.typed}\n{last.tail()}") from found
+        finally:
+            for command in self.commands:
+                command.kill()
+            if not leave:
+                self.hosts("down")
+            for place in Path("/tmp").glob("ray_ssh_*/*"):
+                with contextlib.suppress(OSError):  # others' are in use, and not empty
+                    place.rmdir()
+
+    @contextlib.contextmanager
+    def forward(self, port: int) -> Iterator[int]:
+        """A port of the head's loopback address, through ssh as the README says; gives the one here."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            here = probe.getsockname()[1]
+        tunnel = self.begin("ray", "dashboard", self.file, "--port", str(here), "--remote-port", str(port))
+        try:
+            until(60, f"ssh forwards port {port}", lambda: _listens(here))
+            yield here
+        finally:
+            tunnel.kill()
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that runs on the laptop, and what it has said."""
+
+    typed: str
+    process: psutil.Process
+    log: Path
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def runs(self) -> bool:
+        return self.process.is_running() and self.process.status() != psutil.STATUS_ZOMBIE
+
+    def end(self, seconds: float) -> str:
+        """Wait for its end. Raises Broken where it ends badly or not at all."""
+        try:
+            status = self.process.wait(seconds)
+        except psutil.TimeoutExpired:
+            self.kill()
+            raise Broken(f"a command ran for more than {seconds:.0f} s") from None
+        demand(status == 0, f"a command ended with {status}")
+        return self.said
+
+    def tail(self) -> str:
+        return "it said last:\n" + "\n".join(self.said.splitlines()[-30:])
+
+    def kill(self) -> None:
+        """End it and all that it started, at once: the lid is shut."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in [self.process, *self.process.children(recursive=True)]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self.process.wait(10)
+
+
+def until(seconds: float, told: str, holds: Callable[[], object]) -> None:
+    """Wait until it holds."""
+    end = time.monotonic() + seconds
+    while not holds():
+        demand(time.monotonic() < end, f"waited {seconds:.0f} s in vain: {told}")
+        time.sleep(0.2)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,213 @@
+"""`make rehearsal`: a cluster of three pretend hosts, from `ray up` to `ray down`, as a person uses it.
+
+A sweep of nine trials is started from the laptop, which then goes away; a host loses its power in the middle of a trial
+and comes back; the laptop finds the sweep again. Two trials of two ranks follow, each on two hosts. Exit 0: all held,
+or it cannot be done here and why; 1: the first thing that did not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import platform.manifest as manifest
+from tests.rehearsal import judge
+from tests.rehearsal.lab import COUNT, ROOT, Broken, Lab, demand, missing, until
+from trainables import storage
+from trainables.storage import Storage
+
+PYTHON = ("python", "-m")
+SETTINGS = (
+    "benchmark.data=/srv/shared/data/tofu",
+    "models=/srv/shared/models/tofu_tiny",
+    "benchmark.split=forget05",
+    "benchmark.limit=8",
+    "rectifier.gamma=0.8",
+    "training.batch_size=8",
+    "resources.checkpoint_every=2",
+)
+TRIALS = ("--only", "method=ga,gd,npo", "--set", "training.max_steps=16")
+RANKS = ("--only", "method=npo", "--set", "training.max_steps=8", "--set", "rectifier.tau=none")
+RANKS += ("--set", "resources.ranks=2", "--set", "resources.zero_stage=2")
+STRIKE = 4
+"""The step of a trial at which its host loses power: two checkpoints are written by then."""
+DARK = 20.0
+"""Seconds without power."""
+
+
+def command(*more: str) -> list[str]:
+    """tofu_tiny, small, as typed."""
+    return [*PYTHON, "platform.sweep", "tofu_tiny", *(part for pair in SETTINGS for part in ("--set", pair)), *more]
+
+
+@contextlib.contextmanager
+def act(told: str) -> Iterator[None]:
+    """Say what is done and how long it took."""
+    print(f"{told} ...", flush=True)
+    begun = time.monotonic()
+    yield
+    print(f"  {time.monotonic() - begun:.0f} s", flush=True)
+
+
+def start(lab: Lab) -> None:
+    with act(f"check {lab.file}"):
+        lab.run(*PYTHON, "platform.cluster", "check", lab.file)
+    with act("ray up"):
+        lab.run("ray", "up", lab.file, "-y", seconds=600)
+    with act("all hosts have joined"):
+        whole(lab)
+
+
+def whole(lab: Lab) -> None:
+    until(400, "all hosts are in the cluster", lambda: f"{COUNT} local.cluster.node" in lab.on_head("ray status"))
+
+
+def sweep(lab: Lab, store: Storage) -> None:
+    """Nine trials: the laptop goes away after the first result, then a host loses its power, then all come back."""
+    typed = command(*TRIALS, "--cluster", lab.file)
+    with act("a sweep from the laptop, until its first result; the laptop goes away"):
+        laptop = lab.begin(*typed)
+        until(900, "a first result", lambda: demand(laptop.runs, "the command ended") or results(store))
+        laptop.kill()
+    with act(f"a host in the middle of a trial loses its power for {DARK:.0f} s"):
+        struck: list[tuple[str, int]] = []
+        until(600, "a worker trains", lambda: struck.extend(victims(lab, store)) or struck)
+        key, host = struck[0]
+        lab.hosts("kill", host)
+        demand(store.result(key) is None, f"trial {key} was over when its host lost power")
+        time.sleep(DARK)
+        lab.hosts("start", host)
+        print(f"  it was {lab.name}-{host}, in trial {key}", flush=True)
+    with act("the laptop finds the sweep again and sees its end"):
+        said = lab.run(*typed, seconds=900)
+        demand("attached to" in said, "the laptop started a second sweep")
+        demand("a node went away; its trial goes on" in said, "nobody was told of the lost host")
+    resumed = (store.result(key) or {"training": {}})["training"].get("resumed_at")
+    demand(resumed, f"trial {key} went on from step {resumed} after its host was lost, not from a checkpoint")
+    print(f"  trial {key} went on from step {resumed}", flush=True)
+
+
+def results(store: Storage) -> list[Path]:
+    return list(store.root.glob(f"trials/*/{storage.RESULT}"))
+
+
+def victims(lab: Lab, store: Storage) -> Iterator[tuple[str, int]]:
+    """Trials in the middle of training on hosts other than the head, with their hosts."""
+    for path in store.root.glob(f"trials/*/{storage.PROGRESS}"):
+        told: dict[str, Any] = storage.read_json(path) or {}
+        host = int(told.get("host", f"{lab.name}-0").removeprefix(f"{lab.name}-"))
+        if host and told["phase"] == "training" and STRIKE <= told["step"] < told["steps"] - STRIKE:
+            yield path.parent.name, host
+
+
+def ranks(lab: Lab) -> None:
+    """Two trials of two ranks, which one host cannot hold."""
+    with act("every host is back"):
+        whole(lab)
+    with act("two trials of two ranks"):
+        laptop, met, last = lab.begin(*command(*RANKS, "--cluster", lab.file)), set(), time.monotonic() + 900
+        while laptop.runs and time.monotonic() < last:
+            lines = [lab.running(host) for host in range(COUNT)]
+            met.add(tuple(sum("RayTrainWorker" in line for line in found) for found in lines))
+            time.sleep(0.5)
+        said = laptop.end(1)
+    demand(max(map(max, met)) == 1, f"two ranks met on one host: {met}")
+    demand(any(sum(found) == 2 for found in met), f"no two hosts ran a rank at the same time: {met}")
+    demand("across nodes" in said, "nobody was told that ranks run across nodes")
+
+
+def one_host(lab: Lab, store: Storage) -> Storage:
+    """One of these trials again, its two ranks on one host, in a storage of its own."""
+    shutil.copytree(store.root / "shared", lab.common / "one" / "shared")
+    with act("one of them again, both ranks on one host"):
+        typed = " ".join(command(*RANKS, "--only", "rectifier.name=gru", "--address", "local"))
+        lab.on_head(f"env -u MLFLOW_TRACKING_URI {typed} --storage /srv/shared/one", seconds=600)
+    return storage.open_storage(str(lab.common / "one"), writable=False)
+
+
+def inspect(lab: Lab, store: Storage, watch: judge.Watch, again: Storage) -> None:
+    """Compare all views of what was done."""
+    watch.look()
+    sweeps = sorted(manifest.find("tofu_tiny", store), key=lambda found: len(found["trials"]))
+    demand([len(found["trials"]) for found in sweeps] == [2, 9], f"the storage has other sweeps: {sweeps}")
+    with lab.forward(5000) as port:
+        for found in sweeps:
+            judge.trials(store, found, watch, len(found["trials"]))
+            judge.report(store, f"{found['name']}-{found['hash']}")
+            judge.runs(f"http://127.0.0.1:{port}", store, found)
+    (key,) = (path.parent.name for path in results(again))
+    equal = judge.same(judge.steps(store, key), judge.steps(again, key))
+    print(f"  two ranks on two hosts and on one took the same way, {equal}", flush=True)
+
+
+def end(lab: Lab) -> None:
+    with act("ray down"):
+        lab.run("ray", "down", lab.file, "-y")
+    with act("no host runs Ray any more"):
+        until(180, "Ray's processes end", lambda: not judge.quiet(lab))
+
+
+def rehearse(lab: Lab) -> None:
+    """All acts, in order, on hosts that are up. Raises Broken."""
+    lab.furnish()
+    place = lab.common / "runs"
+    watch = judge.Watch(place)
+    threading.Thread(target=watch.follow, daemon=True).start()
+    start(lab)
+    store = storage.open_storage(str(place))
+    sweep(lab, store)
+    with act("status from the laptop"):
+        said = lab.run(*PYTHON, "platform.status", "tofu_tiny", "--cluster", lab.file)
+        demand("done 9 " in said and "of 9" in said, "status does not say that all nine are done")
+    ranks(lab)
+    inspect(lab, store, watch, one_host(lab, store))
+    watch.over.set()
+    end(lab)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    default = os.environ.get("UNLEARN_SHARED", str(ROOT.parent / "shared"))
+    parser.add_argument("--shared", type=Path, default=Path(default), help="folder with data/tofu and models/tofu_tiny")
+    parser.add_argument("--leave", action="store_true", help="leave the hosts up, to look at (then: hosts.sh down)")
+    given = parser.parse_args()
+    lab, begun = Lab(given.shared.resolve()), time.monotonic()
+    lacking = missing() or ("" if (lab.shared / "data/tofu").is_dir() else f"missing: {lab.shared}/data/tofu")
+    if lacking:
+        print(f"skipped: no rehearsal here, {lacking}")
+        return 0
+    try:
+        lab.hosts("up", COUNT)
+        with reports_restored(), lab.ended(leave=given.leave):
+            rehearse(lab)
+        rest = [] if given.leave else judge.left(lab)
+        demand(not rest, f"left behind: {rest}")
+    except Broken as found:
+        print(f"broken: {found}", flush=True)
+        return 1
+    print(f"all held, {(time.monotonic() - begun) / 60:.1f} min", flush=True)
+    return 0
+
+
+@contextlib.contextmanager
+def reports_restored() -> Iterator[None]:
+    """Remove the reports that the laptop fetches into this checkout's runs/."""
+    reports = ROOT / "runs" / "reports"
+    before = set(reports.glob("*"))
+    try:
+        yield
+    finally:
+        for fetched in set(reports.glob("*")) - before:
+            shutil.rmtree(fetched)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

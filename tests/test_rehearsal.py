@@ -1,0 +1,56 @@
+"""The rehearsal of a cluster on three pretend hosts (tests/rehearsal), and what can be known of it without one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import platform.cluster_file as cluster_file
+from tests.rehearsal import lab
+
+
+@pytest.mark.rehearsal
+@pytest.mark.data
+def test_a_cluster_from_ray_up_to_ray_down(root: Path, shared: Path) -> None:
+    lacking = lab.missing()
+    if lacking:
+        pytest.skip(lacking)
+    command = [sys.executable, "-m", "tests.rehearsal.rehearse", "--shared", str(shared)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=3600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "all held" in done.stdout
+
+
+def test_the_rehearsal_runs_what_the_file_for_own_machines_says(root: Path) -> None:
+    """The two files differ in what a person fills in, in the .venv and in the size of a host, and in nothing else."""
+    own, ours = (yaml.safe_load((root / "clusters" / f"{name}.yaml").read_text()) for name in ("onprem", "rehearsal"))
+    assert own.keys() == ours.keys()
+    for name in own.keys() - {"cluster_name", "provider", "auth", "setup_commands"}:
+        given = ours[name]
+        if name.endswith("start_ray_commands"):
+            given = [line.replace(" --num-cpus=1 --object-store-memory=200000000", "") for line in given]
+        assert given == own[name], name
+    assert ours["setup_commands"][1:] == own["setup_commands"][1:]
+    assert own["setup_commands"][0] == "cd ~/unlearning && make setup"
+
+
+def test_the_file_for_own_machines_lacks_only_what_a_person_fills_in(root: Path) -> None:
+    file = cluster_file.read(str(root / "clusters" / "onprem.yaml"))
+    fields = {problem.partition(":")[0] for problem in cluster_file.problems(file)} - {"auth.ssh_private_key"}
+    assert fields == {"provider.head_ip", "provider.worker_ips[0]", "provider.storage", "auth.ssh_user"}
+
+
+def test_who_cannot_rehearse_is_told_what_is_missing(tmp_path: Path) -> None:
+    """Without a single tool on the PATH but bash's own."""
+    for name in ("bash", "id", "ip"):
+        found = subprocess.run(["which", name], capture_output=True, text=True).stdout.strip()
+        if found:
+            (tmp_path / name).symlink_to(found)
+    done = subprocess.run(["bash", lab.HOSTS, "check"], env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stdout.startswith("missing: ")
+    assert "root" in done.stdout or "rsync (rsync)" in done.stdout
