@@ -172,8 +172,8 @@ def again(plan: Plan, store: Storage) -> Plan:
     retried = tuple(key for key, status in outcomes.items() if status in (*plan.retry, LOST))
     failed = tuple((key, status) for key, status in outcomes.items() if status in FAILURES and key not in retried)
     done = frozenset(outcomes) - set(retried)
-    history = histories.of(notes)
-    return replace(plan, done=done, retried=retried, damaged=tuple(damaged), failed=failed, history=history)
+    found = replace(plan, done=done, retried=retried, damaged=tuple(damaged), failed=failed)
+    return replace(found, history=replace(histories.of(notes), shared=histories.shared(found, store)))
 
 
 def current(plan: Plan, store: Storage) -> Plan:
