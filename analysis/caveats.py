@@ -60,7 +60,7 @@ def _collapsed(runs: pd.DataFrame) -> list[str]:
     if not stopped:
         return []
     what = "trial collapsed: it is" if stopped == 1 else "trials collapsed: they are"
-    return [f"{stopped} {what} shown as measured where training.stop_above ended the training."]
+    return [f"{stopped} {what} shown as measured where a bar (training.stop_above, stop_below) ended the training."]
 
 
 def _clear(rows: pd.DataFrame, what: Goals) -> str:

@@ -178,7 +178,10 @@ def _unasked(setting: str, value: Any, config: dict[str, Any]) -> bool:
 def _content(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    without = [*PLANNING, *(setting for setting in ("eval_every", "stop_above") if value.get(setting) is None)]
+    without = [
+        *PLANNING,
+        *(setting for setting in ("eval_every", "stop_above", "stop_below") if value.get(setting) is None),
+    ]
     return {key: _content(item) for key, item in value.items() if key not in without}
 
 

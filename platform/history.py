@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import platform.gate as gate
-from trainables import provenance, storage
+from trainables import directions, fingerprints, provenance, storage
+from trainables.storage import Storage
+
+if TYPE_CHECKING:
+    from platform.plan import Plan
 
 WATCHED = ("torch", "transformers", "deepspeed")
 """Packages whose change may change a trial's numbers."""
@@ -32,19 +36,29 @@ class History:
     """Of the evaluated ones; a rank without a GPU counts as one."""
     spent: float = 0.0
     """GPU-seconds of all of them."""
+    shared: tuple[tuple[str, Origin], ...] = ()
+    """What its trials share and is there: a folder of the storage, and what it was made with."""
 
     def warning(self) -> str | None:
-        """Says which results come from other code than this; None: none of them."""
-        here = _here()
+        """Says which results, and what of that trials share, come from other code than this; None: nothing."""
+        here, told = _here(), []
         others = [(origin, count) for origin, count in self.origins if _number_making(origin) != _number_making(here)]
-        if not others:
-            return None
-        kind = "other or unknown code" if any(origin[0] is None for origin, _ in others) else "other code"
-        told = "; ".join(f"{count} at {_told(origin, here)}" for origin, count in others)
-        return (
-            f"{sum(count for _, count in others)} results were made by {kind} than {_told(here, None)}: {told}; "
-            "their numbers may differ from new ones, --new sets them aside and makes all of them again"
-        )
+        if others:
+            kind = "other or unknown code" if any(origin[0] is None for origin, _ in others) else "other code"
+            counted = "; ".join(f"{count} at {_told(origin, here)}" for origin, count in others)
+            told.append(
+                f"{sum(count for _, count in others)} results were made by {kind} than {_told(here, None)}: {counted}; "
+                "their numbers may differ from new ones, --new sets them aside and makes all of them again"
+            )
+        strange = [(name, origin) for name, origin in self.shared if _number_making(origin) != _number_making(here)]
+        if strange:
+            kept = "; ".join(f"{name} at {_told(origin, here)}" for name, origin in strange)
+            told.append(
+                f"new trials would be compared with, or start from, what other code than {_told(here, None)} made: "
+                f"{kept}; --new keeps these, because other sweeps may share them: move them out of the storage to have "
+                "them made again"
+            )
+        return ". ".join(told) or None
 
     def hours(self, left: int) -> float | None:
         """GPU-hours of so many further trials; None where too few are done to tell."""
@@ -53,10 +67,28 @@ class History:
 
 def note(result: Mapping[str, Any]) -> Note:
     """What a history needs of a result."""
-    versions = result.get("versions")
+    return origin_of(result), result["status"] in storage.EVALUATED, gate.spent([result])
+
+
+def origin_of(made: Mapping[str, Any]) -> Origin | None:
+    """What something with a stamp was made with; None: it has none."""
+    versions = made.get("versions")
     watched = tuple(versions.get(name) for name in WATCHED) if versions else ()
-    origin = (result.get("code"), result.get("commit"), watched) if versions else None
-    return origin, result["status"] in storage.EVALUATED, gate.spent([result])
+    return (made.get("code"), made.get("commit"), watched) if versions else None
+
+
+def shared(plan: Plan, store: Storage) -> tuple[tuple[str, Origin], ...]:
+    """Reference evaluations, models and directions that new trials of a plan will not make, because they are there."""
+    files = [store.evaluation(ref.evaluation) / storage.RESULT for ref in plan.references]
+    files += [store.model(recipe.id()) / fingerprints.RECIPE for recipe in plan.recipes]
+    files += [directions.folder_of(made, store) / storage.RESULT for made in plan.directions()]
+    found = []
+    for file in filter(store.there, files):
+        store.fetch(file)
+        origin = origin_of(storage.read_json(file) or {})
+        if origin is not None:
+            found.append((file.parent.relative_to(store.root).as_posix(), origin))
+    return tuple(found)
 
 
 def of(notes: Iterable[Note]) -> History:

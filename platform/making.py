@@ -56,6 +56,13 @@ class Making:
             f"folder itself); it has {places.listing(folder)}"
         )
 
+    def check_folders(self) -> None:
+        """Raise InputError where a folder that is given is none: where the rows are bad, no more can be told."""
+        if self.sweep.target:
+            models.check(Model(path=self.sweep.target, tokenizer=self.sweep.tokenizer), "target")
+        if self.sweep.models is not None and not places.is_folder(absolute(self.sweep.models)):
+            raise InputError(f"models: no folder '{self.sweep.models}'")
+
     def ordered(self, paths: set[str]) -> tuple[Recipe, ...]:
         """The recipes that the models at `paths` need, each after the one it starts from."""
         chain: list[Recipe] = []

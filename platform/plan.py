@@ -124,17 +124,19 @@ def make(
         raise InputError(f"--strategy: unknown strategy '{strategy}'; {closest(strategy, points.STRATEGIES)}")
     problems = Problems()
     problems.check(templates.check, sweep.benchmark.template)
+    problems.check(_disk, store)
     benchmarks = {split: problems.check(_benchmark, sweep, split, store) for split in sweep.splits}
+    if None in benchmarks.values():
+        problems.check(Making(sweep, store, sweep.benchmark).check_folders)
     problems.stop()
     house = Making(sweep, store, next(iter(benchmarks.values())))
     found = {split: problems.check(_references, house, split, benchmarks[split]) for split in sweep.splits}
-    problems.check(_disk, store)
     problems.stop()
     for model in {ref.model for refs in found.values() for ref in refs}:
         problems.check(templates.check_folder, sweep.benchmark.template, model.tokenizer or model.path)
     problems.stop()
     trials = points.enumerate_trials(sweep, strategy, benchmarks, lambda split: _models(found[split], store))
-    trials = overrides.select(trials, only or [])
+    trials = problems.check(overrides.select, trials, only or []) or trials
     for trial in trials:
         problems.check(points.check_layer, trial, house.recipes)
     costs = budgets.of(sweep, trials, house.recipes)
@@ -176,8 +178,8 @@ def again(plan: Plan, store: Storage) -> Plan:
     retried = tuple(key for key, status in outcomes.items() if status in (*plan.retry, LOST))
     failed = tuple((key, status) for key, status in outcomes.items() if status in FAILURES and key not in retried)
     done = frozenset(outcomes) - set(retried)
-    history = histories.of(notes)
-    return replace(plan, done=done, retried=retried, damaged=tuple(damaged), failed=failed, history=history)
+    found = replace(plan, done=done, retried=retried, damaged=tuple(damaged), failed=failed)
+    return replace(found, history=replace(histories.of(notes), shared=histories.shared(found, store)))
 
 
 def current(plan: Plan, store: Storage) -> Plan:

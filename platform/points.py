@@ -9,7 +9,17 @@ from pydantic import ValidationError
 from search_spaces.base import Choice, Sweep
 from trainables import presets
 from trainables.commands import describe
-from trainables.config import TASK_VECTORS, Benchmark, Model, Recipe, Rectifier, RetainEvaluation, TaskVector, Trial
+from trainables.config import (
+    TASK_VECTORS,
+    Benchmark,
+    Model,
+    Recipe,
+    Rectifier,
+    RetainEvaluation,
+    TaskVector,
+    Trial,
+    check_bar,
+)
 from trainables.errors import InputError
 from trainables.models import depth_of
 
@@ -130,9 +140,10 @@ def _trial(
 ) -> Trial:
     target, retain_evaluation = models
     vector = method in TASK_VECTORS
-    training = sweep.training.model_copy(update={"eval_every": None}) if vector else sweep.training
+    stepless: dict[str, object] = {"eval_every": None, "stop_below": None} if vector else {}
+    training = sweep.training.model_copy(update=stepless)
     try:
-        return Trial(
+        trial = Trial(
             method=method,  # type: ignore[arg-type]
             **point,  # type: ignore[arg-type]
             objective=sweep.objective,
@@ -148,6 +159,8 @@ def _trial(
         )
     except ValidationError as error:
         raise InputError(f"sweep {sweep.name}: {describe(error)}") from error
+    check_bar(trial)
+    return trial
 
 
 def _rectifier(fields: dict[str, object]) -> Rectifier:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -69,6 +70,8 @@ def main(
         slots = computer.slots(plan, max_concurrent, address)
         disk.check(plan, store, kept, limits.disk_bytes, slots)
         if dry_run:
+            lacks = computer.lacks(plan.sweep) if computer.is_used(address) else []
+            plan = replace(plan, needs=(*plan.needs, *lacks))
             return _show(plan, store, as_json, kept, slots)
         disk.check_free(plan, store, kept, slots)
         return starting.start(plan, store, choice, options)

@@ -161,14 +161,17 @@ def test_a_collapsed_trial_has_its_place_and_the_report_says_so(tmp_path: Path) 
     assert pd.read_csv(folder / "figures/tradeoff.csv")["kind"].tolist().count("trial") == 2
     page = (folder / "index.html").read_text()
     assert "1 of 2 trials finished, 1 collapsed" in page
-    assert "1 trial collapsed: it is shown as measured where training.stop_above ended the training." in page
+    assert (
+        "1 trial collapsed: it is shown as measured where a bar (training.stop_above, stop_below) ended the training."
+        in page
+    )
     assert "None: all trials have one." in page
 
 
 def test_a_choice_of_the_step_that_is_not_asked_for_changes_no_configuration() -> None:
     here = {"method": "ga", "training": {"lr": 1e-3}}
     later = here | {
-        "training": {"lr": 1e-3, "eval_every": None, "stop_above": None},
+        "training": {"lr": 1e-3, "eval_every": None, "stop_above": None, "stop_below": None},
         "selection": {"rule": "utility_floor"},
     }
     assert runs.canonical(here) == runs.canonical(later)

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple, NoReturn
 import pytest
 import shrunk
 import typer
+from small_sweep import Small
 from typer.testing import CliRunner
 
+import platform.computer as computer
 import platform.sweep as command
 from search_spaces import base as spaces
 
@@ -104,3 +106,29 @@ def test_the_same_in_words(name: str, disk: str, tmp_path: Path) -> None:
         [f"fills the paper's {', '.join(facts.tables)}"] if facts.tables else []
     )
     assert any(line.startswith(f"storage {tmp_path / 'runs'}: at least {disk} (") for line in lines)
+
+
+def test_what_this_machine_lacks_is_needed_unless_a_cluster_is_named(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(computer, "DEVICES", tmp_path)
+    typed = ["tofu_tiny", *small.flags("resources.cpus=1000", "resources.gpus=2"), "--dry-run", "--json"]
+    typed += ["--storage", str(tmp_path / "runs")]
+    here = CliRunner().invoke(app, typed)
+    assert here.exit_code == 0, here.output
+    lacks = [need for need in json.loads(here.stdout)["needs"] if need.startswith("resources.")]
+    assert lacks == [
+        f"resources.cpus: a trial asks for 1000, this machine has {computer.cores()}; --address names a cluster",
+        "resources.gpus: a trial asks for 2, this machine has 0; --address names a cluster",
+    ]
+    there = CliRunner().invoke(app, [*typed, "--address", "10.0.0.1:6379"])
+    assert not [need for need in json.loads(there.stdout)["needs"] if need.startswith("resources.")]
+
+
+def test_problems_of_settings_data_and_models_are_told_together(small: Small, tmp_path: Path) -> None:
+    bad = ("benchmark.data=/nowhere", "models=/nowhere2", "benchmark.template=bad")
+    found = CliRunner().invoke(app, ["tofu_tiny", *small.flags(*bad), "--dry-run", "--storage", str(tmp_path / "runs")])
+    assert found.exit_code == 2
+    for part in ("unknown template 'bad'", "/nowhere'", "models: no folder '/nowhere2'"):
+        assert part in found.stderr

@@ -143,6 +143,33 @@ def test_what_a_resume_falls_back_on_stays(learned: Any, tmp_path: Path, monkeyp
     assert (held(), watch.best()) == (["weights-4"], 4)
 
 
+@pytest.mark.parametrize("killed", [False, True], ids=["undisturbed", "killed before its result"])
+def test_utility_below_the_bar_stops_the_trial(learned: Any, watched: Any, tmp_path: Path, killed: bool) -> None:
+    """The bar is between the utilities of steps 2 and 4: training ends there, and the rule chooses of what there is."""
+    utilities = {entry["step"]: entry["model_utility"] for entry in watched[0]["evaluations"]}
+    assert utilities[2] > utilities[4]
+    bar = round((utilities[2] + utilities[4]) / 2, 6)
+    config = configuration(learned, stop_below=bar)
+    checkpointed = Resources(zero_stage=1, evaluation_tokens=8192, checkpoint_every=1)
+    config = config.model_copy(update={"resources": checkpointed})
+    assert config.id() != configuration(learned).id()
+    if killed:
+        finish(config, tmp_path, stop_after=4)
+    found, _ = finish(config, tmp_path)
+    message = f"model_utility {utilities[4]:.4g} is below training.stop_below={bar:g} at step 4"
+    assert found["error"] == {"kind": "collapsed", "message": message, "step": 4}
+    assert (found["status"], found["training"]["steps"], found["chosen_step"]) == ("collapsed", 4, 2)
+    assert found["evaluations"] == watched[0]["evaluations"][:2]
+    assert found["metrics"] == {name: value for name, value in found["evaluations"][0].items() if name != "step"}
+
+
+def test_bar_of_the_utility_needs_evaluations(learned: Any) -> None:
+    """Set, it is part of the id; not set, it is none."""
+    with pytest.raises(ValidationError, match=r"stop_below: the utility is measured by training.eval_every=K"):
+        Training(stop_below=0.3)
+    assert configuration(learned, stop_below=None).id() == configuration(learned).id()
+
+
 @pytest.mark.slow
 def test_two_ranks_evaluate_as_one(learned: Any, watched: Any, tmp_path: Path, ray_session: None) -> None:
     config = configuration(learned)

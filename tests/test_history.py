@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from small_sweep import Small
 
 import platform.history as history
 import platform.plan as planning
 import search_spaces.base as spaces
-from trainables import storage
+from trainables import directions, storage
 from trainables.storage import Storage
 
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0", "deepspeed": "0.19.8", "scipy": "1.17.1"}
@@ -72,6 +73,42 @@ def test_hours_left_are_measured_on_what_is_done() -> None:
     assert told(result(), result(), result()).hours(10) == pytest.approx(10.0)
     failed = result(seconds=9e9) | {"status": "failed"}
     assert told(result(), result(), result(), failed).hours(10) == pytest.approx(10.0)
+
+
+def test_what_trials_share_is_told_where_other_code_made_it(store: Storage) -> None:
+    """Also right after --new, which sets no more than results aside."""
+    sweep = spaces.find("quickstart")
+    assert sweep is not None
+    plan = planning.make(sweep, store)
+    assert plan.history.warning() is None
+    original, retain = (store.evaluation(ref.evaluation) for ref in plan.references)
+    model = store.model(plan.recipes[0].id())
+    storage.write_json(original / storage.RESULT, result("ffff", code="01d"))
+    storage.write_json(retain / storage.RESULT, result())
+    storage.write_json(
+        model / "recipe.json", {"commit": "ffff", "code": "01d", "versions": VERSIONS | {"torch": "2.12.0"}}
+    )
+    plan = planning.again(plan, store)
+    assert plan.history.warning() == (
+        "new trials would be compared with, or start from, what other code than commit 0a1b2c3d4e5f, code c0de "
+        f"made: shared/evaluations/{original.name} at commit ffff, code 01d; "
+        f"shared/models/{model.name} at commit ffff, code 01d, torch 2.12.0; --new keeps these, because other sweeps "
+        "may share them: move them out of the storage to have them made again"
+    )
+    found = result("eeee", code="01d") | {"config": plan.trials[0].model_dump(mode="json")}
+    storage.write_json(store.trial(plan.trials[0].id()) / storage.RESULT, found)
+    both = planning.again(plan, store).history.warning() or ""
+    assert both.startswith("1 results were made by other code than")
+    assert f"shared/models/{model.name} at commit ffff, code 01d, torch 2.12.0" in both
+
+
+def test_direction_of_other_code_is_told(small: Small, store: Storage) -> None:
+    plan = small.plan(store, only=["method=tru", "benchmark.split=forget01"])
+    (direction,) = plan.directions()
+    folder = directions.folder_of(direction, store)
+    storage.write_json(folder / storage.RESULT, {"commit": "ffff", "code": "01d", "versions": VERSIONS})
+    warning = planning.again(plan, store).history.warning() or ""
+    assert f"made: shared/directions/{folder.name} at commit ffff, code 01d;" in warning
 
 
 def test_plan_refines_its_estimate(store: Storage) -> None:

@@ -14,6 +14,7 @@ from test_resume import alike, configuration, finish
 
 from trainables import loop, passes, storage, trial, workers
 from trainables.config import Rectifier, identity
+from trainables.errors import InputError
 
 
 def run_out(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
@@ -173,6 +174,18 @@ def test_collapsed_model_stops_and_is_evaluated_as_it_is(house: Any, tmp_path: P
     assert found["metrics"] == cut["metrics"]
     assert found["metrics"]["model_utility"] is not None
     assert (store.trial(config.id()) / trial.WEIGHTS).is_dir()
+
+
+@pytest.mark.parametrize("rectifier", [Rectifier(), Rectifier(name="clip", tau=1.0)], ids=["none", "clip"])
+def test_bar_that_nothing_would_look_at_is_refused(house: Any, tmp_path: Path, rectifier: Rectifier) -> None:
+    base = configuration(house)
+    barred = base.training.model_copy(update={"stop_above": 8.0})
+    config = base.model_copy(update={"training": barred, "rectifier": rectifier})
+    refusal = rf"training\.stop_above: with rectifier '{rectifier.name}' no retain loss is measured; set observe=K"
+    with pytest.raises(InputError, match=refusal):
+        trial.check_inputs(config)
+    for update in ({"observe": 3}, {"rectifier": Rectifier(name="gru", gamma=0.8)}, {"training": base.training}):
+        trial.check_inputs(config.model_copy(update=update))
 
 
 def test_bar_that_is_not_set_is_no_part_of_an_id(house: Any) -> None:

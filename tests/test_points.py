@@ -169,3 +169,19 @@ def test_bad_task_vector_is_refused_with_words(vectors: MakePlan, settings: tupl
     with pytest.raises(InputError) as error:
         vectors(*settings)
     assert said in str(error.value)
+
+
+def test_bar_that_nothing_would_look_at_is_refused(small: Small, store: Storage) -> None:
+    """GRU measures the retain loss, the plain objectives beside it do not; task vectors have no steps to stop at."""
+    with pytest.raises(
+        InputError, match=r"training\.stop_above: with rectifier 'none' .*; set observe=K to measure it"
+    ):
+        small.plan(store, "training.stop_above=8")
+    for settings in (("training.stop_above=8", "observe=2"), ("training.stop_above=8", "rectifier.name=gru")):
+        assert {trial.training.stop_above for trial in small.plan(store, *settings).trials} == {8.0}
+    with pytest.raises(InputError, match=r"training: stop_below: the utility is measured by training.eval_every=K"):
+        small.plan(store, "training.stop_below=0.3")
+    plan = small.plan(store, "training.stop_below=0.3", "training.eval_every=5")
+    bars = {trial.training.stop_below for trial in plan.trials if trial.task_vector is None}
+    assert bars == {0.3}
+    assert {trial.training.stop_below for trial in plan.trials if trial.task_vector is not None} == {None}

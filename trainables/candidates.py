@@ -90,6 +90,15 @@ class Candidates:
                 shutil.rmtree(old)
         models.save(network, self.tokenizer, self._weights(step), {"trial": self.trial.id(), **provenance.stamp()})
 
+    def collapsed(self, step: int) -> dict[str, Any] | None:
+        """Whether the utility after `step` is below the bar, as an error of kind `collapsed`."""
+        bar, name = self.trial.training.stop_below, benchmarks.find(self.trial.benchmark.name).GOALS[-1].metric
+        utility = self._read(step)["metrics"].get(name)
+        if bar is None or utility is None or utility >= bar:
+            return None
+        message = f"{name} {utility:.4g} is below training.stop_below={bar:g} at step {step}"
+        return {"kind": "collapsed", "message": message, "step": step}
+
     def best(self) -> int:
         """The step that the trial's selection rule chooses of those evaluated so far; ties go to the earlier one."""
         steps, rule, name = self._steps(), self.trial.selection, self.trial.benchmark.name

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
+from trainables.errors import InputError
 from trainables.fields import Count, Place, Positive, Seed, Share
 from trainables.values import (
     PLANNING,
@@ -66,6 +67,7 @@ __all__ = [
     "Training",
     "Trial",
     "Value",
+    "check_bar",
     "digest",
     "direction",
     "evaluation_id",
@@ -241,6 +243,19 @@ def evaluation_id(model: Model, benchmark: Benchmark, retain: str | None = None,
     if precision != "fp32":
         parts["precision"] = precision
     return digest(parts)[:12]
+
+
+def check_bar(trial: Trial) -> None:
+    """Raise InputError where `training.stop_above` would never be looked at, because nothing measures the loss.
+
+    No check of the value's own: results that were made without it are still read.
+    """
+    plain = trial.task_vector is None and trial.rectifier.name in ("none", "clip")
+    if trial.training.stop_above is not None and plain and trial.observe is None:
+        raise InputError(
+            f"training.stop_above: with rectifier '{trial.rectifier.name}' no retain loss is measured; set observe=K "
+            "to measure it every K steps, or leave the bar out"
+        )
 
 
 def _short(value: float | None) -> str:

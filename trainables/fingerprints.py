@@ -9,6 +9,8 @@ from pathlib import Path
 SAMPLED_ABOVE = 256 * 2**20
 CHUNK = 2**20
 SAMPLES = 64
+RECIPE = "recipe.json"
+"""Our own note in a model folder: how it was made."""
 
 
 def of_files(files: Iterable[Path]) -> str:
@@ -23,7 +25,7 @@ def of_model(folder: Path) -> str:
     """A model folder's fingerprint: configurations, tokenizer and weights; not our own note of how it was made."""
     patterns = ("*.json", "*.safetensors", "*.model", "*.jinja", "merges.txt")
     found = {file for pattern in patterns for file in folder.glob(pattern)}
-    return of_files(file for file in found if file.name != "recipe.json")
+    return of_files(file for file in found if file.name != RECIPE)
 
 
 def of_tokenizer(folder: Path) -> str:

@@ -149,7 +149,7 @@ def save(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any], *, sh
     staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
     network.save_pretrained(staging, safe_serialization=True)
     tokenizer.save_pretrained(staging)
-    (staging / "recipe.json").write_text(json.dumps(note, indent=2, sort_keys=True) + "\n")
+    (staging / fingerprints.RECIPE).write_text(json.dumps(note, indent=2, sort_keys=True) + "\n")
     if shared:
         wholeness.seal(staging)
     storage.publish(staging, folder)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables import benchmarks, config, directions, evaluation, models, rows, storage, wholeness
+from trainables import benchmarks, config, directions, evaluation, models, provenance, rows, storage, wholeness
 from trainables.benchmarks import tofu
 from trainables.config import Benchmark, Direction, Model, Recipe, Resources, Selection
 
@@ -49,7 +49,8 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     for _ in loop.run(training, task):
         pass
     folder.parent.mkdir(parents=True, exist_ok=True)
-    models.save(training.module, tokenizer, folder, recipe.model_dump(mode="json"), shared=True)
+    made = {**recipe.model_dump(mode="json"), **provenance.stamp()}
+    models.save(training.module, tokenizer, folder, made, shared=True)
     training.close()
     store.push(folder)
     return str(folder)
@@ -71,7 +72,7 @@ def make_evaluation(
     if kept and wholeness.has_result(folder):
         store.push_parts(folder)
         return kept
-    from trainables import provenance, trial
+    from trainables import trial
 
     device = trial.prepare_process(resources, 0)
     reference = None

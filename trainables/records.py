@@ -55,12 +55,12 @@ class Record:
     collapsed: dict[str, Any] | None = None
     """Why training stopped before its last step, as an error of kind `collapsed`."""
 
-    def time(self) -> Seconds:
+    def time(self) -> dict[str, float]:
         """The seconds so far; training is what is neither loading nor evaluation."""
         told = self.seconds
         told.total = perf_counter() - self.begun
         told.training = max(0.0, told.total - told.loading - told.evaluation)
-        return told
+        return asdict(told)
 
     def go_on(self, step: int, seconds: Mapping[str, float]) -> None:
         """Count the processes before this one, which reached the checkpoint at `step` in `seconds`."""

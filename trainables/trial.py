@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -45,11 +44,11 @@ Follow = Callable[[Iterator[Event]], Iterator[Event]]
 def run(trial: Trial, store: storage.Storage, *, keep_weights: bool = False, notice: Notice = never) -> Iterator[Event]:
     """Run a trial and write its result; yields `{"phase", "step", "steps", ...}` as it goes, the result last.
 
-    A loss that is not finite ends it as `diverged`, a retain loss above `training.stop_above` as `collapsed`, with the
-    metrics of the model as it then is. A full GPU makes it start again once with half the micro-batch and the same
-    effective batch, then ends it as `out_of_memory`. Any other error ends it as `failed`, with its traceback in
-    error.txt; on many ranks it is raised, so that the launcher ends the others and starts all again. InputError is the
-    caller's to report. On the notice that its machine goes away, it writes a checkpoint.
+    A loss that is not finite ends it as `diverged`, a retain loss or utility beyond its bar (`training.stop_above`,
+    `stop_below`) as `collapsed`, with the metrics of the model as it then is. A full GPU makes it start again once
+    with half the micro-batch and the same effective batch, then ends it as `out_of_memory`. Any other error ends it
+    as `failed` (error.txt); on many ranks it is raised, and the launcher starts all again. InputError is the caller's.
+    On the notice that its machine goes away, it writes a checkpoint.
     """
     folder = store.trial(trial.id())
     place = Place(store, folder, folder / WEIGHTS if keep_weights else None, notice)
@@ -123,7 +122,8 @@ def prepare_process(resources: Resources, seed: int) -> torch.device:
 
 
 def check_inputs(trial: Trial) -> None:
-    """Raise InputError where data or weights are not what the configuration was made from."""
+    """Raise InputError where data or weights are not what the configuration was made from, or a bar is no bar."""
+    config.check_bar(trial)
     evaluation.check_data(trial.benchmark)
     models.check(trial.target)
     known = trial.target.fingerprint or ""
@@ -136,9 +136,7 @@ def _phases(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
     begun = perf_counter()
     check_inputs(trial)
     device = prepare_process(trial.resources, trial.seed)
-    reference = None
-    if trial.retain_evaluation:
-        reference = _reference(trial.retain_evaluation, trial)
+    reference = _reference(trial.retain_evaluation, trial) if trial.retain_evaluation else None
     record.micro_batch = record.micro_batch or assembly.micro_batch(trial, device)
     if trial.task_vector is not None:
         network, tokenizer = _moved(trial, record, place, device)
@@ -228,31 +226,34 @@ def _train(
         record.steps.append(told)
         if watch.due(state.step) and state.step < steps:
             yield {"phase": "evaluation", "step": state.step, "steps": steps}
-            _look(trial, record, training, watch, state.step)
-        if due(training, state.step) and state.step < steps:
-            checkpoints.save(training, task, state, record.steps, asdict(record.time()), folder, place.store)
+            record.collapsed = _look(record, training, watch, state.step)
+        record.collapsed = record.collapsed or loop.collapsed(trial.training.stop_above, told)
+        if due(training, state.step) and state.step < steps and not record.collapsed:
+            checkpoints.save(training, task, state, record.steps, record.time(), folder, place.store)
             watch.checkpointed(state.step)
         yield {"phase": "training", "step": told["step"], "steps": steps, "loss": told["loss"]}
-        record.collapsed = loop.collapsed(trial.training.stop_above, told)
         if record.collapsed:
             return
 
 
-def _look(trial: Trial, record: Record, training: engine.Engine, watch: candidates.Candidates, step: int) -> None:
-    """Rank 0 evaluates the model as it is now; the others wait, and stop with it where it has diverged."""
-    begun, stopped = perf_counter(), [None]
-    network = assembly.whole(trial, training, final=False)
+def _look(record: Record, training: engine.Engine, watch: candidates.Candidates, step: int) -> Event | None:
+    """Rank 0 evaluates the model as it is now; the others wait, and stop with it where it diverged or collapsed."""
+    begun = perf_counter()
+    found: list[Any] = [None, None]
+    network = assembly.whole(watch.trial, training, final=False)
     if network is not None:
         try:
             watch.look(step, network)
-        except TrialStopped as found:
-            stopped = [found]
+            found[1] = watch.collapsed(step)
+        except TrialStopped as stopped:
+            found[0] = stopped
     if training.world > 1:
-        dist.broadcast_object_list(stopped, src=0, device=training.device)
-    if stopped[0] is not None:
-        raise stopped[0]
+        dist.broadcast_object_list(found, src=0, device=training.device)
+    if found[0] is not None:
+        raise found[0]
     training.module.train()
     record.seconds.evaluation += perf_counter() - begun
+    return found[1]
 
 
 def _evaluation(
@@ -265,6 +266,7 @@ def _evaluation(
     try:
         if network is not None:
             watch.look(step, network)
+            record.collapsed = record.collapsed or watch.collapsed(step)
             watch.finish(record)
             if trial.calibration.targets:
                 yield from _calibration(trial, record, place, network, watch)

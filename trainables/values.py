@@ -169,6 +169,14 @@ class Training(Value):
     """A retain loss above this bar is a collapsed model: training stops there, and the model is evaluated as it is.
 
     It is looked at where it is measured: each step with the rectifiers gru and pcgrad, else by `observe`."""
+    stop_below: Positive | None = None
+    """The benchmark's utility (MU) below this bar, looked at by `eval_every`, is a collapsed model, too."""
+
+    @model_validator(mode="after")
+    def _a_bar_that_is_looked_at(self) -> Training:
+        if self.stop_below is not None and self.eval_every is None:
+            raise ValueError("stop_below: the utility is measured by training.eval_every=K; set that, too")
+        return self
 
 
 class Resources(Value):
