@@ -95,6 +95,7 @@ def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine, mo
     assert not (there.trial("a1") / storage.WEIGHTS).exists()
     there.fetch(there.trial("a1") / storage.WEIGHTS)
     assert sorted(path.name for path in (there.trial("a1") / storage.WEIGHTS).iterdir()) == [
+        ".whole",
         "config.json",
         "model.safetensors",
     ]
@@ -297,7 +298,8 @@ def test_weights_of_an_earlier_attempt_are_not_taken_for_the_new_ones(machine: M
     here.push_trial("a1")
     there.catch_up(["a1"])
     there.fetch(there.trial("a1") / storage.WEIGHTS)
-    assert [path.name for path in (there.trial("a1") / storage.WEIGHTS).iterdir()] == ["new.safetensors"]
+    found = {path.name for path in (there.trial("a1") / storage.WEIGHTS).iterdir()}
+    assert found == {".whole", "new.safetensors"}
     here.refresh()
     storage.set_aside([here.trial("a1")], here)
     there.fetch_trial("a1")  # before it runs there, without weights kept

@@ -32,6 +32,7 @@ from trainables import (
 from trainables.config import Selection, Trial
 from trainables.errors import InputError, closest
 from trainables.records import WEIGHTS
+from trainables.wholeness import WHOLE
 
 FACTS, CARD = "unlearning.json", "README.md"
 PLACES = ("path", "data", "sources", "tokenizer")
@@ -64,7 +65,7 @@ def export(trial_id: str, store: storage.Storage, output: Path, choice: Choice |
     evaluation.check_data(trial.benchmark)
     staging = output.with_name(f".{output.name}.{uuid.uuid4().hex[:8]}")
     try:
-        shutil.copytree(weights, staging, ignore=shutil.ignore_patterns(fingerprints.RECIPE))
+        shutil.copytree(weights, staging, ignore=shutil.ignore_patterns(fingerprints.RECIPE, WHOLE))
         verified = verification.verify(trial, result, staging, store)
         facts = _facts(trial, result, verified, store, choice)
         storage.write_json(staging / FACTS, facts)
