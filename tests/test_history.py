@@ -121,7 +121,7 @@ def test_plan_refines_its_estimate(store: Storage) -> None:
     assert before is not None
     assert "FLOP/s" in (basis or "")
     for trial in plan.trials[:4]:
-        found = result(seconds=3600.0) | {"config": trial.model_dump(mode="json")}
+        found = result(seconds=3600.0) | {"id": trial.id(), "config": trial.model_dump(mode="json"), "started": "then"}
         storage.write_json(store.trial(trial.id()) / storage.RESULT, found)
     left = len(plan.trials) - 4
     hours, basis = planning.hours(planning.again(plan, store))
