@@ -10,6 +10,7 @@ import platform.budget as budgets
 import platform.keep as keep
 from platform.plan import BYTES_PER_TRIAL, Plan
 from trainables import directions
+from trainables.commands import size as told
 from trainables.errors import InputError
 from trainables.storage import Storage
 
@@ -28,13 +29,6 @@ def parse(text: str | None) -> int | None:
     if match is None or float(match[1]) == 0:
         raise InputError(f"--disk-budget: '{text}' is no size; write it like 500MB, 20GB or 1.5TB")
     return int(float(match[1]) * (1024 if match[3] else 1000) ** UNITS[match[2].lower()])
-
-
-def told(size: float) -> str:
-    """`1.5 MB`, `512 MB`, `13.5 GB`."""
-    if size >= 1e9:
-        return f"{size / 1e9:.1f} GB"
-    return f"{size / 1e6:.0f} MB" if size >= 1e7 else f"{size / 1e6:.1f} MB"
 
 
 def forecast(plan: Plan, store: Storage, choice: str, slots: int) -> dict[str, int]:

@@ -85,9 +85,11 @@ def _with_ray(
 
 
 def _all(plan: Plan, store: Storage, command: str, gate: Gate, slots: int, keep: str) -> Any:
+    import platform.hub as hub
     import platform.prepare as prepare
     import platform.recommend as recommend
 
+    hub.fetch(plan, store, say)
     with gate.preparing(gpus(plan.trials[0].model_dump(include={"resources"}))):
         prepare.prepare(plan, store, say)
     mirror, document = _mirrored(plan, store, command)

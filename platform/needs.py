@@ -2,45 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from platform.listings import Listing
 from platform.making import Reference
 from search_spaces import backbones
 from search_spaces.base import Sweep
 from trainables import benchmarks as kinds
-from trainables import models
+from trainables import commands, models, pins
 from trainables.config import Benchmark, Recipe
+from trainables.storage import Storage
+from trainables.wanted import MODEL, Wanted
+
+BYTES = 2
+"""Of a weight as models are published: bf16."""
 
 
-def of(
+def wanted(
     sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Reference, ...], recipes: tuple[Recipe, ...]
-) -> tuple[str, ...]:
-    """What a real start has to find and a dry run cannot see."""
-    needs = []
-    if sweep.fictional is None:
+) -> tuple[Wanted, ...]:
+    """What a sweep takes from the hub, each thing once."""
+    found: list[Wanted] = []
+    if sweep.fictional is None or not all(_is_fictional(benchmark) for benchmark in benchmarks.values()):
         kind = kinds.find(sweep.benchmark.name)
-        needs += dict.fromkeys(need for benchmark in benchmarks.values() for need in kind.needs(benchmark))
+        found += [thing for benchmark in benchmarks.values() for thing in kind.wanted(benchmark)]
+    loaded = [*(ref.model for ref in references), *(recipe.base for recipe in recipes if recipe.base is not None)]
+    size = BYTES * sweep.backbone.shape.parameters if sweep.backbone else None
+    for model in loaded:
+        if (model.fingerprint or "").startswith("hub:"):
+            setting = "target=DIR" if model.path == sweep.target else "models=DIR"
+            known = None if model.path == sweep.target else size
+            found.append(Wanted("models", model.path, model.revision, "", setting, MODEL, known))
+        if model.tokenizer and not models.check_tokenizer(model.tokenizer):
+            holds = "tokenizer.json, tokenizer_config.json, config.json"
+            found.append(Wanted("tokenizers", model.tokenizer, None, "", "tokenizer=DIR", holds))
+    return tuple({thing.key: thing for thing in found}.values())
+
+
+def of(sweep: Sweep, things: Iterable[Wanted], store: Storage) -> tuple[str, ...]:
+    """What a real start has to find and a dry run cannot see; what the storage has of the hub is none of it."""
+    needs = [told(thing, store) for thing in things if not store.there(pins.file_of(thing, store))]
     gpus = sweep.resources.gpus * sweep.resources.ranks
     if gpus:
         needs.append(f"{gpus:g} GPUs for each trial (a start counts the cluster's)")
-    bases = [recipe.base for recipe in recipes if recipe.base is not None]
-    found = [*(ref.model for ref in references), *bases]
-    hub = [model.path for model in found if (model.fingerprint or "").startswith("hub:")]
-    for path in dict.fromkeys(hub):
-        setting = "target" if path == sweep.target else "models"
-        needs.append(_from_hub(f"model {path}", path, f"--set {setting}=DIR"))
-    tokenizers = dict.fromkeys(model.tokenizer for model in found if model.tokenizer)
-    needs += [
-        _from_hub(f"tokenizer {place}", place, "--set tokenizer=DIR")
-        for place in tokenizers
-        if not models.check_tokenizer(place)
-    ]
     return tuple(needs)
 
 
-def _from_hub(what: str, hub_id: str, instead: str) -> str:
-    """What to have, accept or set for something on the hub."""
-    if backbones.gated(hub_id):
-        return (
-            f"{what} from the hub, which is gated: accept its licence at https://huggingface.co/{hub_id} and set "
-            f"HF_TOKEN (or log in with 'hf auth login'); or {instead}"
+def told(thing: Wanted, store: Storage, listing: Listing | None = None) -> str:
+    """What to have, accept or set for something on the hub; without a network, what to bring and where to."""
+    gated = thing.gated
+    if not gated and thing.kind in ("models", "tokenizers") and backbones.gated(thing.id):
+        gated = (
+            f"it is gated: accept its licence at https://huggingface.co/{thing.id} and set HF_TOKEN (or log in with "
+            "'hf auth login')"
         )
-    return f"{what} from the hub (a network, or {instead})"
+    holds, size = thing.holds, "" if thing.bytes is None else f", about {commands.size(thing.bytes)} in bf16"
+    if listing is not None:
+        holds = ", ".join(f"{file.name}{_size(file.size)}" for file in listing.files)
+        size = f", {commands.size(listing.bytes)}"
+    bring = f"bring {holds}{size} to DIR and --set {thing.setting}"
+    if thing.kind != "tasks":
+        what = "--repo-type dataset " if thing.kind == "datasets" else ""
+        place = pins.home(store) / thing.key
+        revision = f"--revision {thing.revision} " if thing.revision else ""
+        bring += f", or the repository to {place} (hf download {thing.id} {what}{revision}--local-dir {place})"
+    return f"{thing.called} from the hub (a network, or {bring}){'; ' + gated if gated else ''}"
+
+
+def _size(size: int | None) -> str:
+    return "" if size is None else f" ({commands.size(size)})"
+
+
+def _is_fictional(benchmark: Benchmark) -> bool:
+    return (benchmark.fingerprint or "").startswith("fictional:")

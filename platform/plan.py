@@ -19,6 +19,7 @@ from trainables import config, directions, places, templates, wholeness
 from trainables.config import Benchmark, Direction, Model, Recipe, RetainEvaluation, Trial
 from trainables.errors import InputError, closest
 from trainables.storage import FAILURES, LOST, RESULT, Storage, read_result
+from trainables.wanted import Wanted
 
 OWN = (
     "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE [--set eval=FILE]"
@@ -39,7 +40,9 @@ class Plan:
     benchmarks: dict[str, Benchmark]
     references: tuple[Reference, ...]
     recipes: tuple[Recipe, ...]
-    needs: tuple[str, ...]
+    hub: tuple[Wanted, ...]
+    """What it takes from the hub."""
+    needs: tuple[str, ...] = ()
     done: frozenset[str] = frozenset()
     retry: tuple[str, ...] = ()
     """Outcomes whose trials run again."""
@@ -151,12 +154,13 @@ def make(
         benchmarks=benchmarks,
         references=references,
         recipes=recipes,
-        needs=needs.of(sweep, benchmarks, references, recipes),
+        hub=needs.wanted(sweep, benchmarks, references, recipes),
         retry=retry,
         budget=budget,
         costs=costs,
     )
-    return again(plan, store)
+    plan = again(plan, store)
+    return replace(plan, needs=needs.of(sweep, plan.hub, store))
 
 
 def again(plan: Plan, store: Storage) -> Plan:

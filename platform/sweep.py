@@ -116,7 +116,7 @@ def _show(plan: planning.Plan, store: storage.Storage, as_json: bool, kept: str,
         print(line)
     several = commands.several
     print(f"made once: {several(len(plan.recipes), 'model')}, {several(len(plan.references), 'reference evaluation')}")
-    print(f"storage {store.location}: at least {disk.listed(document['disk'])} to come, {disk.told(free)} free")
+    print(f"storage {store.location}: at least {disk.listed(document['disk'])} to come, {commands.size(free)} free")
     if plan.retried:
         print(f"{several(len(plan.retried), 'failed trial')} to run again")
     if plan.failed:

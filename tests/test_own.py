@@ -442,7 +442,7 @@ def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any,
     benchmark = on(files, tasks=("mmlu", "wmdp_bio"), places=places)
     own.check(benchmark)
     own.check_rows(benchmark)
-    assert own.needs(benchmark) == ()
+    assert own.wanted(benchmark) == ()
     found, records = own.measure(taught, tiny.tokenizer(), benchmark, None, token_budget=8192)
     plain, _ = measured
     assert (found["mmlu_questions"], found["wmdp_bio_questions"]) == (8, 6)
@@ -463,10 +463,11 @@ def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any,
         parts = [half[f"retain_{number}"] for number in own_measures.NUMBERS] + [half["mmlu"], half["wmdp_bio"]]
         assert half["utility"] == pytest.approx(metrics.harmonic_mean([float(part or 0) for part in parts]))
     far = on(files, tasks=("mmlu", "arc_easy"), places=("arc_easy=somebody/arc",))
-    assert own.needs(far) == (
-        "questions of mmlu from the hub (a network, or --set benchmark.sources=mmlu=DIR)",
-        "questions of arc_easy (somebody/arc) from the hub (a network, or --set benchmark.sources=arc_easy=DIR)",
-    )
+    found = [(thing.called, thing.part, thing.setting) for thing in own.wanted(far)]
+    assert found == [
+        ("questions of mmlu", "hub:mmlu", "benchmark.sources=mmlu=DIR"),
+        ("data set somebody/arc", "arc_easy", "benchmark.sources=arc_easy=DIR"),
+    ]
 
 
 @pytest.mark.parametrize(("task", "words"), [("mmlu", "no folder of a subject"), ("arc_easy", "no file of questions")])

@@ -139,10 +139,13 @@ def test_files_are_for_own_alone(files: dict[str, Path], store: Storage) -> None
 
 def test_a_hub_model_and_a_task_are_what_a_start_needs(files: dict[str, Path], store: Storage) -> None:
     found = plan(store, [*settings("somebody/a-model", files), "benchmark.tasks=mmlu"])
-    assert found.needs == (
-        "questions of mmlu from the hub (a network, or --set benchmark.sources=mmlu=DIR)",
-        "model somebody/a-model from the hub (a network, or --set target=DIR)",
+    questions, model = found.needs
+    assert questions == (
+        "questions of mmlu from the hub (a network, or bring the files of mmlu's questions to DIR and "
+        "--set benchmark.sources=mmlu=DIR)"
     )
+    assert model.startswith("model somebody/a-model from the hub (a network, or bring config.json, ")
+    assert " to DIR and --set target=DIR, or the repository to " in model
     assert found.costs.largest is None
 
 

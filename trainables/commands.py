@@ -79,6 +79,13 @@ def several(count: int, name: str) -> str:
     return f"{count} {name}{'' if count == 1 else 's'}"
 
 
+def size(count: float) -> str:
+    """Bytes as `1.5 MB`, `512 MB`, `13.5 GB`."""
+    if count >= 1e9:
+        return f"{count / 1e9:.1f} GB"
+    return f"{count / 1e6:.0f} MB" if count >= 1e7 else f"{count / 1e6:.1f} MB"
+
+
 def _short(value: Any) -> str:
     shown = repr(value)
     return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}... {len(shown)} characters"

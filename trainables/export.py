@@ -106,7 +106,7 @@ def _facts(
     return {
         "trial": trial.id(),
         "label": trial.label(),
-        "base_model": trial.target.path if fingerprint.startswith("hub:") else None,
+        "base_model": fingerprint.removeprefix("hub:").partition("@")[0] if fingerprint.startswith("hub:") else None,
         "target_fingerprint": trial.target.fingerprint,
         "configuration": _without_places(config.identity(trial)),
         "forget": _side(forget),

@@ -56,8 +56,9 @@ def fingerprint(model: Model) -> str:
         found = f"hub:{model.path}@{model.revision or 'main'}"
     if model.tokenizer is None:
         return found
-    if not check_tokenizer(model.tokenizer):
-        return f"{found}+{model.tokenizer}"
+    hub_id = places.hub_id_of(model.tokenizer)
+    if hub_id or not check_tokenizer(model.tokenizer):
+        return f"{found}+{hub_id or model.tokenizer}"
     return f"{found}+{fingerprints.of_tokenizer(places.expand(model.tokenizer))}"
 
 

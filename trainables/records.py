@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from trainables import provenance, storage
+from trainables import pins, provenance, storage
 from trainables.config import Trial
 from trainables.redaction import redact
 
@@ -91,6 +91,7 @@ def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pa
         "id": trial.id(),
         "status": error["kind"] if error else "finished",
         "config": trial.model_dump(mode="json"),
+        "hub": pins.commits(trial),
         "metrics": record.metrics,
         "halves": record.halves,
         "training": {

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from trainables import fingerprints, places
 from trainables.errors import InputError
+from trainables.wanted import Wanted
 
 Row = dict[str, Any]
 SUFFIXES = (".json", ".jsonl", ".parquet")
 
 
 def is_folder(data: str) -> bool:
-    """Whether `data` names a folder; anything that looks like a path must be one."""
-    if places.is_folder(data):
+    """Whether `data` names a folder of a person's; anything that looks like a path must be one."""
+    if places.is_given_folder(data):
         return True
-    if not places.is_hub_id(data):
+    if not places.is_folder(data) and not places.is_hub_id(data):
         raise InputError(f"benchmark.data: no folder '{data}' (give a folder, or a hub id such as locuslab/TOFU)")
     return False
 
@@ -33,11 +34,17 @@ def told_as(field: str) -> Iterator[None]:
         raise InputError(str(error).replace("benchmark.data", field, 1)) from error
 
 
-def needs(data: str) -> tuple[str, ...]:
+def wanted(data: str, configs: Sequence[str], revision: str | None) -> tuple[Wanted, ...]:
     """What a start has to fetch: the data set unless it is a folder."""
     if places.is_folder(data):
         return ()
-    return (f"data set {data} from the hub (a network, or --set benchmark.data=DIR with its files)",)
+    return (Wanted("datasets", data, revision, holds=holding(configs)),)
+
+
+def holding(configs: Iterable[str]) -> str:
+    """What a folder has to hold, by the names of the files."""
+    files = ", ".join(f"{config}.json" for config in dict.fromkeys(configs))
+    return f"{files} (or .jsonl, .parquet)"
 
 
 def file_of(folder: Path, config: str) -> Path:
@@ -89,7 +96,7 @@ def fingerprint(data: str, configs: Sequence[str], revision: str | None = None) 
     if is_folder(data):
         folder = places.expand(data)
         return "files:" + fingerprints.of_files([file_of(folder, config) for config in configs])
-    return f"hub:{data}@{revision or 'main'}"
+    return f"hub:{places.hub_id_of(data) or data}@{revision or 'main'}"
 
 
 def load_file(file: Path, field: str) -> list[Row]:
@@ -120,6 +127,9 @@ def _from_hub(data: str, config: str, revision: str | None) -> list[Row]:
     import datasets
 
     name, _, split = config.partition("/")
+    file = found(Path(data), config) if places.hub_id_of(data) else None
+    if file is not None:
+        return load_file(file, "benchmark.data")
     try:
         return list(datasets.load_dataset(data, name, split=split or "train", revision=revision))  # type: ignore[arg-type]
     except Exception as error:

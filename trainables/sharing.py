@@ -121,8 +121,10 @@ class Sharing:
         return shutil.disk_usage(self.existing()).free
 
     def here(self, value: V) -> V:
-        """A configuration with the paths of this machine; what they name in the storage is brought."""
-        return value
+        """A configuration with the paths of this machine: of what the storage holds, and of what it has of the hub."""
+        from trainables import pins
+
+        return pins.located(value, self)
 
 
 def _size(folder: Path) -> int:

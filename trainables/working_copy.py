@@ -173,7 +173,7 @@ class WorkingCopy(Storage):
     def here(self, value: V) -> V:
         found: Any = value
         if isinstance(value, BaseModel):
-            found = type(value).model_validate(self.here(value.model_dump()))
+            found = type(value).model_validate(self.here(super().here(value).model_dump()))
         elif isinstance(value, dict):
             found = {key: self.here(item) for key, item in value.items()}
         elif isinstance(value, (list, tuple)):

@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol, cast, get_args
 from trainables.config import Benchmark, BenchmarkName
 from trainables.errors import InputError, closest
 from trainables.templates import Example
+from trainables.wanted import Wanted
 
 NAMES: tuple[str, ...] = get_args(BenchmarkName)
 
@@ -79,8 +80,8 @@ class Kind(Protocol):
         """Raise InputError where folders do not hold what training and evaluation read. Leaves the hub alone."""
         ...
 
-    def needs(self, benchmark: Benchmark) -> tuple[str, ...]:
-        """What a start has to fetch, each with the setting that names a folder instead."""
+    def wanted(self, benchmark: Benchmark) -> tuple[Wanted, ...]:
+        """What a start has to fetch from the hub, each with the setting that names a folder instead."""
         ...
 
     def fingerprint(self, benchmark: Benchmark) -> str:

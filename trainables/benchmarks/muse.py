@@ -29,6 +29,7 @@ from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, ever
 from trainables.config import Benchmark, digest
 from trainables.errors import InputError, TrialStopped, closest
 from trainables.templates import Example
+from trainables.wanted import Wanted
 
 SPLITS = {"news": "muse-bench/MUSE-News", "books": "muse-bench/MUSE-Books"}
 AUC_RETAIN = {"news": 0.4772, "books": 0.5393}
@@ -100,9 +101,9 @@ def check_rows(benchmark: Benchmark) -> None:
             _load(benchmark, config)
 
 
-def needs(benchmark: Benchmark) -> tuple[str, ...]:
+def wanted(benchmark: Benchmark) -> tuple[Wanted, ...]:
     """The data set where it is no folder."""
-    return rows.needs(benchmark.data)
+    return rows.wanted(benchmark.data, (FORGET_TEXT, RETAIN_TEXT, *_evaluated()), benchmark.revision)
 
 
 def fingerprint(benchmark: Benchmark) -> str:

@@ -42,6 +42,7 @@ from trainables.benchmarks import (
 from trainables.config import Benchmark, digest
 from trainables.errors import InputError, TrialStopped, closest
 from trainables.templates import Example
+from trainables.wanted import Wanted
 
 TARGET = "target"
 GOALS = (
@@ -51,6 +52,8 @@ GOALS = (
 SPLIT = DATA = "own"
 """There is one split, and in the place of a data set's id stands a word: the files are in `benchmark.sources`."""
 TEMPLATE = "plain"
+FETCHED = "hub:"
+"""In front of a task's name: where its own questions lie that were fetched from the hub; no choice of a person's."""
 BYTES_PER_TOKEN, TEMPLATE_TOKENS = 4, 16
 """As a rule of thumb, for plans."""
 
@@ -81,7 +84,7 @@ def check(benchmark: Benchmark) -> None:
         wanted = ", ".join(f"{part}=FILE" for part in missing)
         raise InputError(f"benchmark.sources: own needs {wanted} (of trainables.evaluate: --source {missing[0]}=FILE)")
     for part in at:
-        if part not in (*own_rows.FILES, *benchmark.tasks):
+        if part.removeprefix(FETCHED) not in (*own_rows.FILES, *benchmark.tasks):
             hint = closest(part, (*own_rows.FILES, *benchmark.tasks))
             raise InputError(f"benchmark.sources: '{part}' is neither rows nor a task of benchmark.tasks; {hint}")
 
@@ -93,15 +96,16 @@ def check_rows(benchmark: Benchmark) -> None:
         _folder(task, place)
 
 
-def needs(benchmark: Benchmark) -> tuple[str, ...]:
-    """The tasks whose questions come from the hub."""
-    at = _task_places(benchmark)
-    far = [task for task in benchmark.tasks if task not in at or not places.is_folder(at[task])]
-    return tuple(
-        f"questions of {task}{f' ({at[task]})' if task in at else ''} from the hub (a network, or "
-        f"--set benchmark.sources={task}=DIR)"
-        for task in far
-    )
+def wanted(benchmark: Benchmark) -> tuple[Wanted, ...]:
+    """The questions of tasks that come from the hub: from lm-eval's own place, or from another one."""
+    at, found = _task_places(benchmark), []
+    for task in benchmark.tasks:
+        setting, holds = f"benchmark.sources={task}=DIR", f"the files of {task}'s questions"
+        if task in at:
+            found.append(Wanted("datasets", at[task], None, task, setting, holds))
+        else:
+            found.append(Wanted("tasks", task, None, FETCHED + task, setting, holds))
+    return tuple(one for one in found if not places.is_folder(one.id))
 
 
 def fingerprint(benchmark: Benchmark) -> str:
@@ -110,7 +114,7 @@ def fingerprint(benchmark: Benchmark) -> str:
     held = {part: own_rows.fingerprint(part, at[part]) for part in own_rows.FILES if part in at}
     for task, place in _task_places(benchmark).items():
         files = _folder(task, place)
-        held[task] = place if files is None else fingerprints.of_files(files)
+        held[task] = (places.hub_id_of(place) or place) if files is None else fingerprints.of_files(files)
     return "files:" + digest(held)[:16]
 
 
@@ -169,7 +173,8 @@ def measure(
     Raises TrialStopped where a loss or a log-likelihood is not finite.
     """
     with rows.told_as("benchmark.sources"):
-        tasks = questions.chosen(benchmark.tasks, _task_places(benchmark), benchmark.shots)
+        fetched = {part.removeprefix(FETCHED): place for part, place in own_rows.places(benchmark).items()}
+        tasks = questions.chosen(benchmark.tasks, fetched | _task_places(benchmark), benchmark.shots)
     template = templates.resolve(benchmark.template, tokenizer)
     records = own_measures.of_rows(
         network, tokenizer, template, own_rows.evaluated(benchmark), limit=benchmark.limit, token_budget=token_budget
@@ -225,7 +230,8 @@ def _lengths(row: own_rows.Row, max_length: int) -> list[int]:
 
 def _task_places(benchmark: Benchmark) -> dict[str, str]:
     """Where the questions of tasks are that lm-eval's own place is not wanted for."""
-    return {part: place for part, place in own_rows.places(benchmark).items() if part not in own_rows.FILES}
+    given = own_rows.places(benchmark).items()
+    return {part: place for part, place in given if part not in own_rows.FILES and not part.startswith(FETCHED)}
 
 
 def _folder(task: str, place: str) -> list[Path] | None:

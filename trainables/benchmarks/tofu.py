@@ -27,6 +27,7 @@ from trainables import metrics, places, rows, templates
 from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other
 from trainables.config import Benchmark, Dialect, digest
 from trainables.errors import InputError, TrialStopped, closest
+from trainables.wanted import Wanted
 
 SPLITS: dict[str, str] = {"forget01": "retain99", "forget05": "retain95", "forget10": "retain90"}
 TARGET = "full"
@@ -105,9 +106,9 @@ def check_rows(benchmark: Benchmark) -> None:
         )
 
 
-def needs(benchmark: Benchmark) -> tuple[str, ...]:
+def wanted(benchmark: Benchmark) -> tuple[Wanted, ...]:
     """The data set where it is no folder."""
-    return rows.needs(benchmark.data)
+    return rows.wanted(benchmark.data, configs(benchmark.split), benchmark.revision)
 
 
 def fingerprint(benchmark: Benchmark) -> str:

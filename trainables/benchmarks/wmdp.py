@@ -22,6 +22,7 @@ from trainables import chunks, places, rows
 from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, questions
 from trainables.config import Benchmark, digest
 from trainables.errors import InputError, TrialStopped, closest
+from trainables.wanted import Wanted
 
 TARGET = "target"
 GOALS = (
@@ -36,6 +37,8 @@ BIO_FORGET = "bio_forget"
 SOURCES = {BIO_FORGET: "cais/wmdp-bio-forget-corpus", "wmdp": questions.WMDP_HUB, "mmlu": questions.MMLU_HUB}
 QUESTIONS = {task: questions.WMDP[task] for task in ("wmdp_bio", "wmdp_cyber")}
 """lm-eval's task: the configuration of its data set."""
+SUBJECT = "SUBJECT"
+"""In the place of each subject of MMLU."""
 CHOICE_COLUMNS = ("question", "choices")
 GATED = (
     "the bio forget corpus is gated: ask for it at https://huggingface.co/datasets/cais/wmdp-bio-forget-corpus and log "
@@ -88,14 +91,22 @@ def check_rows(benchmark: Benchmark) -> None:
                 rows.load(place(benchmark, part), config, CHOICE_COLUMNS)
 
 
-def needs(benchmark: Benchmark) -> tuple[str, ...]:
+def wanted(benchmark: Benchmark) -> tuple[Wanted, ...]:
     """What a start has to fetch: the hub's parts, the gated one with what to do about it."""
-    asked = ("wmdp", "mmlu")
-    parts = {place(benchmark, part): f"--set benchmark.sources={part}=DIR" for part in asked}
-    parts |= {at: "--set benchmark.data=DIR" for at, _, field in _corpora(benchmark) if field == "benchmark.data"}
-    found = [f"data set {at} from the hub (a network, or {say})" for at, say in parts.items() if not _folder(at)]
-    gated = "bio" in SPLITS[benchmark.split] and place(benchmark, BIO_FORGET) == SOURCES[BIO_FORGET]
-    return (*found, *([f"data set {SOURCES[BIO_FORGET]} from the hub: {GATED}"] if gated else []))
+    subject = rows.holding(f"{SUBJECT}/{split}" for split in questions.SPLITS)
+    holds = {"wmdp": rows.holding(f"{config}/test" for config in QUESTIONS.values()), "mmlu": subject}
+    corpora = rows.holding(config for at, config, _ in _corpora(benchmark) if at == benchmark.data)
+    found = [
+        Wanted("datasets", place(benchmark, part), None, part, f"benchmark.sources={part}=DIR", text)
+        for part, text in holds.items()
+    ]
+    found.append(Wanted("datasets", benchmark.data, benchmark.revision, holds=corpora))
+    bio = place(benchmark, BIO_FORGET)
+    if "bio" in SPLITS[benchmark.split] and bio != benchmark.data:
+        file, setting = rows.holding([FORGET.format("bio")]), f"benchmark.sources={BIO_FORGET}=DIR"
+        gated = GATED if bio == SOURCES[BIO_FORGET] else ""
+        found.append(Wanted("datasets", bio, None, BIO_FORGET, setting, file, gated=gated))
+    return tuple(one for one in found if not places.is_folder(one.id))
 
 
 def fingerprint(benchmark: Benchmark) -> str:
@@ -199,7 +210,7 @@ def _revision(benchmark: Benchmark, at: str) -> str | None:
 
 
 def _folder(at: str) -> bool:
-    return places.is_folder(at)
+    return places.is_given_folder(at)
 
 
 def _subjects(benchmark: Benchmark) -> list[str] | None:

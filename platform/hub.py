@@ -1,0 +1,232 @@
+"""What a sweep wants of the hub is fetched once, by the driver, into the storage; then every machine reads it there.
+
+See trainables.pins for what lies where. Nothing is fetched by a trial.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from platform import downloads, listings, needs
+from platform.downloads import Say, Silent
+from platform.listings import Listing
+from platform.plan import Plan
+from trainables import commands, pins, provenance, shards, storage
+from trainables.benchmarks import questions
+from trainables.errors import InputError
+from trainables.pins import Pin
+from trainables.storage import Storage
+from trainables.wanted import FILES, Wanted
+
+PATIENCE = 5.0
+"""Seconds that the hub has to say whether it has moved on: nothing waits for that."""
+
+
+def fetch(plan: Plan, store: Storage, say: Say) -> None:
+    """Bring what is not in the storage. Raises InputError: what to accept, or what to bring and where to."""
+    hub = Hub(store, say)
+    lacking = [thing for thing in plan.hub if not hub.ensure(thing)]
+    if lacking:
+        told = "; ".join(needs.told(thing, store, hub.known.get(thing.key)) for thing in lacking)
+        raise InputError(f"hub: {hub.silent}, and the storage has not: {told}")
+
+
+class Hub:
+    """`silent`: why the hub is not asked any more; `mute`: it is not asked whether it has moved on.
+
+    `known`: the files of things, where the hub told them before it fell silent.
+    """
+
+    def __init__(self, store: Storage, say: Say) -> None:
+        self.store = store
+        self.say = say
+        self.silent: str | None = None
+        self.mute = False
+        self.known: dict[str, Listing] = {}
+
+    def ensure(self, thing: Wanted) -> bool:
+        """Whether the thing is in the storage by now."""
+        pin = self._there(thing)
+        if pin is not None:
+            self._look(thing, pin)
+            return True
+        with self._alone(thing):
+            return bool(self._there(thing) or self._brought(thing)) or self._fetched(thing)
+
+    @contextmanager
+    def _alone(self, thing: Wanted) -> Iterator[None]:
+        """Nobody else on this machine's file system fetches the thing until the block ends."""
+        lock = FileLock(pins.locks(self.store) / f"{thing.key}.lock")
+        try:
+            lock.acquire(timeout=1)
+        except Timeout:
+            self.say(f"{thing.called}: another start is fetching it; waiting for that")
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _there(self, thing: Wanted) -> Pin | None:
+        pin = pins.read(thing, self.store)
+        return pin if pin and self.store.there(pins.folder_of(pin, self.store)) else None
+
+    def _look(self, thing: Wanted, pin: Pin) -> None:
+        """Say where the hub has moved on from what this storage keeps to."""
+        if pin.commit in (None, pin.revision) or self.mute or self.silent:
+            return
+        from huggingface_hub import HfApi
+
+        kind = "dataset" if pin.folder.startswith("datasets") else "model"
+        try:
+            now = HfApi().repo_info(pin.id, repo_type=kind, revision=pin.revision, timeout=PATIENCE).sha
+        except Exception:  # whatever it is: the files are here
+            self.mute = True
+            return
+        if now != pin.commit:
+            self.say(
+                f"{pin.id}: '{pin.revision}' is now {str(now)[:12]} on the hub; this storage keeps to "
+                f"{str(pin.commit)[:12]}, which its results were made from (another --storage takes the new one)"
+            )
+
+    def _brought(self, thing: Wanted) -> bool:
+        """Whether a person put the files where messages say. Raises InputError where they are not whole."""
+        folder = pins.home(self.store) / thing.key
+        if not folder.is_dir():
+            return False
+        if thing.kind == "models":
+            absent = {} if (folder / "config.json").is_file() else {"config.json": "it is not there"}
+            for name, why in (shards.faults(folder) | absent).items():
+                raise InputError(f"{thing.field}: {folder / name}: {why}; bring it again")
+        files = [file for file in sorted(folder.iterdir()) if file.is_file() and not file.name.startswith(".")]
+        sizes = {file.name: {"size": file.stat().st_size} for file in files}
+        self._publish(thing, folder, Pin(thing.id, thing.revision or "main", None, thing.key, "brought", _now(), sizes))
+        self.say(f"{thing.called}: taken from {folder}")
+        return True
+
+    def _fetched(self, thing: Wanted) -> bool:
+        """Whether the hub gives it, or else this machine's cache of Hugging Face's libraries. Raises InputError."""
+        plain, config = thing, None
+        if thing.kind == "tasks":
+            source = questions.source_of(thing.id)
+            if source is None:
+                self.say(f"{thing.called}: lm-eval fetches them itself, on each machine")
+                return True
+            plain, config = replace(thing, kind="datasets", id=source[0]), source[1]
+        if self.silent is None:
+            try:
+                self._download(thing, plain, config)
+                return True
+            except Silent as error:
+                self.silent = str(error)
+            except OSError as error:
+                _refuse(plain, error)
+                raise
+        return self._cached(thing, plain)
+
+    def _download(self, thing: Wanted, plain: Wanted, config: str | None) -> None:
+        """Raises InputError or what the hub answers; Silent where it does not."""
+        pin = pins.read(thing, self.store)
+        revision = (pin.commit if pin else None) or thing.revision or "main"  # its folder was lost: the same once more
+        whole = downloads.listing(plain, revision, config, self.say)
+        staging = pins.home(self.store) / f".{whole.folder}.part"  # goes on after an interrupt
+        card: dict[str, Any] = {}
+        if plain.kind == "datasets":
+            card = downloads.card(whole, staging, plain.field, self.say)
+            listing = listings.read_of_data(whole, card)
+        else:
+            listing = listings.read_of_model(plain, whole)
+        self.known[thing.key] = listing
+        if not self.store.there(pins.home(self.store) / listing.folder):
+            self._check_room(plain, listing.bytes - downloads.held(staging))
+            staging.mkdir(parents=True, exist_ok=True)
+            downloads.fill(listing, staging, plain.field, self.say)
+            if listing.config is not None:
+                downloads.write_card(staging, listings.reduced(card, listing.config))
+            shutil.rmtree(staging / ".cache", ignore_errors=True)  # huggingface_hub's own notes
+        self._keep(thing, listing, staging, "hub")
+
+    def _check_room(self, thing: Wanted, lacking: int) -> None:
+        free = self.store.free()
+        if lacking > free:
+            raise InputError(
+                f"--storage: {thing.called} takes {commands.size(lacking)}, {commands.size(free)} are free at "
+                f"'{self.store.root}'"
+            )
+
+    def _cached(self, thing: Wanted, plain: Wanted) -> bool:
+        """Whether this machine's cache has a model or tokenizer whole: of data sets it does not tell."""
+        from huggingface_hub import snapshot_download
+
+        if plain.kind not in FILES:
+            return False
+        try:
+            found = Path(
+                snapshot_download(
+                    plain.id, revision=plain.revision, allow_patterns=list(FILES[plain.kind]), local_files_only=True
+                )
+            )
+        except Exception:  # it has no such snapshot, or not all of it
+            return False
+        names = [path.name for path in found.iterdir() if path.is_file()]
+        files = tuple(listings.File(name, (found / name).stat().st_size) for name in sorted(names))
+        whole = Listing(plain.id, plain.kind, found.name, files)
+        if "config.json" not in names or (plain.kind == "models" and shards.faults(found)):
+            return False
+        listing = listings.read_of_model(plain, whole)
+        staging = pins.home(self.store) / f".{listing.folder}.part"
+        staging.mkdir(parents=True, exist_ok=True)
+        for file in listing.files:
+            shutil.copyfile(found / file.name, staging / file.name)
+        self._keep(thing, listing, staging, "cache")
+        self.say(f"{plain.called}: taken from this machine's cache at {found}")
+        return True
+
+    def _keep(self, thing: Wanted, listing: Listing, staging: Path, source: str) -> None:
+        files = {file.name: {"size": file.size, "sha256": file.sha256} for file in listing.files}
+        pin = Pin(listing.id, thing.revision or "main", listing.commit, listing.folder, source, _now(), files)
+        folder = pins.folder_of(pin, self.store)
+        if staging.is_dir() and not folder.is_dir():
+            storage.publish(staging, folder)
+        shutil.rmtree(staging, ignore_errors=True)
+        self._publish(thing, folder, pin)
+
+    def _publish(self, thing: Wanted, folder: Path, pin: Pin) -> None:
+        if folder.is_dir():
+            self.store.push(folder)
+        pins.write(thing, pin, self.store)
+
+
+def _refuse(thing: Wanted, error: Exception) -> None:
+    """Raise InputError where the hub gives it to nobody, or not to us."""
+    from huggingface_hub import get_token
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RevisionNotFoundError
+
+    if not isinstance(error, HfHubHTTPError):
+        return
+    kind, instead = "datasets/" if thing.kind == "datasets" else "", f"--set {thing.setting}"
+    if isinstance(error, GatedRepoError):
+        token = "the token that is set has no access yet" if get_token() else "no token is set"
+        accept = thing.gated or (
+            f"{thing.called} is gated: accept its licence at https://huggingface.co/{kind}{thing.id}, then set "
+            f"HF_TOKEN (or log in with 'hf auth login'); or {instead}"
+        )
+        raise InputError(f"{thing.field}: {accept} ({token})") from error
+    if isinstance(error, RevisionNotFoundError):
+        raise InputError(f"{thing.field}: {thing.id} has no revision '{thing.revision}' on the hub") from error
+    if error.response.status_code in (401, 403, 404):
+        raise InputError(
+            f"{thing.field}: the hub has no {thing.called}, or shows it to those with access alone (HF_TOKEN, "
+            f"'hf auth login'); check the name, or {instead}"
+        ) from error
+
+
+def _now() -> str:
+    return provenance.now()

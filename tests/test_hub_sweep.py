@@ -1,0 +1,88 @@
+"""A sweep whose models and rows are on the hub: they are fetched once, and its trials ask the hub nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import hub_server
+import pytest
+from conftest import House, RunModule
+from small_sweep import cut_short
+
+pytestmark = pytest.mark.slow
+TARGET, ROWS = "somebody/tiny", "somebody/authors"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A hub, and a sweep of two trials that takes its target model and its rows from there."""
+
+    hub: hub_server.Hub
+    run_module: RunModule
+    home: Path
+
+    def start(self, *more: str) -> subprocess.CompletedProcess[str]:
+        settings = {
+            "target": TARGET,
+            "benchmark.data": ROWS,
+            "models": str(self.home / "models_here"),
+            "benchmark.split": "forget25",
+            "benchmark.limit": "2",
+            "training.max_steps": "1",
+        }
+        given = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+        chosen = ["--only", "method=ga,gd", "--only", "rectifier.name=none", "--storage", str(self.home / "runs")]
+        environment = self.hub.environment(self.home / "cache")
+        return self.run_module("platform.sweep", "tofu_tiny", *chosen, *given, *more, timeout=300, **environment)
+
+    def results(self) -> list[dict[str, object]]:
+        found = sorted((self.home / "runs" / "trials").glob("*/result.json"))
+        return [json.loads(file.read_text()) for file in found]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, house: House, run_module: RunModule) -> Iterator[Place]:
+    home = tmp_path_factory.mktemp("hub")
+    shutil.copytree(house.target, home / "models" / TARGET)
+    shutil.copytree(house.retain, home / "models_here" / "retain75")
+    (home / "datasets" / "somebody").mkdir(parents=True)
+    cut_short(house.data, home / "datasets" / ROWS)
+    with hub_server.serving(home) as hub:
+        yield Place(hub, run_module, home)
+
+
+def test_a_sweep_fetches_once_and_its_trials_nothing(place: Place) -> None:
+    done = place.start()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "fetching somebody/tiny at " in done.stdout
+    commit = place.hub.commit("models", TARGET)
+    for file in ("model.safetensors", "tokenizer.json", "config.json"):
+        assert place.hub.asked.count(f"GET /{TARGET}/resolve/{commit}/{file}") == 1
+    rows = [line for line in place.hub.asked if line.startswith("GET /datasets") and line.endswith(".json")]
+    assert len(rows) == len(set(rows)) > 0
+    last = max(number for number, line in enumerate(place.hub.asked) if "/resolve/" in line)
+    assert place.hub.asked[last + 1 :] == []
+    results = place.results()
+    assert [result["status"] for result in results] == ["finished"] * 2
+    assert all(result["hub"][TARGET] == commit for result in results)
+    assert {result["config"]["target"]["fingerprint"] for result in results} == {f"hub:{TARGET}@main"}
+
+
+def test_a_second_start_keeps_to_the_first_ones_commit(place: Place) -> None:
+    before = {result["id"] for result in place.results()}
+    commit = place.hub.commit("models", TARGET)
+    config = place.home / "models" / TARGET / "config.json"
+    config.write_text(config.read_text() + "\n")
+    place.hub.asked.clear()
+    done = place.start("--seeds", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{TARGET}: 'main' is now " in done.stdout
+    assert place.hub.count("/resolve/") == 0
+    later = [result for result in place.results() if result["id"] not in before]
+    assert len(later) == 2
+    assert all(result["hub"][TARGET] == commit for result in later)
