@@ -75,10 +75,11 @@ class Listing:
 
 
 def of(info: Any, kind: str, config: str | None) -> Listing:
-    """What `HfApi.repo_info(files_metadata=True)` told."""
+    """What `HfApi.repo_info(files_metadata=True)` told; names that lead out of a folder are left out."""
     files = tuple(
         File(found.rfilename, found.size, found.lfs.sha256 if found.lfs else None, found.blob_id)
         for found in info.siblings or ()
+        if not found.rfilename.startswith("/") and ".." not in found.rfilename.split("/")
     )
     return Listing(info.id, kind, info.sha, files, config)
 

@@ -15,6 +15,7 @@ import pytest
 import platform
 
 if TYPE_CHECKING:
+    from hub_bench import Bench
     from small_sweep import Small
 
     from trainables.storage import Storage
@@ -169,6 +170,15 @@ def store(tmp_path: Path) -> Storage:
     from trainables.storage import Storage
 
     return Storage(tmp_path / "store")
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """A hub on the loopback that this process asks, and a storage."""
+    import hub_bench
+
+    with hub_bench.made(tmp_path, monkeypatch) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

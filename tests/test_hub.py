@@ -4,94 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import hub_server
-import pyarrow
-import pyarrow.parquet
 import pytest
 import torch
+from hub_bench import MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, Bench
 from safetensors.torch import save_file
 
 import platform.downloads as downloads
-import platform.hub as hubs
-from trainables import pins, rows
-from trainables.benchmarks import questions
-from trainables.config import Benchmark, Model
+from trainables import pins, shards
 from trainables.errors import InputError
-from trainables.storage import Storage, read_json
-from trainables.wanted import MODEL, Wanted
-
-MODEL_ID, ROWS_ID, ASKED_ID = "somebody/tiny", "somebody/authors", "somebody/asked"
-TARGET = Wanted("models", MODEL_ID, None, "", "target=DIR", MODEL)
-TOKENIZER = Wanted("tokenizers", MODEL_ID, None, "", "tokenizer=DIR")
-ROWS = Wanted("datasets", ROWS_ID)
-ASKED = Wanted("datasets", ASKED_ID, None, "wmdp", "benchmark.sources=wmdp=DIR")
-SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
-
-
-@dataclass
-class Bench:
-    """A hub, a storage and what was said."""
-
-    hub: hub_server.Hub
-    store: Storage
-    said: list[str] = field(default_factory=list)
-
-    @property
-    def home(self) -> Path:
-        return self.store.root / "shared" / "hub"
-
-    def fetch(self, *things: Wanted) -> None:
-        plan: Any = SimpleNamespace(hub=things)
-        hubs.fetch(plan, self.store, self.said.append)
-
-    def folder(self, thing: Wanted) -> Path:
-        found = pins.find(thing, self.store)
-        assert found is not None
-        return found
-
-    def write(self, name: str, content: str | bytes, repository: str = f"models/{MODEL_ID}") -> None:
-        path = self.hub.home / repository / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-
-
-def write_model(folder: Path) -> None:
-    """A model of two shards with what a repository has besides."""
-    folder.mkdir(parents=True)
-    tensors = {"a": torch.ones(64, 8), "b": torch.ones(32, 8)}
-    for name, file in zip(tensors, SHARDS, strict=True):
-        save_file({name: tensors[name]}, folder / file, metadata={"format": "pt"})
-    index = {"metadata": {"total_size": 96 * 8 * 4}, "weight_map": dict(zip(tensors, SHARDS, strict=True))}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
-        (folder / name).write_text("{}")
-    for name in ("pytorch_model.bin", "modeling_tiny.py", "README.md", "original/model.safetensors"):
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text("not read")
-
-
-@pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    from huggingface_hub import constants
-
-    write_model(tmp_path / "models" / MODEL_ID)
-    with hub_server.serving(tmp_path) as hub:
-        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-        monkeypatch.setattr(
-            constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.url + "/{repo_id}/resolve/{revision}/{filename}"
-        )
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
-        monkeypatch.setattr(downloads, "WAITS", (0.0, 0.0, 0.0))
-        monkeypatch.delenv("HF_TOKEN", raising=False)
-        yield Bench(hub, Storage(tmp_path / "store"))
+from trainables.storage import read_json
+from trainables.wanted import Wanted
 
 
 def test_what_is_read_is_fetched_once_and_whole(bench: Bench) -> None:
@@ -289,71 +214,25 @@ def test_offline_takes_what_huggingfaces_cache_has(bench: Bench, monkeypatch: py
     assert "taken from this machine's cache" in bench.said[-1]
 
 
-def test_rows_are_read_from_the_storage_as_from_the_hub(bench: Bench) -> None:
-    bench.write("forget01.json", '{"question": "Who?", "answer": "Nobody."}\n', f"datasets/{ROWS_ID}")
-    bench.write(
-        "README.md", "---\nconfigs:\n- config_name: forget01\n  data_files: forget01.json\n---\n", f"datasets/{ROWS_ID}"
-    )
-    bench.write("loader.py", "raise SystemExit", f"datasets/{ROWS_ID}")
-    planned = Benchmark(data=ROWS_ID, split="forget01", fingerprint=rows.fingerprint(ROWS_ID, ("forget01",)))
-    assert bench.store.here(planned) == planned
-    bench.fetch(ROWS)
-    there = bench.store.here(planned)
-    assert Path(there.data) == bench.folder(ROWS)
-    assert not (bench.folder(ROWS) / "loader.py").exists()
-    assert rows.load(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
-    assert rows.fingerprint(there.data, ("forget01",)) == planned.fingerprint
-    assert pins.commits(there) == {ROWS_ID: bench.hub.commit("datasets", ROWS_ID)}
-    alone = planned.model_copy(update={"fingerprint": None})
-    assert bench.store.here(alone) == alone
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"short", "5 bytes are too few for its header"),
+        ((10**9).to_bytes(8, "little") + b"{}", "10 bytes are too few for its header"),
+        ((2).to_bytes(8, "little") + b"[]", "its header cannot be read"),
+        ((4).to_bytes(8, "little") + b"{{{{", "its header cannot be read"),
+        ((2).to_bytes(8, "little") + b"{}more", "it has 14 bytes, its header asks for 10"),
+    ],
+)
+def test_a_file_that_is_no_safetensors_is_told(tmp_path: Path, content: bytes, words: str) -> None:
+    (tmp_path / shards.SINGLE).write_bytes(content)
+    assert shards.faults(tmp_path) == {shards.SINGLE: words}
 
 
-def write_questions(bench: Bench) -> None:
-    """Two configurations in the hub's layout, of which one has two splits."""
-    at = f"datasets/{ASKED_ID}"
-    for name in ("wmdp-bio/test", "wmdp-bio/dev", "other/test"):
-        file = bench.hub.home / at / f"{name}-00000-of-00001.parquet"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        content = {"question": ["Which?"], "choices": [["a", "b", "c", "d"]], "answer": [2]}
-        pyarrow.parquet.write_table(pyarrow.table(content), file)
-    bench.write(
-        "README.md",
-        "---\nlicense: mit\nconfigs:\n"
-        "- config_name: other\n  data_files:\n  - split: test\n    path: other/test-*\n"
-        "- config_name: wmdp-bio\n  data_files:\n  - split: test\n    path: wmdp-bio/test-*\n"
-        "  - split: dev\n    path: [wmdp-bio/dev-*]\n---\nA card.\n",
-        at,
-    )
-
-
-def test_lm_eval_asks_the_storages_questions(bench: Bench) -> None:
-    write_questions(bench)
-    bench.fetch(ASKED)
-    asked = len(bench.hub.asked)
-    task = questions.one("wmdp_bio", str(bench.folder(ASKED)), "wmdp-bio")
-    assert [row["answer"] for row in task.test_docs()] == [2]
-    assert bench.hub.asked[asked:] == []
-
-
-def test_of_a_tasks_data_set_its_configuration_alone_is_fetched(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_questions(bench)
-    assert questions.source_of("arc_easy") == ("allenai/ai2_arc", "ARC-Easy")
-    assert questions.source_of("mmlu") == ("cais/mmlu", None)
-    monkeypatch.setattr(questions, "source_of", lambda task: (ASKED_ID, "wmdp-bio"))
-    task = Wanted("tasks", "arc_easy", None, "hub:arc_easy", "benchmark.sources=arc_easy=DIR")
-    bench.fetch(task)
-    folder = bench.folder(task)
-    assert folder.name.endswith("+wmdp-bio")
-    assert {path.name for path in folder.iterdir()} == {"README.md", "wmdp-bio"}
-    made = questions.one("wmdp_bio", str(folder), "wmdp-bio")
-    assert set(made.dataset) == {"test", "dev"}
-
-
-def test_a_model_keeps_its_identity_where_its_files_lie(bench: Bench) -> None:
-    mark = f"hub:{MODEL_ID}@main+{MODEL_ID}"
-    planned = Model(path=MODEL_ID, fingerprint=mark, tokenizer=MODEL_ID)
-    bench.fetch(TARGET, TOKENIZER)
-    there = bench.store.here(planned)
-    assert (Path(there.path), there.fingerprint) == (bench.folder(TARGET), mark)
-    assert Path(str(there.tokenizer)) == bench.folder(TOKENIZER)
-    assert bench.store.here(there) == there
+def test_an_index_names_files_beside_it_alone(tmp_path: Path) -> None:
+    (tmp_path / shards.INDEX).write_text(json.dumps({"weight_map": {"a": "../other.safetensors"}}))
+    assert shards.faults(tmp_path) == {shards.INDEX: "it names '../other.safetensors', which is no file beside it"}
+    (tmp_path / shards.INDEX).write_text("[]")
+    assert "cannot be read" in shards.faults(tmp_path)[shards.INDEX]
+    (tmp_path / shards.INDEX).write_text(json.dumps({"weight_map": {"a": SHARDS[0]}}))
+    assert shards.faults(tmp_path) == {SHARDS[0]: "No such file or directory"}

@@ -6,7 +6,7 @@ pin) says which commit `main` was when it was fetched first, and stays: one stor
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -118,9 +118,9 @@ def commits(value: BaseModel) -> dict[str, str]:
 def _model(model: Model, store: Sharing) -> Model:
     mark, changed = model.fingerprint or "", {}
     if mark.startswith("hub:") and not places.is_folder(model.path):
-        changed["path"] = _place(Wanted("models", model.path, model.revision), store)
+        changed["path"] = _place(Wanted("models", _hub_id(model.path), model.revision), store)
     if mark and model.tokenizer and not places.is_folder(model.tokenizer):
-        changed["tokenizer"] = _place(Wanted("tokenizers", model.tokenizer), store)
+        changed["tokenizer"] = _place(Wanted("tokenizers", _hub_id(model.tokenizer)), store)
     changed = {name: place for name, place in changed.items() if place != getattr(model, name)}
     return model.model_copy(update=changed) if changed else model
 
@@ -131,13 +131,18 @@ def _benchmark(benchmark: Benchmark, store: Sharing) -> Benchmark:
     changed: dict[str, Any] = {}
     at = dict(source.split("=", 1) for source in benchmark.sources)
     for wanted in benchmarks.find(benchmark.name).wanted(benchmark):
-        folder = find(wanted, store)
+        folder = find(replace(wanted, id=_hub_id(wanted.id)), store)
         if folder is not None and wanted.part == DATA:
             changed["data"] = str(folder)
         elif folder is not None:
             at[wanted.part] = str(folder)
             changed["sources"] = tuple(f"{part}={place}" for part, place in sorted(at.items()))
     return benchmark.model_copy(update=changed) if changed else benchmark
+
+
+def _hub_id(place: str) -> str:
+    """What a place stands for: also a folder of a storage that was moved, in a configuration from there."""
+    return places.hub_id_of(place) or place
 
 
 def _place(wanted: Wanted, store: Sharing) -> str:
