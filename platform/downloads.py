@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from platform import listings
+import platform.listings as listings
 from platform.listings import File, Listing
 from trainables import commands, shards
 from trainables.errors import InputError

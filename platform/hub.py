@@ -14,7 +14,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from platform import downloads, listings, needs
+import platform.downloads as downloads
+import platform.listings as listings
+import platform.needs as needs
 from platform.downloads import Say, Silent
 from platform.listings import Listing
 from platform.plan import Plan

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import hub_server
 import pytest
@@ -40,7 +41,7 @@ class Place:
         environment = self.hub.environment(self.home / "cache")
         return self.run_module("platform.sweep", "tofu_tiny", *chosen, *given, *more, timeout=300, **environment)
 
-    def results(self) -> list[dict[str, object]]:
+    def results(self) -> list[dict[str, Any]]:
         found = sorted((self.home / "runs" / "trials").glob("*/result.json"))
         return [json.loads(file.read_text()) for file in found]
 
