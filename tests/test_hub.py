@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from filelock import FileLock
 from hub_bench import MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, Bench
 from safetensors.torch import save_file
 
 import platform.downloads as downloads
+import platform.hub as hubs
 from trainables import pins, shards
 from trainables.errors import InputError
 from trainables.storage import read_json
@@ -52,6 +56,32 @@ def test_a_busy_hub_is_asked_again(bench: Bench) -> None:
     bench.hub.fails = 3
     bench.fetch(TARGET)
     assert sum("503" in line and "again in" in line for line in bench.said) == 3
+    assert bench.folder(TARGET).is_dir()
+
+
+def test_a_download_is_told_every_few_seconds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downloads, "SECONDS", 0.01)
+    bench.write("tokenizer.json", "x" * 2_000_000)
+    bench.fetch(TARGET)
+    told = re.compile(r"fetching somebody/tiny: \S+\.(json|safetensors), [\d.]+ MB of 2\.0 MB, -?[\d.]+ [MG]B/s")
+    assert any(told.fullmatch(line) for line in bench.said)
+    assert re.fullmatch(r"fetching somebody/tiny at [0-9a-f]{12}: 7 files, 2\.0 MB", bench.said[0])
+    assert re.fullmatch(r"fetched somebody/tiny: 2\.0 MB in \d+ s, [\d.]+ MB/s", bench.said[-1])
+
+
+def test_of_two_starts_one_waits(bench: Bench) -> None:
+    holds, told = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with FileLock(pins.locks(bench.store) / f"{TARGET.key}.lock"):
+            holds.set()
+            told.wait(30)
+
+    threading.Thread(target=other, daemon=True).start()
+    assert holds.wait(30)
+    hub = hubs.Hub(bench.store, lambda line: (bench.said.append(line), told.set()))
+    assert hub.ensure(TARGET)
+    assert bench.said[0] == f"model {MODEL_ID}: another start is fetching it; waiting for that"
     assert bench.folder(TARGET).is_dir()
 
 

@@ -40,6 +40,19 @@ def test_rows_are_read_from_the_storage_as_from_the_hub(bench: Bench) -> None:
     assert bench.store.here(alone) == alone
 
 
+def test_rows_that_a_person_brought_need_no_card(bench: Bench) -> None:
+    bench.write(
+        "forget01.jsonl",
+        '{"question": "Who?", "answer": "Nobody."}\n',
+        "store/shared/hub/datasets--somebody--authors@main",
+    )
+    bench.fetch(ROWS)
+    assert bench.hub.asked == []
+    there = bench.store.here(Benchmark(data=ROWS_ID, split="forget01", fingerprint=f"hub:{ROWS_ID}@main"))
+    assert rows.load(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
+    assert pins.commits(there) == {ROWS_ID: "main"}
+
+
 def write_questions(bench: Bench, name: str = ASKED_ID) -> None:
     """Two configurations in the hub's layout, of which one has two splits."""
     at = f"datasets/{name}"
