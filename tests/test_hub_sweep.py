@@ -13,9 +13,14 @@ from typing import Any
 import hub_server
 import pytest
 from conftest import House, RunModule
+from hub_bench import Bench
 from small_sweep import cut_short
 
-pytestmark = pytest.mark.slow
+import platform.hub as hubs
+import platform.plan as planning
+from platform.overrides import apply
+from search_spaces.tofu_tiny import SWEEP
+
 TARGET, ROWS = "somebody/tiny", "somebody/authors"
 
 
@@ -57,6 +62,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, house: House, run_module: Ru
         yield Place(hub, run_module, home)
 
 
+@pytest.mark.slow
 def test_a_sweep_fetches_once_and_its_trials_nothing(place: Place) -> None:
     done = place.start()
     assert done.returncode == 0, done.stdout + done.stderr
@@ -74,6 +80,7 @@ def test_a_sweep_fetches_once_and_its_trials_nothing(place: Place) -> None:
     assert {result["config"]["target"]["fingerprint"] for result in results} == {f"hub:{TARGET}@main"}
 
 
+@pytest.mark.slow
 def test_a_second_start_keeps_to_the_first_ones_commit(place: Place) -> None:
     before = {result["id"] for result in place.results()}
     commit = place.hub.commit("models", TARGET)
@@ -87,3 +94,31 @@ def test_a_second_start_keeps_to_the_first_ones_commit(place: Place) -> None:
     later = [result for result in place.results() if result["id"] not in before]
     assert len(later) == 2
     assert all(result["hub"][TARGET] == commit for result in later)
+
+
+def test_a_planned_trial_asks_the_hub_nothing(
+    bench: Bench, house: House, run_module: RunModule, tmp_path: Path
+) -> None:
+    shutil.copytree(house.target, tmp_path / "models" / "somebody" / "taught")
+    (tmp_path / "datasets" / "somebody").mkdir(parents=True)
+    cut_short(house.data, tmp_path / "datasets" / ROWS)
+    shutil.copytree(house.retain, tmp_path / "models_here" / "retain75")
+    settings = ["target=somebody/taught", f"benchmark.data={ROWS}", f"models={tmp_path / 'models_here'}"]
+    settings += ["benchmark.split=forget25", "benchmark.limit=2", "training.max_steps=1"]
+    chosen = ["method=gd", "rectifier.name=none"]
+    plan = planning.make(apply(SWEEP, settings), bench.store, only=chosen)
+    assert [thing.called for thing in plan.hub] == [f"data set {ROWS}", "model somebody/taught"]
+    assert len(plan.needs) == 2
+    hubs.fetch(plan, bench.store, bench.said.append)
+    assert planning.make(apply(SWEEP, settings), bench.store, only=chosen).needs == ()
+    (trial,) = plan.trials
+    config = tmp_path / "config.json"
+    config.write_text(trial.model_copy(update={"retain_evaluation": None}).model_dump_json())
+    bench.hub.asked.clear()
+    environment = bench.hub.environment(tmp_path / "cache")
+    done = run_module("trainables.run", config, "--storage", bench.store.root, timeout=300, **environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert bench.hub.asked == []
+    (result,) = (json.loads(file.read_text()) for file in bench.store.root.glob("trials/*/result.json"))
+    assert result["hub"].keys() == {"somebody/taught", ROWS}
+    assert result["config"]["target"]["fingerprint"] == "hub:somebody/taught@main"
