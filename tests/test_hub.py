@@ -79,7 +79,12 @@ def test_of_two_starts_one_waits(bench: Bench) -> None:
 
     threading.Thread(target=other, daemon=True).start()
     assert holds.wait(30)
-    hub = hubs.Hub(bench.store, lambda line: (bench.said.append(line), told.set()))
+
+    def say(line: str) -> None:
+        bench.said.append(line)
+        told.set()
+
+    hub = hubs.Hub(bench.store, say)
     assert hub.ensure(TARGET)
     assert bench.said[0] == f"model {MODEL_ID}: another start is fetching it; waiting for that"
     assert bench.folder(TARGET).is_dir()
