@@ -95,7 +95,8 @@ def test_what_trials_share_is_told_where_other_code_made_it(store: Storage) -> N
         f"shared/models/{model.name} at commit ffff, code 01d, torch 2.12.0; --new keeps these, because other sweeps "
         "may share them: move them out of the storage to have them made again"
     )
-    found = result("eeee", code="01d") | {"config": plan.trials[0].model_dump(mode="json")}
+    told = {"id": plan.trials[0].id(), "started": "2026-11-20T10:00:00Z"}
+    found = result("eeee", code="01d") | told | {"config": plan.trials[0].model_dump(mode="json")}
     storage.write_json(store.trial(plan.trials[0].id()) / storage.RESULT, found)
     both = planning.again(plan, store).history.warning() or ""
     assert both.startswith("1 results were made by other code than")
@@ -121,7 +122,8 @@ def test_plan_refines_its_estimate(store: Storage) -> None:
     assert before is not None
     assert "FLOP/s" in (basis or "")
     for trial in plan.trials[:4]:
-        found = result(seconds=3600.0) | {"id": trial.id(), "config": trial.model_dump(mode="json"), "started": "then"}
+        told = {"id": trial.id(), "started": "2026-11-20T10:00:00Z", "config": trial.model_dump(mode="json")}
+        found = result(seconds=3600.0) | told
         storage.write_json(store.trial(trial.id()) / storage.RESULT, found)
     left = len(plan.trials) - 4
     hours, basis = planning.hours(planning.again(plan, store))
