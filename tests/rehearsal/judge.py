@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import psutil
 
-from tests.rehearsal.lab import COUNT, ROOT, Lab, demand
+from tests.rehearsal.lab import COUNT, ROOT, Broken, Lab, demand
 from trainables import storage
 from trainables.storage import STEPS, Storage
 
@@ -68,7 +68,8 @@ def runs(uri: str, store: Storage, sweep: dict[str, Any]) -> None:
 
     client = MlflowClient(tracking_uri=uri)
     experiment = client.get_experiment_by_name(sweep["name"])
-    demand(experiment, f"MLflow has no experiment {sweep['name']}")
+    if experiment is None:
+        raise Broken(f"MLflow has no experiment {sweep['name']}")
     label = f"{sweep['name']}-{sweep['hash']}"
     shown: dict[str, list[Any]] = {}
     for run in client.search_runs([experiment.experiment_id], f"tags.sweep_id = '{label}' and tags.trial_id != ''"):
