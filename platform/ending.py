@@ -8,11 +8,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import platform.manifest as manifest
 from platform.plan import Plan
-from trainables import commands, config, places, provenance, storage
+from trainables import briefs, commands, config, places, provenance, storage
 from trainables.storage import Storage
 
 OF = "of.json"
@@ -26,8 +25,8 @@ def end(plan: Plan, store: Storage, say: Say) -> int:
     shown = os.path.relpath(store.root)
     folder = store.root / "reports" / plan.name
     document = manifest.read(plan.name, store)
-    results = {key: result for key in document["trials"] if (result := _brief(store, key))}
-    of = {"results": config.digest({key: result["started"] for key, result in results.items()})}
+    results = {key: result for key in document["trials"] if (result := briefs.of(store, key))}
+    of = {"results": config.digest({key: result.started for key, result in results.items()})}
     of |= {"commit": provenance.commit()[0], "selection": document["selection"]}
     if storage.read_json(folder / OF) == of and (folder / "tables" / "main.md").is_file():
         say((folder / "tables" / "main.md").read_text(encoding="utf-8").rstrip())
@@ -39,24 +38,15 @@ def end(plan: Plan, store: Storage, say: Say) -> int:
     say(f"MLflow: {server or own}")
     say(f"next:   {_next(plan, store)}")
     planned = (trial.id() for trial in plan.trials)
-    failed = [key for key in planned if key in results and results[key]["status"] in storage.FAILURES]
+    failed = [key for key in planned if key in results and results[key].status in storage.FAILURES]
     for key in failed:
-        say(f"{results[key]['status']}: {key} {results[key]['message']} ({store.trial(key) / storage.ERROR})")
-    lost = sum(results[key]["status"] == storage.LOST for key in failed)
+        say(f"{results[key].status}: {key} {results[key].message} ({store.trial(key) / storage.ERROR})")
+    lost = sum(results[key].status == storage.LOST for key in failed)
     if lost:
         say(f"{commands.several(lost, 'trial')} lost; --resume goes on with what they had")
     if len(failed) > lost:
         say(f"{commands.several(len(failed) - lost, 'trial')} failed; --retry-failed runs them again")
     return 1 if failed else 0
-
-
-def _brief(store: Storage, key: str) -> dict[str, Any] | None:
-    """What the end needs of a result: of thousands, the whole would take much memory."""
-    result = store.result(key)
-    if result is None:
-        return None
-    message = (result["error"] or {}).get("message")
-    return {"started": result["started"], "status": result["status"], "message": message}
 
 
 def _report(plan: Plan, store: Storage, say: Say) -> bool:

@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 import platform.lock as lock
-from trainables import provenance, storage
+from trainables import briefs, provenance, storage
 from trainables.errors import InputError, closest
 from trainables.storage import EVALUATED, FAILURES, LOST, Storage
 
@@ -86,8 +86,8 @@ def counts(sweep: dict[str, Any], store: Storage) -> dict[str, int]:
     """Trials by outcome, of every outcome also where there is none; `missing` have no result yet."""
     tally = {"total": len(sweep["trials"]), **dict.fromkeys(OUTCOMES, 0), "missing": 0}
     for trial_id in sweep["trials"]:
-        result = store.result(trial_id)
-        status = result["status"] if result else "missing"
+        brief = briefs.of(store, trial_id)
+        status = brief.status if brief else "missing"
         tally[status] = tally.get(status, 0) + 1
     return tally
 

@@ -22,7 +22,7 @@ import platform.runs as finding
 from platform.database import tracking_uri
 from platform.keep import weights
 from platform.runs import ENDED, STATE_TAG, SWEEP_TAG, TRIAL_TAG, Runs
-from trainables import benchmarks, commands, config, storage
+from trainables import benchmarks, briefs, commands, config, storage
 from trainables.config import Trial
 from trainables.errors import InputError
 from trainables.redaction import redact
@@ -188,8 +188,7 @@ def connect(sweep: dict[str, Any], store: Storage, *, fresh: bool = False) -> Tr
     parent, alone = finding.parent(client, experiment, tags, name)
     if parent.info.status in ENDED:  # by an earlier start
         client.update_run(parent.info.run_id, "RUNNING")
-    results = ((key, store.result(key)) for key in sweep["trials"])
-    attempts = {key: result["started"] for key, result in results if result}
+    attempts = {key: brief.started for key in sweep["trials"] if (brief := briefs.of(store, key))}
     runs = Runs(client, experiment, parent.info.run_id, name, {"sweep": sweep["name"]}, attempts)
     tracker = Tracker(runs, sweep, store)
     if parent.data.tags.get(STATE_TAG) == config.digest(tracker.found) and alone and not fresh:
