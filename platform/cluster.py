@@ -60,6 +60,7 @@ def variables(file: ClusterFile) -> dict[str, str]:
         raise InputError("provider.storage: missing; name the storage that every node sees")
     return {
         "RAY_ADDRESS": "auto",
+        "RAY_AUTH_MODE": "disabled",
         "UNLEARN_STORAGE": str(file.storage),
         "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{PORT}",
         "MLFLOW_BACKEND": str(file.provider.get("mlflow_backend", "sqlite")),
