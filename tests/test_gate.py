@@ -95,7 +95,8 @@ def test_what_no_result_tells_is_kept_while_the_driver_lives(
     store = Storage(tmp_path)
     plan = small.plan(store, only=["benchmark.split=forget01"])
     path = store.spent(plan.sweep.name, plan.hash)
-    made = {"status": "finished", "metrics": {}, "config": plan.trials[0].model_dump(mode="json")}
+    made = {"id": plan.trials[0].id(), "started": "2026-01-02T03:04:05+00:00", "status": "finished", "metrics": {}}
+    made["config"] = plan.trials[0].model_dump(mode="json")
     storage.write_json(store.trial(plan.trials[0].id()) / storage.RESULT, made | {"seconds": {"total": 30.0}})
     assert ledger.read(planning.again(plan, store), store) == 30.0
 

@@ -333,10 +333,10 @@ def test_driver_holds_the_lock_and_sees_what_ended_before_it_got_it(
     real, locks = lock.held, []
 
     @contextlib.contextmanager
-    def late(path: Path, command: str) -> Iterator[None]:
+    def late(path: Path, *command: str) -> Iterator[None]:
         plan = small.plan(store)
         finish(store, plan.trials[:40])
-        with real(path, command):
+        with real(path, *command):
             locks.append(path.is_file())
             yield
 

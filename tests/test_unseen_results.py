@@ -42,10 +42,10 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[WorkingCopy]
 @pytest.fixture
 def reporter(copies: list[WorkingCopy]) -> progress.Reporter:
     pruned: list[str] = []
-    keeper: Any = SimpleNamespace(prune=lambda study, ended: pruned.append(ended))
+    watch: Any = SimpleNamespace(ended=lambda study, ended: pruned.append(ended))
     mirror: Any = SimpleNamespace(told=[], trial=lambda key: mirror.told.append(key))
     standing, waiting = progress.Standing(name="tiny", total=1, slots=1), progress.Waiting({}, dict)
-    return progress.Reporter(standing, copies[0], mirror, keeper, Gate(Limits()), live.screen(), waiting)
+    return progress.Reporter(standing, copies[0], mirror, watch, Gate(Limits()), live.screen(), waiting)
 
 
 def finish(store: WorkingCopy) -> dict[str, bytes]:
