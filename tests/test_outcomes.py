@@ -112,6 +112,7 @@ def test_a_rank_whose_memory_runs_out_twice_ends_the_trial(
     assert store.result(config.id()) == found
 
 
+@pytest.mark.slow
 def test_two_ranks_that_diverge_say_where_and_why(house: Any, tmp_path: Path, ray_session: None) -> None:
     """Nothing is injected: an SGD step of 1e9 throws the weights out of what fp32 can square."""
     config = configuration(house, ranks=2, stage=2, every=None)

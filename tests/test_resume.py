@@ -130,8 +130,9 @@ def special(house: Any, kind: str, folder: Path) -> Trial:
     return plain.model_copy(update={"training": plain.training.model_copy(update={"lora_rank": 2})})
 
 
-@pytest.mark.parametrize("stage", [pytest.param(2, marks=pytest.mark.slow), 3])
-@pytest.mark.parametrize("kind", [pytest.param("adapters", marks=pytest.mark.slow), "tied"])
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [2, 3])
+@pytest.mark.parametrize("kind", ["adapters", "tied"])
 def test_two_ranks_keep_the_weights_of_one(house: Any, tmp_path: Path, kind: str, stage: int) -> None:
     """Plain weights, adapters folded in, that transformers loads."""
     plain = special(house, kind, tmp_path / "model")

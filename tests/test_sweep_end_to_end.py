@@ -266,6 +266,7 @@ def test_trial_that_fits_on_no_machine_is_refused(started: Started, join: RunMod
     assert done.stderr == "error: resources.cpus: a trial asks for 64, the cluster has 2\n"
 
 
+@pytest.mark.slow
 def test_one_direction_serves_every_strength(started: Started, join: RunModule) -> None:
     """TRU and TV over two strengths each: two makings in the log and in the store."""
     settings = [*started.arguments[:-1], "method=tv,tru"]
