@@ -60,7 +60,7 @@ def run(
     if mirror.problem is not None:
         first = str(mirror.problem).partition("\n")[0]
         behind = f"MLflow is behind ({first}); mend it with"
-        say(f"{behind}: .venv/bin/python -m platform.tracking sync {plan.name}{ending.place(store)}")
+        say(f"{behind}: .venv/bin/python -m platform.tracking sync {plan.name}{manifest.place(store)}")
     return max(status, _stopped(plan, store, gate)) if gate.closed else status
 
 
@@ -127,11 +127,13 @@ def _ran(plan: Plan, store: Storage, seconds: float) -> str:
 
 
 def _stopped(plan: Plan, store: Storage, gate: Gate) -> int:
-    """Say why the sweep ended before its trials did, and what is left of it; 1 where that is a failure."""
+    """Say why the sweep ended before its trials did, and what is left of it; 1 where that is a failure, 3 else."""
     left = planning.again(plan, store).outstanding
     if left:
         say(f"stopped: {gate.closed}; {left} trials left; {gate.advice}")
-    return 1 if left and (gate.broken or gate.unwritable) else 0
+    if not left:
+        return 0
+    return 1 if gate.broken or gate.unwritable else 3
 
 
 def say(text: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import platform.manifest as manifest
 from platform.plan import Plan
-from trainables import briefs, commands, config, places, provenance, storage
+from trainables import briefs, commands, config, provenance, storage
 from trainables.storage import Storage
 
 OF = "of.json"
@@ -67,13 +66,4 @@ def _report(plan: Plan, store: Storage, say: Say) -> bool:
 def _next(plan: Plan, store: Storage) -> str:
     if plan.sweep.name == "quickstart":
         return ".venv/bin/python -m platform.sweep tofu_tiny --dry-run   (the same on TOFU's real rows)"
-    return f".venv/bin/python -m analysis.report {plan.name}{place(store)}   (or another seed: --seeds 0,1,2)"
-
-
-def place(store: Storage) -> str:
-    """The option that names this storage, empty for the default one."""
-    default = storage.default()
-    if store.copied:
-        return "" if store.location == default else f" --storage {shlex.quote(store.location)}"
-    same = "://" not in default and store.root == places.expand(default).absolute()
-    return "" if same else f" --storage {os.path.relpath(store.root)}"
+    return f".venv/bin/python -m analysis.report {plan.name}{manifest.place(store)}   (or another seed: --seeds 0,1,2)"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from typing import TYPE_CHECKING, Any
 
 import platform.lock as lock
-from trainables import briefs, provenance, storage
+from trainables import briefs, places, provenance, storage
 from trainables.errors import InputError, closest
 from trainables.storage import EVALUATED, FAILURES, LOST, Storage
 
@@ -71,15 +72,25 @@ def find(name: str, store: Storage) -> list[dict[str, Any]]:
     raise InputError(f"no sweep '{name}' in {store.location}; {known}")
 
 
-def go_on(command: str) -> str:
-    """The command that resumes what `command` began."""
+def go_on(command: str, place: str | None = None) -> str:
+    """The command that resumes what `command` began; with `place`, the option that names a storage that was moved."""
     kept, parts = [], iter(shlex.split(command))
+    dropped = ("--reason", "--storage") if place is not None else ("--reason",)
     for part in parts:
-        if part == "--reason":
+        if part in dropped:
             next(parts, None)
-        elif part not in ("--new", "--resume", "--retry-failed") and not part.startswith("--reason="):
+        elif part.partition("=")[0] not in ("--new", "--resume", "--retry-failed", *dropped):
             kept.append(part)
-    return shlex.join([*kept, "--resume"])
+    return f"{shlex.join([*kept, '--resume'])}{place or ''}"
+
+
+def place(store: Storage) -> str:
+    """The option that names this storage, empty for the default one."""
+    default = storage.default()
+    if store.copied:
+        return "" if store.location == default else f" --storage {shlex.quote(store.location)}"
+    same = "://" not in default and store.root == places.expand(default).absolute()
+    return "" if same else f" --storage {os.path.relpath(store.root)}"
 
 
 def counts(sweep: dict[str, Any], store: Storage) -> dict[str, int]:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 import platform.keep as keep
 import platform.lease as lease
+import platform.manifest as manifest
 from trainables import benchmarks, processes, storage
 from trainables.config import Selection, Trial
 from trainables.storage import Storage
@@ -47,6 +48,7 @@ def read(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
         "title": sweep["title"],
         "created": sweep["created"],
         "command": sweep["command"],
+        "go_on": manifest.go_on(sweep["command"], manifest.place(store)),
         "storage": store.location,
         "driver": _driver(sweep, store),
         "counts": counts,

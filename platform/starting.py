@@ -78,6 +78,8 @@ def _agreed(plan: planning.Plan, store: storage.Storage, choice: Choice) -> plan
             f"sweep {plan.name} is unfinished: {len(missing)} of its {len(listed)} trials are missing{named}; add "
             "--resume to run them, or --new to set its results aside and start again"
         )
+    if choice.resume and earlier is None and not plan.done and not listed:
+        print(f"nothing to resume: {store.location} has none of this sweep's trials; it begins here", flush=True)
     if damaged:
         folders = {path if path == file else path.parent for path in damaged}
         place = storage.set_aside(sorted(folders), store)

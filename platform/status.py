@@ -70,7 +70,7 @@ def _driver(found: dict[str, Any]) -> str:
     driver, counts = found["driver"], found["counts"]
     if driver is None or driver["alive"] is False:
         ended = "no driver" if driver is None else f"its driver died (process {driver['pid']} on {driver['host']})"
-        return ended + (f"; go on with: {manifest.go_on(found['command'])}" if counts["left"] else "")
+        return ended + (f"; go on with: {found['go_on']}" if counts["left"] else "")
     beat = f"last heartbeat {driver['heartbeat_seconds']:.0f} s ago"
     known = "" if driver["alive"] else " (of another machine: nobody here knows whether it lives)"
     return f"driven by process {driver['pid']} on {driver['host']} since {driver['since']}, {beat}{known}"

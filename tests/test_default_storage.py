@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import platform.ending as ending
+import platform.manifest as manifest
 import platform.status as status
 import platform.tracking as tracking
 from analysis import report
@@ -51,8 +51,8 @@ def test_printed_commands_name_the_storage_only_where_it_is_not_the_one_taken_an
     monkeypatch.chdir(tmp_path)
     mine, others = Storage(tmp_path / "runs"), Storage(tmp_path / "others")
     monkeypatch.delenv(storage.VARIABLE, raising=False)
-    assert (ending.place(mine), ending.place(others)) == ("", " --storage others")
+    assert (manifest.place(mine), manifest.place(others)) == ("", " --storage others")
     monkeypatch.setenv(storage.VARIABLE, str(tmp_path / "others"))
-    assert (ending.place(mine), ending.place(others)) == (" --storage runs", "")
+    assert (manifest.place(mine), manifest.place(others)) == (" --storage runs", "")
     monkeypatch.setenv(storage.VARIABLE, "s3://bucket/folder")
-    assert ending.place(mine) == " --storage runs"
+    assert manifest.place(mine) == " --storage runs"

@@ -41,7 +41,7 @@ def test_spent_gpu_hours_stop_a_sweep_that_goes_on_with_more(run_module: RunModu
     """The preparation spends a small budget alone; with a little more one trial begins, and ends; with it no other."""
     arguments = flags(place)
     none = start(run_module, place, *arguments, "--gpu-hours", "0.00001", "--max-concurrent", "1")
-    assert none.returncode == 0, none.stdout + none.stderr
+    assert none.returncode == 3, none.stdout + none.stderr
     assert "stopped: --gpu-hours 1e-05: " in none.stdout
     assert "6 trials left; go on with a larger --gpu-hours and --resume" in none.stdout
     (ledger,) = (place / "runs" / "sweeps").glob("*.spent")
@@ -49,12 +49,12 @@ def test_spent_gpu_hours_stop_a_sweep_that_goes_on_with_more(run_module: RunModu
     assert before > 0.036
     little = f"{(before + 1.0) / 3600:.9f}"
     done = start(run_module, place, *arguments, "--gpu-hours", little, "--max-concurrent", "1", "--resume")
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 3, done.stdout + done.stderr
     results = {path.parent.name for path in (place / "runs").glob("trials/*/result.json")}
     assert len(results) == 1
     assert "5 trials left" in done.stdout
     again = start(run_module, place, *arguments, "--gpu-hours", little, "--resume")
-    assert again.returncode == 0
+    assert again.returncode == 3
     assert "5 trials left" in again.stdout
     assert {path.parent.name for path in (place / "runs").glob("trials/*/result.json")} == results
     more = start(run_module, place, *arguments, "--gpu-hours", "9", "--resume", "--disk-budget", "1GB")

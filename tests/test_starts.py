@@ -82,6 +82,32 @@ def test_unfinished_sweep_goes_on_with_resume_only(small: Small, tmp_path: Path,
     assert len(runs) == 2
 
 
+def test_resume_says_where_there_is_nothing_to_resume(small: Small, tmp_path: Path, runs: list[Plan]) -> None:
+    """A storage's name that is mistyped, say."""
+    store = Storage(tmp_path / "runs")
+    command = ["tofu_tiny", "--storage", store.root, *small.flags()]
+    said = f"nothing to resume: {store.root} has none of this sweep's trials; it begins here"
+    assert said in in_process(*command, "--resume").stdout
+    finish(store, runs[-1].trials[:1])
+    assert said not in in_process(*command, "--resume").stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "there"),
+    [
+        ("python -m platform.sweep tiny --storage runs/x --set training.lr=1 --new", " --set training.lr=1"),
+        ("python -m platform.sweep tiny --storage=runs/x --retry-failed --reason failed", ""),
+        ("python -m platform.sweep tiny", ""),
+    ],
+)
+def test_what_goes_on_names_the_storage_as_it_is_now(command: str, there: str) -> None:
+    """It was moved since the command was typed."""
+    assert (
+        manifest.go_on(command, " --storage moved") == f"python -m platform.sweep tiny{there} --resume --storage moved"
+    )
+    assert manifest.go_on(command, "") == f"python -m platform.sweep tiny{there} --resume"
+
+
 def test_new_sets_results_aside_and_starts_again(small: Small, tmp_path: Path, runs: list[Plan]) -> None:
     store = Storage(tmp_path / "runs")
     command = ["tofu_tiny", "--storage", store.root, *small.flags(), "--only", "benchmark.split=forget01"]

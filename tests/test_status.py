@@ -73,7 +73,7 @@ def test_counts_outcomes_and_failures(store: Storage) -> None:
     assert Path(failure["log"]) == store.trial(failure["trials"][0]) / "error.txt"
     text = lines(store)
     assert text[0] == "tiny-0a1b2c3d: Three methods on two splits"
-    assert text[2] == "no driver; go on with: python -m platform.sweep tiny --resume"
+    assert text[2] == f"no driver; go on with: python -m platform.sweep tiny --resume{manifest.place(store)}"
     assert text[3] == "done 34 | running 0 | failed 1 | left 1 | of 36"
     assert "done, but diverged: 1" in text
     assert f"failed 1: no <space> left ({failure['log']})" in text
@@ -184,7 +184,7 @@ def test_who_drives(store: Storage) -> None:
         path.write_text(json.dumps(document | {"born": 1.0}))
         assert told(store)["driver"]["alive"] is False
         died = f"its driver died (process {os.getpid()} on {os.uname().nodename}); go on with: "
-        assert lines(store)[2] == died + "python -m platform.sweep tiny --resume"
+        assert lines(store)[2] == died + f"python -m platform.sweep tiny --resume{manifest.place(store)}"
         path.write_text(json.dumps(document))
     assert told(store)["driver"] is None
 
