@@ -13,6 +13,7 @@ import platform.ledger as ledger
 import platform.manifest as manifest
 import platform.plan as planning
 import platform.session as session
+import platform.shown as shown
 from platform.gate import Gate, Limits, gpus
 from platform.plan import Plan
 from platform.session import Room
@@ -48,8 +49,10 @@ def run(
     if plan.outstanding or plan.sweep.export or not plan.compared(store):
         with ledger.kept(gate, store.spent(plan.sweep.name, plan.hash), store):
             mirror = _with_ray(plan, store, command, gate, address, max_concurrent, keep)
+    elif shown.same(document := manifest.write(plan, store, command), store):
+        return _nothing_new(plan, store, gate)
     else:
-        mirror, document = _mirrored(plan, store, command)
+        mirror = _mirrored(document, plan, store)
         mirror.close(manifest.counts(document, store))
     if mirror is None:
         return 1
@@ -61,6 +64,14 @@ def run(
         first = str(mirror.problem).partition("\n")[0]
         behind = f"MLflow is behind ({first}); mend it with"
         say(f"{behind}: .venv/bin/python -m platform.tracking sync {plan.name}{manifest.place(store)}")
+    else:
+        shown.note(manifest.read(plan.name, store), store)
+    return max(status, _stopped(plan, store, gate)) if gate.closed else status
+
+
+def _nothing_new(plan: Plan, store: Storage, gate: Gate) -> int:
+    """The end of a start that found all done, and shown by MLflow as it is."""
+    status = ending.end(plan, store, say)
     return max(status, _stopped(plan, store, gate)) if gate.closed else status
 
 
@@ -94,7 +105,8 @@ def _all(plan: Plan, store: Storage, command: str, gate: Gate, room: Room, keep:
     hub.fetch(plan, store, say)
     with gate.preparing(gpus(plan.trials[0].model_dump(include={"resources"}))):
         prepare.prepare(plan, store, say)
-    mirror, document = _mirrored(plan, store, command)
+    document = manifest.write(plan, store, command)
+    mirror = _mirrored(document, plan, store)
     if plan.outstanding:
         _tune(plan, store, mirror, gate, room, keep)
     if plan.sweep.export:
@@ -103,12 +115,11 @@ def _all(plan: Plan, store: Storage, command: str, gate: Gate, room: Room, keep:
     return mirror
 
 
-def _mirrored(plan: Plan, store: Storage, command: str) -> tuple[Any, dict[str, Any]]:
-    """The sweep's file, and MLflow as its view, which has been told of every result; what kills left is removed."""
+def _mirrored(document: dict[str, Any], plan: Plan, store: Storage) -> Any:
+    """MLflow as the sweep's view, which has been told of every result; what kills left is removed."""
     import platform.tracking as tracking
     from platform.mirror import Mirror
 
-    document = manifest.write(plan, store, command)
     mirror = Mirror(lambda: tracking.connect(document, store))
     mirror.start()
     for old in (store.root / "ray").glob(f"{plan.name}-*"):  # Tune's state, of drivers that were killed
@@ -117,7 +128,7 @@ def _mirrored(plan: Plan, store: Storage, command: str) -> tuple[Any, dict[str, 
         if store.has(trial_id):
             storage.tidy(store.trial(trial_id))
             mirror.trial(trial_id)
-    return mirror, document
+    return mirror
 
 
 def _ran(plan: Plan, store: Storage, seconds: float) -> str:

@@ -1,0 +1,36 @@
+"""What MLflow was last told of a sweep: a start that changes nothing need not load and ask it, which takes seconds.
+
+SQLite's file is looked for. A server that was emptied since is told all again by `platform.tracking sync`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import platform.database as database
+from trainables import briefs, config, provenance, storage
+from trainables.storage import Storage
+
+
+def same(sweep: dict[str, Any], store: Storage) -> bool:
+    """Whether nothing has changed since `note`; never where each machine has its own copy of a storage."""
+    uri = database.tracking_uri(store)
+    there = not uri.startswith(database.SQLITE) or Path(uri.removeprefix(database.SQLITE)).is_file()
+    return there and not store.copied and storage.read_json(_file(sweep, store)) == _state(sweep, store)
+
+
+def note(sweep: dict[str, Any], store: Storage) -> None:
+    """All that there is was shown, the report too."""
+    storage.write_json(_file(sweep, store), _state(sweep, store))
+
+
+def _state(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
+    results = {key: brief.started for key in sweep["trials"] if (brief := briefs.of(store, key))}
+    told = {name: sweep.get(name) for name in ("title", "selection", "target", "trials")}
+    made = {"uri": database.tracking_uri(store), "results": results, "commit": provenance.commit()[0], **told}
+    return {"shown": config.digest(made)}
+
+
+def _file(sweep: dict[str, Any], store: Storage) -> Path:
+    return store.sweep(sweep["name"], sweep["hash"]).with_suffix(".shown")

@@ -1,0 +1,65 @@
+"""When a start may leave MLflow alone, because it shows all that there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import platform.shown as shown
+from trainables import provenance, storage
+from trainables.storage import Storage
+
+Change = Callable[[dict[str, Any], Storage, pytest.MonkeyPatch], Any]
+
+
+@pytest.fixture
+def noted(store: Storage, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    sweep: dict[str, Any] = {"name": "tiny", "hash": "0a1b2c3d", "title": "Two trials", "trials": ["a1", "a2"]}
+    for key in sweep["trials"]:
+        found = {"id": key, "status": "finished", "started": "2026-11-20T10:00:00+00:00"}
+        storage.write_json(store.trial(key) / storage.RESULT, found)
+    assert not shown.same(sweep, store)
+    (store.root / "mlflow.db").touch()
+    shown.note(sweep, store)
+    assert shown.same(sweep, store)
+    return sweep
+
+
+def attempt(sweep: dict[str, Any], store: Storage, patch: pytest.MonkeyPatch) -> None:
+    path = store.trial(sweep["trials"][0]) / storage.RESULT
+    storage.write_json(path, (storage.read_json(path) or {}) | {"started": "2026-11-21T11:22:33+00:00"})
+
+
+CHANGES: dict[str, Change] = {
+    "a trial ran again": attempt,
+    "a result went": lambda sweep, store, patch: (store.trial(sweep["trials"][0]) / storage.RESULT).unlink(),
+    "trials were added": lambda sweep, store, patch: sweep["trials"].append("0a1b2c3d4e5f"),
+    "the database went": lambda sweep, store, patch: (store.root / "mlflow.db").unlink(),
+    "another server": lambda sweep, store, patch: patch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9"),
+    "another commit's report": lambda sweep, store, patch: patch.setattr(provenance, "commit", lambda: ("feed", False)),
+    "the note is damaged": lambda sweep, store, patch: next(Path(store.root / "sweeps").glob("*.shown")).write_text(
+        "{"
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_mlflow_is_asked_after_every_change(
+    noted: dict[str, Any], store: Storage, monkeypatch: pytest.MonkeyPatch, change: Change
+) -> None:
+    change(noted, store, monkeypatch)
+    assert not shown.same(noted, store)
+
+
+def test_another_server_is_not_taken_for_the_noted_one(
+    noted: dict[str, Any], store: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for uri in ("http://127.0.0.1:9", "http://127.0.0.1:10"):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        assert not shown.same(noted, store)
+    shown.note(noted, store)
+    assert shown.same(noted, store)
