@@ -96,6 +96,7 @@ def test_a_second_start_keeps_to_the_first_ones_commit(place: Place) -> None:
     assert all(result["hub"][TARGET] == commit for result in later)
 
 
+@pytest.mark.slow
 def test_a_planned_trial_asks_the_hub_nothing(
     bench: Bench, house: House, run_module: RunModule, tmp_path: Path
 ) -> None:

@@ -245,6 +245,7 @@ def test_ray_train_gives_what_one_process_gives(house: Any, spread: tuple[Trial,
     alike(here.trial(plain.id()), store.trial(config.id()), house.target)
 
 
+@pytest.mark.slow
 def test_two_ranks_survive_the_death_of_one(spread: tuple[Trial, Storage], tmp_path: Path) -> None:
     config, undisturbed = spread
     store = storage.open_storage(str(tmp_path))
