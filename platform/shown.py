@@ -5,6 +5,7 @@ SQLite's file is looked for. A server that was emptied since is told all again b
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ def same(sweep: dict[str, Any], store: Storage) -> bool:
 
 
 def note(sweep: dict[str, Any], store: Storage) -> None:
-    """All that there is was shown, the report too."""
-    storage.write_json(_file(sweep, store), _state(sweep, store))
+    """All that there is was shown, the report too. Where the disk has no room for this, MLflow is asked again."""
+    with contextlib.suppress(OSError):
+        storage.write_json(_file(sweep, store), _state(sweep, store))
 
 
 def _state(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,16 @@ def test_mlflow_is_asked_after_every_change(
     noted: dict[str, Any], store: Storage, monkeypatch: pytest.MonkeyPatch, change: Change
 ) -> None:
     change(noted, store, monkeypatch)
+    assert not shown.same(noted, store)
+
+
+def test_full_disk_costs_the_note_alone(noted: dict[str, Any], store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, value: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    attempt(noted, store, monkeypatch)
+    monkeypatch.setattr(storage, "write_json", full)
+    shown.note(noted, store)
     assert not shown.same(noted, store)
 
 
