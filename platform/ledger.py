@@ -6,10 +6,10 @@ Results tell only of trials that ended, and not of what a kill, `--new` or a ret
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import platform.lock as lock
 from platform.gate import Gate, spent
 from platform.plan import Plan
 from trainables import storage
@@ -35,20 +35,11 @@ def read(plan: Plan, store: Storage) -> float:
 @contextlib.contextmanager
 def kept(gate: Gate, path: Path, store: Storage) -> Iterator[None]:
     """Note what the gate counts while the block runs, and at its end."""
-    over = threading.Event()
-
-    def work() -> None:
-        while not over.wait(BEAT):
-            _note(gate, path, store)
-
     _note(gate, path, store)
-    thread = threading.Thread(target=work, name="ledger", daemon=True)
-    thread.start()
     try:
-        yield
+        with lock.beating(path.stem, lambda: _note(gate, path, store), BEAT):
+            yield
     finally:
-        over.set()
-        thread.join()
         _note(gate, path, store)
 
 

@@ -79,12 +79,12 @@ def held(path: Path, command: str, location: str | None = None) -> Iterator[None
 
 
 @contextlib.contextmanager
-def beating(name: str, beat: Callable[[], Seen | None]) -> Iterator[None]:
-    """Call `beat` every BEAT seconds while the block runs; where it returns another owner, stop as on Ctrl-C."""
+def beating(name: str, beat: Callable[[], Seen | None], every: float | None = None) -> Iterator[None]:
+    """Call `beat` each BEAT or `every` seconds in the block; stop as on Ctrl-C where it returns another owner."""
     over = threading.Event()
 
     def work() -> None:
-        while not over.wait(BEAT):
+        while not over.wait(every or BEAT):
             taken = beat()
             if taken is not None:
                 print(f"error: {name} was taken over by {taken.told()}; stopping", file=sys.stderr, flush=True)
