@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import platform.capacity as capacity
 from platform.plan import Plan
 from search_spaces.base import Sweep
 
@@ -44,8 +45,6 @@ def lacks(sweep: Sweep) -> list[str]:
 
 def slots(plan: Plan, max_concurrent: int | None, address: str | None) -> int:
     """How many trials run side by side at least: nobody knows a cluster's size before it is asked."""
-    wanted = plan.sweep.resources
-    counts = [max_concurrent or 1] if not is_used(address) else [cores() // (wanted.cpus * wanted.ranks)]
-    if is_used(address) and wanted.gpus:
-        counts.append(int(gpus() / (wanted.gpus * wanted.ranks)))
-    return max(1, min([*counts, max_concurrent or plan.outstanding, plan.outstanding]))
+    here = capacity.Shape({"CPU": cores(), "GPU": gpus()}, 1, 1)
+    count = capacity.trials([here], plan.sweep.resources) if is_used(address) else max_concurrent or 1
+    return max(1, min(count, max_concurrent or count, plan.outstanding))
