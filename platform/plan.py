@@ -135,13 +135,8 @@ def make(
     for model in {ref.model for refs in found.values() for ref in refs}:
         problems.check(templates.check_folder, sweep.benchmark.template, model.tokenizer or model.path)
     problems.stop()
-    trials = points.enumerate_trials(sweep, strategy, benchmarks, lambda split: _models(found[split], store))
-    trials = problems.check(overrides.select, trials, only or []) or trials
-    for trial in trials:
-        problems.check(points.check_layer, trial, house.recipes)
-    costs = budgets.of(sweep, trials, house.recipes)
-    problems.check(costs.check)
-    problems.stop()
+    every = points.enumerate_trials(sweep, strategy, benchmarks, lambda split: _models(found[split], store))
+    trials, costs = _chosen(sweep, every, only or [], house.recipes)
     splits = {trial.benchmark.split for trial in trials}
     for split in sorted({trial.benchmark.split for trial in trials if trial.method == "tru"}):
         problems.check(_batches, sweep, split, benchmarks[split])
@@ -163,6 +158,20 @@ def make(
     )
     plan = again(plan, store)
     return replace(plan, needs=needs.of(sweep, plan.hub, store))
+
+
+def _chosen(
+    sweep: Sweep, every: list[Trial], only: list[str], recipes: dict[str, Recipe]
+) -> tuple[list[Trial], budgets.Budget]:
+    """The trials that `only` picks, and what they cost. Raises InputError with every problem of theirs."""
+    problems = Problems()
+    trials = problems.check(overrides.select, every, only) or every
+    for trial in trials:
+        problems.check(points.check_layer, trial, recipes)
+    costs = budgets.of(sweep, trials, recipes)
+    problems.check(costs.check)
+    problems.stop()
+    return trials, costs
 
 
 def again(plan: Plan, store: Storage) -> Plan:
