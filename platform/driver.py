@@ -18,6 +18,7 @@ from platform.gate import Gate, Limits, gpus
 from platform.plan import Plan
 from platform.session import Room
 from trainables import benchmarks, provenance, storage
+from trainables.config import Resources
 from trainables.errors import InputError
 from trainables.redaction import VARIABLES, redact
 from trainables.storage import Storage
@@ -50,7 +51,7 @@ def run(
         with ledger.kept(gate, store.spent(plan.sweep.name, plan.hash), store):
             mirror = _with_ray(plan, store, command, gate, address, max_concurrent, keep)
     elif shown.same(document := manifest.write(plan, store, command), store):
-        return _nothing_new(plan, store, gate)
+        return ending.end(plan, store, say)
     else:
         mirror = _mirrored(document, plan, store)
         mirror.close(manifest.counts(document, store))
@@ -66,12 +67,6 @@ def run(
         say(f"{behind}: .venv/bin/python -m platform.tracking sync {plan.name}{manifest.place(store)}")
     else:
         shown.note(manifest.read(plan.name, store), store)
-    return max(status, _stopped(plan, store, gate)) if gate.closed else status
-
-
-def _nothing_new(plan: Plan, store: Storage, gate: Gate) -> int:
-    """The end of a start that found all done, and shown by MLflow as it is."""
-    status = ending.end(plan, store, say)
     return max(status, _stopped(plan, store, gate)) if gate.closed else status
 
 
@@ -170,33 +165,28 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, room: Room, keep:
     import platform.progress as progress
     import platform.raylet as raylet
     import platform.searcher as searcher
-    from trainables.workers import LAUNCHER, TrialActor, nodes, train_ranks
+    from trainables.workers import nodes
 
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     class_cache.ENV_VARS_TO_PROPAGATE.difference_update(VARIABLES)  # Ray's log would hold their values
-    resources = plan.sweep.resources
-    if resources.ranks == 1:
-        trainable = tune.with_resources(TrialActor, {"cpu": resources.cpus, "gpu": resources.gpus})
-    else:
-        trainable = tune.with_resources(train_ranks, LAUNCHER)
     search, total = _searcher(plan, store, searcher, keep, room.strategy, lambda: gate.closed)
     standing = progress.Standing.of(plan, total, room.slots)
     watch = disk.Watch(keeping.keeper(plan, store, keep), gate.limits.disk_bytes)
     screen = live.screen()
     waiting = progress.Waiting(session.needed(plan), ray.available_resources, room.coming)
     reporter = progress.Reporter(standing, store, mirror, watch, gate, screen, waiting)
-    state = store.root / "ray"
+    state, name = store.root / "ray", f"{plan.name}-{os.getpid()}"
     try:
         tuner = tune.Tuner(
-            trainable,
+            _trainable(plan.sweep.resources),
             tune_config=tune.TuneConfig(
                 search_alg=search,
                 num_samples=total,
                 max_concurrent_trials=room.slots,
-                reuse_actors=resources.ranks == 1,
+                reuse_actors=plan.sweep.resources.ranks == 1,
             ),
             run_config=tune.RunConfig(
-                name=f"{plan.name}-{os.getpid()}",
+                name=name,
                 storage_path=str(state),
                 callbacks=[reporter, raylet.RayletWatch(), losses.Losses(nodes, screen.say)],
                 verbose=0,
@@ -211,7 +201,18 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, room: Room, keep:
                 raise
     finally:
         screen.close()
-        shutil.rmtree(state / f"{plan.name}-{os.getpid()}", ignore_errors=True)
+        shutil.rmtree(state / name, ignore_errors=True)
+
+
+def _trainable(resources: Resources) -> Any:
+    """What runs a trial, with what Tune is to keep for it."""
+    from ray import tune
+
+    from trainables.workers import LAUNCHER, TrialActor, train_ranks
+
+    if resources.ranks == 1:
+        return tune.with_resources(TrialActor, {"cpu": resources.cpus, "gpu": resources.gpus})
+    return tune.with_resources(train_ranks, LAUNCHER)
 
 
 def _searcher(plan: Plan, store: Storage, searcher: Any, keep: str, strategy: str, closed: Any) -> tuple[Any, int]:
