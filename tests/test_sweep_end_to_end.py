@@ -221,9 +221,11 @@ def test_warm_actor_gives_what_a_fresh_process_gives(
 
 
 def test_second_start_has_nothing_left_to_do(started: Started, join: RunModule) -> None:
-    before = stamps(started.store)
+    before, mlflow = stamps(started.store), started.store.root / "mlflow.db"
+    written = mlflow.stat().st_mtime_ns
     done = join(*started.arguments, "--storage", started.store.root)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert mlflow.stat().st_mtime_ns == written
     assert f"{TRIALS} trials, {TRIALS} done" in done.stdout
     assert "evaluating" not in done.stdout
     assert "running" not in done.stdout
