@@ -5,8 +5,8 @@ from trainables.config import Benchmark, TaskVector, Training
 
 SWEEP = Sweep(
     name="tofu_tiny",
-    title="TOFU on a 1.4M-parameter Llama: GA, GD, NPO without and with GRU; TV and TRU without retain data",
-    methods=("ga", "gd", "npo", "tv", "tru"),
+    title="TOFU on a 1.4M-parameter Llama: nine objectives without and with GRU; TV and TRU without retain data",
+    methods=("ga", "ga_kl", "gd", "wga", "npo", "npo_kl", "npo_gd", "simnpo", "simnpo_gd", "tv", "tru"),
     splits=("forget01", "forget05", "forget10"),
     stgs=SMALL_STGS,
     strengths=(50.0, 100.0, 150.0, 200.0, 300.0),
