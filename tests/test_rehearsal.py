@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import yaml
 
 import platform.cluster_file as cluster_file
-from tests.rehearsal import lab
+from tests.rehearsal import lab, page
 
 
 @pytest.mark.rehearsal
@@ -54,3 +55,33 @@ def test_who_cannot_rehearse_is_told_what_is_missing(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stdout.startswith("missing: ")
     assert "root" in done.stdout or "rsync (rsync)" in done.stdout
+
+
+def test_the_rehearsal_types_the_commands_of_the_readme(root: Path) -> None:
+    """Lines of the section stand in the rehearsal as they are in the README, or in the list of what runs elsewhere."""
+    said = page.commands()
+    assert len(said) >= 10
+    assert set(said) > set(page.ELSEWHERE)
+    source = (root / "tests" / "rehearsal" / "rehearse.py").read_text(encoding="utf-8")
+    assert [line for line in said if line not in page.ELSEWHERE and f'"{line}"' not in source] == []
+
+
+def test_a_command_that_nobody_typed_is_found() -> None:
+    assert page.untyped(set(page.commands()) - {"ray up cluster.yaml"}) == ["ray up cluster.yaml"]
+    assert page.untyped(set(page.commands())) == []
+
+
+def test_comments_and_other_sections_are_no_commands() -> None:
+    text = "# t\n\n## On a cluster\n\n```\nray up a.yaml    # rent\n```\nand `x`\n\n## Next\n\n```\nrm\n```\n"
+    assert page.commands(text) == ["ray up a.yaml"]
+
+
+def test_only_lines_of_the_readme_are_typed(tmp_path: Path) -> None:
+    laptop = lab.Lab(tmp_path)
+    sweep = "python -m platform.sweep tofu_llama --cluster cluster.yaml"
+    assert laptop.line(sweep, ["own", "--new"]) == shlex.split(
+        f"python -m platform.sweep own --new --cluster {laptop.file}"
+    )
+    assert laptop.read == {sweep}
+    with pytest.raises(lab.Broken, match=r"does not say: ray up other\.yaml"):
+        laptop.line("ray up other.yaml")

@@ -9,13 +9,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.rehearsal import page
+from tests.rehearsal.page import ROOT
+
 HOSTS = Path(__file__).with_name("hosts.sh")
 FILE = "clusters/rehearsal.yaml"
 FOLDER, NET = "/tmp/unlearning-hosts", "10.77.0"
@@ -49,6 +51,8 @@ class Lab:
     net: str = field(default_factory=lambda: os.environ.get("HOSTS_NET", NET))
     name: str = field(default_factory=lambda: os.environ.get("HOSTS_NAME", "unlearn"))
     commands: list[Command] = field(default_factory=list)
+    read: set[str] = field(default_factory=set)
+    """The README's lines that were typed."""
 
     @property
     def common(self) -> Path:
@@ -87,21 +91,33 @@ class Lab:
                 lines.append(line.strip())
         return lines
 
-    def begin(self, *words: str) -> Command:
-        """Start a command on the laptop, from the root of the checkout, as a person with .venv activated types it."""
+    def line(self, text: str, sweep: Sequence[str] = ()) -> list[str]:
+        """The words of a line of the README's section, with our file for its own and `sweep` for tofu_llama."""
+        demand(text in page.commands(), f"README.md, On a cluster, does not say: {text}")
+        self.read.add(text)
+        words = ((self.file,) if word == "cluster.yaml" else (word,) for word in shlex.split(text))
+        return [word for some in words for word in (sweep if some == ("tofu_llama",) else some)]
+
+    def begin(self, *words: str, keys: str = "") -> Command:
+        """Start a command on the laptop, from the root of the checkout, as a person with .venv activated types it.
+
+        `keys`: what the person types while it runs.
+        """
         log = self.folder / "laptop" / f"{len(self.commands):02}-{Path(words[0]).name}.log"
         place = str(self.folder / "laptop")
         clean = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         env = clean | {"PATH": f"{sys.prefix}/bin:{os.environ['PATH']}", "TMPDIR": place, "RAY_TMPDIR": place}
         env |= {"RAY_USAGE_STATS_ENABLED": "0", "NO_COLOR": "1", "COLUMNS": "160"}
-        with log.open("wb") as stream:
-            child = subprocess.Popen(words, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
+        hand = log.with_suffix(".keys")
+        hand.write_text(keys)
+        with log.open("wb") as stream, hand.open("rb") as stdin:
+            child = subprocess.Popen(words, cwd=ROOT, env=env, stdin=stdin, stdout=stream, stderr=stream)
         self.commands.append(Command(shlex.join(words), psutil.Process(child.pid), log))
         return self.commands[-1]
 
-    def run(self, *words: str, seconds: float = 240) -> str:
+    def run(self, *words: str, seconds: float = 240, keys: str = "") -> str:
         """A command on the laptop to its end, which must be good; returns what it said."""
-        return self.begin(*words).end(seconds)
+        return self.begin(*words, keys=keys).end(seconds)
 
     def on_head(self, command: str, seconds: float = 240) -> str:
         """A command that a person types on the head, in the repository."""
@@ -128,15 +144,13 @@ class Lab:
                     place.rmdir()
 
     @contextlib.contextmanager
-    def forward(self, port: int) -> Iterator[int]:
-        """A port of the head's loopback address, through ssh as the README says; gives the one here."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            here = probe.getsockname()[1]
-        tunnel = self.begin("ray", "dashboard", self.file, "--port", str(here), "--remote-port", str(port))
+    def forward(self, text: str, port: int) -> Iterator[str]:
+        """The address here that a `ray dashboard` line of the README forwards, `port` but where others have it."""
+        free = _free(port)
+        tunnel = self.begin(*self.line(text), *(["--port", str(free)] if free != port else []))
         try:
-            until(60, f"ssh forwards port {port}", lambda: _listens(here))
-            yield here
+            until(60, f"ssh forwards port {free}", lambda: _listens(free))
+            yield f"http://127.0.0.1:{free}"
         finally:
             tunnel.kill()
 
@@ -185,6 +199,16 @@ def until(seconds: float, told: str, holds: Callable[[], object]) -> None:
     while not holds():
         demand(time.monotonic() < end, f"waited {seconds:.0f} s in vain: {told}")
         time.sleep(0.2)
+
+
+def _free(port: int) -> int:
+    """This port of the loopback address, or another one where it is taken."""
+    for wanted in (port, 0):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", wanted))
+            return probe.getsockname()[1]
+    raise Broken("no port is free")
 
 
 def _listens(port: int) -> bool:

@@ -1,8 +1,9 @@
 """`make rehearsal`: a cluster of three pretend hosts, from `ray up` to `ray down`, as a person uses it.
 
-A sweep of nine trials is started from the laptop, which then goes away; a host loses its power in the middle of a trial
-and comes back; the laptop finds the sweep again. Two trials of two ranks follow, each on two hosts. Exit 0: all held,
-or it cannot be done here and why; 1: the first thing that did not hold.
+The commands are those of the README's section "On a cluster", every one but what only AWS can answer. A sweep of nine
+trials is started from the laptop, which then goes away; a host loses its power in the middle of a trial and comes back;
+the laptop finds the sweep again. Two trials of two ranks follow, typed on the head, each on two hosts. Exit 0: all
+held, or it cannot be done here and why; 1: the first thing that did not hold.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import shutil
 import sys
 import threading
@@ -18,13 +20,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import requests
+
 import platform.manifest as manifest
-from tests.rehearsal import judge
+from tests.rehearsal import judge, page
 from tests.rehearsal.lab import COUNT, ROOT, Broken, Lab, demand, missing, until
 from trainables import storage
 from trainables.storage import Storage
 
-PYTHON = ("python", "-m")
 SETTINGS = (
     "benchmark.data=/srv/shared/data/tofu",
     "models=/srv/shared/models/tofu_tiny",
@@ -43,9 +46,10 @@ DARK = 20.0
 """Seconds without power."""
 
 
-def command(*more: str) -> list[str]:
-    """tofu_tiny, small, as typed."""
-    return [*PYTHON, "platform.sweep", "tofu_tiny", *(part for pair in SETTINGS for part in ("--set", pair)), *more]
+SWEEP = ["tofu_tiny", *(part for pair in SETTINGS for part in ("--set", pair))]
+"""What stands for the README's tofu_llama."""
+FROM_LAPTOP = "python -m platform.sweep tofu_llama --cluster cluster.yaml"
+ON_HEAD = "cd unlearning && python -m platform.sweep tofu_llama"
 
 
 @contextlib.contextmanager
@@ -59,11 +63,14 @@ def act(told: str) -> Iterator[None]:
 
 def start(lab: Lab) -> None:
     with act(f"check {lab.file}"):
-        lab.run(*PYTHON, "platform.cluster", "check", lab.file)
+        lab.run(*lab.line("python -m platform.cluster check cluster.yaml"))
     with act("ray up"):
-        lab.run("ray", "up", lab.file, "-y", seconds=600)
+        lab.run(*lab.line("ray up cluster.yaml"), keys="y\ny\n", seconds=600)
     with act("all hosts have joined"):
         whole(lab)
+    with act("the dashboard, from the laptop"), lab.forward("ray dashboard cluster.yaml", 8265) as address:
+        said = requests.get(f"{address}/api/version", timeout=30).json()
+        demand("ray_version" in said, f"the dashboard answers {said}")
 
 
 def whole(lab: Lab) -> None:
@@ -72,7 +79,7 @@ def whole(lab: Lab) -> None:
 
 def sweep(lab: Lab, store: Storage) -> None:
     """Nine trials: the laptop goes away after the first result, then a host loses its power, then all come back."""
-    typed = command(*TRIALS, "--cluster", lab.file)
+    typed = lab.line(FROM_LAPTOP, [*SWEEP, *TRIALS])
     with act("a sweep from the laptop, until its first result; the laptop goes away"):
         laptop = lab.begin(*typed)
         until(900, "a first result", lambda: demand(laptop.runs, "the command ended") or results(store))
@@ -109,16 +116,19 @@ def victims(lab: Lab, store: Storage) -> Iterator[tuple[str, int]]:
 
 
 def ranks(lab: Lab) -> None:
-    """Two trials of two ranks, which one host cannot hold."""
+    """Two trials of two ranks, which one host cannot hold, from a shell on the head."""
     with act("every host is back"):
         whole(lab)
-    with act("two trials of two ranks"):
-        laptop, met, last = lab.begin(*command(*RANKS, "--cluster", lab.file)), set(), time.monotonic() + 900
-        while laptop.runs and time.monotonic() < last:
+    with act("two trials of two ranks, from a shell on the head"):
+        typed = shlex.join(lab.line(ON_HEAD, [*SWEEP, *RANKS])).replace("'&&'", "&&")
+        shell = lab.begin(*lab.line("ray attach cluster.yaml"), keys=f"{typed}; exit\n")
+        met, last = set(), time.monotonic() + 900
+        while shell.runs and time.monotonic() < last:
             lines = [lab.running(host) for host in range(COUNT)]
             met.add(tuple(sum("RayTrainWorker" in line for line in found) for found in lines))
             time.sleep(0.5)
-        said = laptop.end(1)
+        said = shell.end(1)
+    demand("2 trials, 2 done" in said or "report: " in said, "the head's shell says nothing of the trials' end")
     demand(max(map(max, met)) == 1, f"two ranks met on one host: {met}")
     demand(any(sum(found) == 2 for found in met), f"no two hosts ran a rank at the same time: {met}")
     demand("across nodes" in said, "nobody was told that ranks run across nodes")
@@ -127,9 +137,10 @@ def ranks(lab: Lab) -> None:
 def one_host(lab: Lab, store: Storage) -> Storage:
     """One of these trials again, its two ranks on one host, in a storage of its own."""
     shutil.copytree(store.root / "shared", lab.common / "one" / "shared")
+    more = ["--only", "rectifier.name=gru", "--address", "local", "--storage", "/srv/shared/one"]
     with act("one of them again, both ranks on one host"):
-        typed = " ".join(command(*RANKS, "--only", "rectifier.name=gru", "--address", "local"))
-        lab.on_head(f"env -u MLFLOW_TRACKING_URI {typed} --storage /srv/shared/one", seconds=600)
+        typed = shlex.join(["python", "-m", "platform.sweep", *SWEEP, *RANKS, *more])
+        lab.on_head(f"env -u MLFLOW_TRACKING_URI {typed}", seconds=600)
     return storage.open_storage(str(lab.common / "one"), writable=False)
 
 
@@ -138,11 +149,13 @@ def inspect(lab: Lab, store: Storage, watch: judge.Watch, again: Storage) -> Non
     watch.look()
     sweeps = sorted(manifest.find("tofu_tiny", store), key=lambda found: len(found["trials"]))
     demand([len(found["trials"]) for found in sweeps] == [2, 9], f"the storage has other sweeps: {sweeps}")
-    with lab.forward(5000) as port:
-        for found in sweeps:
+    places = [None, ROOT / "runs" / "reports"]
+    with lab.forward("ray dashboard cluster.yaml --port 5000 --remote-port 5000", 5000) as address:
+        for found, place in zip(sweeps, places, strict=True):
+            label = f"{found['name']}-{found['hash']}"
             judge.trials(store, found, watch, len(found["trials"]))
-            judge.report(store, f"{found['name']}-{found['hash']}")
-            judge.runs(f"http://127.0.0.1:{port}", store, found)
+            judge.report(store, label, place and place / label)
+            judge.runs(address, store, found)
     (key,) = (path.parent.name for path in results(again))
     equal = judge.same(judge.steps(store, key), judge.steps(again, key))
     print(f"  two ranks on two hosts and on one took the same way, {equal}", flush=True)
@@ -150,7 +163,7 @@ def inspect(lab: Lab, store: Storage, watch: judge.Watch, again: Storage) -> Non
 
 def end(lab: Lab) -> None:
     with act("ray down"):
-        lab.run("ray", "down", lab.file, "-y")
+        lab.run(*lab.line("ray down cluster.yaml"), keys="y\ny\n")
     with act("no host runs Ray any more"):
         until(180, "Ray's processes end", lambda: not judge.quiet(lab))
 
@@ -165,12 +178,13 @@ def rehearse(lab: Lab) -> None:
     store = storage.open_storage(str(place))
     sweep(lab, store)
     with act("status from the laptop"):
-        said = lab.run(*PYTHON, "platform.status", "tofu_tiny", "--cluster", lab.file)
+        said = lab.run(*lab.line("python -m platform.status tofu_llama --cluster cluster.yaml", ["tofu_tiny"]))
         demand("done 9 " in said and "of 9" in said, "status does not say that all nine are done")
     ranks(lab)
     inspect(lab, store, watch, one_host(lab, store))
     watch.over.set()
     end(lab)
+    demand(not (rest := page.untyped(lab.read)), f"of README.md, On a cluster, nobody has typed: {rest}")
 
 
 def main() -> int:
