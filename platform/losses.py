@@ -13,7 +13,7 @@ RETRIES = 1
 """How often a trial whose process died runs again, from its last checkpoint."""
 EVERY, LATE = 5.0, 90.0
 """Seconds between two looks, and after a trial's death until its machine counts as alive: of a machine that is
-switched off Ray learns the processes' end first, and its own half a minute later."""
+switched off one learns the processes' end first."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class Death:
 class Losses(Callback):
     """Gives a trial back the retry that the loss of a machine took; Tune itself knows only announced losses.
 
-    `nodes`: the ids of the machines that are there now.
+    `nodes`: the ids of the machines that are there now. A machine may go right after another: what one took has to be
+    given back before the next takes its own, so they are asked themselves (Ray learns of a loss half a minute later).
     """
 
     def __init__(self, nodes: Callable[[], set[str]], say: Callable[[str], None]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import ray
@@ -18,6 +20,8 @@ from trainables.errors import InputError, Unreachable
 
 REPORT_SECONDS, NOTICE_SECONDS = 2.0, 5.0
 """Between two reports to Tune, and between two looks whether this node will be taken away."""
+ANSWER_SECONDS = 2.0
+"""How long a node may take to answer before it counts as gone."""
 LAUNCHER = {"cpu": 0, "node:__internal_head__": 0.001}
 """What the function that launches a trial's ranks asks for: a place on the head, which outlives every other node. It
 only waits, beside Ray Train's controller, which follows it there; the ranks' CPUs are theirs alone.
@@ -208,8 +212,19 @@ def _fit(name: str, store: storage.Storage, **described: Any) -> None:
 
 
 def nodes() -> set[str]:
-    """The ids of the nodes that are there."""
-    return {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+    """The ids of the nodes that are there: their raylets answer, which Ray itself asks them for half a minute later."""
+    known = [node for node in ray.nodes() if node["Alive"]]
+    with ThreadPoolExecutor(max_workers=32) as threads:
+        answers = list(threads.map(_answers, known))
+    return {node["NodeID"] for node, there in zip(known, answers, strict=True) if there}
+
+
+def _answers(node: dict[str, Any]) -> bool:
+    try:
+        socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), ANSWER_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def _trainer(
