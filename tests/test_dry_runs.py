@@ -31,7 +31,7 @@ class Facts(NamedTuple):
 
 FACTS = {
     "quickstart": Facts(6, 1, 0.08, None, 0.02),
-    "tofu_tiny": Facts(24, 1, 0.69, None, 0.24),
+    "tofu_tiny": Facts(60, 1, 1.84, None, 0.52),
     "tofu_llama": Facts(28, 4, 68.93, 1.08, 377.41, ("tofu_main",)),
     "tofu_phi": Facts(28, 1, 72.30, 0.23, 96.47, ("tofu_main",)),
     "tofu_llama_tru": Facts(10, 4, 68.22, 0.14, 242.60, ("tofu_retain_free",)),

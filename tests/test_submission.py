@@ -255,7 +255,7 @@ def test_a_sweep_goes_on_without_the_laptop_and_is_found_again(head: Head) -> No
     status, out, err = head.run("sweep", *head.arguments)
     assert status == 0, out + err
     assert f"attached to {job}, which runs already" in err
-    assert "6 trials in " in out
+    assert "6 of 6 trials run in " in out
     assert out.count("sweep tofu_tiny-") == 1
     assert len(list((head.home / "runs" / "trials").glob("*/result.json"))) == 6
 
