@@ -40,6 +40,8 @@ SETTINGS = (
 TRIALS = ("--only", "method=ga,gd,npo", "--set", "training.max_steps=16")
 RANKS = ("--only", "method=npo", "--set", "training.max_steps=8", "--set", "rectifier.tau=none")
 RANKS += ("--set", "resources.ranks=2", "--set", "resources.zero_stage=2")
+YES = "-y"
+"""What a person answers when Ray asks; it asks nobody without a terminal."""
 STRIKE = 4
 """The step of a trial at which its host loses power: two checkpoints are written by then."""
 DARK = 20.0
@@ -65,7 +67,7 @@ def start(lab: Lab) -> None:
     with act(f"check {lab.file}"):
         lab.run(*lab.line("python -m platform.cluster check cluster.yaml"))
     with act("ray up"):
-        lab.run(*lab.line("ray up cluster.yaml"), keys="y\ny\n", seconds=600)
+        lab.run(*lab.line("ray up cluster.yaml"), YES, seconds=600)
     with act("all hosts have joined"):
         whole(lab)
     with act("the dashboard, from the laptop"), lab.forward("ray dashboard cluster.yaml", 8265) as address:
@@ -163,7 +165,7 @@ def inspect(lab: Lab, store: Storage, watch: judge.Watch, again: Storage) -> Non
 
 def end(lab: Lab) -> None:
     with act("ray down"):
-        lab.run(*lab.line("ray down cluster.yaml"), keys="y\ny\n")
+        lab.run(*lab.line("ray down cluster.yaml"), YES)
     with act("no host runs Ray any more"):
         until(180, "Ray's processes end", lambda: not judge.quiet(lab))
 
