@@ -190,7 +190,7 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, room: Room, keep:
                 storage_path=str(state),
                 callbacks=[reporter, raylet.RayletWatch(), losses.Losses(nodes, screen.say)],
                 verbose=0,
-                failure_config=tune.FailureConfig(max_failures=losses.RETRIES),
+                failure_config=tune.FailureConfig(max_failures=losses.TRIES),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
         )

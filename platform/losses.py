@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ray.tune import Callback
 
 RETRIES = 1
-"""How often a trial whose process died runs again, from its last checkpoint."""
+"""How often a trial whose process died on its own runs again, from its last checkpoint."""
+TRIES = RETRIES + 1
+"""Tune's own limit: one more, because Tune decides before it asks us. A trial that uses it is told that it is lost."""
 EVERY, LATE = 5.0, 90.0
-"""Seconds between two looks, and after a trial's death until its machine counts as alive: of a machine that is
-switched off one learns the processes' end first."""
+"""Seconds between two looks, and between a trial's death and its machine's, in either order, as they become known."""
 
 
 @dataclass(frozen=True)
 class Death:
-    """A trial whose process died, the machines that were there when it began, and when it died."""
+    """A trial whose process died, the machines that were there shortly before, and when it died."""
 
     trial: Any
     before: frozenset[str]
@@ -35,34 +38,47 @@ class Losses(Callback):
     def __init__(self, nodes: Callable[[], set[str]], say: Callable[[str], None]) -> None:
         self.nodes = nodes
         self.say = say
-        self.begun: dict[str, frozenset[str]] = {}
+        self.begun: dict[str, float] = {}
+        self.looks: deque[tuple[float, frozenset[str]]] = deque()
         self.deaths: list[Death] = []
-        self.looked = 0.0
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing, as of progress.Reporter."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self.begun[trial.trial_id] = frozenset(self.nodes())
+        self._look()
+        self.begun[trial.trial_id] = time.monotonic()
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        before = self.begun.get(trial.trial_id, frozenset())
-        self.deaths.append(Death(trial, before, time.monotonic()))
+        since = self.begun.get(trial.trial_id, 0.0)
+        before = [there for at, there in self.looks if at >= since] or [self.looks[-1][1]]
+        self.deaths.append(Death(trial, frozenset().union(*before), time.monotonic()))
         self._look()
+        if trial.run_metadata.num_failures > RETRIES:
+            trial.config = {**trial.config, "lost": noted(trial)}
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if self.deaths and time.monotonic() - self.looked >= EVERY:
+        if not self.looks or time.monotonic() - self.looks[-1][0] >= EVERY:
             self._look()
 
     def _look(self) -> None:
-        self.looked, now = time.monotonic(), self.nodes()
+        now, there = time.monotonic(), frozenset(self.nodes())
+        while self.looks and now - self.looks[0][0] > LATE:
+            self.looks.popleft()
+        self.looks.append((now, there))
         left = []
         for death in self.deaths:
-            if not death.before <= now:
+            if not death.before <= there:
                 metadata = death.trial.run_metadata
                 metadata.num_failures = max(0, metadata.num_failures - 1)
                 self.say("a node went away; its trial goes on elsewhere from its last checkpoint")
-            elif self.looked - death.at < LATE:
+            elif now - death.at < LATE:
                 left.append(death)
         self.deaths = left
+
+
+def noted(trial: Any) -> str:
+    """What Tune has noted of a trial's end in Ray's session, which is not in the storage: that disk may be full."""
+    path = trial.error_file
+    return Path(path).read_text(encoding="utf-8") if path and Path(path).is_file() else "its process died"

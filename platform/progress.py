@@ -6,12 +6,12 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ray.tune import Callback
 
 import platform.disk as disk
+import platform.losses as losses
 import platform.overview as overview
 from platform.gate import Gate
 from platform.live import Row, Screen, View
@@ -137,7 +137,7 @@ class Reporter(Callback):
         self._ended(trial, "it ended without a result")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._ended(trial, _noted(trial))
+        self._ended(trial, losses.noted(trial))
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
         for config in self.unseen:
@@ -210,12 +210,6 @@ def _told(config: Trial, last: Mapping[str, Any]) -> dict[str, Any] | None:
     error = {"kind": last["status"], "message": "its result is written, and the storage does not show it"}
     told = {"status": last["status"], "config": config.model_dump(mode="json"), "metrics": last}
     return told | {"error": None if last["status"] == "finished" else error}
-
-
-def _noted(trial: Any) -> str:
-    """What Tune has noted of a trial's end in Ray's session, which is not in the storage: that disk may be full."""
-    path = trial.error_file
-    return Path(path).read_text(encoding="utf-8") if path and Path(path).is_file() else "its process died"
 
 
 def _forget_statistics(trial: Any) -> None:

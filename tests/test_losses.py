@@ -6,13 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.tune.experiment import Trial
 
 import platform.losses as losses
 from platform.losses import Losses
 
 
 class Cluster:
-    """Machines that come and go, and trials whose processes die on them."""
+    """Machines that come and go, and trials whose processes die on them, counted as Tune counts."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -22,14 +23,18 @@ class Cluster:
         self.watch = Losses(lambda: set(self.there), self.said.append)
 
     def trial(self, name: str) -> Any:
-        found = SimpleNamespace(trial_id=name, run_metadata=SimpleNamespace(num_failures=0))
+        settings: dict[str, Any] = {"max_failures": losses.TRIES, "config": {"trial": name}, "error_file": None}
+        found = SimpleNamespace(trial_id=name, run_metadata=SimpleNamespace(num_failures=0), **settings)
         self.watch.on_trial_start(1, [], found)
         return found
 
-    def die(self, trial: Any) -> None:
-        """As Tune counts it."""
+    def die(self, trial: Any) -> bool:
+        """As Tune does it, by its own rule; whether the trial runs again."""
         trial.run_metadata.num_failures += 1
+        if not Trial.should_recover(trial):
+            return False
         self.watch.on_trial_recover(1, [], trial)
+        return True
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
@@ -79,3 +84,48 @@ def test_machines_that_were_lost_before_the_trial_began_or_join_do_not_count(clu
     cluster.die(trial)
     cluster.wait(losses.EVERY)
     assert trial.run_metadata.num_failures == 1
+
+
+def test_a_machine_lost_after_a_death_of_its_own(cluster: Cluster) -> None:
+    """The trial has used its retry, and goes on all the same, as often as machines go."""
+    trial = cluster.trial("a")
+    assert cluster.die(trial)
+    for name in ("one", "two"):
+        cluster.wait(losses.LATE + losses.EVERY)
+        cluster.there.remove(name)
+        assert cluster.die(trial)
+        assert "lost" not in trial.config
+    assert trial.run_metadata.num_failures == 1
+
+
+def test_two_deaths_of_its_own_are_the_end(cluster: Cluster) -> None:
+    """Tune starts the trial once more, to be told what it died of; should that die, too, Tune gives up itself."""
+    trial = cluster.trial("a")
+    assert cluster.die(trial)
+    assert "lost" not in trial.config
+    cluster.wait(losses.LATE + losses.EVERY)
+    assert cluster.die(trial)
+    assert trial.config == {"trial": "a", "lost": "its process died"}
+    assert not cluster.die(trial)
+
+
+def test_machines_that_ended_long_before_a_death_do_not_excuse_it(cluster: Cluster) -> None:
+    """An autoscaler ends idle machines all the time."""
+    trial = cluster.trial("a")
+    cluster.wait(600)
+    cluster.there.remove("two")
+    for _ in range(30):
+        cluster.wait(losses.EVERY)
+    cluster.die(trial)
+    cluster.wait(losses.EVERY)
+    assert (trial.run_metadata.num_failures, cluster.said) == (1, [])
+
+
+def test_machine_that_was_gone_before_ray_told_of_the_death(cluster: Cluster) -> None:
+    trial = cluster.trial("a")
+    cluster.wait(600)
+    cluster.there.remove("two")
+    for _ in range(6):
+        cluster.wait(losses.EVERY)
+    cluster.die(trial)
+    assert (trial.run_metadata.num_failures, len(cluster.said)) == (0, 1)

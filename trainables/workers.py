@@ -52,7 +52,10 @@ class Draining:
 
 
 class TrialActor(tune.Trainable):
-    """Runs one-rank trials, one after another; configuration: `{"trial": JSON, "storage": URI, "keep": bool}`."""
+    """Runs one-rank trials, one after another; configuration: `{"trial": JSON, "storage": URI, "keep": bool}`.
+
+    With `lost`, the reason, the trial does not run again but is recorded as lost.
+    """
 
     def setup(self, config: dict[str, Any]) -> None:
         provenance.stamp()
@@ -75,6 +78,7 @@ class TrialActor(tune.Trainable):
         self.trial = Trial.model_validate_json(new_config["trial"])
         self.store = storage.reopen(new_config["storage"])
         self.keep = bool(new_config.get("keep"))
+        self.lost: str | None = new_config.get("lost")
 
     def step(self) -> dict[str, Any]:
         """Go on for about two seconds, or to the end.
@@ -96,6 +100,8 @@ class TrialActor(tune.Trainable):
                     storage.tidy(self.store.trial(key))
                     _check_sent(self.trial, self.store)
                     return _final(found)
+                if self.lost is not None:
+                    return _final(records.refused(self.trial, self.store, self.lost, storage.LOST))
                 trial_here = self.store.here(self.trial)
                 self.events = trial.run(trial_here, self.store, keep_weights=self.keep, notice=self.draining)
             return self._go_on(self.events)
@@ -134,7 +140,10 @@ def train_ranks(config: dict[str, Any]) -> None:
     try:
         store.fetch_trial(trial.id())
         keep, strategy = bool(config.get("keep")), config.get("strategy", PACK)
-        result = store.result(trial.id()) or launch(trial, store, keep=keep, strategy=strategy)
+        result = store.result(trial.id())
+        if result is None and (lost := config.get("lost")) is not None:
+            result = records.refused(trial, store, lost, storage.LOST)
+        result = result or launch(trial, store, keep=keep, strategy=strategy)
     except Unreachable:
         raise
     except Exception as failure:
@@ -203,9 +212,9 @@ def _fit(name: str, store: storage.Storage, **described: Any) -> None:
         try:
             _trainer(run, store, **described).fit()
             return
-        except TrainingFailedError:
+        except TrainingFailedError as failure:
             before, there = there, nodes()
-            if before <= there:
+            if before <= there or _kind(failure) != storage.LOST:
                 raise
         finally:
             shutil.rmtree(store.root / "ray" / run, ignore_errors=True)
