@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,21 +67,39 @@ def trials(shapes: Sequence[Shape], wanted: Resources) -> int:
 
 
 def shapes(nodes: Iterable[Mapping[str, Any]], growth: tuple[int, Sequence[Growth]]) -> list[Shape]:
-    """The kinds of nodes: `nodes` as of ray.nodes(), `growth` as of `grown`. Dead nodes do not count."""
-    counted: dict[tuple[float, float], int] = {}
+    """The kinds of nodes: `nodes` as of ray.nodes(), `growth` as of `grown`. Dead nodes do not count.
+
+    The head is a kind of its own: it may have the size of a worker.
+    """
+    heads, counted = [], Counter()
     for node in nodes:
-        if node["Alive"]:
-            key = _key(node["Resources"])
-            counted[key] = counted.get(key, 0) + 1
+        if not node["Alive"]:
+            continue
+        cpus, gpus = key = _key(node["Resources"])
+        if HEAD in node["Resources"]:
+            heads.append(Shape({"CPU": cpus, "GPU": gpus}, 1, 1))
+        else:
+            counted[key] += 1
     room, types = growth
     found = []
     for kind in sorted(types, key=lambda kind: _key(kind.resources)[::-1], reverse=True):
         most = min(kind.most, room)  # of all types together: those with the most GPUs first
         if kind.resources and most:
             room -= most
-            there = counted.pop(_key(kind.resources), 0)
-            found.append(Shape(kind.resources, max(most, there), there))
-    return found + [Shape({"CPU": cpus, "GPU": gpus}, count, count) for (cpus, gpus), count in counted.items()]
+            there = min(counted[_key(kind.resources)], most)  # types of one size share the nodes of that size
+            counted[_key(kind.resources)] -= there
+            found.append(Shape(kind.resources, most, there))
+    rest = [Shape({"CPU": cpus, "GPU": gpus}, count, count) for (cpus, gpus), count in counted.items() if count]
+    return found + heads + rest
+
+
+def frugal(kinds: Sequence[Shape], wanted: Resources) -> Sequence[Shape]:
+    """The kinds without further nodes that have GPUs, for a trial that asks for none, if it fits on the others.
+
+    Ray would start such nodes for CPUs as well.
+    """
+    spared = [replace(kind, most=kind.there) if kind.resources.get("GPU") else kind for kind in kinds]
+    return kinds if wanted.gpus or not trials(spared, wanted) else spared
 
 
 def _key(resources: Amounts) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import platform.capacity as capacity
 from platform.plan import Plan
 from trainables import provenance
+from trainables.config import Resources
 from trainables.errors import InputError
 
 PENDING = "TUNE_MAX_PENDING_TRIALS_PG"
@@ -62,11 +63,11 @@ class Session:
 
     growth: tuple[int, Sequence[capacity.Growth]] = (0, ())
 
-    def shapes(self) -> list[capacity.Shape]:
-        """The kinds of nodes, with those that may still start."""
+    def shapes(self, wanted: Resources) -> Sequence[capacity.Shape]:
+        """The kinds of nodes, with those that may still start for such trials."""
         import ray
 
-        return capacity.shapes(ray.nodes(), self.growth)
+        return capacity.frugal(capacity.shapes(ray.nodes(), self.growth), wanted)
 
     def gather(self, say: Callable[[str], None]) -> None:
         """Wait for the nodes that the cluster always has."""
@@ -76,7 +77,8 @@ class Session:
 
     def check(self, plan: Plan) -> None:
         """Refuse what Tune would wait for without end: what neither is there nor may come."""
-        wanted, kinds = plan.sweep.resources, self.shapes()
+        wanted = plan.sweep.resources
+        kinds = self.shapes(wanted)
         for name, amount in needed(plan).items():
             there = sum(kind.there * kind.resources.get(name, 0) for kind in kinds)
             most = sum(kind.most * kind.resources.get(name, 0) for kind in kinds)
@@ -94,7 +96,7 @@ class Session:
     def placement(self, plan: Plan, say: Callable[[str], None]) -> str:
         """Ray's strategy for the ranks of a trial: one node wherever some node holds them all."""
         wanted = plan.sweep.resources
-        if capacity.on_one_node(self.shapes(), wanted):
+        if capacity.on_one_node(self.shapes(wanted), wanted):
             return "STRICT_PACK"
         say(
             f"warning: no node holds the {wanted.ranks} ranks of a trial; they run across nodes, and every step waits "
@@ -104,7 +106,7 @@ class Session:
 
     def room(self, plan: Plan, max_concurrent: int | None, say: Callable[[str], None]) -> Room:
         """What Tune is told: for all nodes that there can be, so that as many are asked for at once."""
-        count = capacity.trials(self.shapes(), plan.sweep.resources)
+        count = capacity.trials(self.shapes(plan.sweep.resources), plan.sweep.resources)
         slots = max(1, min(max_concurrent or count, count))
         if os.environ[PENDING] == QUIET[PENDING]:
             os.environ[PENDING] = str(max(slots, int(QUIET[PENDING])))
@@ -112,7 +114,8 @@ class Session:
 
     def coming(self, plan: Plan) -> str | None:
         """The nodes for a trial that may still start, None where there are none."""
-        wanted, kinds = plan.sweep.resources, self.shapes()
+        wanted = plan.sweep.resources
+        kinds = self.shapes(wanted)
         least = wanted.ranks if capacity.on_one_node(kinds, wanted) else 1
         fitting = [kind for kind in kinds if capacity.ranks_on(kind.resources, wanted) >= least]
         there, most = sum(kind.there for kind in fitting), sum(kind.most for kind in fitting)

@@ -103,6 +103,30 @@ def test_nodes_that_may_start_count_once_and_within_the_limit_of_all(growth: tup
     assert capacity.trials(found, Resources(ranks=16, gpus=1)) == 2
 
 
+def test_no_node_with_gpus_is_started_for_cpus_that_others_have(growth: tuple[int, list[Growth]]) -> None:
+    """Ray itself would rent them; those that are there, or are the only ones that fit, are used."""
+    alone = capacity.shapes([node(HEAD)], growth)
+    assert capacity.trials(capacity.frugal(alone, Resources(cpus=1)), Resources(cpus=1)) == 8
+    beside = capacity.shapes([node(HEAD), node(GPUS)], growth)
+    assert capacity.trials(capacity.frugal(beside, Resources(cpus=1)), Resources(cpus=1)) == 8 + 96
+    for wanted in (Resources(cpus=9), Resources(cpus=1, gpus=1)):
+        assert capacity.frugal(alone, wanted) == alone
+
+
+def test_a_head_of_a_workers_size_is_no_worker() -> None:
+    size = {"CPU": 48.0, "GPU": 4.0}
+    growth = (1, [Growth(size, 0, 1)])
+    head = {**size, capacity.HEAD: 1.0}
+    for nodes, there in (([node(head)], 0), ([node(head), node(size)], 1)):
+        assert capacity.shapes(nodes, growth) == [Shape(size, 1, there), Shape(size, 1, 1)]
+
+
+def test_types_of_one_size_share_its_nodes() -> None:
+    size = {"CPU": 96.0, "GPU": 8.0}
+    found = capacity.shapes([node(size)] * 6, (6, [Growth(size, 0, 4), Growth(size, 0, 2)]))
+    assert [(shape.most, shape.there) for shape in found] == [(4, 4), (2, 2)]
+
+
 @pytest.fixture
 def joined(growth: tuple[int, list[Growth]], monkeypatch: pytest.MonkeyPatch) -> session.Session:
     """A session on a head that may grow and has nothing else yet."""
@@ -129,7 +153,7 @@ def test_what_may_still_come_is_not_refused(joined: session.Session, monkeypatch
     assert os.environ[session.PENDING] == "34"
     assert room.coming() == "0 of up to 6 nodes for it are there, more start on demand (ray status follows them)"
     assert joined.room(asked, 5, said.append).slots == 5
-    assert joined.room(plan(cpus=8), None, said.append).coming() is not None
+    assert joined.room(plan(cpus=9), None, said.append).coming() is not None
     assert session.Session().room(plan(), None, said.append).coming() is None
 
 
