@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
+
 from trainables import places, provenance
 from trainables.errors import InputError
 
@@ -100,9 +102,22 @@ def _forward(cluster: Cluster, port: int, said: IO[str]) -> Iterator[subprocess.
     try:
         yield child
     finally:
+        _take_back(child, port)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGTERM)
         child.wait()
+
+
+def _take_back(child: subprocess.Popen[str], port: int) -> None:
+    """End the forward itself: Ray's ssh hands it to one in the background, which others may use and keep alive."""
+    with contextlib.suppress(psutil.Error):
+        for process in psutil.Process(child.pid).children(recursive=True):
+            words = process.cmdline()
+            if Path(words[0] if words else "").name == "ssh" and any(word.startswith(f"{port}:") for word in words):
+                # the last word is what it runs over there
+                cancel = [words[0], "-O", "cancel", *words[1:-1]]
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    subprocess.run(cancel, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False)
 
 
 def _answering(address: str, cluster: Cluster, forward: subprocess.Popen[str] | None, said: IO[str] | None) -> Any:
