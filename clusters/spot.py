@@ -8,6 +8,7 @@ no cloud for such notices. Started beside Ray on every worker; on a machine that
 
 from __future__ import annotations
 
+import http.client
 import os
 import subprocess
 import sys
@@ -23,7 +24,7 @@ def noticed() -> bool:
     """Whether EC2 has announced it; nothing is there before (404), and nobody answers elsewhere."""
     try:
         return bool(_asked("meta-data/spot/instance-action", "GET", {"X-aws-ec2-metadata-token": _token()}))
-    except OSError:  # URLError and its kin
+    except (OSError, http.client.HTTPException):  # URLError and its kin; an answer that is cut off
         return False
 
 
@@ -37,8 +38,8 @@ def _asked(path: str, method: str, headers: dict[str, str]) -> str:
         return answer.read().decode()
 
 
-def drain() -> None:
-    """Tell Ray that this node will be gone."""
+def drain(deadline: int) -> None:
+    """Tell Ray that this node will be gone in so many seconds."""
     import ray
 
     ray.init(address="auto", log_to_driver=False)
@@ -47,10 +48,24 @@ def drain() -> None:
     ray.shutdown()
     reason = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "EC2 takes this machine back"]
     command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node", *node, *reason]
-    subprocess.run([*command, "--deadline-remaining-seconds", str(DEADLINE)], check=True)
+    subprocess.run([*command, "--deadline-remaining-seconds", str(deadline)], check=True)
+
+
+def announce(seconds: float = DEADLINE) -> bool:
+    """Tell Ray, again and again where it does not listen, until the machine is gone; whether it was told."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        try:
+            drain(max(1, int(left)))
+        except Exception as error:  # Ray raises what its own processes say, and this machine has nobody else to ask
+            print(f"not announced yet: {error}", flush=True)
+            time.sleep(SECONDS)
+        else:
+            return True
+    return False
 
 
 if __name__ == "__main__":
     while not noticed():
         time.sleep(SECONDS)
-    drain()
+    announce()
