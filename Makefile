@@ -31,7 +31,7 @@ test-all: setup  ## all tests, slow and GPU ones and faults too
 test-faults: setup  ## the fault matrix, 20 or 5 rounds of each fault (ROUNDS=1 for one; docs/reliability.md)
 	@ROUNDS=$(ROUNDS) SEED=$(SEED) $(PY) -m pytest -m faults $(ARGS)
 
-rehearsal: setup  ## a cluster of three pretend hosts, from ray up to ray down; Linux, as root, 10 to 20 minutes
+rehearsal: setup  ## a cluster of three pretend hosts, from ray up to ray down; Linux, as root, about 8 minutes
 	@$(PY) -m tests.rehearsal.rehearse $(ARGS)
 
 # import-linter imports our packages: `python -c` puts the root first on sys.path, which its own script does not.
