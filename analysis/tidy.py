@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis import calibration, goals, tables
-from analysis.selection import DEFAULT, STUDY, average, choose, in_order
+from analysis.runs import settings
+from analysis.selection import DEFAULT, STUDY, average, choose, in_order, varied
 from trainables.config import Selection
 
 PAPER = [
@@ -13,7 +14,7 @@ PAPER = [
     *("gamma", "tau", "target", "metric", "value", "bold"),
 ]
 """The columns of `analysis.paper.load`."""
-COLUMNS = [*PAPER, "sd", "n", "strength", "chosen", "id"]
+COLUMNS = [*PAPER, "sd", "n", "strength", "chosen", "other", "id"]
 KEY = ["configuration", "split", "method", "rectifier", "gamma", "tau", "strength", "id"]
 SOURCE = "runs"
 """What stands in `table` where a frame comes from runs."""
@@ -27,8 +28,9 @@ def from_runs(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DE
 
     `gamma` and `tau` are texts (`none`, `%g`; empty where the rectifier has no such setting), `strength` is a task
     vector's, NaN elsewhere. `chosen`: the one that `selection.choose` picks of its split, method and rectifier. A
-    setting of which nothing is measured yet has NaN and n = 0. `id` is the lowest of the setting's trials' ids, which
-    tells settings apart that differ in something else. The reference models are the methods `original` and `retain`.
+    setting of which nothing is measured yet has NaN and n = 0. `other` says what else the sweep varies within a study
+    (`training.lr=0.001`, mostly empty), `id` is the lowest of the setting's trials' ids. The reference models are the
+    methods `original` and `retain`.
 
     Mixtures of UWC are rows with `target` (elsewhere NaN): the benchmark's metrics, `weight`, and the shares of seeds
     that reached the target, whose utility is monotone, and that keep more without mixing (`calibration.NOTES`).
@@ -45,10 +47,19 @@ def from_runs(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DE
         benchmark=what.benchmark,
         backbone=backbone(runs),
         bold=False,
+        other=frame["configuration"].map(_others(runs)).fillna(""),
         chosen=frame["configuration"].isin(chosen) | of_model,
         n=frame["n"].astype(int),
     )
     return frame.reindex(columns=COLUMNS).reset_index(drop=True)
+
+
+def _others(runs: pd.DataFrame) -> pd.Series:
+    """Return what tells a configuration from others of its study besides gamma, tau and strength."""
+    columns = varied(runs)
+    rows = settings(runs).reindex(columns=columns)
+    texts = [", ".join(f"{name}={value}" for name, value in zip(columns, row, strict=True)) for row in rows.to_numpy()]
+    return pd.Series(texts, index=rows.index, dtype="str")
 
 
 def backbone(runs: pd.DataFrame) -> str:

@@ -33,6 +33,7 @@ def test_columns_are_the_papers_and_more(tiny: pd.DataFrame) -> None:
     assert [str(tiny[column].dtype) for column in published] == [str(dtype) for dtype in published.dtypes]
     assert set(tiny["table"]) == {"runs"}
     assert set(tiny["benchmark"]) == {"tofu"}
+    assert set(tiny["other"]) == {""}
 
 
 def test_every_setting_has_a_row_a_metric(tiny: pd.DataFrame) -> None:
@@ -84,9 +85,9 @@ def test_settings_that_differ_in_something_else_stay_apart(tmp_path: Path) -> No
     write_sweep(tmp_path, trials, splits=())
     found = tidy.from_runs(*read(tmp_path, "tiny"))
     rows = found.loc[found["metric"] == "forget_quality"]
-    assert sorted(zip(rows["id"], rows["value"], rows["chosen"], strict=True)) == [
-        ("0" * 12, 0.0, True),
-        ("0" * 11 + "1", -1.0, False),
+    assert sorted(zip(rows["other"], rows["value"], rows["chosen"], strict=True)) == [
+        ("training.lr=0.0001", -1.0, False),
+        ("training.lr=0.001", 0.0, True),
     ]
 
 
