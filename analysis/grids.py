@@ -19,7 +19,12 @@ from trainables.config import METHOD_LABELS
 COMPONENTS = {"none": "w/o GRU", "clip": "w/ GC"}
 GREEK = {"gamma": "γ", "tau": "τ"}
 RECORDS = dict[tuple[str, ...], dict[Hashable, Any]]
-NOT_PUBLISHED = "the paper has none, for another backbone, split or setting"
+BESIDE = f"Under each number the paper's, and ours less it; {DASH}: none of the paper's for the same split and setting."
+NOT_PUBLISHED = "The paper has no such numbers: they are of other models, splits or settings."
+BOLD = {
+    "method": "Bold: the best of a method's rows in a column, as printed.",
+    "column": "Bold: the best method of a column, as printed.",
+}
 
 
 @dataclass(frozen=True)
@@ -48,9 +53,11 @@ def render(layout: Layout, frame: pd.DataFrame, beside: bool = False, command: s
     every row and column of that.
     """
     rows = numbers(layout, frame, beside)
+    compared = beside and bool(rows["paper"].notna().any())
     records: RECORDS = {tuple(record[name] for name in KEY): record for record in rows.to_dict("records")}
     ours = "n" in frame
     whole = not ours or filling.name(command) in layout.sweeps.values()
+    known = records if layout.axis else {key[2:5] for key in records}
     lines, groups = _lines(layout, rows, whole), _groups(layout, rows, whole)
     leaves = [leaf for group in groups for leaf in _leaves(layout, rows, group, whole)]
     usual = _usual(rows) if ours else None
@@ -59,11 +66,14 @@ def render(layout: Layout, frame: pd.DataFrame, beside: bool = False, command: s
         cells = []
         for leaf in leaves:
             key = {"target": "", "setting": ""} | line.key | leaf.key
-            record = records.get(tuple(key[name] for name in KEY), {})
-            cells.append(_cell(layout, key, record, records, usual, beside))
-            missing += [key] if ours and cells[-1].text == DASH else []
+            name = tuple(key[part] for part in KEY)
+            cells.append(_cell(layout, key, records.get(name, {}), records, usual, compared))
+            planned = whole or (name if layout.axis else name[2:5]) in known
+            missing += [key] if ours and planned and cells[-1].text == DASH else []
         printed.append(Row(line.label, line.first, line.under, tuple(cells), line.more))
-    notes = [*_stated(layout, rows, usual, beside), *filling.notes(layout, missing, command)]
+    notes = _stated(layout, rows, usual)
+    notes += [BESIDE if compared else NOT_PUBLISHED] * beside
+    notes += filling.notes(layout, missing, command)
     notes += [f"{sign} {note}" for sign, note in calibration.NOTES.items() if _used(sign, printed)]
     return Table(
         splits=tuple(" ".join(filter(None, group)) for group in groups),
@@ -90,10 +100,11 @@ def _lines(layout: Layout, rows: pd.DataFrame, whole: bool) -> list[Line]:
     methods = _methods(layout, rows, whole)
     if layout.axis:
         return [line for method in methods for line in _sensitivity(layout, method)]
-    shares = [share(value) for value in layout.targets] or [""]
+    shares = [share(value) for value in layout.targets if whole]
     for method in methods:
-        kinds = [kind for kind in RECTIFIERS if kind in layout.rectifiers or (method, kind) in there]
-        for target in dict.fromkeys([*shares, *sorted(set(rows["target"]) - {""})] if layout.targets else shares):
+        shown = {"none", *(layout.rectifiers if whole else ())}
+        kinds = [kind for kind in RECTIFIERS if kind in shown or (method, kind) in there]
+        for target in dict.fromkeys([*shares, *sorted(set(rows.loc[rows["method"] == method, "target"]))]) or [""]:
             for place, kind in enumerate(kinds):
                 first = place == 0 and (layout.compared == "method" or method == methods[0])
                 key = {"method": method, "rectifier": kind, "target": target}
@@ -155,7 +166,8 @@ def _over(layout: Layout, groups: list[tuple[str, str]], leaves: int) -> tuple[t
     if any(backbones) and (layout.backbones or len(backbones) > 1):
         heads = [Head(layout.backbones.get(name, name), width * count) for name, count in backbones.items()]
         levels.append(tuple(heads))
-    if len(groups) > 1 or any(layout.splits.get(split, split) for _, split in groups if layout.splits):
+    alone = len(groups) == 1 and bool(layout.axis or layout.components or not layout.splits)
+    if groups and not alone:
         levels.append(tuple(Head(layout.splits.get(split) or split, width) for _, split in groups))
     if layout.axis:
         levels.append((Head(GREEK[layout.axis], leaves),))
@@ -215,18 +227,18 @@ def _used(sign: str, rows: list[Row]) -> bool:
     return any(sign in cell.marks for row in rows for cell in row.cells)
 
 
-def _stated(layout: Layout, rows: pd.DataFrame, usual: int | None, beside: bool) -> list[str]:
-    """Return notes on what the numbers are: seeds, what is held fixed, what stands beside them."""
+def _stated(layout: Layout, rows: pd.DataFrame, usual: int | None) -> list[str]:
+    """Return notes on what the numbers are: seeds, what is bold, what is held fixed."""
     notes = []
     if usual is not None:
         notes.append("Numbers of one seed." if usual == 1 else f"Means over n = {usual} seeds ± sd.")
         if any(rows.loc[~rows["method"].isin(REFERENCES) & (rows["n"] > 0), "n"] != usual):
             notes[-1] = f"{notes[-1][:-1]} where no other n is given."
+        if any(rows["bold"]):
+            notes.append(BOLD[layout.compared])
     fixed = rows.loc[rows["at"] != ""].drop_duplicates("method") if layout.axis else rows.head(0)
     if len(fixed):
         other = "tau" if layout.axis == "gamma" else "gamma"
         told = [f"{method_label(row['method'])} {row['at']}" for row in fixed.to_dict("records")]
         notes.append(f"{layout.axis} varies at one {other}: {', '.join(told)}.")
-    if beside:
-        notes.append(f"Under each number the paper's, and ours less it; {DASH}: {NOT_PUBLISHED}.")
     return notes

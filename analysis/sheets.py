@@ -101,7 +101,9 @@ def _selected(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
     rows = rows.loc[kept].assign(target=[share(value) for value in rows.loc[kept, "target"]], setting="", at="")
     if layout.axis:
         return _lines(rows, layout)
-    return rows.loc[rows["chosen"]].reset_index(drop=True)
+    study = [rows[name] for name in KEY]
+    spoken = rows["chosen"] | ~rows["chosen"].groupby(study).transform("any")  # of a study without a result any row
+    return rows.loc[spoken].drop_duplicates(KEY).reset_index(drop=True)
 
 
 EMPTY = {"sd": float("nan"), "n": 1, "chosen": True, "other": "", "id": "", "strength": float("nan")}
