@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_paper_numbers import LATEX_LABELS
 
-from analysis import layouts, paper, printing
+from analysis import facsimiles, paper, printing
 from analysis.paper import TABLES
 from analysis.printing import DASH, Table
 
@@ -23,7 +23,7 @@ Line = tuple[bool, list[str], list[tuple[str, bool]]]
 
 
 def shown(table: str) -> Table:
-    return getattr(layouts, table)(paper.load(table))
+    return getattr(facsimiles, table)(paper.load(table))
 
 
 @pytest.fixture(scope="module")
@@ -138,13 +138,13 @@ def test_every_number_of_the_paper_is_shown_once(table: str) -> None:
 def test_bold_is_not_read_from_the_file(table: str) -> None:
     frame = paper.load(table)
     turned = frame.assign(bold=~frame["bold"])
-    assert getattr(layouts, table)(turned) == getattr(layouts, table)(frame)
+    assert getattr(facsimiles, table)(turned) == getattr(facsimiles, table)(frame)
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_the_order_of_the_file_does_not_matter(table: str) -> None:
     frame = paper.load(table)
-    assert getattr(layouts, table)(frame.iloc[::-1].reset_index(drop=True)) == getattr(layouts, table)(frame)
+    assert getattr(facsimiles, table)(frame.iloc[::-1].reset_index(drop=True)) == getattr(facsimiles, table)(frame)
 
 
 def test_latex_compiles(tmp_path: Path) -> None:
