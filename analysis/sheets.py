@@ -82,8 +82,8 @@ def numbers(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> pd.Dat
         published = _selected(layout, paper.load(layout.table))
         rows["paper"] = rows.merge(published[[*KEY, "value"]], on=KEY, how="left")["value_y"].to_numpy()
         if layout.axis:  # at another value of the setting that does not vary the two are not the same trial
-            same = rows["method"].map(dict(layout.fixed)).fillna("") == rows["at"]
-            rows["paper"] = rows["paper"].where(same)
+            theirs = [layout.fixed.get(method, "") for method in rows["method"]]
+            rows["paper"] = rows["paper"].where(rows["at"] == theirs)
         rows["difference"] = (as_printed(layout, rows) - rows["paper"]).round(6)
     return rows
 
@@ -124,9 +124,9 @@ def _lines(rows: pd.DataFrame, layout: Layout) -> pd.DataFrame:
     rows = rows.loc[rows["rectifier"] == "gru"]
     rows = rows.assign(setting=[plain(value) for value in rows[axis]], at=[plain(value) for value in rows[other]])
     kept = []
-    for (_, _, method), line in rows.groupby(["backbone", "split", "method"], sort=False):
+    for _, line in rows.groupby(["backbone", "split", "method"], sort=False):
         spoken = line.sort_values("chosen", ascending=False, kind="stable")
-        fixed = layout.fixed.get(str(method), "")
+        fixed = layout.fixed.get(line["method"].iloc[0], "")
         line = line.loc[line["at"] == (fixed if fixed in set(line["at"]) else spoken["at"].iloc[0])]
         spoken = line.sort_values("chosen", ascending=False, kind="stable")
         kept.append(line.loc[line["other"] == spoken["other"].iloc[0]])
@@ -147,9 +147,10 @@ def as_printed(layout: Layout, rows: pd.DataFrame) -> pd.Series:
 
 def _bold(layout: Layout, rows: pd.DataFrame) -> pd.Series:
     """Return which values are the best among those they compete with, as printed; none where one stands alone."""
-    best = {measure.metric: measure.best for measure in layout.measures if measure.best}
-    signs = rows["metric"].map({metric: 1.0 if way == "highest" else -1.0 for metric, way in best.items()})
+    ways = {"highest": 1.0, "lowest": -1.0, None: float("nan")}
+    best = {measure.metric: ways[measure.best] for measure in layout.measures}
+    signs = pd.Series([best.get(metric, float("nan")) for metric in rows["metric"]], index=rows.index, dtype=float)
     score = (as_printed(layout, rows) * signs).where(~rows["method"].isin(REFERENCES))
     among = ["backbone", "split", "metric", "target", *(["method"] if layout.compared == "method" else [])]
     groups = score.groupby([rows[name] for name in among])
-    return (score == groups.transform("max")) & (groups.transform("count") > 1)
+    return (score == groups.transform("max")) & groups.transform("count").gt(1)
