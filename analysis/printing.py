@@ -186,7 +186,9 @@ def _tex(texts: list[str]) -> str:
 def _latex(cell: Cell) -> str:
     text = rf"\textbf{{{cell.text}}}" if cell.bold else cell.text
     text += (rf"\textsuperscript{{{cell.marks}}}" if cell.marks else "") + cell.spread
-    return rf"\shortstack[r]{{{text}\\{{\scriptsize {cell.beside}}}}}" if cell.beside else text
+    if not cell.beside:
+        return text
+    return rf"\begin{{tabular}}[t]{{@{{}}r@{{}}}}{text}\\[-2pt]{{\scriptsize {cell.beside}}}\end{{tabular}}"
 
 
 def to_html(table: Table) -> str:

@@ -41,25 +41,26 @@ def from_runs(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DE
     found = _settings(runs)
     parts = [_references(references, what.metrics), _long(found, what.metrics), _mixtures(runs, found)]
     frame = pd.concat([part for part in parts if len(part)] or parts)
+    others = _others(runs)
     of_model = frame["method"].isin(tables.REFERENCES)
     frame = frame.assign(
         table=SOURCE,
         benchmark=what.benchmark,
         backbone=backbone(runs),
         bold=False,
-        other=frame["configuration"].map(_others(runs)).fillna(""),
+        other=[others.get(configuration, "") for configuration in frame["configuration"]],
         chosen=frame["configuration"].isin(chosen) | of_model,
         n=frame["n"].astype(int),
     )
     return frame.reindex(columns=COLUMNS).reset_index(drop=True)
 
 
-def _others(runs: pd.DataFrame) -> pd.Series:
+def _others(runs: pd.DataFrame) -> dict[str, str]:
     """Return what tells a configuration from others of its study besides gamma, tau and strength."""
     columns = varied(runs)
     rows = settings(runs).reindex(columns=columns)
     texts = [", ".join(f"{name}={value}" for name, value in zip(columns, row, strict=True)) for row in rows.to_numpy()]
-    return pd.Series(texts, index=rows.index, dtype="str")
+    return dict(zip(rows.index, texts, strict=True))
 
 
 def backbone(runs: pd.DataFrame) -> str:
@@ -107,7 +108,7 @@ def _references(references: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     models = references.rename(columns={"role": "method", "evaluation": "id"})
     rows = models.melt(["method", "split", "id"], metrics, "metric", "value")
     rows["value"] = rows["value"].astype(float)
-    return rows.assign(rectifier="none", gamma="", tau="", n=rows["value"].notna())
+    return rows.assign(configuration="", rectifier="none", gamma="", tau="", n=rows["value"].notna())
 
 
 def _mixtures(runs: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
