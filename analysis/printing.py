@@ -24,38 +24,81 @@ TEX = str.maketrans(
         "—": "--",
         "‖": r"$\|$",
     }
+    | {"τ": r"$\tau$", "γ": r"$\gamma$", "≥": r"$\geq$"}
     | {"θ": r"$\theta$", "†": r"$\dagger$", "‡": r"$\ddagger$", "§": r"\S{}"}
 )
+
+CODE = re.compile(r"`([^`]*)`")
+"""A command in a note."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A printed number; `sd` is empty with fewer than two seeds, `marks` are signs that the table's notes explain."""
+    """A printed number; `sd` is empty with fewer than two seeds, `marks` are signs that the table's notes explain.
+
+    `n`: how many seeds, where the notes do not say it for all; `beside`: what stands in small type under the number.
+    """
 
     text: str
     sd: str = ""
     bold: bool = False
     marks: str = ""
+    n: str = ""
+    beside: str = ""
+
+    @property
+    def spread(self) -> str:
+        """Return ` ± SD (n = N)`, or what there is of it."""
+        return (f" ± {self.sd}" if self.sd else "") + (f" (n = {self.n})" if self.n else "")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A printed row; `first` opens a new group (a rule above it), `under` is a method's row with GRU or clipping."""
+    """A printed row; `first` opens a new group (a rule above it), `under` is a method's row with GRU or clipping.
+
+    `more`: what stands between the label and the cells, under the table's further `stubs`.
+    """
 
     label: str
     first: bool
     under: bool
     cells: tuple[Cell, ...]
+    more: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Head:
+    """A text over `width` columns; empty where a level of heads has nothing to say of them."""
+
+    text: str
+    width: int = 1
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table as printed: the same `columns` under every split, and `notes` below it, each opened by its sign."""
+    """A table as printed: the same `columns` under every split, and `notes` below it, each opened by its sign.
+
+    `stubs`: the heads of the columns that hold no numbers. `over`: levels of heads above the columns, from the top, in
+    place of the one level that the splits make.
+    """
 
     splits: tuple[str, ...]
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+    stubs: tuple[str, ...] = ("Method",)
+    over: tuple[tuple[Head, ...], ...] | None = None
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """Return the heads of single columns."""
+        return self.columns * len(self.splits)
+
+    @property
+    def levels(self) -> tuple[tuple[Head, ...], ...]:
+        """Return the heads above the leaves, from the top; all levels are equally wide."""
+        splits = tuple(Head(split_label(split), len(self.columns)) for split in self.splits)
+        return (splits,) if self.over is None else self.over
 
 
 def split_label(split: str) -> str:
@@ -85,37 +128,55 @@ def cells(column: pd.DataFrame, best: Literal["highest", "lowest"] | None = "hig
 
 
 def to_markdown(table: Table) -> str:
-    """Return a pipe table, and its notes as paragraphs."""
-    header = ["Method", *(f"{split} {name}" for split in table.splits for name in table.columns)]
-    rows = [[row.label, *map(_markdown, row.cells)] for row in table.rows]
-    return "\n".join([pipe_table(pd.DataFrame(rows, columns=header)), *(f"{note}\n" for note in table.notes)])
+    """Return a pipe table, heads of all levels in one line, and its notes as paragraphs."""
+    if table.over is None:
+        heads = [f"{split} {name}" for split in table.splits for name in table.columns]
+    else:
+        spread = [[head.text for head in level for _ in range(head.width)] for level in table.over]
+        heads = [" ".join(filter(None, texts)) for texts in zip(*spread, table.leaves, strict=True)]
+    rows = [[row.label, *row.more, *map(_markdown, row.cells)] for row in table.rows]
+    grid = pd.DataFrame(rows, columns=[*table.stubs, *heads])
+    return "\n".join([pipe_table(grid, len(table.stubs)), *(f"{note}\n" for note in table.notes)])
 
 
 def _markdown(cell: Cell) -> str:
     text = f"**{cell.text}**" if cell.bold else cell.text
-    return text + cell.marks + (f" ± {cell.sd}" if cell.sd else "")
+    return text + cell.marks + cell.spread + (f" ({cell.beside})" if cell.beside else "")
 
 
-def pipe_table(frame: pd.DataFrame) -> str:
-    """Return a frame of texts as a Markdown table."""
-    align = ["left"] + ["right"] * (frame.shape[1] - 1)
+def pipe_table(frame: pd.DataFrame, left: int = 1) -> str:
+    """Return a frame of texts as a Markdown table, the first `left` columns flush left."""
+    align = ["left"] * left + ["right"] * (frame.shape[1] - left)
     return frame.to_markdown(index=False, disable_numparse=True, colalign=align if len(frame) else None) + "\n"
 
 
 def to_latex(table: Table) -> str:
     """Return a booktabs tabular in the layout of the paper's tables, and its notes below it."""
-    width, count = len(table.columns), len(table.splits)
-    starts = [2 + width * place for place in range(count)]
-    heads = [rf"\multicolumn{{{width}}}{{c}}{{{split_label(split)}}}" for split in table.splits]
-    rules = "".join(rf"\cmidrule(lr){{{start}-{start + width - 1}}}" for start in starts)
-    lines = [r"% needs \usepackage{booktabs}", rf"\begin{{tabular}}{{l{'r' * width * count}}}", r"\toprule"]
-    lines += [_tex(["", *heads]), rules, _tex(["Method", *table.columns * count])]
+    left = len(table.stubs)
+    shape = "l" * left + "r" * len(table.leaves)
+    lines = [r"% needs \usepackage{booktabs}", rf"\begin{{tabular}}{{{shape}}}", r"\toprule"]
+    for level in table.levels:
+        heads = [rf"\multicolumn{{{head.width}}}{{c}}{{{head.text}}}" for head in level]
+        lines += [_tex([""] * left + heads), _rules(level, left)]
+    lines.append(_tex([*table.stubs, *table.leaves]))
     for row in table.rows:
         lines += [r"\midrule"] * row.first
-        lines.append(_tex([rf"\quad {row.label}" if row.under else row.label, *map(_latex, row.cells)]))
+        label = rf"\quad {row.label}" if row.under else row.label
+        lines.append(_tex([label, *row.more, *map(_latex, row.cells)]))
     lines += [r"\bottomrule", r"\end{tabular}"]
-    lines += [rf"\par\smallskip{{\footnotesize {note.translate(TEX)}}}" for note in table.notes]
-    return "\n".join(lines) + "\n"
+    notes = [CODE.sub(r"\\texttt{\1}", note.translate(TEX)) for note in table.notes]
+    lines += [rf"\par\smallskip{{\footnotesize\raggedright {note}\par}}" for note in notes]
+    return "\n".join(filter(None, lines)) + "\n"
+
+
+def _rules(level: tuple[Head, ...], left: int) -> str:
+    """Return a rule under every head that groups columns."""
+    rules, start = [], left + 1
+    for head in level:
+        end = start + head.width - 1
+        rules += [rf"\cmidrule(lr){{{start}-{end}}}"] * (head.width > 1 and bool(head.text))
+        start = end + 1
+    return "".join(rules)
 
 
 def _tex(texts: list[str]) -> str:
@@ -124,23 +185,33 @@ def _tex(texts: list[str]) -> str:
 
 def _latex(cell: Cell) -> str:
     text = rf"\textbf{{{cell.text}}}" if cell.bold else cell.text
-    return text + (rf"\textsuperscript{{{cell.marks}}}" if cell.marks else "") + (f" ± {cell.sd}" if cell.sd else "")
+    text += (rf"\textsuperscript{{{cell.marks}}}" if cell.marks else "") + cell.spread
+    if not cell.beside:
+        return text
+    return rf"\begin{{tabular}}[t]{{@{{}}r@{{}}}}{text}\\[-2pt]{{\scriptsize {cell.beside}}}\end{{tabular}}"
 
 
 def to_html(table: Table) -> str:
     """Return a table element; a group's first row has the class `first`, a row with GRU or clipping `under`."""
-    heads = "".join(f'<th colspan="{len(table.columns)}">{html.escape(split_label(s))}</th>' for s in table.splits)
-    names = "".join(f"<th>{html.escape(name)}</th>" for _ in table.splits for name in table.columns)
-    lines = [f'<thead><tr><th rowspan="2">Method</th>{heads}</tr><tr>{names}</tr></thead>']
+    depth, stubs = len(table.levels) + 1, ""
+    for stub in table.stubs:
+        stubs += f'<th rowspan="{depth}">{html.escape(stub)}</th>'
+    levels = ["".join(f'<th colspan="{h.width}">{html.escape(h.text)}</th>' for h in level) for level in table.levels]
+    levels.append("".join(f"<th>{html.escape(name)}</th>" for name in table.leaves))
+    levels[0] = stubs + levels[0]
+    lines = [f"<thead>{''.join(f'<tr>{level}</tr>' for level in levels)}</thead>"]
     for row in table.rows:
         style = " ".join(["first"] * row.first + ["under"] * row.under)
-        data = "".join(f"<td>{_html(cell)}</td>" for cell in row.cells)
+        more = "".join(f'<th scope="row">{html.escape(text)}</th>' for text in row.more)
+        data = more + "".join(f"<td>{_html(cell)}</td>" for cell in row.cells)
         lines.append(f'<tr class="{style}"><th scope="row">{html.escape(row.label)}</th>{data}</tr>')
-    notes = "".join(f'<p class="note">{html.escape(note)}</p>' for note in table.notes)
+    texts = [CODE.sub(r"<code>\1</code>", html.escape(note)) for note in table.notes]
+    notes = "".join(f'<p class="note">{text}</p>' for text in texts)
     return '<table class="numbers main">' + "\n".join(lines) + "</table>" + notes
 
 
 def _html(cell: Cell) -> str:
     text = f"<strong>{cell.text}</strong>" if cell.bold else cell.text
     marks = f"<sup>{cell.marks}</sup>" if cell.marks else ""
-    return text + marks + (f' <span class="sd">± {cell.sd}</span>' if cell.sd else "")
+    spread = f' <span class="sd">{cell.spread.strip()}</span>' if cell.spread else ""
+    return text + marks + spread + (f'<br><span class="sd">{cell.beside}</span>' if cell.beside else "")

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable
 from datetime import UTC
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pandas as pd
 import typer
 from markupsafe import Markup
 
-from analysis import figures, goals, printing, sections, selection, style, tables, verdict
+from analysis import figures, goals, printing, published, sections, selection, style, tables, verdict
 from analysis.caveats import caveats
 from analysis.goals import Goals
 from analysis.runs import CHOICE, load, references, settings
@@ -27,12 +28,26 @@ TEMPLATE = Path(__file__).parent / "templates" / "report.html.j2"
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-def build(name: str, storage: str | Path = "runs", output: str | Path | None = None) -> Path:
+class Source(StrEnum):
+    """Whose numbers a report shows."""
+
+    RUNS = "runs"
+    PAPER = "paper"
+    BOTH = "both"
+
+
+def build(
+    name: str, storage: str | Path = "runs", output: str | Path | None = None, source: Source = Source.RUNS
+) -> Path:
     """Write the report of a sweep and return its folder: index.html, tables/, figures/.
+
+    `source`: with the paper's numbers beside the runs' (both), or the paper's tables alone (`published.build`).
 
     The folder is STORAGE/reports/NAME-HASH unless `output` says otherwise. InputError where the sweep or the storage
     cannot be read or the folder cannot be written; trials that failed are reported, never an error.
     """
+    if source == Source.PAPER:
+        return published.build(name, storage, output)
     store = open_storage(storage)
     sweep = find_sweep(name, store)
     runs, models = load(sweep.label, store), references(sweep.label, store)
@@ -45,6 +60,8 @@ def build(name: str, storage: str | Path = "runs", output: str | Path | None = N
         text = f"{what.x.name} against {what.y.name}, a panel a split; the points are in figures/tradeoff.csv"
         svg = inline(folder / "figures" / "tradeoff.svg", text)
         parts = sections.write(folder, runs, models, rule)
+        for sheet in published.write(folder, runs, models, sweep, beside=source == Source.BOTH):
+            parts.append(sections.Section(sheet.title, sheet.table, (), ""))
         page = _page(sweep, runs, models, main, svg, parts, storage=str(storage))
         (folder / "index.html").write_text(page, encoding="utf-8")
     except OSError as error:
@@ -189,16 +206,18 @@ def main(
     name: str = typer.Argument(help="a sweep: NAME, or NAME-HASH for one of several"),
     storage: Location = DEFAULT,
     output: Path | None = typer.Option(None, help="where to write (default: STORAGE/reports/NAME-HASH)"),
+    source: Source = typer.Option(Source.RUNS, help="whose numbers; paper needs no storage"),
 ) -> None:
     """Write a sweep's tables, trade-off picture and index.html; print the tables and where they are."""
     try:
-        folder = build(name, storage, output)
+        folder = build(name, storage, output, source)
     except InputError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from error
-    for table in ("main", "retain_free", "uwc"):
-        if (folder / "tables" / f"{table}.md").exists():
-            typer.echo((folder / "tables" / f"{table}.md").read_text(encoding="utf-8"))
+    shown = [folder / "tables" / f"{table}.md" for table in ("main", "retain_free", "uwc")]
+    for path in sorted((folder / "tables").glob("*.md")) if source == Source.PAPER else shown:
+        if path.exists():
+            typer.echo(path.read_text(encoding="utf-8"))
     typer.echo(f"report: {folder / 'index.html'}")
 
 

@@ -42,8 +42,9 @@ def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     where it cannot be read), seconds, the configuration under its dotted paths (`method`, `rectifier.gamma`, ...), the
     metrics under their names (`forget_quality` is ln p), `error.*`, `steps`, `skipped`, `versions.*`, `topology.*`, and
     `configuration`: the settings apart from the seed as canonical JSON, equal for trials that differ in the seed only;
-    `strength`: of a task vector, TRU's stg or TV's strength; `calibrated`: what UWC found, None where not asked for;
-    `chosen_step`: the step that a trial chose among several evaluations; and what `_measured` adds.
+    `backbone`: the sweep's, empty where unknown; `strength`: of a task vector, TRU's stg or TV's strength;
+    `calibrated`: what UWC found, None where not asked for; `chosen_step`: the step that a trial chose among several
+    evaluations; and what `_measured` adds.
     """
     store = opened(storage)
     sweep, folder = find_sweep(name, store), store.root / "trials"
@@ -56,6 +57,7 @@ def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
         parts.append(_flat([{part: result[part]} if result.get(part) else {} for result in results]))
     parts.append(pd.DataFrame([_counts(result) for result in results], index=base.index))
     frame = pd.concat(parts, axis=1)
+    frame["backbone"] = sweep.backbone
     frame["configuration"] = [canonical(config) for config in configs]
     frame["calibrated"] = pd.Series([result.get("calibration") for result in results], index=frame.index, dtype=object)
     frame["strength"] = frame.reindex(columns=STRENGTHS).astype(float).bfill(axis=1).iloc[:, 0]

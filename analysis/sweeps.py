@@ -45,6 +45,8 @@ class Sweep:
     selection: Selection
     trials: tuple[str, ...]
     references: tuple[dict[str, str], ...]
+    backbone: str
+    """Of `search_spaces.backbones`; empty where the target model is another, or the file is from before it was told."""
 
     @property
     def label(self) -> str:
@@ -148,6 +150,7 @@ def _sweep(path: Path) -> Sweep:
         selection=rule,
         trials=tuple(data["trials"]),
         references=tuple(data.get("references") or ()),
+        backbone=data.get("backbone") or "",
     )
 
 

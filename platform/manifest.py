@@ -32,6 +32,7 @@ def write(plan: Plan, store: Storage, command: str) -> dict[str, Any]:
         "name": plan.sweep.name,
         "hash": plan.hash,
         "title": plan.sweep.title,
+        "backbone": plan.backbone(store),
         "created": earlier.get("created", provenance.now()),
         "command": command,
         "strategy": plan.strategy,

@@ -16,7 +16,7 @@ from platform.making import Making, Reference, absolute
 from search_spaces.base import FILES, Fictional, Sweep
 from trainables import benchmarks as kinds
 from trainables import config, directions, places, templates, wholeness
-from trainables.config import Benchmark, Direction, Model, Recipe, RetainEvaluation, Trial
+from trainables.config import Benchmark, Direction, Model, Recipe, RetainEvaluation, Shape, Trial
 from trainables.errors import InputError, closest
 from trainables.storage import FAILURES, LOST, RESULT, Storage, read_result
 from trainables.wanted import Wanted
@@ -59,6 +59,15 @@ class Plan:
     @property
     def name(self) -> str:
         return f"{self.sweep.name}-{self.hash}"
+
+    def backbone(self, store: Storage) -> str:
+        """The name of the sweep's backbone where the target model has its sizes; empty where it is another model."""
+        named = self.sweep.backbone
+        if named is None or not self.trials:
+            return ""
+        recipes = {str(store.model(recipe.id())): recipe for recipe in self.recipes}
+        shape = budgets.shape_of(self.sweep, self.trials[0], recipes)
+        return named.name if shape is not None and _body(shape) == _body(named.shape) else ""
 
     @cached_property
     def left(self) -> list[Trial]:
@@ -277,6 +286,11 @@ def _models(references: list[Reference], store: Storage) -> tuple[Model, RetainE
     (retain,) = others
     path = str(store.evaluation(retain.evaluation) / RESULT)
     return target.model, RetainEvaluation(path=path, fingerprint=retain.evaluation)
+
+
+def _body(shape: Shape) -> Shape:
+    """A model's sizes without its vocabulary, which fine-tuning may extend."""
+    return shape.model_copy(update={"vocabulary": 0, "tied": False})
 
 
 def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Reference, ...]) -> str:

@@ -156,7 +156,8 @@ def _doubtful(method: str, seed: int) -> dict[str, Any]:
 def write_sweep(store: Path, trials: list[str], name: str = "tiny", digest: str = "0a1b2c3d", **given: Any) -> None:
     """Write a sweep's file, and evaluations of its reference models for the given splits.
 
-    `selection`: the rule, if it is not left out; `models`: role -> what an evaluation holds, TOFU's if left out.
+    `selection`, `backbone`: of the sweep, if they are not left out; `models`: role -> what an evaluation holds, TOFU's
+    if left out.
     """
     references = []
     for split in given.get("splits", ("forget05", "forget10")):
@@ -175,7 +176,7 @@ def write_sweep(store: Path, trials: list[str], name: str = "tiny", digest: str 
         "trials": trials,
         "references": references,
     }
-    data |= {"selection": given["selection"]} if "selection" in given else {}
+    data |= {field: given[field] for field in ("selection", "backbone") if field in given}
     write(store / "sweeps" / f"{name}-{digest}.json", data)
 
 

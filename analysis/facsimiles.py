@@ -1,0 +1,190 @@
+"""The paper's tables, one function each.
+
+Each takes a tidy frame, of the paper's numbers (`paper.load`) or of runs (`tidy.from_runs`), and returns a Table in the
+paper's own layout. `beside` puts the paper's value and the difference under each number; `command` is the sweep's, for
+the note that says how to fill what is missing.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis import grids
+from analysis.printing import Head, Table
+from analysis.sheets import Layout, Measure
+from analysis.tables import TASK_VECTORS
+
+QUALITY, UTILITY = Measure("forget_quality", "FQ ↑", 4, "highest"), Measure("model_utility", "MU ↑", 4, "highest")
+WMDP_MEASURES = (
+    Measure("wmdp_bio", "Bio ↓", 4, "lowest"),
+    Measure("wmdp_cyber", "Cyber ↓", 4, "lowest"),
+    Measure("mmlu", "MMLU ↑", 4, "highest"),
+)
+PERCENT = {"forget05": "5%", "forget10": "10%"}
+TEXT_METHODS = ("ga", "wga", "gd", "npo", "npo_gd")
+SENSITIVE = ("ga", "npo", "gd")
+
+TOFU_MAIN = Layout(
+    table="tofu_main",
+    caption="TOFU: methods without and with GRU",
+    measures=(QUALITY, UTILITY),
+    methods=("ga", "wga", "npo", "gd", "npo_kl", "npo_gd", "simnpo_gd"),
+    sweeps={"phi": "tofu_phi", "llama": "tofu_llama"},
+    backbones={"phi": "Phi-1.5", "llama": "LLaMA2-7B"},
+    splits=PERCENT,
+    apart=TASK_VECTORS,
+)
+TOFU_RETAIN_FREE = Layout(
+    table="tofu_retain_free",
+    caption="TOFU without retain data",
+    measures=(Measure("forget_quality", "FQ ↑", 2, "highest"), Measure("model_utility", "MU ↑", 2, "highest")),
+    methods=("tv", "ga", "wga", "npo", "tru"),
+    sweeps={"phi": "tofu_phi_tru", "llama": "tofu_llama_tru"},
+    backbones={"phi": "Phi-1.5", "llama": "Llama2-7B"},
+    splits=PERCENT,
+    rectifiers=("none",),
+    references={"original": "original", "retain": "retrain"},
+    compared="column",
+    only=True,
+)
+WMDP = Layout(
+    table="wmdp",
+    caption="WMDP: methods without and with GRU",
+    measures=WMDP_MEASURES,
+    methods=TEXT_METHODS,
+    sweeps={"zephyr": "wmdp_zephyr"},
+    kinds=(Head("Unlearning", 2), Head("Retention")),
+    apart=("rmu",),
+)
+MUSE = Layout(
+    table="muse",
+    caption="MUSE: methods without and with GRU",
+    measures=(
+        Measure("verbmem_f", "VerbMem ↓", 4, "lowest"),
+        Measure("knowmem_f", "KnowMem-U ↓", 4, "lowest"),
+        Measure("knowmem_r", "KnowMem-R ↑", 4, "highest"),
+    ),
+    methods=TEXT_METHODS,
+    sweeps={"iclm": "muse_books"},
+)
+WMDP_RMU = Layout(
+    table="wmdp_rmu",
+    caption="WMDP: RMU without and with GRU",
+    measures=tuple(Measure(m.metric, m.head, 2, None) for m in WMDP_MEASURES),
+    methods=("rmu",),
+    sweeps={"zephyr": "wmdp_rmu"},
+    references={},
+    only=True,
+)
+TOFU_TAU = Layout(
+    table="tofu_tau",
+    caption="TOFU: GRU over tau",
+    measures=(Measure("forget_quality", "FQ ↑", 4, None), Measure("model_utility", "MU ↑", 4, None)),
+    methods=SENSITIVE,
+    sweeps={"llama": "tofu_tau"},
+    splits={"forget05": ""},
+    rectifiers=("gru",),
+    references={},
+    axis="tau",
+    fixed={"ga": "0.8", "npo": "0.8", "gd": "0.05"},
+)
+TOFU_GAMMA = Layout(
+    table="tofu_gamma",
+    caption="TOFU: GRU over gamma",
+    measures=TOFU_TAU.measures,
+    methods=SENSITIVE,
+    sweeps={"llama": "tofu_gamma"},
+    splits={"forget05": ""},
+    rectifiers=("gru",),
+    references={},
+    axis="gamma",
+    fixed={"ga": "1", "npo": "1", "gd": "none"},
+)
+TOFU_ABLATION = Layout(
+    table="tofu_ablation",
+    caption="TOFU: neither clipping nor rectification, clipping alone, GRU",
+    measures=(QUALITY, UTILITY),
+    methods=("ga", "npo"),
+    sweeps={"llama": "tofu_ablation"},
+    splits={"forget05": ""},
+    rectifiers=("none", "clip", "gru"),
+    references={},
+    components=True,
+    apart=TASK_VECTORS,
+)
+
+
+def uwc(method: str) -> Layout:
+    """Return the layout of a method's UWC table; the paper has those of GA and NPO. MU is held equal, so never bold."""
+    return Layout(
+        table=f"tofu_uwc_{method}",
+        caption="TOFU at equal utility (UWC)",
+        measures=(Measure("forget_quality", "FQ ↑", 1, "highest"), Measure("model_utility", "MU ↑", 2, None)),
+        methods=(method,),
+        sweeps={"phi": "tofu_phi_uwc"},
+        splits={split: f"{percent} Unlearning" for split, percent in PERCENT.items()},
+        references={"original": "Original"},
+        targets=(0.85, 0.9, 0.95),
+        only=True,
+    )
+
+
+TOFU_UWC_GA, TOFU_UWC_NPO = uwc("ga"), uwc("npo")
+LAYOUTS = {
+    layout.table: layout
+    for layout in (
+        *(TOFU_MAIN, TOFU_RETAIN_FREE, WMDP, MUSE, WMDP_RMU),
+        *(TOFU_TAU, TOFU_GAMMA, TOFU_ABLATION, TOFU_UWC_GA, TOFU_UWC_NPO),
+    )
+}
+"""All of the paper's tables, by their names in `analysis.paper`."""
+
+
+def tofu_main(frame: pd.DataFrame, beside: bool = False, command: str = "") -> Table:
+    """Return `tab:tofu_gru_complete`."""
+    return grids.render(TOFU_MAIN, frame, beside, command)
+
+
+def tofu_retain_free(frame: pd.DataFrame, beside: bool = False, command: str = "") -> Table:
+    """Return `tab:tofu rdf`, Table 1."""
+    return grids.render(TOFU_RETAIN_FREE, frame, beside, command)
+
+
+def wmdp(frame: pd.DataFrame, beside: bool = False, command: str = "") -> Table:
+    """Return `tab:wmdp`."""
+    return grids.render(WMDP, frame, beside, command)
+
+
+def muse(frame: pd.DataFrame, beside: bool = False, command: str = "") -> Table:
+    """Return `tab:muse-books`."""
+    return grids.render(MUSE, frame, beside, command)
+
+
+def wmdp_rmu(frame: pd.DataFrame, beside: bool = False, command: str = "") -> Table:
+    """Return `tab:wmdp_rmu`."""
+    return grids.render(WMDP_RMU, frame, beside, command)
+
+
+def tofu_tau(frame: pd.DataFrame, beside: bool = False, command: str = "") -> Table:
+    """Return `tab:grad_clip_comparison`, of one backbone and split."""
+    return grids.render(TOFU_TAU, frame, beside, command)
+
+
+def tofu_gamma(frame: pd.DataFrame, beside: bool = False, command: str = "") -> Table:
+    """Return `tab:ema_experiment_results`, of one backbone and split."""
+    return grids.render(TOFU_GAMMA, frame, beside, command)
+
+
+def tofu_ablation(frame: pd.DataFrame, beside: bool = False, command: str = "") -> Table:
+    """Return `tab:ablation_study`."""
+    return grids.render(TOFU_ABLATION, frame, beside, command)
+
+
+def tofu_uwc_ga(frame: pd.DataFrame, beside: bool = False, command: str = "") -> Table:
+    """Return `tab:uwc_phi_ga`."""
+    return grids.render(TOFU_UWC_GA, frame, beside, command)
+
+
+def tofu_uwc_npo(frame: pd.DataFrame, beside: bool = False, command: str = "") -> Table:
+    """Return `tab:uwc_phi_npo`."""
+    return grids.render(TOFU_UWC_NPO, frame, beside, command)
