@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MultipleLocator
 
 from analysis.overlay import in_order
 from analysis.printing import split_label
@@ -30,6 +31,8 @@ LOOKS: dict[str, dict[str, Any]] = {
     "Post-rect.": {"color": "#0072B2", "linestyle": "-"},
 }
 ACROSS = 4
+FINE = 60.0
+"""Degrees up to which ticks are 10 apart; so that 90 always has one, they are 30 apart beyond."""
 
 
 def points(steps: pd.DataFrame) -> pd.DataFrame:
@@ -68,8 +71,10 @@ def draw(drawn: pd.DataFrame, split: str) -> Figure:
             if place + across >= len(methods):
                 axes.set_xlabel("step")
                 axes.tick_params(labelbottom=True)
+        wide = here["angle"].max() - here["angle"].min() > FINE
         for axes in grid[:, 0]:
             axes.set_ylabel("angle, degrees")
+            axes.yaxis.set_major_locator(MultipleLocator(30 if wide else 10))
         figure.legend(handles=_signs(here), loc="outside lower center", ncols=5)
     return figure
 
@@ -89,7 +94,6 @@ def _signs(rows: pd.DataFrame) -> list[Line2D]:
     handles = [
         Line2D([], [], **look, linewidth=1.4, label=line) for line, look in LOOKS.items() if line in set(rows["line"])
     ]
-    handles.append(Line2D([], [], color=GREY, linewidth=0.6, label="90 degrees"))
     if (rows["n"] > 1).any():
         handles.append(Line2D([], [], color=GREY, linewidth=0.5, label="thin: one seed"))
     return handles

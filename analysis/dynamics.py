@@ -40,7 +40,7 @@ def points(steps: pd.DataFrame) -> pd.DataFrame:
     """
     parts = []
     for _, line in steps.groupby(LINE, sort=False):
-        observed = line["observed_cos"].notna().any()
+        observed = bool(line["observed_cos"].notna().any())
         measured = OBSERVED if observed else STEPPED
         names = dict(zip(FROM[measured], ("cos", "retain_loss"), strict=True))
         rows = line.drop(columns=["retain_loss"] * observed).rename(columns=names).dropna(subset=["cos"])

@@ -25,7 +25,7 @@ def sourced(frame: pd.DataFrame) -> pd.DataFrame:
     source = frame["table"].where(frame["table"] == RUNS, "paper")
     added = {"sd": float("nan"), "n": float("nan")}
     missing = {name: value for name, value in added.items() if name not in frame}
-    chosen = frame["chosen"].fillna(True).astype(bool) if "chosen" in frame else True
+    chosen = frame["chosen"].where(frame["chosen"].notna(), True).astype(bool) if "chosen" in frame else True
     return frame.assign(source=source, chosen=chosen, **missing)
 
 

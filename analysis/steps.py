@@ -10,8 +10,9 @@ import pyarrow
 import pyarrow.parquet
 
 from analysis.runs import evaluated
-from analysis.selection import DEFAULT, STUDY, choose, in_order
+from analysis.selection import DEFAULT, choose, in_order
 from analysis.sweeps import opened, told
+from analysis.tables import TASK_VECTORS
 from trainables.config import Selection
 from trainables.storage import STEPS, Storage
 
@@ -32,16 +33,16 @@ def load(
     rule: Selection = DEFAULT,
     storage: str | Path | Storage = "runs",
 ) -> pd.DataFrame:
-    """Return one row a step of every evaluated trial, all seeds, of the settings that the rule chose; NaN: not measured.
+    """Return one row a step of every evaluated trial, all seeds, of the settings that the rule chose.
 
-    Task vectors have no such steps. Of other trials than the chosen settings' nothing is read. A file that is missing
-    or damaged is left out, with a warning.
+    NaN: not measured. Task vectors have no such steps. Of other trials than the chosen settings' nothing is read. A
+    file that is missing or damaged is left out, with a warning.
     """
     store = opened(storage)
     chosen = choose(runs, references, rule)["configuration"]
     trials = in_order(runs.loc[evaluated(runs) & runs["configuration"].isin(chosen)]).rename(columns=NAMES)
     parts = []
-    for trial in trials.loc[trials["direction"].isna()].to_dict("records"):
+    for trial in trials.loc[~trials["method"].isin(TASK_VECTORS)].to_dict("records"):
         found = _read(store, str(trial["id"]))
         if found is not None:
             parts.append(found.assign(**{name: trial[name] for name in [*LINE, "seed", "id"]}))
