@@ -62,7 +62,7 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> None:
             continue
         style = _style(str(method), str(rectifier), below)
         axes.plot(curve["target"], curve["forget_quality"], **style)
-        if not below:
+        if source == "runs":
             bars = style | {"linestyle": "none", "marker": "none"}
             axes.errorbar(curve["target"], curve["forget_quality"], curve["sd"].fillna(0), elinewidth=0.7, **bars)
 
