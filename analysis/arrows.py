@@ -63,7 +63,8 @@ def draw(drawn: pd.DataFrame) -> Figure:
             axes.set_ylabel(f"{what.y.name}\n({what.y.better})" if place % across == 0 else "")
         methods = in_order(set(drawn["method"]) - set(MODELS))
         handles = [Line2D([], [], **marker(name, "gru"), ms=6, label=method_label(name)) for name in methods]
-        figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 7), handletextpad=0.2)
+        wide = 7 if figure.get_figwidth() > 6 else 4
+        figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), wide), handletextpad=0.2)
         figure.legend(handles=list(_signs(drawn, what)), loc="outside lower center", ncols=3)
     return figure
 

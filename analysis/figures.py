@@ -154,7 +154,12 @@ def _legends(figure: Figure, points: pd.DataFrame, what: Goals, rule: Selection)
     methods = sorted(set(points.loc[points["kind"] != "reference", "method"]), key=lambda name: (rank(name), name))
     handles = [Line2D([], [], **marker(name, "gru"), ms=6, label=method_label(name)) for name in methods]
     if handles:
-        figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 7), handletextpad=0.2)
+        figure.legend(
+            handles=handles,
+            loc="outside upper center",
+            ncols=min(len(handles), 7 if figure.get_figwidth() > 6 else 4),
+            handletextpad=0.2,
+        )
     signs = list(_signs(points, what, rule))
     if signs:
         figure.legend(handles=signs, loc="outside lower center", ncols=2 if figure.get_figwidth() < 6 else 4)

@@ -40,7 +40,7 @@ def points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
     chosen = rows.loc[rows["chosen"], [*CURVE, OTHER[knob]]].drop_duplicates(CURVE)
     rows = rows.merge(chosen, on=[*CURVE, OTHER[knob]])
     several = rows.groupby(CURVE)[knob].transform("nunique") > 1
-    rows = rows.loc[several].assign(knob=knob, setting=rows[knob])
+    rows = rows.loc[several].rename(columns={knob: "setting"}).assign(knob=knob)
     order = {
         "at": pd.Series(numbers(rows["setting"].tolist()), index=rows.index, dtype=float),
         "what": rows["metric"].map(metrics.index),
