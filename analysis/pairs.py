@@ -97,8 +97,8 @@ def _panel(axes: Axes, rows: pd.DataFrame, methods: list[str], column: Column, r
     for model in bars.loc[bars["method"].isin(MODELS)].dropna(subset=["none"]).to_dict("records"):
         axes.axhline(model["none"], **LINES[model["method"]], zorder=1)
     shown = bars.loc[~bars["method"].isin(MODELS)].to_dict("records")
-    values = rows[["none", "gru"]].stack()
-    low, high = min(0.0, values.min()), max(0.0, values.max())
+    values = [rows[side] + sign * rows[f"{side}_sd"].fillna(0) for side in ("none", "gru") for sign in (-1, 1)]
+    low, high = min(0.0, pd.concat(values).min()), max(0.0, pd.concat(values).max())
     room = ROOM * ((high - low) or 1.0)
     below = abs(low) > high
     axes.set_ylim((low - room, high) if below else (low, high + room))
