@@ -251,8 +251,7 @@ def test_equal_numbers_give_equal_bytes(gridded: Frames, tmp_path: Path) -> None
 
 def test_overlaps_are_found() -> None:
     figure = Figure(figsize=(3, 2))
-    axes = figure.subplots()
-    axes.text(0.5, 0.5, "one word")
-    axes.text(0.52, 0.5, "another")
-    axes.text(1.3, 0.9, "far beyond the edge")
+    figure.text(0.1, 0.5, "one word")
+    figure.text(0.12, 0.5, "another")
+    figure.text(0.8, 0.9, "far beyond the edge")
     assert overlapping(figure) == [("one word", "another"), ("far beyond the edge", "edge")]

@@ -132,7 +132,10 @@ print([name for name in {HEAVY!r} if name in sys.modules], time.process_time())
         (["tofu_tiny", "--dry-run", "--set", "training.lr=fast"], ["training.lr", "'fast'", "valid number"]),
         (["tofu_tiny", "--dry-run", "--set", "method=gaa"], ["method: ", "'gaa'", "'ga', 'ga_kl', "]),
         (["tofu_tiny", "--dry-run", "--seeds", "0,one"], ["--seeds 0,one", "'one'", "not an integer"]),
-        (["tofu_tiny", "--dry-run", "--only", "method=ga,gaa"], ["--only", "method=gaa", "known: ga, ga_kl, gd, npo, "]),
+        (
+            ["tofu_tiny", "--dry-run", "--only", "method=ga,gaa"],
+            ["--only", "method=gaa", "known: ga, ga_kl, gd, npo, "],
+        ),
         (["tofu_tiny", "--dry-run", "--set", "benchmark.data=./nowhere"], ["benchmark.data", "'./nowhere'"]),
         (["quickstart", "--dry-run", "--set", "method=rmu"], ["objective.layer: RMU", "the model has 2, got 7"]),
         (["tofu_tiny", "--dry-run", "--storage", "s4://bucket/runs"], ["--storage", "'s4://bucket/runs'", "file://"]),
