@@ -56,7 +56,7 @@ def tradeoff(points: pd.DataFrame, what: Goals, rule: Selection = DEFAULT) -> Fi
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(rows, columns, sharey=True, squeeze=False).flatten()
         if splits:
-            panels[0].set_ylim(_heights(points[what.y.column].tolist()))
+            panels[0].set_ylim(heights(points[what.y.column].tolist()))
         else:
             panels[0].set_title(f"no trial with {goals.listed(goal.short for goal in what.compared)}")
         for panel, split in zip(panels, splits, strict=False):
@@ -73,11 +73,11 @@ def _panel(axes: Axes, points: pd.DataFrame, split: str, what: Goals, rule: Sele
     """Draw one split, from the background to the front: a model's star never covers a method that is close to it."""
     kinds = {kind: points.loc[points["kind"] == kind] for kind in ("trial", "chosen", "reference")}
     x, y = what.x.column, what.y.column
-    axes.set_xlim(_limits(points[x].tolist(), what.x))
+    axes.set_xlim(limits(points[x].tolist(), what.x))
     _guides(axes, kinds["reference"], what, rule)
     _front(axes, points.loc[points["front"]], what)
     for model in kinds["reference"].to_dict("records"):
-        axes.plot(model[x], model[y], **_star(model["method"]), zorder=2.5)
+        axes.plot(model[x], model[y], **star(model["method"]), zorder=2.5)
     for trial in kinds["trial"].to_dict("records"):
         axes.plot(trial[x], trial[y], **marker(trial["method"], trial["rectifier"]), ms=3.5, alpha=0.4, zorder=3)
     _arrows(axes, kinds["chosen"], what)
@@ -85,12 +85,12 @@ def _panel(axes: Axes, points: pd.DataFrame, split: str, what: Goals, rule: Sele
         x_sd, y_sd = (_bar(row[f"{metric}_sd"]) for metric in (x, y))
         style: dict[str, Any] = {"fmt": "none", "ecolor": colour(row["method"]), "elinewidth": 0.7, "zorder": 4}
         axes.errorbar(row[x], row[y], xerr=x_sd, yerr=y_sd, **style)
-        axes.plot(row[x], row[y], **_bold(row["method"], row["rectifier"]), zorder=6)
+        axes.plot(row[x], row[y], **bold(row["method"], row["rectifier"]), zorder=6)
     axes.set_title(split_label(split))
     axes.set_xlabel(f"{what.x.name}, {what.x.better}")
 
 
-def _limits(values: list[float], axis: Axis) -> tuple[float, float]:
+def limits(values: list[float], axis: Axis) -> tuple[float, float]:
     """Return the left and the right end, the better one right; FQ up to 0, its best."""
     low, high = min(values), max([*values, *[0.0] * (axis.column == QUALITY)])
     margin = 0.06 * ((high - low) or 1.0)  # a model at the end is drawn whole
@@ -98,7 +98,7 @@ def _limits(values: list[float], axis: Axis) -> tuple[float, float]:
     return (left, right) if axis.best == "highest" else (right, left)
 
 
-def _heights(values: list[float]) -> tuple[float, float]:
+def heights(values: list[float]) -> tuple[float, float]:
     """Return the lower and the upper end: from 0 on, unless all values are far from it."""
     low, high = min(values), max([*values, 0.1])
     low = 0.0 if low < high / 3 else low
@@ -134,13 +134,13 @@ def _arrows(axes: Axes, chosen: pd.DataFrame, what: Goals) -> None:
             axes.annotate("", ends["gru"], ends["none"], arrowprops=style, zorder=5)
 
 
-def _bold(method: str, rectifier: str) -> dict[str, Any]:
+def bold(method: str, rectifier: str) -> dict[str, Any]:
     """Return keywords for a chosen trial: larger, and white where it is hollow, to stand clear of what is behind."""
     face = {"fillstyle": "full", "markerfacecolor": "white"} if rectifier == "none" else {"markerfacecoloralt": "white"}
     return marker(method, rectifier) | face | {"markersize": 7, "markeredgewidth": 1.5}
 
 
-def _star(role: str, size: float = 13) -> dict[str, Any]:
+def star(role: str, size: float = 13) -> dict[str, Any]:
     face = "black" if role == "original" else "white"
     return {"marker": "*", "ms": size, "linestyle": "none", "markeredgecolor": "black", "markerfacecolor": face}
 
@@ -154,7 +154,12 @@ def _legends(figure: Figure, points: pd.DataFrame, what: Goals, rule: Selection)
     methods = sorted(set(points.loc[points["kind"] != "reference", "method"]), key=lambda name: (rank(name), name))
     handles = [Line2D([], [], **marker(name, "gru"), ms=6, label=method_label(name)) for name in methods]
     if handles:
-        figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 7), handletextpad=0.2)
+        figure.legend(
+            handles=handles,
+            loc="outside upper center",
+            ncols=min(len(handles), 7 if figure.get_figwidth() > 6 else 4),
+            handletextpad=0.2,
+        )
     signs = list(_signs(points, what, rule))
     if signs:
         figure.legend(handles=signs, loc="outside lower center", ncols=2 if figure.get_figwidth() < 6 else 4)
@@ -172,9 +177,9 @@ def _signs(points: pd.DataFrame, what: Goals, rule: Selection) -> Iterable[Line2
         yield Line2D([], [], color="#999999", label="Pareto front of all trials")
     roles = set(points.loc[points["kind"] == "reference", "method"])
     if "original" in roles:
-        yield Line2D([], [], **_star("original", 9), label="original model")
+        yield Line2D([], [], **star("original", 9), label="original model")
     if "retain" in roles:
-        yield Line2D([], [], **_star("retain", 9), label="retain model")
+        yield Line2D([], [], **star("retain", 9), label="retain model")
     if "original" in roles and rule.rule == "utility_floor":
         label = f"{rule.share:.0%} of the original's {what.retention.short}"
         yield Line2D([], [], color=GREY, linestyle="--", linewidth=0.8, label=label)

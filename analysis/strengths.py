@@ -17,7 +17,7 @@ from matplotlib.ticker import FixedLocator, Locator, LogLocator, NullLocator, St
 from analysis.printing import split_label
 from analysis.runs import STRENGTHS, settings
 from analysis.selection import DECIMALS, DEFAULT, STUDY, average, choose
-from analysis.style import GREY, STYLE, marker
+from analysis.style import GREY, LINES, STYLE, marker
 from analysis.tables import METRICS, TASK_VECTORS, method_label
 from trainables.config import Selection
 
@@ -27,10 +27,6 @@ AXES = {"forget_quality": "FQ, ln p\n(better →)", "model_utility": "MU, 0 to 1
 KNOBS = {"tru": "stg, in mean unit vectors", "tv": "strength, in task vectors"}
 CHANGE = r"$\|\theta - \theta_\mathrm{org}\|\; /\; \|\theta_\mathrm{org}\|$, %"
 DASHES = ["-", "--", "-.", ":"]
-MODELS: dict[str, dict[str, Any]] = {
-    "original": {"color": "black", "linestyle": (0, (6, 2)), "linewidth": 0.9},
-    "retain": {"color": GREY, "linestyle": (0, (1, 1.5)), "linewidth": 1.4},
-}
 WIDE = 10.0
 APART = 0.09
 """Strengths this many times apart are on a logarithmic axis; ticks are at least this share of the axis apart."""
@@ -125,7 +121,7 @@ def draw(drawn: pd.DataFrame) -> Figure:
 def _panel(axes: Axes, rows: pd.DataFrame, knob: str, metric: str) -> None:
     """Draw one metric over one knob: a method's strength, or the relative change of all methods."""
     for model in rows.loc[rows["kind"] == "reference"].dropna(subset=[metric]).to_dict("records"):
-        axes.axhline(model[metric], **MODELS[model["method"]], zorder=1)
+        axes.axhline(model[metric], **LINES[model["method"]], zorder=1)
     strengths = rows.loc[rows["kind"] == "strength"].dropna(subset=[metric])
     if knob in KNOBS:
         strengths = strengths.loc[strengths["method"] == knob]
@@ -184,4 +180,4 @@ def _signs(drawn: pd.DataFrame) -> Iterable[Line2D]:
         yield Line2D([], [], **style, label=f"{method_label(method)}{f' ({told})' if told else ''}")
     yield Line2D([], [], color=GREY, marker="o", linestyle="none", label="chosen strength")
     for role in sorted(set(drawn.loc[drawn["kind"] == "reference", "method"])):
-        yield Line2D([], [], **MODELS[role], label=f"{role} model")
+        yield Line2D([], [], **LINES[role], label=f"{role} model")

@@ -19,6 +19,11 @@ APART = {"tv": "#E69F00", "tru": "#56B4E9"}
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<", ">", "h", "p", "d"]
 FILL: dict[str, Any] = {"none": "none", "clip": "left", "gru": "full"}
 GREY = "#666666"
+LINES: dict[str, dict[str, Any]] = {
+    "original": {"color": "black", "linestyle": (0, (6, 2)), "linewidth": 0.9},
+    "retain": {"color": GREY, "linestyle": (0, (1, 1.5)), "linewidth": 1.4},
+}
+"""The reference models, drawn as lines across."""
 SIGNIFICANT = float(np.log(0.05))
 STYLE: dict[Any, Any] = {
     "font.size": 8,
@@ -63,6 +68,8 @@ def save(figure: Figure, folder: Path, stem: str, drawn: pd.DataFrame) -> None:
     """Write STEM.pdf, .svg, .png (300 dpi) and the drawn points as STEM.csv; equal input gives equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(STYLE):
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # the layout takes as long as the drawing: once for all three
         for kind, metadata in METADATA.items():
             figure.savefig(folder / f"{stem}.{kind}", dpi=300, metadata=metadata)
     drawn.to_csv(folder / f"{stem}.csv", index=False, lineterminator="\n")

@@ -1,0 +1,91 @@
+"""Tidy frames of runs and of the paper, drawn in one figure: where a row comes from, and what panels are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+
+from analysis import goals, paper
+from analysis.goals import Column
+from analysis.printing import split_label
+from analysis.runs import settings
+from analysis.style import rank
+
+RUNS = "runs"
+"""What stands in `table` where a tidy frame comes from runs; else it is the name of a table of the paper."""
+BACKBONES = {"llama": "Llama", "phi": "Phi", "zephyr": "Zephyr", "iclm": "ICLM"}
+PLACE = ["benchmark", "backbone", "split"]
+MODELS = ("original", "retain")
+FREE = ["rectifier.gamma", "rectifier.tau"]
+
+
+def sourced(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a tidy frame with `source` (runs, paper), and `sd`, `n`, `chosen` where the paper's tables have none."""
+    source = frame["table"].where(frame["table"] == RUNS, "paper")
+    added = {"sd": float("nan"), "n": float("nan")}
+    missing = {name: value for name, value in added.items() if name not in frame}
+    chosen = frame["chosen"].where(frame["chosen"].notna(), True).astype(bool) if "chosen" in frame else True
+    return frame.assign(source=source, chosen=chosen, **missing)
+
+
+def published(table: str) -> pd.DataFrame:
+    """Return a table of the paper with the misprints mended of which the right value is known."""
+    frame = paper.load(table)
+    for erratum in paper.ERRATA:
+        if erratum.table == table and erratum.corrected:
+            wrong = pd.Series(True, index=frame.index)
+            for column, value in erratum.where.items():
+                wrong &= frame[column] == (float(value) if column == "target" else value)
+            frame.loc[wrong, "value"] = float(erratum.corrected)
+    return frame
+
+
+def beside(frame: pd.DataFrame, of_paper: pd.DataFrame) -> pd.DataFrame:
+    """Return what of the paper's rows is on a benchmark, backbone and split of `frame`: what may be laid over it."""
+    known = frame[PLACE].drop_duplicates()
+    return of_paper.merge(known, on=PLACE)
+
+
+def near_chosen(frame: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows whose settings are the chosen one's of their study but for gamma and tau.
+
+    Sweeps may vary the learning rate and more beside them: a curve over gamma is of one of these.
+    """
+    table = settings(runs).drop(columns=FREE, errors="ignore")
+    texts = dict(zip(table.index, map(str, table.to_dict("records")), strict=True))
+    of_trial = dict(zip(runs["id"], runs["configuration"].map(texts), strict=True))
+    other = frame["id"].map(of_trial).fillna("")
+    study = frame[["split", "method", "rectifier"]].astype(str).agg("\n".join, axis=1)
+    chosen = dict(zip(study[frame["chosen"]], other[frame["chosen"]], strict=True))
+    return frame.loc[other == study.map(chosen)]
+
+
+def compared(frame: pd.DataFrame) -> tuple[Column, ...]:
+    """Return the goals of a frame's benchmark that it has rows of."""
+    benchmark = frame["benchmark"].iloc[0]
+    what = goals.goals(benchmark)
+    names = {goal.metric for goal in what.compared} & set(frame["metric"])
+    return tuple(column for column in what.columns if column.metric in names)
+
+
+def in_order(methods: Iterable[str]) -> list[str]:
+    """Return methods, each once, in the paper's order."""
+    return sorted(set(methods), key=lambda name: (rank(name), name))
+
+
+def places(frame: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return (backbone, split) of all panels in the paper's order: Llama before Phi, 5 % before 10 %."""
+    pairs = set(zip(frame["backbone"], frame["split"], strict=True))
+    known = list(BACKBONES)
+    return sorted(pairs, key=lambda pair: (known.index(pair[0]) if pair[0] in known else len(known), *pair))
+
+
+def title(backbone: str, split: str) -> str:
+    """Return `Llama, forget05 (5%)`; the backbone is left out where it is not known."""
+    return ", ".join(filter(None, [BACKBONES.get(backbone, backbone), split_label(split)]))
+
+
+def numbers(texts: Sequence[str] | pd.Series) -> list[float]:
+    """Return values of gamma or tau as numbers, NaN for `none`."""
+    return [float("nan") if text == "none" else float(text) for text in texts]

@@ -1,0 +1,201 @@
+"""The figures of a report, from a sweep's results, from the paper's numbers, or of both: those that there is data for.
+
+The trade-off with all trials, the curves of task vectors and those of UWC's mixtures are made where they are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis import angles, arrows, dynamics, goals, heat, overlay, pairs, sensitivity, shares
+from analysis.printing import split_label
+
+Source = Literal["runs", "paper", "both"]
+PAPER: dict[str, dict[str, tuple[str, ...]]] = {
+    "tofu": {
+        "main": ("tofu_main",),
+        "gamma": ("tofu_gamma",),
+        "tau": ("tofu_tau",),
+        "heat": ("tofu_tau", "tofu_gamma"),
+        "uwc": ("tofu_uwc_ga", "tofu_uwc_npo"),
+    },
+    "wmdp": {"main": ("wmdp", "wmdp_rmu")},
+    "muse": {"main": ("muse",)},
+}
+"""The paper's tables that figures are made of, by benchmark."""
+LAID = " The paper's numbers are laid over those of the same backbone and split."
+
+
+class Picture(NamedTuple):
+    """A figure, the name of its files, what is drawn, what it says to those who cannot see it, and its caption."""
+
+    stem: str
+    figure: Figure
+    points: pd.DataFrame
+    text: str
+    caption: str
+
+
+def of(
+    frame: pd.DataFrame, runs: pd.DataFrame, measured: pd.DataFrame | None = None, source: Source = "runs"
+) -> list[Picture]:
+    """Return the pictures of a sweep, from `tidy.from_runs`, `runs.load` and `steps.load` (`measured`).
+
+    `both` lays the paper's numbers over a figure whose backbone and split are the paper's; where none are, the paper's
+    own figures follow. `paper` gives those alone.
+    """
+    benchmark = goals.of(runs).benchmark
+    if source == "paper" or frame.empty:
+        return of_paper(benchmark) if source != "runs" else []
+    parts = {kind: _laid(frame, benchmark, kind, source) for kind in ("main", "gamma", "tau", "heat", "uwc")}
+    near = overlay.near_chosen(frame, runs)
+    parts |= {kind: _laid(near, benchmark, kind, source) for kind in ("gamma", "tau")} | {"heat": near}
+    found = list(_tables(parts))
+    if measured is not None:
+        found += _training(measured)
+    if source == "both" and not any((part["table"] != overlay.RUNS).any() for part in parts.values()):
+        found += of_paper(benchmark)
+    return found
+
+
+def of_paper(benchmark: str) -> list[Picture]:
+    """Return the pictures of the paper's numbers on a benchmark; their stems begin with `paper-`."""
+    tables = PAPER.get(benchmark, {})
+    parts = {kind: pd.concat([overlay.published(table) for table in names]) for kind, names in tables.items()}
+    return [_marked(picture) for picture in _tables(parts)]
+
+
+def _marked(picture: Picture) -> Picture:
+    stem = f"paper-{picture.stem}"
+    text = picture.text.replace(_csv(picture.stem), _csv(stem))
+    return picture._replace(stem=stem, text=f"The paper: {text}", caption=f"The paper's numbers. {picture.caption}")
+
+
+def _laid(frame: pd.DataFrame, benchmark: str, kind: str, source: Source) -> pd.DataFrame:
+    """Return a sweep's rows and, for `both`, those of the paper that belong beside them."""
+    tables = PAPER.get(benchmark, {}).get(kind, ()) if source == "both" else ()
+    laid = [overlay.beside(frame, overlay.published(table)) for table in tables]
+    return pd.concat([frame, *(part for part in laid if len(part))], ignore_index=True)
+
+
+def _tables(parts: dict[str, pd.DataFrame]) -> Iterator[Picture]:
+    """Yield the pictures of tidy frames, by kind."""
+    main = parts.get("main")
+    if main is not None:
+        yield from _arrows(main)
+        yield from _pairs(main)
+    for knob in ("gamma", "tau"):
+        if knob in parts:
+            yield from _sensitivity(parts[knob], knob)
+    if "heat" in parts:
+        yield from _heat(parts["heat"])
+    if "uwc" in parts:
+        yield from _shares(parts["uwc"])
+
+
+def _csv(stem: str) -> str:
+    return f"the points are in figures/{stem}.csv"
+
+
+def _laid_over(drawn: pd.DataFrame) -> str:
+    return LAID if set(drawn["source"]) == {"runs", "paper"} else ""
+
+
+def _arrows(frame: pd.DataFrame) -> Iterable[Picture]:
+    """The trade-off where the paper's numbers take part; runs alone have the one with all trials."""
+    drawn = arrows.points(frame)
+    if "paper" not in set(drawn["source"]):
+        return
+    what = goals.goals(drawn["benchmark"].iloc[0])
+    text = f"{what.x.name} against {what.y.name}, an arrow from each method to itself with GRU; {_csv('arrows')}"
+    caption = "An arrow goes from each method to itself with GRU: better is to the right and upwards."
+    yield Picture("arrows", arrows.draw(drawn), drawn, text, caption + _laid_over(drawn))
+
+
+def _pairs(frame: pd.DataFrame) -> Iterable[Picture]:
+    drawn = pairs.points(frame)
+    if not drawn["improvement"].notna().any():
+        return
+    labels = goals.listed(column.label for column in overlay.compared(drawn))
+    text = f"{labels} of each method alone and with GRU as pairs of bars; {_csv('pairs')}"
+    caption = (
+        "White: the method alone; grey: w/ GRU. The bar between the two ends is what GRU changes, its number is "
+        "positive where that is better, whichever way the metric goes."
+    )
+    if any(drawn["none_n"].gt(1) | drawn["gru_n"].gt(1)):
+        caption += " Means over seeds, bars one sd."
+    yield Picture("pairs", pairs.draw(drawn), drawn, text, caption + _laid_over(drawn))
+
+
+def _sensitivity(frame: pd.DataFrame, knob: str) -> Iterable[Picture]:
+    drawn = sensitivity.points(frame, knob)
+    if drawn.empty:
+        return
+    labels = goals.listed(column.label for column in overlay.compared(drawn))
+    text = f"{labels} with GRU over {knob}, a line a method; {_csv(knob)}"
+    sentences = [f"Methods with GRU over {knob}."]
+    if "runs" in set(drawn["source"]):
+        other = sensitivity.OTHER[knob]
+        sentences.append(f"{other} is that of each method's chosen setting, which is full; bars one sd over seeds.")
+    if "none" in set(drawn["setting"]):
+        sentences.append({"tau": "none: no clipping.", "gamma": "none: no moving average, as gamma = 1."}[knob])
+    caption = " ".join(sentences)
+    yield Picture(knob, sensitivity.draw(drawn), drawn, text, caption + _laid_over(drawn))
+
+
+def _heat(frame: pd.DataFrame) -> Iterable[Picture]:
+    drawn = heat.points(frame)
+    grid = drawn.groupby(["backbone", "split", "method"])[["gamma", "tau"]].transform("nunique")
+    drawn = drawn.loc[(grid > 1).all(axis=1)]
+    for (_, split), here in drawn.groupby(["backbone", "split"]):
+        stem = f"heat-{split}"
+        text = f"A heat map of tau and gamma for each method on {split}; {_csv(stem)}"
+        caption = f"tau and gamma on {split_label(str(split))}; brighter is better, hatched was not run"
+        caption += ", framed is the chosen setting." if "runs" in set(here["source"]) else "."
+        yield Picture(stem, heat.draw(here), here.reset_index(drop=True), text, caption)
+
+
+def _shares(frame: pd.DataFrame) -> Iterable[Picture]:
+    drawn = shares.points(frame)
+    if drawn["target"].notna().any():
+        text = f"Forget quality over the share of utility that UWC keeps, alone and with GRU; {_csv('uwc')}"
+        caption = "FQ of mixtures that keep the same share of the original's MU (UWC); higher forgets better."
+        yield Picture("uwc", shares.draw(drawn), drawn, text, caption + _laid_over(drawn))
+
+
+def _training(measured: pd.DataFrame) -> Iterable[Picture]:
+    """Figures 1 and 7 of the paper, a picture a split."""
+    along, turned = dynamics.points(measured), angles.points(measured)
+    for split in sorted(along["split"].unique()):
+        stem = f"dynamics-{split}"
+        here = along.loc[along["split"] == split].reset_index(drop=True)
+        text = f"Cosine of unlearning and retain gradient, and retain risk, along training on {split}; {_csv(stem)}"
+        yield Picture(stem, dynamics.draw(here, split), here, text, _measured(here))
+    for split in sorted(turned["split"].unique()):
+        stem = f"angles-{split}"
+        here = turned.loc[turned["split"] == split].reset_index(drop=True)
+        text = f"Angles of unlearning and retain gradient before and after rectification on {split}; {_csv(stem)}"
+        caption = (
+            "Above 90 degrees a step works against what is to be retained. Pre-rect. and Post-rect. are against GRU's "
+            "moving average of the retain gradient, Orig. (the method alone, where it was observed) against a retain "
+            "gradient on other rows."
+        )
+        yield Picture(stem, angles.draw(here, split), here, text, caption)
+
+
+def _measured(drawn: pd.DataFrame) -> str:
+    """Return the caption of figure 1, which says what was measured how."""
+    caption = "Before rectification, of the chosen settings; risk: the NLL of retain rows."
+    kinds = set(drawn["measured"])
+    if dynamics.OBSERVED in kinds:
+        caption += " Measured on retain rows that no step uses, every K steps (observe=K)."
+    if dynamics.STEPPED in kinds:
+        who = "Lines that were not observed are" if dynamics.OBSERVED in kinds else "Measured"
+        caption += f" {who} of the rectified steps themselves, the cosine against the moving average."
+    if "none" not in set(drawn["rectifier"]):
+        caption += " Methods alone measure neither: run the sweep with --set observe=K."
+    return caption

@@ -1,0 +1,81 @@
+"""What the chosen trials measured along training, read from their steps.parquet: the columns that figures need."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pandas as pd
+import pyarrow
+import pyarrow.parquet
+
+from analysis.runs import evaluated
+from analysis.selection import DEFAULT, choose, in_order
+from analysis.sweeps import opened, told
+from analysis.tables import TASK_VECTORS
+from trainables.config import Selection
+from trainables.storage import STEPS, Storage
+
+log = logging.getLogger(__name__)
+
+MEASURED = ["cos_before", "cos_after", "retain_loss", "observed_cos", "observed_retain_loss"]
+"""Of a rectified step against the moving average, and of `observe=K` every K steps (trainables.loop)."""
+NAMES = {"benchmark.split": "split", "rectifier.name": "rectifier"}
+COLUMNS = ["split", "method", "rectifier", "seed", "id", "step", *MEASURED]
+LINE = ["split", "method", "rectifier"]
+MOST = 250
+"""Points of a line that are drawn at most: a figure in print has no room for more."""
+
+
+def load(
+    runs: pd.DataFrame,
+    references: pd.DataFrame,
+    rule: Selection = DEFAULT,
+    storage: str | Path | Storage = "runs",
+) -> pd.DataFrame:
+    """Return one row a step of every evaluated trial, all seeds, of the settings that the rule chose.
+
+    NaN: not measured. Task vectors have no such steps. Of other trials than the chosen settings' nothing is read. A
+    file that is missing or damaged is left out, with a warning.
+    """
+    store = opened(storage)
+    chosen = choose(runs, references, rule)["configuration"]
+    trials = in_order(runs.loc[evaluated(runs) & runs["configuration"].isin(chosen)]).rename(columns=NAMES)
+    parts = []
+    for trial in trials.loc[~trials["method"].isin(TASK_VECTORS)].to_dict("records"):
+        found = _read(store, str(trial["id"]))
+        if found is not None:
+            parts.append(found.assign(**{name: trial[name] for name in [*LINE, "seed", "id"]}))
+    return pd.concat([part.reindex(columns=COLUMNS) for part in parts]) if parts else pd.DataFrame(columns=COLUMNS)
+
+
+def _read(store: Storage, trial: str) -> pd.DataFrame | None:
+    path = store.trial(trial) / STEPS
+    if not path.is_file():
+        with told():
+            store.fetch_trial(trial)  # a storage elsewhere: so far only what is light was brought
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            names = [name for name in ("step", *MEASURED) if name in file.schema_arrow.names]
+            table = file.read(columns=names)
+    except FileNotFoundError:
+        log.warning("trials/%s/%s is missing: figures along training are without this trial", trial, STEPS)
+    except (OSError, pyarrow.ArrowException) as damage:
+        log.warning("trials/%s/%s is damaged: %s", trial, STEPS, damage)
+    else:
+        if "step" in names:
+            return table.to_pandas().astype(float)
+    return None
+
+
+def thinned(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return every K-th of one trial's rows, the smallest K that leaves at most `MOST`."""
+    return rows.iloc[:: -(-len(rows) // MOST)] if len(rows) else rows
+
+
+def with_means(rows: pd.DataFrame, by: list[str], values: list[str]) -> pd.DataFrame:
+    """Return rows of single seeds (`kind` seed, n = 1) and below them their means at each step (`kind` mean)."""
+    groups = rows.groupby([*by, "step"], sort=False)
+    means = groups[values].mean().join(groups.size().rename("n")).reset_index().assign(kind="mean")
+    found = pd.concat([rows.assign(kind="seed", n=1), means]) if len(rows) else rows.assign(kind="seed", n=1)
+    return found.reset_index(drop=True)

@@ -1,0 +1,61 @@
+"""What stands in a drawn figure: its texts and where they are, for tests of what a reader sees."""
+
+from itertools import combinations
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+
+from analysis.style import STYLE
+
+SLACK = 1.0
+"""Pixels at 100 per inch that extents may share: they are boxes around glyphs, with some air."""
+
+
+def overlapping(figure: Figure) -> list[tuple[str, str]]:
+    """Return the pairs of texts whose extents intersect, and (text, "edge") for what reaches out of the figure."""
+    with mpl.rc_context(STYLE):
+        figure.draw_without_rendering()
+        boxes = [(text.get_text(), text.get_window_extent()) for text in texts(figure)]
+    found = [(one, other) for (one, a), (other, b) in combinations(boxes, 2) if _meet(a, b)]
+    width, height = figure.bbox.size
+    for text, box in boxes:
+        if box.x0 < -SLACK or box.y0 < -SLACK or box.x1 > width + SLACK or box.y1 > height + SLACK:
+            found.append((text, "edge"))
+    return found
+
+
+def _meet(a: Bbox, b: Bbox) -> bool:
+    wide = min(a.x1, b.x1) - max(a.x0, b.x0)
+    return wide > SLACK and min(a.y1, b.y1) - max(a.y0, b.y0) > SLACK
+
+
+def texts(figure: Figure) -> list[Text]:
+    """Return every text that is seen: of panels, of legends, and of the whole figure and its parts."""
+    found: list[Text] = []
+    for part in (figure, *figure.subfigs):
+        found += [*part.texts, *(text for legend in part.legends for text in legend.get_texts())]
+        title: Any = getattr(part, "_suptitle", None)
+        found += [title] if title is not None else []
+    for axes in figure.axes:
+        found += _of_panel(axes)
+    return list(dict.fromkeys(text for text in found if text.get_text() and text.get_visible()))
+
+
+def _of_panel(axes: Axes) -> list[Text]:
+    if not axes.axison:
+        return []
+    found = [*axes.texts, axes.title, axes._left_title, axes.xaxis.label, axes.yaxis.label]  # type: ignore[attr-defined]
+    for axis in (axes.xaxis, axes.yaxis):
+        low, high = sorted(axis.get_view_interval())
+        ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
+        found += [tick.label1 for tick in ticks if low <= tick.get_loc() <= high]
+    return found
+
+
+def labels(figure: Figure) -> set[str]:
+    """Return what the legends say."""
+    return {text.get_text() for legend in figure.legends for text in legend.get_texts()}
