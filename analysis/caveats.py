@@ -18,7 +18,7 @@ def caveats(
 ) -> list[str]:
     """Return them as sentences, the most general first. `comparison` and `chosen` are selection's."""
     what = goals.of(runs)
-    notes = [*_seeds(chosen), *_tries(comparison, rule), *_collapsed(runs)]
+    notes = [*_seeds(chosen), *_tries(comparison, rule), *_collapsed(runs), *_twins(runs)]
     if len(comparison):
         notes += [f"{split}: {_clear(rows, what)}" for split, rows in comparison.groupby("split") if _clear(rows, what)]
     if rule.rule == "utility_floor":
@@ -61,6 +61,15 @@ def _collapsed(runs: pd.DataFrame) -> list[str]:
         return []
     what = "trial collapsed: it is" if stopped == 1 else "trials collapsed: they are"
     return [f"{stopped} {what} shown as measured where a bar (training.stop_above, stop_below) ended the training."]
+
+
+def _twins(runs: pd.DataFrame) -> list[str]:
+    """Return how many trials count once although the sweep holds them twice."""
+    twins = int(sum(runs["twins"]))
+    if not twins:
+        return []
+    several = "1 trial is" if twins == 1 else f"{twins} trials are"
+    return [f"{several} there both with and without a calibration, one training each time: only one of them counts."]
 
 
 def _clear(rows: pd.DataFrame, what: Goals) -> str:

@@ -76,7 +76,7 @@ def _write_tables(folder: Path, runs: pd.DataFrame, models: pd.DataFrame, rule: 
 
 def _trials(runs: pd.DataFrame, rule: Selection) -> pd.DataFrame:
     """Return every trial's settings and numbers; what the choice went by where that is not what is reported."""
-    without = ["configuration", "calibrated", *([] if rule.halves else [*CHOICE, "halves"])]
+    without = ["configuration", "calibrated", "twins", *([] if rule.halves else [*CHOICE, "halves"])]
     return runs.drop(columns=without + ["chosen_step"] * bool(runs["chosen_step"].isna().all()))
 
 
@@ -137,7 +137,9 @@ def _models(models: pd.DataFrame, what: Goals) -> pd.DataFrame:
 def _settings(runs: pd.DataFrame) -> dict[str, str]:
     """Return every setting with its value or values."""
     table = settings(runs)
-    return {str(column): _values(table[column]) for column in table} | {"seed": _values(runs["seed"])}
+    beside = [column for column in runs if str(column).startswith("calibration.")]  # no part of a configuration
+    told = {column: runs.loc[runs["configuration"].notna(), column] for column in [*beside, "seed"]}
+    return {str(column): _values(values) for column, values in (dict(table.items()) | told).items()}
 
 
 def _versions(runs: pd.DataFrame) -> dict[str, str]:
