@@ -76,7 +76,9 @@ def _files(folder: Path, dice: random.Random) -> tuple[Path, Path, list[dict[str
 
 
 def _step(number: int, dice: random.Random) -> dict[str, Any]:
-    numbers = "retain_loss loss cos_before cos_after grad_norm rectified_norm average_norm dot coefficient clip_scale lr"
+    numbers = (
+        "retain_loss loss cos_before cos_after grad_norm rectified_norm average_norm dot coefficient clip_scale lr"
+    )
     told = {name: dice.random() for name in (*numbers.split(), "tokens_per_second")}
     return {"step": number, **told, "rectified": True, "skipped": False, "attempts": 1, "peak_memory_bytes": 10**9}
 
@@ -149,23 +151,28 @@ def _reference(store: storage.Storage, records: list[dict[str, Any]], split: str
 
 
 def measure(trials: int, place: Path) -> dict[str, Any]:
-    """Seconds of `load` in this process, and of the command from its start to its end; what the page weighs."""
+    """Seconds of `load` in this process, and of the command from its start to its end; what the page weighs.
+
+    A report that fails raises CalledProcessError.
+    """
     make(storage.Storage(place), trials)
     from analysis import runs
 
-    begun = time.perf_counter()
+    begun, worked = time.perf_counter(), time.process_time()
     found = len(runs.load(NAME, place))
-    load = time.perf_counter() - begun
+    load, load_cpu = time.perf_counter() - begun, time.process_time() - worked
     begun = time.perf_counter()
     command = [sys.executable, "-m", "analysis.report", NAME, "--storage", str(place)]
     subprocess.run(command, cwd=provenance.ROOT, check=True, stdout=subprocess.DEVNULL)
-    report = time.perf_counter() - begun
+    report, used = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
     folder = place / "reports" / f"{NAME}-{DIGEST}"
     return {
         "trials": found,
         "load_seconds": round(load, 2),
+        "load_cpu_seconds": round(load_cpu, 2),
         "report_seconds": round(report, 2),
-        "report_peak_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
+        "report_cpu_seconds": round(used.ru_utime + used.ru_stime, 2),
+        "report_peak_bytes": used.ru_maxrss * 1024,
         "page_bytes": (folder / "index.html").stat().st_size,
         "folder_bytes": sum(path.stat().st_size for path in folder.rglob("*.*")),
         "cores": os.cpu_count(),
@@ -180,7 +187,9 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         found = measure(options.trials, Path(place))
-    print(f"{found['trials']} trials: load {found['load_seconds']} s, report {found['report_seconds']} s")
+    for name in ("load", "report"):
+        print(f"{name:<7} {found['trials']} trials {found[f'{name}_seconds']:>7.2f} s", end="")
+        print(f"  (processor {found[f'{name}_cpu_seconds']:.2f} s)")
     print(f"index.html {found['page_bytes'] / 1e6:.2f} MB, all {found['folder_bytes'] / 1e6:.2f} MB, ", end="")
     print(f"at most {found['report_peak_bytes'] / 2**20:.0f} MiB of memory, {found['cores']} cores")
     if options.json:
