@@ -18,9 +18,7 @@ def caveats(
 ) -> list[str]:
     """Return them as sentences, the most general first. `comparison` and `chosen` are selection's."""
     what = goals.of(runs)
-    notes = [*_seeds(chosen), *_tries(comparison, rule), *_collapsed(runs)]
-    if len(comparison):
-        notes += [f"{split}: {_clear(rows, what)}" for split, rows in comparison.groupby("split") if _clear(rows, what)]
+    notes = [*_seeds(chosen), *_tries(comparison, rule), *_collapsed(runs), *_twins(runs)]
     if rule.rule == "utility_floor":
         notes += [note for split, rows in chosen.groupby("benchmark.split") for note in _floor(split, rows, what, rule)]
     if rule.halves:
@@ -63,17 +61,13 @@ def _collapsed(runs: pd.DataFrame) -> list[str]:
     return [f"{stopped} {what} shown as measured where a bar (training.stop_above, stop_below) ended the training."]
 
 
-def _clear(rows: pd.DataFrame, what: Goals) -> str:
-    """Return how many of a split's differences are more than seeds explain; nothing where there are no intervals."""
-    ends = [(f"{goal.metric}_low", f"{goal.metric}_high") for goal in what.compared]
-    bounds = [(row[low], row[high]) for row in rows.to_dict("records") for low, high in ends]
-    known = [(low, high) for low, high in bounds if not pd.isna(low)]
-    beyond = sum(low > 0 or high < 0 for low, high in known)
-    if not known:
-        return ""
-    return (
-        f"{beyond} of {len(known)} differences with several seeds on both sides are beyond seed noise (95% intervals)."
-    )
+def _twins(runs: pd.DataFrame) -> list[str]:
+    """Return how many trials count once although the sweep holds them twice."""
+    twins = int(sum(runs["twins"]))
+    if not twins:
+        return []
+    several = "1 trial is" if twins == 1 else f"{twins} trials are"
+    return [f"{several} there both with and without a calibration, one training each time: only one of them counts."]
 
 
 def _floor(split: object, rows: pd.DataFrame, what: Goals, rule: Selection) -> list[str]:

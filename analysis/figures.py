@@ -24,6 +24,8 @@ CHOSEN = {"none": "method, chosen trial", "clip": "w/ clip, chosen trial", "gru"
 COLUMNS = ["kind", "split", "method", "rectifier", "gamma", "tau", "strength", "seed", "n", "id"]
 NAMES = {"benchmark.split": "split", "rectifier.name": "rectifier", "rectifier.gamma": "gamma", "rectifier.tau": "tau"}
 QUALITY = "forget_quality"
+CROWD = 1500
+"""More faint trials in a panel than that are an image inside the figure: as shapes they would be most of its file."""
 
 
 def tradeoff_points(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
@@ -78,8 +80,10 @@ def _panel(axes: Axes, points: pd.DataFrame, split: str, what: Goals, rule: Sele
     _front(axes, points.loc[points["front"]], what)
     for model in kinds["reference"].to_dict("records"):
         axes.plot(model[x], model[y], **star(model["method"]), zorder=2.5)
-    for trial in kinds["trial"].to_dict("records"):
-        axes.plot(trial[x], trial[y], **marker(trial["method"], trial["rectifier"]), ms=3.5, alpha=0.4, zorder=3)
+    raster = len(kinds["trial"]) > CROWD
+    for (method, rectifier), cloud in kinds["trial"].groupby(["method", "rectifier"], sort=False):
+        style = marker(str(method), str(rectifier)) | {"ms": 3.5, "alpha": 0.4, "rasterized": raster}
+        axes.plot(cloud[x], cloud[y], **style, zorder=3)
     _arrows(axes, kinds["chosen"], what)
     for row in kinds["chosen"].to_dict("records"):
         x_sd, y_sd = (_bar(row[f"{metric}_sd"]) for metric in (x, y))

@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Iterable
 from datetime import UTC
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +14,21 @@ import pandas as pd
 import typer
 from markupsafe import Markup
 
-from analysis import figures, goals, printing, published, sections, selection, style, tables, verdict
+from analysis import gallery, printing, published, sections, selection, significance, tables, verdict
 from analysis.caveats import caveats
+from analysis.gallery import Source
 from analysis.goals import Goals
 from analysis.runs import CHOICE, load, references, settings
+from analysis.sections import Given
 from analysis.sweeps import InputError, Sweep, find_sweep, open_storage, told
 from trainables.config import Selection
 from trainables.storage import DEFAULT, Location
 
 TEMPLATE = Path(__file__).parent / "templates" / "report.html.j2"
+LISTED = 50
+"""So many trials without a result are listed on the page, the others counted; tables/failures.csv has all."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
-
-class Source(StrEnum):
-    """Whose numbers a report shows."""
-
-    RUNS = "runs"
-    PAPER = "paper"
-    BOTH = "both"
 
 
 def build(
@@ -51,18 +46,12 @@ def build(
     store = open_storage(storage)
     sweep = find_sweep(name, store)
     runs, models = load(sweep.label, store), references(sweep.label, store)
-    rule, what = sweep.selection, goals.of(runs)
     folder = Path(output) if output else store.root / "reports" / sweep.label
+    given = Given(folder, runs, models, sweep.selection, store)
     try:
-        main = _write_tables(folder / "tables", runs, models, rule)
-        points = figures.tradeoff_points(runs, models, rule)
-        style.save(figures.tradeoff(points, what, rule), folder / "figures", "tradeoff", points)
-        text = f"{what.x.name} against {what.y.name}, a panel a split; the points are in figures/tradeoff.csv"
-        svg = inline(folder / "figures" / "tradeoff.svg", text)
-        parts = sections.write(folder, runs, models, rule)
-        for sheet in published.write(folder, runs, models, sweep, beside=source == Source.BOTH):
-            parts.append(sections.Section(sheet.title, sheet.table, (), ""))
-        page = _page(sweep, runs, models, main, svg, parts, storage=str(storage))
+        parts = [*sections.write(given), *gallery.write(given, sweep, source)]
+        _write_lists(given)
+        page = _page(sweep, given, parts, storage=str(storage), source=source)
         (folder / "index.html").write_text(page, encoding="utf-8")
     except OSError as error:
         raise InputError(f"--output {folder}: cannot be written ({error.strerror}); give another folder") from error
@@ -72,74 +61,59 @@ def build(
     return folder
 
 
-def _write_tables(folder: Path, runs: pd.DataFrame, models: pd.DataFrame, rule: Selection) -> printing.Table:
-    """Write the main table, the chosen settings and the trials; return the first as printed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    what = goals.of(runs)
-    table = tables.main_table(runs, models, rule)
-    main = tables.printed(table, what, notes=(selection.rule_text(what, rule),))
-    chosen = tables.chosen_settings(runs, models, rule)
-    texts = {
-        "main.csv": tables.to_csv(table),
-        "main.md": printing.to_markdown(main),
-        "main.tex": printing.to_latex(main),
-        "chosen.csv": chosen.to_csv(index=False, lineterminator="\n"),
-        "trials.csv": _trials(runs, rule).to_csv(index=False, lineterminator="\n"),
-    }
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    return main
+def _write_lists(given: Given) -> None:
+    """Write the chosen settings, every trial, and those without a result."""
+    given.frame("chosen", tables.chosen_settings(given.runs, given.models, given.rule))
+    given.frame("trials", _trials(given.runs, given.rule))
+    given.frame("failures", verdict.failures(given.runs, given.rule))
 
 
 def _trials(runs: pd.DataFrame, rule: Selection) -> pd.DataFrame:
     """Return every trial's settings and numbers; what the choice went by where that is not what is reported."""
-    without = ["configuration", "calibrated", *([] if rule.halves else [*CHOICE, "halves"])]
+    without = ["configuration", "calibrated", "twins", *([] if rule.halves else [*CHOICE, "halves"])]
     return runs.drop(columns=without + ["chosen_step"] * bool(runs["chosen_step"].isna().all()))
 
 
-def _page(
-    sweep: Sweep,
-    runs: pd.DataFrame,
-    models: pd.DataFrame,
-    main: printing.Table,
-    svg: Markup,
-    parts: list[sections.Section],
-    storage: str,
-) -> str:
-    rule, what = sweep.selection, goals.of(runs)
+def _page(sweep: Sweep, given: Given, parts: list[sections.Section], storage: str, source: Source) -> str:
+    runs, models, rule, what = given.runs, given.models, given.rule, given.what
     chosen = selection.choose(runs, models, rule)
+    tests = significance.tests(runs, chosen, what)
+    comparison = significance.beside(selection.compare(runs, chosen), tests)
+    failures = verdict.failures(runs, rule)
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    comparison = selection.compare(runs, chosen)
     return template.render(
         sweep=sweep,
         created=sweep.created.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         counts=verdict.counts(runs),
         question=verdict.question(runs),
-        headline=verdict.sentences(runs, models, comparison, chosen, rule),
+        headline=verdict.sentences(runs, models, comparison, chosen, rule, tests),
         details=[verdict.detail(row, what) for row in comparison.to_dict("records")],
         caveats=caveats(runs, models, comparison, chosen, rule),
-        main=Markup(printing.to_html(main)),
-        heads=goals.explained(what),
-        retain=any(row.label == tables.REFERENCES["retain"] for row in main.rows),
-        x=what.x,
-        figure=svg,
-        sections=[
-            {
-                "title": part.title,
-                "table": Markup(printing.to_html(part.table)),
-                "figures": [inline(*picture) for picture in part.figures],
-                "caption": part.caption,
-            }
-            for part in parts
-        ],
+        sections=[_section(part) for part in parts],
         chosen=tables.chosen_settings(runs, models, rule),
-        failures=verdict.failures(runs, rule),
+        failures=failures.head(LISTED),
+        unlisted=verdict.unlisted(failures.iloc[LISTED:]) if len(failures) > LISTED else "",
         models=_models(models, what),
         settings=_settings(runs),
         versions=_versions(runs),
-        command=command(sweep, storage),
+        command=command(sweep, storage, source),
     )
+
+
+def _section(part: sections.Section) -> dict[str, Any]:
+    """Return a section as the template takes it: printed tables as HTML, frames of texts as they are."""
+    shown = [
+        {
+            "title": table.title,
+            "printed": Markup(printing.to_html(table.body)) if isinstance(table.body, printing.Table) else None,
+            "frame": table.body,
+            "caption": table.caption,
+        }
+        for table in part.tables
+    ]
+    pictures = [{"svg": inline(one.path, one.text), "caption": one.caption} for one in part.figures]
+    return {"title": part.title, "text": part.text, "tables": shown, "figures": pictures}
 
 
 def _models(models: pd.DataFrame, what: Goals) -> pd.DataFrame:
@@ -154,7 +128,9 @@ def _models(models: pd.DataFrame, what: Goals) -> pd.DataFrame:
 def _settings(runs: pd.DataFrame) -> dict[str, str]:
     """Return every setting with its value or values."""
     table = settings(runs)
-    return {str(column): _values(table[column]) for column in table} | {"seed": _values(runs["seed"])}
+    beside = [column for column in runs if str(column).startswith("calibration.")]  # no part of a configuration
+    told = {column: runs.loc[runs["configuration"].notna(), column] for column in [*beside, "seed"]}
+    return {str(column): _values(values) for column, values in (dict(table.items()) | told).items()}
 
 
 def _versions(runs: pd.DataFrame) -> dict[str, str]:
@@ -195,10 +171,11 @@ def _wider(size: re.Match[str]) -> str:
     return f'width="{1.35 * float(size[1]):.0f}pt"'
 
 
-def command(sweep: Sweep, storage: str) -> str:
+def command(sweep: Sweep, storage: str, source: Source = Source.RUNS) -> str:
     """Return the command that makes this report again."""
     where = "" if storage == DEFAULT else f" --storage {shlex.quote(storage)}"
-    return f"python -m analysis.report {sweep.label}{where}"
+    whose = "" if source == Source.RUNS else f" --source {source}"
+    return f"python -m analysis.report {sweep.label}{where}{whose}"
 
 
 @app.command()

@@ -44,7 +44,8 @@ def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     `configuration`: the settings apart from the seed as canonical JSON, equal for trials that differ in the seed only;
     `backbone`: the sweep's, empty where unknown; `strength`: of a task vector, TRU's stg or TV's strength;
     `calibrated`: what UWC found, None where not asked for; `chosen_step`: the step that a trial chose among several
-    evaluations; and what `_measured` adds.
+    evaluations; and what `_measured` adds. Of trials that are there with and
+    without a calibration `_without_twins` keeps one.
     """
     store = opened(storage)
     sweep, folder = find_sweep(name, store), store.root / "trials"
@@ -63,7 +64,28 @@ def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     frame["strength"] = frame.reindex(columns=STRENGTHS).astype(float).bfill(axis=1).iloc[:, 0]
     first = [*FIRST, *what.metrics, OF_ALL_ROWS, "seconds"]
     frame = _numeric(frame.reindex(columns=list(dict.fromkeys([*first, *frame.columns, *TEXT]))), NUMERIC)
-    return frame.astype({"id": "str", "status": "str"})
+    return _without_twins(frame.astype({"id": "str", "status": "str"}))
+
+
+def _without_twins(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return of trials that are equal in settings and seed, calibration apart, the one that counts; in the same order.
+
+    Starts of one sweep, one of them with `calibration.targets`, leave such twins: one training, which must not count
+    twice. The calibrated one counts if it was evaluated, else the other; `twins` says how many were left out for it.
+    """
+    known = frame.loc[frame["configuration"].notna()]
+    asked = known.reindex(columns=["calibration.targets"]).iloc[:, 0].map(_count)
+    ranked = known.assign(rank=asked.where(evaluated(known), -asked), able=evaluated(known))
+    ranked = ranked.sort_values(["able", "rank"], ascending=False, kind="stable")
+    same = ranked.groupby(["configuration", "seed"], dropna=False, sort=False)["id"]
+    twins = (same.transform("size") - 1).reindex(frame.index, fill_value=0)
+    dropped = ranked.index[same.cumcount() > 0]
+    return frame.assign(twins=twins).drop(index=dropped).reset_index(drop=True)
+
+
+def _count(targets: Any) -> int:
+    """Return how many targets of calibration a configuration asks for."""
+    return len(targets) if isinstance(targets, list) else 0
 
 
 def _benchmark(configs: Iterable[dict[str, Any]]) -> str:
@@ -157,8 +179,9 @@ def canonical(config: dict[str, Any]) -> str | None:
     """Return the settings apart from the seed as canonical JSON, None for an empty configuration.
 
     As in a trial's id, places are left out where a fingerprint names the content, and what changes no number: a moved
-    folder or file changes no configuration. So are a task vector, a calibration and a choice of the step that are not
-    asked for: results from before there were any are equal to later ones.
+    folder or file changes no configuration. So are a task vector and a choice of the step that are not asked for:
+    results from before there were any are equal to later ones. And a calibration, asked for or not: it measures
+    mixtures of a model that is the same without it.
     """
     asked = {key: value for key, value in config.items() if key != "seed" and not _unasked(key, value, config)}
     settings = {key: _content(value) for key, value in without_paths(asked).items()}
@@ -170,7 +193,7 @@ def _unasked(setting: str, value: Any, config: dict[str, Any]) -> bool:
         case "task_vector":
             return value is None
         case "calibration":
-            return not value["targets"]
+            return True
         case "selection":  # a trial's own rule chooses among its evaluations
             return not (config.get("training") or {}).get("eval_every")
         case _:

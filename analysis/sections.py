@@ -1,84 +1,214 @@
-"""The report's parts that only some sweeps have: task vectors (retain-data-free) and calibration (UWC)."""
+"""The report's parts, in the page's order: each writes its tables and figures, and says what stands on the page."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from analysis import calibration, goals, mixtures, printing, retain_free, strengths, style, tables
-from analysis.selection import DEFAULT
+from analysis import (
+    calibration,
+    figures,
+    goals,
+    hypervolume,
+    mixtures,
+    printing,
+    retain_free,
+    seeds,
+    selection,
+    strengths,
+    style,
+    tables,
+)
+from analysis.goals import Goals
+from analysis.printing import number
 from trainables.config import Selection
+from trainables.storage import Storage
 
 WHOLE = "Mixtures are measured on all evaluation rows: those that the settings were chosen on, and the others."
 
 
 @dataclass(frozen=True)
+class Shown:
+    """A table of the page, as printed or a frame of texts; what stands above it (one of several) and under it."""
+
+    body: printing.Table | pd.DataFrame
+    caption: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of the page: its SVG file, what it says to those who cannot see it, and what stands under it."""
+
+    path: Path
+    text: str
+    caption: str = ""
+
+
+@dataclass(frozen=True)
 class Section:
-    """A part of the page: a table, and figures, of each its SVG file and what it says to those who cannot see it."""
+    """A part of the page: a text, then tables, then figures."""
 
     title: str
-    table: printing.Table
-    figures: tuple[tuple[Path, str], ...]
-    caption: str
+    tables: tuple[Shown, ...] = ()
+    figures: tuple[Picture, ...] = ()
+    text: str = ""
 
 
-def write(folder: Path, runs: pd.DataFrame, models: pd.DataFrame, rule: Selection = DEFAULT) -> list[Section]:
-    """Write into `tables/` and `figures/` what the sweep has of these parts, and return them in the page's order.
+@dataclass(frozen=True)
+class Given:
+    """What parts are made from: the report's folder, the sweep's trials, models and rule, and the storage."""
 
-    They are over FQ and MU: sweeps on other benchmarks than TOFU have none.
-    """
-    found = []
-    if goals.of(runs).benchmark != "tofu":
-        return found
-    if tables.task_vectors(runs):
-        found.append(_retain_free(folder, runs, models, rule))
-    if len(calibration.chosen_trials(runs, models, rule)):
-        found.append(_calibration(folder, runs, models, rule))
-    return found
+    folder: Path
+    runs: pd.DataFrame
+    models: pd.DataFrame
+    rule: Selection
+    store: Storage
+
+    @property
+    def what(self) -> Goals:
+        """Return what the sweep's benchmark is judged by."""
+        return goals.of(self.runs)
+
+    def table(self, stem: str, frame: pd.DataFrame, printed: printing.Table) -> printing.Table:
+        """Write a table as tables/STEM.csv, .md and .tex, and return it as printed."""
+        texts = {"csv": tables.to_csv(frame), "md": printing.to_markdown(printed), "tex": printing.to_latex(printed)}
+        for kind, text in texts.items():
+            (self.folder / "tables" / f"{stem}.{kind}").write_text(text, encoding="utf-8")
+        return printed
+
+    def frame(self, stem: str, frame: pd.DataFrame) -> None:
+        """Write tables/STEM.csv."""
+        frame.to_csv(self.folder / "tables" / f"{stem}.csv", index=False, lineterminator="\n")
 
 
-def _retain_free(folder: Path, runs: pd.DataFrame, models: pd.DataFrame, rule: Selection) -> Section:
-    frame = retain_free.table(runs, models, rule)
-    drawn = strengths.points(runs, models, rule)
+def write(given: Given) -> list[Section]:
+    """Write into `tables/` and `figures/` what the sweep has of all parts, and return them in the page's order."""
+    (given.folder / "tables").mkdir(parents=True, exist_ok=True)
+    return [section for make in PARTS if (section := make(given))]
+
+
+def _main(given: Given) -> Section:
+    frame = tables.main_table(given.runs, given.models, given.rule)
+    rule = selection.rule_text(given.what, given.rule)
+    printed = given.table("main", frame, tables.printed(frame, given.what, notes=(rule,)))
+    retain = any(row.label == tables.REFERENCES["retain"] for row in printed.rows)
+    caption = (
+        f"{goals.explained(given.what)} Original: the target model, before unlearning"
+        f"{'; Retrain: the retain model' if retain else ''}. Means over seeds ± sd; bold: the best of a method's rows "
+        "in a column, as printed; —: no result."
+    )
+    return Section("Main table", (Shown(printed, caption),))
+
+
+def _tradeoff(given: Given) -> Section:
+    what = given.what
+    points = figures.tradeoff_points(given.runs, given.models, given.rule)
+    style.save(figures.tradeoff(points, what, given.rule), given.folder / "figures", "tradeoff", points)
+    text = f"{what.x.name} against {what.y.name}, a panel a split; the points are in figures/tradeoff.csv"
+    turned = ": x runs from high to low" if what.x.best == "lowest" else ""
+    caption = (
+        f"Up and to the right is better{turned}. Faint: every evaluated trial. Bold: each method's chosen trial (mean "
+        "over seeds, bars one sd), hollow without GRU, full with it; the arrow shows what GRU changes. Grey line: "
+        "Pareto front of all trials."
+    )
+    return Section("Trade-off", figures=(Picture(given.folder / "figures/tradeoff.svg", text, caption),))
+
+
+def _hypervolume(given: Given) -> Section | None:
+    what = given.what
+    if "gru" not in set(given.runs["rectifier.name"]):
+        return None
+    frame = hypervolume.table(given.runs, given.models, what)
+    given.frame("hypervolume", frame)
+    if frame.empty:
+        short = " and ".join(goal.short for goal in what.compared)
+        reason = f"Left out: no split has a method with {short} both with and without GRU, and the target model's."
+        return Section("Area under the Pareto front", text=reason)
+    rows = [_volumes(row, what) for row in frame.to_dict("records")]
+    caption = (
+        f"{hypervolume.explained(what)} Over all settings tried (means over seeds) of the methods that were run both "
+        "ways, not only the chosen ones: more settings cover more by themselves, so unequal numbers do not compare."
+    )
+    return Section("Area under the Pareto front", (Shown(pd.DataFrame(rows, dtype="str"), caption),))
+
+
+def _volumes(row: dict[Hashable, Any], what: Goals) -> dict[str, str]:
+    without, with_gru = row["volume_none"], row["volume_gru"]
+    return {
+        "Split": printing.split_label(row["split"]),
+        "Methods": f"{row['methods']}",
+        f"From {hypervolume.axis(what)}": number(row["reference"]),
+        "Area without GRU": number(without),
+        "settings": f"{row['settings_none']}",
+        "Area with GRU": number(with_gru),
+        "settings ": f"{row['settings_gru']}",
+        "Change": f"{with_gru / without - 1:+.1%}" if without else printing.DASH,
+    }
+
+
+def _seeds(given: Given) -> Section | None:
+    frame = seeds.table(given.runs, given.models, given.store, given.rule)
+    if frame.empty:
+        return None
+    given.frame("seeds", frame)
+    return Section("Every seed", (Shown(seeds.printed(frame, given.runs), seeds.caption(frame, given.runs)),))
+
+
+def _retain_free(given: Given) -> Section | None:
+    """Task vectors, which are over FQ and MU: of sweeps on TOFU only."""
+    if given.what.benchmark != "tofu" or not tables.task_vectors(given.runs):
+        return None
+    frame = retain_free.table(given.runs, given.models, given.rule)
+    drawn = strengths.points(given.runs, given.models, given.rule)
     pictures = []
     if any(drawn["kind"] == "strength"):
-        style.save(strengths.draw(drawn), folder / "figures", "strength", drawn)
+        style.save(strengths.draw(drawn), given.folder / "figures", "strength", drawn)
         text = (
             "Forget quality and model utility over the strengths of TRU and TV; the points are in figures/strength.csv"
         )
-        pictures.append((folder / "figures/strength.svg", text))
-    caption = (
-        "A column a method over its strength, and both over how far they moved the weights. Means over seeds, bars one "
-        "sd; lines join measured strengths. Full: the chosen strength. Lines across: the original and the retain model."
-    )
-    printed = retain_free.printed(frame)
-    _table(folder, "retain_free", frame, printed)
-    return Section("Without retain data", printed, tuple(pictures), caption)
+        caption = (
+            "A column a method over its strength, and both over how far they moved the weights. Means over seeds, bars "
+            "one sd; lines join measured strengths. Full: the chosen strength. Lines across: the original and the "
+            "retain model."
+        )
+        pictures.append(Picture(given.folder / "figures/strength.svg", text, caption))
+    printed = given.table("retain_free", frame, retain_free.printed(frame))
+    return Section("Without retain data", (Shown(printed),), tuple(pictures))
 
 
-def _calibration(folder: Path, runs: pd.DataFrame, models: pd.DataFrame, rule: Selection) -> Section:
-    frame = calibration.table(runs, models, rule)
-    drawn = mixtures.points(runs, models, rule)
-    pictures = []
-    for split in sorted(drawn["split"].unique()):
-        stem = f"uwc-{split}"
-        style.save(mixtures.draw(drawn, split), folder / "figures", stem, drawn.loc[drawn["split"] == split])
-        text = f"Forget quality and model utility of mixtures on {split}; the points are in figures/{stem}.csv"
-        pictures.append((folder / f"figures/{stem}.svg", text))
+def _calibration(given: Given) -> Section | None:
+    """UWC, which is over FQ and MU: of sweeps on TOFU only."""
+    if given.what.benchmark != "tofu" or not len(calibration.chosen_trials(given.runs, given.models, given.rule)):
+        return None
+    frame = calibration.table(given.runs, given.models, given.rule)
+    drawn = mixtures.points(given.runs, given.models, given.rule)
+    pictures, splits = [], sorted(drawn["split"].unique())
     caption = (
         "A row a method, a line a seed of its chosen setting, alone and w/ GRU. Large marks: the targets' "
         "mixtures. In the right column, of two points at equal MU the one further right forgets better."
     )
+    for split in splits:
+        stem = f"uwc-{split}"
+        style.save(mixtures.draw(drawn, split), given.folder / "figures", stem, drawn.loc[drawn["split"] == split])
+        text = f"Forget quality and model utility of mixtures on {split}; the points are in figures/{stem}.csv"
+        pictures.append(Picture(given.folder / f"figures/{stem}.svg", text, caption if split == splits[-1] else ""))
     printed = calibration.printed(frame)
-    if rule.halves:
+    if given.rule.halves:
         printed = replace(printed, notes=(*printed.notes, WHOLE))
-    _table(folder, "uwc", frame, printed)
-    return Section("At equal utility (UWC)", printed, tuple(pictures), caption)
+    return Section("At equal utility (UWC)", (Shown(given.table("uwc", frame, printed)),), tuple(pictures))
 
 
-def _table(folder: Path, stem: str, frame: pd.DataFrame, printed: printing.Table) -> None:
-    texts = {"csv": tables.to_csv(frame), "md": printing.to_markdown(printed), "tex": printing.to_latex(printed)}
-    for kind, text in texts.items():
-        (folder / "tables" / f"{stem}.{kind}").write_text(text, encoding="utf-8")
+PARTS: tuple[Callable[[Given], Section | None], ...] = (
+    _main,
+    _tradeoff,
+    _hypervolume,
+    _seeds,
+    _retain_free,
+    _calibration,
+)
+"""In the page's order. A new part is a function here; None: the sweep has nothing of it."""

@@ -88,7 +88,8 @@ def choose(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAU
 def _best(study: pd.DataFrame, rule: Selection) -> pd.DataFrame:
     """Return the one row of `study` that the rule picks."""
     candidates = [
-        Candidate(row["id"], _known(row["choice.removal"]), row["choice.utility"]) for row in study.to_dict("records")
+        Candidate(key, _known(removal), utility)
+        for key, removal, utility in zip(study["id"], study["choice.removal"], study["choice.utility"], strict=True)
     ]
     chosen = pick(candidates, _known(study["choice.original"].iloc[0]), rule)
     return study.loc[study["id"] == (chosen.key if chosen else None)]

@@ -51,8 +51,7 @@ def points(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAU
 def _told(runs: pd.DataFrame, means: pd.DataFrame) -> list[str]:
     """Return what tells each row from others of its study besides the strength: `lr=0.01, steps=5`, or nothing."""
     table = settings(runs).reindex(means["configuration"]).map(str)
-    same = {*STUDY, *STRENGTHS, *(column for column in table if column.startswith("calibration."))}
-    other = [column for column in table if column not in same]
+    other = [column for column in table if column not in {*STUDY, *STRENGTHS}]
     texts = pd.Series("", index=means.index)
     for _, study in means.groupby(STUDY):
         rows = table.loc[study["configuration"], other]

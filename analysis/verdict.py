@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import goals, strengths
+from analysis import answer, goals, strengths
+from analysis.answer import signs
 from analysis.caveats import HALVES
 from analysis.goals import Goals, listed
 from analysis.printing import DASH, number, split_label
@@ -44,12 +45,29 @@ def question(runs: pd.DataFrame) -> str:
 
 
 def sentences(
-    runs: pd.DataFrame, references: pd.DataFrame, comparison: pd.DataFrame, chosen: pd.DataFrame, rule: Selection
+    runs: pd.DataFrame,
+    references: pd.DataFrame,
+    comparison: pd.DataFrame,
+    chosen: pd.DataFrame,
+    rule: Selection,
+    tests: pd.DataFrame,
 ) -> list[str]:
-    """Return the verdict: on GRU, unless the sweep is about task vectors only, and on TRU against TV."""
+    """Return the verdict: on GRU, unless the sweep is about task vectors only, and on TRU against TV.
+
+    The first is the answer as a whole; `tests` are `significance.tests`.
+    """
+    what = goals.of(runs)
     about = task_vectors_sentences(strengths.points(runs, references, rule)) if compares_vectors(runs) else []
-    only = bool(about) and not any(runs["rectifier.name"] == "gru")
-    return [*([] if only else headline(comparison, chosen, goals.of(runs))), *about]
+    if about and not any(runs["rectifier.name"] == "gru"):
+        return about
+    if comparison.empty:
+        return [*headline(comparison, chosen, what), *about]
+    held = [answer.kept(comparison, what, rule), answer.significant(tests, what)]
+    told = [answer.overall(comparison, what), " ".join(filter(None, held))]
+    for sentence, (_, rows) in zip(headline(comparison, chosen, what), comparison.groupby("split"), strict=True):
+        told.append(" ".join(filter(None, [sentence, answer.amounts(rows, what)])))
+    told += answer.areas(runs, references, what)
+    return [*told, *answer.equal_utility(runs, references, what, rule), *about]
 
 
 def headline(comparison: pd.DataFrame, chosen: pd.DataFrame, what: Goals) -> list[str]:
@@ -104,12 +122,6 @@ def _against(levels: pd.DataFrame, seeds: str) -> str:
     )
 
 
-def signs(row: dict[Hashable, Any], what: Goals) -> tuple[int, ...] | None:
-    """Return for every goal -1, 0 or 1: worse, equal as printed, better with GRU. None where one is not known."""
-    changes = [goal.gain(row[f"{goal.metric}_difference"]) for goal in what.compared]
-    return None if any(pd.isna(change) for change in changes) else tuple((c > 0) - (c < 0) for c in changes)
-
-
 def _rank(kind: tuple[int, ...] | None) -> tuple[Any, ...]:
     """Return the place of a kind of change in a sentence: the better first, the unknown last."""
     return (True,) if kind is None else (False, -sum(kind), -sum(map(abs, kind)), [-sign for sign in kind])
@@ -151,7 +163,7 @@ def detail(row: dict[Hashable, Any], what: Goals) -> dict[str, str]:
 
 
 def _change(row: dict[Hashable, Any], goal: Goal) -> str:
-    """Return `FQ rose by 3.2000, from -7.3000 to -4.1000 (95% interval +1.10 to +5.30)`."""
+    """Return `FQ rose by 3.2000, from -7.3000 to -4.1000 (95% interval +1.10 to +5.30, p = 0.01)`."""
     name = goal.short if goal.best == "highest" else f"{goal.short} (lower is better)"
     plain, gru, difference = (row[f"{goal.metric}_{side}"] for side in ("none", "gru", "difference"))
     if pd.isna(difference):
@@ -161,17 +173,18 @@ def _change(row: dict[Hashable, Any], goal: Goal) -> str:
     verb = "rose" if difference > 0 else "fell"
     change = f"{name} {verb} by {number(abs(difference))}, from {number(plain)} to {number(gru)}"
     low, high = row[f"{goal.metric}_low"], row[f"{goal.metric}_high"]
+    p = row.get(f"{goal.metric}_p")
     if pd.isna(low):
         return change
-    chance = ", may be chance" if low <= 0 <= high else ""
-    return f"{change} (95% interval {low:+.{goal.digits}f} to {high:+.{goal.digits}f}{chance})"
+    tested = "" if p is None or pd.isna(p) else f", p {'< 0.0001' if p < 1e-4 else f'= {p:.2g}'}"
+    return f"{change} (95% interval {low:+.{goal.digits}f} to {high:+.{goal.digits}f}{tested})"
 
 
 def failures(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
-    """Return, as texts, every trial without a usable result and why."""
+    """Return, as texts, every trial without a usable result and why; those that have not run come last."""
     metrics = [goal.metric for goal in goals.of(runs).compared]
     rows, hidden = [], [] if task_vectors(runs) else ["strength"]
-    for trial in runs.to_dict("records"):
+    for trial in runs.sort_values("status", key=lambda column: column == "missing", kind="stable").to_dict("records"):
         if trial["status"] in EVALUATED and not any(pd.isna(trial[metric]) for metric in metrics):
             continue
         fields = {"Trial": trial["id"], "Split": text(trial["benchmark.split"])}
@@ -185,6 +198,12 @@ def failures(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
         }
         rows.append(fields | known | end)
     return pd.DataFrame(rows, dtype="str").drop(columns=hidden, errors="ignore")
+
+
+def unlisted(failed: pd.DataFrame) -> str:
+    """Return `and 1950 more: 1900 missing, 50 failed` of the rows of `failures` that a page does not list."""
+    numbers = failed["Status"].value_counts()
+    return f"and {len(failed):,} more: {', '.join(f'{count:,} {status}' for status, count in numbers.items())}"
 
 
 def _cause(trial: dict[Hashable, Any], what: Goals, rule: Selection) -> str:

@@ -5,9 +5,10 @@ from typing import Any
 
 from sweep_store import SETTINGS, Frames, grid, write_sweep, write_trial
 
-from analysis import report
+from analysis import report, sections
 from trainables import benchmarks
 from trainables.config import Selection
+from trainables.storage import Storage
 
 # benchmark -> split, how far a seed is from the last one, and the goals of each setting (method, place in SETTINGS).
 SPLITS = {"muse": "news", "wmdp": "bio_cyber", "own": "own"}
@@ -78,8 +79,11 @@ def write_store(store: Path, name: str, **given: Any) -> Path:
 
 def written(folder: Path, frames: Frames, rule: Selection) -> dict[str, str]:
     """Return the tables of a report by their names."""
-    report._write_tables(folder / "written", *frames, rule)
-    return {path.name: path.read_text() for path in (folder / "written").iterdir()}
+    given = sections.Given(folder / "written", *frames, rule, Storage(folder))
+    (given.folder / "tables").mkdir(parents=True)
+    sections._main(given)
+    report._write_lists(given)
+    return {path.name: path.read_text() for path in (given.folder / "tables").iterdir()}
 
 
 def shown(markdown: str) -> dict[str, list[str]]:

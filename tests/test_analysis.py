@@ -69,6 +69,41 @@ def test_seeds_whose_files_lay_elsewhere_are_of_one_configuration() -> None:
     assert unknown[0] != unknown[1]
 
 
+CALIBRATED = sweep_store.calibrated(-5.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("mixed", "plain", "counts"),
+    [
+        ({"fq": -5.0, "mu": 0.5}, {"fq": -5.0, "mu": 0.5}, "mixed"),
+        ({"status": "failed"}, {"fq": -5.0, "mu": 0.5}, "plain"),
+        ({"fq": -5.0, "mu": 0.5, "status": "collapsed"}, {"status": "failed"}, "mixed"),
+        ({"status": "diverged"}, {"status": "diverged"}, "plain"),
+    ],
+)
+@pytest.mark.parametrize("first", ["mixed", "plain"])
+def test_of_a_trial_with_and_without_calibration_one_counts(
+    tmp_path: Path, mixed: dict[str, Any], plain: dict[str, Any], counts: str, first: str
+) -> None:
+    """The calibrated one where it was evaluated; another seed and another setting are no twins."""
+    write_trial(tmp_path, "mixed", calibration=CALIBRATED, **mixed)
+    write_trial(tmp_path, "plain", **plain)
+    write_trial(tmp_path, "other", fq=-4.0, mu=0.6, seed=1)
+    write_trial(tmp_path, "slow", fq=-4.0, mu=0.6, lr=1e-5)
+    second = {"mixed": "plain", "plain": "mixed"}[first]
+    write_sweep(tmp_path, [first, "other", second, "slow", "unborn", "unknown"])
+    trials = runs.load("tiny", tmp_path)
+    left = {"plain": "mixed", "mixed": "plain"}[counts]
+    expected = [trial for trial in (first, "other", second, "slow", "unborn", "unknown") if trial != left]
+    assert trials["id"].tolist() == expected
+    assert dict(zip(trials["id"], trials["twins"], strict=True)) == dict.fromkeys(expected, 0) | {counts: 1}
+    assert trials["configuration"].nunique() == 2
+    means = selection.average(trials)
+    seeds = 2 if "mu" in {"mixed": mixed, "plain": plain}[counts] else 1
+    assert sorted(means["n"]) == [1, seeds]
+    assert sorted(means["planned"]) == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [("{", "damaged"), ("[]", "not a JSON object"), ("{}", "no field id"), ('{"id": "x"}', "status")],

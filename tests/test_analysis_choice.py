@@ -13,6 +13,7 @@ from sweep_store import GRU, NONE, Frames, calibrated, grid, read, write_sweep, 
 
 from analysis import figures, goals, report, runs, sections, selection, sweeps, tables
 from trainables.config import Selection
+from trainables.storage import Storage
 
 
 def halved(store: Path, rule: dict[str, Any], lacking: bool = False) -> Frames:
@@ -119,8 +120,7 @@ def test_every_part_of_the_page_chooses_by_the_rule(tmp_path: Path) -> None:
     path = store / "sweeps/vectors-0dec0de5.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"selection": {"rule": "highest_utility"}}))
     frames, rule, folder = read(store), sweeps.find_sweep("vectors", store).selection, tmp_path / "out"
-    (folder / "tables").mkdir(parents=True)
-    sections.write(folder, *frames, rule)
+    sections.write(sections.Given(folder, *frames, rule, Storage(store)))
     assert shown(written(tmp_path, frames, rule)["main.md"])["TRU"][1] == "0.8900"
     table = {row[0]: row[1:] for row in grid((folder / "tables/retain_free.md").read_text())}
     assert table["TRU"][3] == "4"

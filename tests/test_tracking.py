@@ -257,15 +257,22 @@ def test_report_and_kept_weights_are_shown_as_long_as_they_are_there(store: Stor
         write_result(copy, TRIALS[name], "finished")
     folder = copy.trial(TRIALS["finished"].id()) / "weights"
     folder.mkdir()
-    (copy.root / "reports" / "tiny-0a1b2c3d").mkdir(parents=True)
-    (copy.root / "reports" / "tiny-0a1b2c3d" / "index.html").write_text("<p>A report.</p>")
+    made = ("report/figures/tradeoff.svg", "report/index.html", "report/tables/main.csv")
+    for name in made:
+        path = copy.root / "reports" / name.replace("report", "tiny-0a1b2c3d", 1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("<p>A report.</p>")
     tracking.sync(write_sweep(copy), copy)
     client = MlflowClient(tracking_uri=f"sqlite:///{copy.root / 'mlflow.db'}")
     assert run_of(client, "finished").data.tags["checkpoint"] == folder.as_uri()
     assert "checkpoint" not in run_of(client, "rectified").data.tags
-    assert [item.path for item in client.list_artifacts(parent_of(client).info.run_id, "report")] == [
-        "report/index.html"
+    shown = [
+        item.path
+        for folder in ("report", "report/figures", "report/tables")
+        for item in client.list_artifacts(parent_of(client).info.run_id, folder)
+        if not item.is_dir
     ]
+    assert sorted(shown) == list(made)
     folder.rmdir()
     tracking.sync(write_sweep(copy), copy)
     assert "checkpoint" not in run_of(client, "finished").data.tags

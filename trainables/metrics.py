@@ -57,14 +57,19 @@ def probability(loss: Array) -> float:
     return float(np.exp(-loss).mean())
 
 
-def choice_probability(correct: Array, wrong: Array, guard: float = 0.0) -> float:
-    """Mean share of the right answer among all options: P / (P + sum_j P_j)."""
+def choice_shares(correct: Array, wrong: Array, guard: float = 0.0) -> Array:
+    """Share of the right answer among all options, P / (P + sum_j P_j), of each question: (n,), (n, k) -> (n,)."""
     if guard:
         right = np.exp(-correct)
-        return float((right / (right + np.exp(-wrong).sum(axis=1) + guard)).mean())
+        return right / (right + np.exp(-wrong).sum(axis=1) + guard)
     from scipy import special
 
-    return float(special.softmax(-np.column_stack((correct, wrong)), axis=1)[:, 0].mean())
+    return special.softmax(-np.column_stack((correct, wrong)), axis=1)[:, 0]
+
+
+def choice_probability(correct: Array, wrong: Array, guard: float = 0.0) -> float:
+    """Mean share of the right answer among all options."""
+    return float(choice_shares(correct, wrong, guard).mean())
 
 
 def forget_quality(unlearned: Array, retained: Array) -> ForgetQuality:

@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
 from trainables.config import Benchmark, BenchmarkName
 from trainables.errors import InputError, closest
 from trainables.templates import Example
@@ -120,6 +123,18 @@ class Kind(Protocol):
 
     def half(self, benchmark: Benchmark, records: Records, reference: Any, which: int) -> Metrics:
         """The metrics of one half of the records, `every_other(records, which)`, against that half of the reference."""
+        ...
+
+    @property
+    def UTILITY_COLUMNS(self) -> tuple[str, ...]:
+        """What `utility_parts` reads of a record, beside its task."""
+        ...
+
+    def utility_parts(self, benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:
+        """What the goal of retention is made of: (rows, numbers) of each set of rows, in the order of the records.
+
+        It is the harmonic mean of the means of all numbers. Empty where it is made of more than records.
+        """
         ...
 
     def kept(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:

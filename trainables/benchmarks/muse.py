@@ -180,6 +180,15 @@ def half(benchmark: Benchmark, records: Records, reference: float | None, which:
     return aggregate(every_other(records, which), benchmark, reference)
 
 
+UTILITY_COLUMNS = ("rougeL_f1",)
+
+
+def utility_parts(benchmark: Benchmark, records: Records) -> list[metrics.Array]:
+    """ROUGE of each question on retained knowledge: (n, 1)."""
+    found = [[row["rougeL_f1"]] for row in records if row["task"] == "knowmem_r"]
+    return [RULES[benchmark.dialect].scale * np.array(found)]
+
+
 def kept(benchmark: Benchmark, records: Records) -> dict[str, Any]:
     """The AUC that another model's PrivLeak is measured against, and a digest of the texts it is of."""
     return {AUC: aggregate(records, benchmark)[AUC], ASKED: digest(_texts(benchmark))}

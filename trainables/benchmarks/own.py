@@ -27,6 +27,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from trainables import chunks, fingerprints, places, rows, templates
 from trainables.benchmarks import (
     Examples,
@@ -196,6 +199,16 @@ def half(benchmark: Benchmark, records: Records, reference: None, which: int) ->
     chosen = every_other(records, which)
     found = own_measures.aggregate(chosen) | {task: questions.mean_score(task, chosen) for task in benchmark.tasks}
     return found | {"utility": own_measures.utility(found, benchmark.tasks)}
+
+
+UTILITY_COLUMNS = tuple(own_measures.NUMBERS.values())
+
+
+def utility_parts(benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:
+    """The four numbers of each retain row: (n, 4). Empty with tasks, whose scores are lm-eval's."""
+    if benchmark.tasks:
+        return []
+    return [np.array([[row[name] for name in UTILITY_COLUMNS] for row in records if row["task"] == "retain"])]
 
 
 def kept(benchmark: Benchmark, records: Records) -> dict[str, Any]:

@@ -191,6 +191,22 @@ def half(benchmark: Benchmark, records: Records, reference: metrics.Array | None
     return aggregate(every_other(records, which), benchmark.dialect, ratios)
 
 
+UTILITY_COLUMNS = ("answer_loss", "answer_tokens", "paraphrase_loss", "paraphrase_tokens")
+UTILITY_COLUMNS += ("perturbed_loss", "perturbed_tokens", "rougeL_recall")
+
+
+def utility_parts(benchmark: Benchmark, records: Records) -> list[metrics.Array]:
+    """Probability, ROUGE and truth ratio of each row of MU's three tasks: (n, 3) each."""
+    guard, parts = RULES[benchmark.dialect].guard, []
+    for task in metrics.TASKS:
+        chosen = [record for record in records if record["task"] == task]
+        loss = np.array([row["answer_loss"] / row["answer_tokens"] for row in chosen])
+        prob = metrics.choice_shares(loss, _wrong(chosen), guard) if task in GENERAL else np.exp(-loss)
+        truth = np.maximum(0.0, 1.0 - truth_ratios(records, task, guard))
+        parts.append(np.column_stack((prob, [row["rougeL_recall"] for row in chosen], truth)))
+    return parts
+
+
 def kept(benchmark: Benchmark, records: Records) -> dict[str, Any]:
     """The truth ratios that FQ needs, and a digest of the rows they are of."""
     ratios = truth_ratios(records, "forget", RULES[benchmark.dialect].guard).tolist()

@@ -18,6 +18,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from trainables import chunks, places, rows
 from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, questions
 from trainables.config import Benchmark, digest
@@ -169,9 +172,22 @@ def half(benchmark: Benchmark, records: Records, reference: None, which: int) ->
     """The accuracies on every other question, MMLU's over all subjects' questions together as lm-eval weighs them."""
     chosen, found = every_other(records, which), {}
     for name in (goal.metric for goal in GOALS):
-        right = [row["correct"] for row in chosen if row["task"] == name or row["task"].startswith(f"{name}_")]
+        right = _right(chosen, name)
         found |= {name: sum(right) / len(right), f"{name}_questions": len(right)}
     return found
+
+
+UTILITY_COLUMNS = ("correct",)
+
+
+def utility_parts(benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:
+    """Whether each question of MMLU is answered rightly: (n, 1)."""
+    return [np.array(_right(records, GOALS[-1].metric), dtype=np.float64)[:, None]]
+
+
+def _right(records: Records, name: str) -> list[bool]:
+    """Whether the questions of a task, or of all its subjects, are answered rightly."""
+    return [row["correct"] for row in records if row["task"] == name or row["task"].startswith(f"{name}_")]
 
 
 def kept(benchmark: Benchmark, records: Records) -> dict[str, Any]:

@@ -1,0 +1,281 @@
+"""What a report says of chance: bootstrap intervals, paired tests over seeds, hypervolume, equal utility."""
+
+import itertools
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import sweep_store
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sweep_store import GRU, NONE, calibrated, write_sweep, write_trial
+
+from analysis import answer, hypervolume, intervals, report, runs, seeds, selection, significance
+from analysis.goals import TOFU
+from trainables import benchmarks
+from trainables.config import Benchmark, Selection
+from trainables.storage import ROWS, Storage, write_rows
+
+steps = st.integers(0, 6)
+points = st.lists(st.tuples(steps, steps), max_size=12)
+
+
+@settings(deadline=None)
+@given(points, st.tuples(st.integers(-2, 3), st.integers(-2, 3)))
+def test_hypervolume_counts_the_squares_that_a_point_beats(
+    found: list[tuple[int, int]], corner: tuple[int, int]
+) -> None:
+    """On a lattice the area is the number of unit squares between the corner and some point."""
+    squares = itertools.product(range(corner[0], 6), range(corner[1], 6))
+    covered = sum(any(x + 1 <= a and y + 1 <= b for a, b in found) for x, y in squares)
+    assert hypervolume.hypervolume(found, corner) == covered
+
+
+@settings(deadline=None)
+@given(points, st.tuples(steps, steps))
+def test_hypervolume_never_shrinks_and_ignores_what_is_beaten(
+    found: list[tuple[int, int]], more: tuple[int, int]
+) -> None:
+    before, after = (hypervolume.hypervolume(values, (0, 0)) for values in (found, [*found, more]))
+    assert after >= before
+    if any(a >= more[0] and b >= more[1] for a, b in found):
+        assert after == before
+
+
+def rows(dice: random.Random, counts: dict[str, int]) -> list[dict[str, Any]]:
+    """Return an evaluation's rows as the benchmark writes them, with numbers of tokens that differ."""
+    records = []
+    for task, count in counts.items():
+        for index in range(count):
+            tokens = [dice.randint(5, 40) for _ in range(7)]
+            losses = [n * dice.uniform(0.1, 2.0) for n in tokens]
+            records.append(
+                {"task": task, "index": index, "question": "q", "answer": "a", "generation": "g"}
+                | {"answer_loss": losses[0], "answer_tokens": tokens[0]}
+                | {"paraphrase_loss": losses[1] / 2, "paraphrase_tokens": tokens[1]}
+                | {"perturbed_loss": losses[2:], "perturbed_tokens": tokens[2:]}
+                | {"rouge1_recall": dice.random(), "rougeL_recall": dice.random()}
+            )
+    return records
+
+
+COUNTS = {"forget": 12, "retain": 30, "real_authors": 20, "world_facts": 25}
+
+
+@pytest.mark.parametrize("dialect", ["paper", "open-unlearning"])
+def test_parts_give_the_utility_that_the_benchmark_does(dialect: Any) -> None:
+    records, tofu = rows(random.Random(1), COUNTS), benchmarks.find("tofu")
+    parts = tofu.utility_parts(Benchmark(dialect=dialect), records)
+    assert [part.shape for part in parts] == [(30, 3), (20, 3), (25, 3)]
+    from trainables.benchmarks.tofu import aggregate
+
+    assert intervals.utility(parts) == pytest.approx(aggregate(records, dialect)["model_utility"], rel=1e-12)
+
+
+def test_parts_of_the_other_benchmarks_give_their_utility() -> None:
+    told = {"task": "knowmem_r", "rougeL_f1": 0.25}, {"task": "knowmem_f", "rougeL_f1": 0.9}
+    muse = benchmarks.find("muse").utility_parts(Benchmark(name="muse", dialect="paper"), list(told))
+    assert intervals.utility(muse) == 25.0
+    asked = [{"task": f"mmlu_{n}", "correct": n > 1} for n in range(4)] + [{"task": "wmdp_bio", "correct": True}]
+    assert intervals.utility(benchmarks.find("wmdp").utility_parts(Benchmark(name="wmdp"), asked)) == 0.5
+    names = benchmarks.find("own").UTILITY_COLUMNS
+    own = [dict(zip(names, values, strict=True)) | {"task": "retain"} for values in ((1, 1, 1, 0.5), (0, 1, 1, 0.5))]
+    parts = benchmarks.find("own").utility_parts(Benchmark(name="own"), own)
+    assert intervals.utility(parts) == pytest.approx(4 / (1 / 0.5 + 1 + 1 + 1 / 0.5))
+    assert benchmarks.find("own").utility_parts(Benchmark(name="own", tasks=("mmlu",)), own) == []
+
+
+def test_the_interval_is_that_of_a_bootstrap_by_hand() -> None:
+    """Another generator, row by row: the bounds agree within what 1,000 resamples leave open."""
+    dice = np.random.default_rng(5)
+    parts = [dice.uniform(0.2, 1.0, (40, 3)), dice.uniform(0.5, 1.0, (25, 3))]
+    drawn = []
+    for _ in range(4000):
+        chosen = [part[dice.integers(0, len(part), len(part))] for part in parts]
+        means = [float(np.mean(part[:, column])) for part in chosen for column in range(3)]
+        drawn.append(len(means) / sum(1 / mean for mean in means))
+    low, high = intervals.interval(parts)
+    spread = float(np.std(drawn))
+    assert low == pytest.approx(np.quantile(drawn, 0.025), abs=0.25 * spread)
+    assert high == pytest.approx(np.quantile(drawn, 0.975), abs=0.25 * spread)
+    assert low < intervals.utility(parts) < high
+
+
+def test_the_interval_of_one_mean_is_near_the_normal_one() -> None:
+    values = np.random.default_rng(0).normal(10.0, 1.0, (400, 1))
+    low, high = intervals.interval([values])
+    error = values.std() / math.sqrt(400)
+    assert (low, high) == pytest.approx((values.mean() - 1.96 * error, values.mean() + 1.96 * error), abs=0.25 * error)
+
+
+def test_a_collapsed_utility_has_an_interval_of_zeros() -> None:
+    assert intervals.interval([np.zeros((10, 3)), np.ones((5, 3))]) == (0.0, 0.0)
+
+
+def with_rows(store: Path, trial: str, halves: bool = False, **given: Any) -> list[dict[str, Any]]:
+    """Write a trial whose metrics are those of its evaluation's rows, FQ apart."""
+    from trainables.benchmarks.tofu import aggregate
+
+    records = rows(random.Random(trial), COUNTS)
+    found = [aggregate(part, "paper") for part in (records, *(benchmarks.every_other(records, n) for n in (0, 1)))]
+    whole, *half = [one | {"forget_quality": -3.0, "forget_quality_ks": 0.25} for one in found]
+    write_trial(store, trial, metrics=whole, halves=half if halves else None, **given)
+    write_rows(store / "trials" / trial / ROWS, records)
+    return records
+
+
+def test_every_seed_has_its_distance_and_its_interval(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        with_rows(tmp_path, f"plain{seed}", seed=seed)
+    records = with_rows(tmp_path, "gru", rectifier=GRU)
+    write_trial(tmp_path, "bare", "gd", fq=-4.0, mu=0.5)
+    with_rows(tmp_path, "other", method="npo")
+    write_rows(tmp_path / "trials/other" / ROWS, records)  # of another evaluation
+    write_sweep(tmp_path, ["plain1", "plain0", "gru", "bare", "other"], splits=("forget05",))
+    trials, models = runs.load("tiny", tmp_path), runs.references("tiny", tmp_path)
+    frame = seeds.table(trials, models, Storage(tmp_path)).set_index("id")
+    assert frame.index.tolist() == ["plain0", "plain1", "gru", "bare", "other"]
+    assert frame.loc["gru", ["forget_quality_ks", "forget_rows", "seed"]].tolist() == [0.25, 12, 0]
+    parts = benchmarks.find("tofu").utility_parts(Benchmark(), records)
+    assert frame.loc["gru", ["low", "high"]].tolist() == list(intervals.interval(parts))
+    assert frame.loc[["bare", "other"], ["low", "high"]].isna().all(axis=None)
+    assert (frame["low"].dropna() < frame["model_utility"][:3]).all()
+    text = seeds.caption(frame, trials)
+    assert "No interval, for want of rows that give MU: 2 of 5 seeds." in text
+    shown = seeds.printed(frame.reset_index(), trials).iloc[2]
+    assert (shown["KS D"], shown["n"], shown["Method"]) == ("0.250", "12", "GA w/ GRU")
+
+
+def test_intervals_are_of_the_rows_that_are_reported(tmp_path: Path) -> None:
+    records = with_rows(tmp_path, "gru", halves=True, rectifier=GRU)
+    write_sweep(tmp_path, ["gru"], selection={"halves": True})
+    trials = runs.load("tiny", tmp_path)
+    frame = seeds.table(trials, models(tmp_path), Storage(tmp_path), Selection(halves=True))
+    parts = benchmarks.find("tofu").utility_parts(Benchmark(), benchmarks.every_other(records, 1))
+    assert frame.loc[0, ["low", "high"]].tolist() == list(intervals.interval(parts))
+    assert frame.loc[0, "model_utility"] == trials.loc[0, "model_utility"] == pytest.approx(intervals.utility(parts))
+
+
+def models(store: Path) -> pd.DataFrame:
+    return runs.references("tiny", store)
+
+
+def sweep_of(store: Path, plain: list[float], gru: list[float]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the runs and tests of GA at these FQs (a seed each, from 0), MU 0.85 without and 0.86 with GRU."""
+    ids = []
+    for name, rectifier, values, mu in (("plain", NONE, plain, 0.85), ("gru", GRU, gru, 0.86)):
+        for seed, fq in enumerate(values):
+            ids.append(write_trial(store, f"{name}{seed}", rectifier=rectifier, fq=fq, mu=mu, seed=seed))
+    write_sweep(store, ids, splits=("forget05",))
+    trials = runs.load("tiny", store)
+    return trials, significance.tests(trials, selection.choose(trials, models(store)), TOFU)
+
+
+def test_five_seeds_are_tested_in_pairs(tmp_path: Path) -> None:
+    """By the formula of the paired t: 4 degrees of freedom, from a table 2.132 at p = 0.1, 4.604 at p = 0.01."""
+    gains = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    plain = [-9.0, -30.0, -14.0, -11.0, -20.0, -3.0]  # the sixth seed has no pair
+    _, tests = sweep_of(tmp_path, plain, (np.array(plain[:5]) + gains).tolist())
+    quality, utility = tests.to_dict("records")
+    t = 3.0 / (np.std(gains, ddof=1) / math.sqrt(5))
+    assert (quality["n"], quality["difference"]) == (5, pytest.approx(3.0))
+    assert 2.132 < t < 4.604
+    assert 0.01 < quality["p"] < 0.1
+    assert quality["adjusted"] == quality["p"]  # MU's differences are all equal: no test
+    assert math.isnan(utility["p"])
+    text = answer.significant(tests, TOFU)
+    assert text == (
+        "1 of 1 differences are significant at 5% (two-sided paired t tests over n = 5 seeds, p adjusted by Holm for "
+        "1 tests): FQ of GA on forget05 (better with GRU, p = 0.013). 1 more rest on fewer than 5 seeds, or on seeds "
+        "that all differ alike: not tested."
+    )
+
+
+def test_four_seeds_claim_nothing(tmp_path: Path) -> None:
+    trials, tests = sweep_of(tmp_path, [-10.0, -10.1, -9.9, -10.0], [-1.0, -1.1, -0.9, -1.2])
+    assert tests["p"].isna().all()
+    assert answer.significant(tests, TOFU) == (
+        "No difference is called significant here: that takes 5 seeds on both sides, and there are at most 4."
+    )
+    page = (report.build("tiny", tmp_path) / "index.html").read_text()
+    assert "No difference is called significant here" in page
+    assert "chance" not in page
+    assert len(trials) == 8
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm(values: list[float]) -> None:
+    """As Holm states it: the k-th smallest p is held against level / (m - k + 1), up to the first that fails."""
+    adjusted = significance.holm(pd.Series([*values, float("nan")]))
+    assert math.isnan(adjusted.iloc[-1])
+    for level in (0.01, 0.05, 0.3):
+        rejected = 0
+        for place, p in enumerate(sorted(values)):
+            if p * (len(values) - place) >= level:
+                break
+            rejected += 1
+        assert (adjusted.dropna() < level).sum() == rejected
+
+
+def test_areas_of_settings_with_and_without_gru(tmp_path: Path) -> None:
+    """GA both ways: above (-21.4, 0) a setting without and two with GRU; GD has no GRU and does not count."""
+    trials = [write_trial(tmp_path, "0" * 12, fq=-11.4, mu=0.5)]
+    trials.append(write_trial(tmp_path, "1" * 12, rectifier=GRU, fq=-11.4, mu=0.4))
+    trials.append(write_trial(tmp_path, "2" * 12, rectifier=GRU | {"tau": 1.0}, fq=-16.4, mu=0.8))
+    trials.append(write_trial(tmp_path, "3" * 12, "gd", fq=-1.0, mu=0.9))
+    write_sweep(tmp_path, trials, splits=("forget05",))
+    frame = runs.load("tiny", tmp_path)
+    row = hypervolume.table(frame, models(tmp_path), TOFU).to_dict("records")[0]
+    assert (row["volume_none"], row["volume_gru"]) == (pytest.approx(10 * 0.5), pytest.approx(10 * 0.4 + 5 * 0.4))
+    assert (row["settings_none"], row["settings_gru"], row["methods"], row["reference"]) == (1, 2, 1, -21.4)
+    assert answer.areas(frame, models(tmp_path), TOFU) == [
+        "On forget05 (5%), the Pareto front of all settings covers 6.000 with GRU and 5.000 without it (+20%), as "
+        "hypervolume in ln p × MU beyond the target model's FQ of -21.40 and MU 0: 2 settings with and 1 without "
+        "it; the side with more settings has the better chance."
+    ]
+
+
+def test_without_the_target_model_the_area_is_left_out_in_words(tmp_path: Path) -> None:
+    write_sweep(tmp_path, [write_trial(tmp_path, "0" * 12, rectifier=GRU, fq=-4.0, mu=0.5)], splits=())
+    page = (report.build("tiny", tmp_path) / "index.html").read_text()
+    assert "Left out: no split has a method with FQ and MU both with and without GRU, and the target model" in page
+
+
+def test_the_verdict_at_equal_utility(tmp_path: Path) -> None:
+    """On the made-up lines of `calibrated` GA gains 5, 5 and 5 times w; NPO's GRU misses a target."""
+    ids = [write_trial(tmp_path, "ga0", fq=-14.0, mu=0.1, calibration=calibrated(-14.0, 0.1))]
+    ids.append(write_trial(tmp_path, "ga1", rectifier=GRU, fq=-9.0, mu=0.1, calibration=calibrated(-9.0, 0.1)))
+    ids.append(write_trial(tmp_path, "npo0", "npo", fq=-9.0, mu=0.1, calibration=calibrated(-9.0, 0.1)))
+    missed = calibrated(-9.5, 0.1, missed=(0.95,))
+    ids.append(write_trial(tmp_path, "npo1", "npo", GRU, fq=-9.5, mu=0.1, calibration=missed))
+    write_sweep(tmp_path, ids, splits=("forget05",))
+    trials = runs.load("tiny", tmp_path)
+    weights = {share: ((1 - share) * 0.9 / 0.8) ** 0.5 for share in sweep_store.SHARES}
+    told = answer.equal_utility(trials, models(tmp_path), TOFU, Selection())
+    assert told == [
+        "At equal utility on forget05 (5%) (UWC: mixed back to 85%, 90% and 95% of the original model's MU) FQ is "
+        f"higher with GRU in 3 of 5 pairs, lower in 2 (GA {5 * weights[0.95]:+.2f} to {5 * weights[0.85]:+.2f}; "
+        f"NPO {-0.5 * weights[0.85]:+.2f} to {-0.5 * weights[0.9]:+.2f}) (n = 1). 1 of 6 pairs are left out: a side "
+        "missed its target, needed no mixing, or has no FQ."
+    ]
+    page = (report.build("tiny", tmp_path) / "index.html").read_text()
+    assert page.index("At equal utility on forget05 (5%)") < page.index("Main table")
+
+
+def test_failures_are_listed_up_to_a_number(tmp_path: Path) -> None:
+    failed = {"status": "failed", "error": {"kind": "failed", "message": "no room", "step": None}}
+    ids = [f"{place:012x}" for place in range(80)]
+    for trial in ids[60:]:
+        write_trial(tmp_path, trial, **failed, seed=int(trial, 16))
+    write_sweep(tmp_path, ids, splits=())
+    folder = report.build("tiny", tmp_path)
+    page = (folder / "index.html").read_text()
+    assert page.count("no result.json") == 30  # those with a cause come first
+    assert page.count("no room") == 20
+    assert "and 30 more: 30 missing" in page
+    assert len(pd.read_csv(folder / "tables/failures.csv")) == 80
