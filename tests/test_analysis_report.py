@@ -152,7 +152,8 @@ def test_report_command(copy: Path, run_module: RunModule) -> None:
     assert (folder / "tables/main.md").read_text() in done.stdout
     assert f"report: {folder / 'index.html'}" in done.stdout
     names = {str(path.relative_to(folder)) for path in folder.rglob("*.*")}
-    expected = {f"tables/{name}" for name in ("main.csv", "main.md", "main.tex", "chosen.csv", "trials.csv")}
+    expected = {f"tables/{name}" for name in ("chosen.csv", "trials.csv")}
+    expected |= {f"tables/{name}.{kind}" for name in ("main", "tofu_main") for kind in ("csv", "md", "tex")}
     assert names == expected | {f"figures/tradeoff.{kind}" for kind in ("pdf", "svg", "png", "csv")} | {"index.html"}
     again = report.build("tiny", copy, copy / "again")
     for name in names:
