@@ -167,9 +167,11 @@ def test_report_command(copy: Path, run_module: RunModule) -> None:
     assert (folder / "tables/main.md").read_text() in done.stdout
     assert f"report: {folder / 'index.html'}" in done.stdout
     names = {str(path.relative_to(folder)) for path in folder.rglob("*.*")}
-    expected = {f"tables/{name}" for name in ("main.csv", "main.md", "main.tex")}
-    expected |= {f"tables/{name}.csv" for name in ("chosen", "failures", "hypervolume", "seeds", "trials")}
-    assert names == expected | {f"figures/tradeoff.{kind}" for kind in ("pdf", "svg", "png", "csv")} | {"index.html"}
+    expected = {f"tables/{name}.csv" for name in ("chosen", "failures", "hypervolume", "seeds", "trials")}
+    expected |= {f"tables/{name}.{kind}" for name in ("main", "tofu_main") for kind in ("csv", "md", "tex")}
+    drawn = {f"figures/{name}.{kind}" for name in ("tradeoff", "pairs") for kind in ("pdf", "svg", "png", "csv")}
+    assert drawn <= names
+    assert {name for name in names if not name.startswith("figures/")} == expected | {"index.html"}
     again = report.build("tiny", copy, copy / "again")
     for name in names:
         assert (again / name).read_bytes() == (folder / name).read_bytes(), name
