@@ -34,6 +34,8 @@ SERIES = ("loss", "retain_loss", "cos_before", "cos_after", "grad_norm", "rectif
 SERIES += ("coefficient", "clip_scale", "lr", "tokens_per_second", "peak_memory_bytes")
 SERIES += ("observed_cos", "observed_retain_loss", "attempts", "rectified", "skipped")
 """The columns of steps.parquet that become series; yes and no become 1 and 0."""
+BY_STEP = "eval_by_step"
+"""Of a trial that was evaluated along its training: apart from `eval`, whose column shows what the trial came to."""
 BATCH, PARAMS = 800, 90
 """So many metrics and parameters a request: MLflow takes 1,000 values of all kinds, 100 of them parameters."""
 STATUS = {"finished": "FINISHED", "diverged": "FINISHED", "collapsed": "FINISHED"}
@@ -89,9 +91,9 @@ class Tracker:
         metrics = [Metric(name, float(value), now, steps) for name, value in found.items() if value is not None]
         for entry in result.get("evaluations") or ():
             metrics += [
-                Metric(f"eval/{name}", float(value), now, entry["step"])
+                Metric(f"{BY_STEP}/{name}", float(value), now, entry["step"])
                 for name, value in entry.items()
-                if name != "step" and value is not None and entry["step"] != steps
+                if name != "step" and value is not None
             ]
         path = self.store.trial(trial.id()) / STEPS
         for row in storage.read_rows(path) if path.is_file() else ():
@@ -110,6 +112,8 @@ class Tracker:
             "started": result["started"],
             "outcome": result["status"],
         }
+        if result.get("chosen_step"):
+            tags["chosen_step"] = str(result["chosen_step"])
         if result["error"]:
             tags["failure"] = result["error"]["message"][:500]
         told = [RunTag(name, value) for name, value in tags.items()]
@@ -186,6 +190,7 @@ def connect(sweep: dict[str, Any], store: Storage, *, fresh: bool = False) -> Tr
     name = f"{sweep['name']}-{sweep['hash']}"
     tags = {"sweep": sweep["name"], SWEEP_TAG: name, "role": "parent", "mlflow.note.content": sweep["title"]}
     parent, alone = finding.parent(client, experiment, tags, name)
+    client.set_tag(parent.info.run_id, "selection", json.dumps(sweep.get("selection") or {}))
     if parent.info.status in ENDED:  # by an earlier start
         client.update_run(parent.info.run_id, "RUNNING")
     attempts = {key: brief.started for key in sweep["trials"] if (brief := briefs.of(store, key))}
