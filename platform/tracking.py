@@ -19,6 +19,7 @@ import platform.database as database
 import platform.lease as lease
 import platform.manifest as manifest
 import platform.runs as finding
+import platform.views as views
 from platform.database import tracking_uri
 from platform.keep import weights
 from platform.runs import ENDED, STATE_TAG, SWEEP_TAG, TRIAL_TAG, Runs
@@ -127,7 +128,10 @@ class Tracker:
         self.client.set_terminated(run_id, STATUS.get(result["status"], "FAILED"))
 
     def finish(self, counts: dict[str, int]) -> None:
-        """Close the parent run with the sweep's counts, and tag the runs whose weights are kept with where they are."""
+        """Close the parent run with the sweep's counts, and tag the runs whose weights are kept with where they are.
+
+        And the experiment with the view that MLflow's UI offers of the trials.
+        """
         self._count(counts)
         self.runs.drop_twins(self.mirrored)
         for run in self.runs.tagged(f"tags.{KEPT_TAG} LIKE '%/%'"):
@@ -138,6 +142,7 @@ class Tracker:
             if trial_id in self.mirrored and self.store.there(kept):
                 run = self.runs.of(trial_id, trial_id)
                 self.client.set_tag(run.id, KEPT_TAG, self.store.uri(kept))
+        self.client.set_experiment_tag(self.runs.experiment, views.TAG, views.value(_benchmark(self.sweep, self.store)))
         self.client.set_tag(self.parent, STATE_TAG, config.digest(self.mirrored))
         self.client.set_terminated(self.parent, "KILLED" if manifest.unfinished(self.sweep, counts) else "FINISHED")
 
@@ -201,6 +206,12 @@ def connect(sweep: dict[str, Any], store: Storage, *, fresh: bool = False) -> Tr
     else:
         tracker.look()
     return tracker
+
+
+def _benchmark(sweep: dict[str, Any], store: Storage) -> str:
+    """The benchmark of a sweep: of its first result, else the one that is taken where none is named."""
+    results = (store.result(trial_id) for trial_id in sweep["trials"])
+    return next((found["config"]["benchmark"]["name"] for found in results if found), config.Benchmark().name)
 
 
 def sync(sweep: dict[str, Any], store: Storage) -> int:
