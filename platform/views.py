@@ -1,7 +1,7 @@
 """The view of a sweep's trials that MLflow's UI offers under "Views": their columns, and charts of the trade-off.
 
-MLflow keeps a saved view as a tag of the experiment (3.17: name, times, and the page's state as JSON). The parent run is
-not in it, so that trials stand in one list, and in charts, without being opened.
+MLflow keeps a saved view as a tag of the experiment (3.17: name, times, and the page's state as JSON). The parent run
+is not in it, so that trials stand in one list, and in charts, without being opened.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
         started = subprocess.Popen(
             [*command, "--host", "127.0.0.1", "--port", str(port)],
             cwd=folder,  # at the root `python -m mlflow` would work too, but leave its folders there
-            env=clean | {"MLFLOW_DISABLE_TELEMETRY": "true"},
+            env=clean | {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -91,7 +91,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
         started.wait(60)
 
 
-def _wait(url: str, process: subprocess.Popen[bytes], log: Path, seconds: float = 180) -> None:
+def _wait(url: str, process: subprocess.Popen[bytes], log: Path, seconds: float = 300) -> None:
     end = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < end:
         try:
