@@ -36,7 +36,8 @@ SERIES += ("coefficient", "clip_scale", "lr", "tokens_per_second", "peak_memory_
 SERIES += ("observed_cos", "observed_retain_loss", "attempts", "rectified", "skipped")
 """The columns of steps.parquet that become series; yes and no become 1 and 0."""
 BY_STEP = "eval_by_step"
-"""Of a trial that was evaluated along its training: apart from `eval`, whose column shows what the trial came to."""
+"""Of a trial that was evaluated along its training: apart from `eval`, whose column shows what the trial came to, and
+whose points are at step 0, which MLflow draws as bars, a run each."""
 BATCH, PARAMS = 800, 90
 """So many metrics and parameters a request: MLflow takes 1,000 values of all kinds, 100 of them parameters."""
 STATUS = {"finished": "FINISHED", "diverged": "FINISHED", "collapsed": "FINISHED"}
@@ -88,8 +89,7 @@ class Tracker:
         for item in (result.get("calibration") or {}).get("targets", []):
             told = ("weight", *(goal.metric for goal in benchmarks.find(trial.benchmark.name).GOALS))
             found |= {f"calibration/{item['target']:g}/{name}": item[name] for name in told}
-        steps = result.get("chosen_step") or result["training"]["steps"]
-        metrics = [Metric(name, float(value), now, steps) for name, value in found.items() if value is not None]
+        metrics = [Metric(name, float(value), now, 0) for name, value in found.items() if value is not None]
         for entry in result.get("evaluations") or ():
             metrics += [
                 Metric(f"{BY_STEP}/{name}", float(value), now, entry["step"])

@@ -46,7 +46,7 @@ def _state(goals: list[str]) -> dict[str, Any]:
         "compareRunSections": [
             {"uuid": key, "name": name, "display": True, "isReordered": False} for key, name in sections
         ],
-        "isAccordionReordered": False,
+        "isAccordionReordered": True,  # else MLflow sorts sections by name
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -160,6 +161,27 @@ def test_evaluated_steps_are_a_series_beside_what_the_trial_came_to(client: Any)
     assert [(point.step, point.value) for point in history] == [(1, 0.1), (2, 0.2), (3, 0.3)]
     assert (run.data.metrics["eval/model_utility"], run.data.tags["chosen_step"]) == (0.6, "2")
     assert "chosen_step" not in run_of(client, "rectified").data.tags
+    (point,) = client.get_metric_history(run.info.run_id, "eval/model_utility")
+    assert point.step == 0
+
+
+def test_the_view_of_the_trials_shows_params_and_metrics_that_they_have(client: Any) -> None:
+    """As MLflow's page reads it: a tag of the experiment that holds JSON in JSON, and names columns and axes."""
+    view = json.loads(client.get_experiment_by_name("tiny").tags["mlflow.sharedViewState.trials"])
+    state = json.loads(view["state"])
+    run, known = run_of(client, "rectified"), parent_of(client).info.run_id
+    columns = [column.partition(".")[::2] for column in state["selectedColumns"]]
+    have = {"metrics": run.data.metrics, "params": run.data.params, "tags": run.data.tags}
+    assert all(name.strip("`") in have[kind] for kind, name in columns)
+    parallel, scatter, *lines = state["compareRunCharts"]
+    assert parallel["selectedParams"] == ["rectifier.gamma", "rectifier.tau"]
+    assert parallel["selectedMetrics"] == ["eval/forget_quality", "eval/model_utility"]
+    assert {scatter["xaxis"]["key"], scatter["yaxis"]["key"]} == set(parallel["selectedMetrics"])
+    assert all(line["metricKey"] in run.data.metrics for line in lines)
+    experiment = client.get_experiment_by_name("tiny").experiment_id
+    found = client.search_runs([experiment], state["searchFilter"], order_by=[f"{state['orderByKey']} DESC"])
+    assert len(found) == 4
+    assert known not in {run.info.run_id for run in found}
 
 
 def test_rows_are_a_dataset_of_the_run(client: Any) -> None:
