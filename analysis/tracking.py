@@ -31,6 +31,8 @@ NOT_HELD = {
 }
 """Columns of `analysis.runs.load` that a frame from a tracking server has not, or has empty, and why."""
 
+DRAWN = "tau"
+"""The param that is there for MLflow's charts only (platform.views)."""
 NAMES = ("rectifier.name",)
 """Settings of which `none` is a name; of every other it stands for no value."""
 
@@ -126,6 +128,8 @@ def _config(params: Mapping[str, str]) -> dict[str, Any]:
     """Return the configuration whose dotted paths are params, every value of the type that it has in result.json."""
     nested: dict[str, Any] = {}
     for path, text in params.items():
+        if path == DRAWN:
+            continue
         *parts, last = path.split(".")
         place = nested
         for part in parts:

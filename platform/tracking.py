@@ -100,7 +100,7 @@ class Tracker:
         for row in storage.read_rows(path) if path.is_file() else ():
             known = {name: row[name] for name in SERIES if row.get(name) is not None and math.isfinite(row[name])}
             metrics += [Metric(f"train/{name}", float(value), now, row["step"]) for name, value in known.items()]
-        flat = _flatten(result["config"])
+        flat = _flatten(result["config"]) | views.axes(trial.rectifier)
         params = [Param(name, "none" if value is None else str(value)) for name, value in flat.items()]
         tags = {
             "method": trial.method,

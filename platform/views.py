@@ -10,13 +10,17 @@ import json
 from typing import Any
 
 from trainables import benchmarks
+from trainables.config import Rectifier
 
 KEY = "trials"
 TAG = f"mlflow.sharedViewState.{KEY}"
 LINK = f"#/experiments/{{experiment}}/runs?viewStateShareKey={KEY}"
 NAME = "Trials: gamma, tau and the trade-off"
-PARAMS = ("rectifier.gamma", "rectifier.tau")
-COLUMNS = ("method", "rectifier.name", *PARAMS, "benchmark.split", "seed")
+TAU = "tau"
+"""A param beside `rectifier.tau`, of words only: of an axis with numbers and words MLflow draws the more frequent kind,
+and leaves out the runs that have the other."""
+AXES = ("rectifier.gamma", TAU)
+COLUMNS = ("method", "rectifier.name", "rectifier.gamma", "rectifier.tau", "benchmark.split", "seed")
 SERIES = ("loss", "retain_loss", "cos_before", "cos_after")
 COMPARED = 100
 """So many runs a chart draws; MLflow's own number is 10."""
@@ -28,10 +32,17 @@ def value(benchmark: str) -> str:
     return json.dumps({"name": NAME, "createdAt": 0, "updatedAt": 0, "state": state})
 
 
+def axes(rectifier: Rectifier) -> dict[str, str]:
+    """What a trial's run needs for `AXES` beside its configuration."""
+    if rectifier.name not in ("gru", "clip"):
+        return {}
+    return {TAU: "none" if rectifier.tau is None else f"≤ {rectifier.tau:g}"}
+
+
 def _state(goals: list[str]) -> dict[str, Any]:
     """The page: a row a trial, the most removal first."""
-    columns = [*(f"metrics.`{goal}`" for goal in goals), *(f"params.`{name}`" for name in COLUMNS)]
-    sections = [("tradeoff", "Trade-off"), ("steps", "Along training")]
+    shown = [*(f"metrics.`{goal}`" for goal in goals), *(f"params.`{name}`" for name in COLUMNS)]
+    sections = [("tradeoff", "Trade-off", 2), ("steps", "Along training", 3)]
     return {
         "searchFilter": "tags.trial_id != ''",
         "orderByKey": f"metrics.`{goals[0]}`",
@@ -40,11 +51,12 @@ def _state(goals: list[str]) -> dict[str, Any]:
         "lifecycleFilter": "Active",
         "datasetsFilter": [],
         "modelVersionFilter": "All Runs",
-        "selectedColumns": [*columns, "tags.`outcome`", "metrics.`time/total`"],
+        "selectedColumns": [*shown, "tags.`outcome`", "metrics.`time/total`"],
         "runsHiddenMode": "SHOWALL",
         "compareRunCharts": _charts(goals),
         "compareRunSections": [
-            {"uuid": key, "name": name, "display": True, "isReordered": False} for key, name in sections
+            {"uuid": key, "name": name, "display": True, "isReordered": False, "columns": columns}
+            for key, name, columns in sections
         ],
         "isAccordionReordered": True,  # else MLflow sorts sections by name
     }
@@ -52,9 +64,9 @@ def _state(goals: list[str]) -> dict[str, Any]:
 
 def _charts(goals: list[str]) -> list[dict[str, Any]]:
     """Parallel coordinates of gamma, tau and the goals; removal against retention; series by step."""
-    axes = {"xaxis": {"key": goals[0], "type": "METRIC"}, "yaxis": {"key": goals[-1], "type": "METRIC"}}
-    parallel = _chart("PARALLEL", "parallel", "tradeoff", selectedParams=list(PARAMS), selectedMetrics=goals)
-    return [parallel, _chart("SCATTER", "scatter", "tradeoff", **axes, tooltipDataKeys=[]), *map(_line, SERIES)]
+    sides = {"xaxis": {"key": goals[0], "type": "METRIC"}, "yaxis": {"key": goals[-1], "type": "METRIC"}}
+    parallel = _chart("PARALLEL", "parallel", "tradeoff", selectedParams=list(AXES), selectedMetrics=goals)
+    return [parallel, _chart("SCATTER", "scatter", "tradeoff", **sides, tooltipDataKeys=[]), *map(_line, SERIES)]
 
 
 def _line(name: str) -> dict[str, Any]:

@@ -15,7 +15,9 @@ from tracked_store import TRIALS, write_result, write_store, write_sweep
 import platform.lock as lock
 import platform.manifest as manifest
 import platform.tracking as tracking
+import platform.views as views
 from platform.mirror import Mirror
+from trainables.config import Rectifier
 from trainables.errors import InputError
 from trainables.storage import Storage
 
@@ -117,6 +119,9 @@ def test_params_are_the_whole_configuration(client: Any) -> None:
     assert params["method"] == "npo"
     assert params["rectifier.gamma"] == "0.8"
     assert params["rectifier.tau"] == "none"
+    assert params["tau"] == "none"
+    assert "tau" not in run_of(client, "finished").data.params  # which has no rectifier
+    assert views.axes(Rectifier(name="clip", tau=0.01)) == {"tau": "≤ 0.01"}
     assert params["training.lr"] == "0.0004"
     assert params["benchmark.fingerprint"] == "files:0"
     assert params["seed"] == "0"
@@ -174,7 +179,8 @@ def test_the_view_of_the_trials_shows_params_and_metrics_that_they_have(client: 
     have = {"metrics": run.data.metrics, "params": run.data.params, "tags": run.data.tags}
     assert all(name.strip("`") in have[kind] for kind, name in columns)
     parallel, scatter, *lines = state["compareRunCharts"]
-    assert parallel["selectedParams"] == ["rectifier.gamma", "rectifier.tau"]
+    assert parallel["selectedParams"] == ["rectifier.gamma", "tau"]
+    assert set(parallel["selectedParams"]) <= set(run.data.params)
     assert parallel["selectedMetrics"] == ["eval/forget_quality", "eval/model_utility"]
     assert {scatter["xaxis"]["key"], scatter["yaxis"]["key"]} == set(parallel["selectedMetrics"])
     assert all(line["metricKey"] in run.data.metrics for line in lines)
