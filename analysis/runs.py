@@ -1,4 +1,4 @@
-"""A sweep's trials and reference models as pandas frames, read from storage and nowhere else.
+"""A sweep's trials and reference models as pandas frames, read from storage; the trials from MLflow, where asked to.
 
 Storage is the truth: `sweeps/NAME-HASH.json` lists trials and references, `trials/ID/result.json` holds a trial's
 outcome, `shared/evaluations/ID/result.json` a reference model's metrics.
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis import tracking as servers
 from analysis.goals import Goals, goals
 from analysis.sweeps import DamagedFileError, find_sweep, opened, read
 from trainables import selection
@@ -35,8 +36,11 @@ OF_ALL_ROWS = "relative_change"
 """The metric that rests on no evaluation rows."""
 
 
-def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
+def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | None = None) -> pd.DataFrame:
     """Return one row a trial of the sweep, in the sweep's order, failures and missing ones included.
+
+    `tracking`: the address or database of an MLflow server, which is read instead of a storage. It knows the trials
+    that have a result, and not all of it: `analysis.tracking.NOT_HELD`.
 
     Columns: id, status (finished, collapsed, failed, diverged, out_of_memory; missing without result.json; damaged
     where it cannot be read), seconds, the configuration under its dotted paths (`method`, `rectifier.gamma`, ...), the
@@ -47,13 +51,11 @@ def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     evaluations; and what `_measured` adds. Of trials that are there with and
     without a calibration `_without_twins` keeps one.
     """
-    store = opened(storage)
-    sweep, folder = find_sweep(name, store), store.root / "trials"
-    results = [_result(folder / trial, trial) for trial in sweep.trials]
+    results, rule = servers.results(name, tracking) if tracking else _results(name, opened(storage))
     configs = [result.get("config") or {} for result in results]
     what = goals(_benchmark(configs))
     base = pd.DataFrame([_base(result) for result in results], columns=BASE)
-    parts = [base, _flat(configs), _measured(results, what, sweep.selection)]
+    parts = [base, _flat(configs), _measured(results, what, rule)]
     for part in ("error", "versions", "topology"):
         parts.append(_flat([{part: result[part]} if result.get(part) else {} for result in results]))
     parts.append(pd.DataFrame([_counts(result) for result in results], index=base.index))
@@ -120,6 +122,11 @@ def _measured(documents: list[dict[str, Any]], what: Goals, rule: Selection) -> 
     if len(what.removal) > 1:
         frame[what.x.column] = frame[[goal.metric for goal in what.removal]].mean(axis=1, skipna=False)
     return frame
+
+
+def _results(name: str, store: Storage) -> tuple[list[dict[str, Any]], Selection]:
+    sweep, folder = find_sweep(name, store), store.root / "trials"
+    return [_result(folder / trial, trial) for trial in sweep.trials], sweep.selection
 
 
 def _result(folder: Path, trial: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import platform.database as database
 import platform.lease as lease
 import platform.manifest as manifest
 import platform.runs as finding
+import platform.views as views
 from platform.database import tracking_uri
 from platform.keep import weights
 from platform.runs import ENDED, STATE_TAG, SWEEP_TAG, TRIAL_TAG, Runs
@@ -34,6 +35,9 @@ SERIES = ("loss", "retain_loss", "cos_before", "cos_after", "grad_norm", "rectif
 SERIES += ("coefficient", "clip_scale", "lr", "tokens_per_second", "peak_memory_bytes")
 SERIES += ("observed_cos", "observed_retain_loss", "attempts", "rectified", "skipped")
 """The columns of steps.parquet that become series; yes and no become 1 and 0."""
+BY_STEP = "eval_by_step"
+"""Of a trial that was evaluated along its training: apart from `eval`, whose column shows what the trial came to, and
+whose points are at step 0, which MLflow draws as bars, a run each."""
 BATCH, PARAMS = 800, 90
 """So many metrics and parameters a request: MLflow takes 1,000 values of all kinds, 100 of them parameters."""
 STATUS = {"finished": "FINISHED", "diverged": "FINISHED", "collapsed": "FINISHED"}
@@ -85,19 +89,18 @@ class Tracker:
         for item in (result.get("calibration") or {}).get("targets", []):
             told = ("weight", *(goal.metric for goal in benchmarks.find(trial.benchmark.name).GOALS))
             found |= {f"calibration/{item['target']:g}/{name}": item[name] for name in told}
-        steps = result.get("chosen_step") or result["training"]["steps"]
-        metrics = [Metric(name, float(value), now, steps) for name, value in found.items() if value is not None]
+        metrics = [Metric(name, float(value), now, 0) for name, value in found.items() if value is not None]
         for entry in result.get("evaluations") or ():
             metrics += [
-                Metric(f"eval/{name}", float(value), now, entry["step"])
+                Metric(f"{BY_STEP}/{name}", float(value), now, entry["step"])
                 for name, value in entry.items()
-                if name != "step" and value is not None and entry["step"] != steps
+                if name != "step" and value is not None
             ]
         path = self.store.trial(trial.id()) / STEPS
         for row in storage.read_rows(path) if path.is_file() else ():
             known = {name: row[name] for name in SERIES if row.get(name) is not None and math.isfinite(row[name])}
             metrics += [Metric(f"train/{name}", float(value), now, row["step"]) for name, value in known.items()]
-        flat = _flatten(result["config"])
+        flat = _flatten(result["config"]) | views.axes(trial.rectifier)
         params = [Param(name, "none" if value is None else str(value)) for name, value in flat.items()]
         tags = {
             "method": trial.method,
@@ -110,6 +113,8 @@ class Tracker:
             "started": result["started"],
             "outcome": result["status"],
         }
+        if result.get("chosen_step"):
+            tags["chosen_step"] = str(result["chosen_step"])
         if result["error"]:
             tags["failure"] = result["error"]["message"][:500]
         told = [RunTag(name, value) for name, value in tags.items()]
@@ -123,7 +128,10 @@ class Tracker:
         self.client.set_terminated(run_id, STATUS.get(result["status"], "FAILED"))
 
     def finish(self, counts: dict[str, int]) -> None:
-        """Close the parent run with the sweep's counts, and tag the runs whose weights are kept with where they are."""
+        """Close the parent run with the sweep's counts, and tag the runs whose weights are kept with where they are.
+
+        And the experiment with the view that MLflow's UI offers of the trials.
+        """
         self._count(counts)
         self.runs.drop_twins(self.mirrored)
         for run in self.runs.tagged(f"tags.{KEPT_TAG} LIKE '%/%'"):
@@ -134,6 +142,7 @@ class Tracker:
             if trial_id in self.mirrored and self.store.there(kept):
                 run = self.runs.of(trial_id, trial_id)
                 self.client.set_tag(run.id, KEPT_TAG, self.store.uri(kept))
+        self.client.set_experiment_tag(self.runs.experiment, views.TAG, views.value(_benchmark(self.sweep, self.store)))
         self.client.set_tag(self.parent, STATE_TAG, config.digest(self.mirrored))
         self.client.set_terminated(self.parent, "KILLED" if manifest.unfinished(self.sweep, counts) else "FINISHED")
 
@@ -186,6 +195,7 @@ def connect(sweep: dict[str, Any], store: Storage, *, fresh: bool = False) -> Tr
     name = f"{sweep['name']}-{sweep['hash']}"
     tags = {"sweep": sweep["name"], SWEEP_TAG: name, "role": "parent", "mlflow.note.content": sweep["title"]}
     parent, alone = finding.parent(client, experiment, tags, name)
+    client.set_tag(parent.info.run_id, "selection", json.dumps(sweep.get("selection") or {}))
     if parent.info.status in ENDED:  # by an earlier start
         client.update_run(parent.info.run_id, "RUNNING")
     attempts = {key: brief.started for key in sweep["trials"] if (brief := briefs.of(store, key))}
@@ -196,6 +206,12 @@ def connect(sweep: dict[str, Any], store: Storage, *, fresh: bool = False) -> Tr
     else:
         tracker.look()
     return tracker
+
+
+def _benchmark(sweep: dict[str, Any], store: Storage) -> str:
+    """The benchmark of a sweep: of its first result, else the one that is taken where none is named."""
+    results = (store.result(trial_id) for trial_id in sweep["trials"])
+    return next((found["config"]["benchmark"]["name"] for found in results if found), config.Benchmark().name)
 
 
 def sync(sweep: dict[str, Any], store: Storage) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import json
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -10,103 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tracked_store import TRIALS, write_result, write_store, write_sweep
 
 import platform.lock as lock
 import platform.manifest as manifest
 import platform.tracking as tracking
+import platform.views as views
 from platform.mirror import Mirror
-from trainables import storage
-from trainables.config import Benchmark, Model, Rectifier, Training, Trial
+from trainables.config import Rectifier
 from trainables.errors import InputError
 from trainables.storage import Storage
 
-STEPS = 3
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def make_trial(**given: Any) -> Trial:
-    return Trial(
-        benchmark=Benchmark(data="data", fingerprint="files:0"),
-        target=Model(path="models/full", fingerprint="files:1"),
-        training=Training(lr=4e-4, max_steps=STEPS),
-        **given,
-    )
-
-
-TRIALS = {
-    "finished": make_trial(method="ga"),
-    "rectified": make_trial(method="npo", rectifier=Rectifier(name="gru", gamma=0.8)),
-    "diverged": make_trial(method="gd", seed=1),
-    "failed": make_trial(method="npo", seed=1),
-    "missing": make_trial(method="ga", seed=2),
-}
-
-
-def step_row(step: int, rectified: bool) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(tracking.SERIES, 0.25)
-    retain_loss = 1.0 + step if rectified else math.nan
-    return {
-        **row,
-        "step": step,
-        "loss": -0.5 * step,
-        "retain_loss": retain_loss,
-        "coefficient": None,
-        "rectified": rectified,
-        "skipped": step == 2,
-        "attempts": 10 if step == 2 else 1,
-    }
-
-
-def write_result(store: Storage, trial: Trial, status: str, **given: Any) -> None:
-    """A trial's files; `started` and `error` may be given."""
-    folder = store.trial(trial.id())
-    finished = status == "finished"
-    if status != "failed":
-        rows = [step_row(step, trial.rectifier.name == "gru") for step in range(1, STEPS + 1)]
-        storage.write_rows(folder / storage.STEPS, rows)
-    metrics = {"forget_quality": -2.5, "model_utility": 0.6, "forget_quality_ks": None} if finished else {}
-    result = {
-        "id": trial.id(),
-        "status": status,
-        "config": trial.model_dump(mode="json"),
-        "metrics": metrics,
-        "training": {"steps": STEPS, "skipped": 0},
-        "seconds": {"total": 9.5, "training": 6.0},
-        "started": given.get("started", "2026-11-20T10:00:00+00:00"),
-        "commit": "abc1234",
-        "dirty": False,
-        "error": given.get("error"),
-        "chosen_step": 2 if trial == TRIALS["finished"] else None,
-        "evaluations": [{"step": k, "model_utility": k / 10} for k in (1, 2, 3)]
-        if trial == TRIALS["finished"]
-        else None,
-    }
-    storage.write_json(folder / storage.RESULT, result)
-
-
-def write_sweep(store: Storage, digest: str = "0a1b2c3d") -> dict[str, Any]:
-    sweep = {
-        "name": "tiny",
-        "hash": digest,
-        "title": "An invented sweep",
-        "created": "2026-11-20T09:00:00+00:00",
-        "trials": [trial.id() for trial in TRIALS.values()],
-    }
-    storage.write_json(store.sweep("tiny", digest), sweep)
-    return sweep
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Storage:
-    """Four trials with a result and one without."""
-    place = Storage(tmp_path_factory.mktemp("tracking"))
-    write_result(place, TRIALS["finished"], "finished")
-    write_result(place, TRIALS["rectified"], "finished")
-    error = {"kind": "diverged", "message": "loss is nan at step 3", "step": 3}
-    write_result(place, TRIALS["diverged"], "diverged", error=error)
-    write_result(place, TRIALS["failed"], "failed", error={"kind": "failed", "message": "no space", "step": 0})
-    write_sweep(place)
-    return place
+    return write_store(tmp_path_factory.mktemp("tracking"))
 
 
 @pytest.fixture(scope="module")
@@ -199,6 +119,9 @@ def test_params_are_the_whole_configuration(client: Any) -> None:
     assert params["method"] == "npo"
     assert params["rectifier.gamma"] == "0.8"
     assert params["rectifier.tau"] == "none"
+    assert params["tau"] == "none"
+    assert "tau" not in run_of(client, "finished").data.params  # which has no rectifier
+    assert views.axes(Rectifier(name="clip", tau=0.01)) == {"tau": "≤ 0.01"}
     assert params["training.lr"] == "0.0004"
     assert params["benchmark.fingerprint"] == "files:0"
     assert params["seed"] == "0"
@@ -236,11 +159,35 @@ def test_outcome_is_told(client: Any) -> None:
     assert run_of(client, "diverged").data.tags["failure"] == "loss is nan at step 3"
 
 
-def test_evaluated_steps_are_a_series(client: Any) -> None:
-    """The chosen step, 2, has the trial's own metrics."""
+def test_evaluated_steps_are_a_series_beside_what_the_trial_came_to(client: Any) -> None:
+    """MLflow's columns show a series' last step, and step 2 was chosen of 3."""
     run = run_of(client, "finished")
-    history = client.get_metric_history(run.info.run_id, "eval/model_utility")
-    assert sorted((point.step, point.value) for point in history) == [(1, 0.1), (2, 0.6), (3, 0.3)]
+    history = client.get_metric_history(run.info.run_id, "eval_by_step/model_utility")
+    assert [(point.step, point.value) for point in history] == [(1, 0.1), (2, 0.2), (3, 0.3)]
+    assert (run.data.metrics["eval/model_utility"], run.data.tags["chosen_step"]) == (0.6, "2")
+    assert "chosen_step" not in run_of(client, "rectified").data.tags
+    (point,) = client.get_metric_history(run.info.run_id, "eval/model_utility")
+    assert point.step == 0
+
+
+def test_the_view_of_the_trials_shows_params_and_metrics_that_they_have(client: Any) -> None:
+    """As MLflow's page reads it: a tag of the experiment that holds JSON in JSON, and names columns and axes."""
+    view = json.loads(client.get_experiment_by_name("tiny").tags["mlflow.sharedViewState.trials"])
+    state = json.loads(view["state"])
+    run, known = run_of(client, "rectified"), parent_of(client).info.run_id
+    columns = [column.partition(".")[::2] for column in state["selectedColumns"]]
+    have = {"metrics": run.data.metrics, "params": run.data.params, "tags": run.data.tags}
+    assert all(name.strip("`") in have[kind] for kind, name in columns)
+    parallel, scatter, *lines = state["compareRunCharts"]
+    assert parallel["selectedParams"] == ["rectifier.gamma", "tau"]
+    assert set(parallel["selectedParams"]) <= set(run.data.params)
+    assert parallel["selectedMetrics"] == ["eval/forget_quality", "eval/model_utility"]
+    assert {scatter["xaxis"]["key"], scatter["yaxis"]["key"]} == set(parallel["selectedMetrics"])
+    assert all(line["metricKey"] in run.data.metrics for line in lines)
+    experiment = client.get_experiment_by_name("tiny").experiment_id
+    found = client.search_runs([experiment], state["searchFilter"], order_by=[f"{state['orderByKey']} DESC"])
+    assert len(found) == 4
+    assert known not in {run.info.run_id for run in found}
 
 
 def test_rows_are_a_dataset_of_the_run(client: Any) -> None:

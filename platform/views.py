@@ -1,0 +1,80 @@
+"""The view of a sweep's trials that MLflow's UI offers under "Views": their columns, and charts of the trade-off.
+
+MLflow keeps a saved view as a tag of the experiment (3.17: name, times, and the page's state as JSON). The parent run
+is not in it, so that trials stand in one list, and in charts, without being opened.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from trainables import benchmarks
+from trainables.config import Rectifier
+
+KEY = "trials"
+TAG = f"mlflow.sharedViewState.{KEY}"
+LINK = f"#/experiments/{{experiment}}/runs?viewStateShareKey={KEY}"
+NAME = "Trials: gamma, tau and the trade-off"
+TAU = "tau"
+"""A param beside `rectifier.tau`, of words only: of an axis with numbers and words MLflow draws the more frequent kind,
+and leaves out the runs that have the other."""
+AXES = ("rectifier.gamma", TAU)
+COLUMNS = ("method", "rectifier.name", "rectifier.gamma", "rectifier.tau", "benchmark.split", "seed")
+SERIES = ("loss", "retain_loss", "cos_before", "cos_after")
+COMPARED = 100
+"""So many runs a chart draws; MLflow's own number is 10."""
+
+
+def value(benchmark: str) -> str:
+    """The tag's value for the goals of a benchmark."""
+    state = json.dumps(_state([f"eval/{goal.metric}" for goal in benchmarks.find(benchmark).GOALS]))
+    return json.dumps({"name": NAME, "createdAt": 0, "updatedAt": 0, "state": state})
+
+
+def axes(rectifier: Rectifier) -> dict[str, str]:
+    """What a trial's run needs for `AXES` beside its configuration."""
+    if rectifier.name not in ("gru", "clip"):
+        return {}
+    return {TAU: "none" if rectifier.tau is None else f"≤ {rectifier.tau:g}"}
+
+
+def _state(goals: list[str]) -> dict[str, Any]:
+    """The page: a row a trial, the most removal first."""
+    shown = [*(f"metrics.`{goal}`" for goal in goals), *(f"params.`{name}`" for name in COLUMNS)]
+    sections = [("tradeoff", "Trade-off", 2), ("steps", "Along training", 3)]
+    return {
+        "searchFilter": "tags.trial_id != ''",
+        "orderByKey": f"metrics.`{goals[0]}`",
+        "orderByAsc": False,
+        "startTime": "ALL",
+        "lifecycleFilter": "Active",
+        "datasetsFilter": [],
+        "modelVersionFilter": "All Runs",
+        "selectedColumns": [*shown, "tags.`outcome`", "metrics.`time/total`"],
+        "runsHiddenMode": "SHOWALL",
+        "compareRunCharts": _charts(goals),
+        "compareRunSections": [
+            {"uuid": key, "name": name, "display": True, "isReordered": False, "columns": columns}
+            for key, name, columns in sections
+        ],
+        "isAccordionReordered": True,  # else MLflow sorts sections by name
+    }
+
+
+def _charts(goals: list[str]) -> list[dict[str, Any]]:
+    """Parallel coordinates of gamma, tau and the goals; removal against retention; series by step."""
+    sides = {"xaxis": {"key": goals[0], "type": "METRIC"}, "yaxis": {"key": goals[-1], "type": "METRIC"}}
+    parallel = _chart("PARALLEL", "parallel", "tradeoff", selectedParams=list(AXES), selectedMetrics=goals)
+    return [parallel, _chart("SCATTER", "scatter", "tradeoff", **sides, tooltipDataKeys=[]), *map(_line, SERIES)]
+
+
+def _line(name: str) -> dict[str, Any]:
+    metric = f"train/{name}"
+    scales = {"lineSmoothness": 0, "scaleType": "linear", "xAxisKey": "step", "xAxisScaleType": "linear"}
+    return _chart("LINE", name, "steps", metricKey=metric, selectedMetricKeys=[metric], **scales)
+
+
+def _chart(kind: str, key: str, section: str, **given: Any) -> dict[str, Any]:
+    base = {"deleted": False, "isGenerated": False, "runsCountToCompare": COMPARED, "metricSectionId": section}
+    return {**base, "type": kind, "uuid": key, **given}

@@ -1,0 +1,98 @@
+"""A small invented sweep whose configurations are real ones, for tests of what MLflow shows of it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import platform.tracking as tracking
+from trainables import storage
+from trainables.config import Benchmark, Model, Rectifier, Training, Trial
+from trainables.storage import Storage
+
+STEPS = 3
+
+
+def make_trial(**given: Any) -> Trial:
+    return Trial(
+        benchmark=Benchmark(data="data", fingerprint="files:0"),
+        target=Model(path="models/full", fingerprint="files:1"),
+        training=Training(lr=4e-4, max_steps=STEPS),
+        **given,
+    )
+
+
+TRIALS = {
+    "finished": make_trial(method="ga"),
+    "rectified": make_trial(method="npo", rectifier=Rectifier(name="gru", gamma=0.8)),
+    "diverged": make_trial(method="gd", seed=1),
+    "failed": make_trial(method="npo", seed=1),
+    "missing": make_trial(method="ga", seed=2),
+}
+
+
+def step_row(step: int, rectified: bool) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(tracking.SERIES, 0.25)
+    retain_loss = 1.0 + step if rectified else math.nan
+    return {
+        **row,
+        "step": step,
+        "loss": -0.5 * step,
+        "retain_loss": retain_loss,
+        "coefficient": None,
+        "rectified": rectified,
+        "skipped": step == 2,
+        "attempts": 10 if step == 2 else 1,
+    }
+
+
+def write_result(store: Storage, trial: Trial, status: str, **given: Any) -> None:
+    """A trial's files; `started` and `error` may be given."""
+    folder = store.trial(trial.id())
+    finished = status == "finished"
+    if status != "failed":
+        rows = [step_row(step, trial.rectifier.name == "gru") for step in range(1, STEPS + 1)]
+        storage.write_rows(folder / storage.STEPS, rows)
+    metrics = {"forget_quality": -2.5, "model_utility": 0.6, "forget_quality_ks": None} if finished else {}
+    result = {
+        "id": trial.id(),
+        "status": status,
+        "config": trial.model_dump(mode="json"),
+        "metrics": metrics,
+        "training": {"steps": STEPS, "skipped": 0},
+        "seconds": {"total": 9.5, "training": 6.0},
+        "started": given.get("started", "2026-11-20T10:00:00+00:00"),
+        "commit": "abc1234",
+        "dirty": False,
+        "error": given.get("error"),
+        "chosen_step": 2 if trial == TRIALS["finished"] else None,
+        "evaluations": [{"step": k, "model_utility": k / 10} for k in (1, 2, 3)]
+        if trial == TRIALS["finished"]
+        else None,
+    }
+    storage.write_json(folder / storage.RESULT, result)
+
+
+def write_sweep(store: Storage, digest: str = "0a1b2c3d") -> dict[str, Any]:
+    sweep = {
+        "name": "tiny",
+        "hash": digest,
+        "title": "An invented sweep",
+        "created": "2026-11-20T09:00:00+00:00",
+        "trials": [trial.id() for trial in TRIALS.values()],
+    }
+    storage.write_json(store.sweep("tiny", digest), sweep)
+    return sweep
+
+
+def write_store(folder: Path) -> Storage:
+    """Four trials with a result and one without."""
+    place = Storage(folder)
+    write_result(place, TRIALS["finished"], "finished")
+    write_result(place, TRIALS["rectified"], "finished")
+    error = {"kind": "diverged", "message": "loss is nan at step 3", "step": 3}
+    write_result(place, TRIALS["diverged"], "diverged", error=error)
+    write_result(place, TRIALS["failed"], "failed", error={"kind": "failed", "message": "no space", "step": 0})
+    write_sweep(place)
+    return place
