@@ -22,14 +22,17 @@ KNOWN = 0.3
 """Extraction strength of rows that a model was trained on, below which it is asked whether the template is right."""
 
 
-def prepare(plan: Plan, store: Storage, say: Say) -> None:
-    """Make what is not there. Raises what a maker raised, InputError included."""
+def prepare(plan: Plan, store: Storage, say: Say, strategy: str) -> None:
+    """Make what is not there. Raises what a maker raised, InputError included.
+
+    `strategy`: Ray's, for the placement of ranks.
+    """
     _set_damaged_aside(plan, store, say)
     data(plan, store, say)
     _models(plan, store, say)
     _evaluations(plan, store, say)
     _warn(plan, store, say)
-    _directions(plan, store, say)
+    _directions(plan, store, say, strategy)
     store.refresh()
 
 
@@ -128,7 +131,7 @@ def _evaluate(plan: Plan, store: Storage, ref: Reference) -> Any:
     return make.remote(ref.model.model_dump(), benchmark.model_dump(), against, store.location, resources)
 
 
-def _directions(plan: Plan, store: Storage, say: Say) -> None:
+def _directions(plan: Plan, store: Storage, say: Say, strategy: str) -> None:
     """One direction for all strengths: groups of batches side by side, or ranks that share each vector.
 
     Where one cannot be made, the others and the trials of objectives go on: its own trials say how they ended.
@@ -142,7 +145,7 @@ def _directions(plan: Plan, store: Storage, say: Say) -> None:
         say(f"making {kind}'s direction for {direction.benchmark.split}, {count} task vector(s) (once)")
         try:
             if resources.ranks > 1:
-                workers.launch_direction(direction, store, resources, rows)
+                workers.launch_direction(direction, store, resources, rows, strategy)
             else:
                 _groups(direction, plan, store, rows)
         except (ray.exceptions.RayTaskError, TrainingFailedError) as error:
