@@ -146,7 +146,10 @@ class Hub:
         else:
             listing = listings.read_of_model(plain, whole)
         self.known[thing.key] = listing
-        if not self.store.there(pins.home(self.store) / listing.folder):
+        folder = pins.home(self.store) / listing.folder
+        if self.store.there(folder):
+            shutil.rmtree(staging, ignore_errors=True)  # the card alone
+        else:
             self._check_room(plain, listing.bytes - downloads.held(staging))
             staging.mkdir(parents=True, exist_ok=True)
             downloads.fill(listing, staging, plain.field, self.say)
