@@ -94,6 +94,15 @@ def fill(listing: Listing, folder: Path, field: str, say: Say) -> None:
             _weights(listing, folder, field, say)
 
 
+def is_whole(listing: Listing, folder: Path) -> bool:
+    """Whether a folder has every file as the hub has it; the card of one configuration is our own."""
+    ours = None if listing.config is None else listings.CARD
+    return all(
+        (path := folder / file.name).is_file() and (file.name == ours or file.fault(path) is None)
+        for file in listing.files
+    )
+
+
 def _file(listing: Listing, file: File, folder: Path, field: str, say: Say, *, again: bool = False) -> None:
     from huggingface_hub import hf_hub_download
 
