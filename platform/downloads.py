@@ -94,6 +94,15 @@ def fill(listing: Listing, folder: Path, field: str, say: Say) -> None:
             _weights(listing, folder, field, say)
 
 
+def is_whole(listing: Listing, folder: Path) -> bool:
+    """Whether a folder has every file as the hub has it; the card of one configuration is our own."""
+    ours = None if listing.config is None else listings.CARD
+    return all(
+        (path := folder / file.name).is_file() and (file.name == ours or file.fault(path) is None)
+        for file in listing.files
+    )
+
+
 def _file(listing: Listing, file: File, folder: Path, field: str, say: Say, *, again: bool = False) -> None:
     from huggingface_hub import hf_hub_download
 
@@ -146,7 +155,7 @@ def _progress(listing: Listing, folder: Path, say: Say) -> Iterator[list[str]]:
         last = before
         while not ended.wait(SECONDS):
             size = held(folder)
-            speed = commands.size((size - last) / SECONDS)
+            speed = commands.size(max(0, size - last) / SECONDS)  # what breaks off begins anew
             say(f"fetching {listing.id}: {now[0]}, {commands.size(size)}{of}, {speed}/s")
             last = size
 
@@ -177,14 +186,19 @@ def held(folder: Path) -> int:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether the same question may be answered a little later."""
+    """Whether the same question may be answered a little later.
+
+    Of hf_xet, which brings what the hub keeps in Xet, every failure of the network or its server is a RuntimeError.
+    """
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError
 
     if isinstance(error, HfHubHTTPError):
         status = error.response.status_code
         return status in BUSY or status >= 500
-    return isinstance(error, httpx2.TransportError) or (isinstance(error, OSError) and error.errno is None)
+    if isinstance(error, httpx2.TransportError) or type(error) is RuntimeError:
+        return True
+    return isinstance(error, OSError) and error.errno is None
 
 
 def _first_line(error: Exception) -> str:

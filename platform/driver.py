@@ -99,7 +99,7 @@ def _all(plan: Plan, store: Storage, command: str, gate: Gate, room: Room, keep:
 
     hub.fetch(plan, store, say)
     with gate.preparing(gpus(plan.trials[0].model_dump(include={"resources"}))):
-        prepare.prepare(plan, store, say)
+        prepare.prepare(plan, store, say, room.strategy)
     document = manifest.write(plan, store, command)
     mirror = _mirrored(document, plan, store)
     if plan.outstanding:

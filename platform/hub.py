@@ -146,7 +146,10 @@ class Hub:
         else:
             listing = listings.read_of_model(plain, whole)
         self.known[thing.key] = listing
-        if not self.store.there(pins.home(self.store) / listing.folder):
+        folder = pins.home(self.store) / listing.folder
+        if self.store.there(folder) or self._left(thing, listing, folder):
+            shutil.rmtree(staging, ignore_errors=True)  # the card alone
+        else:
             self._check_room(plain, listing.bytes - downloads.held(staging))
             staging.mkdir(parents=True, exist_ok=True)
             downloads.fill(listing, staging, plain.field, self.say)
@@ -154,6 +157,17 @@ class Hub:
                 downloads.write_card(staging, listings.reduced(card, listing.config))
             shutil.rmtree(staging / ".cache", ignore_errors=True)  # huggingface_hub's own notes
         self._keep(thing, listing, staging, "hub")
+
+    def _left(self, thing: Wanted, listing: Listing, folder: Path) -> bool:
+        """Whether an earlier start fetched it whole to this machine and could not send it; what is damaged goes."""
+        if not folder.is_dir():
+            return False
+        self.say(f"{thing.called}: an earlier start left it in {folder}; it is checked and sent")
+        if downloads.is_whole(listing, folder):
+            return True
+        self.say(f"{thing.called}: {folder} is not as the hub has it; fetching it again")
+        shutil.rmtree(folder)
+        return False
 
     def _check_room(self, thing: Wanted, lacking: int) -> None:
         free = self.store.free()

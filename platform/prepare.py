@@ -20,16 +20,21 @@ from trainables.storage import RESULT, Storage, publish, read_json, set_aside
 Say = Callable[[str], None]
 KNOWN = 0.3
 """Extraction strength of rows that a model was trained on, below which it is asked whether the template is right."""
+RETRIES = 3
+"""How often Ray starts a maker again whose machine went away."""
 
 
-def prepare(plan: Plan, store: Storage, say: Say) -> None:
-    """Make what is not there. Raises what a maker raised, InputError included."""
+def prepare(plan: Plan, store: Storage, say: Say, strategy: str) -> None:
+    """Make what is not there. Raises what a maker raised, InputError included.
+
+    `strategy`: Ray's, for the placement of ranks.
+    """
     _set_damaged_aside(plan, store, say)
     data(plan, store, say)
     _models(plan, store, say)
     _evaluations(plan, store, say)
     _warn(plan, store, say)
-    _directions(plan, store, say)
+    _directions(plan, store, say, strategy)
     store.refresh()
 
 
@@ -83,7 +88,7 @@ def _models(plan: Plan, store: Storage, say: Say) -> None:
             say(f"training the model for {recipe.configs[0]} ({recipe.training.epochs:g} epochs, once)")
         resources = plan.sweep.resources
         gpus = min(1, resources.gpus)
-        make: Any = ray.remote(recipes.make_model).options(num_cpus=1, num_gpus=gpus, max_retries=1)
+        make: Any = ray.remote(recipes.make_model).options(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)
         ray.get([make.remote(recipe, store.location, gpus, resources.micro_batch) for recipe in ready])
         waiting = [recipe for recipe in waiting if recipe not in ready]
 
@@ -123,12 +128,12 @@ def _evaluate(plan: Plan, store: Storage, ref: Reference) -> Any:
     retain = plan.retain_reference(ref.split) if ref.role == "original" else None
     against = retain.evaluation if retain else None
     resources = plan.sweep.resources.model_copy(update={"ranks": 1, "gpus": min(1, plan.sweep.resources.gpus)})
-    make = ray.remote(recipes.make_evaluation).options(num_cpus=1, num_gpus=resources.gpus, max_retries=1)
+    make = ray.remote(recipes.make_evaluation).options(num_cpus=1, num_gpus=resources.gpus, max_retries=RETRIES)
     benchmark = plan.benchmarks[ref.split]
     return make.remote(ref.model.model_dump(), benchmark.model_dump(), against, store.location, resources)
 
 
-def _directions(plan: Plan, store: Storage, say: Say) -> None:
+def _directions(plan: Plan, store: Storage, say: Say, strategy: str) -> None:
     """One direction for all strengths: groups of batches side by side, or ranks that share each vector.
 
     Where one cannot be made, the others and the trials of objectives go on: its own trials say how they ended.
@@ -142,7 +147,7 @@ def _directions(plan: Plan, store: Storage, say: Say) -> None:
         say(f"making {kind}'s direction for {direction.benchmark.split}, {count} task vector(s) (once)")
         try:
             if resources.ranks > 1:
-                workers.launch_direction(direction, store, resources, rows)
+                workers.launch_direction(direction, store, resources, rows, strategy)
             else:
                 _groups(direction, plan, store, rows)
         except (ray.exceptions.RayTaskError, TrainingFailedError) as error:
@@ -153,11 +158,12 @@ def _directions(plan: Plan, store: Storage, say: Say) -> None:
 def _groups(direction: Direction, plan: Plan, store: Storage, rows: int) -> None:
     """Ray tasks: a group that is lost is started again and goes on after its last vector."""
     resources, root = plan.sweep.resources, store.location
-    options = {"num_cpus": resources.cpus, "num_gpus": min(1, resources.gpus), "max_retries": 3}
+    options = {"num_cpus": resources.cpus, "num_gpus": min(1, resources.gpus), "max_retries": RETRIES}
     numbers = range(directions.groups(direction))
     if direction.rectified:
         summed = ray.remote(recipes.make_gradients).options(**options)
         ray.get([summed.remote(direction, number, root, resources, rows) for number in numbers])
     made = ray.remote(recipes.make_vectors).options(**options)
     ray.get([made.remote(direction, number, root, resources, rows) for number in numbers])
-    ray.get(ray.remote(recipes.make_direction).options(num_cpus=1).remote(direction, root))
+    joined = ray.remote(recipes.make_direction).options(num_cpus=1, max_retries=RETRIES)
+    ray.get(joined.remote(direction, root))

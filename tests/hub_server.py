@@ -25,7 +25,8 @@ class Hub:
     """`fails`: so many requests get 503. `short`: file name -> how often its last quarter is missing.
 
     `damaged`: file name -> how often a byte in its middle is another one. `gated`: ids whose files need a token.
-    `told`: whether a listing tells hashes. `asked`: every request, `GET /path`.
+    `told`: whether a listing tells hashes. `xet`: whether headers say that weights are in Xet (not served here).
+    `asked`: every request, `GET /path`.
     """
 
     home: Path
@@ -35,6 +36,7 @@ class Hub:
     damaged: dict[str, int] = field(default_factory=dict)
     gated: set[str] = field(default_factory=set)
     told: bool = True
+    xet: bool = False
     asked: list[str] = field(default_factory=list)
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
 
@@ -119,6 +121,8 @@ class Handler(BaseHTTPRequestHandler):
         if body:
             content = self._spoilt(file, content)
         headers = {"X-Repo-Commit": commit, "ETag": f'"{hashlib.sha256(content).hexdigest()}"'}
+        if self.hub.xet and file.endswith(LFS):
+            headers |= {"X-Xet-Hash": hashlib.sha256(content).hexdigest(), "X-Xet-Refresh-Route": f"{self.hub.url}/xet"}
         begin = self.headers.get("Range", "").removeprefix("bytes=").partition("-")[0]
         if body and begin:
             headers["Content-Range"] = f"bytes {begin}-{len(content) - 1}/{len(content)}"

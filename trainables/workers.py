@@ -193,7 +193,7 @@ def launch(trial: Trial, store: storage.Storage, *, keep: bool = False, strategy
 
 
 def launch_direction(
-    direction: Direction, store: storage.Storage, resources: Resources, micro_batch: int, strategy: str = PACK
+    direction: Direction, store: storage.Storage, resources: Resources, micro_batch: int, strategy: str
 ) -> None:
     """Make a direction on many ranks that share the model; ranks that die go on after their last vector."""
     told = {"direction": direction.model_dump(mode="json"), "resources": resources.model_dump(mode="json")}
