@@ -16,8 +16,12 @@ from trainables.errors import InputError
 
 GROUP = "unlearning"
 TRUST = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
-EC2 = "arn:aws:iam::aws:policy/AmazonEC2FullAccess"
+EC2 = "AmazonEC2FullAccess"
 """What Ray's own head has: it starts, tags and ends machines, on spot too."""
+
+Rights = dict[str, list[dict[str, Any]]]
+"""Statements by the name of their inline policy. A role serves the clusters of all files that name it, so that the name
+says what the rights are to: those to another bucket are added, not put in their place."""
 
 
 def prepare(file: ClusterFile) -> str:
@@ -31,35 +35,37 @@ def prepare(file: ClusterFile) -> str:
             raise InputError(f"provider.{name}: fill it in first")
     try:
         iam = boto3.client("iam", region_name=provider["region"])
-        store = _bucket_rights(provider["storage"])
+        arn = f"arn:{iam.meta.partition}"  # aws, aws-us-gov, aws-cn
+        store = _bucket_rights(provider["storage"], arn)
         worker = _profile(iam, provider["worker_profile"], store)
-        image = {"Effect": "Allow", "Action": "ssm:GetParameters", "Resource": "arn:aws:ssm:*::parameter/aws/service/*"}
+        image = {"Effect": "Allow", "Action": "ssm:GetParameters", "Resource": f"{arn}:ssm:*::parameter/aws/service/*"}
         hand_on = {"Effect": "Allow", "Action": "iam:PassRole", "Resource": worker}
-        _profile(iam, provider["head_profile"], [*store, image, hand_on], managed=EC2)
+        starts = {f"start-{provider['worker_profile']}": [image, hand_on]}
+        _profile(iam, provider["head_profile"], store | starts, managed=f"{arn}:iam::aws:policy/{EC2}")
         return _group(boto3.client("ec2", region_name=provider["region"]), provider["ssh_from"])
     except (BotoCoreError, ClientError) as error:
         raise InputError(f"AWS: {error}") from error
 
 
-def _bucket_rights(storage: str) -> list[dict[str, Any]]:
+def _bucket_rights(storage: str, arn: str) -> Rights:
     bucket = urlsplit(storage).netloc
     if not storage.startswith("s3://"):
-        return []
+        return {}
     actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
-    objects = {"Effect": "Allow", "Action": actions, "Resource": f"arn:aws:s3:::{bucket}/*"}
+    objects = {"Effect": "Allow", "Action": actions, "Resource": f"{arn}:s3:::{bucket}/*"}
     listed = ["s3:ListBucket", "s3:GetBucketLocation"]
-    return [objects, {"Effect": "Allow", "Action": listed, "Resource": f"arn:aws:s3:::{bucket}"}]
+    return {f"storage-{bucket}": [objects, {"Effect": "Allow", "Action": listed, "Resource": f"{arn}:s3:::{bucket}"}]}
 
 
-def _profile(iam: Any, name: str, rights: list[dict[str, Any]], managed: str | None = None) -> str:
-    """A role and an instance profile of one name, with exactly these rights; returns the role's ARN."""
+def _profile(iam: Any, name: str, rights: Rights, managed: str | None = None) -> str:
+    """A role and an instance profile of one name, with these rights beside those it has; returns the role's ARN."""
     exists = iam.exceptions.EntityAlreadyExistsException
     with contextlib.suppress(exists):
         iam.create_role(RoleName=name, AssumeRolePolicyDocument=_policy([TRUST]))
     if managed:
         iam.attach_role_policy(RoleName=name, PolicyArn=managed)
-    if rights:
-        iam.put_role_policy(RoleName=name, PolicyName=name, PolicyDocument=_policy(rights))
+    for policy, statements in rights.items():
+        iam.put_role_policy(RoleName=name, PolicyName=policy, PolicyDocument=_policy(statements))
     with contextlib.suppress(exists):
         iam.create_instance_profile(InstanceProfileName=name)
     if not iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]["Roles"]:
