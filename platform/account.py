@@ -11,6 +11,7 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
+import platform.cluster_aws as cluster_aws
 from platform.cluster_file import ClusterFile, is_filled
 from trainables.errors import InputError
 
@@ -33,6 +34,8 @@ def prepare(file: ClusterFile) -> str:
     for name in ("region", "storage", "ssh_from", "head_profile", "worker_profile"):
         if not is_filled(provider.get(name)):
             raise InputError(f"provider.{name}: fill it in first")
+    for problem in cluster_aws.account_problems(file):
+        raise InputError(problem)
     try:
         iam = boto3.client("iam", region_name=provider["region"])
         arn = f"arn:{iam.meta.partition}"  # aws, aws-us-gov, aws-cn
@@ -42,7 +45,7 @@ def prepare(file: ClusterFile) -> str:
         hand_on = {"Effect": "Allow", "Action": "iam:PassRole", "Resource": worker}
         starts = {f"start-{provider['worker_profile']}": [image, hand_on]}
         _profile(iam, provider["head_profile"], store | starts, managed=f"{arn}:iam::aws:policy/{EC2}")
-        return _group(boto3.client("ec2", region_name=provider["region"]), provider["ssh_from"])
+        return _group(boto3.client("ec2", region_name=provider["region"]), cluster_aws.ssh_source(file))
     except (BotoCoreError, ClientError) as error:
         raise InputError(f"AWS: {error}") from error
 
@@ -86,13 +89,32 @@ def _group(ec2: Any, source: str) -> str:
     groups = ec2.describe_security_groups(Filters=wanted)["SecurityGroups"]
     if groups:
         group = groups[0]["GroupId"]
-        if groups[0]["IpPermissions"]:
-            ec2.revoke_security_group_ingress(GroupId=group, IpPermissions=groups[0]["IpPermissions"])
     else:
         told = "Nodes of unlearning clusters: ssh from one place, everything among themselves"
         group = ec2.create_security_group(GroupName=GROUP, Description=told, VpcId=vpcs[0]["VpcId"])["GroupId"]
-    family = ("Ipv6Ranges", "CidrIpv6") if ":" in source else ("IpRanges", "CidrIp")
-    ssh = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, family[0]: [{family[1]: source}]}
-    among = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
-    ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[ssh, among])
+    _rules(ec2, group, source)
     return group
+
+
+def _rules(ec2: Any, group: str, source: str) -> None:
+    """Let in these two and nobody else. What is new comes first: if EC2 refuses it, the group stays as it was."""
+    family = ("Ipv6Ranges", "CidrIpv6") if ":" in source else ("IpRanges", "CidrIp")
+    wanted = {
+        ("tcp", 22, 22, source): {"FromPort": 22, "ToPort": 22, family[0]: [{family[1]: source}]},
+        ("-1", None, None, group): {"UserIdGroupPairs": [{"GroupId": group}]},
+    }
+    told = ec2.describe_security_group_rules(Filters=[{"Name": "group-id", "Values": [group]}])["SecurityGroupRules"]
+    there = {rule["SecurityGroupRuleId"]: _known(rule) for rule in told if not rule["IsEgress"]}
+    new = [{"IpProtocol": key[0], **rule} for key, rule in wanted.items() if key not in there.values()]
+    if new:
+        ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=new)
+    old = [name for name, key in there.items() if key not in wanted]
+    if old:
+        ec2.revoke_security_group_ingress(GroupId=group, SecurityGroupRuleIds=old)
+
+
+def _known(rule: dict[str, Any]) -> tuple[Any, ...]:
+    """Protocol, ports and source of a rule, as `_rules` names them."""
+    source = rule.get("CidrIpv4") or rule.get("CidrIpv6") or rule.get("ReferencedGroupInfo", {}).get("GroupId")
+    ports = (None, None) if rule["IpProtocol"] == "-1" else (rule.get("FromPort"), rule.get("ToPort"))
+    return rule["IpProtocol"], *ports, source
