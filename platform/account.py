@@ -11,13 +11,18 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
+import platform.cluster_aws as cluster_aws
 from platform.cluster_file import ClusterFile, is_filled
 from trainables.errors import InputError
 
 GROUP = "unlearning"
 TRUST = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
-EC2 = "arn:aws:iam::aws:policy/AmazonEC2FullAccess"
+EC2 = "AmazonEC2FullAccess"
 """What Ray's own head has: it starts, tags and ends machines, on spot too."""
+
+Rights = dict[str, list[dict[str, Any]]]
+"""Statements by the name of their inline policy. A role serves the clusters of all files that name it, so that the name
+says what the rights are to: those to another bucket are added, not put in their place."""
 
 
 def prepare(file: ClusterFile) -> str:
@@ -29,37 +34,41 @@ def prepare(file: ClusterFile) -> str:
     for name in ("region", "storage", "ssh_from", "head_profile", "worker_profile"):
         if not is_filled(provider.get(name)):
             raise InputError(f"provider.{name}: fill it in first")
+    for problem in cluster_aws.account_problems(file):
+        raise InputError(problem)
     try:
         iam = boto3.client("iam", region_name=provider["region"])
-        store = _bucket_rights(provider["storage"])
+        arn = f"arn:{iam.meta.partition}"  # aws, aws-us-gov, aws-cn
+        store = _bucket_rights(provider["storage"], arn)
         worker = _profile(iam, provider["worker_profile"], store)
-        image = {"Effect": "Allow", "Action": "ssm:GetParameters", "Resource": "arn:aws:ssm:*::parameter/aws/service/*"}
+        image = {"Effect": "Allow", "Action": "ssm:GetParameters", "Resource": f"{arn}:ssm:*::parameter/aws/service/*"}
         hand_on = {"Effect": "Allow", "Action": "iam:PassRole", "Resource": worker}
-        _profile(iam, provider["head_profile"], [*store, image, hand_on], managed=EC2)
-        return _group(boto3.client("ec2", region_name=provider["region"]), provider["ssh_from"])
+        starts = {f"start-{provider['worker_profile']}": [image, hand_on]}
+        _profile(iam, provider["head_profile"], store | starts, managed=f"{arn}:iam::aws:policy/{EC2}")
+        return _group(boto3.client("ec2", region_name=provider["region"]), cluster_aws.ssh_source(file))
     except (BotoCoreError, ClientError) as error:
         raise InputError(f"AWS: {error}") from error
 
 
-def _bucket_rights(storage: str) -> list[dict[str, Any]]:
+def _bucket_rights(storage: str, arn: str) -> Rights:
     bucket = urlsplit(storage).netloc
     if not storage.startswith("s3://"):
-        return []
+        return {}
     actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
-    objects = {"Effect": "Allow", "Action": actions, "Resource": f"arn:aws:s3:::{bucket}/*"}
+    objects = {"Effect": "Allow", "Action": actions, "Resource": f"{arn}:s3:::{bucket}/*"}
     listed = ["s3:ListBucket", "s3:GetBucketLocation"]
-    return [objects, {"Effect": "Allow", "Action": listed, "Resource": f"arn:aws:s3:::{bucket}"}]
+    return {f"storage-{bucket}": [objects, {"Effect": "Allow", "Action": listed, "Resource": f"{arn}:s3:::{bucket}"}]}
 
 
-def _profile(iam: Any, name: str, rights: list[dict[str, Any]], managed: str | None = None) -> str:
-    """A role and an instance profile of one name, with exactly these rights; returns the role's ARN."""
+def _profile(iam: Any, name: str, rights: Rights, managed: str | None = None) -> str:
+    """A role and an instance profile of one name, with these rights beside those it has; returns the role's ARN."""
     exists = iam.exceptions.EntityAlreadyExistsException
     with contextlib.suppress(exists):
         iam.create_role(RoleName=name, AssumeRolePolicyDocument=_policy([TRUST]))
     if managed:
         iam.attach_role_policy(RoleName=name, PolicyArn=managed)
-    if rights:
-        iam.put_role_policy(RoleName=name, PolicyName=name, PolicyDocument=_policy(rights))
+    for policy, statements in rights.items():
+        iam.put_role_policy(RoleName=name, PolicyName=policy, PolicyDocument=_policy(statements))
     with contextlib.suppress(exists):
         iam.create_instance_profile(InstanceProfileName=name)
     if not iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]["Roles"]:
@@ -80,13 +89,32 @@ def _group(ec2: Any, source: str) -> str:
     groups = ec2.describe_security_groups(Filters=wanted)["SecurityGroups"]
     if groups:
         group = groups[0]["GroupId"]
-        if groups[0]["IpPermissions"]:
-            ec2.revoke_security_group_ingress(GroupId=group, IpPermissions=groups[0]["IpPermissions"])
     else:
         told = "Nodes of unlearning clusters: ssh from one place, everything among themselves"
         group = ec2.create_security_group(GroupName=GROUP, Description=told, VpcId=vpcs[0]["VpcId"])["GroupId"]
-    family = ("Ipv6Ranges", "CidrIpv6") if ":" in source else ("IpRanges", "CidrIp")
-    ssh = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, family[0]: [{family[1]: source}]}
-    among = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
-    ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[ssh, among])
+    _rules(ec2, group, source)
     return group
+
+
+def _rules(ec2: Any, group: str, source: str) -> None:
+    """Let in these two and nobody else. What is new comes first: if EC2 refuses it, the group stays as it was."""
+    family = ("Ipv6Ranges", "CidrIpv6") if ":" in source else ("IpRanges", "CidrIp")
+    wanted = {
+        ("tcp", 22, 22, source): {"FromPort": 22, "ToPort": 22, family[0]: [{family[1]: source}]},
+        ("-1", None, None, group): {"UserIdGroupPairs": [{"GroupId": group}]},
+    }
+    told = ec2.describe_security_group_rules(Filters=[{"Name": "group-id", "Values": [group]}])["SecurityGroupRules"]
+    there = {rule["SecurityGroupRuleId"]: _known(rule) for rule in told if not rule["IsEgress"]}
+    new = [{"IpProtocol": key[0], **rule} for key, rule in wanted.items() if key not in there.values()]
+    if new:
+        ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=new)
+    old = [name for name, key in there.items() if key not in wanted]
+    if old:
+        ec2.revoke_security_group_ingress(GroupId=group, SecurityGroupRuleIds=old)
+
+
+def _known(rule: dict[str, Any]) -> tuple[Any, ...]:
+    """Protocol, ports and source of a rule, as `_rules` names them."""
+    source = rule.get("CidrIpv4") or rule.get("CidrIpv6") or rule.get("ReferencedGroupInfo", {}).get("GroupId")
+    ports = (None, None) if rule["IpProtocol"] == "-1" else (rule.get("FromPort"), rule.get("ToPort"))
+    return rule["IpProtocol"], *ports, source

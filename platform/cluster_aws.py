@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import ipaddress
 import os
@@ -10,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from platform.cluster_file import OURS, ClusterFile, is_filled, listing, mapping, strangers
-from trainables.errors import closest
+from platform.cluster_file import OURS, ClusterFile, address, is_filled, listing, mapping, strangers
+from trainables.errors import InputError, closest
 
 RAYS = (
     "type",
@@ -25,6 +26,10 @@ RAYS = (
     "cloudwatch",
 )
 KEYS = (*RAYS, *OURS, "ssh_from", "security_group_id", "head_profile", "worker_profile")
+WIDEST = {4: 8, 6: 16}
+"""The shortest prefix of addresses that may be let in, by the version of IP."""
+ARM = re.compile(r"a1\.|[a-z]+\d+g|(?:u-)?p6e-gb")
+"""Instance types with processors of AWS's own; all others but some Macs have those of Intel or AMD."""
 SUBNETS = "SubnetIds"
 """The one name in a node_config that is Ray's and not EC2's."""
 FULL = {12: 4, 24: 4, 48: 8}
@@ -52,6 +57,7 @@ def problems(file: ClusterFile) -> Iterator[str]:
     yield from strangers(file.provider, KEYS, "provider.")
     yield from _region(file)
     yield from _storage(file)
+    yield from _ssh(file)
     yield from _open(file)
     if not file.node_types:
         yield "available_node_types: missing; Ray's own have neither GPUs nor a closed security group"
@@ -60,7 +66,16 @@ def problems(file: ClusterFile) -> Iterator[str]:
         node = mapping(kind.get("node_config"))
         yield from _request(node, f"{place}.node_config")
         yield from _needed(file, name, node, f"{place}.node_config")
+        yield from _processor(node, f"{place}.node_config")
         yield from _resources(kind, place)
+
+
+def account_problems(file: ClusterFile) -> Iterator[str]:
+    """Those of the values that `platform.cluster account` goes by."""
+    yield from _region(file)
+    yield from address(file)
+    yield from _storage(file)
+    yield from _ssh(file)
 
 
 def notes() -> list[str]:
@@ -84,8 +99,9 @@ def _region(file: ClusterFile) -> Iterator[str]:
         yield "provider.region: missing; such as us-east-1"
     if not is_filled(region):
         return
-    endpoints = botocore.loaders.Loader().load_data("endpoints")
-    known = botocore.regions.EndpointResolver(endpoints).get_available_endpoints("ec2")
+    resolver = botocore.regions.EndpointResolver(botocore.loaders.Loader().load_data("endpoints"))
+    partitions = resolver.get_available_partitions()  # AWS's own, GovCloud, China, ...
+    known = [name for partition in partitions for name in resolver.get_available_endpoints("ec2", partition)]
     if region not in known:
         yield f"provider.region: unknown region '{region}'; {closest(str(region), known)}"
     for zone in str(zones).split(",") if zones else ():
@@ -107,24 +123,46 @@ def _storage(file: ClusterFile) -> Iterator[str]:
         )
 
 
-def _open(file: ClusterFile) -> Iterator[str]:
-    """Addresses from which anybody may come."""
+def ssh_source(file: ClusterFile) -> str:
+    """Who may log in, as EC2 takes it: `203.0.113.7` is 203.0.113.7/32. Raises InputError for what is no network, and
+    for one that is as good as open.
+    """
+    source = file.provider.get("ssh_from")
+    try:
+        network = ipaddress.ip_network(str(source))
+    except ValueError as error:
+        raise InputError(f"provider.ssh_from: {error}; write it like 203.0.113.7/32") from error
+    if _is_wide(network):
+        raise InputError(
+            f"provider.ssh_from: {source} is the whole world or much of it (wider than /{WIDEST[network.version]}); "
+            "name your own address, like 203.0.113.7/32"
+        )
+    return str(network)
+
+
+def _is_wide(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
+    return network.prefixlen < WIDEST[network.version]
+
+
+def _ssh(file: ClusterFile) -> Iterator[str]:
     source = file.provider.get("ssh_from")
     if source is not None and (not isinstance(source, str) or is_filled(source)):
         try:
-            network = ipaddress.ip_network(str(source))
-        except ValueError as error:
-            yield f"provider.ssh_from: {error}; write it like 203.0.113.7/32"
-        else:
-            if not network.prefixlen:
-                yield f"provider.ssh_from: {source} is the whole world; name your own address, like 203.0.113.7/32"
+            ssh_source(file)
+        except InputError as error:
+            yield str(error)
+
+
+def _open(file: ClusterFile) -> Iterator[str]:
+    """Rules for Ray's own group that let anybody in."""
     rules = mapping(file.provider.get("security_group")).get("IpPermissions")
     for index, rule in enumerate(listing(rules)):
         ranges = [*listing(mapping(rule).get("IpRanges")), *listing(mapping(rule).get("Ipv6Ranges"))]
         for item in ranges:
-            source = mapping(item).get("CidrIp", mapping(item).get("CidrIpv6"))
-            if str(source).endswith("/0"):
-                yield f"provider.security_group.IpPermissions[{index}]: opens its ports to the world ({source})"
+            source = str(mapping(item).get("CidrIp", mapping(item).get("CidrIpv6")))
+            with contextlib.suppress(ValueError):  # what is no network EC2 refuses
+                if _is_wide(ipaddress.ip_network(source, strict=False)):
+                    yield f"provider.security_group.IpPermissions[{index}]: opens its ports to the world ({source})"
 
 
 def _needed(file: ClusterFile, name: str, node: dict[str, Any], place: str) -> Iterator[str]:
@@ -193,6 +231,14 @@ def _near(name: str, known: list[str]) -> str:
     """The closest alone where there is one: EC2 has 1,400 instance types."""
     told = closest(name, known)
     return told.split(" known:")[0] if told.startswith("did you mean") else "see EC2's RunInstances"
+
+
+def _processor(node: dict[str, Any], place: str) -> Iterator[str]:
+    """An image for processors that the machine does not have, as far as the two names tell."""
+    instance, image = str(node.get("InstanceType")), re.search(r"arm64|amd64|x86_64", str(node.get("ImageId")))
+    has = "arm64" if ARM.match(instance) else "amd64"
+    if image and (image[0] == "arm64") != (has == "arm64"):
+        yield f"{place}.ImageId: an image for {image[0]}, but {instance} is {has}; change one of the two"
 
 
 def _resources(kind: dict[str, Any], place: str) -> Iterator[str]:

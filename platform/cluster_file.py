@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
-from urllib.parse import urlsplit
 
 import yaml
 
-from trainables import provenance
 from trainables.errors import InputError, closest
+from trainables.redaction import has_credentials, redact
 
 FILL_IN = "FILL IN"
 OURS = ("storage", "mlflow_backend")
@@ -28,9 +27,11 @@ COMMANDS = (
     "head_start_ray_commands",
     "worker_start_ray_commands",
 )
-OPEN = re.compile(r"(?<![\d.])0\.0\.0\.0(?!\d)|--(?:dashboard-)?host[= ]'?(?:::|\*)")
+RAYS_MOST = 2
+"""Workers that Ray starts at most where the file does not say."""
+ARROWS = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
+"""Schemes of storages that pyarrow opens by itself; for others there is fsspec."""
 SET_STORAGE = re.compile(r"\bUNLEARN_STORAGE=['\"]?([^\s'\"$]+)")
-PINNED = re.compile(r"\bray(?:\[[\w,]*\])?==([\w.]+)")
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,10 @@ def read(path: str) -> ClusterFile:
 
 def problems(file: ClusterFile) -> list[str]:
     """All that keeps the file from being used, as `place: what is wrong; what to do`."""
-    found = [*unfilled(file), *_keys(file), *_schema(file), *_workers(file), *_commands(file), *_mounts(file)]
-    found += [*_version(file), *_key(file), *_backend(file)]
+    import platform.cluster_commands as cluster_commands
+
+    found = [*unfilled(file), *_keys(file), *_schema(file), *_workers(file), *cluster_commands.problems(file)]
+    found += [*_key(file), *address(file), *_backend(file)]
     match file.provider.get("type"):
         case "aws":
             import platform.cluster_aws as cluster_aws
@@ -102,14 +105,15 @@ def problems(file: ClusterFile) -> list[str]:
 
 def notes(file: ClusterFile) -> list[str]:
     """What a person should know, although the file can be used."""
+    limits = [*_limits(file)]
     match file.provider.get("type"):
         case "aws":
             import platform.cluster_aws as cluster_aws
 
-            return cluster_aws.notes()
+            return [*limits, *cluster_aws.notes()]
         case "local":
-            return []
-    return [f"provider.type: '{file.provider.get('type')}' was never tried; aws and local were"]
+            return limits
+    return [*limits, f"provider.type: '{file.provider.get('type')}' was never tried; aws and local were"]
 
 
 def is_filled(value: Any) -> TypeGuard[str]:
@@ -172,64 +176,39 @@ def _schema(file: ClusterFile) -> Iterator[str]:
 
 
 def _workers(file: ClusterFile) -> Iterator[str]:
-    most, kinds = file.content.get("max_workers"), file.node_types
+    most, kinds = file.content.get("max_workers", RAYS_MOST), file.node_types
     if kinds and file.head not in kinds:
         yield f"head_node_type: '{file.head}' is no node type; {closest(str(file.head), kinds)}"
     for name, kind in kinds.items():
         low, high = kind.get("min_workers", 0), kind.get("max_workers")
         if isinstance(low, int) and isinstance(high, int) and low > high:
             yield f"available_node_types.{name}.min_workers: {low} is more than its max_workers of {high}"
-        if isinstance(high, int) and isinstance(most, int) and high > most:
+    lows = [kind.get("min_workers", 0) for kind in kinds.values() if isinstance(kind.get("min_workers", 0), int)]
+    if isinstance(most, int) and sum(lows) > most:
+        yield f"max_workers: {most} is less than the min_workers of all node types together ({sum(lows)})"
+    workers = {name: kind.get("max_workers") for name, kind in kinds.items() if name != file.head}
+    if workers and most == 0:
+        yield "max_workers: 0; no worker would ever start"
+    elif workers and not any(high != 0 for high in workers.values()):
+        yield f"available_node_types.{next(iter(workers))}.max_workers: 0; no worker would ever start"
+
+
+def _limits(file: ClusterFile) -> Iterator[str]:
+    """Numbers of workers of which Ray takes the smaller one without a word."""
+    most = file.content.get("max_workers")
+    highs = {name: kind.get("max_workers") for name, kind in file.node_types.items() if name != file.head}
+    numbers = {name: high for name, high in highs.items() if isinstance(high, int)}
+    if most is None and sum(numbers.values()) > RAYS_MOST:
+        yield (
+            f"max_workers: missing; Ray starts {RAYS_MOST} workers at most, although the node types have "
+            f"{sum(numbers.values())}; write max_workers: {sum(numbers.values())}"
+        )
+    for name, high in numbers.items():
+        if isinstance(most, int) and high > most:
             yield (
                 f"available_node_types.{name}.max_workers: {high} is more than the file's max_workers of {most}, "
                 "which is the one that counts"
             )
-    lows = [kind.get("min_workers", 0) for kind in kinds.values() if isinstance(kind.get("min_workers", 0), int)]
-    if isinstance(most, int) and sum(lows) > most:
-        yield f"max_workers: {most} is less than the min_workers of all node types together ({sum(lows)})"
-
-
-def _commands(file: ClusterFile) -> Iterator[str]:
-    for place, command in file.commands():
-        if OPEN.search(command):
-            yield f"{place}: listens on every address (0.0.0.0); use 127.0.0.1 and look at it through ssh"
-    heads = [item for item in file.commands("head_start_ray_commands") if re.search(r"ray start\b.*--head", item[1])]
-    if not heads:
-        yield (
-            "head_start_ray_commands: none of them is `ray start --head`"
-            if listing(file.content.get("head_start_ray_commands"))
-            else "head_start_ray_commands: missing; Ray's own open the dashboard on every address"
-        )
-    for place, command in heads:
-        if "--autoscaling-config" not in command:
-            yield f"{place}: lacks --autoscaling-config=~/ray_bootstrap_config.yaml; no worker would ever start"
-        if file.provider.get("type") == "local" and not re.search(r"RAY_enable_autoscaler_v2=0\b", command):
-            yield (
-                f"{place}: lacks RAY_enable_autoscaler_v2=0 before `ray start`; with provider local Ray's second "
-                "autoscaler takes the head for a worker, and no worker joins"
-            )
-    for place, command in file.commands("worker_start_ray_commands"):
-        if "ray start" in command and "RAY_HEAD_IP" not in command:
-            yield f"{place}: lacks --address=$RAY_HEAD_IP:6379; the worker would not find the head"
-
-
-def _mounts(file: ClusterFile) -> Iterator[str]:
-    for remote, local in mapping(file.content.get("file_mounts")).items():
-        if isinstance(local, str) and not Path(local).expanduser().exists():
-            yield f"file_mounts.{remote}: '{local}' is not there"
-
-
-def _version(file: ClusterFile) -> Iterator[str]:
-    """Head, workers and the machine that types `ray up` must have one version of Ray."""
-    import ray
-
-    pinned = PINNED.search((provenance.ROOT / "constraints.txt").read_text())
-    if pinned and pinned[1] != ray.__version__:
-        yield f"ray: {ray.__version__} is installed here, the nodes get {pinned[1]} (constraints.txt); run: make setup"
-    for place, command in file.commands():
-        for found in PINNED.findall(command):
-            if found != ray.__version__:
-                yield f"{place}: installs ray {found}, here it is {ray.__version__}; they must be the same"
 
 
 def _key(file: ClusterFile) -> Iterator[str]:
@@ -238,14 +217,37 @@ def _key(file: ClusterFile) -> Iterator[str]:
         yield f"auth.ssh_private_key: '{key}' is not there"
 
 
+def address(file: ClusterFile) -> Iterator[str]:
+    """What makes the storage's address one that no node can open; nothing is asked of it."""
+    import fsspec
+
+    storage = file.storage
+    scheme, separator, rest = str(storage).partition("://")
+    if not is_filled(storage) or not separator or scheme == "file":
+        return
+    if has_credentials(storage):
+        yield "provider.storage: the address holds a user name or password; leave them out"
+    try:
+        if scheme not in ARROWS:
+            fsspec.get_filesystem_class(scheme)
+    except ImportError as error:
+        yield f"provider.storage: {scheme}:// needs another package: {error}"
+    except ValueError:
+        yield f"provider.storage: unknown scheme '{scheme}' in '{storage}'; write it like s3://BUCKET/FOLDER"
+    else:
+        if not rest.partition("/")[0] and scheme != "hdfs":
+            yield f"provider.storage: '{storage}' names no bucket; write it like s3://BUCKET/FOLDER"
+
+
 def _backend(file: ClusterFile) -> Iterator[str]:
-    backend = file.provider.get("mlflow_backend", "sqlite")
-    if backend not in ("sqlite", "postgresql") and "://" not in str(backend):
+    backend = str(file.provider.get("mlflow_backend", "sqlite"))
+    without_user = re.sub(r"(?<=://)[^:/@]+@", "", backend, count=1)
+    if backend not in ("sqlite", "postgresql") and "://" not in backend:
         yield (
-            f"provider.mlflow_backend: '{backend}'; {closest(str(backend), ('sqlite', 'postgresql'))}, or the address "
+            f"provider.mlflow_backend: '{backend}'; {closest(backend, ('sqlite', 'postgresql'))}, or the address "
             "of a database such as postgresql://USER@HOST/DATABASE"
         )
-    elif "://" in str(backend) and urlsplit(str(backend)).password:
+    elif redact(without_user) != without_user:
         yield "provider.mlflow_backend: holds a password; leave it out and put it into ~/.pgpass on the head"
 
 
