@@ -109,6 +109,7 @@ def problems(page: Page) -> list[str]:
 
 def test_mlflow_lists_the_trials_in_the_saved_view(page: Page, server: tuple[str, str], tmp_path: Path) -> None:
     address, experiment = server
+    page.size(2800, 1000)  # columns out of sight are not on the page
     page.open(f"{address}/{views.LINK.format(experiment=experiment)}&workflowType=machine_learning")
     page.says("4 matching runs", 120)
     for trial in TRIALS.values():
