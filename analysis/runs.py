@@ -48,10 +48,10 @@ def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | N
     `configuration`: the settings apart from the seed as canonical JSON, equal for trials that differ in the seed only;
     `backbone`: the sweep's, empty where unknown; `strength`: of a task vector, TRU's stg or TV's strength;
     `calibrated`: what UWC found, None where not asked for; `chosen_step`: the step that a trial chose among several
-    evaluations; and what `_measured` adds. Of trials that are there with and
-    without a calibration `_without_twins` keeps one.
+    evaluations; and what `_measured` adds. Of trials that are there with and without a calibration `_without_twins`
+    keeps one.
     """
-    results, rule = servers.results(name, tracking) if tracking else _results(name, opened(storage))
+    results, rule, backbone = servers.results(name, tracking) if tracking else _results(name, opened(storage))
     configs = [result.get("config") or {} for result in results]
     what = goals(_benchmark(configs))
     base = pd.DataFrame([_base(result) for result in results], columns=BASE)
@@ -60,7 +60,7 @@ def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | N
         parts.append(_flat([{part: result[part]} if result.get(part) else {} for result in results]))
     parts.append(pd.DataFrame([_counts(result) for result in results], index=base.index))
     frame = pd.concat(parts, axis=1)
-    frame["backbone"] = sweep.backbone
+    frame["backbone"] = backbone
     frame["configuration"] = [canonical(config) for config in configs]
     frame["calibrated"] = pd.Series([result.get("calibration") for result in results], index=frame.index, dtype=object)
     frame["strength"] = frame.reindex(columns=STRENGTHS).astype(float).bfill(axis=1).iloc[:, 0]
@@ -124,9 +124,9 @@ def _measured(documents: list[dict[str, Any]], what: Goals, rule: Selection) -> 
     return frame
 
 
-def _results(name: str, store: Storage) -> tuple[list[dict[str, Any]], Selection]:
+def _results(name: str, store: Storage) -> tuple[list[dict[str, Any]], Selection, str]:
     sweep, folder = find_sweep(name, store), store.root / "trials"
-    return [_result(folder / trial, trial) for trial in sweep.trials], sweep.selection
+    return [_result(folder / trial, trial) for trial in sweep.trials], sweep.selection, sweep.backbone
 
 
 def _result(folder: Path, trial: str) -> dict[str, Any]:

@@ -35,17 +35,24 @@ def load(
 ) -> pd.DataFrame:
     """Return one row a step of every evaluated trial, all seeds, of the settings that the rule chose.
 
-    NaN: not measured. Task vectors have no such steps. Of other trials than the chosen settings' nothing is read. A
-    file that is missing or damaged is left out, with a warning.
+    NaN: not measured. Task vectors have no such steps. Of other trials than the chosen settings' nothing is read. Files
+    that are missing or damaged are left out, with a warning where others are there.
     """
     store = opened(storage)
     chosen = choose(runs, references, rule)["configuration"]
     trials = in_order(runs.loc[evaluated(runs) & runs["configuration"].isin(chosen)]).rename(columns=NAMES)
-    parts = []
+    parts, missing = [], []
     for trial in trials.loc[~trials["method"].isin(TASK_VECTORS)].to_dict("records"):
-        found = _read(store, str(trial["id"]))
+        try:
+            found = _read(store, str(trial["id"]))
+        except FileNotFoundError:
+            missing.append(trial["id"])
+            continue
         if found is not None:
             parts.append(found.assign(**{name: trial[name] for name in [*LINE, "seed", "id"]}))
+    if missing and parts:
+        told_of = f"{STEPS} is missing of {len(missing)} trials (such as {missing[0]})"
+        log.warning("%s: figures along training are without them", told_of)
     return pd.concat([part.reindex(columns=COLUMNS) for part in parts]) if parts else pd.DataFrame(columns=COLUMNS)
 
 
@@ -59,7 +66,7 @@ def _read(store: Storage, trial: str) -> pd.DataFrame | None:
             names = [name for name in ("step", *MEASURED) if name in file.schema_arrow.names]
             table = file.read(columns=names)
     except FileNotFoundError:
-        log.warning("trials/%s/%s is missing: figures along training are without this trial", trial, STEPS)
+        raise
     except (OSError, pyarrow.ArrowException) as damage:
         log.warning("trials/%s/%s is damaged: %s", trial, STEPS, damage)
     else:

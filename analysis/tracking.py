@@ -26,6 +26,7 @@ NOT_HELD = {
     "direction": "the id of a task vector's direction",
     "error.kind": "equal to status but for a damaged file",
     "error.step": "stands in error.message where it matters; that is cut to 500 characters",
+    "backbone": "the sweep's name of it; the report's tables are made from storage",
     "versions": "the versions of libraries",
     "topology": "ranks and devices",
 }
@@ -39,8 +40,8 @@ NAMES = ("rectifier.name",)
 log = logging.getLogger(__name__)
 
 
-def results(name: str, uri: str) -> tuple[list[dict[str, Any]], Selection]:
-    """Return the trials of the sweep NAME or NAME-HASH as documents like result.json, and its selection rule.
+def results(name: str, uri: str) -> tuple[list[dict[str, Any]], Selection, str]:
+    """Return the trials of the sweep NAME or NAME-HASH as documents like result.json, its selection rule and backbone.
 
     `uri`: an address (`http://127.0.0.1:5000`) or a database (`sqlite:///runs/mlflow.db`). Trials come in the order in
     which they were mirrored; one without a result has no run, and so no document. InputError where the server does not
@@ -57,7 +58,7 @@ def results(name: str, uri: str) -> tuple[list[dict[str, Any]], Selection]:
         )
     wanted = f"tags.sweep_id = '{label}' and tags.trial_id != ''"
     found = _search(client, parent.info.experiment_id, wanted)
-    return [_result(run) for run in found if "outcome" in run.data.tags], rule
+    return [_result(run) for run in found if "outcome" in run.data.tags], rule, ""
 
 
 def _client(uri: str) -> Any:

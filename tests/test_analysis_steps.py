@@ -82,7 +82,7 @@ def test_a_missing_and_a_damaged_file_are_told_and_left_out(tmp_path: Path, capl
         found = steps.load(*read(store, "tiny"), storage=store)
     assert len(found) == 6 * COUNT
     told = " ".join(record.getMessage() for record in caplog.records)
-    assert "trials/000000000001/steps.parquet is missing" in told
+    assert "steps.parquet is missing of 1 trials (such as 000000000001): figures along training are without" in told
     assert "trials/000000000002/steps.parquet is damaged" in told
 
 
