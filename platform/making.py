@@ -163,9 +163,13 @@ class Making:
 def _recipe_data(benchmark: Benchmark, configs: tuple[str, ...], base: Model | None) -> str:
     if (benchmark.fingerprint or "").startswith("fictional:"):
         return str(benchmark.fingerprint)
+    return rows.fingerprint(benchmark.data, read(configs, base), benchmark.revision)
+
+
+def read(configs: tuple[str, ...], base: Model | None) -> tuple[str, ...]:
+    """The data configurations that a recipe reads: those it trains on, and those of a tokenizer that it makes."""
     tokenizer = () if base else ("full", "real_authors", "world_facts")
-    names = tuple(dict.fromkeys((*configs, *tokenizer)))
-    return rows.fingerprint(benchmark.data, names, benchmark.revision)
+    return tuple(dict.fromkeys((*configs, *tokenizer)))
 
 
 def absolute(path: str) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+import platform.making as making
 from platform.listings import Listing
 from platform.making import Reference
 from search_spaces import backbones
 from search_spaces.base import Sweep
 from trainables import benchmarks as kinds
-from trainables import commands, models, pins
+from trainables import commands, models, pins, rows
 from trainables.config import Benchmark, Recipe
 from trainables.storage import Storage
 from trainables.wanted import MODEL, Wanted
@@ -26,17 +28,28 @@ def wanted(
     if sweep.fictional is None or not all(_is_fictional(benchmark) for benchmark in benchmarks.values()):
         kind = kinds.find(sweep.benchmark.name)
         found += [thing for benchmark in benchmarks.values() for thing in kind.wanted(benchmark)]
+        for recipe in recipes:
+            found += rows.wanted(recipe.data, making.read(recipe.configs, recipe.base), recipe.revision)
     loaded = [*(ref.model for ref in references), *(recipe.base for recipe in recipes if recipe.base is not None)]
     size = BYTES * sweep.backbone.shape.parameters if sweep.backbone else None
     for model in loaded:
         if (model.fingerprint or "").startswith("hub:"):
             setting = "target=DIR" if model.path == sweep.target else "models=DIR"
             known = None if model.path == sweep.target else size
-            found.append(Wanted("models", model.path, model.revision, "", setting, MODEL, known))
+            found.append(Wanted("models", model.path, model.revision, "", setting, MODEL, bytes=known))
         if model.tokenizer and not models.check_tokenizer(model.tokenizer):
-            holds = "tokenizer.json, tokenizer_config.json, config.json"
+            holds = ("tokenizer.json", "tokenizer_config.json", "config.json")
             found.append(Wanted("tokenizers", model.tokenizer, None, "", "tokenizer=DIR", holds))
-    return tuple({thing.key: thing for thing in found}.values())
+    return _united(found)
+
+
+def _united(found: Iterable[Wanted]) -> tuple[Wanted, ...]:
+    """Each thing once, with what all that asks for it reads: a split or a recipe names its own files alone."""
+    things: dict[str, Wanted] = {}
+    for thing in found:
+        known = things.get(thing.key, thing)
+        things[thing.key] = replace(known, holds=tuple(dict.fromkeys((*known.holds, *thing.holds))))
+    return tuple(things.values())
 
 
 def of(sweep: Sweep, things: Iterable[Wanted], store: Storage) -> tuple[str, ...]:
@@ -56,7 +69,7 @@ def told(thing: Wanted, store: Storage, listing: Listing | None = None) -> str:
             f"it is gated: accept its licence at https://huggingface.co/{thing.id} and set HF_TOKEN (or log in with "
             "'hf auth login')"
         )
-    holds, size = thing.holds, "" if thing.bytes is None else f", about {commands.size(thing.bytes)} in bf16"
+    holds, size = thing.files, "" if thing.bytes is None else f", about {commands.size(thing.bytes)} in bf16"
     if listing is not None:
         holds = ", ".join(f"{file.name}{_size(file.size)}" for file in listing.files)
         size = f", {commands.size(listing.bytes)}"

@@ -206,7 +206,7 @@ def test_offline_says_what_to_bring_and_takes_it(bench: Bench, monkeypatch: pyte
     place, data = (bench.home / f"{name}@main" for name in ("models--somebody--tiny", "datasets--somebody--authors"))
     assert str(refused.value) == (
         f"hub: HF_HUB_OFFLINE is set, and the storage has not: model {MODEL_ID} from the hub (a network, or bring "
-        "config.json, generation_config.json, tokenizer.json, tokenizer_config.json and model.safetensors (or "
+        "config.json, generation_config.json, tokenizer.json, tokenizer_config.json, model.safetensors (or "
         f"model.safetensors.index.json with all its shards) to DIR and --set target=DIR, or the repository to {place} "
         f"(hf download {MODEL_ID} --local-dir {place})); data set {ROWS_ID} from the hub (a network, or bring its "
         f"files to DIR and --set benchmark.data=DIR, or the repository to {data} (hf download {ROWS_ID} --repo-type "
