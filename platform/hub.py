@@ -227,7 +227,7 @@ def _refuse(thing: Wanted, error: Exception) -> None:
 
     if not isinstance(error, HfHubHTTPError):
         return
-    kind, instead = "datasets/" if thing.kind == "datasets" else "", f"--set {thing.setting}"
+    kind, instead = "datasets/" if thing.kind == "datasets" else "", thing.instead
     if isinstance(error, GatedRepoError):
         token = "the token that is set has no access yet" if get_token() else "no token is set"
         accept = thing.gated or (

@@ -12,7 +12,7 @@ from search_spaces import backbones
 from search_spaces.base import Sweep
 from trainables import benchmarks as kinds
 from trainables import commands, models, pins, rows
-from trainables.config import Benchmark, Recipe
+from trainables.config import Benchmark, Model, Recipe
 from trainables.storage import Storage
 from trainables.wanted import MODEL, Wanted
 
@@ -30,17 +30,22 @@ def wanted(
         found += [thing for benchmark in benchmarks.values() for thing in kind.wanted(benchmark)]
         for recipe in recipes:
             found += rows.wanted(recipe.data, making.read(recipe.configs, recipe.base), recipe.revision)
-    loaded = [*(ref.model for ref in references), *(recipe.base for recipe in recipes if recipe.base is not None)]
-    size = BYTES * sweep.backbone.shape.parameters if sweep.backbone else None
-    for model in loaded:
+    loaded = [(making.role_of(sweep, ref), ref.model) for ref in references]
+    loaded += [(making.BASE, recipe.base) for recipe in recipes if recipe.base is not None]
+    for role, model in loaded:
         if (model.fingerprint or "").startswith("hub:"):
-            setting = "target=DIR" if model.path == sweep.target else "models=DIR"
-            known = None if model.path == sweep.target else size
-            found.append(Wanted("models", model.path, model.revision, "", setting, MODEL, bytes=known))
+            found.append(_model(sweep, role, model))
         if model.tokenizer and not models.check_tokenizer(model.tokenizer):
             holds = ("tokenizer.json", "tokenizer_config.json", "config.json")
             found.append(Wanted("tokenizers", model.tokenizer, None, "", "tokenizer=DIR", holds))
     return _united(found)
+
+
+def _model(sweep: Sweep, role: str, model: Model) -> Wanted:
+    if model.path == sweep.target:
+        return Wanted("models", model.path, model.revision, "", "target=DIR", MODEL)
+    size = BYTES * sweep.backbone.shape.parameters if sweep.backbone else None
+    return Wanted("models", model.path, model.revision, "", "models=DIR", MODEL, bytes=size, folder=role)
 
 
 def _united(found: Iterable[Wanted]) -> tuple[Wanted, ...]:

@@ -28,8 +28,9 @@ class Wanted:
     """One thing on the hub. Of `tasks` the id is lm-eval's task, which names the data set and its configuration.
 
     `part`: of a benchmark, DATA or the name of a source. `setting`: names a folder in its place, `target=DIR`.
-    `holds`: the files that folder has to hold, `endings`: others that each of them may have. `bytes`: its size, where
-    that is known without asking. `gated`: what to accept, where that is known.
+    `folder`: where one DIR is for several things, its own folder there. `holds`: the files that it has to hold,
+    `endings`: others that each of them may have. `bytes`: its size, where that is known without asking. `gated`: what
+    to accept, where that is known.
     """
 
     kind: Kind
@@ -41,6 +42,7 @@ class Wanted:
     endings: tuple[str, ...] = ()
     bytes: int | None = None
     gated: str = ""
+    folder: str = ""
 
     @property
     def key(self) -> str:
@@ -51,6 +53,16 @@ class Wanted:
     def field(self) -> str:
         """The setting that messages begin with."""
         return self.setting.split("=", 1)[0]
+
+    @property
+    def place(self) -> str:
+        """Where its files go before `setting` is given: `DIR`, `DIR/retain95`."""
+        return f"DIR/{self.folder}" if self.folder else "DIR"
+
+    @property
+    def instead(self) -> str:
+        """`--set models=DIR with it in DIR/retain95`."""
+        return f"--set {self.setting}" + (f" with it in {self.place}" if self.folder else "")
 
     @property
     def files(self) -> str:
