@@ -18,6 +18,7 @@ from trainables.wanted import MODEL, Wanted
 
 BYTES = 2
 """Of a weight as models are published: bf16."""
+OFFLINE = "without a network, on the machine that runs the sweep (with --cluster: its head)"
 
 
 def wanted(
@@ -67,24 +68,28 @@ def of(sweep: Sweep, things: Iterable[Wanted], store: Storage) -> tuple[str, ...
 
 
 def told(thing: Wanted, store: Storage, listing: Listing | None = None) -> str:
-    """What to have, accept or set for something on the hub; without a network, what to bring and where to."""
-    gated = thing.gated
-    if not gated and thing.kind in ("models", "tokenizers") and backbones.gated(thing.id):
-        gated = (
-            f"it is gated: accept its licence at https://huggingface.co/{thing.id} and set HF_TOKEN (or log in with "
-            "'hf auth login')"
-        )
+    """What to have or set for something on the hub, in lines: without a network, what to bring; what to accept."""
     holds, size = thing.files, "" if thing.bytes is None else f", about {commands.size(thing.bytes)} in bf16"
     if listing is not None:
         holds = ", ".join(f"{file.name}{_size(file.size)}" for file in listing.files)
         size = f", {commands.size(listing.bytes)}"
-    bring = f"bring {holds}{size} to DIR and --set {thing.setting}"
-    if thing.kind != "tasks":
+    bring = f"bring {holds} to {thing.place} and --set {thing.setting}"
+    if thing.kind == "tasks":
+        ways = [bring]
+    else:
         what = "--repo-type dataset " if thing.kind == "datasets" else ""
-        place = pins.home(store) / thing.key
         revision = f"--revision {thing.revision} " if thing.revision else ""
-        bring += f", or the repository to {place} (hf download {thing.id} {what}{revision}--local-dir {place})"
-    return f"{thing.called} from the hub (a network, or {bring}){'; ' + gated if gated else ''}"
+        command = f"hf download {thing.id} {what}{revision}--local-dir {pins.home(store) / thing.key}"
+        ways = [f"either: {command} (typed where there is a network, then copied there)", f"or: {bring}"]
+    gated = [text] if (text := thing.gated or _gated(thing)) else []
+    return "\n  ".join([f"{thing.called} from the hub{size}; {OFFLINE}:", *ways, *gated])
+
+
+def _gated(thing: Wanted) -> str:
+    if thing.kind not in ("models", "tokenizers") or not backbones.gated(thing.id):
+        return ""
+    page = f"https://huggingface.co/{thing.id}"
+    return f"it is gated: accept its licence at {page} and set HF_TOKEN (or log in with 'hf auth login')"
 
 
 def _size(size: int | None) -> str:
