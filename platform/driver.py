@@ -74,6 +74,9 @@ def _with_ray(
     plan: Plan, store: Storage, command: str, gate: Gate, address: str | None, max_concurrent: int | None, keep: str
 ) -> Any:
     """Preparation, trials that are left and export; returns the mirror, None where one failed."""
+    import platform.hub as hub
+
+    hub.ask(plan, store, say)
     import ray.exceptions
 
     try:

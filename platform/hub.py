@@ -6,7 +6,7 @@ See trainables.pins for what lies where. Nothing is fetched by a trial.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -31,13 +31,16 @@ PATIENCE = 5.0
 """Seconds that the hub has to say whether it has moved on: nothing waits for that."""
 
 
-def fetch(plan: Plan, store: Storage, say: Say) -> None:
-    """Bring what is not in the storage. Raises InputError: what to accept, or what to bring and where to."""
+def ask(plan: Plan, store: Storage, say: Say) -> None:
+    """Before machines are taken: raise InputError where `fetch` would because the hub is silent."""
     hub = Hub(store, say)
-    lacking = [thing for thing in plan.hub if not hub.ensure(thing)]
-    if lacking:
-        told = "; ".join(needs.told(thing, store, hub.known.get(thing.key)) for thing in lacking)
-        raise InputError(f"hub: {hub.silent}, and the storage has not: {told}")
+    if hub.is_silent(plan.hub):
+        hub.bring(plan.hub)
+
+
+def fetch(plan: Plan, store: Storage, say: Say) -> None:
+    """Bring what is not in the storage. Raises InputError: what to accept, or what is said that one may bring."""
+    Hub(store, say).bring(plan.hub)
 
 
 class Hub:
@@ -52,6 +55,30 @@ class Hub:
         self.silent: str | None = None
         self.mute = False
         self.known: dict[str, Listing] = {}
+
+    def bring(self, things: Sequence[Wanted]) -> None:
+        """Raises InputError where the hub is silent and something is not here, having said what to bring of it."""
+        lacking = [thing for thing in things if not self.ensure(thing)]
+        for thing in lacking:
+            self.say(f"needs: {needs.told(thing, self.store, self.known.get(thing.key))}")
+        if lacking:
+            names = ", ".join(thing.called for thing in lacking)
+            raise InputError(
+                f"hub: {self.silent}, and the storage has not: {names}; what to bring is said above, and by --dry-run"
+            )
+
+    def is_silent(self, things: Sequence[Wanted]) -> bool:
+        """Whether the hub is needed and does not answer; whatever it answers is for `ensure`."""
+        away = next((thing for thing in things if thing.kind != "tasks" and not self._here(thing)), None)
+        if away is None:
+            return False
+        try:
+            downloads.listing(away, away.revision or "main", None, self.say)
+        except Silent as error:
+            self.silent = str(error)
+        except OSError:
+            return False
+        return self.silent is not None
 
     def ensure(self, thing: Wanted) -> bool:
         """Whether the thing is in the storage by now."""
@@ -79,6 +106,9 @@ class Hub:
     def _there(self, thing: Wanted) -> Pin | None:
         pin = pins.read(thing, self.store)
         return pin if pin and self.store.there(pins.folder_of(pin, self.store)) else None
+
+    def _here(self, thing: Wanted) -> bool:
+        return self._there(thing) is not None or (pins.home(self.store) / thing.key).is_dir()
 
     def _look(self, thing: Wanted, pin: Pin) -> None:
         """Say where the hub has moved on from what this storage keeps to."""
@@ -227,7 +257,7 @@ def _refuse(thing: Wanted, error: Exception) -> None:
 
     if not isinstance(error, HfHubHTTPError):
         return
-    kind, instead = "datasets/" if thing.kind == "datasets" else "", f"--set {thing.setting}"
+    kind, instead = "datasets/" if thing.kind == "datasets" else "", thing.instead
     if isinstance(error, GatedRepoError):
         token = "the token that is set has no access yet" if get_token() else "no token is set"
         accept = thing.gated or (

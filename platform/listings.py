@@ -95,7 +95,7 @@ def read_of_model(thing: Wanted, listing: Listing) -> Listing:
         there = ", ".join(sorted(file.name for file in listing.files)) or "nothing"
         raise InputError(
             f"{thing.field}: {thing.id} has no {shards.SINGLE} on the hub, and nothing else is loaded; it has {there}; "
-            f"save it as safetensors and give that folder: --set {thing.setting}"
+            f"save it as safetensors and give that folder: {thing.instead}"
         )
     return listing.of(names)
 

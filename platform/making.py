@@ -16,6 +16,8 @@ from trainables.storage import Storage
 
 RECIPES_OF = "tofu"
 """The benchmark whose models are fine-tuned here: the roles of its models are configurations of its data."""
+BASE = "base"
+"""The folder of `models` whose model the others are fine-tuned from."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,12 @@ class Reference:
     split: str
     model: Model
     evaluation: str
+
+
+def role_of(sweep: Sweep, reference: Reference) -> str:
+    """What a folder of models calls the reference's model: `full`, `retain95`, ..."""
+    kind = kinds.find(sweep.benchmark.name)
+    return (kind.retain_role(reference.split) if reference.role == "retain" else None) or kind.TARGET
 
 
 class Making:
@@ -48,9 +56,16 @@ class Making:
             raise InputError(f"models: no folder '{self.sweep.models}'")
         if places.is_folder(folder / role):
             return self._found(Model(path=str(folder / role)), f"models/{role}")
-        for base in (folder, folder / "base"):
+        published = self._on_hub(role) is not None
+        for base in (folder / BASE,) if published else (folder, folder / BASE):
             if places.is_file(base / "config.json"):
                 return self._made(role, self._found(Model(path=str(base)), "models"))
+        if published:
+            lacking = ", ".join(f"{name}/" for name in self._roles() if not places.is_folder(folder / name))
+            raise InputError(
+                f"models: {folder} has no {lacking}; put each model into its own folder there; "
+                f"it has {places.listing(folder)}"
+            )
         raise InputError(
             f"models: {folder} has no {role}/ and no base model to fine-tune it from (base/, or config.json in the "
             f"folder itself); it has {places.listing(folder)}"
@@ -75,19 +90,29 @@ class Making:
             chain += [step for step in reversed(steps) if step not in chain]
         return tuple(chain)
 
+    def _roles(self) -> list[str]:
+        """The models that the sweep's splits take from a folder of models."""
+        kind = kinds.find(self.benchmark.name)
+        target = [] if self.sweep.target else [kind.TARGET]
+        retain = [role for split in self.sweep.splits if (role := kind.retain_role(split))]
+        return list(dict.fromkeys([*target, *retain]))
+
     def _published(self, role: str) -> Model | None:
+        found = self._on_hub(role)
+        return self._found(found, f"models/{role}") if found else None
+
+    def _on_hub(self, role: str) -> Model | None:
         """What its authors published; where there is no retain model, what is unlearned is the base model itself."""
         backbone, split = self.sweep.backbone, self.benchmark.split
         if backbone is None:
             return None
         plain = kinds.find(self.benchmark.name).retain_role(split) is None
-        found = backbone.base if plain else backbone.model(role, split)
-        return self._found(found, f"models/{role}") if found else None
+        return backbone.base if plain else backbone.model(role, split)
 
     def _base(self) -> Model | None:
         if self.sweep.backbone is not None:
             base = self.sweep.backbone.base
-            return self._found(base, "models/base") if base else None
+            return self._found(base, f"models/{BASE}") if base else None
         making = self._making()
         if making.pretraining is None:
             return None
@@ -163,9 +188,13 @@ class Making:
 def _recipe_data(benchmark: Benchmark, configs: tuple[str, ...], base: Model | None) -> str:
     if (benchmark.fingerprint or "").startswith("fictional:"):
         return str(benchmark.fingerprint)
+    return rows.fingerprint(benchmark.data, read(configs, base), benchmark.revision)
+
+
+def read(configs: tuple[str, ...], base: Model | None) -> tuple[str, ...]:
+    """The data configurations that a recipe reads: those it trains on, and those of a tokenizer that it makes."""
     tokenizer = () if base else ("full", "real_authors", "world_facts")
-    names = tuple(dict.fromkeys((*configs, *tokenizer)))
-    return rows.fingerprint(benchmark.data, names, benchmark.revision)
+    return tuple(dict.fromkeys((*configs, *tokenizer)))
 
 
 def absolute(path: str) -> str:

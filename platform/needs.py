@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+import platform.making as making
 from platform.listings import Listing
 from platform.making import Reference
 from search_spaces import backbones
 from search_spaces.base import Sweep
 from trainables import benchmarks as kinds
-from trainables import commands, models, pins
-from trainables.config import Benchmark, Recipe
+from trainables import commands, models, pins, rows
+from trainables.config import Benchmark, Model, Recipe
 from trainables.storage import Storage
 from trainables.wanted import MODEL, Wanted
 
 BYTES = 2
 """Of a weight as models are published: bf16."""
+OFFLINE = "without a network, on the machine that runs the sweep (with --cluster: its head)"
 
 
 def wanted(
@@ -26,17 +29,33 @@ def wanted(
     if sweep.fictional is None or not all(_is_fictional(benchmark) for benchmark in benchmarks.values()):
         kind = kinds.find(sweep.benchmark.name)
         found += [thing for benchmark in benchmarks.values() for thing in kind.wanted(benchmark)]
-    loaded = [*(ref.model for ref in references), *(recipe.base for recipe in recipes if recipe.base is not None)]
-    size = BYTES * sweep.backbone.shape.parameters if sweep.backbone else None
-    for model in loaded:
+        for recipe in recipes:
+            found += rows.wanted(recipe.data, making.read(recipe.configs, recipe.base), recipe.revision)
+    loaded = [(making.role_of(sweep, ref), ref.model) for ref in references]
+    loaded += [(making.BASE, recipe.base) for recipe in recipes if recipe.base is not None]
+    for role, model in loaded:
         if (model.fingerprint or "").startswith("hub:"):
-            setting = "target=DIR" if model.path == sweep.target else "models=DIR"
-            known = None if model.path == sweep.target else size
-            found.append(Wanted("models", model.path, model.revision, "", setting, MODEL, known))
+            found.append(_model(sweep, role, model))
         if model.tokenizer and not models.check_tokenizer(model.tokenizer):
-            holds = "tokenizer.json, tokenizer_config.json, config.json"
+            holds = ("tokenizer.json", "tokenizer_config.json", "config.json")
             found.append(Wanted("tokenizers", model.tokenizer, None, "", "tokenizer=DIR", holds))
-    return tuple({thing.key: thing for thing in found}.values())
+    return _united(found)
+
+
+def _model(sweep: Sweep, role: str, model: Model) -> Wanted:
+    if model.path == sweep.target:
+        return Wanted("models", model.path, model.revision, "", "target=DIR", MODEL)
+    size = BYTES * sweep.backbone.shape.parameters if sweep.backbone else None
+    return Wanted("models", model.path, model.revision, "", "models=DIR", MODEL, bytes=size, folder=role)
+
+
+def _united(found: Iterable[Wanted]) -> tuple[Wanted, ...]:
+    """Each thing once, with what all that asks for it reads: a split or a recipe names its own files alone."""
+    things: dict[str, Wanted] = {}
+    for thing in found:
+        known = things.get(thing.key, thing)
+        things[thing.key] = replace(known, holds=tuple(dict.fromkeys((*known.holds, *thing.holds))))
+    return tuple(things.values())
 
 
 def of(sweep: Sweep, things: Iterable[Wanted], store: Storage) -> tuple[str, ...]:
@@ -49,24 +68,28 @@ def of(sweep: Sweep, things: Iterable[Wanted], store: Storage) -> tuple[str, ...
 
 
 def told(thing: Wanted, store: Storage, listing: Listing | None = None) -> str:
-    """What to have, accept or set for something on the hub; without a network, what to bring and where to."""
-    gated = thing.gated
-    if not gated and thing.kind in ("models", "tokenizers") and backbones.gated(thing.id):
-        gated = (
-            f"it is gated: accept its licence at https://huggingface.co/{thing.id} and set HF_TOKEN (or log in with "
-            "'hf auth login')"
-        )
-    holds, size = thing.holds, "" if thing.bytes is None else f", about {commands.size(thing.bytes)} in bf16"
+    """What to have or set for something on the hub, in lines: without a network, what to bring; what to accept."""
+    holds, size = thing.files, "" if thing.bytes is None else f", about {commands.size(thing.bytes)} in bf16"
     if listing is not None:
         holds = ", ".join(f"{file.name}{_size(file.size)}" for file in listing.files)
         size = f", {commands.size(listing.bytes)}"
-    bring = f"bring {holds}{size} to DIR and --set {thing.setting}"
-    if thing.kind != "tasks":
+    bring = f"bring {holds} to {thing.place} and --set {thing.setting}"
+    if thing.kind == "tasks":
+        ways = [bring]
+    else:
         what = "--repo-type dataset " if thing.kind == "datasets" else ""
-        place = pins.home(store) / thing.key
         revision = f"--revision {thing.revision} " if thing.revision else ""
-        bring += f", or the repository to {place} (hf download {thing.id} {what}{revision}--local-dir {place})"
-    return f"{thing.called} from the hub (a network, or {bring}){'; ' + gated if gated else ''}"
+        command = f"hf download {thing.id} {what}{revision}--local-dir {pins.home(store) / thing.key}"
+        ways = [f"either: {command} (typed where there is a network, then copied there)", f"or: {bring}"]
+    gated = [text] if (text := thing.gated or _gated(thing)) else []
+    return "\n  ".join([f"{thing.called} from the hub{size}; {OFFLINE}:", *ways, *gated])
+
+
+def _gated(thing: Wanted) -> str:
+    if thing.kind not in ("models", "tokenizers") or not backbones.gated(thing.id):
+        return ""
+    page = f"https://huggingface.co/{thing.id}"
+    return f"it is gated: accept its licence at {page} and set HF_TOKEN (or log in with 'hf auth login')"
 
 
 def _size(size: int | None) -> str:

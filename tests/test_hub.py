@@ -7,6 +7,7 @@ import re
 import shutil
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,10 @@ from hub_bench import MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, Bench
 from safetensors.torch import save_file
 
 import platform.downloads as downloads
+import platform.driver as driver
 import platform.hub as hubs
+import platform.session as session
+from platform.needs import OFFLINE
 from trainables import pins, shards
 from trainables.errors import InputError
 from trainables.storage import read_json
@@ -205,13 +209,23 @@ def test_offline_says_what_to_bring_and_takes_it(bench: Bench, monkeypatch: pyte
         bench.fetch(TARGET, ROWS)
     place, data = (bench.home / f"{name}@main" for name in ("models--somebody--tiny", "datasets--somebody--authors"))
     assert str(refused.value) == (
-        f"hub: HF_HUB_OFFLINE is set, and the storage has not: model {MODEL_ID} from the hub (a network, or bring "
-        "config.json, generation_config.json, tokenizer.json, tokenizer_config.json and model.safetensors (or "
-        f"model.safetensors.index.json with all its shards) to DIR and --set target=DIR, or the repository to {place} "
-        f"(hf download {MODEL_ID} --local-dir {place})); data set {ROWS_ID} from the hub (a network, or bring its "
-        f"files to DIR and --set benchmark.data=DIR, or the repository to {data} (hf download {ROWS_ID} --repo-type "
-        f"dataset --local-dir {data}))"
+        f"hub: HF_HUB_OFFLINE is set, and the storage has not: model {MODEL_ID}, data set {ROWS_ID}; what to bring is "
+        "said above, and by --dry-run"
     )
+    assert [told.splitlines() for told in bench.said] == [
+        [
+            f"needs: model {MODEL_ID} from the hub; {OFFLINE}:",
+            f"  either: hf download {MODEL_ID} --local-dir {place} (typed where there is a network, then copied there)",
+            "  or: bring config.json, generation_config.json, tokenizer.json, tokenizer_config.json, model.safetensors "
+            "(or model.safetensors.index.json with all its shards) to DIR and --set target=DIR",
+        ],
+        [
+            f"needs: data set {ROWS_ID} from the hub; {OFFLINE}:",
+            f"  either: hf download {ROWS_ID} --repo-type dataset --local-dir {data} "
+            "(typed where there is a network, then copied there)",
+            "  or: bring its files to DIR and --set benchmark.data=DIR",
+        ],
+    ]
     assert bench.hub.asked == []
     shutil.copytree(bench.hub.home / "models" / MODEL_ID, place)
     (place / SHARDS[0]).write_bytes((place / SHARDS[0]).read_bytes()[:-8])
@@ -228,10 +242,30 @@ def test_a_hub_that_falls_silent_has_told_names_and_sizes(bench: Bench, monkeypa
         raise downloads.Silent("the hub does not answer (gone)")
 
     monkeypatch.setattr(downloads, "_file", silent)
-    with pytest.raises(
-        InputError, match=rf"does not answer \(gone\).*bring .*config\.json \(0\.0 MB\).*{SHARDS[0]} \("
-    ):
+    with pytest.raises(InputError, match=r"does not answer \(gone\), and the storage has not: model somebody/tiny;"):
         bench.fetch(TARGET)
+    assert re.search(rf"or: bring .*config\.json \(0\.0 MB\).*{SHARDS[0]} \(", bench.said[-1])
+
+
+def test_a_silent_hub_is_told_before_ray_starts(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    def start(address: str | None) -> None:
+        raise AssertionError("Ray starts")
+
+    monkeypatch.setattr(session, "start", start)
+    plan: Any = SimpleNamespace(hub=(TARGET,))
+    more: Any = ("sweep", None, None, None, "none")
+    with pytest.raises(AssertionError, match="Ray starts"):
+        driver._with_ray(plan, bench.store, *more)
+    assert bench.hub.count("/resolve/") == 0
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match=f"HF_HUB_OFFLINE is set, and the storage has not: model {MODEL_ID};"):
+        driver._with_ray(plan, bench.store, *more)
+    bench.hub.asked.clear()
+    shutil.copytree(bench.hub.home / "models" / MODEL_ID, bench.home / TARGET.key)
+    with pytest.raises(AssertionError, match="Ray starts"):
+        driver._with_ray(plan, bench.store, *more)
 
 
 def test_offline_takes_what_huggingfaces_cache_has(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,12 +145,12 @@ def test_a_line_of_the_tables_keeps_the_other_setting(store: Storage) -> None:
 def test_what_is_gated_says_what_to_accept_and_set(store: Storage) -> None:
     needs = plan("muse_books", store, strategy="paper").needs
     (target,) = [
-        need for need in needs if need.startswith("model muse-bench/MUSE-Books_target from the hub (a network")
+        need for need in needs if need.startswith("model muse-bench/MUSE-Books_target from the hub, about 13.5 GB in")
     ]
-    for words in ("tokenizer.json", "index.json with all its shards), about 13.5 GB in bf16", "--set models=DIR"):
+    for words in ("tokenizer.json", "index.json with all its shards) to DIR/target and --set models=DIR"):
         assert words in target
     place = store.root / "shared" / "hub" / "models--muse-bench--MUSE-Books_target@main"
-    assert f"(hf download muse-bench/MUSE-Books_target --local-dir {place})" in target
+    assert f"either: hf download muse-bench/MUSE-Books_target --local-dir {place} (typed where" in target
     (tokenizer,) = [need for need in needs if need.startswith("tokenizer")]
     assert "accept its licence at https://huggingface.co/meta-llama/Llama-2-7b-hf and set HF_TOKEN" in tokenizer
     assert "--set tokenizer=DIR" in tokenizer

@@ -141,11 +141,14 @@ def test_a_hub_model_and_a_task_are_what_a_start_needs(files: dict[str, Path], s
     found = plan(store, [*settings("somebody/a-model", files), "benchmark.tasks=mmlu"])
     questions, model = found.needs
     assert questions == (
-        "questions of mmlu from the hub (a network, or bring the files of mmlu's questions to DIR and "
-        "--set benchmark.sources=mmlu=DIR)"
+        "questions of mmlu from the hub; without a network, on the machine that runs the sweep (with --cluster: its "
+        "head):\n  bring the files of mmlu's questions to DIR and --set benchmark.sources=mmlu=DIR"
     )
-    assert model.startswith("model somebody/a-model from the hub (a network, or bring config.json, ")
-    assert " to DIR and --set target=DIR, or the repository to " in model
+    first, either, bring = model.splitlines()
+    assert first.startswith("model somebody/a-model from the hub; without a network")
+    assert either.startswith("  either: hf download somebody/a-model --local-dir ")
+    assert bring.startswith("  or: bring config.json, ")
+    assert bring.endswith(" to DIR and --set target=DIR")
     assert found.costs.largest is None
 
 

@@ -14,6 +14,8 @@ from trainables.wanted import Wanted
 
 Row = dict[str, Any]
 SUFFIXES = (".json", ".jsonl", ".parquet")
+OTHERS = SUFFIXES[1:]
+"""Endings that a file may have in the place of `.json`."""
 
 
 def is_folder(data: str) -> bool:
@@ -38,13 +40,12 @@ def wanted(data: str, configs: Sequence[str], revision: str | None) -> tuple[Wan
     """What a start has to fetch: the data set unless it is a folder."""
     if places.is_folder(data):
         return ()
-    return (Wanted("datasets", data, revision, holds=holding(configs)),)
+    return (Wanted("datasets", data, revision, holds=holding(configs), endings=OTHERS),)
 
 
-def holding(configs: Iterable[str]) -> str:
+def holding(configs: Iterable[str]) -> tuple[str, ...]:
     """What a folder has to hold, by the names of the files."""
-    files = ", ".join(f"{config}.json" for config in dict.fromkeys(configs))
-    return f"{files} (or .jsonl, .parquet)"
+    return tuple(f"{config}.json" for config in dict.fromkeys(configs))
 
 
 def file_of(folder: Path, config: str) -> Path:

@@ -15,8 +15,10 @@ WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*.safeten
 FILES = {"models": CONFIGURATION + TOKENIZER + WEIGHTS, "tokenizers": CONFIGURATION[:1] + TOKENIZER}
 """By kind, the files at the top of a repository that are read: never pickles, never code."""
 MODEL = (
-    "config.json, generation_config.json, tokenizer.json, tokenizer_config.json and model.safetensors "
-    "(or model.safetensors.index.json with all its shards)"
+    *CONFIGURATION,
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "model.safetensors (or model.safetensors.index.json with all its shards)",
 )
 NAMES = {"models": "model", "tokenizers": "tokenizer", "datasets": "data set", "tasks": "questions of"}
 
@@ -26,8 +28,9 @@ class Wanted:
     """One thing on the hub. Of `tasks` the id is lm-eval's task, which names the data set and its configuration.
 
     `part`: of a benchmark, DATA or the name of a source. `setting`: names a folder in its place, `target=DIR`.
-    `holds`: what that folder has to hold. `bytes`: its size, where that is known without asking. `gated`: what to
-    accept, where that is known.
+    `folder`: where one DIR is for several things, its own folder there. `holds`: the files that it has to hold,
+    `endings`: others that each of them may have. `bytes`: its size, where that is known without asking. `gated`: what
+    to accept, where that is known.
     """
 
     kind: Kind
@@ -35,9 +38,11 @@ class Wanted:
     revision: str | None = None
     part: str = DATA
     setting: str = "benchmark.data=DIR"
-    holds: str = "its files"
+    holds: tuple[str, ...] = ("its files",)
+    endings: tuple[str, ...] = ()
     bytes: int | None = None
     gated: str = ""
+    folder: str = ""
 
     @property
     def key(self) -> str:
@@ -48,6 +53,21 @@ class Wanted:
     def field(self) -> str:
         """The setting that messages begin with."""
         return self.setting.split("=", 1)[0]
+
+    @property
+    def place(self) -> str:
+        """Where its files go before `setting` is given: `DIR`, `DIR/retain95`."""
+        return f"DIR/{self.folder}" if self.folder else "DIR"
+
+    @property
+    def instead(self) -> str:
+        """`--set models=DIR with it in DIR/retain95`."""
+        return f"--set {self.setting}" + (f" with it in {self.place}" if self.folder else "")
+
+    @property
+    def files(self) -> str:
+        """`forget05.json, retain95.json (or .jsonl, .parquet)`."""
+        return ", ".join(self.holds) + (f" (or {', '.join(self.endings)})" if self.endings else "")
 
     @property
     def called(self) -> str:

@@ -103,7 +103,7 @@ def wanted(benchmark: Benchmark) -> tuple[Wanted, ...]:
     """The questions of tasks that come from the hub: from lm-eval's own place, or from another one."""
     at, found = _task_places(benchmark), []
     for task in benchmark.tasks:
-        setting, holds = f"benchmark.sources={task}=DIR", f"the files of {task}'s questions"
+        setting, holds = f"benchmark.sources={task}=DIR", (f"the files of {task}'s questions",)
         if task in at:
             found.append(Wanted("datasets", at[task], None, task, setting, holds))
         else:

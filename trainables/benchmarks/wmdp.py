@@ -100,15 +100,15 @@ def wanted(benchmark: Benchmark) -> tuple[Wanted, ...]:
     holds = {"wmdp": rows.holding(f"{config}/test" for config in QUESTIONS.values()), "mmlu": subject}
     corpora = rows.holding(config for at, config, _ in _corpora(benchmark) if at == benchmark.data)
     found = [
-        Wanted("datasets", place(benchmark, part), None, part, f"benchmark.sources={part}=DIR", text)
-        for part, text in holds.items()
+        Wanted("datasets", place(benchmark, part), None, part, f"benchmark.sources={part}=DIR", files, rows.OTHERS)
+        for part, files in holds.items()
     ]
-    found.append(Wanted("datasets", benchmark.data, benchmark.revision, holds=corpora))
+    found.append(Wanted("datasets", benchmark.data, benchmark.revision, holds=corpora, endings=rows.OTHERS))
     bio = place(benchmark, BIO_FORGET)
     if "bio" in SPLITS[benchmark.split] and bio != benchmark.data:
         file, setting = rows.holding([FORGET.format("bio")]), f"benchmark.sources={BIO_FORGET}=DIR"
         gated = GATED if bio == SOURCES[BIO_FORGET] else ""
-        found.append(Wanted("datasets", bio, None, BIO_FORGET, setting, file, gated=gated))
+        found.append(Wanted("datasets", bio, None, BIO_FORGET, setting, file, rows.OTHERS, gated=gated))
     return tuple(one for one in found if not places.is_folder(one.id))
 
 
