@@ -62,9 +62,10 @@ def near_chosen(frame: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def compared(frame: pd.DataFrame) -> tuple[Column, ...]:
-    """Return the goals of a frame's benchmark that it has rows of."""
-    benchmark = frame["benchmark"].iloc[0]
-    what = goals.goals(benchmark)
+    """Return the goals of a frame's benchmark that it has rows of: none of a sweep that has no result yet."""
+    if frame.empty:
+        return ()
+    what = goals.goals(frame["benchmark"].iloc[0])
     names = {goal.metric for goal in what.compared} & set(frame["metric"])
     return tuple(column for column in what.columns if column.metric in names)
 

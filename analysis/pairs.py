@@ -51,7 +51,7 @@ def points(frame: pd.DataFrame) -> pd.DataFrame:
     paired = [pair in with_gru for pair in zip(found["source"], found["method"], strict=True)]
     found = found.loc[pd.Series(paired, index=found.index) | found["method"].isin(MODELS)]
     sign = found["metric"].map({name: 1 if column.best == "highest" else -1 for name, column in columns.items()})
-    found = found.assign(improvement=(sign * (found["gru"] - found["none"])).astype(float).round(10))
+    found = found.assign(improvement=(sign.astype(float) * (found["gru"] - found["none"]).astype(float)).round(10))
     return _sorted(found.reindex(columns=COLUMNS), list(columns))
 
 

@@ -86,7 +86,7 @@ def test_the_report_has_the_goals_of_the_benchmark(name: str, tmp_path: Path, ru
     for goal in what.compared:
         assert f"{goal.short} " in page
     assert "forget quality" not in page
-    assert "FQ" not in page
+    assert "FQ" not in re.sub(r"base64,[^\"]+", "", page)  # of heat maps
     assert ("Retrain: the retain model" in page) == (name == "muse")
     assert ("PrivLeak: how far membership inference" in page) == (name == "muse")
     latex = (folder / "tables/main.tex").read_text()
