@@ -47,14 +47,17 @@ def test_a_xet_that_stays_silent_ends_in_what_to_bring(bench: Bench, monkeypatch
     with pytest.raises(InputError) as refused:
         bench.fetch(TARGET, ROWS)
     assert tries == [SHARDS[0]] * 4
-    told, place = str(refused.value), bench.home / "models--somebody--tiny@main"
-    assert told.startswith(
+    assert str(refused.value).startswith(
         "hub: the hub does not answer (Task error: File reconstruction error: CAS Client Error: error sending request),"
-        f" and the storage has not: model {MODEL_ID} from the hub (a network, or bring config.json (0.0 MB), "
+        f" and the storage has not: model {MODEL_ID}, data set {ROWS_ID}; what to bring is said above"
     )
-    assert f"{SHARDS[0]} (0.0 MB), {SHARDS[1]} (0.0 MB), " in told
-    assert f"or the repository to {place} (hf download {MODEL_ID} --local-dir {place})" in told
-    assert f"data set {ROWS_ID} from the hub (a network, or bring its files to DIR" in told
+    model, data = (told.splitlines() for told in bench.said[-2:])
+    assert model[0].startswith(f"needs: model {MODEL_ID} from the hub, ")
+    place = bench.home / "models--somebody--tiny@main"
+    assert model[1].startswith(f"  either: hf download {MODEL_ID} --local-dir {place} (typed where")
+    assert model[2].startswith("  or: bring config.json (0.0 MB), ")
+    assert f"{SHARDS[0]} (0.0 MB), {SHARDS[1]} (0.0 MB), " in model[2]
+    assert data[2].startswith("  or: bring its files to DIR")
     assert not any(line.startswith("fetched ") for line in bench.said)
     assert pins.find(TARGET, bench.store) is None
 

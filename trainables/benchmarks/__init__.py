@@ -10,15 +10,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, cast, get_args
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 
 from trainables.config import Benchmark, BenchmarkName
 from trainables.errors import InputError, closest
 from trainables.templates import Example
 from trainables.wanted import Wanted
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 NAMES: tuple[str, ...] = get_args(BenchmarkName)
 
