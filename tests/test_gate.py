@@ -210,8 +210,8 @@ def test_forecast_beyond_the_budget_is_refused_with_the_numbers(small: Small, tm
     with pytest.raises(InputError) as refused:
         disk.check(plan, store, "pareto", 122_000_000, 1)
     assert str(refused.value) == (
-        "--disk-budget: the storage has 7.0 MB and at least 115 MB (results 115 MB) will come, together more than 122 MB; "
-        "what helps: a larger budget, a smaller --keep than pareto, or fewer trials (--only)"
+        "--disk-budget: the storage has 7.0 MB and at least 115 MB (results 115 MB) will come, together more than "
+        "122 MB; what helps: a larger budget, a smaller --keep than pareto, or fewer trials (--only)"
     )
 
 
