@@ -75,7 +75,7 @@ def test_unfinished_sweep_goes_on_with_resume_only(small: Small, tmp_path: Path,
     finish(store, trials[:40])
     refused = in_process(*command)
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert refused.stderr.startswith(f"error: sweep {runs[-1].name} is unfinished: 35 of its 75 trials are missing; ")
+    assert refused.stderr.startswith(f"error: sweep {runs[-1].name} is unfinished: 125 of its 165 trials are missing; ")
     assert "add --resume to run them, or --new to set its results aside" in refused.stderr
     assert in_process(*command, "--resume").exit_code == 0
     assert runs[-1].left == list(trials[40:])
@@ -114,7 +114,7 @@ def test_new_sets_results_aside_and_starts_again(small: Small, tmp_path: Path, r
     assert in_process(*command).exit_code == 0
     finish(store, runs[-1].trials[:3])
     assert in_process(*command, "--new").exit_code == 0
-    assert len(runs[-1].left) == 25
+    assert len(runs[-1].left) == 55
     kept = {path.parent.name for path in (store.root / "set_aside").glob("*/*/result.json")}
     assert kept == {trial.id() for trial in runs[-1].trials[:3]}
     assert not list((store.root / "trials").iterdir())
@@ -127,7 +127,7 @@ def test_more_seeds_of_a_finished_sweep_need_no_resume(small: Small, tmp_path: P
     finish(store, runs[-1].trials)
     assert in_process(*command, "--seeds", "0,1").exit_code == 0
     assert {trial.seed for trial in runs[-1].left} == {1}
-    assert len(manifest.read("tofu_tiny", store)["trials"]) == 2 * 24 - 3  # TV has one seed
+    assert len(manifest.read("tofu_tiny", store)["trials"]) == 2 * 60 - 3  # TV has one seed
 
 
 def test_spent_budget_of_optuna_is_no_unfinished_sweep(small: Small, tmp_path: Path, runs: list[Plan]) -> None:
@@ -145,7 +145,7 @@ def test_spent_budget_of_optuna_is_no_unfinished_sweep(small: Small, tmp_path: P
 
 @pytest.fixture
 def ended(small: Small, tmp_path: Path, runs: list[Plan]) -> tuple[list[Any], Storage, Plan]:
-    """A sweep of 25 trials that all ended: 20 finished, one diverged, two failed, two out of memory; its command."""
+    """A sweep of 55 trials that all ended: 50 finished, one diverged, two failed, two out of memory; its command."""
     store = Storage(tmp_path / "runs")
     command = ["tofu_tiny", "--storage", store.root, *small.flags(), "--only", "benchmark.split=forget01"]
     assert in_process(*command).exit_code == 0
@@ -197,7 +197,7 @@ def test_lost_trial_goes_on_from_its_checkpoint_when_resumed(
     storage.tidy(folder)
     refused = in_process(*command)
     assert refused.exit_code == 2
-    assert "1 of its 25 trials are missing; add --resume" in refused.stderr
+    assert "1 of its 55 trials are missing; add --resume" in refused.stderr
     assert in_process(*command, flag).exit_code == 0
     assert lost in runs[-1].left
     assert {trial.id() for trial in runs[-1].left}.isdisjoint(trial.id() for trial in others)
@@ -234,7 +234,7 @@ def test_dry_run_tells_of_failed_and_damaged_trials(ended: tuple[list[Any], Stor
     path = store.trial(plan.trials[9].id()) / storage.RESULT
     path.write_text("")
     said = in_process(*command, "--dry-run").stdout
-    assert "strategy grid, 25 trials, 24 done" in said
+    assert "strategy grid, 55 trials, 54 done" in said
     assert "4 trials failed and count as done; --retry-failed runs them again" in said
     assert f"damaged: {path}; a start sets it aside and runs its trial again" in said
     found = json.loads(in_process(*command, "--dry-run", "--json", "--retry-failed", "--reason", "failed").stdout)
@@ -242,7 +242,7 @@ def test_dry_run_tells_of_failed_and_damaged_trials(ended: tuple[list[Any], Stor
     assert found["retried"] == ids[:2]
     assert found["failed"] == {ids[2]: "out_of_memory", ids[3]: "out_of_memory"}
     assert found["damaged"] == [str(path)]
-    assert sum(trial["done"] for trial in found["trials"]) == 22
+    assert sum(trial["done"] for trial in found["trials"]) == 52
     assert aside(store) == set()
 
 
@@ -261,7 +261,7 @@ def test_damaged_results_are_named_set_aside_and_run_again(
     refused = in_process(*command)
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert (
-        f"unfinished: 3 of its 25 trials are missing ({', '.join(map(str, spoilt))} cannot be read)" in refused.stderr
+        f"unfinished: 3 of its 55 trials are missing ({', '.join(map(str, spoilt))} cannot be read)" in refused.stderr
     )
     assert aside(store) == set()
     done = in_process(*command, "--resume")
@@ -288,7 +288,7 @@ def test_damaged_sweep_file_is_set_aside_and_written_anew(
     path.write_bytes(b"")
     refused = in_process(*command)
     assert refused.exit_code == 2
-    assert f"1 of its 25 trials are missing ({path} cannot be read)" in refused.stderr
+    assert f"1 of its 55 trials are missing ({path} cannot be read)" in refused.stderr
 
 
 def test_every_cut_of_a_table_is_damage(tmp_path: Path) -> None:
