@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from statistics import mean
 from typing import Any
 
 import pandas as pd
@@ -41,7 +42,7 @@ def overall(comparison: pd.DataFrame, what: Goals) -> str:
 
 def kept(comparison: pd.DataFrame, what: Goals, rule: Selection) -> str:
     """Return on how many chosen settings each side keeps the utility that the rule asks for; empty without a bar."""
-    if rule.rule != "utility_floor" or comparison[["bar_none", "bar_gru"]].isna().any(axis=None):
+    if rule.rule != "utility_floor" or any(comparison["bar_none"].isna() | comparison["bar_gru"].isna()):
         return ""
     gru, plain = (int(sum(comparison[f"kept_{side}"])) for side in ("gru", "none"))
     share = f"At least {rule.share:.0%} of the original model's {what.retention.short}"
@@ -70,11 +71,11 @@ def significant(tests: pd.DataFrame, what: Goals) -> str:
     tested = tests.dropna(subset=["p"])
     if tested.empty:
         least = significance.LEAST
-        enough = tests["n"].max() >= least
-        why = f"there are at most {tests['n'].max()}" if not enough else "where there are as many, they do not differ"
+        most = max(tests["n"])
+        why = f"there are at most {most}" if most < least else "where there are as many, they all differ alike"
         return f"No difference is called significant here: that takes {least} seeds on both sides, and {why}."
     sure = tested.loc[tested["adjusted"] < significance.LEVEL].sort_values("adjusted", kind="stable")
-    low, high = tested["n"].min(), tested["n"].max()
+    low, high = min(tested["n"]), max(tested["n"])
     seeds = f"{low}" if low == high else f"{low} to {high}"
     text = (
         f"{len(sure)} of {len(tested)} differences are significant at {significance.LEVEL:.0%} "
@@ -126,17 +127,18 @@ def equal_utility(runs: pd.DataFrame, references: pd.DataFrame, what: Goals, rul
 def _at_equal(split: str, found: pd.DataFrame) -> str:
     """Return how many pairs of a method and target GRU is better in; empty where nothing has both sides."""
     pairs, left_out, seeds, shares = [], 0, set(), set()
-    for (method, target), rows in found.groupby(["method", "target"], sort=False):
+    for _, rows in found.groupby(["method", "target"], sort=False):
+        method, target = rows.iloc[0][["method", "target"]]
         sides = {side: group for side, group in rows.groupby("rectifier.name") if side in ("none", "gru")}
         if len(sides) < 2:
             continue
         shares.add(target)
         unmixed = (rows["weight"] == 1) & (rows["model_utility"] > rows["goal"])
-        if not rows["reached"].all() or unmixed.any() or rows["forget_quality"].isna().any():
+        if not all(rows["reached"]) or any(unmixed) or any(rows["forget_quality"].isna()):
             left_out += 1
             continue
         seeds |= {len(group) for group in sides.values()}
-        means = {side: round(float(group["forget_quality"].mean()), 4) for side, group in sides.items()}
+        means = {side: round(mean(group["forget_quality"]), 4) for side, group in sides.items()}
         pairs.append((method_label(str(method)), target, round(means["gru"] - means["none"], 4)))
     if not shares:
         return ""

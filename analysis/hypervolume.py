@@ -71,9 +71,9 @@ def _row(split: str, settings: pd.DataFrame, originals: pd.Series, what: Goals) 
     paired = settings.loc[kept.astype(bool)]
     if paired.empty or split not in originals.index:
         return None
-    original = float(originals[split])
+    original = originals.to_dict()[split]
     row: dict[Hashable, Any] = {"split": split, "methods": paired["method"].nunique(), "reference": original}
-    corner = float(what.x.gain(pd.Series([original])).iloc[0]), 0.0
+    corner = what.x.gain(pd.Series([original])).tolist()[0], 0.0
     for side in SIDES:
         group = paired.loc[paired["rectifier.name"] == side]
         points = zip(what.x.gain(group[what.x.column]), what.y.gain(group[what.y.column]), strict=True)

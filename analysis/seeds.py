@@ -63,5 +63,5 @@ def caption(frame: pd.DataFrame, runs: pd.DataFrame) -> str:
     if KS[0] in frame:
         text += " KS D: the largest distance between the two models' distributions of truth ratios, over n rows of each"
         text += "; FQ is the natural logarithm of the exact p-value of this D at this n."
-    lacking = int(frame["low"].isna().sum())
+    lacking = sum(frame["low"].isna())
     return text + (f" No interval, for want of rows that give {name}: {lacking} of {len(frame)} seeds." * bool(lacking))

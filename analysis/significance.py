@@ -23,7 +23,8 @@ def tests(runs: pd.DataFrame, chosen: pd.DataFrame, what: Goals) -> pd.DataFrame
     measured = runs.loc[evaluated(runs)].drop_duplicates(["configuration", "seed"])
     seeds = {key: group.set_index("seed") for key, group in measured.groupby("configuration")}
     rows = []
-    for (split, method), pair in chosen.groupby(STUDY[:2], sort=False):
+    for _, pair in chosen.groupby(STUDY[:2], sort=False):
+        split, method = pair.iloc[0][STUDY[:2]]
         sides = pair.set_index("rectifier.name")["configuration"]
         if not {"none", "gru"} <= set(sides.index):
             continue
@@ -31,7 +32,7 @@ def tests(runs: pd.DataFrame, chosen: pd.DataFrame, what: Goals) -> pd.DataFrame
             both = pd.concat([seeds[sides[side]][goal.metric] for side in ("none", "gru")], axis=1, join="inner")
             rows.append({"split": split, "method": method, "metric": goal.metric, **_paired(both.dropna())})
     frame = pd.DataFrame(rows, columns=COLUMNS[:-1])
-    return frame.assign(adjusted=holm(frame["p"].astype(float)))
+    return frame.assign(adjusted=holm(pd.Series(frame["p"], dtype=float)))
 
 
 def beside(comparison: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:

@@ -42,7 +42,7 @@ def make(store: storage.Storage, count: int) -> None:
     references = [_reference(store, files[0][2], split, role) for split in SPLITS for role in ("original", "retain")]
     ids = []
     for number, trial in enumerate(itertools.islice(_trials(), count)):
-        folder, (steps, rows, records) = store.trial(trial.id()), files[number % FILES]
+        folder, (steps, rows, records) = store.trial(trial.id()), files[(number + trial.seed) % FILES]
         storage.write_json(folder / storage.RESULT, _result(trial, records, random.Random(number)), durable=False)
         os.link(steps, folder / storage.STEPS)
         os.link(rows, folder / storage.ROWS)
@@ -144,7 +144,7 @@ def _result(trial: Trial, records: list[dict[str, Any]], dice: random.Random) ->
 
 def _reference(store: storage.Storage, records: list[dict[str, Any]], split: str, role: str) -> dict[str, str]:
     key = config.digest([split, role])[:12]
-    found = _metrics(records, random.Random(key)) | ({"forget_quality": None} if role == "retain" else {})
+    found = _metrics(records, random.Random(key)) | {"forget_quality": None if role == "retain" else -24.0}
     model = {"path": f"models/{role}", "fingerprint": "files:fedcba9876543210"}
     storage.write_json(store.evaluation(key) / storage.RESULT, {"model": model, "metrics": found})
     return {"role": role, "split": split, "evaluation": key}

@@ -142,8 +142,8 @@ def test_every_seed_has_its_distance_and_its_interval(tmp_path: Path) -> None:
     assert frame.loc["gru", ["forget_quality_ks", "forget_rows", "seed"]].tolist() == [0.25, 12, 0]
     parts = benchmarks.find("tofu").utility_parts(Benchmark(), records)
     assert frame.loc["gru", ["low", "high"]].tolist() == list(intervals.interval(parts))
-    assert frame.loc[["bare", "other"], ["low", "high"]].isna().all(axis=None)
-    assert (frame["low"].dropna() < frame["model_utility"][:3]).all()
+    assert np.isnan(frame.loc[["bare", "other"], ["low", "high"]].to_numpy()).all()
+    assert all(frame["low"].dropna() < frame["model_utility"][:3])
     text = seeds.caption(frame, trials)
     assert "No interval, for want of rows that give MU: 2 of 5 seeds." in text
     shown = seeds.printed(frame.reset_index(), trials).iloc[2]
@@ -197,7 +197,7 @@ def test_five_seeds_are_tested_in_pairs(tmp_path: Path) -> None:
 
 def test_four_seeds_claim_nothing(tmp_path: Path) -> None:
     trials, tests = sweep_of(tmp_path, [-10.0, -10.1, -9.9, -10.0], [-1.0, -1.1, -0.9, -1.2])
-    assert tests["p"].isna().all()
+    assert all(tests["p"].isna())
     assert answer.significant(tests, TOFU) == (
         "No difference is called significant here: that takes 5 seeds on both sides, and there are at most 4."
     )
