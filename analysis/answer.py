@@ -109,9 +109,42 @@ def _area(row: dict[Hashable, Any], what: Goals) -> str:
     unequal = "" if tried == plainly else "; the side with more settings has the better chance"
     change = f" ({gru / plain - 1:+.0%})" if plain else ""
     return (
-        f"On {split_label(row['split'])}, the Pareto front of all settings covers {number(gru, 3)} with GRU and "
+        f"On {split_label(row['split'])}, the Pareto front of all settings of {_methods(row['methods'])} covers "
+        f"{number(gru, 3)} with GRU and "
         f"{number(plain, 3)} without it{change}, as hypervolume in {hypervolume.unit(what)} beyond the target model's "
         f"{hypervolume.axis(what)} of {number(row['reference'], 2)} and {what.retention.short} 0: {settings}{unequal}."
+    )
+
+
+def _methods(count: int) -> str:
+    """Return `the 5 methods run both ways`: one that was run in one way only would decide between the two."""
+    return f"the {count} methods run both ways" if count > 1 else "the one method run both ways"
+
+
+def beaten(chosen: pd.DataFrame, references: pd.DataFrame, what: Goals) -> str:
+    """Return which chosen settings are no better than the original model on any goal; empty where none is.
+
+    A change between two such settings is no useful unlearning, however large.
+    """
+    originals = references.loc[references["role"] == "original"].set_index("split")
+    lost: dict[str, list[str]] = {"gru": [], "none": []}
+    for row in chosen.to_dict("records"):
+        side, split = str(row["rectifier.name"]), row["benchmark.split"]
+        if side not in lost or split not in originals.index:
+            continue
+        gains = [goal.gain(row[goal.metric]) - goal.gain(originals.at[split, goal.metric]) for goal in what.compared]
+        if all(gain <= 0 for gain in gains):
+            lost[side].append(f"{method_label(row['method'])} on {split}")
+    parts = [
+        f"{len(lost[side])} of {sum(chosen['rectifier.name'] == side)} {name} ({', '.join(lost[side])})"
+        for side, name in (("gru", "with GRU"), ("none", "without"))
+        if lost[side]
+    ]
+    if not parts:
+        return ""
+    told = " and ".join(parts)
+    return (
+        f"No better than the original model on any goal, so that a change among them is no useful unlearning: {told}."
     )
 
 

@@ -41,6 +41,7 @@ class Sweep:
     title: str
     created: datetime
     command: str
+    commands: tuple[str, ...]
     strategy: str
     selection: Selection
     trials: tuple[str, ...]
@@ -140,12 +141,14 @@ def _sweep(path: Path) -> Sweep:
     if f"{data['name']}-{data['hash']}" != path.stem:  # it names the report's folder
         message = f"it is called {data['name']}-{data['hash']} inside; give the file that name again"
         raise InputError(f"sweeps/{path.name} cannot be used: {message}")
+    command = data.get("command") or f"python -m platform.sweep {data['name']}"
     return Sweep(
         name=data["name"],
         hash=data["hash"],
         title=data.get("title") or data["name"],
         created=created if created.tzinfo else created.replace(tzinfo=UTC),
-        command=data.get("command") or f"python -m platform.sweep {data['name']}",
+        command=command,
+        commands=tuple(data.get("commands") or [command]),
         strategy=data.get("strategy") or "unknown",
         selection=rule,
         trials=tuple(data["trials"]),

@@ -64,6 +64,7 @@ def sentences(
         return [*headline(comparison, chosen, what), *about]
     held = [answer.kept(comparison, what, rule), answer.significant(tests, what)]
     told = [answer.overall(comparison, what), " ".join(filter(None, held))]
+    told += filter(None, [answer.beaten(chosen, references, what)])
     for sentence, (_, rows) in zip(headline(comparison, chosen, what), comparison.groupby("split"), strict=True):
         told.append(" ".join(filter(None, [sentence, answer.amounts(rows, what)])))
     told += answer.areas(runs, references, what)
@@ -208,7 +209,9 @@ def unlisted(failed: pd.DataFrame) -> str:
 
 def _cause(trial: dict[Hashable, Any], what: Goals, rule: Selection) -> str:
     if trial["status"] == "missing":
-        return "no result.json: not run yet, running or interrupted; the sweep's command with --resume runs it"
+        return (
+            "no result.json: not run yet, running or interrupted; the command that started it, with --resume, runs it"
+        )
     if trial["status"] in EVALUATED:
         if rule.halves and not trial["halves"]:
             return f"{trial['status']} without {HALVES}"

@@ -35,6 +35,7 @@ def write(plan: Plan, store: Storage, command: str) -> dict[str, Any]:
         "backbone": plan.backbone(store),
         "created": earlier.get("created", provenance.now()),
         "command": command,
+        "commands": _commands(earlier, command),
         "strategy": plan.strategy,
         "selection": plan.sweep.selection.model_dump(mode="json"),
         "target": target,
@@ -71,6 +72,15 @@ def find(name: str, store: Storage) -> list[dict[str, Any]]:
             raise InputError(f"sweep {file.stem} is still being prepared (data, models, reference evaluations)")
     known = closest(name, dict.fromkeys(names)) if names else "it holds none"
     raise InputError(f"no sweep '{name}' in {store.location}; {known}")
+
+
+def _commands(earlier: dict[str, Any], command: str) -> list[str]:
+    """The commands whose trials a sweep's file lists, each once, in the order in which they were first typed."""
+    typed = [*earlier.get("commands", [earlier["command"]] if "command" in earlier else []), command]
+    found: dict[str, str] = {}
+    for one in typed:
+        found.setdefault(go_on(one), one)
+    return list(found.values())
 
 
 def go_on(command: str, place: str | None = None) -> str:

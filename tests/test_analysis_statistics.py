@@ -234,7 +234,8 @@ def test_areas_of_settings_with_and_without_gru(tmp_path: Path) -> None:
     assert (row["volume_none"], row["volume_gru"]) == (pytest.approx(10 * 0.5), pytest.approx(10 * 0.4 + 5 * 0.4))
     assert (row["settings_none"], row["settings_gru"], row["methods"], row["reference"]) == (1, 2, 1, -21.4)
     assert answer.areas(frame, models(tmp_path), TOFU) == [
-        "On forget05 (5%), the Pareto front of all settings covers 6.000 with GRU and 5.000 without it (+20%), as "
+        "On forget05 (5%), the Pareto front of all settings of the one method run both ways covers "
+        "6.000 with GRU and 5.000 without it (+20%), as "
         "hypervolume in ln p × MU beyond the target model's FQ of -21.40 and MU 0: 2 settings with and 1 without "
         "it; the side with more settings has the better chance."
     ]
@@ -279,3 +280,16 @@ def test_failures_are_listed_up_to_a_number(tmp_path: Path) -> None:
     assert page.count("no room") == 20
     assert "and 30 more: 30 missing" in page
     assert len(pd.read_csv(folder / "tables/failures.csv")) == 80
+
+
+def test_settings_that_the_original_beats_are_named() -> None:
+    """The largest gain of all may lie between two models that are worse than no unlearning."""
+    original = pd.DataFrame([{"split": "forget10", "role": "original", "forget_quality": -33.23, "model_utility": 0.9}])
+    rows = [("simnpo_gd", "none", -51.16, 0.029), ("simnpo_gd", "gru", -39.0, 0.224), ("npo", "gru", -10.6, 0.47)]
+    columns = ["method", "rectifier.name", "forget_quality", "model_utility"]
+    chosen = pd.DataFrame(rows, columns=columns).assign(**{"benchmark.split": "forget10"})
+    assert answer.beaten(chosen, original, TOFU) == (
+        "No better than the original model on any goal, so that a change among them is no useful unlearning: "
+        "1 of 2 with GRU (SimNPO+GD on forget10) and 1 of 1 without (SimNPO+GD on forget10)."
+    )
+    assert answer.beaten(chosen.iloc[2:], original, TOFU) == ""

@@ -381,3 +381,12 @@ def test_full_disk_is_refused_before_the_driver(
         done = in_process("tofu_tiny", *more, "--storage", tmp_path / "runs", *small.flags())
         assert (done.exit_code, done.stdout, runs) == (2, "", [])
         assert done.stderr == f"error: --storage: 3 MB free at '{tmp_path / 'runs'}', at least 64 MB are needed\n"
+
+
+def test_a_sweep_lists_every_command_that_its_trials_come_from() -> None:
+    """The report says how to reproduce all of them; a start that only goes on with one is not another."""
+    first, second = "python -m platform.sweep own --only method=ga", "python -m platform.sweep own --seeds 0,1"
+    listed = manifest._commands({"command": first}, f"{first} --resume")
+    assert listed == [first]
+    listed = manifest._commands({"command": first, "commands": listed}, second)
+    assert manifest._commands({"commands": listed}, f"{first} --retry-failed") == [first, second]
