@@ -133,6 +133,10 @@ def test_headline_and_details(frames: Frames) -> None:
         "significant here: that takes 5 seeds on both sides, and there are at most 2."
     )
     assert told[2] == (
+        "No better than the original model on any goal, so that a change among them is no useful unlearning: 2 of 6 "
+        "with GRU (GA on forget05, GA on forget10) and 3 of 6 without (GA on forget05, GA on forget10, GD on forget10)."
+    )
+    assert told[3] == (
         f"{sentence} With GRU the chosen setting changes FQ by -1.0000 (GA) to +4.0000 (GD) and MU by "
         "+0.0400 (GD) to +0.2500 (NPO)."
     )
