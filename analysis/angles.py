@@ -9,13 +9,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MultipleLocator
 
 from analysis.overlay import in_order
 from analysis.printing import split_label
 from analysis.steps import thinned, with_means
-from analysis.style import GREY, STYLE
+from analysis.style import GREY, STYLE, line_signs, seeds_and_mean
 from analysis.tables import method_label
 
 LINES: dict[str, tuple[str, str]] = {
@@ -75,25 +74,16 @@ def draw(drawn: pd.DataFrame, split: str) -> Figure:
         for axes in grid[:, 0]:
             axes.set_ylabel("angle, degrees")
             axes.yaxis.set_major_locator(MultipleLocator(30 if wide else 10))
-        figure.legend(handles=_signs(here), loc="outside lower center", ncols=5)
+        looks = {line: look for line, look in LOOKS.items() if line in set(here["line"])}
+        figure.legend(handles=line_signs(looks, here), loc="outside lower center", ncols=5)
+            handles=line_signs({line: look for line, look in LOOKS.items() if line in set(here["line"])}, here),
+            loc="outside lower center",
+            ncols=5,
+        )
     return figure
 
 
 def _panel(axes: Axes, rows: pd.DataFrame) -> None:
     axes.axhline(90, color=GREY, linewidth=0.6, zorder=1)
     for line, look in LOOKS.items():
-        found = rows.loc[rows["line"] == line]
-        for _, seed in found.loc[found["kind"] == "seed"].groupby("seed"):
-            axes.plot(seed["step"], seed["angle"], **look, linewidth=0.5, alpha=0.5, zorder=2)
-        mean = found.loc[found["kind"] == "mean"].sort_values("step")
-        axes.plot(mean["step"], mean["angle"], **look, linewidth=1.4, zorder=3)
-
-
-def _signs(rows: pd.DataFrame) -> list[Line2D]:
-    """Return a legend entry for every kind of line that is drawn."""
-    handles = [
-        Line2D([], [], **look, linewidth=1.4, label=line) for line, look in LOOKS.items() if line in set(rows["line"])
-    ]
-    if (rows["n"] > 1).any():
-        handles.append(Line2D([], [], color=GREY, linewidth=0.5, label="thin: one seed"))
-    return handles
+        seeds_and_mean(axes, rows.loc[rows["line"] == line], "angle", look)

@@ -9,12 +9,11 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from analysis.overlay import in_order
 from analysis.printing import split_label
 from analysis.steps import LINE, thinned, with_means
-from analysis.style import GREY, STYLE
+from analysis.style import GREY, STYLE, line_signs, seeds_and_mean
 from analysis.tables import WITH, method_label
 
 COLUMNS = [*LINE, "kind", "seed", "n", "step", "measured", "cos", "retain_loss"]
@@ -74,7 +73,8 @@ def draw(drawn: pd.DataFrame, split: str) -> Figure:
                     grid[0, column].set_title(method_label(shown[column]))
                     grid[1, column].set_xlabel("step")
             _scales(grid, here)
-        figure.legend(handles=list(_signs(here)), loc="outside lower center", ncols=4)
+        looks = {WITH.get(name, "method alone"): look for name, look in LOOKS.items() if name in set(here["rectifier"])}
+        figure.legend(handles=line_signs(looks, here), loc="outside lower center", ncols=4)
     return figure
 
 
@@ -100,17 +100,4 @@ def _panel(axes: Axes, rows: pd.DataFrame, value: str) -> None:
     if value == "cos":
         axes.axhline(0, color=GREY, linewidth=0.6, zorder=1)
     for rectifier, line in rows.groupby("rectifier"):
-        look = LOOKS.get(str(rectifier), LOOKS["gru"])
-        for _, seed in line.loc[line["kind"] == "seed"].groupby("seed"):
-            axes.plot(seed["step"], seed[value], **look, linewidth=0.5, alpha=0.5, zorder=2)
-        mean = line.loc[line["kind"] == "mean"].sort_values("step")
-        axes.plot(mean["step"], mean[value], **look, linewidth=1.5, zorder=3)
-
-
-def _signs(rows: pd.DataFrame) -> Iterable[Line2D]:
-    """Yield a legend entry for every kind of line that is drawn."""
-    for rectifier, look in LOOKS.items():
-        if rectifier in set(rows["rectifier"]):
-            yield Line2D([], [], **look, linewidth=1.5, label=WITH.get(rectifier, "method alone"))
-    if (rows["n"] > 1).any():
-        yield Line2D([], [], color=GREY, linewidth=0.5, label="thin: one seed")
+        seeds_and_mean(axes, line, value, LOOKS.get(str(rectifier), LOOKS["gru"]))

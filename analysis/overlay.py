@@ -11,18 +11,18 @@ from analysis.goals import Column
 from analysis.printing import split_label
 from analysis.runs import settings
 from analysis.style import rank
+from analysis.tables import REFERENCES
+from analysis.tidy import SOURCE
 
-RUNS = "runs"
-"""What stands in `table` where a tidy frame comes from runs; else it is the name of a table of the paper."""
 BACKBONES = {"llama": "Llama", "phi": "Phi", "zephyr": "Zephyr", "iclm": "ICLM"}
 PLACE = ["benchmark", "backbone", "split"]
-MODELS = ("original", "retain")
+MODELS = tuple(REFERENCES)
 FREE = ["rectifier.gamma", "rectifier.tau"]
 
 
 def sourced(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a tidy frame with `source` (runs, paper), and `sd`, `n`, `chosen` where the paper's tables have none."""
-    source = frame["table"].where(frame["table"] == RUNS, "paper")
+    source = frame["table"].where(frame["table"] == SOURCE, "paper")
     added = {"sd": float("nan"), "n": float("nan")}
     missing = {name: value for name, value in added.items() if name not in frame}
     chosen = frame["chosen"].where(frame["chosen"].notna(), True).astype(bool) if "chosen" in frame else True

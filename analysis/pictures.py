@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import angles, arrows, dynamics, goals, heat, overlay, pairs, sensitivity, shares
+from analysis import angles, arrows, dynamics, goals, heat, overlay, pairs, sensitivity, shares, tidy
 from analysis.printing import split_label
 
 Source = Literal["runs", "paper", "both"]
@@ -57,7 +57,7 @@ def of(
     found = list(_tables(parts))
     if measured is not None:
         found += _training(measured)
-    if source == "both" and not any((part["table"] != overlay.RUNS).any() for part in parts.values()):
+    if source == "both" and not any((part["table"] != tidy.SOURCE).any() for part in parts.values()):
         found += of_paper(benchmark)
     return found
 

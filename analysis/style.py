@@ -8,7 +8,9 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from trainables.config import METHOD_LABELS
 
@@ -19,6 +21,8 @@ APART = {"tv": "#E69F00", "tru": "#56B4E9"}
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<", ">", "h", "p", "d"]
 FILL: dict[str, Any] = {"none": "none", "clip": "left", "gru": "full"}
 GREY = "#666666"
+THICK = 1.5
+"""Points, of a mean over seeds along training."""
 LINES: dict[str, dict[str, Any]] = {
     "original": {"color": "black", "linestyle": (0, (6, 2)), "linewidth": 0.9},
     "retain": {"color": GREY, "linestyle": (0, (1, 1.5)), "linewidth": 1.4},
@@ -62,6 +66,22 @@ def marker(method: str, rectifier: str) -> dict[str, Any]:
         "fillstyle": FILL.get(rectifier, "full"),
         "linestyle": "none",
     }
+
+
+def seeds_and_mean(axes: Axes, rows: pd.DataFrame, value: str, look: dict[str, Any]) -> None:
+    """Draw one line of `steps.with_means` over its steps: seeds thin, their mean thick."""
+    for _, seed in rows.loc[rows["kind"] == "seed"].groupby("seed"):
+        axes.plot(seed["step"], seed[value], **look, linewidth=0.5, alpha=0.5, zorder=2)
+    mean = rows.loc[rows["kind"] == "mean"].sort_values("step")
+    axes.plot(mean["step"], mean[value], **look, linewidth=THICK, zorder=3)
+
+
+def line_signs(looks: dict[str, dict[str, Any]], rows: pd.DataFrame) -> list[Line2D]:
+    """Return a legend entry for each label's look, and for single seeds where means are of several."""
+    handles = [Line2D([], [], **look, linewidth=THICK, label=label) for label, look in looks.items()]
+    if (rows["n"] > 1).any():
+        handles.append(Line2D([], [], color=GREY, linewidth=0.5, label="thin: one seed"))
+    return handles
 
 
 def save(figure: Figure, folder: Path, stem: str, drawn: pd.DataFrame) -> None:

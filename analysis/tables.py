@@ -152,11 +152,12 @@ def described(method: str, rectifier: str, gamma: float, tau: float, strength: f
     """Return a trial's Method, gamma, tau and strength as texts: `none` where set so, a dash where not its setting."""
     return {
         "Method": " ".join(filter(None, [method_label(method), WITH.get(rectifier)])),
-        "gamma": _setting(gamma) if rectifier == "gru" else DASH,
-        "tau": _setting(tau) if rectifier in WITH else DASH,
-        "strength": _setting(strength) if method in TASK_VECTORS else DASH,
+        "gamma": setting_text(gamma) if rectifier == "gru" else DASH,
+        "tau": setting_text(tau) if rectifier in WITH else DASH,
+        "strength": setting_text(strength) if method in TASK_VECTORS else DASH,
     }
 
 
-def _setting(value: float) -> str:
+def setting_text(value: float) -> str:
+    """Return a value of gamma, tau or strength as tables and tidy frames spell it."""
     return "none" if pd.isna(value) else f"{value:g}"

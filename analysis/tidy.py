@@ -17,7 +17,7 @@ PAPER = [
 COLUMNS = [*PAPER, "sd", "n", "strength", "chosen", "other", "id"]
 KEY = ["configuration", "split", "method", "rectifier", "gamma", "tau", "strength", "id"]
 SOURCE = "runs"
-"""What stands in `table` where a frame comes from runs."""
+"""What stands in `table` where a frame comes from runs; else it is the name of a table of the paper."""
 SHARES = ("reached", "monotone", "unmixed")
 BACKBONES = {"Llama-2-7B-chat": "llama", "Phi-1.5": "phi", "Zephyr-7B-beta": "zephyr", "ICLM-7B": "iclm"}
 """What the paper's tables call the backbones of `search_spaces.backbones`; others keep their names."""
@@ -81,16 +81,11 @@ def _settings(runs: pd.DataFrame) -> pd.DataFrame:
     parts = [measured, absent[columns].rename(columns=names)]
     found = in_order(pd.concat([part for part in parts if len(part)] or parts))
     rectifier = found["rectifier.name"]
-    found["gamma"] = [setting_text(value) for value in found["gamma"]]
-    found["tau"] = [setting_text(value) for value in found["tau"]]
+    found["gamma"] = [tables.setting_text(value) for value in found["gamma"]]
+    found["tau"] = [tables.setting_text(value) for value in found["tau"]]
     found["gamma"] = found["gamma"].where(rectifier == "gru", "")
     found["tau"] = found["tau"].where(rectifier.isin(tables.WITH), "")
     return found.rename(columns={"benchmark.split": "split", "rectifier.name": "rectifier"})
-
-
-def setting_text(value: float) -> str:
-    """Return a value of gamma or tau as tidy frames spell it."""
-    return "none" if pd.isna(value) else f"{value:g}"
 
 
 def _long(found: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
