@@ -76,10 +76,6 @@ def draw(drawn: pd.DataFrame, split: str) -> Figure:
             axes.yaxis.set_major_locator(MultipleLocator(30 if wide else 10))
         looks = {line: look for line, look in LOOKS.items() if line in set(here["line"])}
         figure.legend(handles=line_signs(looks, here), loc="outside lower center", ncols=5)
-            handles=line_signs({line: look for line, look in LOOKS.items() if line in set(here["line"])}, here),
-            loc="outside lower center",
-            ncols=5,
-        )
     return figure
 
 
