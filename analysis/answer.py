@@ -13,6 +13,7 @@ from analysis.goals import Goals, listed
 from analysis.printing import number, split_label
 from analysis.selection import STUDY
 from analysis.tables import method_label
+from trainables.benchmarks import Goal
 from trainables.config import Selection
 
 MOST = 8
@@ -20,9 +21,25 @@ MOST = 8
 
 
 def signs(row: dict[Hashable, Any], what: Goals) -> tuple[int, ...] | None:
-    """Return for every goal -1, 0 or 1: worse, equal as printed, better with GRU. None where one is not known."""
-    changes = [goal.gain(row[f"{goal.metric}_difference"]) for goal in what.compared]
-    return None if any(pd.isna(change) for change in changes) else tuple((c > 0) - (c < 0) for c in changes)
+    """Return for every goal -1, 0 or 1: worse, no clear change, better with GRU. None where one is not known."""
+    changes = [_sign(row, goal) for goal in what.compared]
+    return None if any(change is None for change in changes) else tuple(change or 0 for change in changes)
+
+
+def _sign(row: dict[Hashable, Any], goal: Goal) -> int | None:
+    """Return the direction of a change; 0 where it is too small to count or seeds disagree on it."""
+    change = row[f"{goal.metric}_difference"]
+    if pd.isna(change):
+        return None
+    gains = row[f"{goal.metric}_gains"]
+    if abs(change) < resolution(goal) or (gains and min(gains) < 0 < max(gains)):
+        return 0
+    return 1 if goal.gain(change) > 0 else -1
+
+
+def resolution(goal: Goal) -> float:
+    """Return the least change that counts: one in the last digit that a line of progress shows."""
+    return float(10**-goal.digits)
 
 
 def overall(comparison: pd.DataFrame, what: Goals) -> str:
@@ -34,10 +51,16 @@ def overall(comparison: pd.DataFrame, what: Goals) -> str:
     worse = sum(max(kind) <= 0 > min(kind) for kind in kinds)
     traded = sum(min(kind) < 0 < max(kind) for kind in kinds)
     rest = [(traded, "traded one goal for another in"), (worse, "worsened it in")]
-    rest += [(len(kinds) - better - traded - worse, "changed nothing in")]
+    rest += [(len(kinds) - better - traded - worse, "clearly changed nothing in")]
     told = [f"{text} {count}" for count, text in rest if count]
     start = f"GRU improved the trade-off (a goal better, none worse) in {better or 'none'} of {len(kinds)} comparisons"
     return ", ".join([start, *told[:-1]]) + (f" and {told[-1]}" if told else "") + "."
+
+
+def counted(what: Goals) -> str:
+    """Return which changes are called better or worse."""
+    least = listed(f"{resolution(goal):g} in {goal.short}" for goal in what.compared)
+    return f"A change counts from {least} on, and where all seeds that both sides have agree on its direction."
 
 
 def kept(comparison: pd.DataFrame, what: Goals, rule: Selection) -> str:

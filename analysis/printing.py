@@ -9,9 +9,9 @@ from typing import Literal
 
 import pandas as pd
 
-from analysis.selection import DECIMALS
-
 DASH = "—"
+DECIMALS = 4
+"""Of a number in a table, and of a difference between two."""
 TEX = str.maketrans(
     {
         "%": r"\%",

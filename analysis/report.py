@@ -78,7 +78,7 @@ def _page(sweep: Sweep, given: Given, parts: list[sections.Section], storage: st
     runs, models, rule, what = given.runs, given.models, given.rule, given.what
     chosen = selection.choose(runs, models, rule)
     tests = significance.tests(runs, chosen, what)
-    comparison = significance.beside(selection.compare(runs, chosen), tests)
+    comparison = significance.compare(chosen, tests)
     failures = verdict.failures(runs, rule)
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))

@@ -1,13 +1,11 @@
-"""Which trial speaks for a method: averages over seeds, the selection rule, what GRU changes, the Pareto front."""
+"""Which trial speaks for a method: averages over seeds, the selection rule, the Pareto front."""
 
 from __future__ import annotations
 
 import math
-import warnings
 
 import numpy as np
 import pandas as pd
-from scipy.stats import ttest_ind
 
 from analysis import goals
 from analysis.goals import Goals
@@ -18,7 +16,6 @@ from trainables.selection import Candidate, pick, sentence
 DEFAULT = Selection()
 STUDY = ["benchmark.split", "method", "rectifier.name"]
 RECTIFIERS = ["none", "clip", "pcgrad", "gru"]
-DECIMALS = 4
 
 
 def rule_text(what: Goals, rule: Selection = DEFAULT) -> str:
@@ -126,45 +123,3 @@ def varied(runs: pd.DataFrame) -> list[str]:
     known = {*STUDY, "rectifier.gamma", "rectifier.tau", *STRENGTHS}
     studies = table.groupby([column for column in STUDY if column in table])
     return [column for column in table if column not in known and max(studies[column].nunique()) > 1]
-
-
-def compare(runs: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
-    """Return what GRU changes: one row a split and method with both a plain and a GRU row among `chosen`.
-
-    For every goal: plain and GRU means and their difference, all at printed precision, and `low`, `high`: the 95 %
-    Welch interval of the difference over seeds, NaN where a side has fewer than two seeds or no spread.
-    """
-    what = goals.of(runs)
-    rows = []
-    for _, pair in chosen.groupby(STUDY[:2], sort=False):
-        split, method = pair.iloc[0][STUDY[:2]]
-        sides = pair.set_index("rectifier.name")
-        if not {"none", "gru"} <= set(sides.index):
-            continue
-        row = {"split": split, "method": method}
-        for side in ("none", "gru"):
-            row |= {f"{field}_{side}": sides.at[side, field] for field in ("n", "settings", "kept", "bar")}
-        for goal in what.compared:
-            row |= _difference(runs, sides, goal.metric)
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def _difference(runs: pd.DataFrame, sides: pd.DataFrame, metric: str) -> dict[str, float]:
-    finished = runs.loc[evaluated(runs)].groupby("configuration")[metric]
-    plain, gru = (finished.get_group(sides.at[side, "configuration"]).dropna() for side in ("none", "gru"))
-    means = [round(float(sides.at[side, metric]), DECIMALS) for side in ("none", "gru")]
-    low, high = _interval(gru.to_numpy(), plain.to_numpy())
-    difference = round(means[1] - means[0], DECIMALS)
-    names = ("none", "gru", "difference", "low", "high")
-    return {f"{metric}_{name}": value for name, value in zip(names, (*means, difference, low, high), strict=True)}
-
-
-def _interval(gru: np.ndarray, plain: np.ndarray) -> tuple[float, float]:
-    """Return the 95 % Welch interval of mean(gru) - mean(plain)."""
-    if min(len(gru), len(plain)) < 2 or np.ptp(gru) + np.ptp(plain) == 0:
-        return float("nan"), float("nan")
-    with warnings.catch_warnings():  # one side without spread is exact here: equal seeds give equal numbers
-        warnings.filterwarnings("ignore", "Precision loss", RuntimeWarning)
-        interval = ttest_ind(gru, plain, equal_var=False).confidence_interval(0.95)
-    return float(interval.low), float(interval.high)

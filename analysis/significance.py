@@ -1,24 +1,31 @@
-"""Whether seeds tell GRU from no GRU: paired tests over the seeds that both sides have, from five seeds on."""
+"""What GRU changes of a method, and whether seeds tell: differences, intervals, tests over the seeds of both sides."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pandas as pd
 from scipy.stats import ttest_rel
 
 from analysis.goals import Goals
+from analysis.printing import DECIMALS
 from analysis.runs import evaluated
 from analysis.selection import STUDY
 
 LEAST, LEVEL = 5, 0.05
-"""Seeds below which nothing is tested; the error rate of all tests of a report together."""
-COLUMNS = ["split", "method", "metric", "n", "difference", "p", "adjusted"]
+"""Seeds below which nothing is tested and no interval is given; the error rate of all tests of a report together."""
+SIDES = ("none", "gru")
+MEASURED = ["none", "gru", "difference", "low", "high", "p", "gains"]
+COLUMNS = ["split", "method", "metric", "n", *MEASURED]
 
 
 def tests(runs: pd.DataFrame, chosen: pd.DataFrame, what: Goals) -> pd.DataFrame:
     """Return one row a split, method and goal that is both with and without GRU among the chosen settings.
 
-    n: seeds that both sides have; difference: the mean of GRU - none over these; p: of the two-sided paired t test,
-    NaN below `LEAST` seeds or where all differences are equal; adjusted: by Holm over all tests of the report.
+    n: seeds that both sides have. none, gru: means over these, difference: gru - none as printed, gains: the list of
+    gru - none by seed; where no seed is in common (n = 0) the means are over all seeds of each side. low, high: the
+    95 % interval of the difference, p: of the two-sided paired t test, both NaN below `LEAST` seeds or where all
+    differences are equal. adjusted: p by Holm over all tests of the report.
     """
     measured = runs.loc[evaluated(runs)].drop_duplicates(["configuration", "seed"])
     seeds = {key: group.set_index("seed") for key, group in measured.groupby("configuration")}
@@ -26,30 +33,51 @@ def tests(runs: pd.DataFrame, chosen: pd.DataFrame, what: Goals) -> pd.DataFrame
     for _, pair in chosen.groupby(STUDY[:2], sort=False):
         split, method = pair.iloc[0][STUDY[:2]]
         sides = pair.set_index("rectifier.name")["configuration"]
-        if not {"none", "gru"} <= set(sides.index):
+        if not set(SIDES) <= set(sides.index):
             continue
         for goal in what.compared:
-            both = pd.concat([seeds[sides[side]][goal.metric] for side in ("none", "gru")], axis=1, join="inner")
-            rows.append({"split": split, "method": method, "metric": goal.metric, **_paired(both.dropna())})
-    frame = pd.DataFrame(rows, columns=COLUMNS[:-1])
+            plain, gru = (seeds[sides[side]][goal.metric].dropna() for side in SIDES)
+            rows.append({"split": split, "method": method, "metric": goal.metric, **_paired(plain, gru)})
+    frame = pd.DataFrame(rows, columns=COLUMNS)
     return frame.assign(adjusted=holm(pd.Series(frame["p"], dtype=float)))
 
 
-def beside(comparison: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
-    """Return `selection.compare`'s rows with `METRIC_p`, the adjusted p value of each goal; NaN where not tested."""
-    if comparison.empty:
-        return comparison
-    wide = found.pivot(index=["split", "method"], columns="metric", values="adjusted").add_suffix("_p")
-    return comparison.merge(wide, how="left", left_on=["split", "method"], right_index=True)
+def compare(chosen: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
+    """Return what GRU changes: one row a split and method of `found`, the `tests` of these chosen settings.
+
+    Of every goal `METRIC_none`, `_gru`, `_difference`, `_low`, `_high`, `_gains`, `_p` (adjusted) and `_n`; of both
+    sides `n_none` and `n_gru` (all seeds), `settings_`, `kept_` and `bar_`, as `selection.choose` gives them.
+    """
+    sides = {key: pair.set_index("rectifier.name") for key, pair in chosen.groupby(STUDY[:2])}
+    rows = []
+    for (split, method), goals in found.groupby(["split", "method"], sort=False):
+        row: dict[str, Any] = {"split": split, "method": method}
+        for side in SIDES:
+            of = sides[split, method].loc[side]
+            row |= {f"{field}_{side}": of[field] for field in ("n", "settings", "kept", "bar")}
+        for goal in goals.to_dict("records"):
+            row |= {f"{goal['metric']}_{name}": goal[name] for name in ("n", *MEASURED)}
+            row[f"{goal['metric']}_p"] = goal["adjusted"]
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
-def _paired(both: pd.DataFrame) -> dict[str, float]:
-    plain, gru = both.iloc[:, 0], both.iloc[:, 1]
-    differences = gru - plain
-    p = float("nan")
-    if len(both) >= LEAST and differences.max() - differences.min() > 1e-12 * differences.abs().max():
-        p = float(ttest_rel(gru, plain).pvalue)
-    return {"n": len(both), "difference": float(differences.mean()), "p": p}
+def _paired(plain: pd.Series, gru: pd.Series) -> dict[str, Any]:
+    both = pd.concat([plain, gru], axis=1, join="inner", keys=SIDES).sort_index()
+    gains = both["gru"] - both["none"]
+    means = both.mean() if len(both) else pd.Series([plain.mean(), gru.mean()], index=SIDES)
+    means = means.round(DECIMALS)
+    row: dict[str, Any] = {
+        "n": len(both),
+        **means.to_dict(),
+        "difference": round(means["gru"] - means["none"], DECIMALS),
+    }
+    row |= {"gains": gains.round(DECIMALS).tolist(), "low": float("nan"), "high": float("nan"), "p": float("nan")}
+    if len(both) >= LEAST and gains.max() - gains.min() > 1e-12 * gains.abs().max():
+        tested = ttest_rel(both["gru"], both["none"])
+        low, high = tested.confidence_interval(1 - LEVEL)
+        row |= {"low": float(low), "high": float(high), "p": float(tested.pvalue)}
+    return row
 
 
 def holm(values: pd.Series) -> pd.Series:

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, Locator, LogLocator, NullLocator, StrMethodFormatter
 
-from analysis.printing import split_label
+from analysis.printing import DECIMALS, split_label
 from analysis.runs import STRENGTHS, settings
-from analysis.selection import DECIMALS, DEFAULT, STUDY, average, choose
+from analysis.selection import DEFAULT, STUDY, average, choose
 from analysis.style import GREY, LINES, STYLE, marker
 from analysis.tables import METRICS, TASK_VECTORS, method_label
 from trainables.config import Selection

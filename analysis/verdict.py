@@ -62,7 +62,7 @@ def sentences(
         return about
     if comparison.empty:
         return [*headline(comparison, chosen, what), *about]
-    held = [answer.kept(comparison, what, rule), answer.significant(tests, what)]
+    held = [answer.counted(what), answer.kept(comparison, what, rule), answer.significant(tests, what)]
     told = [answer.overall(comparison, what), " ".join(filter(None, held))]
     told += filter(None, [answer.beaten(chosen, references, what)])
     for sentence, (_, rows) in zip(headline(comparison, chosen, what), comparison.groupby("split"), strict=True):
@@ -129,16 +129,16 @@ def _rank(kind: tuple[int, ...] | None) -> tuple[Any, ...]:
 
 
 def _kind(kind: tuple[int, ...] | None, what: Goals) -> str:
-    """Return `improved FQ and left MU as it was`."""
+    """Return `improved FQ and did not clearly change MU`."""
     names = [goal.short for goal in what.compared]
     if kind is None:
         return f"cannot be judged, for want of {' or '.join(names)} on both sides,"
     if not any(kind):
-        return f"changed {'neither' if len(names) == 2 else 'none'} of {listed(names)}"
+        return f"clearly changed {'neither' if len(names) == 2 else 'none'} of {listed(names)}"
     if len(set(kind)) == 1:
         return f"{'improved' if kind[0] > 0 else 'worsened'} {'both ' * (len(names) == 2)}{listed(names)}"
     parts = []
-    for sign, text in ((1, "improved {}"), (-1, "worsened {}"), (0, "left {} as it was")):
+    for sign, text in ((1, "improved {}"), (-1, "worsened {}"), (0, "did not clearly change {}")):
         found = [name for name, one in zip(names, kind, strict=True) if one == sign]
         parts += [text.format(listed(found))] if found else []
     return f"{', '.join(parts[:-1])} and {parts[-1]}"
@@ -153,32 +153,44 @@ def _and(parts: list[str]) -> str:
 
 
 def detail(row: dict[Hashable, Any], what: Goals) -> dict[str, str]:
-    """Return what GRU changes for one method and split: name, the two changes, and how many seeds they rest on."""
-    plain, gru = int(row["n_none"]), int(row["n_gru"])
-    seeds = f"n\u00a0=\u00a0{plain}" if plain == gru else f"n\u00a0=\u00a0{plain} plain, {gru} w/ GRU"
+    """Return what GRU changes for one method and split: name, the changes, and how many seeds they rest on."""
     return {
         "method": method_label(row["method"]),
         "split": split_label(row["split"]),
-        "text": "; ".join([*(_change(row, goal) for goal in what.compared), f"{seeds}."]),
+        "text": "; ".join([*(_change(row, goal) for goal in what.compared), f"{_pairs(row, what)}."]),
     }
 
 
+def _pairs(row: dict[Hashable, Any], what: Goals) -> str:
+    """Return `n = 3`, or how many seeds are in common where the sides differ."""
+    plain, gru = int(row["n_none"]), int(row["n_gru"])
+    shared = min(int(row[f"{goal.metric}_n"]) for goal in what.compared)
+    if shared == plain == gru:
+        return f"n\u00a0=\u00a0{shared}"
+    of = f"{plain} plain, {gru} w/ GRU"
+    if not shared:
+        return f"no seed in common, so means of all: n\u00a0=\u00a0{of}"
+    return f"over the n\u00a0=\u00a0{shared} seed{'s' * (shared > 1)} in common of {of}"
+
+
 def _change(row: dict[Hashable, Any], goal: Goal) -> str:
-    """Return `FQ rose by 3.2000, from -7.3000 to -4.1000 (95% interval +1.10 to +5.30, p = 0.01)`."""
+    """Return `FQ rose by 3.2000, from -7.3000 to -4.1000 (95% interval +1.10 to +5.30, p = 0.01)`.
+
+    Below the seeds that an interval takes, the single seeds' changes stand in its place.
+    """
     name = goal.short if goal.best == "highest" else f"{goal.short} (lower is better)"
     plain, gru, difference = (row[f"{goal.metric}_{side}"] for side in ("none", "gru", "difference"))
     if pd.isna(difference):
         return f"{name} is not known on both sides"
-    if difference == 0:
-        return f"{name} stayed at {number(gru)}"
-    verb = "rose" if difference > 0 else "fell"
-    change = f"{name} {verb} by {number(abs(difference))}, from {number(plain)} to {number(gru)}"
-    low, high = row[f"{goal.metric}_low"], row[f"{goal.metric}_high"]
-    p = row.get(f"{goal.metric}_p")
-    if pd.isna(low):
-        return change
-    tested = "" if p is None or pd.isna(p) else f", p {'< 0.0001' if p < 1e-4 else f'= {p:.2g}'}"
-    return f"{change} (95% interval {low:+.{goal.digits}f} to {high:+.{goal.digits}f}{tested})"
+    verb = f"{'rose' if difference > 0 else 'fell'} by {number(abs(difference))}, from {number(plain)} to"
+    change = f"{name} {verb if difference else 'stayed at'} {number(gru)}"
+    low, high, p, gains = (row[f"{goal.metric}_{side}"] for side in ("low", "high", "p", "gains"))
+    if not pd.isna(low):
+        tested = "" if pd.isna(p) else f", p {'< 0.0001' if p < 1e-4 else f'= {p:.2g}'}"
+        return f"{change} (95% interval {low:+.{goal.digits}f} to {high:+.{goal.digits}f}{tested})"
+    if len(gains) > 1 and any(gains):
+        return f"{change} (by seed {', '.join(f'{gain:+.{goal.digits}f}' for gain in gains)})"
+    return change
 
 
 def failures(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:

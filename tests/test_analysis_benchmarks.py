@@ -12,7 +12,7 @@ import pytest
 from benchmark_store import SAME_ROWS, metrics, shown, write_store, written
 from sweep_store import ORIGINAL, ORIGINAL_FQ, grid, read, write_sweep, write_trial
 
-from analysis import figures, goals, selection, verdict
+from analysis import figures, goals, selection, significance, verdict
 from trainables.benchmarks import Goal
 from trainables.config import Selection
 
@@ -110,9 +110,10 @@ def test_load_has_the_metrics_as_columns(name: str, tmp_path: Path) -> None:
 
 def test_details_say_which_way_is_better(tmp_path: Path) -> None:
     frames = read(write_store(tmp_path, "wmdp"), "wmdp")
-    comparison = selection.compare(frames[0], selection.choose(*frames))
+    chosen = selection.choose(*frames)
+    comparison = significance.compare(chosen, significance.tests(frames[0], chosen, goals.of(frames[0])))
     texts = [verdict.detail(row, goals.of(frames[0]))["text"] for row in comparison.to_dict("records")]
-    assert texts[1].startswith("bio (lower is better) fell by 0.0200, from 0.3050 to 0.2850 (95% interval -0.050 to ")
+    assert texts[1].startswith("bio (lower is better) fell by 0.0200, from 0.3050 to 0.2850 (by seed ")
     assert "; cyber (lower is better) rose by 0.0400, from 0.3050 to 0.3450" in texts[1]
     assert "; MMLU rose by 0.0100, from 0.5450 to 0.5550" in texts[1]
 
@@ -122,9 +123,10 @@ def test_details_say_which_way_is_better(tmp_path: Path) -> None:
     [
         ((-1, -1, 1), "improved a, b and c"),
         ((1, 1, -1), "worsened a, b and c"),
-        ((0, 0, 0), "changed none of a, b and c"),
-        ((-1, 1, 0), "improved a, worsened b and left c as it was"),
-        ((0, 0, 1), "improved c and left a and b as it was"),
+        ((0, 0, 0), "clearly changed none of a, b and c"),
+        ((-1, 1, 0), "improved a, worsened b and did not clearly change c"),
+        ((0.0009, -0.0009, 0.001), "improved c and did not clearly change a and b"),
+        ((0, 0, 1), "improved c and did not clearly change a and b"),
         ((np.nan, 0, 1), "cannot be judged, for want of a or b or c on both sides,"),
     ],
 )
@@ -132,6 +134,7 @@ def test_kinds_of_changes_of_three_goals(changes: tuple[float, float, float], te
     removal = tuple(Goal(name, "removal", "lowest", name, name) for name in ("a", "b"))
     what = goals.Goals("muse", removal, Goal("c", "retention", "highest", "c", "c"))
     row: dict[Hashable, Any] = {f"{name}_difference": change for name, change in zip("abc", changes, strict=True)}
+    row |= {f"{name}_gains": [] for name in "abc"}
     assert verdict._kind(verdict.signs(row, what), what) == text
 
 

@@ -107,7 +107,8 @@ def test_chosen_settings_name_what_else_varies(tmp_path: Path) -> None:
 
 def test_headline_and_details(frames: Frames) -> None:
     chosen = selection.choose(*frames)
-    comparison = selection.compare(frames[0], chosen)
+    tests = significance.tests(frames[0], chosen, TOFU)
+    comparison = significance.compare(chosen, tests)
     sentence = verdict.headline(comparison, chosen, TOFU)[0]
     assert sentence == (
         "On forget05 (5%), GRU improved both FQ and MU for 2 of 3 methods (GD, NPO); "
@@ -116,37 +117,30 @@ def test_headline_and_details(frames: Frames) -> None:
     details = [verdict.detail(row, TOFU) for row in comparison.to_dict("records")]
     texts = {(row["split"], row["method"]): row["text"] for row in details}
     gd = texts["forget05 (5%)", "GD"]
-    assert gd.startswith("FQ rose by 4.0000, from -12.0000 to -8.0000 (95% interval")
+    assert gd.startswith("FQ rose by 4.0000, from -12.0000 to -8.0000 (by seed ")
     assert gd.endswith("; n\u00a0=\u00a02.")
-    assert "n\u00a0=\u00a01 plain, 2 w/ GRU" in texts["forget05 (5%)", "GA"]
+    assert "over the n\u00a0=\u00a01 seed in common of 1 plain, 2 w/ GRU" in texts["forget05 (5%)", "GA"]
     notes = " ".join(caveats(*frames, comparison, chosen, DEFAULT))
     assert "best of up to 2 settings" in notes
     assert "noise" not in notes  # two seeds say nothing of chance
-    tests = significance.tests(frames[0], chosen, TOFU)
     told = verdict.sentences(*frames, comparison, chosen, DEFAULT, tests)
     assert told[0] == (
         "GRU improved the trade-off (a goal better, none worse) in 4 of 6 comparisons and traded one goal for another "
         "in 2."
     )
     assert told[1] == (
-        "At least 90% of the original model's MU is kept in 2 of 6 with GRU, in 2 without it. No difference is called "
-        "significant here: that takes 5 seeds on both sides, and there are at most 2."
+        "A change counts from 0.01 in FQ and 0.001 in MU on, and where all seeds that both sides have agree on its "
+        "direction. At least 90% of the original model's MU is kept in 2 of 6 with GRU, in 2 without it. No difference "
+        "is called significant here: that takes 5 seeds on both sides, and there are at most 2."
     )
     assert told[2] == (
         "No better than the original model on any goal, so that a change among them is no useful unlearning: 2 of 6 "
         "with GRU (GA on forget05, GA on forget10) and 3 of 6 without (GA on forget05, GA on forget10, GD on forget10)."
     )
     assert told[3] == (
-        f"{sentence} With GRU the chosen setting changes FQ by -1.0000 (GA) to +4.0000 (GD) and MU by "
+        f"{sentence} With GRU the chosen setting changes FQ by -2.0000 (GA) to +4.0000 (GD) and MU by "
         "+0.0400 (GD) to +0.2500 (NPO)."
     )
-
-
-def test_interval_is_welch_and_needs_spread() -> None:
-    low, high = selection._interval(np.array([1.0, 2.0, 3.0]), np.zeros(3))
-    assert (low, high) == pytest.approx((2 - 4.302653 / np.sqrt(3), 2 + 4.302653 / np.sqrt(3)))
-    assert np.isnan(selection._interval(np.array([1.0]), np.zeros(3))).all()
-    assert np.isnan(selection._interval(np.ones(3), np.zeros(3))).all()
 
 
 def test_tradeoff_draws_every_point(frames: Frames) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sweep_store import GRU, NONE, calibrated, write_sweep, write_trial
 
-from analysis import answer, hypervolume, intervals, report, runs, seeds, selection, significance
+from analysis import answer, hypervolume, intervals, report, runs, seeds, selection, significance, verdict
 from analysis.goals import TOFU
 from trainables import benchmarks
 from trainables.config import Benchmark, Selection
@@ -176,17 +176,20 @@ def sweep_of(store: Path, plain: list[float], gru: list[float]) -> tuple[pd.Data
 
 
 def test_five_seeds_are_tested_in_pairs(tmp_path: Path) -> None:
-    """By the formula of the paired t: 4 degrees of freedom, from a table 2.132 at p = 0.1, 4.604 at p = 0.01."""
+    """By the formula of the paired t: 4 degrees of freedom, 2.132 at p = 0.1, 2.776 at 0.05, 4.604 at 0.01."""
     gains = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
     plain = [-9.0, -30.0, -14.0, -11.0, -20.0, -3.0]  # the sixth seed has no pair
     _, tests = sweep_of(tmp_path, plain, (np.array(plain[:5]) + gains).tolist())
     quality, utility = tests.to_dict("records")
     t = 3.0 / (np.std(gains, ddof=1) / math.sqrt(5))
     assert (quality["n"], quality["difference"]) == (5, pytest.approx(3.0))
+    assert (quality["none"], quality["gru"]) == (pytest.approx(-16.8), pytest.approx(-13.8))  # of the five in common
+    half = 2.776445 * np.std(gains, ddof=1) / math.sqrt(5)
+    assert (quality["low"], quality["high"]) == pytest.approx((3.0 - half, 3.0 + half))
     assert 2.132 < t < 4.604
     assert 0.01 < quality["p"] < 0.1
     assert quality["adjusted"] == quality["p"]  # MU's differences are all equal: no test
-    assert math.isnan(utility["p"])
+    assert np.isnan([utility["p"], utility["low"], utility["high"]]).all()
     text = answer.significant(tests, TOFU)
     assert text == (
         "1 of 1 differences are significant at 5% (two-sided paired t tests over n = 5 seeds, p adjusted by Holm for "
@@ -203,8 +206,36 @@ def test_four_seeds_claim_nothing(tmp_path: Path) -> None:
     )
     page = (report.build("tiny", tmp_path) / "index.html").read_text()
     assert "No difference is called significant here" in page
-    assert "chance" not in page
+    assert "FQ rose by 8.9500, from -10.0000 to -1.0500 (by seed +9.00, +9.00, +9.00, +8.80)" in page
+    assert "95% interval" not in page
     assert len(trials) == 8
+
+
+def test_seeds_that_are_not_in_common_are_not_compared(tmp_path: Path) -> None:
+    """GA's plain seeds are 0 to 5, with GRU 0 to 4: the verdict's numbers are of these."""
+    plain = [-9.0, -30.0, -14.0, -11.0, -20.0, -3.0]
+    trials, tests = sweep_of(tmp_path, plain, [value + 1 for value in plain[:5]])
+    chosen = selection.choose(trials, models(tmp_path))
+    row = significance.compare(chosen, tests).to_dict("records")[0]
+    text = verdict.detail(row, TOFU)["text"]
+    assert text.startswith("FQ rose by 1.0000, from -16.8000 to -15.8000 (by seed +1.00, +1.00,")
+    assert text.endswith("over the n\u00a0=\u00a05 seeds in common of 6 plain, 5 w/ GRU.")
+    trials.loc[trials["rectifier.name"] == "gru", "seed"] += 100
+    tests = significance.tests(trials, chosen, TOFU)
+    assert tests["n"].tolist() == [0, 0]
+    assert tests["none"].tolist() == [-14.5, 0.85]
+    row = significance.compare(chosen, tests).to_dict("records")[0]
+    assert "no seed in common, so means of all: n\u00a0=\u00a06 plain, 5 w/ GRU" in verdict.detail(row, TOFU)["text"]
+
+
+def test_a_change_that_seeds_disagree_on_does_not_count(tmp_path: Path) -> None:
+    trials, tests = sweep_of(tmp_path, [-9.0, -9.0, -9.0], [-1.0, -2.0, -9.5])
+    chosen = selection.choose(trials, models(tmp_path))
+    row = significance.compare(chosen, tests).to_dict("records")[0]
+    assert answer.signs(row, TOFU) == (0, 1)
+    told = verdict.sentences(trials, models(tmp_path), pd.DataFrame([row]), chosen, Selection(), tests)
+    assert told[0].startswith("GRU improved the trade-off (a goal better, none worse) in 1 of 1 comparisons")
+    assert "GRU improved MU and did not clearly change FQ for 1 of 1 methods (GA)." in " ".join(told)
 
 
 @settings(deadline=None)
