@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from scipy.stats import ttest_rel
 
@@ -50,7 +51,8 @@ def compare(chosen: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
     """
     sides = {key: pair.set_index("rectifier.name") for key, pair in chosen.groupby(STUDY[:2])}
     rows = []
-    for (split, method), goals in found.groupby(["split", "method"], sort=False):
+    for _, goals in found.groupby(["split", "method"], sort=False):
+        split, method = goals.iloc[0][["split", "method"]]
         row: dict[str, Any] = {"split": split, "method": method}
         for side in SIDES:
             of = sides[split, method].loc[side]
@@ -64,16 +66,13 @@ def compare(chosen: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
 
 def _paired(plain: pd.Series, gru: pd.Series) -> dict[str, Any]:
     both = pd.concat([plain, gru], axis=1, join="inner", keys=SIDES).sort_index()
-    gains = both["gru"] - both["none"]
-    means = both.mean() if len(both) else pd.Series([plain.mean(), gru.mean()], index=SIDES)
-    means = means.round(DECIMALS)
-    row: dict[str, Any] = {
-        "n": len(both),
-        **means.to_dict(),
-        "difference": round(means["gru"] - means["none"], DECIMALS),
-    }
-    row |= {"gains": gains.round(DECIMALS).tolist(), "low": float("nan"), "high": float("nan"), "p": float("nan")}
-    if len(both) >= LEAST and gains.max() - gains.min() > 1e-12 * gains.abs().max():
+    gains = (both["gru"] - both["none"]).to_numpy()
+    means = [float(np.mean(side)) for side in ((both["none"], both["gru"]) if len(both) else (plain, gru))]
+    means = [round(mean, DECIMALS) for mean in means]
+    row: dict[str, Any] = {"n": len(both), **dict(zip(SIDES, means, strict=True))}
+    row |= {"difference": round(means[1] - means[0], DECIMALS), "gains": gains.round(DECIMALS).tolist()}
+    row |= dict.fromkeys(("low", "high", "p"), float("nan"))
+    if len(both) >= LEAST and np.ptp(gains) > 1e-12 * np.abs(gains).max():
         tested = ttest_rel(both["gru"], both["none"])
         low, high = tested.confidence_interval(1 - LEVEL)
         row |= {"low": float(low), "high": float(high), "p": float(tested.pvalue)}
