@@ -144,7 +144,8 @@ print(json.dumps([{name: spec and spec.origin for name, spec in specs.items()}, 
 def test_ray_workers_have_members_and_submodules(root: Path) -> None:
     import ray
 
-    @ray.remote
+    # an environment of its own, so that no worker runs it that was started ahead of any, on the standard module
+    @ray.remote(runtime_env={"env_vars": {"PYTHONPATH": str(root), "OF_ITS_OWN": "1"}})
     def look() -> dict[str, Any]:
         import importlib.util
 

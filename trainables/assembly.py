@@ -21,6 +21,7 @@ from trainables import (
     presets,
     rectification,
     scoring,
+    warm,
 )
 from trainables.config import Resources, Trial
 from trainables.errors import InputError
@@ -30,8 +31,7 @@ RMU_WEIGHTS = "mlp.down_proj.weight"
 
 
 def task(trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro_batch: int | None) -> loop.Task:
-    kind = benchmarks.find(trial.benchmark.name)
-    forget, retain = kind.training_examples(trial.benchmark, tokenizer, trial.training.max_length)
+    forget, retain = warm.training_examples(trial, tokenizer)
     constants = presets.constants(trial.method, trial.objective, trial.benchmark.split)
     objective = objectives.make(trial.method, constants, trial.seed)
     frozen = copy.deepcopy(network).to(device).eval().requires_grad_(False) if objective.needs_frozen else None

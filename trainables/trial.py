@@ -32,6 +32,7 @@ from trainables import (
     records,
     retries,
     storage,
+    warm,
 )
 from trainables.config import Resources, RetainEvaluation, Trial
 from trainables.errors import InputError, StartAgain, TrialStopped
@@ -219,7 +220,7 @@ def _train(
     else:
         if training.rank == 0:
             checkpoints.drop(folder)
-        state = loop.begin(training, task)
+        state = warm.begin(trial, training, task)
     watch.forget_after(state.step)
     due = Due(trial.resources.checkpoint_every, place.notice)
     for told in loop.run(training, task, state):

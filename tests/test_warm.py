@@ -1,0 +1,114 @@
+"""What a process keeps from trial to trial: made once, of no effect on any number, dropped when it has become old."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+import small_sweep
+
+from trainables import benchmarks, fingerprints, loop, rows, run, warm
+from trainables.benchmarks import tofu
+from trainables.config import Benchmark, Model, Rectifier, Resources, Training, Trial
+from trainables.storage import Storage
+
+TIMING = ["tokens_per_second", "peak_memory_bytes"]
+
+
+@pytest.fixture(autouse=True)
+def cold() -> None:
+    warm.ROWS.values.clear()
+    warm.SUMS.values.clear()
+
+
+@pytest.fixture(scope="module")
+def trial(house: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
+    """NPO, which needs the target model's likelihoods of the forget rows."""
+    data = str(small_sweep.cut_short(house.data, tmp_path_factory.mktemp("rows") / "data"))
+    found = rows.fingerprint(data, tofu.configs(house.split))
+    target = Model(path=str(house.target), fingerprint="files:" + fingerprints.of_model(house.target))
+    return Trial(
+        method="npo",
+        benchmark=Benchmark(data=data, split=house.split, fingerprint=found, limit=4),
+        target=target,
+        training=Training(lr=2e-3, batch_size=8, max_steps=2, epochs=10, max_length=192),
+    )
+
+
+def ended(trial: Trial, place: Path) -> tuple[dict[str, Any], pandas.DataFrame]:
+    place.mkdir()
+    (place / "config.json").write_text(trial.model_dump_json())
+    assert run._run(place / "config.json", str(place)) == 0
+    folder = Storage(place).trial(trial.id())
+    steps = pandas.read_parquet(folder / "steps.parquet").drop(columns=TIMING)
+    return json.loads((folder / "result.json").read_text()), steps
+
+
+def test_a_second_trial_makes_neither_rows_nor_likelihoods_and_gives_the_same(
+    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = trial.model_copy(update={"rectifier": Rectifier(name="gru", gamma=0.8, tau=1.0)})
+    fresh, steps = ended(second, tmp_path / "fresh")
+    cold_rows, cold_sums = dict(warm.ROWS.values), dict(warm.SUMS.values)
+    warm.ROWS.values.clear()
+    warm.SUMS.values.clear()
+    ended(trial, tmp_path / "first")
+    assert (warm.ROWS.values, warm.SUMS.values) == (cold_rows, cold_sums)
+    with monkeypatch.context() as patch:
+        patch.setattr(tofu, "training_examples", None)
+        patch.setattr(loop, "begin", None)
+        again, steps_again = ended(second, tmp_path / "again")
+    assert again["metrics"] == fresh["metrics"]
+    pandas.testing.assert_frame_equal(steps, steps_again, check_exact=True)
+
+
+def test_other_rows_lengths_models_and_sizes_are_made_anew(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(tofu, "training_examples", lambda *asked: made.append(asked) or ([], []))
+
+    def makes(**changes: Any) -> bool:
+        before = len(made)
+        warm.training_examples(trial.model_copy(update=changes), None)
+        return len(made) > before
+
+    assert makes()
+    assert not makes(seed=3)
+    assert makes(benchmark=trial.benchmark.model_copy(update={"template": "plain"}))
+    assert makes(benchmark=trial.benchmark.model_copy(update={"fingerprint": "files:other"}))
+    assert makes(target=trial.target.model_copy(update={"fingerprint": "files:other"}))
+    assert makes(training=trial.training.model_copy(update={"max_length": 64}))
+    assert len(warm.ROWS.values) == warm.MOST
+    assert makes()  # the oldest has gone
+
+
+@pytest.mark.parametrize("unknown", ["target", "benchmark"])
+def test_what_is_not_known_by_its_content_is_never_kept(
+    trial: Trial, unknown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(benchmarks.find("tofu"), "training_examples", lambda *asked: made.append(asked) or ([], []))
+    part = getattr(trial, unknown).model_copy(update={"fingerprint": None})
+    for _ in range(2):
+        warm.training_examples(trial.model_copy(update={unknown: part}), None)
+        warm.training_examples(trial.model_copy(update={"resources": Resources(ranks=2)}), None)
+    assert len(made) == 4
+    assert not warm.ROWS.values
+
+
+def test_what_cannot_be_made_is_asked_for_again() -> None:
+    kept = warm.Kept(2)
+
+    def fails() -> None:
+        raise ValueError("no room")
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no room"):
+            kept.get("a", fails)
+    assert kept.get("a", lambda: 1) == kept.get("a", fails) == 1
+    kept.get("b", lambda: 2)
+    kept.get("a", fails)
+    kept.get("c", lambda: 3)
+    assert list(kept.values) == ["a", "c"]  # b was asked for longest ago
