@@ -45,7 +45,7 @@ def points(steps: pd.DataFrame) -> pd.DataFrame:
         rows = steps.loc[steps["rectifier"] == rectifier].dropna(subset=[column])
         cosines = rows[column].astype(float).clip(-1, 1)
         rows = rows.assign(line=line, angle=np.degrees(np.arccos(cosines)))
-        parts += [thinned(trial) for _, trial in rows.groupby("id", sort=False)]
+        parts += [thinned(seeds) for _, seeds in rows.groupby(["split", "method"], sort=False)]
     rows = pd.concat(parts) if parts else pd.DataFrame(columns=COLUMNS)
     found = with_means(rows.reindex(columns=COLUMNS), ["split", "method", "line"], ["angle"])
     return found.reindex(columns=COLUMNS)

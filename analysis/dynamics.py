@@ -43,8 +43,7 @@ def points(steps: pd.DataFrame) -> pd.DataFrame:
         measured = OBSERVED if observed else STEPPED
         names = dict(zip(FROM[measured], ("cos", "retain_loss"), strict=True))
         rows = line.drop(columns=["retain_loss"] * observed).rename(columns=names).dropna(subset=["cos"])
-        for _, trial in rows.groupby("id", sort=False):
-            parts.append(thinned(trial).assign(measured=measured))
+        parts.append(thinned(rows).assign(measured=measured))
     rows = pd.concat(parts) if parts else pd.DataFrame(columns=COLUMNS)
     found = with_means(rows.reindex(columns=COLUMNS), [*LINE, "measured"], ["cos", "retain_loss"])
     return found.reindex(columns=COLUMNS)

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import angles, arrows, dynamics, goals, heat, overlay, pairs, sensitivity, shares, tidy
+from analysis import angles, arrows, dynamics, goals, heat, overlay, pairs, sensitivity, shares, steps, tidy
 from analysis.printing import split_label
 
 Source = Literal["runs", "paper", "both"]
@@ -27,6 +27,7 @@ PAPER: dict[str, dict[str, tuple[str, ...]]] = {
     "muse": {"main": ("muse",)},
 }
 """The paper's tables that figures are made of, by benchmark."""
+MEANS = " Where a seed stopped before the others its line's mean ends."
 LAID = " The paper's numbers are laid over those of the same backbone and split."
 
 
@@ -184,6 +185,7 @@ def _training(measured: pd.DataFrame) -> Iterable[Picture]:
             "moving average of the retain gradient, Orig. (the method alone, where it was observed) against a retain "
             "gradient on other rows."
         )
+        caption += MEANS * steps.ends_early(here, ["split", "method", "line"])
         yield Picture(stem, angles.draw(here, split), here, text, caption)
 
 
@@ -198,4 +200,4 @@ def _measured(drawn: pd.DataFrame) -> str:
         caption += f" {who} of the rectified steps themselves, the cosine against the moving average."
     if "none" not in set(drawn["rectifier"]):
         caption += " Methods alone measure neither: run the sweep with --set observe=K."
-    return caption
+    return caption + MEANS * steps.ends_early(drawn, steps.LINE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow
 import pyarrow.parquet
@@ -76,13 +77,29 @@ def _read(store: Storage, trial: str) -> pd.DataFrame | None:
 
 
 def thinned(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return every K-th of one trial's rows, the smallest K that leaves at most `MOST`."""
-    return rows.iloc[:: -(-len(rows) // MOST)] if len(rows) else rows
+    """Return a line's rows, of all its seeds, at every K-th of its steps: the smallest K that leaves at most `MOST`.
+
+    One K for all seeds, however long each ran, so that they have the same steps.
+    """
+    steps = np.unique(rows["step"])
+    return rows.loc[rows["step"].isin(steps[:: max(1, -(-len(steps) // MOST))])]
 
 
 def with_means(rows: pd.DataFrame, by: list[str], values: list[str]) -> pd.DataFrame:
-    """Return rows of single seeds (`kind` seed, n = 1) and below them their means at each step (`kind` mean)."""
+    """Return rows of single seeds (`kind` seed, n = 1) and below them their means at each step (`kind` mean).
+
+    A mean is of all seeds of its line: it ends with the first seed that does, for a mean over the others would jump.
+    """
+    if rows.empty:
+        return rows.assign(kind="seed", n=1)
     groups = rows.groupby([*by, "step"], sort=False)
-    means = groups[values].mean().join(groups.size().rename("n")).reset_index().assign(kind="mean")
-    found = pd.concat([rows.assign(kind="seed", n=1), means]) if len(rows) else rows.assign(kind="seed", n=1)
-    return found.reset_index(drop=True)
+    means = groups[values].mean().join(groups["seed"].nunique().rename("n")).reset_index()
+    seeds = means[by].merge(rows.groupby(by)["seed"].nunique().rename("seeds").reset_index(), on=by, how="left")
+    means = means.loc[(means["n"] == seeds["seeds"]).to_numpy()].assign(kind="mean")
+    return pd.concat([rows.assign(kind="seed", n=1), means], ignore_index=True)
+
+
+def ends_early(drawn: pd.DataFrame, by: list[str]) -> bool:
+    """Return whether in some line of `with_means` a seed goes on after the mean's end."""
+    last = drawn.groupby([*by, "kind"])["step"].max().unstack("kind")
+    return bool((last.reindex(columns=["seed"])["seed"] > last.reindex(columns=["mean"])["mean"].fillna(0)).any())

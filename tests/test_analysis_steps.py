@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from drawn import labels, overlapping
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sweep_store import GRU, NONE, Frames, read, write_sweep, write_trial
 
@@ -160,3 +160,46 @@ def test_long_lines_are_thinned_evenly(length: int) -> None:
     assert len(kept) >= min(length, steps.MOST // 2)
     assert len(set(np.diff(kept))) <= 1
     assert length == 0 or kept[0] == 0
+
+
+def drawn_from(lengths: list[int]) -> pd.DataFrame:
+    """Return steps of one line whose cosine is -(step + 100 seed) / 10^4 and whose seeds ran so many steps."""
+    parts = []
+    for seed, length in enumerate(lengths):
+        step = np.arange(1, length + 1)
+        told = {"step": step, "observed_cos": -(step + 100 * seed) / 1e4, "observed_retain_loss": step + 100.0 * seed}
+        whose = {"split": "forget05", "method": "ga", "rectifier": "none", "seed": seed, "id": f"{seed:012x}"}
+        parts.append(pd.DataFrame(told | whose))
+    return pd.concat(parts, ignore_index=True).reindex(columns=steps.COLUMNS)
+
+
+@given(st.lists(st.integers(1, 900), min_size=1, max_size=4))
+@settings(deadline=None, max_examples=40)
+def test_a_mean_is_of_all_seeds_and_ends_with_the_shortest(lengths: list[int]) -> None:
+    """Seed s at step t is t + 100 s, so that the mean of n seeds is t + 50 (n - 1): a straight line, no zigzag."""
+    found = dynamics.points(drawn_from(lengths))
+    every = -(-max(lengths) // steps.MOST)
+    mean = found.loc[found["kind"] == "mean"].sort_values("step")
+    assert mean["step"].tolist() == list(range(1, min(lengths) + 1, every))
+    assert mean["retain_loss"].tolist() == pytest.approx([t + 50.0 * (len(lengths) - 1) for t in mean["step"]])
+    assert set(mean["n"]) == {len(lengths)}
+    for seed, length in enumerate(lengths):
+        shown = found.loc[(found["kind"] == "seed") & (found["seed"] == seed), "step"].tolist()
+        assert shown == list(range(1, length + 1, every))
+    over = any(range(1, length + 1, every)[-1] > mean["step"].max() for length in lengths)
+    assert steps.ends_early(found, steps.LINE) == over
+
+
+def test_a_step_that_one_seed_lacks_has_no_mean() -> None:
+    rows = drawn_from([5, 5])
+    rows = rows.drop(index=rows.index[(rows["seed"] == 1) & (rows["step"] == 3)])
+    found = angles.points(rows)
+    mean = found.loc[found["kind"] == "mean"]
+    assert mean["step"].tolist() == [1, 2, 4, 5]
+    assert not steps.ends_early(found, ["split", "method", "line"])
+
+
+def test_the_caption_says_that_a_mean_ends() -> None:
+    for lengths, said in (([300, 600], True), ([600, 600], False)):
+        captions = [picture.caption for picture in pictures._training(drawn_from(lengths))]
+        assert [pictures.MEANS in caption for caption in captions] == [said, said]
