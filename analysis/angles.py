@@ -14,7 +14,7 @@ from matplotlib.ticker import MultipleLocator
 from analysis.overlay import in_order
 from analysis.printing import split_label
 from analysis.steps import thinned, with_means
-from analysis.style import GREY, STYLE, line_signs, seeds_and_mean
+from analysis.style import GREY, STYLE, abreast, line_signs, seeds_and_mean
 from analysis.tables import method_label
 
 LINES: dict[str, tuple[str, str]] = {
@@ -29,6 +29,8 @@ LOOKS: dict[str, dict[str, Any]] = {
     "Pre-rect.": {"color": "#000000", "linestyle": (0, (1, 1))},
     "Post-rect.": {"color": "#0072B2", "linestyle": "-"},
 }
+VECTORS = "angle between unlearning gradient and\nretain gradient or its average, degrees"
+"""Orig. is to the retain gradient of other rows, Pre-rect. and Post-rect. are to GRU's moving average of it."""
 ACROSS = 4
 FINE = 60.0
 """Degrees up to which ticks are 10 apart; so that 90 always has one, they are 30 apart beyond."""
@@ -55,7 +57,7 @@ def draw(drawn: pd.DataFrame, split: str) -> Figure:
     """Draw one split's `points`, a panel a method: an angle above 90 degrees works against what is to be retained."""
     here = drawn.loc[drawn["split"] == split]
     methods = in_order(here["method"])
-    across = min(len(methods), ACROSS)
+    across = abreast(len(methods), ACROSS)
     rows = -(-len(methods) // across)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(min(7.4, 1.2 + 1.9 * across), 1.6 * rows + 0.95), layout="constrained")
@@ -72,8 +74,8 @@ def draw(drawn: pd.DataFrame, split: str) -> Figure:
                 axes.tick_params(labelbottom=True)
         wide = here["angle"].max() - here["angle"].min() > FINE
         for axes in grid[:, 0]:
-            axes.set_ylabel("angle, degrees")
             axes.yaxis.set_major_locator(MultipleLocator(30 if wide else 10))
+        figure.supylabel(VECTORS, fontsize=8, multialignment="center")
         looks = {line: look for line, look in LOOKS.items() if line in set(here["line"])}
         figure.legend(handles=line_signs(looks, here), loc="outside lower center", ncols=5)
     return figure

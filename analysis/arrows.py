@@ -15,11 +15,11 @@ from analysis import goals
 from analysis.figures import QUALITY, bold, heights, limits, star
 from analysis.goals import Goals
 from analysis.overlay import MODELS, in_order, places, sourced, title
-from analysis.style import FILL, GREY, SIGNIFICANT, STYLE, colour, marker
-from analysis.tables import WITH, method_label
+from analysis.style import FILL, GREY, SIGN, SIGNIFICANT, STYLE, abreast, colour, dashes, method_signs
+from analysis.tables import WITH
 
 KEY = ["source", "benchmark", "backbone", "split", "method", "rectifier"]
-FAINT = {"alpha": 0.45, "linestyle": (0, (3, 1.5))}
+FAINT = {"alpha": 0.45, "linewidth": 0.8}
 """Arrows of the paper where there are those of runs too."""
 
 
@@ -34,8 +34,8 @@ def points(frame: pd.DataFrame) -> pd.DataFrame:
     wide = rows.pivot_table(index=KEY, columns="metric", values="value", sort=False).reset_index()
     if len(what.removal) > 1:
         wide["removal"] = wide.reindex(columns=[goal.metric for goal in what.removal]).mean(axis=1, skipna=False)
-    columns = [what.x.column, what.y.column]
-    found = wide.reindex(columns=[*KEY, *columns]).dropna(subset=columns)
+    both = [what.x.column, what.y.column]
+    found = wide.reindex(columns=[*KEY, *both]).dropna(subset=both)
     order = {"place": [places(found).index(pair) for pair in zip(found["backbone"], found["split"], strict=True)]}
     order["who"] = [*found["method"].map([*MODELS, *in_order(set(found["method"]) - set(MODELS))].index)]
     order["with"] = [*found["rectifier"].map(["none", *WITH].index)]
@@ -62,9 +62,8 @@ def draw(drawn: pd.DataFrame) -> Figure:
             axes.set_xlabel(f"{what.x.name}, {what.x.better}" if place + across >= len(panels) else "")
             axes.set_ylabel(f"{what.y.name}\n({what.y.better})" if place % across == 0 else "")
         methods = in_order(set(drawn["method"]) - set(MODELS))
-        handles = [Line2D([], [], **marker(name, "gru"), ms=6, label=method_label(name)) for name in methods]
-        wide = 7 if figure.get_figwidth() > 6 else 4
-        figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), wide), handletextpad=0.2)
+        wide = abreast(len(methods), 7 if figure.get_figwidth() > 6 else 4)
+        figure.legend(handles=method_signs(methods), loc="outside upper center", ncols=wide, handlelength=SIGN)
         figure.legend(handles=list(_signs(drawn, what)), loc="outside lower center", ncols=3)
     return figure
 
@@ -88,7 +87,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, what: Goals) -> None:
             ends = {row["rectifier"]: (row[x], row[y]) for row in pair.to_dict("records")}
             if {"none", "gru"} <= set(ends) and ends["none"] != ends["gru"]:
                 style = {"arrowstyle": "-|>", "color": colour(str(method)), "shrinkA": 3.5, "shrinkB": 3.5}
-                style |= {"linewidth": 0.9, **FAINT} if below else {"linewidth": 1.2}
+                style |= {"linestyle": dashes(str(method)), "linewidth": 1.2} | (FAINT if below else {})
                 axes.annotate("", ends["gru"], ends["none"], arrowprops=style, zorder=2.8 if below else 5)
 
 
@@ -112,7 +111,7 @@ def _signs(drawn: pd.DataFrame, what: Goals) -> Iterable[Line2D]:
         if role in set(drawn["method"]):
             yield Line2D([], [], **star(role, 9), label=f"{role} model")
     if set(drawn["source"]) == {"runs", "paper"}:
-        small = grey | {"ms": 4.5, "mew": 0.9, "alpha": 0.5, "linestyle": FAINT["linestyle"]}
+        small = grey | {"ms": 4.5, "mew": 0.9, "alpha": 0.5}
         yield Line2D([], [], **small, label="small and faint: the paper")
     if what.x.column == QUALITY:
         yield Line2D([], [], color=GREY, linestyle=":", linewidth=0.8, label="p = 0.05")

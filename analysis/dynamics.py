@@ -9,11 +9,12 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MultipleLocator
 
 from analysis.overlay import in_order
 from analysis.printing import split_label
 from analysis.steps import LINE, thinned, with_means
-from analysis.style import GREY, STYLE, line_signs, seeds_and_mean
+from analysis.style import GREY, STYLE, abreast, line_signs, seeds_and_mean
 from analysis.tables import WITH, method_label
 
 COLUMNS = [*LINE, "kind", "seed", "n", "step", "measured", "cos", "retain_loss"]
@@ -27,6 +28,8 @@ LOOKS: dict[str, dict[str, Any]] = {
     "gru": {"color": "#0072B2", "linestyle": "-"},
 }
 ACROSS = 4
+HALF = 0.5
+"""Between the ticks of cosines that differ by more."""
 WIDE = 10.0
 """Risks that differ this many times are on a logarithmic axis."""
 
@@ -53,7 +56,7 @@ def draw(drawn: pd.DataFrame, split: str) -> Figure:
     """Draw one split's `points`: cosine above risk, a column a method; seeds thin, their mean thick."""
     here = drawn.loc[drawn["split"] == split]
     methods = in_order(here["method"])
-    across = min(len(methods), ACROSS)
+    across = abreast(len(methods), ACROSS)
     blocks = -(-len(methods) // across)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(min(7.4, 1.2 + 1.9 * across), 2.9 * blocks + 0.75), layout="constrained")
@@ -91,6 +94,8 @@ def _scales(grid: Any, rows: pd.DataFrame) -> None:
             line[0].set_yscale("log")
             line[0].set_ylim(low / 1.2, high * 1.2)
         else:
+            if value == "cos" and high - low > HALF:
+                line[0].yaxis.set_major_locator(MultipleLocator(HALF))
             margin = 0.06 * ((high - low) or 0.1)
             line[0].set_ylim(low - margin, high + margin)
 

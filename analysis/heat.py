@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 
 from analysis.goals import ARROWS, Column
 from analysis.overlay import compared, in_order, numbers, sourced, title
-from analysis.style import STYLE
+from analysis.style import HALO, STYLE
 from analysis.tables import method_label
 
 COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "gamma", "tau", "value", "sd", "n", "chosen"]
@@ -114,7 +114,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, gammas: list[str], taus: list[str], n
         text = f"{round(row['value'], decimals) + 0.0:.{decimals}f}"
         axes.text(x, y, text, ha="center", va="center", fontsize=5.5, color="black" if shade > 0.43 else "white")
         if row["chosen"] and row["source"] == "runs":
-            frame = {"fill": False, "edgecolor": "black", "linewidth": 1.6, "zorder": 4}
+            frame = {"fill": False, "edgecolor": "black", "linewidth": 1.4, "zorder": 4, "path_effects": HALO}
             axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **frame, clip_on=False))
     axes.imshow(np.ma.masked_invalid(cells), cmap=_shades(metric), norm=norm, aspect="auto", origin="lower", zorder=1)
     axes.set_xticks(range(len(gammas)), gammas, rotation=90 if len(gammas) > 6 else 0, fontsize=7)

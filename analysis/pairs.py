@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 
 from analysis.goals import ARROWS, Column
 from analysis.overlay import MODELS, compared, in_order, places, sourced, title
-from analysis.style import LINES, STYLE
+from analysis.style import HALO, LINES, STYLE, abreast
 from analysis.tables import method_label
 
 COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "none", "none_sd", "none_n"]
@@ -87,7 +87,9 @@ def draw(drawn: pd.DataFrame) -> Figure:
                 axes.set_xticklabels([])
         for axes in grid[len(panels) :]:
             axes.set_axis_off()
-        figure.legend(handles=_signs(drawn), loc="outside lower center", ncols=5 if size[0] > 6 else 3)
+        signs = _signs(drawn)
+        wide = abreast(len(signs), 5 if size[0] > 6 else 3)
+        figure.legend(handles=signs, loc="outside lower center", ncols=wide)
     return figure
 
 
@@ -146,7 +148,7 @@ def _pair(axes: Axes, at: int, row: dict[Any, Any], below: bool) -> None:
         ha="center",
         va="top" if below else "bottom",
         zorder=6,
-        bbox={"facecolor": "white", "linewidth": 0, "pad": 0.3},
+        path_effects=HALO,
     )
 
 

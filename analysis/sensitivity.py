@@ -14,7 +14,7 @@ from matplotlib.ticker import FixedLocator
 
 from analysis.goals import ARROWS
 from analysis.overlay import compared, in_order, numbers, places, sourced, title
-from analysis.style import GREY, STYLE, marker
+from analysis.style import GREY, SIGN, STYLE, abreast, dashes, marker
 from analysis.tables import method_label
 
 COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "knob", "setting", "value", "sd", "n"]
@@ -65,7 +65,9 @@ def draw(drawn: pd.DataFrame) -> Figure:
                 grid[row, 0].set_ylabel(f"{metric.label}{ARROWS[metric.best]}")
             grid[0, column].set_title(title(backbone, split))
             grid[-1, column].set_xlabel(SYMBOLS[knob])
-        figure.legend(handles=_signs(drawn), loc="outside lower center", ncols=4 if size[0] < 5 else 7)
+        signs = _signs(drawn)
+        wide = abreast(len(signs), 3 if size[0] < 5 else 6)
+        figure.legend(handles=signs, loc="outside lower center", ncols=wide, handlelength=SIGN)
     return figure
 
 
@@ -114,9 +116,9 @@ def _panel(axes: Axes, rows: pd.DataFrame, place: dict[str, float]) -> None:
 
 
 def _style(method: str, source: str, faint: bool) -> dict[str, Any]:
-    """Return keywords for a curve: of the paper dashed and faint where there are those of runs too."""
-    style = marker(method, "gru") | {"markersize": 4.5, "linestyle": "-", "markerfacecolor": "white"}
-    return style | ({"alpha": 0.5, "linestyle": (0, (3, 1.5)), "markersize": 3.5} if faint and source != "runs" else {})
+    """Return keywords for a curve: of the paper small and faint where there are those of runs too."""
+    style = marker(method, "gru") | {"markersize": 4.5, "linestyle": dashes(method), "markerfacecolor": "white"}
+    return style | ({"alpha": 0.45, "linewidth": 0.7, "markersize": 3} if faint and source != "runs" else {})
 
 
 def _signs(drawn: pd.DataFrame) -> list[Line2D]:
@@ -129,6 +131,6 @@ def _signs(drawn: pd.DataFrame) -> list[Line2D]:
     if "runs" in sources:
         handles.append(Line2D([], [], color=GREY, marker="o", linestyle="none", label="chosen setting"))
     if sources == {"runs", "paper"}:
-        style = _style("ga", "paper", faint=True) | {"color": GREY, "marker": "none"}
-        handles.append(Line2D([], [], **style, label="the paper"))
+        style = _style("ga", "paper", faint=True) | {"color": GREY, "marker": "o"}
+        handles.append(Line2D([], [], **style, label="small and faint: the paper"))
     return handles

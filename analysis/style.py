@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,38 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 
 from trainables.config import METHOD_LABELS
 
-# Okabe and Ito's colours without yellow, which is too pale on white.
-COLOURS = ["#D55E00", "#000000", "#009E73", "#CC79A7", "#0072B2", "#56B4E9", "#E69F00"]
-APART = {"tv": "#E69F00", "tru": "#56B4E9"}
-"""Drawn beside GA, GD, WGA and NPO, whose colours the cycle would give them."""
-MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<", ">", "h", "p", "d"]
-FILL: dict[str, Any] = {"none": "none", "clip": "left", "gru": "full"}
 GREY = "#666666"
+DASHED = (0, (4, 1.5))
+LOOKS: dict[str, tuple[str, str, Any]] = {
+    "ga": ("#D55E00", "o", "-"),
+    "gd": ("#009E73", "^", "-"),
+    "wga": ("#CC79A7", "D", "-"),
+    "npo": ("#0072B2", "v", "-"),
+    "tv": ("#E69F00", "p", "-"),
+    "tru": ("#56B4E9", "d", "-"),
+    "simnpo_gd": ("#D55E00", ">", DASHED),
+    "rmu": ("#009E73", "h", DASHED),
+    "ga_kl": ("#CC79A7", "<", DASHED),
+    "simnpo": ("#0072B2", "s", DASHED),
+    "npo_gd": ("#E69F00", "X", DASHED),
+    "npo_kl": ("#56B4E9", "P", DASHED),
+}
+"""Each method's colour, marker and line: no two share a marker, none that share a colour share a line.
+
+Okabe and Ito's colours without yellow, too pale on white, and black, the original model's. The first six meet in the
+figures of task vectors; markers and lines tell methods apart without colour.
+"""
+OTHER = (GREY, "8", DASHED)
+"""What is no method of the paper: in a store of another version of this platform."""
+FILL: dict[str, Any] = {"none": "none", "clip": "left", "gru": "full"}
+SIGN = 3.2
+"""A legend's entries that show a line's dashes, in the size of its letters."""
+HALO = [withStroke(linewidth=2.2, foreground="white")]
+"""Of a text that may stand upon lines, and of a frame upon dark cells."""
 THICK = 1.5
 """Points, of a mean over seeds along training."""
 LINES: dict[str, dict[str, Any]] = {
@@ -55,17 +78,33 @@ def rank(method: str) -> int:
 
 def colour(method: str) -> str:
     """Return a method's colour, the same in every figure."""
-    return APART.get(method) or COLOURS[rank(method) % len(COLOURS)]
+    return LOOKS.get(method, OTHER)[0]
+
+
+def dashes(method: str) -> Any:
+    """Return a method's line style where lines of several methods meet."""
+    return LOOKS.get(method, OTHER)[2]
 
 
 def marker(method: str, rectifier: str) -> dict[str, Any]:
     """Return keywords for a method's marker: hollow for the plain method, full with GRU, half full with clipping."""
     return {
         "color": colour(method),
-        "marker": MARKERS[rank(method) % len(MARKERS)],
+        "marker": LOOKS.get(method, OTHER)[1],
         "fillstyle": FILL.get(rectifier, "full"),
         "linestyle": "none",
     }
+
+
+def abreast(count: int, most: int) -> int:
+    """Return how many of `count` panels or entries stand beside one another, so that rows are as even as can be."""
+    return -(-count // -(-count // most))
+
+
+def method_signs(methods: Iterable[str]) -> list[Line2D]:
+    """Return a legend entry for each method: its marker on its line."""
+    looks = {name: marker(name, "gru") | {"linestyle": dashes(name), "linewidth": 1.2} for name in methods}
+    return [Line2D([], [], **look, ms=6, label=METHOD_LABELS.get(name, name)) for name, look in looks.items()]
 
 
 def seeds_and_mean(axes: Axes, rows: pd.DataFrame, value: str, look: dict[str, Any]) -> None:
