@@ -191,7 +191,8 @@ def _training(measured: pd.DataFrame) -> Iterable[Picture]:
 
 def _measured(drawn: pd.DataFrame) -> str:
     """Return the caption of figure 1, which says what was measured how."""
-    caption = "g_u: the unlearning gradient, g_r: the retain gradient. Before rectification, of the chosen settings; risk: the NLL of retain rows."
+    caption = "Before rectification, of the chosen settings. g_u: the unlearning gradient, g_r: the retain gradient; "
+    caption += "risk: the NLL of retain rows."
     kinds = set(drawn["measured"])
     if dynamics.OBSERVED in kinds:
         caption += " Measured on retain rows that no step uses, every K steps (observe=K)."
