@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import matplotlib as mpl
@@ -15,37 +15,50 @@ from analysis import goals
 from analysis.goals import Axis, Goals
 from analysis.printing import split_label
 from analysis.runs import evaluated
-from analysis.selection import DEFAULT, choose, pareto
-from analysis.style import FILL, GREY, SIGNIFICANT, STYLE, colour, marker, rank
-from analysis.tables import method_label
+from analysis.selection import DEFAULT, average, choose, pareto
+from analysis.style import FILL, GREY, SIGN, SIGNIFICANT, STYLE, abreast, colour, dashes, marker, method_signs, rank
 from trainables.config import Selection
 
-CHOSEN = {"none": "method, chosen trial", "clip": "w/ clip, chosen trial", "gru": "w/ GRU, chosen trial"}
+CHOSEN = {"none": "method, chosen setting", "clip": "w/ clip, chosen setting", "gru": "w/ GRU, chosen setting"}
 COLUMNS = ["kind", "split", "method", "rectifier", "gamma", "tau", "strength", "seed", "n", "id"]
 NAMES = {"benchmark.split": "split", "rectifier.name": "rectifier", "rectifier.gamma": "gamma", "rectifier.tau": "tau"}
 QUALITY = "forget_quality"
+TRIAL: dict[str, Any] = {"ms": 4, "alpha": 0.5}
+FRONT: dict[str, Any] = {"color": "#999999", "marker": "s", "ms": 2.5}
 CROWD = 1500
 """More faint trials in a panel than that are an image inside the figure: as shapes they would be most of its file."""
 
 
 def tradeoff_points(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
-    """Return every point that `tradeoff` draws: trials, the chosen means over seeds, and the reference models.
+    """Return every point that `tradeoff` draws: trials, settings' means over seeds, the chosen ones, reference models.
 
-    `front` marks the trials of a split that no other trial beats. Points without removal or retention are left out.
+    `front` marks the settings (kind `setting`, those of `hypervolume.table`) of a split that no other beats, without
+    those no better than the original model on either goal. Points without removal or retention are left out.
     """
     what = goals.of(runs)
     metrics = dict.fromkeys([*what.metrics, what.x.column])
     columns = [*COLUMNS, *(f"{metric}{end}" for metric in metrics for end in ("", "_sd"))]
     trials = runs.loc[evaluated(runs)].rename(columns=NAMES).assign(kind="trial", n=1)
+    means = average(runs).rename(columns=NAMES).assign(kind="setting")
     chosen = choose(runs, references, rule).rename(columns=NAMES).assign(kind="chosen")
     models = references.assign(kind="reference", method=references["role"], id=references["evaluation"], n=1)
-    parts = [part.reindex(columns=columns) for part in (trials, chosen, models) if len(part)]
+    parts = [part.reindex(columns=columns) for part in (trials, means, chosen, models) if len(part)]
     points = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
     points = points.dropna(subset=[what.x.column, what.y.column]).reset_index(drop=True)
-    trials = points.loc[points["kind"] == "trial"]
-    gains = trials[["split"]].assign(x=what.x.gain(trials[what.x.column]), y=what.y.gain(trials[what.y.column]))
-    front = [place for _, group in gains.groupby("split") for place in pareto(group, "x", "y").index]
-    return points.assign(front=points.index.isin(front))
+    return points.assign(front=points.index.isin(_undominated(points, what)))
+
+
+def _undominated(points: pd.DataFrame, what: Goals) -> list[Hashable]:
+    """Return the places of the settings that are on their split's front."""
+    gains = points[["kind", "split", "method"]].assign(
+        x=what.x.gain(points[what.x.column].astype(float)), y=what.y.gain(points[what.y.column].astype(float))
+    )
+    originals = gains.loc[(gains["kind"] == "reference") & (gains["method"] == "original")].set_index("split")
+    settings = gains.loc[gains["kind"] == "setting"]
+    beaten = pd.Series(True, index=settings.index)
+    for axis in ("x", "y"):
+        beaten &= settings[axis] <= settings["split"].map(originals[axis])  # unknown: not beaten
+    return [place for _, group in settings.loc[~beaten].groupby("split") for place in pareto(group, "x", "y").index]
 
 
 def tradeoff(points: pd.DataFrame, what: Goals, rule: Selection = DEFAULT) -> Figure:
@@ -82,7 +95,7 @@ def _panel(axes: Axes, points: pd.DataFrame, split: str, what: Goals, rule: Sele
         axes.plot(model[x], model[y], **star(model["method"]), zorder=2.5)
     raster = len(kinds["trial"]) > CROWD
     for (method, rectifier), cloud in kinds["trial"].groupby(["method", "rectifier"], sort=False):
-        style = marker(str(method), str(rectifier)) | {"ms": 3.5, "alpha": 0.4, "rasterized": raster}
+        style = marker(str(method), str(rectifier)) | TRIAL | {"rasterized": raster}
         axes.plot(cloud[x], cloud[y], **style, zorder=3)
     _arrows(axes, kinds["chosen"], what)
     for row in kinds["chosen"].to_dict("records"):
@@ -119,14 +132,15 @@ def _guides(axes: Axes, models: pd.DataFrame, what: Goals, rule: Selection) -> N
 
 
 def _front(axes: Axes, front: pd.DataFrame, what: Goals) -> None:
-    """Draw the step line, carried on to the panel's left and lower edge: all below it is beaten by a trial."""
+    """Draw the step line, carried on to the panel's left and lower edge: all below it is beaten by a setting's mean."""
     if front.empty:
         return
     points = front.sort_values(what.x.column, ascending=what.x.best == "highest")
     removal, kept = points[what.x.column], points[what.y.column]
     x = [axes.get_xlim()[0], *removal, removal.iloc[-1]]
     y = [kept.iloc[0], *kept, axes.get_ylim()[0]]
-    axes.plot(x, y, drawstyle="steps-pre", color="#999999", linewidth=1.0, zorder=2)
+    axes.plot(x, y, drawstyle="steps-pre", color=FRONT["color"], linewidth=1.0, zorder=2)
+    axes.plot(removal, kept, **FRONT, linestyle="none", zorder=2)
 
 
 def _arrows(axes: Axes, chosen: pd.DataFrame, what: Goals) -> None:
@@ -134,12 +148,13 @@ def _arrows(axes: Axes, chosen: pd.DataFrame, what: Goals) -> None:
     for method, pair in chosen.groupby("method"):
         ends = {row["rectifier"]: (row[what.x.column], row[what.y.column]) for row in pair.to_dict("records")}
         if {"none", "gru"} <= set(ends) and ends["none"] != ends["gru"]:
-            style = {"arrowstyle": "-|>", "color": colour(str(method)), "shrinkA": 0, "shrinkB": 3.5, "linewidth": 1.2}
+            style = {"arrowstyle": "-|>", "color": colour(str(method)), "shrinkA": 0, "shrinkB": 3.5}
+            style |= {"linestyle": dashes(str(method)), "linewidth": 1.2}
             axes.annotate("", ends["gru"], ends["none"], arrowprops=style, zorder=5)
 
 
 def bold(method: str, rectifier: str) -> dict[str, Any]:
-    """Return keywords for a chosen trial: larger, and white where it is hollow, to stand clear of what is behind."""
+    """Return keywords for a chosen setting: larger, and white where it is hollow, to stand clear of what is behind."""
     face = {"fillstyle": "full", "markerfacecolor": "white"} if rectifier == "none" else {"markerfacecoloralt": "white"}
     return marker(method, rectifier) | face | {"markersize": 7, "markeredgewidth": 1.5}
 
@@ -156,14 +171,9 @@ def _bar(sd: float) -> float | None:
 def _legends(figure: Figure, points: pd.DataFrame, what: Goals, rule: Selection) -> None:
     """Put the methods above the panels and the signs below them, outside the data."""
     methods = sorted(set(points.loc[points["kind"] != "reference", "method"]), key=lambda name: (rank(name), name))
-    handles = [Line2D([], [], **marker(name, "gru"), ms=6, label=method_label(name)) for name in methods]
-    if handles:
-        figure.legend(
-            handles=handles,
-            loc="outside upper center",
-            ncols=min(len(handles), 7 if figure.get_figwidth() > 6 else 4),
-            handletextpad=0.2,
-        )
+    if methods:
+        wide = abreast(len(methods), 7 if figure.get_figwidth() > 6 else 4)
+        figure.legend(handles=method_signs(methods), loc="outside upper center", ncols=wide, handlelength=SIGN)
     signs = list(_signs(points, what, rule))
     if signs:
         figure.legend(handles=signs, loc="outside lower center", ncols=2 if figure.get_figwidth() < 6 else 4)
@@ -176,9 +186,9 @@ def _signs(points: pd.DataFrame, what: Goals, rule: Selection) -> Iterable[Line2
         if any((points["kind"] == "chosen") & (points["rectifier"] == rectifier)):
             yield Line2D([], [], **grey, ms=6, mew=1.5, fillstyle=FILL[rectifier], label=CHOSEN[rectifier])
     if any(points["kind"] == "trial"):
-        yield Line2D([], [], **grey, ms=3, alpha=0.4, label="every trial")
+        yield Line2D([], [], **grey, ms=4, mfc="#BBBBBB", label="every trial")
     if any(points["front"]):
-        yield Line2D([], [], color="#999999", label="Pareto front of all trials")
+        yield Line2D([], [], **FRONT, label="Pareto front of all settings")
     roles = set(points.loc[points["kind"] == "reference", "method"])
     if "original" in roles:
         yield Line2D([], [], **star("original", 9), label="original model")

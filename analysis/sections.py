@@ -112,9 +112,10 @@ def _tradeoff(given: Given) -> Section:
     text = f"{what.x.name} against {what.y.name}, a panel a split; the points are in figures/tradeoff.csv"
     turned = ": x runs from high to low" if what.x.best == "lowest" else ""
     caption = (
-        f"Up and to the right is better{turned}. Faint: every evaluated trial. Bold: each method's chosen trial (mean "
-        "over seeds, bars one sd), hollow without GRU, full with it; the arrow shows what GRU changes. Grey line: "
-        "Pareto front of all trials."
+        f"Up and to the right is better{turned}. Faint: every evaluated trial. Bold: each method's chosen setting "
+        "(mean over seeds, bars one sd), hollow without GRU, full with it; the arrow shows what GRU changes. Grey "
+        "line: Pareto front of all settings tried, each the mean over its seeds as in the tables, without those that "
+        "are no better than the original model on either goal."
     )
     return Section("Trade-off", figures=(Picture(given.folder / "figures/tradeoff.svg", text, caption),))
 
@@ -131,8 +132,10 @@ def _hypervolume(given: Given) -> Section | None:
         return Section("Area under the Pareto front", text=reason)
     rows = [_volumes(row, what) for row in frame.to_dict("records")]
     caption = (
-        f"{hypervolume.explained(what)} Over all settings tried (means over seeds) of the methods that were run both "
-        "ways, not only the chosen ones: more settings cover more by themselves, so unequal numbers do not compare."
+        f"{hypervolume.explained(what)} Over all settings tried (means over seeds, as the front in the trade-off's "
+        "figure) of the methods that were run both ways, not only the chosen ones: more settings cover more by "
+        "themselves, so unequal numbers do not compare. A setting that removes no more than the target model adds "
+        "nothing."
     )
     return Section("Area under the Pareto front", (Shown(pd.DataFrame(rows, dtype="str"), caption),))
 

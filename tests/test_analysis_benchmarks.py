@@ -145,6 +145,7 @@ def test_the_picture_is_better_to_the_right(name: str, tmp_path: Path) -> None:
     drawn = figures.tradeoff_points(*frames)
     assert drawn["kind"].value_counts().to_dict() == {
         "trial": 12,
+        "setting": len(selection.average(frames[0])),
         "chosen": 4,
         "reference": len(benchmark_store.MODELS[name]),
     }
@@ -160,10 +161,13 @@ def test_the_picture_is_better_to_the_right(name: str, tmp_path: Path) -> None:
         }[name]
     )
     assert axes.get_ylabel().endswith("\n(higher is better →)")
-    trials = drawn.loc[drawn["kind"] == "trial"]
-    x, y = (trials[axis.column].to_numpy() for axis in (what.x, what.y))
+    means = drawn.loc[drawn["kind"] == "setting"]
+    model = drawn.loc[(drawn["kind"] == "reference") & (drawn["method"] == "original")].iloc[0]
+    x, y = (means[axis.column].to_numpy() for axis in (what.x, what.y))
     beaten = [any((x <= a) & (y >= b) & ((x < a) | (y > b))) for a, b in zip(x, y, strict=True)]
-    assert trials["front"].tolist() == [not one for one in beaten]
+    useless = (x >= model[what.x.column]) & (y <= model[what.y.column])
+    assert means["front"].tolist() == [not (one or other) for one, other in zip(beaten, useless, strict=True)]
+    assert not drawn.loc[drawn["kind"] != "setting", "front"].any()
     if len(what.removal) > 1:
         assert drawn["removal"].tolist() == pytest.approx(drawn[[goal.metric for goal in what.removal]].mean(axis=1))
 

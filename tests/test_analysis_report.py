@@ -145,7 +145,8 @@ def test_headline_and_details(frames: Frames) -> None:
 
 def test_tradeoff_draws_every_point(frames: Frames) -> None:
     drawn = figures.tradeoff_points(*frames)
-    assert drawn["kind"].value_counts().to_dict() == {"trial": 33, "chosen": 12, "reference": 4}
+    count = {"trial": 33, "setting": len(selection.average(frames[0])), "chosen": 12, "reference": 4}
+    assert drawn["kind"].value_counts().to_dict() == count
     figure = figures.tradeoff(drawn, TOFU)
     panels = [axes for axes in figure.axes if axes.get_title()]
     assert [axes.get_title() for axes in panels] == ["forget05 (5%)", "forget10 (10%)"]

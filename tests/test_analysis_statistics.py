@@ -12,9 +12,9 @@ import pytest
 import sweep_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sweep_store import GRU, NONE, calibrated, write_sweep, write_trial
+from sweep_store import GRU, NONE, ORIGINAL_FQ, calibrated, write_sweep, write_trial
 
-from analysis import answer, hypervolume, intervals, report, runs, seeds, selection, significance, verdict
+from analysis import answer, figures, hypervolume, intervals, report, runs, seeds, selection, significance, verdict
 from analysis.goals import TOFU
 from trainables import benchmarks
 from trainables.config import Benchmark, Selection
@@ -270,6 +270,47 @@ def test_areas_of_settings_with_and_without_gru(tmp_path: Path) -> None:
         "hypervolume in ln p × MU beyond the target model's FQ of -21.40 and MU 0: 2 settings with and 1 without "
         "it; the side with more settings has the better chance."
     ]
+
+
+def test_the_front_is_of_means_and_of_nothing_that_the_original_beats(tmp_path: Path) -> None:
+    """The original is at (-21.4, 0.9). One seed of GA is far beyond all else; its mean is not.
+
+    GD gives up less utility at less FQ than the original, on no goal better; with GRU it is better on one.
+    """
+    trials = [
+        write_trial(tmp_path, "0" * 12, fq=-1.0, mu=0.8),
+        write_trial(tmp_path, "1" * 12, fq=-19.0, mu=0.2, seed=1),
+    ]
+    trials.append(write_trial(tmp_path, "2" * 12, rectifier=GRU, fq=-8.0, mu=0.6))
+    trials.append(write_trial(tmp_path, "3" * 12, "gd", fq=-22.0, mu=0.85))
+    trials.append(write_trial(tmp_path, "4" * 12, "gd", rectifier=GRU, fq=-20.0, mu=0.85))
+    trials.append(write_trial(tmp_path, "5" * 12, "npo", fq=-30.0, mu=0.95))
+    write_sweep(tmp_path, trials, splits=("forget05",))
+    frame, references = runs.load("tiny", tmp_path), models(tmp_path)
+    drawn = figures.tradeoff_points(frame, references)
+    front = drawn.loc[drawn["front"]]
+    found = sorted(zip(front["forget_quality"], front["model_utility"], strict=True))
+    assert found == [(-30.0, 0.95), (-20.0, 0.85), (-8.0, 0.6)]
+    axes = figures.tradeoff(drawn, TOFU).axes[0]
+    (line,) = [line for line in axes.lines if line.get_drawstyle() == "steps-pre"]
+    assert sorted(np.asarray(line.get_xdata())[1:-1].tolist()) == [-30.0, -20.0, -8.0]
+    means = drawn.loc[drawn["kind"] == "setting"]
+    of_all = zip(means["forget_quality"], means["model_utility"], strict=True)
+    area = hypervolume.hypervolume(found, (ORIGINAL_FQ, 0.0))
+    assert area == hypervolume.hypervolume(of_all, (ORIGINAL_FQ, 0.0)) == pytest.approx(13.4 * 0.6 + 1.4 * 0.25)
+    table = hypervolume.table(frame.loc[frame["method"] != "npo"], references, TOFU).iloc[0]
+    assert table["volume_gru"] == pytest.approx(area)  # of the front's two settings that remove more than the original
+    assert table["volume_none"] == pytest.approx((ORIGINAL_FQ - -10.0) * -0.5)  # GA's mean, and nothing of GD
+
+
+def test_without_the_original_model_the_front_is_of_all_settings(tmp_path: Path) -> None:
+    trials = [
+        write_trial(tmp_path, "0" * 12, fq=-30.0, mu=0.8),
+        write_trial(tmp_path, "1" * 12, "gd", fq=-31.0, mu=0.7),
+    ]
+    write_sweep(tmp_path, trials, splits=())
+    drawn = figures.tradeoff_points(runs.load("tiny", tmp_path), models(tmp_path))
+    assert drawn.loc[drawn["front"], "forget_quality"].tolist() == [-30.0]
 
 
 def test_without_the_target_model_the_area_is_left_out_in_words(tmp_path: Path) -> None:
