@@ -111,7 +111,7 @@ def _signs(drawn: pd.DataFrame, what: Goals) -> Iterable[Line2D]:
         if role in set(drawn["method"]):
             yield Line2D([], [], **star(role, 9), label=f"{role} model")
     if set(drawn["source"]) == {"runs", "paper"}:
-        small = grey | {"ms": 4.5, "mew": 0.9, "alpha": 0.5}
+        small: dict[str, Any] = grey | {"ms": 4.5, "mew": 0.9, "alpha": 0.5}
         yield Line2D([], [], **small, label="small and faint: the paper")
     if what.x.column == QUALITY:
         yield Line2D([], [], color=GREY, linestyle=":", linewidth=0.8, label="p = 0.05")

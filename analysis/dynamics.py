@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -87,7 +88,7 @@ def _parts(figure: Figure, blocks: int) -> Iterable[Any]:
 def _scales(grid: Any, rows: pd.DataFrame) -> None:
     """Give all blocks the same axes."""
     for (value, label), line in zip(LABELS.items(), grid, strict=True):
-        low, high = rows[value].min(), rows[value].max()
+        low, high = float(np.nanmin(rows[value])), float(np.nanmax(rows[value]))
         wide = value == "retain_loss" and 0 < WIDE * low <= high
         line[0].set_ylabel(label + (" (log axis)" if wide else ""))
         if wide:

@@ -51,7 +51,8 @@ def tradeoff_points(runs: pd.DataFrame, references: pd.DataFrame, rule: Selectio
 def _undominated(points: pd.DataFrame, what: Goals) -> list[Hashable]:
     """Return the places of the settings that are on their split's front."""
     gains = points[["kind", "split", "method"]].assign(
-        x=what.x.gain(points[what.x.column].astype(float)), y=what.y.gain(points[what.y.column].astype(float))
+        x=what.x.gain(pd.Series(points[what.x.column], dtype=float)),
+        y=what.y.gain(pd.Series(points[what.y.column], dtype=float)),
     )
     originals = gains.loc[(gains["kind"] == "reference") & (gains["method"] == "original")].set_index("split")
     settings = gains.loc[gains["kind"] == "setting"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -81,12 +82,12 @@ def draw(drawn: pd.DataFrame) -> Figure:
     return figure
 
 
-def _ticks(values: pd.Series) -> list[str]:
+def _ticks(values: Iterable[str]) -> list[str]:
     """Return the settings that occur in rising order, `none` last."""
     return sorted(set(values), key=lambda text: math.inf if text == "none" else float(text))
 
 
-def _shades(metric: Column) -> mpl.colors.Colormap:
+def _shades(metric: Column) -> Colormap:
     return mpl.colormaps[COLOURS if metric.best == "highest" else f"{COLOURS}_r"]
 
 

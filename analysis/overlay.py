@@ -54,11 +54,11 @@ def near_chosen(frame: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """
     table = settings(runs).drop(columns=FREE, errors="ignore")
     texts = dict(zip(table.index, map(str, table.to_dict("records")), strict=True))
-    of_trial = dict(zip(runs["id"], runs["configuration"].map(texts), strict=True))
-    other = frame["id"].map(of_trial).fillna("")
+    of_trial = dict(zip(runs["id"], runs["configuration"].map(texts.get), strict=True))
+    other = frame["id"].map(of_trial.get).fillna("")
     study = frame[["split", "method", "rectifier"]].astype(str).agg("\n".join, axis=1)
     chosen = dict(zip(study[frame["chosen"]], other[frame["chosen"]], strict=True))
-    return frame.loc[other == study.map(chosen)]
+    return frame.loc[other == study.map(chosen.get)]
 
 
 def compared(frame: pd.DataFrame) -> tuple[Column, ...]:

@@ -100,7 +100,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, methods: list[str], column: Column, r
         axes.axhline(model["none"], **LINES[model["method"]], zorder=1)
     shown = bars.loc[~bars["method"].isin(MODELS)].to_dict("records")
     values = [rows[side] + sign * rows[f"{side}_sd"].fillna(0) for side in ("none", "gru") for sign in (-1, 1)]
-    low, high = min(0.0, pd.concat(values).min()), max(0.0, pd.concat(values).max())
+    low, high = (float(end([0.0, *pd.concat(values).dropna()])) for end in (min, max))
     room = ROOM * ((high - low) or 1.0)
     below = abs(low) > high
     axes.set_ylim((low - room, high) if below else (low, high + room))

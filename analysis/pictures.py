@@ -119,7 +119,7 @@ def _arrows(frame: pd.DataFrame) -> Iterable[Picture]:
 
 def _pairs(frame: pd.DataFrame) -> Iterable[Picture]:
     drawn = pairs.points(frame)
-    if not drawn["improvement"].notna().any():
+    if not any(drawn["improvement"].notna()):
         return
     labels = goals.listed(column.label for column in overlay.compared(drawn))
     text = f"{labels} of each method alone and with GRU as pairs of bars; {_csv('pairs')}"
@@ -151,7 +151,7 @@ def _sensitivity(frame: pd.DataFrame, knob: str) -> Iterable[Picture]:
 def _heat(frame: pd.DataFrame) -> Iterable[Picture]:
     drawn = heat.points(frame)
     grid = drawn.groupby(["backbone", "split", "method"])[["gamma", "tau"]].transform("nunique")
-    drawn = drawn.loc[(grid > 1).all(axis=1)]
+    drawn = drawn.loc[(grid["gamma"] > 1) & (grid["tau"] > 1)]
     for (_, split), here in drawn.groupby(["backbone", "split"]):
         stem = f"heat-{split}"
         text = f"A heat map of tau and gamma for each method on {split}; {_csv(stem)}"
@@ -162,7 +162,7 @@ def _heat(frame: pd.DataFrame) -> Iterable[Picture]:
 
 def _shares(frame: pd.DataFrame) -> Iterable[Picture]:
     drawn = shares.points(frame)
-    if drawn["target"].notna().any():
+    if any(drawn["target"].notna()):
         text = f"Forget quality over the share of utility that UWC keeps, alone and with GRU; {_csv('uwc')}"
         caption = "FQ of mixtures that keep the same share of the original's MU (UWC); higher forgets better."
         yield Picture("uwc", shares.draw(drawn), drawn, text, caption + _laid_over(drawn))

@@ -102,14 +102,16 @@ def _at(value: float, knob: str) -> float:
 def _panel(axes: Axes, rows: pd.DataFrame, place: dict[str, float]) -> None:
     """Draw one goal's curves; a point without clipping or average (`none`) is joined to no other."""
     faint = "runs" in set(rows["source"])
-    for (source, method), curve in rows.groupby(["source", "method"]):
+    for _, curve in rows.groupby(["source", "method"]):
+        source, method = curve.iloc[0][["source", "method"]]
         style = _style(str(method), str(source), faint)
-        x = curve["setting"].map(place)
+        x = curve["setting"].map(place.get)
         line = curve["setting"] != NONE
         axes.plot(x[line], curve.loc[line, "value"], **style)
-        axes.plot(x[~line], curve.loc[~line, "value"], **style | {"linestyle": "none"})
+        alone: dict[str, Any] = style | {"linestyle": "none"}
+        axes.plot(x[~line], curve.loc[~line, "value"], **alone)
         if source == "runs":
-            bars = style | {"linestyle": "none", "marker": "none"}
+            bars: dict[str, Any] = style | {"linestyle": "none", "marker": "none"}
             axes.errorbar(x, curve["value"], curve["sd"].fillna(0), elinewidth=0.7, **bars)
             best = curve["chosen"]
             axes.plot(x[best], curve.loc[best, "value"], **marker(str(method), "gru"), ms=6, zorder=5)
@@ -117,7 +119,11 @@ def _panel(axes: Axes, rows: pd.DataFrame, place: dict[str, float]) -> None:
 
 def _style(method: str, source: str, faint: bool) -> dict[str, Any]:
     """Return keywords for a curve: of the paper small and faint where there are those of runs too."""
-    style = marker(method, "gru") | {"markersize": 4.5, "linestyle": dashes(method), "markerfacecolor": "white"}
+    style: dict[str, Any] = marker(method, "gru") | {
+        "markersize": 4.5,
+        "linestyle": dashes(method),
+        "markerfacecolor": "white",
+    }
     return style | ({"alpha": 0.45, "linewidth": 0.7, "markersize": 3} if faint and source != "runs" else {})
 
 
@@ -131,6 +137,6 @@ def _signs(drawn: pd.DataFrame) -> list[Line2D]:
     if "runs" in sources:
         handles.append(Line2D([], [], color=GREY, marker="o", linestyle="none", label="chosen setting"))
     if sources == {"runs", "paper"}:
-        style = _style("ga", "paper", faint=True) | {"color": GREY, "marker": "o"}
+        style: dict[str, Any] = _style("ga", "paper", faint=True) | {"color": GREY, "marker": "o"}
         handles.append(Line2D([], [], **style, label="small and faint: the paper"))
     return handles

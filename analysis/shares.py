@@ -54,7 +54,8 @@ def draw(drawn: pd.DataFrame) -> Figure:
 
 def _panel(axes: Axes, rows: pd.DataFrame) -> None:
     faint = "runs" in set(rows["source"])
-    for (source, method, rectifier), curve in rows.groupby(["source", "method", "rectifier"]):
+    for _, curve in rows.groupby(["source", "method", "rectifier"]):
+        source, method, rectifier = curve.iloc[0][["source", "method", "rectifier"]]
         below = faint and source == "paper"
         if method == "original":
             if source == "runs" or not faint:
@@ -63,7 +64,7 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> None:
         style = _style(str(method), str(rectifier), below)
         axes.plot(curve["target"], curve["forget_quality"], **style)
         if source == "runs":
-            bars = style | {"linestyle": "none", "marker": "none"}
+            bars: dict[str, Any] = style | {"linestyle": "none", "marker": "none"}
             axes.errorbar(curve["target"], curve["forget_quality"], curve["sd"].fillna(0), elinewidth=0.7, **bars)
 
 
@@ -76,13 +77,15 @@ def _style(method: str, rectifier: str, below: bool) -> dict[str, Any]:
 
 def _signs(drawn: pd.DataFrame) -> list[Line2D]:
     """Return a legend entry for every kind of line that is drawn."""
-    grey = {"color": GREY, "marker": "o"}
+    grey: dict[str, Any] = {"color": GREY, "marker": "o"}
     handles = []
     for rectifier, label in {"none": "method alone", **WITH}.items():
         if (drawn.loc[drawn["target"].notna(), "rectifier"] == rectifier).any():
-            handles.append(Line2D([], [], **_style("ga", rectifier, below=False) | grey, label=label))
+            look: dict[str, Any] = _style("ga", rectifier, below=False) | grey
+            handles.append(Line2D([], [], **look, label=label))
     if "original" in set(drawn["method"]):
         handles.append(Line2D([], [], **LINES["original"], label="original model"))
     if set(drawn["source"]) == {"runs", "paper"}:
-        handles.append(Line2D([], [], **_style("ga", "gru", below=True) | grey, label="small and faint: the paper"))
+        faint: dict[str, Any] = _style("ga", "gru", below=True) | grey
+        handles.append(Line2D([], [], **faint, label="small and faint: the paper"))
     return handles

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pyarrow
 import pyarrow.parquet
@@ -81,7 +80,7 @@ def thinned(rows: pd.DataFrame) -> pd.DataFrame:
 
     One K for all seeds, however long each ran, so that they have the same steps.
     """
-    steps = np.unique(rows["step"])
+    steps = sorted(set(rows["step"]))
     return rows.loc[rows["step"].isin(steps[:: max(1, -(-len(steps) // MOST))])]
 
 
@@ -93,13 +92,17 @@ def with_means(rows: pd.DataFrame, by: list[str], values: list[str]) -> pd.DataF
     if rows.empty:
         return rows.assign(kind="seed", n=1)
     groups = rows.groupby([*by, "step"], sort=False)
-    means = groups[values].mean().join(groups["seed"].nunique().rename("n")).reset_index()
-    seeds = means[by].merge(rows.groupby(by)["seed"].nunique().rename("seeds").reset_index(), on=by, how="left")
-    means = means.loc[(means["n"] == seeds["seeds"]).to_numpy()].assign(kind="mean")
+    means = groups.agg(**{value: (value, "mean") for value in values}, n=("seed", "nunique")).reset_index()
+    seeds = rows.groupby(by).agg(seeds=("seed", "nunique")).reset_index()
+    means = means.merge(seeds, on=by, how="left")
+    means = means.loc[means["n"] == means["seeds"]].drop(columns="seeds").assign(kind="mean")
     return pd.concat([rows.assign(kind="seed", n=1), means], ignore_index=True)
 
 
 def ends_early(drawn: pd.DataFrame, by: list[str]) -> bool:
     """Return whether in some line of `with_means` a seed goes on after the mean's end."""
-    last = drawn.groupby([*by, "kind"])["step"].max().unstack("kind")
-    return bool((last.reindex(columns=["seed"])["seed"] > last.reindex(columns=["mean"])["mean"].fillna(0)).any())
+    last = {kind: rows.groupby(by).agg(last=("step", "max"))["last"] for kind, rows in drawn.groupby("kind")}
+    if "seed" not in last:
+        return False
+    means = last["mean"].to_dict() if "mean" in last else {}
+    return any(step > means.get(line, 0) for line, step in last["seed"].items())

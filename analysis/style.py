@@ -118,7 +118,7 @@ def seeds_and_mean(axes: Axes, rows: pd.DataFrame, value: str, look: dict[str, A
 def line_signs(looks: dict[str, dict[str, Any]], rows: pd.DataFrame) -> list[Line2D]:
     """Return a legend entry for each label's look, and for single seeds where means are of several."""
     handles = [Line2D([], [], **look, linewidth=THICK, label=label) for label, look in looks.items()]
-    if (rows["n"] > 1).any():
+    if any(rows["n"] > 1):
         handles.append(Line2D([], [], color=GREY, linewidth=0.5, label="thin: one seed"))
     return handles
 

@@ -193,7 +193,7 @@ def test_a_mean_is_of_all_seeds_and_ends_with_the_shortest(lengths: list[int]) -
 
 def test_a_step_that_one_seed_lacks_has_no_mean() -> None:
     rows = drawn_from([5, 5])
-    rows = rows.drop(index=rows.index[(rows["seed"] == 1) & (rows["step"] == 3)])
+    rows = rows.loc[~((rows["seed"] == 1) & (rows["step"] == 3))]
     found = angles.points(rows)
     mean = found.loc[found["kind"] == "mean"]
     assert mean["step"].tolist() == [1, 2, 4, 5]

@@ -55,13 +55,20 @@ def begin(trial: Trial, training: Engine, task: loop.Task) -> loop.State:
     if not task.objective.needs_reference or not _known(trial):
         return loop.begin(training, task)
     size = (trial.training.max_length, trial.training.batch_size, trial.training.lora_rank, trial.training.lora_alpha)
-    name = (*_known(trial), *size, task.micro_batch, training.stage, trial.resources, tuple(task.drawn()))
+    name = (
+        *_known(trial),
+        *size,
+        task.micro_batch,
+        training.stage,
+        trial.resources.model_dump_json(),
+        tuple(task.drawn()),
+    )
     return loop.State(dict(SUMS.get(name, lambda: loop.begin(training, task).reference)))
 
 
-def _known(trial: Trial) -> tuple[Hashable, ...]:
+def _known(trial: Trial) -> tuple[str, ...]:
     """Model and rows, where both are known by their content and one rank runs the trial; else nothing."""
     target, benchmark = trial.target, trial.benchmark
     if trial.resources.ranks > 1 or target.fingerprint is None or benchmark.fingerprint is None:
         return ()
-    return target, benchmark
+    return target.model_dump_json(), benchmark.model_dump_json()
