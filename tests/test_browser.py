@@ -33,6 +33,12 @@ KNOWN = ("/mlflow/users/current", "ResizeObserver loop completed")
 """MLflow 3.17's page asks for the first, and its own server without accounts answers 404; the second is Chromium's word
 for a layout that took two passes."""
 
+AXES = """[...document.querySelectorAll('.parcoords .dimension')].map(axis => [
+    (axis.querySelector('.axis-label-tooltip text') ?? axis.querySelector('.label')).textContent,
+    [...axis.querySelectorAll('.tick text')].map(tick => tick.textContent)])"""
+"""The name of each axis of the parallel coordinates, and its ticks. Of a long name the label is its two ends; the whole
+is in a tooltip."""
+
 
 @pytest.fixture
 def page(tmp_path: Path) -> Iterator[Page]:
@@ -130,6 +136,10 @@ def test_mlflow_draws_the_charts_of_the_saved_view(page: Page, server: tuple[str
     page.says("Trade-off", 120)
     page.says("Along training")
     page.wait("document.querySelectorAll('.js-plotly-plot, .parcoords').length >= 2", 120)
+    page.wait(f"{AXES}.length > 0", 120)
+    names, ticks = zip(*page.evaluate(AXES), strict=True)
+    assert names == ("rectifier.gamma", "tau", "eval/forget_quality", "eval/model_utility")
+    assert [[text for text in texts if text.strip()] for texts in ticks] == [["0.8"], ["none"], ["-2.5"], ["0.6"]]
     page.screenshot(tmp_path / "charts.png")
     assert problems(page) == []
 
