@@ -58,7 +58,7 @@ def _undominated(points: pd.DataFrame, what: Goals) -> list[Hashable]:
     settings = gains.loc[gains["kind"] == "setting"]
     beaten = pd.Series(True, index=settings.index)
     for axis in ("x", "y"):
-        beaten &= settings[axis] <= settings["split"].map(originals[axis])  # unknown: not beaten
+        beaten &= settings[axis] <= settings["split"].map(originals[axis]).astype(float)  # unknown: not beaten
     return [place for _, group in settings.loc[~beaten].groupby("split") for place in pareto(group, "x", "y").index]
 
 
@@ -72,7 +72,7 @@ def tradeoff(points: pd.DataFrame, what: Goals, rule: Selection = DEFAULT) -> Fi
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(rows, columns, sharey=True, squeeze=False).flatten()
         if splits:
-            panels[0].set_ylim(heights(points[what.y.column].tolist()))
+            panels[0].set_ylim(heights([*points[what.y.column], *_floors(points, what, rule)]))
         else:
             panels[0].set_title(f"no trial with {goals.listed(goal.short for goal in what.compared)}")
         for panel, split in zip(panels, splits, strict=False):
@@ -108,6 +108,12 @@ def _panel(axes: Axes, points: pd.DataFrame, split: str, what: Goals, rule: Sele
     axes.set_xlabel(f"{what.x.name}, {what.x.better}")
 
 
+def _floors(points: pd.DataFrame, what: Goals, rule: Selection) -> list[float]:
+    """Return the utilities that the rule asks for, one an original model."""
+    originals = points.loc[(points["kind"] == "reference") & (points["method"] == "original"), what.y.column]
+    return [rule.share * utility for utility in originals] if rule.rule == "utility_floor" else []
+
+
 def limits(values: list[float], axis: Axis) -> tuple[float, float]:
     """Return the left and the right end, the better one right; FQ up to 0, its best."""
     low, high = min(values), max([*values, *[0.0] * (axis.column == QUALITY)])
@@ -127,9 +133,8 @@ def heights(values: list[float]) -> tuple[float, float]:
 def _guides(axes: Axes, models: pd.DataFrame, what: Goals, rule: Selection) -> None:
     if what.x.column == QUALITY:
         axes.axvline(SIGNIFICANT, color=GREY, linestyle=":", linewidth=0.8, zorder=1)
-    if rule.rule == "utility_floor":
-        for utility in models.loc[models["method"] == "original", what.y.column]:
-            axes.axhline(rule.share * utility, color=GREY, linestyle="--", linewidth=0.8, zorder=1)
+    for floor in _floors(models, what, rule):
+        axes.axhline(floor, color=GREY, linestyle="--", linewidth=0.8, zorder=1)
 
 
 def _front(axes: Axes, front: pd.DataFrame, what: Goals) -> None:

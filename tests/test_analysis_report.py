@@ -174,7 +174,7 @@ def test_report_command(copy: Path, run_module: RunModule) -> None:
     again = report.build("tiny", copy, copy / "again")
     for name in names:
         assert (again / name).read_bytes() == (folder / name).read_bytes(), name
-    assert len(pd.read_csv(folder / "figures/tradeoff.csv")) == 33 + 12 + 4
+    assert len(pd.read_csv(folder / "figures/tradeoff.csv")) == 33 + 17 + 12 + 4
     page = (folder / "index.html").read_text()
     assert not re.search(r"https?:", page)
     assert not re.search(r"<(script|link|img|iframe)\b", page)

@@ -303,6 +303,17 @@ def test_the_front_is_of_means_and_of_nothing_that_the_original_beats(tmp_path: 
     assert table["volume_none"] == pytest.approx((ORIGINAL_FQ - -10.0) * -0.5)  # GA's mean, and nothing of GD
 
 
+def test_the_line_that_a_legend_names_is_in_sight(tmp_path: Path) -> None:
+    """All utilities are above the 0.81 that the rule asks for."""
+    trials = [write_trial(tmp_path, "0" * 12, fq=-3.0, mu=0.88), write_trial(tmp_path, "1" * 12, "gd", fq=-9.0, mu=0.9)]
+    write_sweep(tmp_path, trials, splits=("forget05",))
+    drawn = figures.tradeoff_points(runs.load("tiny", tmp_path), models(tmp_path))
+    axes = figures.tradeoff(drawn, TOFU).axes[0]
+    (floor,) = [float(np.asarray(line.get_ydata())[0]) for line in axes.lines if line.get_linestyle() == "--"]
+    assert floor == pytest.approx(0.9 * 0.9)
+    assert axes.get_ylim()[0] < floor < axes.get_ylim()[1]
+
+
 def test_without_the_original_model_the_front_is_of_all_settings(tmp_path: Path) -> None:
     trials = [
         write_trial(tmp_path, "0" * 12, fq=-30.0, mu=0.8),

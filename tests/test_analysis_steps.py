@@ -136,7 +136,7 @@ def test_figure_7_has_the_papers_three_lines(measured: pd.DataFrame) -> None:
     assert [axes.get_title() for axes in figure.axes] == ["GA", "NPO"]
     assert labels(figure) == {"Orig.", "Pre-rect.", "Post-rect.", "thin: one seed"}
     told = figure.get_supylabel()
-    assert all(words in told for words in ("unlearning gradient", "retain\ngradient or its average", "degrees"))
+    assert all(words in told for words in ("unlearning gradient", "retain gradient or its average", "degrees"))
     assert all(len(axes.lines) == 1 + 3 * 3 for axes in figure.axes)
 
 
