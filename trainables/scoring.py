@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
+from trainables import generation
 from trainables.templates import Example
 
 IGNORED = -100
@@ -103,41 +104,21 @@ def generate(
     encoded = [tuple(tokenizer(prompt)["input_ids"]) for prompt in prompts]
     ended = tokenizer.eos_token_id
     encoded = [ids[:-1] if ids and ids[-1] == ended else ids for ids in encoded]
-    continued = continuations(network, tokenizer, encoded, token_budget=token_budget, new_tokens=new_tokens)
-    if total:
-        kept = [max(new_tokens - len(ids), 0) for ids in encoded]
-        continued = [ids[:most] for ids, most in zip(continued, kept, strict=True)]
+    limits = [max(new_tokens - len(ids), 0) if total else new_tokens for ids in encoded]
+    continued = continuations(network, tokenizer, encoded, token_budget=token_budget, limits=limits)
     return [tokenizer.decode(ids, skip_special_tokens=True) for ids in continued]
 
 
-@torch.no_grad()
 def continuations(
-    network: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], *, token_budget: int, new_tokens: int
+    network: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], *, token_budget: int, limits: Sequence[int]
 ) -> list[list[int]]:
-    """The ids that follow each prompt's, greedily, up to the end-of-sequence token and without it."""
-    ended = tokenizer.eos_token_id
-    found: list[list[int]] = [[] for _ in prompts]
-    device = next(network.parameters()).device
-    for rows in batches([len(ids) + new_tokens for ids in prompts], 4 * token_budget):
-        width = max(len(prompts[row]) for row in rows)
-        pad = pad_of(tokenizer)
-        input_ids = torch.tensor([[pad] * (width - len(prompts[row])) + list(prompts[row]) for row in rows])
-        mask = torch.tensor([[0] * (width - len(prompts[row])) + [1] * len(prompts[row]) for row in rows])
-        produced = network.generate(
-            input_ids=input_ids.to(device),
-            attention_mask=mask.to(device),
-            do_sample=False,
-            num_beams=1,
-            temperature=None,
-            top_p=None,
-            top_k=None,
-            max_new_tokens=new_tokens,
-            pad_token_id=pad,
-            eos_token_id=ended,
-        )[:, width:].tolist()
-        for row, ids in zip(rows, produced, strict=True):
-            found[row] = ids[: ids.index(ended)] if ended in ids else ids
-    return found
+    """The ids that follow each prompt's, greedily, up to the end-of-sequence token and without it.
+
+    Four times the tokens of a pass: of most of them only keys and values are there.
+    """
+    end, pad = tokenizer.eos_token_id, pad_of(tokenizer)
+    budget = 4 * token_budget
+    return generation.continuations(network, prompts, limits, end=end, pad=pad, token_budget=budget)
 
 
 def batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:
