@@ -6,16 +6,15 @@ at their own limit, and the keys and values of the others move together (docs/LO
 
 from __future__ import annotations
 
-import inspect
-import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.nn import functional
-from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+
+from trainables import caches
+from trainables.caches import Layer
 
 HARMLESS = frozenset(
     "do_sample temperature top_p top_k min_p typical_p max_length max_new_tokens use_cache transformers_version "
@@ -24,8 +23,6 @@ HARMLESS = frozenset(
 """What a model's generation settings may say without changing which token is the likeliest, or which one ends."""
 REFILL = 0.25
 """Rows are taken up, and ended ones dropped, when so large a part of the places is free: each move copies the cache."""
-SPARE = 32
-"""Columns that a cache grows by: its tokens are copied once in so many steps."""
 
 
 @dataclass(frozen=True)
@@ -39,23 +36,6 @@ class Request:
     def reach(self) -> int:
         """Tokens at the most."""
         return len(self.ids) + self.limit
-
-
-def reach(network: Any) -> float:
-    """How many tokens back every layer's attention looks: inf where it is whole.
-
-    0 where the layers keep other things of the past than keys and values, or positions cannot be told: rows of such a
-    model do not move in and out of a batch.
-    """
-    if (
-        not {"past_key_values", "attention_mask", "position_ids"}
-        <= inspect.signature(network.forward).parameters.keys()
-    ):
-        return 0
-    layers = DynamicCache(config=network.config).layers
-    if any(type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers):
-        return 0
-    return min((layer.sliding_window for layer in layers if type(layer) is DynamicSlidingWindowLayer), default=math.inf)
 
 
 def is_plain(network: Any) -> bool:
@@ -77,7 +57,7 @@ def continuations(
     found: list[list[int]] = [[] for _ in requests]
     if not order:
         return found
-    ours = is_plain(network) and requests[order[0]].reach <= reach(network)
+    ours = is_plain(network) and requests[order[0]].reach <= caches.reach(network)
     decode = _moving if ours else _at_once
     for row, token in decode(network, requests, order, end, pad, token_budget):
         found[row].append(token)
@@ -92,11 +72,11 @@ def places(requests: Sequence[Request], order: Sequence[int], token_budget: int)
 def _at_once(
     network: Any, requests: Sequence[Request], order: list[int], end: int, pad: int, token_budget: int
 ) -> Iterator[tuple[int, int]]:
-    """transformers' `generate` on one batch after the other: for models that `reach` or `is_plain` leave out."""
+    """transformers' `generate` on one batch after the other: for models that `caches.reach` or `is_plain` leave out."""
     while order:
         size = places(requests, order, token_budget)
         rows, order = order[:size], order[size:]
-        input_ids, mask = _left_padded([requests[row].ids for row in rows], pad, network.device)
+        input_ids, mask = caches.left_padded([requests[row].ids for row in rows], pad, network.device)
         produced = network.generate(
             input_ids=input_ids,
             attention_mask=mask,
@@ -159,42 +139,13 @@ def _prefills(requests: Sequence[Request], rows: list[int], token_budget: int) -
         yield rows[start:]
 
 
-class _Layer(DynamicLayer):
-    """Keys and values (rows, heads, tokens, size) with columns to spare, so that a step copies its own token alone."""
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-            self.hold(key_states, value_states)
-            return self.keys, self.values
-        old, new = self.get_seq_length(), self.get_seq_length() + key_states.shape[-2]
-        if new > self.wide_keys.shape[-2]:
-            self.wide_keys, self.wide_values = (_widened(part, new + SPARE) for part in (self.keys, self.values))
-        self.wide_keys[..., old:new, :] = key_states
-        self.wide_values[..., old:new, :] = value_states
-        self.keys, self.values = self.wide_keys[..., :new, :], self.wide_values[..., :new, :]
-        return self.keys, self.values
-
-    def hold(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """These and no others, without columns to spare."""
-        self.keys, self.values = self.wide_keys, self.wide_values = keys, values
-
-
-def _widened(part: torch.Tensor, width: int) -> torch.Tensor:
-    wide = part.new_empty((*part.shape[:-2], width, part.shape[-1]))
-    wide[..., : part.shape[-2], :] = part
-    return wide
-
-
 @dataclass
 class _Batch:
     """Rows under way, aligned on the right: `mask` (rows, columns) of the cache, `last` (rows,) their newest tokens."""
 
     network: Any
     rows: list[int] = field(default_factory=list)
-    cache: list[_Layer] = field(default_factory=list)
+    cache: list[Layer] = field(default_factory=list)
     mask: torch.Tensor = field(default_factory=lambda: torch.empty(0, 0, dtype=torch.long))
     last: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
 
@@ -210,71 +161,30 @@ class _Batch:
         self.mask, self.last = self.mask[chosen], self.last[chosen]
         first = int(self.mask.any(0).int().argmax())
         self.mask = self.mask[:, first:]
-        for layer in self.cache:
-            layer.hold(*(part[:, :, first:][chosen] for part in (layer.keys, layer.values)))
+        self.cache = [layer.of(chosen, first) for layer in self.cache]
 
     def take(self, rows: list[int], prompts: Sequence[tuple[int, ...]], pad: int) -> None:
         """Read new rows' prompts and put them below those under way."""
-        input_ids, mask = _left_padded(prompts, pad, self.network.device)
-        cache, last = self._forward([], input_ids, mask, (mask.cumsum(1) - 1).clamp(min=0))
+        input_ids, mask = caches.left_padded(prompts, pad, self.network.device)
+        cache, last = self._read([], input_ids, mask, (mask.cumsum(1) - 1).clamp(min=0))
         if self.rows:
             width = max(mask.shape[1], self.mask.shape[1])
-            mask = torch.cat([_right_aligned(part, width, 1) for part in (self.mask, mask)])
+            mask = torch.cat([caches.right_aligned(part, width, 1) for part in (self.mask, mask)])
             last = torch.cat([self.last, last])
             for old, new in zip(self.cache, cache, strict=True):
                 pairs = ((old.keys, new.keys), (old.values, new.values))
-                new.hold(*(torch.cat([_right_aligned(part, width, 2) for part in pair]) for pair in pairs))
+                new.hold(*(torch.cat([caches.right_aligned(part, width, 2) for part in pair]) for pair in pairs))
         self.rows, self.cache, self.mask, self.last = [*self.rows, *rows], cache, mask, last
 
     def step(self) -> None:
         """Read every row's newest token."""
         self.mask = functional.pad(self.mask, (0, 1), value=1)
         positions = self.mask.sum(1, keepdim=True) - 1
-        self.cache, self.last = self._forward(self.cache, self.last[:, None], self.mask, positions)
+        self.cache, self.last = self._read(self.cache, self.last[:, None], self.mask, positions)
 
-    def _forward(
-        self, layers: list[_Layer], input_ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor
-    ) -> tuple[list[_Layer], torch.Tensor]:
+    def _read(
+        self, layers: list[Layer], input_ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor
+    ) -> tuple[list[Layer], torch.Tensor]:
         """The layers' keys and values with those of `input_ids`, and each row's likeliest next token."""
-        cache = DynamicCache()
-        cache.layers = list(layers)
-        cache.layer_class_to_replicate = _Layer
-        with chosen_positions(self.network, lambda hidden: hidden[:, -1:]):
-            logits = self.network(
-                input_ids=input_ids,
-                attention_mask=mask,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
-            ).logits
-        return cache.layers, logits[:, -1].argmax(-1)  # type: ignore[return-value]
-
-
-@contextmanager
-def chosen_positions(network: Any, choose: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
-    """Within it the model's head sees only what `choose` takes of the hidden states (rows, tokens, size).
-
-    All else that the model does to its logits (scales, soft caps) stays.
-    """
-    head = network.get_output_embeddings()
-    handle = head.register_forward_pre_hook(lambda _, given: (choose(given[0]), *given[1:]))
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-def _left_padded(prompts: Sequence[Sequence[int]], pad: int, device: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and mask, each (rows, tokens)."""
-    width = max(len(ids) for ids in prompts)
-    input_ids = torch.tensor([[pad] * (width - len(ids)) + list(ids) for ids in prompts])
-    mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompts])
-    return input_ids.to(device), mask.to(device)
-
-
-def _right_aligned(part: torch.Tensor, width: int, dim: int) -> torch.Tensor:
-    """Zeros in front along `dim`, up to `width`."""
-    missing = width - part.shape[dim]
-    if missing == 0:
-        return part
-    return torch.cat([part.new_zeros((*part.shape[:dim], missing, *part.shape[dim + 1 :])), part], dim)
+        cache, logits = caches.read(self.network, layers, input_ids, mask, positions, lambda hidden: hidden[:, -1:])
+        return cache, logits[:, -1].argmax(-1)
