@@ -42,24 +42,30 @@ class Layer(DynamicLayer):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.hold(key_states, value_states)
-            return self.keys, self.values
+            return self.held()
         old, new = self.get_seq_length(), self.get_seq_length() + key_states.shape[-2]
         if new > self.wide_keys.shape[-2]:
-            self.wide_keys, self.wide_values = (_widened(part, new + SPARE) for part in (self.keys, self.values))
+            self.wide_keys, self.wide_values = (_widened(part, new + SPARE) for part in self.held())
         self.wide_keys[..., old:new, :] = key_states
         self.wide_values[..., old:new, :] = value_states
         self.keys, self.values = self.wide_keys[..., :new, :], self.wide_values[..., :new, :]
-        return self.keys, self.values
+        return self.held()
 
     def hold(self, keys: torch.Tensor, values: torch.Tensor) -> None:
         """These and no others, without columns to spare."""
         self.keys, self.values = self.wide_keys, self.wide_values = keys, values
 
+    def held(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values without the spare columns."""
+        count = self.get_seq_length()
+        return self.wide_keys[..., :count, :], self.wide_values[..., :count, :]
+
     def of(self, rows: torch.Tensor, first: int = 0) -> Layer:
         """A layer of these rows, in this order and as often as they come, from column `first` on."""
         chosen = Layer()
-        chosen.lazy_initialization(self.keys, self.values)
-        chosen.hold(self.keys[:, :, first:][rows], self.values[:, :, first:][rows])
+        keys, values = self.held()
+        chosen.lazy_initialization(keys, values)
+        chosen.hold(keys[:, :, first:][rows], values[:, :, first:][rows])
         return chosen
 
 
@@ -83,7 +89,7 @@ def read(
     """
     cache = DynamicCache()
     cache.layer_class_to_replicate = Layer
-    cache.layers = list(layers)
+    cache.layers = [*layers]
     given = {"input_ids": input_ids, "attention_mask": mask, "position_ids": positions, "past_key_values": cache}
     with chosen_positions(network, choose):
         logits = network(**given, use_cache=True).logits

@@ -172,7 +172,7 @@ class _Batch:
             mask = torch.cat([caches.right_aligned(part, width, 1) for part in (self.mask, mask)])
             last = torch.cat([self.last, last])
             for old, new in zip(self.cache, cache, strict=True):
-                pairs = ((old.keys, new.keys), (old.values, new.values))
+                pairs = zip(old.held(), new.held(), strict=True)
                 new.hold(*(torch.cat([caches.right_aligned(part, width, 2) for part in pair]) for pair in pairs))
         self.rows, self.cache, self.mask, self.last = [*self.rows, *rows], cache, mask, last
 
