@@ -89,7 +89,7 @@ def read(
     """
     cache = DynamicCache()
     cache.layer_class_to_replicate = Layer
-    cache.layers = [*layers]
+    cache.layers.extend(layers)
     given = {"input_ids": input_ids, "attention_mask": mask, "position_ids": positions, "past_key_values": cache}
     with chosen_positions(network, choose):
         logits = network(**given, use_cache=True).logits
