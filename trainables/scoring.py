@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
+from trainables import caches, generation, prefixes
 from trainables.templates import Example
 
 IGNORED = -100
@@ -40,26 +41,6 @@ def token_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return torch.zeros(shifted.shape, dtype=found.dtype, device=found.device).masked_scatter(labelled, found)
 
 
-@torch.no_grad()
-def answer_losses(network: Any, examples: Sequence[Example], *, pad: int, token_budget: int) -> list[float]:
-    """Summed negative log-likelihood of each example's answer, in nats, in the order given."""
-    sums = [0.0] * len(examples)
-    for rows, labels, logits in _passes(network, examples, pad, token_budget):
-        for row, total in zip(rows, token_losses(logits, labels).double().sum(1).tolist(), strict=True):
-            sums[row] = total
-    return sums
-
-
-@torch.no_grad()
-def every_token_loss(network: Any, examples: Sequence[Example], *, pad: int, token_budget: int) -> list[list[float]]:
-    """Negative log-likelihood of each label of each example, in nats, in the order given."""
-    found: list[list[float]] = [[] for _ in examples]
-    for rows, labels, logits in _passes(network, examples, pad, token_budget):
-        for row, losses in zip(rows, token_losses(logits, labels).tolist(), strict=True):
-            found[row] = _of_labels(examples[row], losses)
-    return found
-
-
 class LabelScores(NamedTuple):
     """Of each label of an example: its negative log-likelihood (nats), and whether it is the likeliest token."""
 
@@ -67,33 +48,72 @@ class LabelScores(NamedTuple):
     hits: list[bool]
 
 
-@torch.no_grad()
+def answer_losses(
+    network: Any, groups: Sequence[Sequence[Example]], *, pad: int, token_budget: int
+) -> list[list[float]]:
+    """Summed negative log-likelihood of each example's answer, in nats, in the order given.
+
+    The examples of a group begin alike, such as the answers to one question: the beginning is computed once.
+    """
+    distinct = [list(dict.fromkeys(group)) for group in groups]
+    found: dict[Example, float] = {}
+    for examples, logits, labels in _labelled(network, distinct, pad, token_budget):
+        losses = _losses(logits, labels).cpu().double()
+        found |= {example: float(part.sum()) for example, part in _by_example(examples, losses)}
+    return [[found[example] for example in group] for group in groups]
+
+
+def _losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Negative log-likelihoods in fp32: (labels, vocabulary), (labels,) -> (labels,)."""
+    return functional.cross_entropy(logits.float(), labels, reduction="none")
+
+
+def every_token_loss(network: Any, examples: Sequence[Example], *, pad: int, token_budget: int) -> list[list[float]]:
+    """Negative log-likelihood of each label of each example, in nats, in the order given."""
+    return [scores.losses for scores in label_scores(network, examples, pad=pad, token_budget=token_budget)]
+
+
 def label_scores(network: Any, examples: Sequence[Example], *, pad: int, token_budget: int) -> list[LabelScores]:
     """Losses and hits of one pass over each example, in the order given; no logits are kept."""
-    found = [LabelScores([], []) for _ in examples]
-    for rows, labels, logits in _passes(network, examples, pad, token_budget):
-        losses = token_losses(logits, labels).tolist()
-        hits = (logits[:, :-1].argmax(-1) == labels[:, 1:]).tolist()
-        for row, lost, hit in zip(rows, losses, hits, strict=True):
-            found[row] = LabelScores(_of_labels(examples[row], lost), _of_labels(examples[row], hit))
-    return found
+    found: dict[Example, LabelScores] = {}
+    groups = [[example] for example in dict.fromkeys(examples)]
+    for chosen, logits, labels in _labelled(network, groups, pad, token_budget):
+        losses, hits = _losses(logits, labels).cpu(), (logits.argmax(-1) == labels).cpu()
+        pairs = zip(_by_example(chosen, losses), _by_example(chosen, hits), strict=True)
+        found |= {example: LabelScores(lost.tolist(), hit.tolist()) for (example, lost), (_, hit) in pairs}
+    return [found[example] for example in examples]
 
 
-def _passes(
-    network: Any, examples: Sequence[Example], pad: int, token_budget: int
-) -> Iterator[tuple[list[int], torch.Tensor, torch.Tensor]]:
-    """Row numbers, labels (B, T) and logits (B, T, V) of one forward pass after the other."""
-    device = next(network.parameters()).device
-    for rows in batches([len(example.input_ids) for example in examples], token_budget):
-        batch = collate([examples[row] for row in rows], pad)
-        batch = {name: tensor.to(device) for name, tensor in batch.items()}
-        logits = network(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=False).logits
-        yield rows, batch["labels"], logits
+Found = Iterator[tuple[list[Example], torch.Tensor, torch.Tensor]]
+"""Of a pass its examples, the logits (labels, vocabulary) of all their labels, and the labels."""
 
 
-def _of_labels(example: Example, values: list[Any]) -> list[Any]:
-    """Of the values at a row's positions but the first, those of the labels."""
-    return values[example.answer_start - 1 : len(example.input_ids) - 1]
+@torch.no_grad()
+def _labelled(network: Any, groups: Sequence[Sequence[Example]], pad: int, token_budget: int) -> Found:
+    """Every example of every group once; the head sees the positions before labels alone.
+
+    A label of 2,048 to 150,000 logits is much of a pass. What a model keeps of trunks counts in the budget.
+    """
+    alone, shared = prefixes.split(groups, caches.reach(network))
+    for rows in batches([part.tokens for part in alone], token_budget):
+        parts = [alone[row] for row in rows]
+        batch = prefixes.collate(parts, pad, network.device)
+        with caches.chosen_positions(network, batch.choose):
+            found = network(input_ids=batch.input_ids, attention_mask=batch.mask, use_cache=False).logits[0]
+        yield [part.example for part in parts], found, batch.labels
+    for numbers in batches([group[0].start for group in shared], token_budget):
+        chosen = [shared[number] for number in numbers]
+        trunks = prefixes.Trunks(network, [group[0].example.input_ids[: group[0].start] for group in chosen], pad)
+        under = list(prefixes.numbered(chosen))
+        for rows in batches([trunks.mask.shape[1] + part.tokens for part in under], token_budget):
+            parts = [under[row] for row in rows]
+            batch = prefixes.collate(parts, pad, network.device)
+            yield [part.example for part in parts], trunks.logits(parts, batch), batch.labels
+
+
+def _by_example(examples: Sequence[Example], values: torch.Tensor) -> Iterator[tuple[Example, torch.Tensor]]:
+    """Each example with its labels' part of the values (labels of all,)."""
+    return zip(examples, values.split([example.answer_tokens for example in examples]), strict=True)
 
 
 def generate(
@@ -103,41 +123,21 @@ def generate(
     encoded = [tuple(tokenizer(prompt)["input_ids"]) for prompt in prompts]
     ended = tokenizer.eos_token_id
     encoded = [ids[:-1] if ids and ids[-1] == ended else ids for ids in encoded]
-    continued = continuations(network, tokenizer, encoded, token_budget=token_budget, new_tokens=new_tokens)
-    if total:
-        kept = [max(new_tokens - len(ids), 0) for ids in encoded]
-        continued = [ids[:most] for ids, most in zip(continued, kept, strict=True)]
+    limits = [max(new_tokens - len(ids), 0) if total else new_tokens for ids in encoded]
+    continued = continuations(network, tokenizer, encoded, token_budget=token_budget, limits=limits)
     return [tokenizer.decode(ids, skip_special_tokens=True) for ids in continued]
 
 
-@torch.no_grad()
 def continuations(
-    network: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], *, token_budget: int, new_tokens: int
+    network: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], *, token_budget: int, limits: Sequence[int]
 ) -> list[list[int]]:
-    """The ids that follow each prompt's, greedily, up to the end-of-sequence token and without it."""
-    ended = tokenizer.eos_token_id
-    found: list[list[int]] = [[] for _ in prompts]
-    device = next(network.parameters()).device
-    for rows in batches([len(ids) + new_tokens for ids in prompts], 4 * token_budget):
-        width = max(len(prompts[row]) for row in rows)
-        pad = pad_of(tokenizer)
-        input_ids = torch.tensor([[pad] * (width - len(prompts[row])) + list(prompts[row]) for row in rows])
-        mask = torch.tensor([[0] * (width - len(prompts[row])) + [1] * len(prompts[row]) for row in rows])
-        produced = network.generate(
-            input_ids=input_ids.to(device),
-            attention_mask=mask.to(device),
-            do_sample=False,
-            num_beams=1,
-            temperature=None,
-            top_p=None,
-            top_k=None,
-            max_new_tokens=new_tokens,
-            pad_token_id=pad,
-            eos_token_id=ended,
-        )[:, width:].tolist()
-        for row, ids in zip(rows, produced, strict=True):
-            found[row] = ids[: ids.index(ended)] if ended in ids else ids
-    return found
+    """The ids that follow each prompt's, greedily, up to the end-of-sequence token and without it.
+
+    Four times the tokens of a pass: of most of them only keys and values are there.
+    """
+    end, pad = tokenizer.eos_token_id, pad_of(tokenizer)
+    budget = 4 * token_budget
+    return generation.continuations(network, prompts, limits, end=end, pad=pad, token_budget=budget)
 
 
 def batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:

@@ -150,10 +150,9 @@ def _continue(network: Any, tokenizer: Any, asked: Asked, token_budget: int) -> 
     from trainables import scoring
 
     starts = [item.example.input_ids[: item.half] for item, _ in asked]
-    longest = max((len(item.example.input_ids) - item.half for item, _ in asked), default=0)
-    told = scoring.continuations(network, tokenizer, starts, token_budget=token_budget, new_tokens=longest)
     truths = [list(item.example.input_ids[item.half :]) for item, _ in asked]
-    told = [ids[: len(truth)] for ids, truth in zip(told, truths, strict=True)]
+    limits = [len(truth) for truth in truths]
+    told = scoring.continuations(network, tokenizer, starts, token_budget=token_budget, limits=limits)
     right, texts = ([tokenizer.decode(ids, skip_special_tokens=True) for ids in part] for part in (truths, told))
     _compare([record for _, record in asked], right, texts)
 

@@ -236,18 +236,16 @@ def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget
     from trainables import scoring
 
     rules, template = RULES[benchmark.dialect], templates.resolve(benchmark.template, tokenizer)
-    records, examples, prompts = [], [], []
+    records, groups, prompts = [], [], []
     for task, questions in evaluation_rows(benchmark).items():
         for index, row in enumerate(questions):
             right = row["paraphrased_answer"] if "paraphrased_answer" in row else row["answer"]
             answers = [row["answer"], right, *row["perturbed_answer"]]
-            examples.extend(_encode(tokenizer, template, row["question"], answer, rules) for answer in answers)
+            groups.append([_encode(tokenizer, template, row["question"], answer, rules) for answer in answers])
             prompts.append(templates.prompt_text(template, row["question"], tag_is_answer=rules.tag_is_answer))
-            records.append(
-                {"task": task, "index": index, "question": row["question"], "answer": row["answer"], "answers": answers}
-            )
+            records.append({"task": task, "index": index, "question": row["question"], "answer": row["answer"]})
     pad = scoring.pad_of(tokenizer)
-    losses = scoring.answer_losses(network, examples, pad=pad, token_budget=token_budget)
+    losses = scoring.answer_losses(network, groups, pad=pad, token_budget=token_budget)
     texts = scoring.generate(
         network,
         tokenizer,
@@ -256,7 +254,7 @@ def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget
         new_tokens=rules.generated_tokens,
         total=rules.generated_includes_prompt,
     )
-    counts = [example.answer_tokens for example in examples]
+    counts = [[example.answer_tokens for example in group] for group in groups]
     return _with_results(records, losses, counts, texts, rules)
 
 
@@ -266,27 +264,26 @@ def _encode(tokenizer: Any, template: templates.Template, question: str, answer:
     )
 
 
-def _with_results(records: Records, losses: list[float], counts: list[int], texts: list[str], rules: Rules) -> Records:
+def _with_results(
+    records: Records, losses: list[list[float]], counts: list[list[int]], texts: list[str], rules: Rules
+) -> Records:
     from rouge_score.rouge_scorer import RougeScorer
 
     scorer = RougeScorer(["rouge1", "rougeL"], use_stemmer=True)
-    start = 0
-    for record, text in zip(records, texts, strict=True):
-        end = start + len(record.pop("answers"))
+    for record, text, lost, tokens in zip(records, texts, losses, counts, strict=True):
         text = text.strip() if rules.strip else text
         rouge = scorer.score(record["answer"], text)
         record |= {
             "generation": text,
-            "answer_loss": losses[start],
-            "answer_tokens": counts[start],
-            "paraphrase_loss": losses[start + 1],
-            "paraphrase_tokens": counts[start + 1],
-            "perturbed_loss": losses[start + 2 : end],
-            "perturbed_tokens": counts[start + 2 : end],
+            "answer_loss": lost[0],
+            "answer_tokens": tokens[0],
+            "paraphrase_loss": lost[1],
+            "paraphrase_tokens": tokens[1],
+            "perturbed_loss": lost[2:],
+            "perturbed_tokens": tokens[2:],
             "rouge1_recall": rouge["rouge1"].recall,
             "rougeL_recall": rouge["rougeL"].recall,
         }
-        start = end
     return records
 
 

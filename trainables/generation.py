@@ -1,0 +1,190 @@
+"""Greedy continuations, many rows at a time: a row that has ended leaves its place to the next one.
+
+transformers' own `generate` computes every row of a batch until the last one ends. Here rows end at their end token or
+at their own limit, and the keys and values of the others move together (docs/LOG.md has what that saves).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from trainables import caches
+from trainables.caches import Layer
+
+HARMLESS = frozenset(
+    "do_sample temperature top_p top_k min_p typical_p max_length max_new_tokens use_cache transformers_version "
+    "_from_model_config bos_token_id eos_token_id pad_token_id output_attentions output_hidden_states".split()
+)
+"""What a model's generation settings may say without changing which token is the likeliest, or which one ends."""
+REFILL = 0.25
+"""Rows are taken up, and ended ones dropped, when so large a part of the places is free: each move copies the cache."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A prompt's ids, and how many tokens may follow it."""
+
+    ids: tuple[int, ...]
+    limit: int
+
+    @property
+    def reach(self) -> int:
+        """Tokens at the most."""
+        return len(self.ids) + self.limit
+
+
+def is_plain(network: Any) -> bool:
+    """Whether the model's generation settings leave greedy decoding as it is: no penalty, no forbidden words."""
+    return network.generation_config.to_diff_dict().keys() <= HARMLESS
+
+
+@torch.no_grad()
+def continuations(
+    network: Any, prompts: Sequence[Sequence[int]], limits: Sequence[int], *, end: int, pad: int, token_budget: int
+) -> list[list[int]]:
+    """The likeliest ids after each prompt, up to `end` and without it, at most as many as its limit says.
+
+    `token_budget`: tokens of a batch whose keys and values are kept, padding and what is to come included.
+    """
+    requests = [Request(tuple(ids), limit) for ids, limit in zip(prompts, limits, strict=True)]
+    order = [row for row in range(len(requests)) if requests[row].limit > 0]
+    order.sort(key=lambda row: (-requests[row].reach, row))
+    found: list[list[int]] = [[] for _ in requests]
+    if not order:
+        return found
+    ours = is_plain(network) and requests[order[0]].reach <= caches.reach(network)
+    decode = _moving if ours else _at_once
+    for row, token in decode(network, requests, order, end, pad, token_budget):
+        found[row].append(token)
+    return found
+
+
+def places(requests: Sequence[Request], order: Sequence[int], token_budget: int) -> int:
+    """Rows of a batch whose longest is the first of `order`."""
+    return max(1, token_budget // requests[order[0]].reach)
+
+
+def _at_once(
+    network: Any, requests: Sequence[Request], order: list[int], end: int, pad: int, token_budget: int
+) -> Iterator[tuple[int, int]]:
+    """transformers' `generate` on one batch after the other: for models that `caches.reach` or `is_plain` leave out."""
+    while order:
+        size = places(requests, order, token_budget)
+        rows, order = order[:size], order[size:]
+        input_ids, mask = caches.left_padded([requests[row].ids for row in rows], pad, network.device)
+        produced = network.generate(
+            input_ids=input_ids,
+            attention_mask=mask,
+            do_sample=False,
+            num_beams=1,
+            temperature=None,
+            top_p=None,
+            top_k=None,
+            max_new_tokens=max(requests[row].limit for row in rows),
+            pad_token_id=pad,
+            eos_token_id=end,
+        )[:, input_ids.shape[1] :].tolist()
+        for row, ids in zip(rows, produced, strict=True):
+            ids = ids[: requests[row].limit]
+            yield from ((row, token) for token in (ids[: ids.index(end)] if end in ids else ids))
+
+
+def _moving(
+    network: Any, requests: Sequence[Request], order: list[int], end: int, pad: int, token_budget: int
+) -> Iterator[tuple[int, int]]:
+    """Row numbers and their next tokens, in the order in which they are found."""
+    left = {row: requests[row].limit for row in order}
+    batch = _Batch(network)
+
+    def newest(start: int) -> Iterator[tuple[int, int]]:
+        """Of the rows from place `start` on that have not ended."""
+        for row, token in zip(batch.rows[start:], batch.last[start:].tolist(), strict=True):
+            if row not in left:
+                continue
+            left[row] -= 1
+            if token != end:
+                yield row, token
+            if token == end or left[row] == 0:
+                del left[row]
+
+    while left:
+        alive = [place for place, row in enumerate(batch.rows) if row in left]
+        size = places(requests, [batch.rows[place] for place in alive] + order, token_budget)
+        free = min(size - len(alive), len(order))
+        if free >= min(len(order), max(1, REFILL * size)) > 0 or len(alive) <= (1 - REFILL) * len(batch.rows):
+            batch.keep(alive)
+            new, order = order[:free], order[free:]
+            for rows in _prefills(requests, new, max(1, token_budget // 4)):
+                batch.take(rows, [requests[row].ids for row in rows], pad)
+            yield from newest(len(alive))
+        elif alive:
+            batch.step()
+            yield from newest(0)
+
+
+def _prefills(requests: Sequence[Request], rows: list[int], token_budget: int) -> Iterator[list[int]]:
+    """The rows in groups whose padded prompts are within the budget."""
+    start, width = 0, 0
+    for stop, row in enumerate(rows):
+        width = max(width, len(requests[row].ids))
+        if stop > start and width * (stop - start + 1) > token_budget:
+            yield rows[start:stop]
+            start, width = stop, len(requests[row].ids)
+    if rows:
+        yield rows[start:]
+
+
+@dataclass
+class _Batch:
+    """Rows under way, aligned on the right: `mask` (rows, columns) of the cache, `last` (rows,) their newest tokens."""
+
+    network: Any
+    rows: list[int] = field(default_factory=list)
+    cache: list[Layer] = field(default_factory=list)
+    mask: torch.Tensor = field(default_factory=lambda: torch.empty(0, 0, dtype=torch.long))
+    last: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
+
+    def keep(self, places: list[int]) -> None:
+        """Drop all other rows, and the columns that only they used."""
+        if len(places) == len(self.rows):
+            return
+        self.rows = [self.rows[place] for place in places]
+        if not places:
+            self.cache = []
+            return
+        chosen = torch.tensor(places, device=self.mask.device)
+        self.mask, self.last = self.mask[chosen], self.last[chosen]
+        first = int(self.mask.any(0).int().argmax())
+        self.mask = self.mask[:, first:]
+        self.cache = [layer.of(chosen, first) for layer in self.cache]
+
+    def take(self, rows: list[int], prompts: Sequence[tuple[int, ...]], pad: int) -> None:
+        """Read new rows' prompts and put them below those under way."""
+        input_ids, mask = caches.left_padded(prompts, pad, self.network.device)
+        cache, last = self._read([], input_ids, mask, (mask.cumsum(1) - 1).clamp(min=0))
+        if self.rows:
+            width = max(mask.shape[1], self.mask.shape[1])
+            mask = torch.cat([caches.right_aligned(part, width, 1) for part in (self.mask, mask)])
+            last = torch.cat([self.last, last])
+            for old, new in zip(self.cache, cache, strict=True):
+                pairs = zip(old.held(), new.held(), strict=True)
+                new.hold(*(torch.cat([caches.right_aligned(part, width, 2) for part in pair]) for pair in pairs))
+        self.rows, self.cache, self.mask, self.last = [*self.rows, *rows], cache, mask, last
+
+    def step(self) -> None:
+        """Read every row's newest token."""
+        self.mask = functional.pad(self.mask, (0, 1), value=1)
+        positions = self.mask.sum(1, keepdim=True) - 1
+        self.cache, self.last = self._read(self.cache, self.last[:, None], self.mask, positions)
+
+    def _read(
+        self, layers: list[Layer], input_ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor
+    ) -> tuple[list[Layer], torch.Tensor]:
+        """The layers' keys and values with those of `input_ids`, and each row's likeliest next token."""
+        cache, logits = caches.read(self.network, layers, input_ids, mask, positions, lambda hidden: hidden[:, -1:])
+        return cache, logits[:, -1].argmax(-1)
