@@ -78,9 +78,7 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
 
     def ours(rectifier: rectification.Rectifier) -> Ours:
         objective = objectives.make("nll", presets.Constants())
-        return Ours(
-            copy.deepcopy(network), loop.Task(forget, retain, objective, rectifier, training, SEED, pad)
-        )
+        return Ours(copy.deepcopy(network), loop.Task(forget, retain, objective, rectifier, training, SEED, pad))
 
     contenders: dict[str, Any] = {
         "plain": ours(rectification.make("none", None, None)),

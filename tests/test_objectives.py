@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from naive_objectives import Row, leaves, of_objective, of_term, rows, sums
 from scipy import stats
 
-from trainables import objectives, presets, scoring
+from trainables import objectives, presets
 from trainables.config import TASK_VECTORS, Method
 from trainables.config import Objective as Settings
 from trainables.objectives import Pass, Totals

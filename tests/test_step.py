@@ -1,4 +1,4 @@
-"""What the quick forward pass leaves out changes nothing: against whole logits under a mask, rows in the order drawn."""
+"""What the forward pass leaves out changes nothing: against whole logits under a mask, rows in the order drawn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "Mistral": {"intermediate_size": 24, "num_key_value_heads": 1, "sliding_window": 6},
     "Phi": {"intermediate_size": 24},
     "Qwen2": {"intermediate_size": 24, "num_key_value_heads": 1},
-    "Gemma2": {"intermediate_size": 24, "num_key_value_heads": 1, "head_dim": 8, "sliding_window": 6},
+    "Gemma2": {"intermediate_size": 24, "num_key_value_heads": 1, "head_dim": 8},
     "OPT": {"dropout": 0.0, "ffn_dim": 24, "word_embed_proj_dim": 16, "max_position_embeddings": 32},
     "GPTNeoX": {"intermediate_size": 24},
 }

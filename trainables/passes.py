@@ -1,9 +1,9 @@
 """Forward and backward over a whole effective batch: split over ranks and micro-batches without a trace in the result.
 
 Rank r of n takes rows r, r + n, r + 2n, ... of the batch, longest first, so that the rows of a micro-batch need little
-padding and ranks have about the same to do; which rows are in a batch is not changed (docs/decisions/0010). Every rank runs as many micro-batches as the others (the
-collectives of sharded weights need that): one that has no row left runs another's without weight. Losses are divided
-by the totals of the whole batch.
+padding and ranks have about the same to do; which rows are in a batch does not depend on it (docs/decisions/0010).
+Every rank runs as many micro-batches as the others (the collectives of sharded weights need that): one that has no row
+left runs another's without weight. Losses are divided by the totals of the whole batch.
 """
 
 from __future__ import annotations
