@@ -68,9 +68,10 @@ def effective_batch(
             known = torch.tensor([reference[row] for row in mine], device=engine.device)
             seen = replace(seen, reference=known)
         loss = term.loss(seen, totals) * weight
+        del seen  # its logits would lie beside their gradient
         engine.backward(loss, last=number == len(pieces))
         total += loss.detach().double().cpu()
-        del seen, loss  # its logits would lie beside the next pass's
+        del loss
     return float(engine.total(total.to(engine.device))), tokens
 
 
