@@ -66,7 +66,7 @@ def test_no_gpu_is_one_message(run_module: Run) -> None:
 @pytest.mark.parametrize("tied", [True, False])
 def test_operations_are_those_that_pytorch_counts(tied: bool) -> None:
     """Of a forward and a backward pass: products of matrices alone, so norms and activations are not in them."""
-    config = LlamaConfig(**gpu.SIZES["tiny"] | {"tie_word_embeddings": tied}, attn_implementation="eager")
+    config = LlamaConfig(**gpu.SIZES["tiny"] | {"tie_word_embeddings": tied}, attn_implementation="eager")  # pyright: ignore[reportCallIssue]
     network, shape = LlamaForCausalLM(config), memory.shape_of(config.to_dict())
     assert shape is not None
     batch = torch.randint(0, shape.vocabulary, (3, 40))

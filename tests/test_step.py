@@ -66,7 +66,7 @@ class Runner:
 
 def ours(model: Any, terms: tuple[Term, ...], frozen: Any, size: int | None, known: Any) -> float:
     task = SimpleNamespace(pad=0, micro_batch=size, frozen=frozen)
-    plan = [(term, rows(), list(range(len(LENGTHS)))) for term in terms]
+    plan: list[passes.Planned] = [(term, rows(), list(range(len(LENGTHS)))) for term in terms]
     return passes.effective_batch(Runner(model), plan, task, known)[0]
 
 
@@ -128,7 +128,8 @@ def test_divergences_and_reference_sums(reduction: str, size: int | None) -> Non
 @pytest.mark.parametrize("size", [None, 4])
 @pytest.mark.parametrize("reduction", ["labels", "all_positions"])
 def test_steering(reduction: str, size: int | None) -> None:
-    compare(objectives.make("rmu", presets.Constants(layer=1, rmu_reduction=reduction)).terms, size)
+    constants = presets.Constants(layer=1, rmu_reduction=reduction)  # type: ignore[arg-type]
+    compare(objectives.make("rmu", constants).terms, size)
 
 
 def compare(terms: tuple[Term, ...], size: int | None) -> None:
