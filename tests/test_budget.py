@@ -97,7 +97,7 @@ def test_peak_of_a_7b_model_by_hand() -> None:
     found = memory.peak(load, 2, 100)
     layer = 16 * 4096 + 8 * 4096 + 8 * 11008
     assert found.activations == 200 * (32 * layer + 6 * 4096)
-    assert found.logits == 200 * 32000 * 16
+    assert found.logits == 200 * 32000 * 12
     assert found.buffers == 2 * 500_000_000
     assert found.states.total == pytest.approx(SEVEN.parameters * (2 + 2 / 4 + (4 + 12 + 4) / 4))
     assert found.step == pytest.approx(SEVEN.parameters * (2 * 4 / 4 - 2 / 4))
@@ -134,7 +134,7 @@ def test_eager_attention_keeps_scores_and_kl_two_distributions() -> None:
     extra = [memory.layer_bytes(memory.load_of(chosen, SEVEN), 100) for chosen in (eager, trial())]
     assert extra[0] - extra[1] == 32 * 100 * 8
     one, two = (memory.peak(memory.load_of(trial(method=name), SEVEN), 1, 10).logits for name in ("gd", "npo_kl"))
-    assert two == 2 * one
+    assert two / one == pytest.approx(7 / 3)
 
 
 @hypothesis.settings(deadline=None)

@@ -192,6 +192,7 @@ def _optimizer(parameters: list[torch.nn.Parameter], training: Training) -> torc
         betas=training.betas,
         eps=training.eps,
         weight_decay=training.weight_decay,
+        fused=True,
     )
 
 

@@ -243,14 +243,13 @@ def all_layers_bytes(load: Load, length: int) -> float:
 def peak(load: Load, rows: int, length: int) -> Peak:
     """A training step of `rows` rows at a time, each of at most `length` tokens, all of them labels.
 
-    Logits: four tensors over the vocabulary in fp32, or their like in both precisions, at the start of the backward
-    pass; twice as many where distributions are compared, one more where RMU's frozen model makes logits too. The
-    optimizer's step needs two more fp32 shards, when the whole gradient is gone; on ZeRO 3, which goes by sub-groups of
-    the shard, three of a sub-group.
+    Logits: three tensors over the vocabulary in fp32 in the backward pass (log-softmax and two gradients), which RMU
+    has in GRU's retain pass; seven where distributions are compared. The optimizer's step needs two more fp32 shards,
+    when the whole gradient is gone; on ZeRO 3, which goes by sub-groups of the shard, three of a sub-group.
     """
     shape, width, tokens = load.shape, WIDTH[load.precision], rows * length
     kept = all_layers_bytes(load, length)
-    logits = tokens * shape.vocabulary * (32 if load.compared else 16 if load.steered is None else 20)
+    logits = tokens * shape.vocabulary * (28 if load.compared else 12)
     found = Peak(load.states(), tokens * (kept + 3 * width * shape.hidden), logits, 0.0, 0.0)
     if load.vectors:
         return replace(found, states=_vector_states(load))

@@ -12,14 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Literal
 
 import torch
 from torch.nn import functional
 
 from trainables.presets import FIXED_PAD, Constants, KLReduction
+from trainables.scoring import IGNORED
 
 Side = Literal["forget", "retain"]
+Positions = Literal["labels", "attended", "all", "none"]
+"""Where a term reads logits: where they predict a label, at real tokens, at padding too, nowhere."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +40,10 @@ class Totals:
 class Pass:
     """One micro-batch after its forward pass: B rows of T tokens.
 
-    losses: (B, T - 1), the l_t. mask, labels: (B, T). logits: (B, T, V). reference: (B,), the S_i^0 of a forget row.
-    hidden, frozen_hidden: (B, T, D), the residual stream after the objective's layer. frozen_logits: (B, T, V).
+    mask, labels: (B, T). logits, frozen_logits: (N, V), at the N positions of the term, row by row. reference: (B,),
+    the S_i^0 of a forget row. hidden, frozen_hidden: (B, T, D), the residual stream after the objective's layer.
     """
 
-    losses: torch.Tensor
     labels: torch.Tensor
     mask: torch.Tensor
     logits: torch.Tensor
@@ -49,10 +52,35 @@ class Pass:
     frozen_logits: torch.Tensor | None = None
     frozen_hidden: torch.Tensor | None = None
 
+    @cached_property
+    def losses(self) -> torch.Tensor:
+        """The l_t: (B, T - 1), of a term that reads logits at labels."""
+        return label_losses(self.logits, self.labels)
+
     @property
     def counts(self) -> torch.Tensor:
         """n_i: (B,)."""
-        return (self.labels[:, 1:] != -100).sum(1)
+        return (self.labels[:, 1:] != IGNORED).sum(1)
+
+
+def label_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Negative log-likelihood of each label in fp32, 0 where there is none: (N, V), (B, T) -> (B, T - 1).
+
+    The N rows of `logits` are those that predict a label (`positions`).
+    """
+    shifted = labels[:, 1:]
+    labelled = shifted != IGNORED
+    found = functional.cross_entropy(logits.float(), shifted[labelled], reduction="none")
+    return torch.zeros(shifted.shape, dtype=found.dtype, device=found.device).masked_scatter(labelled, found)
+
+
+def positions(which: Positions, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The positions of that name: (B, T), (B, T) -> (B, T), boolean."""
+    if which == "attended":
+        return mask.bool()
+    if which == "labels":
+        return functional.pad(labels[:, 1:] != IGNORED, (0, 1))
+    return torch.full(labels.shape, which == "all", device=labels.device)
 
 
 @dataclass(frozen=True)
@@ -60,7 +88,7 @@ class Term:
     """One summand and what it needs of a forward pass.
 
     `width`: tokens that rows are padded to: None the micro-batch's longest, "batch" the effective batch's, or a number
-    (a mean over padding depends on it).
+    (a mean over padding depends on it, and on what is attended to there).
     """
 
     side: Side
@@ -68,6 +96,7 @@ class Term:
     frozen: bool = False
     layer: int | None = None
     width: int | Literal["batch"] | None = None
+    logits: Positions = "labels"
 
 
 @dataclass(frozen=True)
@@ -142,23 +171,13 @@ def kl(reduction: KLReduction) -> Callable[[Pass, Totals], torch.Tensor]:
     def loss(seen: Pass, totals: Totals) -> torch.Tensor:
         if seen.frozen_logits is None:
             raise ValueError("KL needs the frozen model's logits")
-        chosen, count = _positions(seen, totals, reduction)
-        target = torch.log_softmax(seen.frozen_logits[chosen].float(), -1)
-        current = torch.log_softmax(seen.logits[chosen].float(), -1)
+        target = torch.log_softmax(seen.frozen_logits.float(), -1)
+        current = torch.log_softmax(seen.logits.float(), -1)
+        everywhere = totals.rows * seen.mask.shape[1]
+        count = {"labels": totals.tokens, "attended": totals.attended}.get(reduction, everywhere)
         return functional.kl_div(current, target, reduction="sum", log_target=True) / count
 
     return loss
-
-
-def _positions(seen: Pass, totals: Totals, reduction: KLReduction) -> tuple[torch.Tensor, int]:
-    """Which positions of (B, T) count, and how many of the whole effective batch do."""
-    if reduction == "labels":
-        predicting = torch.zeros_like(seen.labels, dtype=torch.bool)
-        predicting[:, :-1] = seen.labels[:, 1:] != -100
-        return predicting, totals.tokens
-    if reduction == "attended":
-        return seen.mask.bool(), totals.attended
-    return torch.ones_like(seen.mask, dtype=torch.bool), totals.rows * seen.mask.shape[1]
 
 
 def steer(steering: float, reduction: str, seed: int) -> Callable[[Pass, Totals], torch.Tensor]:
@@ -191,7 +210,7 @@ def _squared(difference: torch.Tensor, seen: Pass, totals: Totals, reduction: st
     square = difference.pow(2).mean(-1)
     if reduction == "all_positions":
         return square.sum() / (totals.rows * square.shape[1])
-    labelled = seen.labels != -100
+    labelled = seen.labels != IGNORED
     return ((square * labelled).sum(1) / labelled.sum(1)).sum() / totals.rows
 
 
@@ -200,7 +219,8 @@ def make(method: str, c: Constants, seed: int = 0) -> Objective:
     forget, retain = c.forget_coefficient, c.retain_coefficient
     kept = (Term("retain", scaled(nll, retain)),) if retain else ()
     width = {"all_positions": "batch", "all_positions_fixed_pad": FIXED_PAD}.get(c.kl_reduction)
-    close = Term("retain", scaled(kl(c.kl_reduction), c.kl_coefficient), frozen=True, width=width)  # type: ignore[arg-type]
+    near: Positions = c.kl_reduction if c.kl_reduction in ("labels", "attended") else "all"
+    close = Term("retain", scaled(kl(c.kl_reduction), c.kl_coefficient), frozen=True, width=width, logits=near)  # type: ignore[arg-type]
     preference = Term("forget", scaled(npo(c.beta), forget))
     simple = Term("forget", scaled(simnpo(c.beta, c.margin), forget))
     match method:
@@ -226,8 +246,9 @@ def make(method: str, c: Constants, seed: int = 0) -> Objective:
             return Objective((simple, *kept))
         case "rmu":
             wide = "batch" if c.rmu_reduction == "all_positions" else None
-            away = Term("forget", steer(c.steering, c.rmu_reduction, seed), layer=c.layer, width=wide)
-            hold = Term("retain", keep(c.alpha, c.rmu_reduction), frozen=True, layer=c.layer, width=wide)
+            inside = partial(Term, layer=c.layer, width=wide, logits="none")
+            away = inside("forget", steer(c.steering, c.rmu_reduction, seed))
+            hold = inside("retain", keep(c.alpha, c.rmu_reduction), frozen=True)
             return Objective((away, hold))
     raise ValueError(f"unknown method '{method}'")
 

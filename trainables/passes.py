@@ -1,8 +1,9 @@
 """Forward and backward over a whole effective batch: split over ranks and micro-batches without a trace in the result.
 
-Rank r of n takes rows r, r + n, r + 2n, ... of the batch. Every rank runs as many micro-batches as the others (the
-collectives of sharded weights need that): one that has no row left runs another's without weight. Losses are divided
-by the totals of the whole batch.
+Rank r of n takes rows r, r + n, r + 2n, ... of the batch, longest first, so that the rows of a micro-batch need little
+padding and ranks have about the same to do; which rows are in a batch does not depend on it (docs/decisions/0010).
+Every rank runs as many micro-batches as the others (the collectives of sharded weights need that): one that has no row
+left runs another's without weight. Losses are divided by the totals of the whole batch.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
 
-from trainables import scoring
-from trainables.objectives import Pass, Term, Totals
+from trainables import objectives, scoring
+from trainables.objectives import Pass, Positions, Term, Totals
 from trainables.templates import Example
 
 Planned = tuple[Term, Sequence[Example], list[int]]
@@ -53,9 +55,10 @@ def effective_batch(
         totals = count([rows[number] for number in numbers])
         tokens += totals.tokens
         share = -(-len(numbers) // engine.world)
-        mine = numbers[engine.rank :: engine.world]
+        ordered = sorted(numbers, key=lambda number: -len(rows[number].input_ids))
+        mine = ordered[engine.rank :: engine.world]
         size = task.micro_batch or share
-        pieces += [(term, rows, mine[k : k + size], numbers[:1], totals) for k in range(0, share, size)]
+        pieces += [(term, rows, mine[k : k + size], ordered[-1:], totals) for k in range(0, share, size)]
     total = torch.zeros((), dtype=torch.float64)
     for number, (term, rows, mine, other, totals) in enumerate(pieces, 1):
         weight = 1 if mine else 0
@@ -63,11 +66,12 @@ def effective_batch(
         seen = forward(engine, term, [rows[row] for row in mine], task, totals)
         if reference is not None and term.side == "forget":
             known = torch.tensor([reference[row] for row in mine], device=engine.device)
-            seen = Pass(**{**seen.__dict__, "reference": known})
+            seen = replace(seen, reference=known)
         loss = term.loss(seen, totals) * weight
+        del seen  # its logits would lie beside their gradient
         engine.backward(loss, last=number == len(pieces))
         total += loss.detach().double().cpu()
-        del seen, loss  # its logits would lie beside the next pass's
+        del loss
     return float(engine.total(total.to(engine.device))), tokens
 
 
@@ -82,7 +86,8 @@ def forward(engine: Runner, term: Term, rows: Sequence[Example], task: Any, tota
     width = totals.longest if term.width == "batch" else term.width and max(term.width, totals.longest)
     batch = scoring.collate(rows, task.pad, width)
     batch = {name: tensor.to(engine.device) for name, tensor in batch.items()}
-    inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"], "use_cache": False}
+    inputs = _inputs(batch, term.logits, masked=term.width is not None)
+    where = inputs["logits_to_keep"]
     if term.layer is not None:
         inputs["output_hidden_states"] = True
     output = engine.inner(**inputs)
@@ -91,14 +96,29 @@ def forward(engine: Runner, term: Term, rows: Sequence[Example], task: Any, tota
         with torch.no_grad():
             frozen = task.frozen(**inputs)
     return Pass(
-        losses=scoring.token_losses(output.logits, batch["labels"]),
         labels=batch["labels"],
         mask=batch["attention_mask"],
-        logits=output.logits,
+        logits=_kept(output.logits, where),
         hidden=None if term.layer is None else output.hidden_states[term.layer + 1],
-        frozen_logits=None if frozen is None else frozen.logits,
+        frozen_logits=None if frozen is None else _kept(frozen.logits, where),
         frozen_hidden=None if frozen is None or term.layer is None else frozen.hidden_states[term.layer + 1],
     )
+
+
+def _inputs(batch: dict[str, torch.Tensor], logits: Positions, *, masked: bool) -> dict[str, Any]:
+    """What the model is called with: the head sees only the positions whose logits are read.
+
+    Padding is on the right, so that no real token of a causal model sees it: without a mask only what the model says
+    of padding differs, and attention needs no matrix of who sees whom. `masked`: a term reads padding too.
+    """
+    where = objectives.positions(logits, batch["labels"], batch["attention_mask"])
+    mask = batch["attention_mask"] if masked else None
+    return {"input_ids": batch["input_ids"], "attention_mask": mask, "use_cache": False, "logits_to_keep": where}
+
+
+def _kept(logits: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
+    """(N, V), also of the few architectures that make logits everywhere whatever they are asked for (xLSTM)."""
+    return logits[where] if logits.ndim == 3 else logits
 
 
 @torch.no_grad()
@@ -111,8 +131,9 @@ def row_sums(engine: Runner, rows: Sequence[Example], numbers: Sequence[int], pa
         places = mine[start : start + size]
         batch = scoring.collate([rows[numbers[min(place, len(numbers) - 1)]] for place in places], pad)
         batch = {name: tensor.to(engine.device) for name, tensor in batch.items()}
-        output = engine.inner(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=False)
-        found = scoring.token_losses(output.logits, batch["labels"]).double().sum(1)
+        inputs = _inputs(batch, "labels", masked=False)
+        logits = _kept(engine.inner(**inputs).logits, inputs["logits_to_keep"])
+        found = objectives.label_losses(logits, batch["labels"]).double().sum(1)
         for place, value in zip(places, found, strict=True):
             if place < len(numbers):
                 sums[place] = value

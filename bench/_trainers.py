@@ -1,0 +1,132 @@
+"""The two other ways to train that bench/step.py sets our loop beside, each on a model and an optimizer of its own.
+
+A trainer's `run(first, steps)` takes the optimizer steps `first + 1` to `first + steps` of the same batches, and
+returns the seconds of all of them but the first, which pays for what a block of steps starts with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from transformers import DataCollatorForSeq2Seq, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+
+from trainables.config import Training
+from trainables.scoring import IGNORED
+from trainables.templates import Example
+
+PUBLISHED_WIDTH = 500
+"""Tokens that TOFU's published code pads each row to, and GRU's after it."""
+
+
+class Transformers:
+    """transformers' Trainer with dynamic padding; no logging, saving, clipping or watching for NaN."""
+
+    def __init__(
+        self, network: Any, tokenizer: Any, batches: Sequence[list[Example]], training: Training, folder: str
+    ) -> None:
+        self.network, self.batches = network, batches
+        self.clock = _Clock()
+        self.collator = DataCollatorForSeq2Seq(tokenizer, padding=True, label_pad_token_id=IGNORED)
+        self.optimizer = adamw(network, training)
+        self.arguments: dict[str, Any] = {
+            "output_dir": folder,
+            "per_device_train_batch_size": training.batch_size,
+            "train_sampling_strategy": "sequential",
+            "max_grad_norm": 0.0,
+            "logging_strategy": "no",
+            "save_strategy": "no",
+            "report_to": [],
+            "disable_tqdm": True,
+            "logging_nan_inf_filter": False,
+            "remove_unused_columns": False,
+            "dataloader_pin_memory": False,
+            "use_cpu": True,
+        }
+
+    def run(self, first: int, steps: int) -> float:
+        rows = [features(row) for batch in self.batches[first : first + steps] for row in batch]
+        with _alone():
+            trainer = Trainer(
+                model=self.network,
+                args=TrainingArguments(max_steps=steps, **self.arguments),
+                train_dataset=rows,  # type: ignore[arg-type]
+                data_collator=self.collator,
+                callbacks=[self.clock],
+                optimizers=(self.optimizer, torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda _: 1.0)),
+            )
+        trainer.remove_callback(PrinterCallback)
+        if trainer.accelerator.num_processes != 1 or trainer.accelerator.distributed_type != "NO":
+            raise AssertionError(f"the Trainer is distributed: {trainer.accelerator.distributed_type}")
+        self.clock.ended.clear()
+        trainer.train()
+        return self.clock.ended[-1] - self.clock.ended[0]
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Without the names by which the Trainer would take our process group of one rank for its own."""
+    names = [name for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE") if name in os.environ]
+    kept = {name: os.environ.pop(name) for name in names}
+    yield
+    os.environ.update(kept)
+
+
+class _Clock(TrainerCallback):
+    """When each optimizer step ended."""
+
+    def __init__(self) -> None:
+        self.ended: list[float] = []
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self.ended.append(time.perf_counter())
+
+
+class Published:
+    """The published code's batches, stated again in plain PyTorch: every row padded to 500 tokens, logits everywhere.
+
+    As there a row's labels end with one end-of-sequence token, and padding is neither attended nor labelled.
+    """
+
+    def __init__(self, network: Any, pad: int, batches: Sequence[list[Example]], training: Training) -> None:
+        self.network, self.pad, self.batches = network, pad, batches
+        self.optimizer = adamw(network, training)
+
+    def run(self, first: int, steps: int) -> float:
+        ended = []
+        for batch in self.batches[first : first + steps]:
+            self.network(**self._padded(batch), use_cache=False).loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            ended.append(time.perf_counter())
+        return ended[-1] - ended[0]
+
+    def _padded(self, batch: list[Example]) -> dict[str, torch.Tensor]:
+        filling = {"input_ids": self.pad, "attention_mask": 0, "labels": IGNORED}
+        columns: dict[str, list[list[int]]] = {name: [] for name in filling}
+        for row in batch:
+            for name, values in features(row).items():
+                columns[name].append(values + [filling[name]] * (PUBLISHED_WIDTH - len(values)))
+        return {name: torch.tensor(values) for name, values in columns.items()}
+
+
+def features(row: Example) -> dict[str, list[int]]:
+    """A row as transformers' collators take it."""
+    ids, start = list(row.input_ids), row.answer_start
+    return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": [IGNORED] * start + ids[start:]}
+
+
+def adamw(network: Any, training: Training) -> torch.optim.Optimizer:
+    """Our engine's optimizer and settings."""
+    return torch.optim.AdamW(
+        network.parameters(),
+        lr=training.lr,
+        betas=training.betas,
+        eps=training.eps,
+        weight_decay=training.weight_decay,
+        fused=True,
+    )

@@ -1,0 +1,259 @@
+"""A 1B Llama of random weights in bf16 on one GPU: rectification, utilisation, memory against the plan, evaluation.
+
+`python bench/gpu.py [--json FILE]` from the root; `--device cpu --size tiny` rehearses it where there is no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench import rectify
+from trainables import (
+    commands,
+    engine,
+    evaluation,
+    loop,
+    memory,
+    models,
+    objectives,
+    presets,
+    provenance,
+    recipes,
+    rectification,
+    trial,
+)
+from trainables.config import Benchmark, Model, Recipe, Rectifier, Resources, Shape, Training, Trial
+from trainables.provenance import ROOT
+from trainables.templates import Example
+
+SIZES: dict[str, dict[str, Any]] = {
+    "1b": {
+        "vocab_size": 128256,
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "tie_word_embeddings": True,
+    },
+    "tiny": {
+        "vocab_size": 600,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": True,
+    },
+}
+"""`1b`: the sizes of Llama-3.2-1B."""
+PEAKS = {
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "L40": 181e12,
+    "L4": 121e12,
+    "A10": 125e12,
+}
+"""Dense bf16 operations a second as NVIDIA's data sheets give them; the first name that is in the GPU's own counts."""
+RATIO_BAR, MEMORY_BAR = 1.03, 0.10
+NO_GPU = "error: no CUDA device here; rehearse on the CPU with: python bench/gpu.py --device cpu --size tiny"
+
+
+def configuration(options: argparse.Namespace) -> Trial:
+    """What the plan is asked about: GA with GRU on one rank, all weights trained."""
+    return Trial(
+        method="ga",
+        rectifier=Rectifier(name="gru", gamma=rectify.GAMMA, tau=rectify.TAU),
+        target=Model(path="random"),
+        training=Training(lr=1e-6, epochs=10**6, batch_size=options.rows),
+        resources=Resources(gpus=float(options.device == "cuda"), precision="bf16", zero_stage=1),
+    )
+
+
+def rows(options: argparse.Namespace, vocabulary: int) -> list[Example]:
+    """Random tokens, from the second on labels: what the plan counts with."""
+    drawn = np.random.default_rng(0).integers(3, vocabulary, size=(options.rows, options.length))
+    return [Example(tuple(row), 1) for row in drawn.tolist()]
+
+
+def steps(options: argparse.Namespace, network: Any, shape: Shape, device: torch.device) -> dict[str, Any]:
+    """Plain and rectified steps in turn (bench/rectify.py), and the peak of their memory beside the plan's."""
+    asked = configuration(options)
+    plan = memory.fit(asked, shape, options.length, engine.device_memory(device))
+    both = rows(options, shape.vocabulary)
+    task = loop.Task(
+        both,
+        both,
+        objectives.make("ga", presets.Constants()),
+        rectification.make("gru", rectify.GAMMA, rectify.TAU),
+        asked.training,
+        rectify.SEED,
+        pad=0,
+        micro_batch=plan.micro_batch,
+    )
+    runner = engine.create(network.train(), asked.training, asked.resources)
+    found = rectify.measure(runner, task, options.repeats)
+    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+    runner.close()
+    tokens, seconds = 2 * options.rows * options.length, found["plain_seconds"]
+    operations = flops(shape, tokens, options.length)
+    top = options.peak * 1e12 if options.peak else peak_of(device)
+    return {
+        **found,
+        "ratio_bar": RATIO_BAR,
+        "micro_batch": plan.micro_batch,
+        "tokens_per_step": tokens,
+        "tokens_per_second": tokens / seconds,
+        "flops_per_step": operations,
+        "peak_flops": top,
+        "utilisation": None if top is None else operations / seconds / top,
+        "planned_bytes": plan.peak.total,
+        "peak_bytes": peak,
+        "planned_over_peak": None if peak is None else plan.peak.total / peak,
+    }
+
+
+def flops(shape: Shape, tokens: int, length: int) -> float:
+    """Of forward and backward passes over `tokens`: 6 a token and weight that is multiplied, and attention's.
+
+    The input embedding is looked up, not multiplied (where it is tied the head is the same matrix and counts).
+    Attention: 12 x layers x heads x head size x length a token, the half that a causal mask leaves out counted too.
+    """
+    weights = shape.parameters - (0 if shape.tied else shape.vocabulary * shape.hidden)
+    attention = 12 * shape.layers * shape.heads * shape.head_size * length
+    return float(tokens) * (6 * weights + attention)
+
+
+def peak_of(device: torch.device) -> float | None:
+    """Dense bf16 operations a second of a GPU that is in the table; None elsewhere (--peak)."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((value for part, value in PEAKS.items() if part in name), None)
+
+
+def evaluate(options: argparse.Namespace, network: Any, device: torch.device) -> dict[str, Any]:
+    """Seconds of all metrics of a split. A random model seldom ends an answer: generations run to their limit."""
+    if options.data is None:
+        return {"evaluation_seconds": None}
+    benchmark = Benchmark(data=options.data, split=options.split, limit=options.limit)
+    recipe = Recipe(
+        vocabulary=min(32000, network.config.vocab_size),
+        data=options.data,
+        data_fingerprint="bench",
+        configs=("full",),
+        template="llama2",
+        training=Training(max_length=512),
+    )
+    tokenizer = recipes._learn_tokenizer(recipe)
+    started = time.perf_counter()
+    _, records = evaluation.evaluate(
+        network.eval(), tokenizer, benchmark, None, token_budget=Resources().evaluation_tokens
+    )
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return {
+        "evaluation_seconds": time.perf_counter() - started,
+        "evaluation_rows": len(records),
+        "evaluation_split": options.split,
+        "evaluation_limit": options.limit,
+    }
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    device = trial.prepare_process(configuration(options).resources, rectify.SEED)
+    sizes = {**SIZES[options.size], "max_position_embeddings": 1024}
+    config = LlamaConfig(**sizes, bos_token_id=0, eos_token_id=1, pad_token_id=2)  # type: ignore[arg-type]
+    shape = memory.shape_of(config.to_dict())
+    if shape is None:
+        raise AssertionError("a Llama's configuration has all sizes")
+    with torch.device(device):
+        network: Any = LlamaForCausalLM(config)
+    network.to(getattr(torch, models.DTYPES["bf16"]))
+    found = {"size": options.size, "parameters": sum(parameter.numel() for parameter in network.parameters())}
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    return found | steps(options, network, shape, device) | evaluate(options, network, device)
+
+
+def _print(row: dict[str, Any]) -> None:
+    def shown(value: float | None, digits: int, unit: str = "") -> str:
+        return "not measured" if value is None else f"{value:.{digits}f}{unit}"
+
+    least, most = row["ratio_range"]
+    used = None if row["utilisation"] is None else 100 * row["utilisation"]
+    taken = "not measured" if row["peak_bytes"] is None else commands.size(row["peak_bytes"])
+    print(
+        f"{row['parameters']:,} parameters, bf16, {row['tokens_per_step']} tokens a step of two passes, "
+        f"{row['micro_batch']} rows at a time\n"
+        f"plain step            {row['plain_seconds']:.4f} s, {row['tokens_per_second']:.0f} tokens/s\n"
+        f"rectified over plain  {row['ratio']:.3f} ({least:.3f} to {most:.3f}; inside {row['ratio_inside']:.3f}; "
+        f"bar {RATIO_BAR})\n"
+        f"model flops           {row['flops_per_step'] / 1e12:.3g} T a step; utilisation {shown(used, 1, ' %')}\n"
+        f"memory                plan {commands.size(row['planned_bytes'])}, peak {taken}; "
+        f"plan over peak {shown(row['planned_over_peak'], 2)} (bar 1 within {MEMORY_BAR:g})\n"
+        f"evaluation            {shown(row['evaluation_seconds'], 1, ' s')}",
+        flush=True,
+    )
+
+
+def _options() -> argparse.Namespace:
+    shared = Path(os.environ.get("UNLEARN_SHARED", ROOT.parent / "shared")) / "data" / "tofu"
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the row there")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--size", choices=sorted(SIZES), default="1b")
+    parser.add_argument("--repeats", type=int, default=10, help="measured pairs of steps (default 10)")
+    parser.add_argument("--rows", type=int, default=32, help="of a pass (default 32)")
+    parser.add_argument("--length", type=int, default=128, help="tokens of a row (default 128)")
+    parser.add_argument("--peak", type=float, metavar="TFLOPS", help="of the GPU, dense bf16, where it is not known")
+    parser.add_argument("--data", default=str(shared) if shared.is_dir() else None, help="folder of TOFU's rows")
+    parser.add_argument("--split", default="forget05", help="of the evaluation (default forget05)")
+    parser.add_argument("--limit", type=int, help="rows of each task of the evaluation (default: all)")
+    options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.exit(2, NO_GPU + "\n")
+    if options.data is not None and not Path(options.data).is_dir():
+        parser.error(f"--data: no folder {options.data}")
+    if options.json and not options.json.absolute().parent.is_dir():
+        parser.error(f"--json: no folder {options.json.parent}")
+    return options
+
+
+def main() -> None:
+    options = _options()
+    if options.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    commands.quiet()
+    hardware = f"{os.cpu_count()} cores, {os.uname().machine}"
+    if options.device == "cuda":
+        hardware = torch.cuda.get_device_name(0)
+    found = measure(options)
+    _print(found)
+    if options.data is None:
+        print("no evaluation: give a folder of TOFU's rows with --data")
+    if options.json:
+        row = {**found, "repeats": options.repeats, "precision": "bf16", "device": hardware, **provenance.stamp()}
+        options.json.write_text(json.dumps([row], indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""Answer tokens a second of the training loop, beside transformers' Trainer and the published code's fixed padding.
+
+`python bench/step.py [--json FILE]` from the root; bench/README.md says what is compared with what.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench._trainers import Published, Transformers
+from trainables import (
+    commands,
+    engine,
+    loop,
+    models,
+    objectives,
+    presets,
+    provenance,
+    rectification,
+    sampling,
+    scoring,
+    trial,
+)
+from trainables.benchmarks import tofu
+from trainables.config import Benchmark, Model, Resources, Training
+from trainables.provenance import ROOT
+from trainables.templates import Example
+
+SEED, GAMMA, LR = 0, 0.8, 1e-5
+BARS = {"trainer": 1.0, "published": 3.0}
+"""What our plain loop's answer tokens a second have to be at least, as a multiple of theirs."""
+
+
+class Ours:
+    """The loop on a DeepSpeed engine of one rank, as a trial takes its steps."""
+
+    def __init__(self, network: Any, task: loop.Task) -> None:
+        self.runner = engine.create(network.train(), task.training, Resources())
+        self.steps = loop.run(self.runner, task)
+
+    def run(self, first: int, steps: int) -> float:
+        ended = []
+        for step in range(first, first + steps):
+            if next(self.steps)["step"] != step + 1:
+                raise AssertionError(f"a step beside step {step + 1}")
+            ended.append(time.perf_counter())
+        return ended[-1] - ended[0]
+
+
+def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
+    """Blocks of the same steps by each contender in turn, every other round the other way round."""
+    network, tokenizer = models.load(Model(path=options.model))
+    benchmark = Benchmark(data=options.data, split=options.split)
+    forget, retain = (
+        tofu.encode_rows(tokenizer, side, "llama2", "paper", 500) for side in tofu.training_rows(benchmark)
+    )
+    training = Training(lr=LR, batch_size=options.batch_size, epochs=10**6)
+    block, pad = options.steps + 1, scoring.pad_of(tokenizer)
+    total = block * (options.repeats + 1)
+    batches = [
+        [forget[row] for row in sampling.forget_batch(SEED, step, 0, len(forget), options.batch_size)]
+        for step in range(total)
+    ]
+    trial.prepare_process(Resources(cpus=options.threads), SEED)
+
+    def ours(rectifier: rectification.Rectifier) -> Ours:
+        objective = objectives.make("nll", presets.Constants())
+        return Ours(copy.deepcopy(network), loop.Task(forget, retain, objective, rectifier, training, SEED, pad))
+
+    contenders: dict[str, Any] = {
+        "plain": ours(rectification.make("none", None, None)),
+        "gru": ours(rectification.make("gru", GAMMA, None)),
+        "trainer": Transformers(copy.deepcopy(network), tokenizer, batches, training, folder),
+        "published": Published(copy.deepcopy(network).train(), pad, batches, training),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for repeat in range(options.repeats + 1):
+        for name in list(contenders)[:: 1 if repeat % 2 else -1]:
+            seconds[name].append(contenders[name].run(repeat * block, block))
+    moved = {name: _moved(network, _network(contenders[name])) for name in contenders}
+    contenders["plain"].runner.close()
+    contenders["gru"].runner.close()
+    answers = [sum(row.answer_tokens for row in batch) for batch in batches]
+    return _figures(options, {name: values[-options.repeats :] for name, values in seconds.items()}, answers) | {
+        "parameters": sum(parameter.numel() for parameter in network.parameters()),
+        "row_tokens": [min(map(_length, forget)), median(map(_length, forget)), max(map(_length, forget))],
+        "update_difference": {
+            name: float((moved[name] - moved["plain"]).norm() / moved["plain"].norm()) for name in BARS
+        },
+    }
+
+
+def _figures(options: argparse.Namespace, seconds: dict[str, list[float]], answers: list[int]) -> dict[str, Any]:
+    """Rates and ratios of the measured blocks, whose first steps are not timed."""
+    block = options.steps + 1
+    tokens = [sum(answers[repeat * block + 1 : (repeat + 1) * block]) for repeat in range(1, options.repeats + 1)]
+    found: dict[str, Any] = {
+        "answer_tokens_per_second": {
+            name: median(count / spent for count, spent in zip(tokens, values, strict=True))
+            for name, values in seconds.items()
+        },
+        "seconds_per_step": {name: median(values) / options.steps for name, values in seconds.items()},
+    }
+    for name, bar in BARS.items():
+        ratios = [theirs / ours for theirs, ours in zip(seconds[name], seconds["plain"], strict=True)]
+        found |= {f"over_{name}": median(ratios), f"over_{name}_range": [min(ratios), max(ratios)]}
+        found[f"over_{name}_bar"] = bar
+    found["gru_step_over_plain"] = median(
+        rectified / plain for rectified, plain in zip(seconds["gru"], seconds["plain"], strict=True)
+    )
+    return found
+
+
+def _length(row: Example) -> int:
+    return len(row.input_ids)
+
+
+def _network(contender: Any) -> Any:
+    return contender.runner.module if isinstance(contender, Ours) else contender.network
+
+
+def _moved(before: Any, after: Any) -> torch.Tensor:
+    """The update of all weights, flat."""
+    pairs = zip(before.parameters(), after.parameters(), strict=True)
+    return torch.cat([(b.detach().double() - a.detach().double()).reshape(-1) for a, b in pairs])
+
+
+def _print(row: dict[str, Any]) -> None:
+    names = {"plain": "our loop, rectifier none", "gru": "our loop, GRU (two passes)"}
+    names |= {"trainer": "transformers' Trainer", "published": "padded to 500 tokens"}
+    print(f"{'':28} {'answer tokens/s':>15} {'s a step':>9}   our loop's rate over it (of blocks; bar)")
+    for name, title in names.items():
+        line = f"{title:28} {row['answer_tokens_per_second'][name]:15.0f} {row['seconds_per_step'][name]:9.4f}"
+        if name in BARS:
+            least, most = row[f"over_{name}_range"]
+            line += f"   {row[f'over_{name}']:.2f} ({least:.2f} to {most:.2f}; {BARS[name]:g})"
+        print(line)
+    print(f"a GRU step takes {row['gru_step_over_plain']:.2f} times a plain one, which has one pass, not two")
+    apart = ", ".join(f"{name} {value:.1e}" for name, value in row["update_difference"].items())
+    print(f"the same updates: relative difference to ours {apart}")
+
+
+def _options() -> argparse.Namespace:
+    shared = Path(os.environ.get("UNLEARN_SHARED", ROOT.parent / "shared"))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the row there")
+    parser.add_argument("--model", default=str(shared / "models" / "tofu_tiny" / "full"), help="folder of the model")
+    parser.add_argument("--data", default=str(shared / "data" / "tofu"), help="folder of TOFU's rows")
+    parser.add_argument("--split", default="forget10")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=7, help="measured blocks of each (default 7)")
+    parser.add_argument("--steps", type=int, default=4, help="timed steps of a block (default 4)")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="default: all cores")
+    options = parser.parse_args()
+    for name in ("model", "data"):
+        if not Path(getattr(options, name)).is_dir():
+            parser.error(f"--{name}: no folder {getattr(options, name)}")
+    if options.json and not options.json.absolute().parent.is_dir():
+        parser.error(f"--json: no folder {options.json.parent}")
+    return options
+
+
+def main() -> None:
+    options = _options()
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    commands.quiet()
+    torch.set_num_threads(options.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure(options, folder)
+    _print(found)
+    hardware = f"{os.cpu_count()} cores, {os.uname().machine}, {torch.backends.cpu.get_cpu_capability()}"
+    common = {name: getattr(options, name) for name in ("batch_size", "repeats", "steps", "threads", "split")}
+    if options.json:
+        row = {**found, **common, "precision": "fp32", "device": hardware, **provenance.stamp()}
+        options.json.write_text(json.dumps([row], indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""The measurements of the training step and of a GPU run, here on small models, and count what they say they count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from bench import gpu
+from trainables import memory
+
+Run = Callable[..., Any]
+
+
+def measured(run_module: Run, folder: Path, name: str, *arguments: object) -> tuple[dict[str, Any], str]:
+    """The only row that `bench/NAME.py` writes, and what it prints."""
+    done = run_module(f"bench.{name}", *arguments, "--json", folder / "rows.json", timeout=300)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads((folder / "rows.json").read_text())
+    assert {"torch", "transformers", "deepspeed"} <= row["versions"].keys()
+    assert row["commit"]
+    return row, done.stdout
+
+
+@pytest.mark.slow
+def test_three_ways_to_train_take_the_same_steps(house: Any, tmp_path: Path, run_module: Run) -> None:
+    arguments = ("--model", house.target, "--data", house.data, "--split", house.split)
+    small = ("--batch-size", 4, "--repeats", 2, "--steps", 2, "--threads", 1)
+    row, told = measured(run_module, tmp_path, "step", *arguments, *small)
+    assert row["update_difference"].keys() == {"trainer", "published"}
+    assert all(value < 1e-3 for value in row["update_difference"].values())
+    assert all(rate > 0 for rate in row["answer_tokens_per_second"].values())
+    for name in ("trainer", "published"):
+        least, most = row[f"over_{name}_range"]
+        assert least <= row[f"over_{name}"] <= most
+    assert "transformers' Trainer" in told
+    assert "padded to 500 tokens" in told
+
+
+@pytest.mark.slow
+def test_rehearsal_without_a_gpu(house: Any, tmp_path: Path, run_module: Run) -> None:
+    sizes = ("--device", "cpu", "--size", "tiny", "--rows", 4, "--length", 24, "--repeats", 2)
+    row, told = measured(
+        run_module, tmp_path, "gpu", *sizes, "--data", house.data, "--split", house.split, "--limit", 2
+    )
+    assert row["tokens_per_step"] == 2 * 4 * 24
+    assert row["projected_steps"] == row["clipped_steps"] == 2
+    assert row["evaluation_seconds"] > 0
+    assert row["evaluation_rows"] == 8
+    assert (row["peak_bytes"], row["utilisation"]) == (None, None)
+    assert "rectified over plain" in told
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="here is a GPU")
+def test_no_gpu_is_one_message(run_module: Run) -> None:
+    done = run_module("bench.gpu")
+    assert (done.returncode, done.stdout, done.stderr.splitlines()) == (2, "", [gpu.NO_GPU])
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_operations_are_those_that_pytorch_counts(tied: bool) -> None:
+    """Of a forward and a backward pass: products of matrices alone, so norms and activations are not in them."""
+    config = LlamaConfig(**gpu.SIZES["tiny"] | {"tie_word_embeddings": tied}, attn_implementation="eager")  # pyright: ignore[reportCallIssue]
+    network, shape = LlamaForCausalLM(config), memory.shape_of(config.to_dict())
+    assert shape is not None
+    batch = torch.randint(0, shape.vocabulary, (3, 40))
+    with FlopCounterMode(display=False) as counted:
+        network(input_ids=batch, use_cache=False).logits.sum().backward()
+    assert gpu.flops(shape, batch.numel(), 40) == pytest.approx(counted.get_total_flops(), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [("NVIDIA H100 80GB HBM3", 989e12), ("NVIDIA H100 PCIe", 756e12), ("NVIDIA A100-SXM4-80GB", 312e12),
+     ("NVIDIA L40S", 362e12), ("NVIDIA L4", 121e12), ("NVIDIA A10G", 125e12), ("NVIDIA T4", None)],
+)  # fmt: skip
+def test_peak_goes_by_the_gpus_name(monkeypatch: pytest.MonkeyPatch, name: str, peak: float | None) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: name)
+    assert gpu.peak_of(torch.device("cuda")) == peak
+    assert gpu.peak_of(torch.device("cpu")) is None

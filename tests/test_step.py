@@ -1,0 +1,172 @@
+"""What the forward pass leaves out changes nothing: against whole logits under a mask, rows in the order drawn."""
+
+from __future__ import annotations
+
+import copy
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from trainables import objectives, passes, presets, scoring
+from trainables.objectives import Pass, Term
+from trainables.templates import Example
+
+LENGTHS = ((5, 2), (17, 4), (9, 8), (12, 1), (3, 2), (17, 9))
+SIZES = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "pad_token_id": 0}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "Llama": {"intermediate_size": 24},
+    "Mistral": {"intermediate_size": 24, "num_key_value_heads": 1, "sliding_window": 6},
+    "Phi": {"intermediate_size": 24},
+    "Qwen2": {"intermediate_size": 24, "num_key_value_heads": 1},
+    "Gemma2": {"intermediate_size": 24, "num_key_value_heads": 1, "head_dim": 8},
+    "OPT": {"dropout": 0.0, "ffn_dim": 24, "word_embed_proj_dim": 16, "max_position_embeddings": 32},
+    "GPTNeoX": {"intermediate_size": 24},
+}
+REDUCTIONS = ("labels", "attended", "all_positions", "all_positions_fixed_pad")
+TOLERANCE = 1e-6
+"""Relative. Weights are fp64, so that what is left is the rounding of losses, which are taken in fp32."""
+
+
+def network(family: str = "Llama", attention: str | None = None) -> Any:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(**SIZES, **FAMILIES[family], attn_implementation=attention)
+    made = getattr(transformers, f"{family}ForCausalLM")(config).double().train()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.mul_(4)  # so that what a token attends to changes what is said
+    return made
+
+
+def rows() -> list[Example]:
+    generator = torch.Generator().manual_seed(1)
+    return [
+        Example(tuple(torch.randint(1, 40, (length,), generator=generator).tolist()), start)
+        for length, start in LENGTHS
+    ]
+
+
+class Runner:
+    """One rank in plain PyTorch."""
+
+    rank, world, device = 0, 1, torch.device("cpu")
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.widths: list[int] = []
+
+    def backward(self, loss: torch.Tensor, *, last: bool) -> None:
+        loss.backward()
+
+    def total(self, value: torch.Tensor) -> torch.Tensor:
+        return value
+
+
+def ours(model: Any, terms: tuple[Term, ...], frozen: Any, size: int | None, known: Any) -> float:
+    task = SimpleNamespace(pad=0, micro_batch=size, frozen=frozen)
+    plan: list[passes.Planned] = [(term, rows(), list(range(len(LENGTHS)))) for term in terms]
+    return passes.effective_batch(Runner(model), plan, task, known)[0]
+
+
+def whole(model: Any, terms: tuple[Term, ...], frozen: Any, known: dict[int, float]) -> float:
+    """Every term over the whole batch at once: mask and logits everywhere, of which a term's positions are taken."""
+    totals, total = passes.count(rows()), 0.0
+    for term in terms:
+        width = totals.longest if term.width is None or term.width == "batch" else term.width
+        batch = scoring.collate(rows(), 0, width)
+        inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"], "use_cache": False}
+        said, kept = (net(**inputs, output_hidden_states=True) for net in (model, frozen))
+        where = objectives.positions(term.logits, batch["labels"], batch["attention_mask"])
+        layer = 0 if term.layer is None else term.layer + 1
+        seen = Pass(
+            labels=batch["labels"],
+            mask=batch["attention_mask"],
+            logits=said.logits[where],
+            reference=torch.tensor([known[row] for row in range(len(LENGTHS))]),
+            hidden=said.hidden_states[layer],
+            frozen_logits=kept.logits[where].detach(),
+            frozen_hidden=kept.hidden_states[layer].detach(),
+        )
+        loss = term.loss(seen, totals)
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+def agree(one: Any, other: Any, losses: tuple[float, float]) -> None:
+    assert losses[0] == pytest.approx(losses[1], rel=TOLERANCE)
+    pairs = list(zip(gradient(one), gradient(other), strict=True))
+    assert sum(float(theirs.square().sum()) for _, theirs in pairs) > 0
+    apart = sum(float((a - b).square().sum()) for a, b in pairs) ** 0.5
+    assert apart <= TOLERANCE * sum(float(b.square().sum()) for _, b in pairs) ** 0.5
+
+
+def gradient(model: Any) -> list[torch.Tensor]:
+    return [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
+
+
+@pytest.mark.parametrize("size", [None, 2])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_loss_and_gradient_are_those_that_transformers_takes(family: str, size: int | None) -> None:
+    """Its own loss over labels, with whole logits, a mask and rows in the order drawn."""
+    model, theirs = network(family), network(family)
+    loss = ours(model, (objectives.NLL,), None, size, None)
+    wanted = theirs(**scoring.collate(rows(), 0), use_cache=False).loss
+    wanted.backward()
+    agree(model, theirs, (loss, wanted.item()))
+
+
+@pytest.mark.parametrize("size", [None, 1, 4])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_divergences_and_reference_sums(reduction: str, size: int | None) -> None:
+    constants = presets.Constants(beta=0.5, kl_reduction=reduction)  # type: ignore[arg-type]
+    compare(objectives.make("npo_kl", constants).terms, size)
+
+
+@pytest.mark.parametrize("size", [None, 4])
+@pytest.mark.parametrize("reduction", ["labels", "all_positions"])
+def test_steering(reduction: str, size: int | None) -> None:
+    constants = presets.Constants(layer=1, rmu_reduction=reduction)  # type: ignore[arg-type]
+    compare(objectives.make("rmu", constants).terms, size)
+
+
+def compare(terms: tuple[Term, ...], size: int | None) -> None:
+    model, theirs, frozen = network(), network(), network().eval().requires_grad_(False)
+    with torch.no_grad():
+        for each in (model, theirs):
+            each.model.layers[0].mlp.up_proj.weight.mul_(1.1)
+    known = passes.row_sums(Runner(copy.deepcopy(frozen)), rows(), range(len(LENGTHS)), 0, 2)
+    agree(model, theirs, (ours(model, terms, frozen, size, known), whole(theirs, terms, frozen, known)))
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_the_head_sees_labels_alone_and_steering_none(attention: str) -> None:
+    model, seen = network(attention=attention), []
+    model.lm_head.register_forward_hook(lambda _, given, __: seen.append(given[0].shape[:-1].numel()))
+    ours(model, (objectives.NLL,), None, None, None)
+    assert seen == [sum(length - start for length, start in LENGTHS)]
+    seen.clear()
+    compare_with = network().eval()
+    ours(model, objectives.make("rmu", presets.Constants(layer=1)).terms, compare_with, None, None)
+    assert seen == [0, 0]
+
+
+def test_micro_batches_hold_rows_of_like_length() -> None:
+    """Longest first, two at a time: 17, 17, then 12, 9, then 5, 3 tokens."""
+    model, widths = network(), []
+    model.model.embed_tokens.register_forward_hook(lambda _, given, __: widths.append(given[0].shape[1]))
+    ours(model, (objectives.NLL,), None, 2, None)
+    assert widths == [17, 12, 5]
+
+
+def test_adapters_pass_it_on() -> None:
+    from trainables import models
+
+    model = network()
+    adapted = models.with_adapters(model, 2, 4)
+    seen: list[int] = []
+    model.lm_head.register_forward_hook(lambda _, given, __: seen.append(given[0].shape[:-1].numel()))
+    ours(adapted, (objectives.NLL,), None, None, None)
+    assert seen == [sum(length - start for length, start in LENGTHS)]
