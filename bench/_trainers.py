@@ -1,7 +1,7 @@
 """The two other ways to train that bench/step.py sets our loop beside, each on a model and an optimizer of its own.
 
 A trainer's `run(first, steps)` takes the optimizer steps `first + 1` to `first + steps` of the same batches, and
-returns the seconds of all of them but the first, which pays for what a block of steps starts with.
+returns what all of them but the first took (`Spent`); the first pays for what a block of steps starts with.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers import DataCollatorForSeq2Seq, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
@@ -21,6 +21,22 @@ from trainables.templates import Example
 
 PUBLISHED_WIDTH = 500
 """Tokens that TOFU's published code pads each row to, and GRU's after it."""
+
+
+class Spent(NamedTuple):
+    """Seconds: of wall-clock, and of the process's processors, which other work on the machine changes less."""
+
+    wall: float
+    cpu: float
+
+
+def moment() -> Spent:
+    return Spent(time.perf_counter(), time.process_time())
+
+
+def between(ended: list[Spent]) -> Spent:
+    """From the first moment to the last."""
+    return Spent(ended[-1].wall - ended[0].wall, ended[-1].cpu - ended[0].cpu)
 
 
 class Transformers:
@@ -48,7 +64,7 @@ class Transformers:
             "use_cpu": True,
         }
 
-    def run(self, first: int, steps: int) -> float:
+    def run(self, first: int, steps: int) -> Spent:
         rows = [features(row) for batch in self.batches[first : first + steps] for row in batch]
         with _alone():
             trainer = Trainer(
@@ -64,7 +80,7 @@ class Transformers:
             raise AssertionError(f"the Trainer is distributed: {trainer.accelerator.distributed_type}")
         self.clock.ended.clear()
         trainer.train()
-        return self.clock.ended[-1] - self.clock.ended[0]
+        return between(self.clock.ended)
 
 
 @contextlib.contextmanager
@@ -80,10 +96,10 @@ class _Clock(TrainerCallback):
     """When each optimizer step ended."""
 
     def __init__(self) -> None:
-        self.ended: list[float] = []
+        self.ended: list[Spent] = []
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        self.ended.append(time.perf_counter())
+        self.ended.append(moment())
 
 
 class Published:
@@ -96,14 +112,14 @@ class Published:
         self.network, self.pad, self.batches = network, pad, batches
         self.optimizer = adamw(network, training)
 
-    def run(self, first: int, steps: int) -> float:
+    def run(self, first: int, steps: int) -> Spent:
         ended = []
         for batch in self.batches[first : first + steps]:
             self.network(**self._padded(batch), use_cache=False).loss.backward()
             self.optimizer.step()
             self.optimizer.zero_grad()
-            ended.append(time.perf_counter())
-        return ended[-1] - ended[0]
+            ended.append(moment())
+        return between(ended)
 
     def _padded(self, batch: list[Example]) -> dict[str, torch.Tensor]:
         filling = {"input_ids": self.pad, "attention_mask": 0, "labels": IGNORED}

@@ -11,7 +11,6 @@ import json
 import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,7 +19,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench._trainers import Published, Transformers
+from bench._trainers import Published, Spent, Transformers, between, moment
 from trainables import (
     commands,
     engine,
@@ -51,13 +50,13 @@ class Ours:
         self.runner = engine.create(network.train(), task.training, Resources())
         self.steps = loop.run(self.runner, task)
 
-    def run(self, first: int, steps: int) -> float:
+    def run(self, first: int, steps: int) -> Spent:
         ended = []
         for step in range(first, first + steps):
             if next(self.steps)["step"] != step + 1:
                 raise AssertionError(f"a step beside step {step + 1}")
-            ended.append(time.perf_counter())
-        return ended[-1] - ended[0]
+            ended.append(moment())
+        return between(ended)
 
 
 def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
@@ -86,7 +85,7 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
         "trainer": Transformers(copy.deepcopy(network), tokenizer, batches, training, folder),
         "published": Published(copy.deepcopy(network).train(), pad, batches, training),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    seconds: dict[str, list[Spent]] = {name: [] for name in contenders}
     for repeat in range(options.repeats + 1):
         for name in list(contenders)[:: 1 if repeat % 2 else -1]:
             seconds[name].append(contenders[name].run(repeat * block, block))
@@ -103,23 +102,30 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
     }
 
 
-def _figures(options: argparse.Namespace, seconds: dict[str, list[float]], answers: list[int]) -> dict[str, Any]:
+def _figures(options: argparse.Namespace, seconds: dict[str, list[Spent]], answers: list[int]) -> dict[str, Any]:
     """Rates and ratios of the measured blocks, whose first steps are not timed."""
     block = options.steps + 1
     tokens = [sum(answers[repeat * block + 1 : (repeat + 1) * block]) for repeat in range(1, options.repeats + 1)]
     found: dict[str, Any] = {
         "answer_tokens_per_second": {
-            name: median(count / spent for count, spent in zip(tokens, values, strict=True))
+            name: median(count / spent.wall for count, spent in zip(tokens, values, strict=True))
             for name, values in seconds.items()
         },
-        "seconds_per_step": {name: median(values) / options.steps for name, values in seconds.items()},
+        "seconds_per_step": {
+            name: median(spent.wall for spent in values) / options.steps for name, values in seconds.items()
+        },
+        "cpu_seconds_per_step": {
+            name: median(spent.cpu for spent in values) / options.steps for name, values in seconds.items()
+        },
     }
     for name, bar in BARS.items():
-        ratios = [theirs / ours for theirs, ours in zip(seconds[name], seconds["plain"], strict=True)]
+        pairs = list(zip(seconds[name], seconds["plain"], strict=True))
+        ratios = [theirs.wall / ours.wall for theirs, ours in pairs]
         found |= {f"over_{name}": median(ratios), f"over_{name}_range": [min(ratios), max(ratios)]}
+        found[f"over_{name}_cpu"] = median(theirs.cpu / ours.cpu for theirs, ours in pairs)
         found[f"over_{name}_bar"] = bar
     found["gru_step_over_plain"] = median(
-        rectified / plain for rectified, plain in zip(seconds["gru"], seconds["plain"], strict=True)
+        rectified.wall / plain.wall for rectified, plain in zip(seconds["gru"], seconds["plain"], strict=True)
     )
     return found
 
@@ -145,8 +151,9 @@ def _print(row: dict[str, Any]) -> None:
     for name, title in names.items():
         line = f"{title:28} {row['answer_tokens_per_second'][name]:15.0f} {row['seconds_per_step'][name]:9.4f}"
         if name in BARS:
-            least, most = row[f"over_{name}_range"]
+            (least, most), cpu = row[f"over_{name}_range"], row[f"over_{name}_cpu"]
             line += f"   {row[f'over_{name}']:.2f} ({least:.2f} to {most:.2f}; {BARS[name]:g})"
+            line += f"; of processor time {cpu:.2f}"
         print(line)
     print(f"a GRU step takes {row['gru_step_over_plain']:.2f} times a plain one, which has one pass, not two")
     apart = ", ".join(f"{name} {value:.1e}" for name, value in row["update_difference"].items())
