@@ -275,8 +275,8 @@ def test_rouge_of_the_published_generations(shared: Path) -> None:
         said = list(log[part].items())
         asked = [{"answer": answer, "answers": ["", ""]} for _, (_, _, answer) in said]
         texts = [text for _, (_, text, _) in said]
-        count = 2 * len(said)
-        scored = tofu._with_results(asked, [0.0] * count, [1] * count, texts, tofu.RULES["paper"])
+        each = len(said)
+        scored = tofu._with_results(asked, [[0.0, 0.0]] * each, [[1, 1]] * each, texts, tofu.RULES["paper"])
         for (key, _), row in zip(said, scored, strict=True):
             for kind in ("rouge1_recall", "rougeL_recall"):
                 assert row[kind] == pytest.approx(log[f"_{kind}"][part][key], abs=1e-12)
