@@ -58,7 +58,7 @@ def test_who_cannot_rehearse_is_told_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_the_rehearsal_types_the_commands_of_the_pages(root: Path) -> None:
-    """Lines stand in the rehearsal as they are in README.md and docs/cluster.md, or in the list of what runs elsewhere."""
+    """They stand in the rehearsal as in README.md and docs/cluster.md, or in the list of what runs elsewhere."""
     said = page.commands()
     assert len(said) >= 10
     assert set(said) > set(page.ELSEWHERE)

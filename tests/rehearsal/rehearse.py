@@ -1,9 +1,9 @@
 """`make rehearsal`: a cluster of three pretend hosts, from `ray up` to `ray down`, as a person uses it.
 
-The commands are those of README.md, "On a cluster", and docs/cluster.md, every one but what only AWS can answer. A sweep of nine
-trials is started from the laptop, which then goes away; a host loses its power in the middle of a trial and comes back;
-the laptop finds the sweep again. Two trials of two ranks follow, typed on the head, each on two hosts. Exit 0: all
-held, or it cannot be done here and why; 1: the first thing that did not hold.
+The commands are those of README.md, "On a cluster", and of docs/cluster.md, every one but what only AWS can answer. A
+sweep of nine trials is started from the laptop, which then goes away; a host loses its power in the middle of a trial
+and comes back; the laptop finds the sweep again. Two trials of two ranks follow, typed on the head, each on two hosts.
+Exit 0: all held, or it cannot be done here and why; 1: the first thing that did not hold.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def rehearse(lab: Lab) -> None:
     end(lab)
     demand(
         not (rest := page.untyped(lab.read)),
-        f"of README.md, On a cluster, and docs/cluster.md nobody has typed: {rest}",
+        f"of the pages on clusters nobody has typed: {rest}",
     )
 
 
