@@ -19,16 +19,16 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PY) -I -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@
 
-quickstart: setup  ## one small sweep from end to end, no GPU and no download of data (ARGS="--dry-run")
+quickstart: setup  ## one small sweep from end to end, no GPU and no download of data
 	@$(PY) -m platform.sweep quickstart $(ARGS)
 
-test: setup  ## the tests that every machine runs (ARGS="-k gru")
+test: setup  ## the tests that every machine runs
 	@$(PY) -m pytest $(ARGS)
 
 test-all: setup  ## all tests, slow and GPU ones and faults too
 	@$(PY) -m pytest -m "" $(ARGS)
 
-test-faults: setup  ## the fault matrix, 20 or 5 rounds of each fault (ROUNDS=1 for one; docs/reliability.md)
+test-faults: setup  ## the fault matrix, 20 or 5 rounds of each fault: docs/reliability.md
 	@ROUNDS=$(ROUNDS) SEED=$(SEED) $(PY) -m pytest -m faults $(ARGS)
 
 rehearsal: setup  ## a cluster of three pretend hosts, from ray up to ray down; Linux, as root, about 8 minutes
@@ -41,7 +41,7 @@ lint: setup  ## style, format, types and import directions
 	@$(PY) -m pyright
 	@$(PY) -c 'from importlinter.cli import lint_imports_command; lint_imports_command(["--no-logo"])'
 
-bench: setup  ## measure on a quiet machine (SCRIPT=rectify ARGS="--ranks 1 --stages 1" for one of them; bench/README.md)
+bench: setup  ## measure on a quiet machine: bench/README.md
 	@for script in $(or $(SCRIPT),$(notdir $(basename $(wildcard bench/[a-z]*.py)))); do $(PY) bench/$$script.py $(ARGS) || exit; done
 
 clean:  ## remove caches and build leftovers, never results
@@ -53,3 +53,11 @@ distclean: clean  ## clean, and remove .venv
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo 'What may be set:'
+	@echo '  PYTHON=python3.12                        the Python that makes .venv (3.11 to 3.13)'
+	@echo '  ARGS="--dry-run"                         options of quickstart, rehearsal and bench; of the tests: ARGS="-k gru"'
+	@echo '  ROUNDS=1 SEED=100                        of test-faults: rounds of each fault, and the first seed'
+	@echo '  SCRIPT=rectify ARGS="--ranks 1"          of bench: one script alone'
+	@echo
+	@echo 'Next: source .venv/bin/activate, then python -m platform.sweep --list'

@@ -57,8 +57,8 @@ def test_who_cannot_rehearse_is_told_what_is_missing(tmp_path: Path) -> None:
     assert "root" in done.stdout or "rsync (rsync)" in done.stdout
 
 
-def test_the_rehearsal_types_the_commands_of_the_readme(root: Path) -> None:
-    """Lines of the section stand in the rehearsal as they are in the README, or in the list of what runs elsewhere."""
+def test_the_rehearsal_types_the_commands_of_the_pages(root: Path) -> None:
+    """They stand in the rehearsal as in README.md and docs/cluster.md, or in the list of what runs elsewhere."""
     said = page.commands()
     assert len(said) >= 10
     assert set(said) > set(page.ELSEWHERE)
@@ -76,12 +76,12 @@ def test_comments_and_other_sections_are_no_commands() -> None:
     assert page.commands(text) == ["ray up a.yaml"]
 
 
-def test_only_lines_of_the_readme_are_typed(tmp_path: Path) -> None:
+def test_only_lines_of_the_pages_are_typed(tmp_path: Path) -> None:
     laptop = lab.Lab(tmp_path)
     sweep = "python -m platform.sweep tofu_llama --cluster cluster.yaml"
     assert laptop.line(sweep, ["own", "--new"]) == shlex.split(
         f"python -m platform.sweep own --new --cluster {laptop.file}"
     )
     assert laptop.read == {sweep}
-    with pytest.raises(lab.Broken, match=r"does not say: ray up other\.yaml"):
+    with pytest.raises(lab.Broken, match=r"says: ray up other\.yaml"):
         laptop.line("ray up other.yaml")

@@ -32,7 +32,7 @@ def _with_places(configuration: dict[str, Any]) -> dict[str, Any]:
 
 
 def _method(trial: Trial) -> str:
-    return METHOD_LABELS[trial.method] + RECTIFIERS[trial.rectifier.name]
+    return METHOD_LABELS.get(trial.method, trial.method) + RECTIFIERS[trial.rectifier.name]
 
 
 def _front(facts: dict[str, Any], trial: Trial) -> str:

@@ -6,10 +6,11 @@ Its parts are in trainables.values and are imported from here. Nothing here impo
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import model_validator
 
+from trainables import added
 from trainables.errors import InputError
 from trainables.fields import Count, Place, Positive, Seed, Share
 from trainables.values import (
@@ -54,6 +55,7 @@ __all__ = [
     "Place",
     "Positive",
     "Precision",
+    "Published",
     "Recipe",
     "Rectifier",
     "RectifierName",
@@ -92,7 +94,11 @@ METHOD_LABELS: dict[str, str] = {
 }
 """Every method of the paper, in the order of its main table."""
 
-Method = Literal["ga", "ga_kl", "gd", "wga", "npo", "npo_kl", "npo_gd", "simnpo", "simnpo_gd", "rmu", "tv", "tru"]
+Published = Literal["ga", "ga_kl", "gd", "wga", "npo", "npo_kl", "npo_gd", "simnpo", "simnpo_gd", "rmu", "tv", "tru"]
+if TYPE_CHECKING:
+    Method = Published
+else:
+    Method = Literal[(*get_args(Published), *added.NAMES)]
 TASK_VECTORS = ("tv", "tru")
 """Methods that make a direction once and move the target model along it; the others train an objective."""
 

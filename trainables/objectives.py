@@ -10,6 +10,7 @@ superscript 0: the target model before unlearning.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -18,6 +19,7 @@ from typing import Literal
 import torch
 from torch.nn import functional
 
+from trainables import added
 from trainables.presets import FIXED_PAD, Constants, KLReduction
 from trainables.scoring import IGNORED
 
@@ -250,6 +252,8 @@ def make(method: str, c: Constants, seed: int = 0) -> Objective:
             away = inside("forget", steer(c.steering, c.rmu_reduction, seed))
             hold = inside("retain", keep(c.alpha, c.rmu_reduction), frozen=True)
             return Objective((away, hold))
+    if method in added.NAMES:
+        return importlib.import_module(f"{added.__name__}.{method}").make(c, seed)
     raise ValueError(f"unknown method '{method}'")
 
 

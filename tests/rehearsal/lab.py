@@ -52,7 +52,7 @@ class Lab:
     name: str = field(default_factory=lambda: os.environ.get("HOSTS_NAME", "unlearn"))
     commands: list[Command] = field(default_factory=list)
     read: set[str] = field(default_factory=set)
-    """The README's lines that were typed."""
+    """The pages' lines that were typed."""
 
     @property
     def common(self) -> Path:
@@ -92,8 +92,8 @@ class Lab:
         return lines
 
     def line(self, text: str, sweep: Sequence[str] = ()) -> list[str]:
-        """The words of a line of the README's section, with our file for its own and `sweep` for tofu_llama."""
-        demand(text in page.commands(), f"README.md, On a cluster, does not say: {text}")
+        """The words of a line of the pages on clusters, with our file for its own and `sweep` for tofu_llama."""
+        demand(text in page.commands(), f"neither README.md, On a cluster, nor docs/cluster.md says: {text}")
         self.read.add(text)
         words = ((self.file,) if word == "cluster.yaml" else (word,) for word in shlex.split(text))
         return [word for some in words for word in (sweep if some == ("tofu_llama",) else some)]
@@ -145,7 +145,7 @@ class Lab:
 
     @contextlib.contextmanager
     def forward(self, text: str, port: int) -> Iterator[str]:
-        """The address here that a `ray dashboard` line of the README forwards, `port` but where others have it."""
+        """The address here that a `ray dashboard` line of the pages forwards, `port` but where others have it."""
         free = _free(port)
         tunnel = self.begin(*self.line(text), *(["--port", str(free)] if free != port else []))
         try:

@@ -1,4 +1,4 @@
-"""The README's section on clusters: a rehearsal types its commands, and none is left out."""
+"""What README.md and docs/cluster.md say of clusters: a rehearsal types the commands, and none is left out."""
 
 from __future__ import annotations
 
@@ -6,18 +6,27 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HEAD = "\n## On a cluster\n"
-ELSEWHERE = {"python -m platform.cluster account cluster.yaml": "AWS alone has accounts: tests/test_cluster_file.py"}
-"""Commands of the section that no host of one's own can answer, and what runs them instead."""
+ELSEWHERE = {
+    "python -m platform.cluster account cluster.yaml": "AWS alone has accounts: tests/test_cluster_account.py",
+    "make rehearsal": "is the rehearsal itself",
+    'make rehearsal ARGS="--shared DIR"': "is the rehearsal itself",
+}
+"""Commands there that no host of one's own can answer, and what runs them instead."""
 
 
 def commands(text: str | None = None) -> list[str]:
-    """The commands in the section's blocks, in their order, without comments. `text`: of another README."""
-    page = text if text is not None else (ROOT / "README.md").read_text(encoding="utf-8")
-    section = page.split(HEAD)[1].split("\n## ")[0]
+    """The commands in the blocks of both, in their order, once each, without comments. `text`: of another README."""
+    if text is not None:
+        return _typed(text.split(HEAD)[1].split("\n## ")[0])
+    readme, page = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/cluster.md"))
+    return list(dict.fromkeys([*commands(readme), *_typed(page)]))
+
+
+def _typed(section: str) -> list[str]:
     lines = (line.split("  #")[0].strip() for block in section.split("```")[1::2] for line in block.splitlines())
     return [line for line in lines if line]
 
 
 def untyped(typed: set[str]) -> list[str]:
-    """What the section says and nobody has typed."""
+    """What they say and nobody has typed."""
     return [line for line in commands() if line not in typed | ELSEWHERE.keys()]

@@ -1,9 +1,9 @@
 """`make rehearsal`: a cluster of three pretend hosts, from `ray up` to `ray down`, as a person uses it.
 
-The commands are those of the README's section "On a cluster", every one but what only AWS can answer. A sweep of nine
-trials is started from the laptop, which then goes away; a host loses its power in the middle of a trial and comes back;
-the laptop finds the sweep again. Two trials of two ranks follow, typed on the head, each on two hosts. Exit 0: all
-held, or it cannot be done here and why; 1: the first thing that did not hold.
+The commands are those of README.md, "On a cluster", and of docs/cluster.md, every one but what only AWS can answer. A
+sweep of nine trials is started from the laptop, which then goes away; a host loses its power in the middle of a trial
+and comes back; the laptop finds the sweep again. Two trials of two ranks follow, typed on the head, each on two hosts.
+Exit 0: all held, or it cannot be done here and why; 1: the first thing that did not hold.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ DARK = 20.0
 
 
 SWEEP = ["tofu_tiny", *(part for pair in SETTINGS for part in ("--set", pair))]
-"""What stands for the README's tofu_llama."""
+"""What stands for the pages' tofu_llama."""
 FROM_LAPTOP = "python -m platform.sweep tofu_llama --cluster cluster.yaml"
 ON_HEAD = "cd unlearning && python -m platform.sweep tofu_llama"
 
@@ -186,7 +186,10 @@ def rehearse(lab: Lab) -> None:
     inspect(lab, store, watch, one_host(lab, store))
     watch.over.set()
     end(lab)
-    demand(not (rest := page.untyped(lab.read)), f"of README.md, On a cluster, nobody has typed: {rest}")
+    demand(
+        not (rest := page.untyped(lab.read)),
+        f"of the pages on clusters nobody has typed: {rest}",
+    )
 
 
 def main() -> int:
