@@ -1,4 +1,4 @@
-"""Objectives beside the published ones: a file here is one, its name the method's (docs/decisions/0010).
+"""Objectives beside the published ones: a file here is one, its name the method's (docs/decisions/0011).
 
 A file has `make(constants, seed) -> Objective`: README.md, "Add something". Nothing here imports torch.
 """
