@@ -42,7 +42,8 @@ lint: setup  ## style, format, types and import directions
 	@$(PY) -c 'from importlinter.cli import lint_imports_command; lint_imports_command(["--no-logo"])'
 
 bench: setup  ## measure on a quiet machine: bench/README.md
-	@for script in $(or $(SCRIPT),$(notdir $(basename $(wildcard bench/[a-z]*.py)))); do $(PY) bench/$$script.py $(ARGS) || exit; done
+	@for script in $(or $(SCRIPT),$(notdir $(basename $(wildcard bench/[a-z]*.py)))); do $(PY) bench/$$script.py $(ARGS) || left="$$left $$script"; done; \
+	test -z "$$left" || { echo "bench: not measured here:$$left (the messages above say why)" >&2; exit 1; }
 
 clean:  ## remove caches and build leftovers, never results
 	@rm -rf .pytest_cache .hypothesis .ruff_cache .import_linter_cache build dist *.egg-info

@@ -27,12 +27,17 @@ def signs(row: dict[Hashable, Any], what: Goals) -> tuple[int, ...] | None:
 
 
 def _sign(row: dict[Hashable, Any], goal: Goal) -> int | None:
-    """Return the direction of a change; 0 where it is too small to count or seeds disagree on it."""
+    """Return the direction of a change; 0 where it is too small to count, or seeds leave the direction open.
+
+    They do so where the 95 % interval holds 0; below the seeds that an interval takes, where not all moved one way.
+    """
     change = row[f"{goal.metric}_difference"]
     if pd.isna(change):
         return None
-    gains = row[f"{goal.metric}_gains"]
-    if abs(change) < resolution(goal) or (gains and min(gains) < 0 < max(gains)):
+    low, high, gains = (row[f"{goal.metric}_{name}"] for name in ("low", "high", "gains"))
+    if pd.isna(low):
+        low, high = (min(gains), max(gains)) if gains else (0.0, 0.0)
+    if abs(change) < resolution(goal) or low <= 0 <= high:
         return 0
     return 1 if goal.gain(change) > 0 else -1
 
@@ -60,7 +65,10 @@ def overall(comparison: pd.DataFrame, what: Goals) -> str:
 def counted(what: Goals) -> str:
     """Return which changes are called better or worse."""
     least = listed(f"{resolution(goal):g} in {goal.short}" for goal in what.compared)
-    return f"A change counts from {least} on, and where all seeds that both sides have agree on its direction."
+    return (
+        f"A change counts from {least} on, and where all seeds that both sides have moved the same way (from "
+        f"{significance.LEAST} seeds on: where its 95% interval does not hold 0)."
+    )
 
 
 def kept(comparison: pd.DataFrame, what: Goals, rule: Selection) -> str:

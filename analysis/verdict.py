@@ -174,7 +174,7 @@ def _pairs(row: dict[Hashable, Any], what: Goals) -> str:
 
 
 def _change(row: dict[Hashable, Any], goal: Goal) -> str:
-    """Return `FQ rose by 3.2000, from -7.3000 to -4.1000 (95% interval +1.10 to +5.30, p = 0.01)`.
+    """Return `FQ rose by 3.2000, from -7.3000 to -4.1000 (95% interval +1.10 to +5.30, adjusted p = 0.01)`.
 
     Below the seeds that an interval takes, the single seeds' changes stand in its place.
     """
@@ -186,7 +186,7 @@ def _change(row: dict[Hashable, Any], goal: Goal) -> str:
     change = f"{name} {verb if difference else 'stayed at'} {number(gru)}"
     low, high, p, gains = (row[f"{goal.metric}_{side}"] for side in ("low", "high", "p", "gains"))
     if not pd.isna(low):
-        tested = "" if pd.isna(p) else f", p {'< 0.0001' if p < 1e-4 else f'= {p:.2g}'}"
+        tested = "" if pd.isna(p) else f", adjusted p {'< 0.0001' if p < 1e-4 else f'= {p:.2g}'}"
         return f"{change} (95% interval {low:+.{goal.digits}f} to {high:+.{goal.digits}f}{tested})"
     if len(gains) > 1 and any(gains):
         return f"{change} (by seed {', '.join(f'{gain:+.{goal.digits}f}' for gain in gains)})"

@@ -81,7 +81,7 @@ def _losses(network: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> l
 
 
 def _generations(network: Any, tokenizer: Any, prompts: Sequence[str]) -> list[str]:
-    """Greedy, cut at 200 tokens with the prompt."""
+    """Greedy, cut at 200 tokens with the prompt: a batch asks for as many as its shortest prompt may get."""
     found = []
     for start in range(0, len(prompts), ROWS):
         encoded = [tokenizer(prompt)["input_ids"] for prompt in prompts[start : start + ROWS]]
@@ -92,7 +92,7 @@ def _generations(network: Any, tokenizer: Any, prompts: Sequence[str]) -> list[s
                 [[0] * (width - len(ids)) + [1] * len(ids) for ids in encoded], device=network.device
             ),
             do_sample=False,
-            max_new_tokens=TOKENS,
+            max_new_tokens=TOKENS - min(len(ids) for ids in encoded),
             pad_token_id=pad,
             eos_token_id=tokenizer.eos_token_id,
         )[:, width:].tolist()

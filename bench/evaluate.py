@@ -23,6 +23,7 @@ from bench import _plain
 from trainables import commands, models, provenance, scoring
 from trainables.benchmarks import Records, tofu
 from trainables.config import Benchmark, Model
+from trainables.provenance import ROOT
 
 ASCENT_STEPS, ASCENT_ROWS, ASCENT_RATE = 12, 16, 1e-3
 """Gradient ascent after which tofu_tiny/full ends no answer any more."""
@@ -87,11 +88,11 @@ def measure(network: Any, tokenizer: Any, benchmark: Benchmark, *, repeats: int,
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    shared = os.environ.get("UNLEARN_SHARED")
+    shared = Path(os.environ.get("UNLEARN_SHARED", ROOT.parent / "shared"))
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
-    parser.add_argument("--models", type=Path, help="tofu_tiny's models (default $UNLEARN_SHARED/models/tofu_tiny)")
-    parser.add_argument("--data", help="TOFU's rows (default $UNLEARN_SHARED/data/tofu)")
+    parser.add_argument("--models", type=Path, default=shared / "models/tofu_tiny", help="tofu_tiny's models")
+    parser.add_argument("--data", default=str(shared / "data/tofu"), help="TOFU's rows")
     parser.add_argument("--split", default="forget05")
     parser.add_argument("--limit", type=int, help="so many rows of each task")
     parser.add_argument("--repeats", type=int, default=3, help="pairs of evaluations (default 3)")
@@ -99,10 +100,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of torch (default all cores)")
     parser.add_argument("--token-budget", type=int, default=4096)
     options = parser.parse_args(arguments)
-    options.models = options.models or (Path(shared) / "models/tofu_tiny" if shared else None)
-    options.data = options.data or (f"{shared}/data/tofu" if shared else None)
-    if options.models is None or options.data is None:
-        parser.error("--models and --data: name the folders, or set UNLEARN_SHARED")
+    for name in ("models", "data"):
+        if not Path(getattr(options, name)).is_dir():
+            parser.error(f"--{name}: no folder {getattr(options, name)}")
     if options.json and not options.json.absolute().parent.is_dir():
         parser.error(f"--json: no folder {options.json.parent}")
     return options

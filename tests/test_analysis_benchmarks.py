@@ -134,7 +134,8 @@ def test_kinds_of_changes_of_three_goals(changes: tuple[float, float, float], te
     removal = tuple(Goal(name, "removal", "lowest", name, name) for name in ("a", "b"))
     what = goals.Goals("muse", removal, Goal("c", "retention", "highest", "c", "c"))
     row: dict[Hashable, Any] = {f"{name}_difference": change for name, change in zip("abc", changes, strict=True)}
-    row |= {f"{name}_gains": [] for name in "abc"}
+    row |= {f"{name}_gains": [change] for name, change in zip("abc", changes, strict=True)}
+    row |= {f"{name}_{end}": np.nan for name in "abc" for end in ("low", "high")}
     assert verdict._kind(verdict.signs(row, what), what) == text
 
 

@@ -13,7 +13,7 @@ import sweep_store
 from sweep_store import GRU, SETTINGS, Frames, write_sweep, write_trial
 from typer.testing import CliRunner
 
-from analysis import figures, printing, report, runs, selection, significance, tables, verdict
+from analysis import answer, figures, printing, report, runs, selection, significance, tables, verdict
 from analysis.caveats import caveats
 from analysis.goals import TOFU
 from analysis.selection import DEFAULT
@@ -129,9 +129,12 @@ def test_headline_and_details(frames: Frames) -> None:
         "in 2."
     )
     assert told[1] == (
-        "A change counts from 0.01 in FQ and 0.001 in MU on, and where all seeds that both sides have agree on its "
-        "direction. At least 90% of the original model's MU is kept in 2 of 6 with GRU, in 2 without it. No difference "
-        "is called significant here: that takes 5 seeds on both sides, and there are at most 2."
+        f"{answer.counted(TOFU)} At least 90% of the original model's MU is kept in 2 of 6 with GRU, in 2 without it. "
+        "No difference is called significant here: that takes 5 seeds on both sides, and there are at most 2."
+    )
+    assert answer.counted(TOFU) == (
+        "A change counts from 0.01 in FQ and 0.001 in MU on, and where all seeds that both sides have moved the same "
+        "way (from 5 seeds on: where its 95% interval does not hold 0)."
     )
     assert told[2] == (
         "No better than the original model on any goal, so that a change among them is no useful unlearning: 2 of 6 "

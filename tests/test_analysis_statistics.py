@@ -198,6 +198,14 @@ def test_five_seeds_are_tested_in_pairs(tmp_path: Path) -> None:
     )
 
 
+def test_from_five_seeds_on_one_that_disagrees_decides_nothing(tmp_path: Path) -> None:
+    trials, tests = sweep_of(tmp_path, [-20.0] * 6, [-15.0, -15.1, -14.9, -15.0, -15.2, -20.1])
+    chosen = selection.choose(trials, models(tmp_path))
+    row = significance.compare(chosen, tests).to_dict("records")[0]
+    assert row["forget_quality_low"] > 0 > min(row["forget_quality_gains"])
+    assert answer.signs(row, TOFU) == (1, 1)
+
+
 def test_four_seeds_claim_nothing(tmp_path: Path) -> None:
     trials, tests = sweep_of(tmp_path, [-10.0, -10.1, -9.9, -10.0], [-1.0, -1.1, -0.9, -1.2])
     assert all(tests["p"].isna())
@@ -233,6 +241,11 @@ def test_a_change_that_seeds_disagree_on_does_not_count(tmp_path: Path) -> None:
     chosen = selection.choose(trials, models(tmp_path))
     row = significance.compare(chosen, tests).to_dict("records")[0]
     assert answer.signs(row, TOFU) == (0, 1)
+    for gains, sign in (([0.0, 0.3], 0), ([], 0), ([0.1, 0.3], 1), ([-0.1, -0.3], -1)):
+        assert answer.signs(row | {"forget_quality_gains": gains, "forget_quality_difference": sum(gains)}, TOFU) == (
+            sign,
+            1,
+        )
     told = verdict.sentences(trials, models(tmp_path), pd.DataFrame([row]), chosen, Selection(), tests)
     assert told[0].startswith("GRU improved the trade-off (a goal better, none worse) in 1 of 1 comparisons")
     assert "GRU improved MU and did not clearly change FQ for 1 of 1 methods (GA)." in " ".join(told)

@@ -39,7 +39,7 @@ def test_a_difference_of_either_kind_is_told() -> None:
 def test_without_folders_it_says_what_to_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv("UNLEARN_SHARED", raising=False)
+    monkeypatch.setenv("UNLEARN_SHARED", "/nowhere")
     with pytest.raises(SystemExit):
         bench.main([])
-    assert "--models and --data: name the folders, or set UNLEARN_SHARED" in capsys.readouterr().err
+    assert "--models: no folder /nowhere/models/tofu_tiny" in capsys.readouterr().err

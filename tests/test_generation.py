@@ -182,6 +182,30 @@ def test_free_places_are_taken_up_within_the_budget(monkeypatch: pytest.MonkeyPa
     assert sum(steps) < 1.3 * sum(limits)
 
 
+def test_wide_prompts_and_long_answers_together_keep_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch has the columns of its widest prompt and of its longest answer, which may be of different rows."""
+    model, step = network("Llama"), generation._Batch.step
+    cached: list[int] = []
+    monkeypatch.setattr(generation._Batch, "step", lambda batch: (step(batch), cached.append(batch.mask.numel())))
+    draw = torch.Generator().manual_seed(4)
+    prompts = [torch.randint(3, VOCABULARY, (40 if k % 3 else 2,), generator=draw).tolist() for k in range(24)]
+    limits = [2 if k % 3 else 40 for k in range(24)]
+    expected = [alone(model, prompt, limit, NEVER) for prompt, limit in zip(prompts, limits, strict=True)]
+    assert moved(model, prompts, limits, budget=8 * 42, end=NEVER) == expected
+    assert max(cached) <= 8 * 42
+
+
+def test_a_row_that_has_ended_never_goes_beyond_the_models_positions() -> None:
+    """OPT has an embedding a position, and none for a row that waits for its place to be given on."""
+    model = network("OPT", max_position_embeddings=48)
+    draw = torch.Generator().manual_seed(4)
+    shapes = [(44, 4)] * 2 + [(6, 42)] * 12
+    prompts = [torch.randint(3, VOCABULARY, (width,), generator=draw).tolist() for width, _ in shapes]
+    limits = [limit for _, limit in shapes]
+    expected = [alone(model, prompt, limit, NEVER) for prompt, limit in zip(prompts, limits, strict=True)]
+    assert moved(model, prompts, limits, budget=10**5, end=NEVER) == expected
+
+
 def test_the_same_rows_twice_are_the_same_bit_for_bit(family: Any) -> None:
     prompts, limits = ragged(12, seed=4)
     assert moved(family, prompts, limits, budget=200) == moved(family, prompts, limits, budget=200)

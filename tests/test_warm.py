@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pandas
 import pytest
@@ -82,6 +84,41 @@ def test_other_rows_lengths_models_and_sizes_are_made_anew(trial: Trial, monkeyp
     assert makes(training=trial.training.model_copy(update={"max_length": 64}))
     assert len(warm.ROWS.values) == warm.MOST
     assert makes()  # the oldest has gone
+
+
+def test_likelihoods_are_kept_by_all_that_they_depend_on(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(loop, "begin", lambda *asked: made.append(asked) or loop.State({0: 1.0}))
+
+    def makes(drawn: Sequence[int] = (0, 1), micro_batch: int | None = None, stage: int = 1, **changes: Any) -> bool:
+        before = len(made)
+        objective = SimpleNamespace(needs_reference=True)
+        task: Any = SimpleNamespace(objective=objective, micro_batch=micro_batch, drawn=lambda: list(drawn))
+        state = warm.begin(trial.model_copy(update=changes), cast(Any, SimpleNamespace(stage=stage)), task)
+        assert state.reference == {0: 1.0}
+        assert state.reference is not None
+        state.reference[0] = 2.0  # a trial may do with its own what it likes
+        return len(made) > before
+
+    def of(part: str, **changes: Any) -> dict[str, Any]:
+        return {part: getattr(trial, part).model_copy(update=changes)}
+
+    assert makes()
+    assert not makes(seed=3, rectifier=Rectifier(name="gru", gamma=0.8))
+    assert makes(drawn=(0, 2))
+    assert makes(micro_batch=4)
+    assert makes(stage=3)
+    for changed in (
+        of("training", max_length=64),
+        of("training", batch_size=4),
+        of("training", lora_rank=2),
+        of("resources", precision="bf16"),
+        of("resources", cpus=2),
+        of("target", fingerprint="files:other"),
+        of("target", attention="eager"),
+        of("benchmark", fingerprint="files:other"),
+    ):
+        assert makes(**changed), changed
 
 
 @pytest.mark.parametrize("unknown", ["target", "benchmark"])

@@ -98,6 +98,8 @@ Published = Literal["ga", "ga_kl", "gd", "wga", "npo", "npo_kl", "npo_gd", "simn
 if TYPE_CHECKING:
     Method = Published
 else:
+    for name in set(get_args(Published)) & set(added.NAMES):
+        raise ValueError(f"trainables/added/{name}.py: '{name}' is a published method; give the file another name")
     Method = Literal[(*get_args(Published), *added.NAMES)]
 TASK_VECTORS = ("tv", "tru")
 """Methods that make a direction once and move the target model along it; the others train an objective."""

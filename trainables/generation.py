@@ -6,7 +6,7 @@ at their own limit, and the keys and values of the others move together (docs/LO
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,17 +64,28 @@ def continuations(
     return found
 
 
-def places(requests: Sequence[Request], order: Sequence[int], token_budget: int) -> int:
-    """Rows of a batch whose longest is the first of `order`."""
-    return max(1, token_budget // requests[order[0]].reach)
+def places(requests: Sequence[Request], rows: Sequence[int], left: Mapping[int, int], token_budget: int) -> int:
+    """How many of `rows`, from the first on, a batch holds to its end: each has as many columns as the widest needs.
+
+    `left`: the tokens that a row may still get. Rows are aligned on the right, where their next tokens come.
+    """
+    size = len(rows)
+    while size > 1:
+        chosen = rows[:size]
+        columns = max(requests[row].reach - left[row] for row in chosen) + max(left[row] for row in chosen)
+        if size * columns <= token_budget:
+            break
+        size = max(1, min(size - 1, token_budget // columns))
+    return size
 
 
 def _at_once(
     network: Any, requests: Sequence[Request], order: list[int], end: int, pad: int, token_budget: int
 ) -> Iterator[tuple[int, int]]:
     """transformers' `generate` on one batch after the other: for models that `caches.reach` or `is_plain` leave out."""
+    limits = {row: requests[row].limit for row in order}
     while order:
-        size = places(requests, order, token_budget)
+        size = places(requests, order, limits, token_budget)
         rows, order = order[:size], order[size:]
         input_ids, mask = caches.left_padded([requests[row].ids for row in rows], pad, network.device)
         produced = network.generate(
@@ -99,7 +110,7 @@ def _moving(
 ) -> Iterator[tuple[int, int]]:
     """Row numbers and their next tokens, in the order in which they are found."""
     left = {row: requests[row].limit for row in order}
-    batch = _Batch(network)
+    batch = _Batch(network, longest=requests[order[0]].reach)
 
     def newest(start: int) -> Iterator[tuple[int, int]]:
         """Of the rows from place `start` on that have not ended."""
@@ -114,8 +125,8 @@ def _moving(
 
     while left:
         alive = [place for place, row in enumerate(batch.rows) if row in left]
-        size = places(requests, [batch.rows[place] for place in alive] + order, token_budget)
-        free = min(size - len(alive), len(order))
+        size = places(requests, [batch.rows[place] for place in alive] + order, left, token_budget)
+        free = max(0, min(size - len(alive), len(order)))
         if free >= min(len(order), max(1, REFILL * size)) > 0 or len(alive) <= (1 - REFILL) * len(batch.rows):
             batch.keep(alive)
             new, order = order[:free], order[free:]
@@ -141,9 +152,13 @@ def _prefills(requests: Sequence[Request], rows: list[int], token_budget: int) -
 
 @dataclass
 class _Batch:
-    """Rows under way, aligned on the right: `mask` (rows, columns) of the cache, `last` (rows,) their newest tokens."""
+    """Rows under way, aligned on the right: `mask` (rows, columns) of the cache, `last` (rows,) their newest tokens.
+
+    `longest`: tokens that a row may have at the most. Rows that have ended wait at that place until they are dropped.
+    """
 
     network: Any
+    longest: int
     rows: list[int] = field(default_factory=list)
     cache: list[Layer] = field(default_factory=list)
     mask: torch.Tensor = field(default_factory=lambda: torch.empty(0, 0, dtype=torch.long))
@@ -179,7 +194,7 @@ class _Batch:
     def step(self) -> None:
         """Read every row's newest token."""
         self.mask = functional.pad(self.mask, (0, 1), value=1)
-        positions = self.mask.sum(1, keepdim=True) - 1
+        positions = (self.mask.sum(1, keepdim=True) - 1).clamp(max=self.longest - 1)
         self.cache, self.last = self._read(self.cache, self.last[:, None], self.mask, positions)
 
     def _read(

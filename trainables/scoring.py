@@ -33,14 +33,6 @@ def collate(examples: Sequence[Example], pad: int, width: int | None = None) -> 
     return {"input_ids": input_ids, "attention_mask": mask, "labels": labels}
 
 
-def token_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Negative log-likelihood of each label in fp32, 0 where there is none: (B, T, V), (B, T) -> (B, T - 1)."""
-    shifted = labels[:, 1:]
-    labelled = shifted != IGNORED
-    found = functional.cross_entropy(logits[:, :-1][labelled].float(), shifted[labelled], reduction="none")
-    return torch.zeros(shifted.shape, dtype=found.dtype, device=found.device).masked_scatter(labelled, found)
-
-
 class LabelScores(NamedTuple):
     """Of each label of an example: its negative log-likelihood (nats), and whether it is the likeliest token."""
 
