@@ -215,7 +215,7 @@ def test_four_seeds_claim_nothing(tmp_path: Path) -> None:
     page = (report.build("tiny", tmp_path) / "index.html").read_text()
     assert "No difference is called significant here" in page
     assert "FQ rose by 8.9500, from -10.0000 to -1.0500 (by seed +9.00, +9.00, +9.00, +8.80)" in page
-    assert "95% interval" not in page
+    assert "(95% interval" not in page
     assert len(trials) == 8
 
 
