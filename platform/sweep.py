@@ -90,19 +90,37 @@ def _elsewhere(name: str | None, cluster: str, address: str | None) -> int:
 def _find(name: str | None) -> spaces.Sweep:
     if name is None:
         raise InputError(f"name a sweep: {', '.join(spaces.names())}")
-    sweep = spaces.find(name)
-    if sweep is None:
+    if name not in spaces.names():
         raise InputError(f"unknown sweep '{name}'; {closest(name, spaces.names())}")
+    return _read(name)
+
+
+def _read(name: str) -> spaces.Sweep:
+    """A sweep's file. Raises InputError where it is wrong in any way: people write them."""
+    try:
+        sweep = spaces.find(name)
+    except Exception as error:
+        first = str(error).partition("\n")[0]
+        raise InputError(f"search_spaces/{name}.py: {first or type(error).__name__}") from error
+    assert sweep is not None, name
     return sweep
 
 
 def _list(as_json: bool) -> int:
-    sweeps = [spaces.find(name) for name in spaces.names()]
-    rows = [{"name": sweep.name, "title": sweep.title} for sweep in sweeps if sweep]
+    """Every sweep whose file is right; InputError then, where one is wrong."""
+    sweeps, wrong = [], []
+    for name in spaces.names():
+        try:
+            sweeps.append(_read(name))
+        except InputError as error:
+            wrong.append(str(error))
+    rows = [{"name": sweep.name, "title": sweep.title} for sweep in sweeps]
     width = max(len(row["name"]) for row in rows)
     print(
         json.dumps(rows, indent=2) if as_json else "\n".join(f"{row['name']:{width}}  {row['title']}" for row in rows)
     )
+    if wrong:
+        raise InputError("; ".join(wrong))
     return 0
 
 

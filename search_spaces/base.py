@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Self
 
 from search_spaces.backbones import Backbone
 from trainables.config import (
@@ -126,6 +128,14 @@ class Sweep(Value):
     """Where models come from that no folder holds; a sweep has this or `making`."""
     fictional: Fictional | None = None
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with other settings. Raises ValueError where there is no setting of that name."""
+        for name in set(update or {}) - set(type(self).model_fields):
+            near = difflib.get_close_matches(name, type(self).model_fields, n=1, cutoff=0.5)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise ValueError(f"a sweep has no setting '{name}'{hint}")
+        return super().model_copy(update=update, deep=deep)
+
 
 def names() -> list[str]:
     """Every named sweep, sorted."""
@@ -134,7 +144,12 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Sweep | None:
-    """The sweep called `name`, None where there is none."""
+    """The sweep called `name`, None where there is none. Raises what its file does, or ValueError, where wrong."""
     if name not in names():
         return None
-    return importlib.import_module(f"search_spaces.{name}").SWEEP
+    sweep = getattr(importlib.import_module(f"search_spaces.{name}"), "SWEEP", None)
+    if not isinstance(sweep, Sweep):
+        raise ValueError("it has no SWEEP (search_spaces.base.Sweep)")
+    if sweep.name != name:
+        raise ValueError(f"its SWEEP is called '{sweep.name}'; a sweep's name is its file's, so give name=\"{name}\"")
+    return sweep

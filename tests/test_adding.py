@@ -140,3 +140,38 @@ def test_a_trial_of_the_added_objective_on_the_added_benchmark(run: Run, learned
     losses = pd.read_parquet(folder / "steps.parquet")["loss"].tolist()
     assert len(losses) == 2
     assert all(-math.log(2) < loss < 0 for loss in losses), "a mean over label tokens of which likely ones alone count"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (('"gammas"', '"gamas"'), "a sweep has no setting 'gamas'; did you mean 'gammas'?"),
+        (("SWEEP =", "SWEPT ="), "it has no SWEEP (search_spaces.base.Sweep)"),
+        (("from ", "import nowhere\nfrom "), "No module named 'nowhere'"),
+    ],
+)
+def test_a_wrong_sweep_file_is_named_and_hides_no_other(
+    copy: Path, run: Run, change: tuple[str, str], words: str
+) -> None:
+    text = FILES[SWEEP]
+    assert change[0] in text
+    (copy / SWEEP).write_text(text.replace(*change, 1))
+    try:
+        done = run("platform.sweep", "--list")
+        assert done.returncode == 2
+        assert done.stderr.strip() == f"error: search_spaces/npo_gammas.py: {words}"
+        assert "tofu_smol" in done.stdout
+        assert run("platform.sweep", "npo_gammas", "--dry-run").stderr == done.stderr
+    finally:
+        (copy / SWEEP).write_text(text)
+
+
+def test_a_copied_sweep_must_have_a_name_of_its_own(copy: Path, run: Run) -> None:
+    other = copy / "search_spaces/other_name.py"
+    other.write_text(FILES[SWEEP])
+    try:
+        done = run("platform.sweep", "other_name", "--dry-run")
+    finally:
+        other.unlink()
+    assert done.returncode == 2
+    assert "search_spaces/other_name.py: its SWEEP is called 'npo_gammas'; a sweep's name is its file's" in done.stderr

@@ -90,7 +90,7 @@ def _result(trial_id: str, store: storage.Storage) -> dict[str, Any]:
     if not store.there(store.trial(trial_id) / WEIGHTS):
         raise InputError(
             f"ID: the weights of trial {trial_id} were not kept; run its sweep again with --new --keep all "
-            "(or --keep best, pareto)"
+            "(--keep pareto, the default, and best keep only the weights that a study's later trials do not beat)"
         )
     return result
 
