@@ -242,10 +242,9 @@ def test_a_change_that_seeds_disagree_on_does_not_count(tmp_path: Path) -> None:
     row = significance.compare(chosen, tests).to_dict("records")[0]
     assert answer.signs(row, TOFU) == (0, 1)
     for gains, sign in (([0.0, 0.3], 0), ([], 0), ([0.1, 0.3], 1), ([-0.1, -0.3], -1)):
-        assert answer.signs(row | {"forget_quality_gains": gains, "forget_quality_difference": sum(gains)}, TOFU) == (
-            sign,
-            1,
-        )
+        changed = dict(row)
+        changed |= {"forget_quality_gains": gains, "forget_quality_difference": sum(gains)}
+        assert answer.signs(changed, TOFU) == (sign, 1)
     told = verdict.sentences(trials, models(tmp_path), pd.DataFrame([row]), chosen, Selection(), tests)
     assert told[0].startswith("GRU improved the trade-off (a goal better, none worse) in 1 of 1 comparisons")
     assert "GRU improved MU and did not clearly change FQ for 1 of 1 methods (GA)." in " ".join(told)
