@@ -51,7 +51,9 @@ def build(
     try:
         parts = [*sections.write(given), *gallery.write(given, sweep, source)]
         _write_lists(given)
-        page = _page(sweep, given, parts, storage=str(storage), source=source)
+        answers = _answers(given)
+        (folder / "tables" / "verdict.md").write_text(_brief(answers), encoding="utf-8")
+        page = _page(sweep, given, parts, answers, command(sweep, str(storage), source))
         (folder / "index.html").write_text(page, encoding="utf-8")
     except OSError as error:
         raise InputError(f"--output {folder}: cannot be written ({error.strerror}); give another folder") from error
@@ -74,11 +76,27 @@ def _trials(runs: pd.DataFrame, rule: Selection) -> pd.DataFrame:
     return runs.drop(columns=without + ["chosen_step"] * bool(runs["chosen_step"].isna().all()))
 
 
-def _page(sweep: Sweep, given: Given, parts: list[sections.Section], storage: str, source: Source) -> str:
+def _answers(given: Given) -> dict[str, Any]:
+    """Return the question, the verdict's sentences, its details, and what to know before believing them."""
     runs, models, rule, what = given.runs, given.models, given.rule, given.what
     chosen = selection.choose(runs, models, rule)
     tests = significance.tests(runs, chosen, what)
     comparison = significance.compare(chosen, tests)
+    return {
+        "question": verdict.question(runs),
+        "headline": verdict.sentences(runs, models, comparison, chosen, rule, tests),
+        "details": [verdict.detail(row, what) for row in comparison.to_dict("records")],
+        "caveats": caveats(runs, models, comparison, chosen, rule),
+    }
+
+
+def _brief(answers: dict[str, Any]) -> str:
+    """Return the question, the answer as a whole and the first caveat: what a terminal shows above the table."""
+    return "\n".join([answers["question"], *answers["headline"][:1], *answers["caveats"][:1]]) + "\n"
+
+
+def _page(sweep: Sweep, given: Given, parts: list[sections.Section], answers: dict[str, Any], reproduced: str) -> str:
+    runs, models, rule, what = given.runs, given.models, given.rule, given.what
     failures = verdict.failures(runs, rule)
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
@@ -86,10 +104,7 @@ def _page(sweep: Sweep, given: Given, parts: list[sections.Section], storage: st
         sweep=sweep,
         created=sweep.created.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         counts=verdict.counts(runs),
-        question=verdict.question(runs),
-        headline=verdict.sentences(runs, models, comparison, chosen, rule, tests),
-        details=[verdict.detail(row, what) for row in comparison.to_dict("records")],
-        caveats=caveats(runs, models, comparison, chosen, rule),
+        **answers,
         sections=[_section(part) for part in parts],
         chosen=tables.chosen_settings(runs, models, rule),
         failures=failures.head(LISTED),
@@ -97,7 +112,7 @@ def _page(sweep: Sweep, given: Given, parts: list[sections.Section], storage: st
         models=_models(models, what),
         settings=_settings(runs),
         versions=_versions(runs),
-        command=command(sweep, storage, source),
+        command=reproduced,
     )
 
 
@@ -185,13 +200,13 @@ def main(
     output: Path | None = typer.Option(None, help="where to write (default: STORAGE/reports/NAME-HASH)"),
     source: Source = typer.Option(Source.RUNS, help="whose numbers; paper needs no storage"),
 ) -> None:
-    """Write a sweep's tables, trade-off picture and index.html; print the tables and where they are."""
+    """Write a sweep's tables, figures and index.html; print the verdict, the tables and where they are."""
     try:
         folder = build(name, storage, output, source)
     except InputError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from error
-    shown = [folder / "tables" / f"{table}.md" for table in ("main", "retain_free", "uwc")]
+    shown = [folder / "tables" / f"{table}.md" for table in ("verdict", "main", "retain_free", "uwc")]
     for path in sorted((folder / "tables").glob("*.md")) if source == Source.PAPER else shown:
         if path.exists():
             typer.echo(path.read_text(encoding="utf-8"))

@@ -27,8 +27,10 @@ def end(plan: Plan, store: Storage, say: Say) -> int:
     results = {key: result for key in document["trials"] if (result := briefs.of(store, key))}
     of = {"results": config.digest({key: result.started for key, result in results.items()})}
     of |= {"commit": provenance.commit()[0], "selection": document["selection"]}
-    if storage.read_json(folder / OF) == of and (folder / "tables" / "main.md").is_file():
-        say((folder / "tables" / "main.md").read_text(encoding="utf-8").rstrip())
+    again = [folder / "tables" / f"{name}.md" for name in ("verdict", "main")]
+    if storage.read_json(folder / OF) == of and all(path.is_file() for path in again):
+        for path in again:
+            say(path.read_text(encoding="utf-8").rstrip())
     elif _report(plan, store, say):
         storage.write_json(folder / OF, of)
     say(f"report: {Path(shown) / 'reports' / plan.name / 'index.html'}")
