@@ -150,7 +150,14 @@ def _one_of_two(rank: int, folder: Path, told: str) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "tolerance"),
-    [({}, 1e-4), ({"normalise": "per_tensor", "optimizer": "adamw", "lr": 1e-3, "precision": "bf16"}, 0.1)],
+    [
+        ({}, 1e-4),
+        pytest.param(
+            {"normalise": "per_tensor", "optimizer": "adamw", "lr": 1e-3, "precision": "bf16"},
+            0.1,
+            marks=pytest.mark.slow,
+        ),
+    ],
 )
 def test_two_ranks_share_the_vectors_and_make_the_same_direction(
     house: Any, tmp_path: Path, settings: dict[str, Any], tolerance: float
