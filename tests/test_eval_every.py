@@ -122,8 +122,9 @@ def test_what_a_resume_falls_back_on_stays(learned: Any, tmp_path: Path, monkeyp
     watch = candidates.Candidates(config, place, None, None)
     watch.target = {"metrics": {"model_utility": 0.9}}
     network = SimpleNamespace(eval=lambda: None)
-    measured = ({"metrics": {"model_utility": u}, "halves": None} for u in utilities)
-    monkeypatch.setattr(watch, "_measure", lambda _: (next(measured), [{"task": "forget"}]))
+    measured = ({"model_utility": u} for u in utilities)
+    monkeypatch.setattr(watch, "_evaluate", lambda _: (next(measured), [{"task": "forget"}]))
+    monkeypatch.setattr(watch, "_document", lambda _, metrics, __: {"metrics": metrics, "halves": None})
     monkeypatch.setattr(candidates.models, "save", lambda network, tokenizer, folder, note: folder.mkdir())
 
     def held() -> list[str]:
@@ -131,7 +132,7 @@ def test_what_a_resume_falls_back_on_stays(learned: Any, tmp_path: Path, monkeyp
 
     found = []
     for step in (2, 4, 6, 8):
-        watch.look(step, network)
+        watch.look(step, network, together=False)
         found.append(held())
         if step == 4:
             watch.checkpointed(5)
@@ -139,7 +140,7 @@ def test_what_a_resume_falls_back_on_stays(learned: Any, tmp_path: Path, monkeyp
     assert watch.complete(5)
     assert not watch.complete(7)
     watch.forget_after(5)
-    watch.look(6, network)
+    watch.look(6, network, together=False)
     assert (held(), watch.best()) == (["weights-4"], 4)
 
 

@@ -51,10 +51,14 @@ def drawn(seed: int, groups: int = 6) -> list[Group]:
     return found
 
 
+def losses_of(network: Any, groups: list[Group], budget: int) -> list[list[float]]:
+    return [answers.losses for answers in scoring.score_answers(network, groups, pad=PAD, token_budget=budget)]
+
+
 @pytest.mark.parametrize("budget", [1, 60, 10**6])
 def test_losses_with_a_shared_beginning_are_those_of_each_alone(family: Any, budget: int) -> None:
     groups = drawn(0)
-    found = scoring.answer_losses(family, groups, pad=PAD, token_budget=budget)
+    found = losses_of(family, groups, budget)
     expected = [[sum(alone(family, example)) for example in group] for group in groups]
     for told, right in zip(found, expected, strict=True):
         assert told == pytest.approx(right, rel=1e-5)
@@ -72,7 +76,7 @@ IDS = st.lists(st.integers(3, 6), min_size=1, max_size=8)
 def test_any_groups_are_scored_as_each_example_alone(drawn_groups: list[Any], budget: int) -> None:
     """Of four different tokens: beginnings that are shared by chance, over the start of the answer, or not at all."""
     groups = [[Example((*ids, *answer), len(ids)) for ids, answer in group] for group in drawn_groups]
-    found = scoring.answer_losses(LLAMA, groups, pad=PAD, token_budget=budget)
+    found = losses_of(LLAMA, groups, budget)
     for group, losses in zip(groups, found, strict=True):
         assert losses == pytest.approx([sum(alone(LLAMA, example)) for example in group], rel=1e-5)
 
@@ -94,7 +98,7 @@ def test_the_beginning_is_computed_once_and_logits_for_labels_alone() -> None:
     question = tuple(range(3, 33))
     group = [Example((*question, 40 + k, 41 + k, 42 + k), 30) for k in range(7)]
     counted = Counted(LLAMA)
-    scoring.answer_losses(LLAMA, [group], pad=PAD, token_budget=10**6)
+    scoring.score_answers(LLAMA, [group], pad=PAD, token_budget=10**6)
     counted.close()
     assert counted.passes == [(1, 29), (7, 4)]
     assert counted.logits == 21
@@ -112,7 +116,7 @@ def test_no_pass_keeps_more_than_the_budget(monkeypatch: pytest.MonkeyPatch, bud
     columns: list[int] = []
     read = caches.read
     monkeypatch.setattr(caches, "read", lambda *given: (columns.append(given[3].numel()), read(*given))[1])
-    scoring.answer_losses(LLAMA, drawn(2, groups=20), pad=PAD, token_budget=budget)
+    scoring.score_answers(LLAMA, drawn(2, groups=20), pad=PAD, token_budget=budget)
     assert 0 < max(columns) <= budget
 
 
@@ -124,13 +128,13 @@ def test_examples_longer_than_a_window_and_other_kinds_of_models_are_read_whole(
     state_space = transformers.MambaConfig(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, state_size=4)
     for model in (network("Mistral", sliding_window=8), transformers.MambaForCausalLM(state_space).eval()):
         groups = [[example for example in group if len(example.input_ids) > 8] for group in drawn(3)]
-        found = scoring.answer_losses(model, groups, pad=PAD, token_budget=300)
+        found = losses_of(model, groups, 300)
         for group, losses in zip(groups, found, strict=True):
             assert losses == pytest.approx([sum(alone(model, example)) for example in group], rel=1e-4)
 
 
 def test_the_same_groups_twice_are_the_same_bit_for_bit(family: Any) -> None:
-    first, again = (scoring.answer_losses(family, drawn(4), pad=PAD, token_budget=100) for _ in range(2))
+    first, again = (scoring.score_answers(family, drawn(4), pad=PAD, token_budget=100) for _ in range(2))
     assert first == again
 
 

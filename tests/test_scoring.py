@@ -146,7 +146,8 @@ def test_how_rows_are_batched_changes_no_loss(batched: dict[str, Any]) -> None:
     ]
     pad = tokenizer.pad_token_id
     alone, together = (
-        scoring.answer_losses(batched["network"], [examples], pad=pad, token_budget=budget)[0] for budget in (1, 10**6)
+        scoring.score_answers(batched["network"], [examples], pad=pad, token_budget=budget)[0].losses
+        for budget in (1, 10**6)
     )
     assert together == pytest.approx(alone, rel=1e-5)
 

@@ -113,13 +113,17 @@ def adapted(trial: Trial, network: Any) -> Any:
     return models.with_adapters(network, training.lora_rank, training.lora_alpha)
 
 
-def whole(trial: Trial, training: engine.Engine, *, final: bool = True) -> Any:
-    """The trained model on rank 0, adapters folded in; None on the others.
+def on_every_rank(trial: Trial, training: engine.Engine, *, final: bool = True) -> bool:
+    """Whether each rank has the whole trained model, and it may be used as it is.
 
     `final`: training ends here, so that adapters may be folded into the very weights that they are trained on.
     """
-    plain = training.world == 1 and training.stage < 3
-    if plain and (final or trial.training.lora_rank is None):
+    return training.stage < 3 and (final or trial.training.lora_rank is None)
+
+
+def whole(trial: Trial, training: engine.Engine, *, final: bool = True) -> Any:
+    """The trained model, adapters folded in; None on the ranks that are left without."""
+    if on_every_rank(trial, training, final=final):
         return models.merged(training.module)
     state = training.gather()
     if training.rank > 0:

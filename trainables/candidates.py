@@ -11,7 +11,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from trainables import benchmarks, config, evaluation, models, originals, provenance, selection, storage
+import torch.distributed as dist
+
+from trainables import benchmarks, config, evaluation, lanes, models, originals, provenance, selection, storage
 from trainables.config import Trial
 from trainables.errors import InputError
 from trainables.records import Place, Record
@@ -32,7 +34,7 @@ def original(trial: Trial, store: storage.Storage) -> Document | None:
 
 
 class Candidates:
-    """The evaluations of one trial's steps; only rank 0 asks for any."""
+    """The evaluations of one trial's steps, kept by rank 0."""
 
     def __init__(self, trial: Trial, place: Place, tokenizer: Any, reference: Any) -> None:
         self.trial = trial
@@ -68,13 +70,18 @@ class Candidates:
                     (self.folder / name).unlink(missing_ok=True)
                 shutil.rmtree(self._weights(number), ignore_errors=True)
 
-    def look(self, step: int, network: Any) -> None:
+    def look(self, step: int, network: Any, *, together: bool) -> None:
         """Evaluate the whole model after `step`; its weights stay where they are wanted and it is the best so far.
 
+        `together`: every rank has it and calls this; rank 0 alone keeps what comes of it.
         Raises TrialStopped where the model has diverged: that ends the trial, whatever earlier steps gave.
         """
         network.eval()
-        document, questions = self._measure(network)
+        with lanes.over_ranks(together):
+            metrics, questions = self._evaluate(network)
+        if together and dist.get_rank() > 0:
+            return
+        document = self._document(network, metrics, questions)
         if self.trial.selection.halves and self.trial.training.eval_every and document["halves"] is None:
             raise InputError("selection.halves: each task needs at least two evaluation rows")
         storage.write_rows(self.folder / f"{step}.parquet", questions)
@@ -123,13 +130,13 @@ class Candidates:
             shutil.rmtree(self.place.weights, ignore_errors=True)  # of a process that was killed before its result
             storage.publish(self._weights(step), self.place.weights)
 
-    def _measure(self, network: Any) -> tuple[Document, list[dict[str, Any]]]:
-        trial = self.trial
-        metrics, questions = evaluation.evaluate(
-            network, self.tokenizer, trial.benchmark, self.reference, token_budget=trial.resources.evaluation_tokens
-        )
-        metrics["relative_change"] = originals.relative_change(network, originals.of(trial.target))
-        return {"metrics": metrics, "halves": benchmarks.halves(trial.benchmark, questions, self.reference)}, questions
+    def _evaluate(self, network: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        budget = self.trial.resources.evaluation_tokens
+        return evaluation.evaluate(network, self.tokenizer, self.trial.benchmark, self.reference, token_budget=budget)
+
+    def _document(self, network: Any, metrics: dict[str, Any], questions: list[dict[str, Any]]) -> Document:
+        metrics["relative_change"] = originals.relative_change(network, originals.of(self.trial.target))
+        return {"metrics": metrics, "halves": benchmarks.halves(self.trial.benchmark, questions, self.reference)}
 
     def _target(self) -> Document:
         """The target model's evaluation: the sweep's, else made here once."""
@@ -138,7 +145,8 @@ class Candidates:
         if self.target is None:
             network, _ = models.load(self.trial.target, self.trial.resources.precision)
             device = "cuda" if self.trial.resources.gpus else "cpu"
-            self.target, _ = self._measure(network.to(device))
+            network = network.to(device)
+            self.target = self._document(network, *self._evaluate(network))
         return self.target
 
     def _best_until(self, step: int) -> int | None:

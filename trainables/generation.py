@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from trainables import caches
+from trainables import caches, lanes
 from trainables.caches import Layer
 
 HARMLESS = frozenset(
@@ -43,7 +44,6 @@ def is_plain(network: Any) -> bool:
     return network.generation_config.to_diff_dict().keys() <= HARMLESS
 
 
-@torch.no_grad()
 def continuations(
     network: Any, prompts: Sequence[Sequence[int]], limits: Sequence[int], *, end: int, pad: int, token_budget: int
 ) -> list[list[int]]:
@@ -59,8 +59,15 @@ def continuations(
         return found
     ours = is_plain(network) and requests[order[0]].reach <= caches.reach(network)
     decode = _moving if ours else _at_once
-    for row, token in decode(network, requests, order, end, pad, token_budget):
-        found[row].append(token)
+    beside = lanes.here(network, token_budget // 4)
+    shares = min(lanes.everywhere(network, token_budget // 4), len(order))
+
+    def work(rows: list[int], lane: Any) -> list[tuple[int, int]]:
+        return list(decode(lane, requests, rows, end, pad, token_budget // beside))
+
+    for part in lanes.each(network, [partial(work, order[share::shares]) for share in range(shares)], beside):
+        for row, token in part:
+            found[row].append(token)
     return found
 
 

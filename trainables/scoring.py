@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import takewhile
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch.nn import functional
 
-from trainables import caches, generation, prefixes
+from trainables import caches, generation, lanes, prefixes
 from trainables.templates import Example
 
 IGNORED = -100
@@ -40,19 +42,39 @@ class LabelScores(NamedTuple):
     hits: list[bool]
 
 
-def answer_losses(
-    network: Any, groups: Sequence[Sequence[Example]], *, pad: int, token_budget: int
-) -> list[list[float]]:
-    """Summed negative log-likelihood of each example's answer, in nats, in the order given.
+class Answers(NamedTuple):
+    """Of the answers to a question the summed negative log-likelihoods (nats).
 
-    The examples of a group begin alike, such as the answers to one question: the beginning is computed once.
+    `said`: so many tokens the model's own greedy answer has in common with the first one from the start.
     """
-    distinct = [list(dict.fromkeys(group)) for group in groups]
-    found: dict[Example, float] = {}
-    for examples, logits, labels in _labelled(network, distinct, pad, token_budget):
+
+    losses: list[float]
+    said: int
+
+
+def score_answers(network: Any, groups: Sequence[Sequence[Example]], *, pad: int, token_budget: int) -> list[Answers]:
+    """What the model makes of each group of examples: the answers to a question, the right one first.
+
+    The examples of a group begin alike: the beginning is computed once.
+    """
+    firsts = {group[0] for group in groups}
+
+    def told(examples: list[Example], logits: torch.Tensor, labels: torch.Tensor) -> dict[Example, tuple[float, int]]:
         losses = _losses(logits, labels).cpu().double()
-        found |= {example: float(part.sum()) for example, part in _by_example(examples, losses)}
-    return [[found[example] for example in group] for group in groups]
+        rows = [example in firsts for example in examples for _ in range(example.answer_tokens)]
+        chosen = torch.tensor(rows, device=logits.device)
+        hits = (logits[chosen].argmax(-1) == labels[chosen]).cpu()
+        first = [example for example in examples if example in firsts]
+        said = {example: leading(part.tolist()) for example, part in _by_example(first, hits)}
+        return {example: (float(part.sum()), said.get(example, 0)) for example, part in _by_example(examples, losses)}
+
+    found = _of_labels(network, [list(dict.fromkeys(group)) for group in groups], pad, token_budget, told)
+    return [Answers([found[example][0] for example in group], found[group[0]][1]) for group in groups]
+
+
+def leading(hits: Sequence[bool]) -> int:
+    """How many there are before the first miss."""
+    return len(list(takewhile(bool, hits)))
 
 
 def _losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -67,40 +89,60 @@ def every_token_loss(network: Any, examples: Sequence[Example], *, pad: int, tok
 
 def label_scores(network: Any, examples: Sequence[Example], *, pad: int, token_budget: int) -> list[LabelScores]:
     """Losses and hits of one pass over each example, in the order given; no logits are kept."""
-    found: dict[Example, LabelScores] = {}
-    groups = [[example] for example in dict.fromkeys(examples)]
-    for chosen, logits, labels in _labelled(network, groups, pad, token_budget):
+
+    def told(chosen: list[Example], logits: torch.Tensor, labels: torch.Tensor) -> dict[Example, LabelScores]:
         losses, hits = _losses(logits, labels).cpu(), (logits.argmax(-1) == labels).cpu()
         pairs = zip(_by_example(chosen, losses), _by_example(chosen, hits), strict=True)
-        found |= {example: LabelScores(lost.tolist(), hit.tolist()) for (example, lost), (_, hit) in pairs}
+        return {example: LabelScores(lost.tolist(), hit.tolist()) for (example, lost), (_, hit) in pairs}
+
+    found = _of_labels(network, [[example] for example in dict.fromkeys(examples)], pad, token_budget, told)
     return [found[example] for example in examples]
 
 
+Result = TypeVar("Result")
 Found = Iterator[tuple[list[Example], torch.Tensor, torch.Tensor]]
 """Of a pass its examples, the logits (labels, vocabulary) of all their labels, and the labels."""
+Told = Callable[[list[Example], torch.Tensor, torch.Tensor], dict[Example, Result]]
 
 
-@torch.no_grad()
-def _labelled(network: Any, groups: Sequence[Sequence[Example]], pad: int, token_budget: int) -> Found:
-    """Every example of every group once; the head sees the positions before labels alone.
+def _of_labels(
+    network: Any, groups: Sequence[Sequence[Example]], pad: int, token_budget: int, told: Told[Result]
+) -> dict[Example, Result]:
+    """What is told of every example of every group, each read once.
 
-    A label of 2,048 to 150,000 logits is much of a pass. What a model keeps of trunks counts in the budget.
+    What a model keeps of trunks counts in the budget.
     """
+    count = lanes.here(network, token_budget)
+    token_budget //= count
     alone, shared = prefixes.split(groups, caches.reach(network))
+    works: list[Callable[[Any], Found]] = []
     for rows in batches([part.tokens for part in alone], token_budget):
-        parts = [alone[row] for row in rows]
-        batch = prefixes.collate(parts, pad, network.device)
-        with caches.chosen_positions(network, batch.choose):
-            found = network(input_ids=batch.input_ids, attention_mask=batch.mask, use_cache=False).logits[0]
-        yield [part.example for part in parts], found, batch.labels
+        works.append(partial(_whole, [alone[row] for row in rows], pad))
     for numbers in batches([group[0].start for group in shared], token_budget):
-        chosen = [shared[number] for number in numbers]
-        trunks = prefixes.Trunks(network, [group[0].example.input_ids[: group[0].start] for group in chosen], pad)
-        under = list(prefixes.numbered(chosen))
-        for rows in batches([trunks.mask.shape[1] + part.tokens for part in under], token_budget):
-            parts = [under[row] for row in rows]
-            batch = prefixes.collate(parts, pad, network.device)
-            yield [part.example for part in parts], trunks.logits(parts, batch), batch.labels
+        works.append(partial(_after_trunks, [shared[number] for number in numbers], pad, token_budget))
+
+    def work(read: Callable[[Any], Found], lane: Any) -> list[dict[Example, Result]]:
+        return [told(*found) for found in read(lane)]
+
+    parts = lanes.each(network, [partial(work, read) for read in works], count)
+    return {example: result for part in parts for found in part for example, result in found.items()}
+
+
+def _whole(parts: list[prefixes.Part], pad: int, network: Any) -> Found:
+    """The head sees the positions before labels alone: a label of 2,048 to 150,000 logits is much of a pass."""
+    batch = prefixes.collate(parts, pad, network.device)
+    with caches.chosen_positions(network, batch.choose):
+        logits = network(input_ids=batch.input_ids, attention_mask=batch.mask, use_cache=False).logits[0]
+    yield [part.example for part in parts], logits, batch.labels
+
+
+def _after_trunks(groups: list[list[prefixes.Part]], pad: int, token_budget: int, network: Any) -> Found:
+    trunks = prefixes.Trunks(network, [group[0].example.input_ids[: group[0].start] for group in groups], pad)
+    under = list(prefixes.numbered(groups))
+    for rows in batches([trunks.mask.shape[1] + part.tokens for part in under], token_budget):
+        parts = [under[row] for row in rows]
+        batch = prefixes.collate(parts, pad, network.device)
+        yield [part.example for part in parts], trunks.logits(parts, batch), batch.labels
 
 
 def _by_example(examples: Sequence[Example], values: torch.Tensor) -> Iterator[tuple[Example, torch.Tensor]]:
@@ -109,27 +151,56 @@ def _by_example(examples: Sequence[Example], values: torch.Tensor) -> Iterator[t
 
 
 def generate(
-    network: Any, tokenizer: Any, prompts: Sequence[str], *, token_budget: int, new_tokens: int, total: bool
+    network: Any,
+    tokenizer: Any,
+    prompts: Sequence[str],
+    *,
+    token_budget: int,
+    new_tokens: int,
+    total: bool,
+    begun: Sequence[tuple[Example, int]] | None = None,
 ) -> list[str]:
-    """Greedy continuations, special tokens removed; `total`: `new_tokens` counts the prompt as well."""
+    """Greedy continuations, special tokens removed; `total`: `new_tokens` counts the prompt as well.
+
+    `begun`: of each prompt an example, and with how many of its labels the model is known to go on (`Answers.said`).
+    """
     encoded = [tuple(tokenizer(prompt)["input_ids"]) for prompt in prompts]
     ended = tokenizer.eos_token_id
     encoded = [ids[:-1] if ids and ids[-1] == ended else ids for ids in encoded]
     limits = [max(new_tokens - len(ids), 0) if total else new_tokens for ids in encoded]
-    continued = continuations(network, tokenizer, encoded, token_budget=token_budget, limits=limits)
+    known = [_known(ids, *one) for ids, one in zip(encoded, begun, strict=True)] if begun else None
+    continued = continuations(network, tokenizer, encoded, token_budget=token_budget, limits=limits, known=known)
     return [tokenizer.decode(ids, skip_special_tokens=True) for ids in continued]
 
 
+def _known(prompt: tuple[int, ...], example: Example, said: int) -> tuple[int, ...]:
+    """Nothing where the example's own prompt is another one, as where a token has a part of both."""
+    start = example.answer_start
+    return example.input_ids[start : start + said] if example.input_ids[:start] == prompt else ()
+
+
 def continuations(
-    network: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], *, token_budget: int, limits: Sequence[int]
+    network: Any,
+    tokenizer: Any,
+    prompts: Sequence[Sequence[int]],
+    *,
+    token_budget: int,
+    limits: Sequence[int],
+    known: Sequence[Sequence[int]] | None = None,
 ) -> list[list[int]]:
     """The ids that follow each prompt's, greedily, up to the end-of-sequence token and without it.
 
+    `known`: with what each is known to begin: it is read like the prompt, all at once, instead of one by one.
     Four times the tokens of a pass: of most of them only keys and values are there.
     """
     end, pad = tokenizer.eos_token_id, pad_of(tokenizer)
-    budget = 4 * token_budget
-    return generation.continuations(network, prompts, limits, end=end, pad=pad, token_budget=budget)
+    if known is None or not generation.is_plain(network):
+        known = [()] * len(prompts)
+    begun = [list(ids[:limit]) for ids, limit in zip(known, limits, strict=True)]
+    left = [0 if end in ids else limit - len(ids) for ids, limit in zip(begun, limits, strict=True)]
+    asked = [[*prompt, *ids] for prompt, ids in zip(prompts, begun, strict=True)]
+    found = generation.continuations(network, asked, left, end=end, pad=pad, token_budget=4 * token_budget)
+    return [(ids[: ids.index(end)] if end in ids else ids) + more for ids, more in zip(begun, found, strict=True)]
 
 
 def batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:

@@ -142,7 +142,8 @@ def _phases(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
     if trial.task_vector is not None:
         network, tokenizer = _moved(trial, record, place, device)
         record.seconds.loading = perf_counter() - begun
-        yield from _evaluation(trial, record, place, network, candidates.Candidates(trial, place, tokenizer, reference))
+        watch = candidates.Candidates(trial, place, tokenizer, reference)
+        yield from _evaluation(trial, record, place, network, watch, together=False)
         return
     network, tokenizer = models.load(trial.target, trial.resources.precision)
     if trial.calibration.targets:
@@ -158,7 +159,8 @@ def _phases(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
     try:
         yield from _train(trial, record, training, task, place, resuming, watch)
         record.time()
-        yield from _evaluation(trial, record, place, assembly.whole(trial, training), watch)
+        together, network = assembly.on_every_rank(trial, training), assembly.whole(trial, training)
+        yield from _evaluation(trial, record, place, network, watch, together=together)
     finally:
         training.close()
 
@@ -238,14 +240,14 @@ def _train(
 
 
 def _look(record: Record, training: engine.Engine, watch: candidates.Candidates, step: int) -> Event | None:
-    """Rank 0 evaluates the model as it is now; the others wait, and stop with it where it diverged or collapsed."""
+    """Evaluate the model as it is now; all ranks stop with rank 0 where it diverged or collapsed."""
     begun = perf_counter()
     found: list[Any] = [None, None]
     network = assembly.whole(watch.trial, training, final=False)
     if network is not None:
         try:
-            watch.look(step, network)
-            found[1] = watch.collapsed(step)
+            watch.look(step, network, together=assembly.on_every_rank(watch.trial, training, final=False))
+            found[1] = watch.collapsed(step) if training.rank == 0 else None
         except TrialStopped as stopped:
             found[0] = stopped
     if training.world > 1:
@@ -258,15 +260,19 @@ def _look(record: Record, training: engine.Engine, watch: candidates.Candidates,
 
 
 def _evaluation(
-    trial: Trial, record: Record, place: Place, network: Any, watch: candidates.Candidates
+    trial: Trial, record: Record, place: Place, network: Any, watch: candidates.Candidates, *, together: bool
 ) -> Iterator[Event]:
-    """Rank 0 evaluates the whole model, keeps it where asked, and calibrates it; the others wait."""
+    """Evaluate the whole model, keep it where asked, and calibrate it; ranks without it wait.
+
+    `together`: every rank has it. The last two are rank 0's.
+    """
     step = len(record.steps)
     yield {"phase": "evaluation", "step": step, "steps": step}
     begun = perf_counter()
     try:
         if network is not None:
-            watch.look(step, network)
+            watch.look(step, network, together=together)
+        if network is not None and dist.get_rank() == 0:
             record.collapsed = record.collapsed or watch.collapsed(step)
             watch.finish(record)
             if trial.calibration.targets:

@@ -245,7 +245,7 @@ def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget
             prompts.append(templates.prompt_text(template, row["question"], tag_is_answer=rules.tag_is_answer))
             records.append({"task": task, "index": index, "question": row["question"], "answer": row["answer"]})
     pad = scoring.pad_of(tokenizer)
-    losses = scoring.answer_losses(network, groups, pad=pad, token_budget=token_budget)
+    scores = scoring.score_answers(network, groups, pad=pad, token_budget=token_budget)
     texts = scoring.generate(
         network,
         tokenizer,
@@ -253,9 +253,10 @@ def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget
         token_budget=token_budget,
         new_tokens=rules.generated_tokens,
         total=rules.generated_includes_prompt,
+        begun=[(group[0], answers.said) for group, answers in zip(groups, scores, strict=True)],
     )
     counts = [[example.answer_tokens for example in group] for group in groups]
-    return _with_results(records, losses, counts, texts, rules)
+    return _with_results(records, [answers.losses for answers in scores], counts, texts, rules)
 
 
 def _encode(tokenizer: Any, template: templates.Template, question: str, answer: str, rules: Rules) -> Any:

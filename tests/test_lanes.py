@@ -1,0 +1,141 @@
+"""Passes beside each other give what one after the other gives: on threads of a CPU, and on ranks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+import torch.distributed as dist
+from test_generation import END, FAMILIES, NEVER, PAD, alone, frequent, network, ragged
+from test_prefixes import drawn
+from torch.multiprocessing.spawn import spawn
+
+from trainables import generation, lanes, scoring
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", params=[*FAMILIES, "Gemma2"])
+def family(request: Any) -> Any:
+    more = {"num_key_value_heads": 2, "head_dim": 8, "sliding_window": 100} if request.param == "Gemma2" else {}
+    return network(request.param, **more)
+
+
+def works_with(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Threads that computed something of a pass."""
+    seen: list[int] = []
+    read = lanes._beside
+
+    def watched(model: Any, works: Any, beside: int) -> Any:
+        def noted(work: Any) -> Any:
+            return lambda twin: (seen.append(threading.get_ident()), work(twin))[1]
+
+        return read(model, [noted(work) for work in works], beside)
+
+    monkeypatch.setattr(lanes, "_beside", watched)
+    return seen
+
+
+def test_losses_of_two_threads_are_those_of_one(family: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes of the same tokens by one thread each: the same to the last bit."""
+    groups, threads = drawn(3, groups=40), works_with(monkeypatch)
+    monkeypatch.setattr(lanes, "LEAST", 50)
+    beside = scoring.score_answers(family, groups, pad=PAD, token_budget=100)
+    assert len(set(threads)) == 2
+    examples = [example for group in groups for example in group]
+    labels = scoring.label_scores(family, examples, pad=PAD, token_budget=100)
+    assert threading.get_ident() not in threads
+    torch.set_num_threads(1)
+    assert scoring.score_answers(family, groups, pad=PAD, token_budget=50) == beside
+    assert scoring.label_scores(family, examples, pad=PAD, token_budget=50) == labels
+    torch.set_num_threads(2)
+
+
+def test_texts_of_two_threads_are_those_of_each_row_alone(family: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts, limits = ragged(24, seed=7)
+    end, threads = frequent(family, prompts), works_with(monkeypatch)
+    monkeypatch.setattr(lanes, "LEAST", 10)
+    found = generation.continuations(family, prompts, limits, end=end, pad=PAD, token_budget=400)
+    assert found == [alone(family, ids, limit, end) for ids, limit in zip(prompts, limits, strict=True)]
+    assert len(set(threads)) == 2
+
+
+def test_lanes_hold_the_same_weights_and_share_no_hook() -> None:
+    model = tiny.network()
+    twins = lanes._twins(model, 3)
+    assert twins[0] is model
+    for twin in twins[1:]:
+        pairs = zip(model.state_dict(keep_vars=True).items(), twin.state_dict(keep_vars=True).items(), strict=True)
+        assert all(name == other and one is two for (name, one), (other, two) in pairs)
+        twin.get_output_embeddings().register_forward_pre_hook(lambda *_: pytest.fail("another lane's hook"))
+    model(input_ids=torch.tensor([[3, 4]]))
+
+
+def test_how_many_lanes_the_budget_and_the_threads_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny.network()
+    assert [lanes.here(model, budget) for budget in (1, 2047, 2048, 10**6)] == [1, 1, 2, 2]
+    torch.set_num_threads(1)
+    assert lanes.here(model, 10**6) == 1
+    torch.set_num_threads(2)
+    with torch.device("meta"):
+        assert lanes.here(tiny.network(), 10**6) == 1
+
+
+def test_an_error_in_a_lane_is_the_callers_and_ends_the_others() -> None:
+    done: list[int] = []
+
+    def work(number: int) -> Any:
+        def run(_: Any) -> None:
+            if number == 1:
+                raise RuntimeError("row 1")
+            done.append(number)
+
+        return run
+
+    with pytest.raises(RuntimeError, match="row 1"):
+        lanes.each(tiny.network(), [work(number) for number in range(1000)], 2)
+    assert len(done) < 999
+
+
+def evaluated(rank: int, file: str) -> None:
+    """On one of two ranks: losses and texts, and how many passes it did itself."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+    model, groups, (prompts, limits) = network("Llama"), drawn(5, groups=20), ragged(15, seed=8)
+    with lanes.over_ranks(together=False):
+        expected = everything(model, groups, prompts, limits)
+    passes: list[int] = []
+    hook = model.get_input_embeddings().register_forward_hook(lambda *_: passes.append(1))
+    with lanes.over_ranks(together=True):
+        found = everything(model, groups, prompts, limits)
+    shared = len(passes)
+    everything(model, groups, prompts, limits)
+    hook.remove()
+    assert found == expected
+    assert 0 < shared < 0.7 * (len(passes) - shared)
+    with lanes.over_ranks(together=True):
+        few = generation.continuations(model, prompts[:1], [3], end=NEVER, pad=PAD, token_budget=400)
+    assert few == generation.continuations(model, prompts[:1], [3], end=NEVER, pad=PAD, token_budget=400)
+    dist.destroy_process_group()
+
+
+def everything(model: Any, groups: Any, prompts: Any, limits: Any) -> Any:
+    scores = scoring.score_answers(model, groups, pad=PAD, token_budget=100)
+    return scores, generation.continuations(model, prompts, limits, end=END, pad=PAD, token_budget=400)
+
+
+def test_ranks_share_the_passes_and_know_all_results(tmp_path: Path) -> None:
+    """Both ranks compute about half and have everything, the same as each has alone."""
+    spawn(evaluated, (str(tmp_path / "group"),), nprocs=2)

@@ -1,0 +1,88 @@
+"""Passes of a model side by side: on a CPU one thread each, and shared out among ranks that hold the whole model.
+
+torch's own threads share out every operation and wait for each other at its end, thousands of times a pass where layers
+are small; whole passes beside each other wait once (docs/LOG.md has what that gains).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import chain
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+Result = TypeVar("Result")
+LEAST = 1024
+"""Tokens of a pass below which what every pass costs counts for more."""
+_RANKS: ContextVar[int] = ContextVar("_RANKS", default=1)
+
+
+@contextmanager
+def over_ranks(together: bool) -> Iterator[None]:
+    """Within it, where `together`, every rank does a part of `each`, which all of them call with the same works."""
+    token = _RANKS.set(dist.get_world_size() if together else 1)
+    try:
+        yield
+    finally:
+        _RANKS.reset(token)
+
+
+def here(network: Any, token_budget: int) -> int:
+    """How many passes of a rank run beside each other so that all of them together keep to `token_budget` tokens."""
+    if network.device.type != "cpu":
+        return 1
+    return max(1, min(torch.get_num_threads(), token_budget // LEAST))
+
+
+def everywhere(network: Any, token_budget: int) -> int:
+    """The same of all ranks."""
+    return here(network, token_budget) * _RANKS.get()
+
+
+def each(network: Any, works: Sequence[Callable[[Any], Result]], lanes: int) -> list[Result]:
+    """What each work finds with the network, in their order, on every rank; without gradients.
+
+    `lanes`: how many a rank does beside each other.
+    """
+    ranks = _RANKS.get()
+    if ranks == 1:
+        return _beside(network, works, lanes)
+    parts: list[Any] = [None] * ranks
+    dist.all_gather_object(parts, _beside(network, works[dist.get_rank() :: ranks], lanes))
+    return [parts[number % ranks][number // ranks] for number in range(len(works))]
+
+
+def _beside(network: Any, works: Sequence[Callable[[Any], Result]], lanes: int) -> list[Result]:
+    if lanes < 2 or len(works) < 2:
+        with torch.no_grad():
+            return [work(network) for work in works]
+    threads, free = torch.get_num_threads(), SimpleQueue[Any]()
+    for twin in _twins(network, lanes):
+        free.put(twin)
+
+    def run(work: Callable[[Any], Result]) -> Result:
+        twin = free.get()
+        try:
+            with torch.no_grad():
+                return work(twin)
+        finally:
+            free.put(twin)
+
+    try:
+        with ThreadPoolExecutor(lanes, initializer=torch.set_num_threads, initargs=(threads // lanes,)) as pool:
+            return list(pool.map(run, works))
+    finally:
+        torch.set_num_threads(threads)  # what a thread sets for itself, MKL takes for all
+
+
+def _twins(network: Any, number: int) -> list[Any]:
+    """The network and copies of it that hold the very same tensors: what a pass hangs on one, the others do not see."""
+    tensors = {id(tensor): tensor for tensor in chain(network.parameters(), network.buffers())}
+    return [network] + [copy.deepcopy(network, dict(tensors)) for _ in range(number - 1)]
