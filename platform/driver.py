@@ -17,7 +17,7 @@ import platform.shown as shown
 from platform.gate import Gate, Limits, gpus
 from platform.plan import Plan
 from platform.session import Room
-from trainables import benchmarks, provenance, storage
+from trainables import benchmarks, provenance, remains
 from trainables.config import Resources
 from trainables.errors import InputError
 from trainables.redaction import VARIABLES, redact
@@ -124,7 +124,7 @@ def _mirrored(document: dict[str, Any], plan: Plan, store: Storage) -> Any:
         shutil.rmtree(old, ignore_errors=True)
     for trial_id in document["trials"]:
         if store.has(trial_id):
-            storage.tidy(store.trial(trial_id))
+            remains.tidy(store.trial(trial_id))
             mirror.trial(trial_id)
     return mirror
 

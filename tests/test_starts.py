@@ -24,7 +24,7 @@ import platform.manifest as manifest
 import platform.plan as planning
 import platform.sweep as sweep
 from platform.plan import Plan
-from trainables import storage
+from trainables import remains, storage
 from trainables.config import Trial
 from trainables.storage import Storage
 
@@ -194,7 +194,7 @@ def test_lost_trial_goes_on_from_its_checkpoint_when_resumed(
     for name in ("checkpoint/meta.json", "evaluations/step_2.json", "retry.json"):
         (folder / name).parent.mkdir(exist_ok=True)
         storage.write_json(folder / name, {})
-    storage.tidy(folder)
+    remains.tidy(folder)
     refused = in_process(*command)
     assert refused.exit_code == 2
     assert "1 of its 55 trials are missing; add --resume" in refused.stderr
@@ -296,12 +296,12 @@ def test_every_cut_of_a_table_is_damage(tmp_path: Path) -> None:
     path = tmp_path / storage.ROWS
     storage.write_rows(path, [{"task": "forget", "index": number, "rouge": number / 7} for number in range(50)])
     whole = path.read_bytes()
-    assert storage.read_result(tmp_path)[1] == []
+    assert remains.read_result(tmp_path)[1] == []
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        assert storage.read_result(tmp_path)[1] == [path], length
+        assert remains.read_result(tmp_path)[1] == [path], length
     path.write_bytes(bytes(len(whole)))
-    assert storage.read_result(tmp_path)[1] == [path]
+    assert remains.read_result(tmp_path)[1] == [path]
 
 
 @pytest.mark.parametrize(
@@ -312,10 +312,10 @@ def test_every_cut_of_a_table_is_damage(tmp_path: Path) -> None:
 def test_a_result_of_something_else_is_damage(tmp_path: Path, change: dict[str, Any]) -> None:
     told = {**TOLD, "id": tmp_path.name}
     storage.write_json(tmp_path / storage.RESULT, told)
-    assert storage.read_result(tmp_path) == (told, [])
+    assert remains.read_result(tmp_path) == (told, [])
     changed = {name: value for name, value in (told | change).items() if value is not ...}
     storage.write_json(tmp_path / storage.RESULT, changed)
-    assert storage.read_result(tmp_path) == (None, [tmp_path / storage.RESULT])
+    assert remains.read_result(tmp_path) == (None, [tmp_path / storage.RESULT])
 
 
 def test_interrupt_prints_the_command_that_goes_on(

@@ -17,7 +17,7 @@ import pytest
 
 import platform.lease as lease
 import platform.lock as lock
-from trainables import remote, storage, working_copy
+from trainables import remains, remote, storage, working_copy
 from trainables.config import Benchmark, Model, RetainEvaluation, Trial
 from trainables.errors import InputError, Unreachable
 from trainables.working_copy import WorkingCopy
@@ -211,7 +211,7 @@ def test_damage_is_set_aside_for_everybody(machine: Machine) -> None:
     here.exchange.remote.write("trials/a1/steps.parquet", b"PAR1 cut short")
     there.refresh()
     there.bring(["a1"])
-    assert storage.read_result(there.trial("a1"))[1] == [there.trial("a1") / storage.STEPS]
+    assert remains.read_result(there.trial("a1"))[1] == [there.trial("a1") / storage.STEPS]
     place = storage.set_aside([there.trial("a1")], there)
     assert (place / "a1" / storage.STEPS).read_bytes() == b"PAR1 cut short"
     kept = {"config.json", "steps.parquet", "result.json", "weights/model.safetensors", "weights/.whole"}

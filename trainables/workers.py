@@ -14,7 +14,7 @@ import ray
 from ray import tune
 from ray._private.state import state
 
-from trainables import benchmarks, commands, processes, provenance, storage
+from trainables import benchmarks, commands, processes, provenance, remains, storage
 from trainables.config import Direction, Resources, Trial
 from trainables.errors import InputError, Unreachable
 
@@ -97,7 +97,7 @@ class TrialActor(tune.Trainable):
                 self.store.fetch_trial(key)
                 found = self.store.result(key)
                 if found is not None:
-                    storage.tidy(self.store.trial(key))
+                    remains.tidy(self.store.trial(key))
                     _check_sent(self.trial, self.store)
                     return _final(found)
                 if self.lost is not None:
