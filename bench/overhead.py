@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from trainables import provenance, storage, workers
+from trainables import launching, provenance, storage, workers
 from trainables.provenance import ROOT
 
 SHARED = Path(os.environ.get("UNLEARN_SHARED", ROOT.parent / "shared"))
@@ -71,24 +71,18 @@ def rank(config: dict[str, Any]) -> None:
     if dist.get_rank() == 0:
         note(told, taken=time.time())
         loop._step = noted(loop._step, told)
-    workers._rank(config)
+    workers.rank(config)
 
 
 def ranks(config: dict[str, Any]) -> None:
     """Tune's function for a trial of many ranks, whose ranks take notes."""
-    from trainables import workers
+    from trainables import launching, workers
 
-    trainer, run = workers._trainer, rank
-
-    def noting(name: str, store: storage.Storage, **described: Any) -> Any:
-        described["function"] = run
-        return trainer(name, store, **described)
-
-    workers._trainer = noting
+    plain, workers.rank = workers.rank, rank
     try:
-        workers.train_ranks(config)
+        launching.train_ranks(config)
     finally:
-        workers._trainer = trainer
+        workers.rank = plain
 
 
 def drive() -> int:
@@ -97,7 +91,7 @@ def drive() -> int:
 
     import platform.sweep as sweep
 
-    workers.TrialActor, workers.train_ranks = Noted, ranks  # type: ignore[misc]
+    workers.TrialActor, launching.train_ranks = Noted, ranks  # type: ignore[misc]
     try:
         typer.run(sweep.main)
     except SystemExit as end:

@@ -45,7 +45,7 @@ class Empty(workers.TrialActor):
         record.steps = [{"step": step, "loss": dice.random(), "skipped": False} for step in range(1, 6)]
         place = self.store.trial(self.trial.id())
         storage.write_json(place / storage.CONFIG, self.trial.model_dump(mode="json"))
-        return workers._final(records.write(self.trial, record, None, place))
+        return workers.final(records.write(self.trial, record, None, place))
 
 
 def arguments(trials: int, place: Path) -> list[str]:

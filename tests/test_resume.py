@@ -15,7 +15,7 @@ from copies import tied, with_dropout
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from trainables import storage, trial, workers
+from trainables import launching, storage, trial
 from trainables.config import Benchmark, Model, Rectifier, Resources, Training, Trial
 from trainables.errors import InputError
 from trainables.storage import Storage
@@ -231,7 +231,7 @@ def spread(house: Any, ray_session: None, tmp_path_factory: pytest.TempPathFacto
     resources = Resources(ranks=2, zero_stage=3, micro_batch=1, checkpoint_every=2)
     config = configuration(house).model_copy(update={"resources": resources})
     store = storage.open_storage(str(tmp_path_factory.mktemp("spread")))
-    result = workers.launch(config, store, keep=True)
+    result = launching.launch(config, store, keep=True)
     assert result["status"] == "finished", result["error"]
     assert result["topology"]["ranks"] == 2
     return config, store
@@ -252,7 +252,7 @@ def test_two_ranks_survive_the_death_of_one(spread: tuple[Trial, Storage], tmp_p
     killed: list[int] = []
     killer = threading.Thread(target=kill_one, args=(store.trial(config.id()) / trial.CHECKPOINT / "meta.json", killed))
     killer.start()
-    result = workers.launch(config, store, keep=True)
+    result = launching.launch(config, store, keep=True)
     killer.join()
     assert killed, "no rank was killed in time"
     assert result["training"]["resumed_at"] in (2, 4, 6)
@@ -285,7 +285,7 @@ def test_every_layout_under_ray_train(
     resources = Resources(ranks=ranks, zero_stage=stage, micro_batch=size)
     spread = plain.model_copy(update={"resources": resources})
     store = storage.open_storage(str(tmp_path / "there"))
-    assert workers.launch(spread, store, keep=True)["status"] == "finished"
+    assert launching.launch(spread, store, keep=True)["status"] == "finished"
     alike(storage.open_storage(str(tmp_path / "here")).trial(plain.id()), store.trial(spread.id()), house.target)
 
 
