@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from interrupted import alike, configuration, finish
 from safetensors.torch import load_file
-from test_resume import alike, configuration, finish
 
 from trainables import launching, loop, passes, storage, trial, workers
 from trainables.config import Rectifier, identity
