@@ -22,6 +22,8 @@ from trainables import launching, storage, workers
 
 NOTES = "overhead"
 """The folder in the storage where each trial leaves its moments."""
+STRATEGY = "grid"
+"""NPO without and with four settings of GRU: five trials a seed."""
 SETTINGS = {"training.max_steps": 2, "benchmark.limit": 2}
 
 
@@ -88,9 +90,9 @@ def drive() -> int:
 
 
 def measure(options: argparse.Namespace, world: int, place: Path) -> dict[str, Any]:
-    """Run five trials of NPO a seed, one after another, and return medians in seconds."""
+    """Run NPO's trials on forget05, one after another, and return medians in seconds."""
     numbers = ",".join(map(str, range(options.seeds)))
-    told = f"--storage {place} --max-concurrent 1 --strategy grid --seeds {numbers}".split()
+    told = f"--storage {place} --max-concurrent 1 --strategy {STRATEGY} --seeds {numbers}".split()
     told += ["--only", "method=npo", "--only", "benchmark.split=forget05"]
     folders = {"models": options.models, "benchmark.data": options.data}
     told += _script.settings({**folders, "resources.ranks": world, **SETTINGS})
