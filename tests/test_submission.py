@@ -230,8 +230,8 @@ def head(house: Any) -> Iterator[Head]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-@pytest.mark.slow
-def test_a_sweep_goes_on_without_the_laptop_and_is_found_again(head: Head) -> None:
+def detached(head: Head) -> str:
+    """The id of the job of a sweep that was started on the head and left as soon as it said where its results go."""
     first = head.open("sweep", *head.arguments)
     lines: list[str] = []
     assert first.stdout is not None
@@ -247,7 +247,12 @@ def test_a_sweep_goes_on_without_the_laptop_and_is_found_again(head: Head) -> No
     assert first.returncode == 130
     assert f"detached; {job} goes on. See it again: python -m platform.sweep tofu_tiny " in said
     assert f".venv/bin/ray job stop {job}" in said
+    return job
 
+
+@pytest.mark.slow
+def test_a_sweep_goes_on_without_the_laptop_and_is_found_again(head: Head) -> None:
+    job = detached(head)
     status, out, err = head.run("sweep", "tofu_tiny", "--set", "seed=5")
     assert (status, out) == (2, "")
     assert f"{job} runs tofu_tiny with other arguments; attach to it with: python -m platform.sweep tofu_tiny " in err
