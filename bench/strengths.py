@@ -11,7 +11,6 @@ import json
 import os
 import sys
 import tempfile
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from torch.multiprocessing.spawn import spawn
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script
+from bench._memory import Peak
 from trainables import storage
 from trainables.config import Benchmark, Direction, Model, Resources, TaskVector
 
@@ -49,36 +49,6 @@ def cost(options: argparse.Namespace) -> dict[str, Any]:
         first, _, _ = sweep(options, one, "12")
     allowed = first + 6 * sum(evaluations) / len(evaluations)
     return {"one": first, "seven": whole, "allowed": allowed, "ratio": whole / allowed, "directions": makings}
-
-
-def anonymous_bytes() -> int:
-    """Memory of this process that is no file's."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon"):
-            return int(line.split()[1]) * 1024
-    raise OSError("/proc/self/status has no RssAnon")
-
-
-class Peak:
-    """The most anonymous memory while it runs, above what there was before; looked at every few milliseconds."""
-
-    def __init__(self) -> None:
-        self.base = anonymous_bytes()
-        self.most = self.base
-        self.ended = threading.Event()
-        self.thread = threading.Thread(target=self._watch)
-
-    def __enter__(self) -> Peak:
-        self.thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.ended.set()
-        self.thread.join()
-
-    def _watch(self) -> None:
-        while not self.ended.wait(0.005):
-            self.most = max(self.most, anonymous_bytes())
 
 
 def tensor_bytes() -> int:
@@ -119,7 +89,7 @@ def _rank(rank: int, world: int, folder: str, model: str, data: str) -> None:
     task_vectors.rectify = watched(held)
     with Peak() as peak:
         moves.ensure(direction, storage.open_storage(f"{folder}/{world}"), micro_batch=1)
-    (Path(folder) / f"{world}-{rank}.json").write_text(json.dumps([peak.most - peak.base, max(held)]))
+    (Path(folder) / f"{world}-{rank}.json").write_text(json.dumps([peak.growth, max(held)]))
     dist.destroy_process_group()
 
 

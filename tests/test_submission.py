@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import pytest
 import small_sweep
 import typer
 from conftest import INHERITED_PREFIXES
+from ports import free_port
 from typer.testing import CliRunner
 
 import platform.reach as reach
@@ -161,12 +161,6 @@ def test_the_command_travels_without_the_cluster() -> None:
 
 
 # A real head
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @dataclass(frozen=True)
