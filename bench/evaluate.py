@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -19,11 +18,10 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import _plain
-from trainables import commands, models, provenance, scoring
+from bench import _plain, _script
+from trainables import commands, models, scoring
 from trainables.benchmarks import Records, tofu
 from trainables.config import Benchmark, Model
-from trainables.provenance import ROOT
 
 ASCENT_STEPS, ASCENT_ROWS, ASCENT_RATE = 12, 16, 1e-3
 """Gradient ascent after which tofu_tiny/full ends no answer any more."""
@@ -88,37 +86,27 @@ def measure(network: Any, tokenizer: Any, benchmark: Benchmark, *, repeats: int,
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    shared = Path(os.environ.get("UNLEARN_SHARED", ROOT.parent / "shared"))
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
-    parser.add_argument("--models", type=Path, default=shared / "models/tofu_tiny", help="tofu_tiny's models")
-    parser.add_argument("--data", default=str(shared / "data/tofu"), help="TOFU's rows")
+    parser = _script.parser(__doc__)
+    _script.add_tofu(parser)
     parser.add_argument("--split", default="forget05")
     parser.add_argument("--limit", type=int, help="so many rows of each task")
     parser.add_argument("--repeats", type=int, default=3, help="pairs of evaluations (default 3)")
     parser.add_argument("--subjects", default="full,collapsed", help="models (default full,collapsed)")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of torch (default all cores)")
     parser.add_argument("--token-budget", type=int, default=4096)
-    options = parser.parse_args(arguments)
-    for name in ("models", "data"):
-        if not Path(getattr(options, name)).is_dir():
-            parser.error(f"--{name}: no folder {getattr(options, name)}")
-    if options.json and not options.json.absolute().parent.is_dir():
-        parser.error(f"--json: no folder {options.json.parent}")
-    return options
+    return _script.parse(parser, arguments, "models", "data")
 
 
 def main(arguments: list[str] | None = None) -> None:
     options = _options(arguments)
     commands.quiet()
     torch.set_num_threads(options.threads)
-    hardware = f"{options.threads} of {os.cpu_count()} cores, {os.uname().machine}"
-    print(f"{hardware}, {torch.backends.cpu.get_cpu_capability()}; {options.split}, medians of {options.repeats}")
+    print(f"{options.threads} of {_script.hardware()}; {options.split}, medians of {options.repeats}")
     print("model       plain s   ours s  ratio (of pairs)       of processor time  loss differs by  texts", flush=True)
     benchmark = Benchmark(data=options.data, split=options.split, limit=options.limit)
     found = []
     for subject in options.subjects.split(","):
-        network, tokenizer = models.load(Model(path=str(options.models / "full")))
+        network, tokenizer = models.load(Model(path=str(Path(options.models, "full"))))
         network = collapsed(network, tokenizer, benchmark) if subject == "collapsed" else network
         row = measure(network, tokenizer, benchmark, repeats=options.repeats, token_budget=options.token_budget)
         print(
@@ -127,10 +115,9 @@ def main(arguments: list[str] | None = None) -> None:
             f"{row['loss_difference']:16.1e} {row['generations_differing']:6} of {row['rows']}",
             flush=True,
         )
-        settings = {"threads": options.threads, "repeats": options.repeats, "split": options.split}
-        found.append({"model": subject, **row, **settings, "device": hardware, **provenance.stamp()})
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
+        found.append({"model": subject, **row})
+    common = {name: getattr(options, name) for name in ("threads", "repeats", "split")}
+    _script.save(options.json, found, **common, device=_script.hardware())
 
 
 if __name__ == "__main__":

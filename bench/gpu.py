@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -18,7 +17,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import rectify
+from bench import _script, rectify
 from trainables import (
     commands,
     engine,
@@ -28,13 +27,11 @@ from trainables import (
     models,
     objectives,
     presets,
-    provenance,
     recipes,
     rectification,
     trial,
 )
 from trainables.config import Benchmark, Model, Recipe, Rectifier, Resources, Shape, Training, Trial
-from trainables.provenance import ROOT
 from trainables.templates import Example
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -215,44 +212,35 @@ def _print(row: dict[str, Any]) -> None:
     )
 
 
-def _options() -> argparse.Namespace:
-    shared = Path(os.environ.get("UNLEARN_SHARED", ROOT.parent / "shared")) / "data" / "tofu"
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the row there")
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    data = _script.shared("data", "tofu")
+    parser = _script.parser(__doc__)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--size", choices=sorted(SIZES), default="1b")
     parser.add_argument("--repeats", type=int, default=10, help="measured pairs of steps (default 10)")
     parser.add_argument("--rows", type=int, default=32, help="of a pass (default 32)")
     parser.add_argument("--length", type=int, default=128, help="tokens of a row (default 128)")
     parser.add_argument("--peak", type=float, metavar="TFLOPS", help="of the GPU, dense bf16, where it is not known")
-    parser.add_argument("--data", default=str(shared) if shared.is_dir() else None, help="folder of TOFU's rows")
+    parser.add_argument("--data", default=str(data) if data.is_dir() else None, help="folder of TOFU's rows")
     parser.add_argument("--split", default="forget05", help="of the evaluation (default forget05)")
     parser.add_argument("--limit", type=int, help="rows of each task of the evaluation (default: all)")
-    options = parser.parse_args()
+    options = _script.parse(parser, arguments, "data")
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.exit(2, NO_GPU + "\n")
-    if options.data is not None and not Path(options.data).is_dir():
-        parser.error(f"--data: no folder {options.data}")
-    if options.json and not options.json.absolute().parent.is_dir():
-        parser.error(f"--json: no folder {options.json.parent}")
     return options
 
 
-def main() -> None:
-    options = _options()
+def main(arguments: list[str] | None = None) -> None:
+    options = _options(arguments)
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     commands.quiet()
-    hardware = f"{os.cpu_count()} cores, {os.uname().machine}"
-    if options.device == "cuda":
-        hardware = torch.cuda.get_device_name(0)
     found = measure(options)
     _print(found)
     if options.data is None:
         print("no evaluation: give a folder of TOFU's rows with --data")
-    if options.json:
-        row = {**found, "repeats": options.repeats, "precision": "bf16", "device": hardware, **provenance.stamp()}
-        options.json.write_text(json.dumps([row], indent=2) + "\n")
+    hardware = _script.hardware(options.device)
+    _script.save(options.json, [found], repeats=options.repeats, precision="bf16", device=hardware)
 
 
 if __name__ == "__main__":

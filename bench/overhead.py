@@ -6,10 +6,7 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,13 +17,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from trainables import provenance, storage, workers
-from trainables.provenance import ROOT
+from bench import _script
+from trainables import launching, storage, workers
 
-SHARED = Path(os.environ.get("UNLEARN_SHARED", ROOT.parent / "shared"))
 NOTES = "overhead"
 """The folder in the storage where each trial leaves its moments."""
-SETTINGS = ["training.max_steps=2", "benchmark.limit=2"]
+STRATEGY = "grid"
+"""NPO without and with four settings of GRU: five trials a seed."""
+SETTINGS = {"training.max_steps": 2, "benchmark.limit": 2}
 
 
 def note(config: dict[str, Any], **moments: float) -> None:
@@ -71,61 +69,52 @@ def rank(config: dict[str, Any]) -> None:
     if dist.get_rank() == 0:
         note(told, taken=time.time())
         loop._step = noted(loop._step, told)
-    workers._rank(config)
+    workers.rank(config)
 
 
 def ranks(config: dict[str, Any]) -> None:
     """Tune's function for a trial of many ranks, whose ranks take notes."""
-    from trainables import workers
+    from trainables import launching, workers
 
-    trainer, run = workers._trainer, rank
-
-    def noting(name: str, store: storage.Storage, **described: Any) -> Any:
-        described["function"] = run
-        return trainer(name, store, **described)
-
-    workers._trainer = noting
+    plain, workers.rank = workers.rank, rank
     try:
-        workers.train_ranks(config)
+        launching.train_ranks(config)
     finally:
-        workers._trainer = trainer
+        workers.rank = plain
 
 
 def drive() -> int:
     """The sweep's own command in this process, with actors and ranks that take notes."""
-    import typer
-
-    import platform.sweep as sweep
-
-    workers.TrialActor, workers.train_ranks = Noted, ranks  # type: ignore[misc]
-    try:
-        typer.run(sweep.main)
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
+    workers.TrialActor, launching.train_ranks = Noted, ranks  # type: ignore[misc]
+    return _script.drive()
 
 
-def measure(seeds: int, world: int, place: Path) -> dict[str, Any]:
-    """Run five trials of NPO a seed, one after another, and return medians in seconds."""
-    numbers = ",".join(map(str, range(seeds)))
-    told = f"--storage {place} --max-concurrent 1 --strategy grid --seeds {numbers}".split()
+def measure(options: argparse.Namespace, world: int, place: Path) -> dict[str, Any]:
+    """Run NPO's trials on forget05, one after another, and return medians in seconds."""
+    numbers = ",".join(map(str, range(options.seeds)))
+    told = f"--storage {place} --max-concurrent 1 --strategy {STRATEGY} --seeds {numbers}".split()
     told += ["--only", "method=npo", "--only", "benchmark.split=forget05"]
-    asked = [f"models={SHARED}/models/tofu_tiny", f"benchmark.data={SHARED}/data/tofu", f"resources.ranks={world}"]
-    asked += SETTINGS
-    told += [part for setting in asked for part in ("--set", setting)]
-    command = [sys.executable, "bench/overhead.py", "--drive", "tofu_tiny", *map(str, told)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"the sweep ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
-    trials = []
+    folders = {"models": options.models, "benchmark.data": options.data}
+    told += _script.settings({**folders, "resources.ranks": world, **SETTINGS})
+    _script.run("bench/overhead.py", "--drive", "tofu_tiny", *told)
+    return {"ranks": world, **figures(moments(place))}
+
+
+def moments(place: Path) -> list[dict[str, float]]:
+    """What each trial of a storage noted, and when its result was written."""
+    found = []
     for file in place.glob(f"{NOTES}/*.json"):
         ended = (place / "trials" / file.stem / storage.RESULT).stat().st_mtime
-        trials.append((storage.read_json(file) or {}) | {"ended": ended})
-    trials.sort(key=lambda moments: moments["taken"])
+        found.append((storage.read_json(file) or {}) | {"ended": ended})
+    return found
+
+
+def figures(trials: list[dict[str, float]]) -> dict[str, Any]:
+    """Medians between trials that ran one after another; the first one's start is Ray's and nobody's gap."""
+    trials = sorted(trials, key=lambda moments: moments["taken"])
     gaps = [after["first_step"] - before["ended"] for before, after in pairwise(trials)]
     ours = [moments["first_step"] - moments["taken"] for moments in trials[1:]]
     return {
-        "ranks": world,
         "trials": len(trials),
         "gap_seconds": statistics.median(gaps),
         "gap_range": [min(gaps), max(gaps)],
@@ -133,30 +122,26 @@ def measure(seeds: int, world: int, place: Path) -> dict[str, Any]:
     }
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     if "--drive" in sys.argv:
         sys.argv.remove("--drive")
         return drive()
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--ranks", default="1,2")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    if not (SHARED / "models/tofu_tiny").is_dir():
-        raise SystemExit(f"overhead: no models in {SHARED} (UNLEARN_SHARED names another folder): not measured")
+    parser = _script.parser(__doc__)
+    _script.add_tofu(parser)
+    parser.add_argument("--seeds", type=int, default=2, help="five trials each (default 2)")
+    parser.add_argument("--ranks", type=_script.numbers, default=[1, 2], help="of a trial (default 1,2)")
+    options = _script.parse(parser, arguments, "models", "data")
     rows = []
-    for world in map(int, options.ranks.split(",")):
+    for world in options.ranks:
         with tempfile.TemporaryDirectory() as place:
-            rows.append(measure(options.seeds, world, Path(place)))
+            rows.append(measure(options, world, Path(place)))
         row = rows[-1]
         low, high = row["gap_range"]
         print(
             f"{row['ranks']} ranks, {row['trials']} trials: {row['gap_seconds']:.2f} s trial to trial "
             f"({low:.2f} to {high:.2f}), {row['ours_seconds']:.2f} s of it from our first line to the first step"
         )
-    if options.json:
-        facts = {"cores": os.cpu_count(), "versions": provenance.versions(), **provenance.stamp()}
-        options.json.write_text(json.dumps([row | facts for row in rows], indent=2) + "\n", encoding="utf-8")
+    _script.save(options.json, rows)
     return 0
 
 

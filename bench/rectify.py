@@ -23,9 +23,10 @@ from torch.multiprocessing.spawn import spawn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench import _script
 from bench._authors import Bare, HostGRU
 from bench._timing import now, timed
-from trainables import commands, engine, loop, objectives, passes, presets, provenance, rectification, sampling, trial
+from trainables import commands, engine, loop, objectives, passes, presets, rectification, sampling, trial
 from trainables.config import Resources, Training
 from trainables.templates import Example
 
@@ -176,14 +177,10 @@ def _print(row: dict[str, Any]) -> None:
     )
 
 
-def _options() -> argparse.Namespace:
-    def numbers(text: str) -> list[int]:
-        return [int(part) for part in text.split(",")]
-
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
-    parser.add_argument("--ranks", type=numbers, default=[1, 2], help="world sizes (default 1,2)")
-    parser.add_argument("--stages", type=numbers, help="ZeRO stages (default 0,1,2,3; with bf16 1,2,3)")
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = _script.parser(__doc__)
+    parser.add_argument("--ranks", type=_script.numbers, default=[1, 2], help="world sizes (default 1,2)")
+    parser.add_argument("--stages", type=_script.numbers, help="ZeRO stages (default 0,1,2,3; with bf16 1,2,3)")
     parser.add_argument("--repeats", type=int, default=5, help="measured pairs of steps (default 5)")
     parser.add_argument("--hidden", type=int, default=384)
     parser.add_argument("--layers", type=int, default=8)
@@ -191,7 +188,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--precision", choices=sorted(DTYPES), default="fp32")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, help="of each rank (default cores // ranks)")
-    options = parser.parse_args()
+    options = _script.parse(parser, arguments)
     options.stages = options.stages or ([1, 2, 3] if options.precision == "bf16" else [0, 1, 2, 3])
     if not set(options.stages) <= {0, 1, 2, 3}:
         parser.error(f"--stages {options.stages}: ZeRO stages are 0, 1, 2 and 3")
@@ -199,19 +196,15 @@ def _options() -> argparse.Namespace:
         parser.error("--stages 0 with --precision bf16 keeps no fp32 gradient to rectify; use 1, 2 or 3")
     if options.device == "cuda" and max(options.ranks) > torch.cuda.device_count():
         parser.error(f"--ranks {max(options.ranks)} needs as many GPUs; here are {torch.cuda.device_count()}")
-    if options.json and not options.json.absolute().parent.is_dir():
-        parser.error(f"--json: no folder {options.json.parent}")
     return options
 
 
-def main() -> None:
-    options = _options()
+def main(arguments: list[str] | None = None) -> None:
+    options = _options(arguments)
     cores = os.cpu_count() or 1
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    hardware = f"{cores} cores, {os.uname().machine}, {torch.backends.cpu.get_cpu_capability()}"
-    if options.device == "cuda":
-        hardware = torch.cuda.get_device_name(0)
+    hardware = _script.hardware(options.device)
     print(f"{hardware}; {options.precision}, {ROWS} rows a pass, medians of {options.repeats}\n{HEADER}", flush=True)
     found: list[dict[str, Any]] = []
     for world in options.ranks:
@@ -220,10 +213,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             spawn(_rank, (world, options, threads, folder), nprocs=world)
             made = json.loads((Path(folder) / "rows.json").read_text())
-        common = {"threads": threads, "repeats": options.repeats, "precision": options.precision}
-        found += [{**row, **common, "device": hardware, **provenance.stamp()} for row in made]
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
+        found += [{**row, "threads": threads} for row in made]
+    _script.save(options.json, found, repeats=options.repeats, precision=options.precision, device=hardware)
     weak = [row for row in found if min(row["projected_steps"], row["clipped_steps"]) < options.repeats]
     if weak:
         print(f"{len(weak)} row(s) have steps that were not projected or not clipped: see projected_steps in the rows")

@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import os
 import random
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,6 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench import _script
 from trainables import config, provenance, storage
 from trainables.benchmarks import tofu
 from trainables.config import Benchmark, Model, Rectifier, Training, Trial
@@ -151,20 +149,15 @@ def _reference(store: storage.Storage, records: list[dict[str, Any]], split: str
 
 
 def measure(trials: int, place: Path) -> dict[str, Any]:
-    """Seconds of `load` in this process, and of the command from its start to its end; what the page weighs.
-
-    A report that fails raises CalledProcessError.
-    """
+    """Seconds of `load` in this process, and of the command from its start to its end; what the page weighs."""
     make(storage.Storage(place), trials)
     from analysis import runs
 
     begun, worked = time.perf_counter(), time.process_time()
     found = len(runs.load(NAME, place))
     load, load_cpu = time.perf_counter() - begun, time.process_time() - worked
-    begun = time.perf_counter()
-    command = [sys.executable, "-m", "analysis.report", NAME, "--storage", str(place)]
-    subprocess.run(command, cwd=provenance.ROOT, check=True, stdout=subprocess.DEVNULL)
-    report, used = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+    report, _ = _script.run("-m", "analysis.report", NAME, "--storage", place)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
     folder = place / "reports" / f"{NAME}-{DIGEST}"
     return {
         "trials": found,
@@ -175,27 +168,22 @@ def measure(trials: int, place: Path) -> dict[str, Any]:
         "report_peak_bytes": used.ru_maxrss * 1024,
         "page_bytes": (folder / "index.html").stat().st_size,
         "folder_bytes": sum(path.stat().st_size for path in folder.rglob("*.*")),
-        "cores": os.cpu_count(),
-        **provenance.stamp(),
     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(arguments: list[str] | None = None) -> None:
+    parser = _script.parser(__doc__)
     parser.add_argument("--trials", type=int, default=2000)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+    options = _script.parse(parser, arguments)
     with tempfile.TemporaryDirectory() as place:
         found = measure(options.trials, Path(place))
     for name in ("load", "report"):
         print(f"{name:<7} {found['trials']} trials {found[f'{name}_seconds']:>7.2f} s", end="")
         print(f"  (processor {found[f'{name}_cpu_seconds']:.2f} s)")
     print(f"index.html {found['page_bytes'] / 1e6:.2f} MB, all {found['folder_bytes'] / 1e6:.2f} MB, ", end="")
-    print(f"at most {found['report_peak_bytes'] / 2**20:.0f} MiB of memory, {found['cores']} cores")
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    return 0
+    print(f"at most {found['report_peak_bytes'] / 2**20:.0f} MiB of memory, {os.cpu_count()} cores")
+    _script.save(options.json, [found])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

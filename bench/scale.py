@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import random
 import resource
-import subprocess
 import sys
 import tempfile
 import threading
@@ -23,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import psutil
 
+from bench import _script
 from trainables import provenance, records, storage, workers
-from trainables.provenance import ROOT
 
 SWEEP = "quickstart"
 FACTS = "scale.json"
@@ -45,19 +42,13 @@ class Empty(workers.TrialActor):
         record.steps = [{"step": step, "loss": dice.random(), "skipped": False} for step in range(1, 6)]
         place = self.store.trial(self.trial.id())
         storage.write_json(place / storage.CONFIG, self.trial.model_dump(mode="json"))
-        return workers._final(records.write(self.trial, record, None, place))
+        return workers.final(records.write(self.trial, record, None, place))
 
 
 def arguments(trials: int, place: Path) -> list[str]:
     """Of the sweep's command: so many seeds that it has at least so many trials."""
-    plan = subprocess.run(
-        [sys.executable, "-m", "platform.sweep", SWEEP, "--dry-run", "--json", "--storage", str(place)],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    each = len(json.loads(plan.stdout)["trials"])
+    _, plan = _script.run("-m", "platform.sweep", SWEEP, "--dry-run", "--json", "--storage", place)
+    each = len(json.loads(plan)["trials"])
     return [SWEEP, "--storage", str(place), "--seeds", ",".join(map(str, range(-(-trials // each))))]
 
 
@@ -79,11 +70,8 @@ def drive(command: Sequence[str]) -> int:
 
     `wall` and `cpu` are those of everything between Ray's start and the report: preparation, Tune, storage, MLflow.
     """
-    import typer
-
     import platform.driver as driver
     import platform.progress as progress
-    import platform.sweep as sweep
 
     workers.TrialActor = Empty  # type: ignore[misc]
     watch, init, facts = Watch(), progress.Reporter.__init__, {}
@@ -102,33 +90,21 @@ def drive(command: Sequence[str]) -> int:
 
     progress.Reporter.__init__ = reporter  # type: ignore[method-assign]
     driver._all = measured
-    try:
-        typer.run(sweep.main)
-    except SystemExit as end:
-        place = Path(command[command.index("--storage") + 1])
-        facts["samples"] = watch.samples
-        facts["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        storage.write_json(place / FACTS, facts)
-        return int(end.code or 0)
-    return 0
-
-
-def timed(command: list[str]) -> float:
-    begun = time.perf_counter()
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command[:4])} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr}")
-    return time.perf_counter() - begun
+    status = _script.drive()
+    facts["samples"] = watch.samples
+    facts["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    storage.write_json(Path(command[command.index("--storage") + 1]) / FACTS, facts)
+    return status
 
 
 def measure(trials: int, place: Path) -> dict[str, Any]:
     told = arguments(trials, place)
-    plan = timed(["-m", "platform.sweep", *told, "--dry-run", "--json"])
-    timed(["bench/scale.py", "--drive", *told])
+    plan, _ = _script.run("-m", "platform.sweep", *told, "--dry-run", "--json")
+    _script.run("bench/scale.py", "--drive", *told)
     run = storage.read_json(place / FACTS) or {}
     count = len(list(place.glob("trials/*/result.json")))
-    resume = timed(["-m", "platform.sweep", *told, "--resume"])
-    status = timed(["-m", "platform.status", SWEEP, "--storage", str(place)])
+    resume, _ = _script.run("-m", "platform.sweep", *told, "--resume")
+    status, _ = _script.run("-m", "platform.status", SWEEP, "--storage", place)
     first = next(sample for sample in run["samples"] if sample[0] >= count // 10)
     last = run["samples"][-1]
     return {
@@ -140,25 +116,20 @@ def measure(trials: int, place: Path) -> dict[str, Any]:
         "peak_bytes": run["peak_bytes"],
         "resume_seconds": resume,
         "status_seconds": status,
-        "cores": os.cpu_count(),
-        **provenance.stamp(),
     }
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     if "--drive" in sys.argv:
         sys.argv.remove("--drive")
         return drive(sys.argv)
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = _script.parser(__doc__)
     parser.add_argument("--trials", type=int, default=5000)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+    options = _script.parse(parser, arguments)
     with tempfile.TemporaryDirectory() as place:
         found = measure(options.trials, Path(place))
-    text = json.dumps(found, indent=2)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
+    print(json.dumps(found, indent=2))
+    _script.save(options.json, [found])
     return 0
 
 

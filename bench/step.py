@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,6 +19,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench import _script
 from bench._trainers import Published, Spent, Transformers, between, moment
 from trainables import (
     commands,
@@ -27,15 +28,13 @@ from trainables import (
     models,
     objectives,
     presets,
-    provenance,
     rectification,
     sampling,
     scoring,
     trial,
 )
-from trainables.benchmarks import tofu
+from trainables.benchmarks import Examples, tofu
 from trainables.config import Benchmark, Model, Resources, Training
-from trainables.provenance import ROOT
 from trainables.templates import Example
 
 SEED, GAMMA, LR = 0, 0.8, 1e-5
@@ -66,25 +65,13 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
     forget, retain = (
         tofu.encode_rows(tokenizer, side, "llama2", "paper", 500) for side in tofu.training_rows(benchmark)
     )
-    training = Training(lr=LR, batch_size=options.batch_size, epochs=10**6)
-    block, pad = options.steps + 1, scoring.pad_of(tokenizer)
-    total = block * (options.repeats + 1)
+    block = options.steps + 1
     batches = [
         [forget[row] for row in sampling.forget_batch(SEED, step, 0, len(forget), options.batch_size)]
-        for step in range(total)
+        for step in range(block * (options.repeats + 1))
     ]
     trial.prepare_process(Resources(cpus=options.threads), SEED)
-
-    def ours(rectifier: rectification.Rectifier) -> Ours:
-        objective = objectives.make("nll", presets.Constants())
-        return Ours(copy.deepcopy(network), loop.Task(forget, retain, objective, rectifier, training, SEED, pad))
-
-    contenders: dict[str, Any] = {
-        "plain": ours(rectification.make("none", None, None)),
-        "gru": ours(rectification.make("gru", GAMMA, None)),
-        "trainer": Transformers(copy.deepcopy(network), tokenizer, batches, training, folder),
-        "published": Published(copy.deepcopy(network).train(), pad, batches, training),
-    }
+    contenders = _contenders(network, tokenizer, (forget, retain), batches, folder)
     seconds: dict[str, list[Spent]] = {name: [] for name in contenders}
     for repeat in range(options.repeats + 1):
         for name in list(contenders)[:: 1 if repeat % 2 else -1]:
@@ -99,6 +86,24 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
         "update_difference": {
             name: float((moved[name] - moved["plain"]).norm() / moved["plain"].norm()) for name in BARS
         },
+    }
+
+
+def _contenders(
+    network: Any, tokenizer: Any, sides: tuple[Examples, Examples], batches: Sequence[list[Example]], folder: str
+) -> dict[str, Any]:
+    """Four ways to train on the batches, each with a copy of the model of its own."""
+    training, pad = Training(lr=LR, batch_size=len(batches[0]), epochs=10**6), scoring.pad_of(tokenizer)
+
+    def ours(rectifier: rectification.Rectifier) -> Ours:
+        objective = objectives.make("nll", presets.Constants())
+        return Ours(copy.deepcopy(network), loop.Task(*sides, objective, rectifier, training, SEED, pad))
+
+    return {
+        "plain": ours(rectification.make("none", None, None)),
+        "gru": ours(rectification.make("gru", GAMMA, None)),
+        "trainer": Transformers(copy.deepcopy(network), tokenizer, batches, training, folder),
+        "published": Published(copy.deepcopy(network).train(), pad, batches, training),
     }
 
 
@@ -160,39 +165,29 @@ def _print(row: dict[str, Any]) -> None:
     print(f"the same updates: relative difference to ours {apart}")
 
 
-def _options() -> argparse.Namespace:
-    shared = Path(os.environ.get("UNLEARN_SHARED", ROOT.parent / "shared"))
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the row there")
-    parser.add_argument("--model", default=str(shared / "models" / "tofu_tiny" / "full"), help="folder of the model")
-    parser.add_argument("--data", default=str(shared / "data" / "tofu"), help="folder of TOFU's rows")
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    model = _script.shared("models", "tofu_tiny", "full")
+    parser = _script.parser(__doc__)
+    parser.add_argument("--model", default=str(model), help="folder of the model")
+    parser.add_argument("--data", default=str(_script.shared("data", "tofu")), help="folder of TOFU's rows")
     parser.add_argument("--split", default="forget10")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=7, help="measured blocks of each (default 7)")
     parser.add_argument("--steps", type=int, default=4, help="timed steps of a block (default 4)")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="default: all cores")
-    options = parser.parse_args()
-    for name in ("model", "data"):
-        if not Path(getattr(options, name)).is_dir():
-            parser.error(f"--{name}: no folder {getattr(options, name)}")
-    if options.json and not options.json.absolute().parent.is_dir():
-        parser.error(f"--json: no folder {options.json.parent}")
-    return options
+    return _script.parse(parser, arguments, "model", "data")
 
 
-def main() -> None:
-    options = _options()
+def main(arguments: list[str] | None = None) -> None:
+    options = _options(arguments)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     commands.quiet()
     torch.set_num_threads(options.threads)
     with tempfile.TemporaryDirectory() as folder:
         found = measure(options, folder)
     _print(found)
-    hardware = f"{os.cpu_count()} cores, {os.uname().machine}, {torch.backends.cpu.get_cpu_capability()}"
     common = {name: getattr(options, name) for name in ("batch_size", "repeats", "steps", "threads", "split")}
-    if options.json:
-        row = {**found, **common, "precision": "fp32", "device": hardware, **provenance.stamp()}
-        options.json.write_text(json.dumps([row], indent=2) + "\n")
+    _script.save(options.json, [found], **common, precision="fp32", device=_script.hardware())
 
 
 if __name__ == "__main__":

@@ -9,11 +9,8 @@ import argparse
 import gc
 import json
 import os
-import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,9 +21,10 @@ from torch.multiprocessing.spawn import spawn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from trainables import provenance, storage
+from bench import _script
+from bench._memory import Peak
+from trainables import storage
 from trainables.config import Benchmark, Direction, Model, Resources, TaskVector
-from trainables.provenance import ROOT
 
 STGS = "4,8,10,12,16,20,24"
 SHAPE = (("hidden_size", 384), ("intermediate_size", 1024), ("num_hidden_layers", 8), ("num_attention_heads", 6))
@@ -36,17 +34,12 @@ VOCABULARY = 32000
 def sweep(options: argparse.Namespace, place: str, stgs: str) -> tuple[float, list[float], int]:
     """Run TRU over `stgs` by the command that people type: its wall seconds, each trial's evaluation, and how many
     directions it says that it made."""
-    settings = {"benchmark.data": options.data, "models": options.models, "benchmark.split": options.split}
-    settings |= {"task_vector.stg": stgs}
-    command = [sys.executable, "-m", "platform.sweep", "tofu_tiny", "--storage", place, "--max-concurrent", "1"]
-    command += ["--keep", "none", "--only", "method=tru"]
-    for name, value in settings.items():
-        command += ["--set", f"{name}={value}"]
-    started = time.perf_counter()
-    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    seconds = time.perf_counter() - started
+    chosen = {"benchmark.data": options.data, "models": options.models, "benchmark.split": options.split}
+    command = ["-m", "platform.sweep", "tofu_tiny", "--storage", place, "--max-concurrent", "1", "--keep", "none"]
+    command += ["--only", "method=tru", *_script.settings({**chosen, "task_vector.stg": stgs})]
+    seconds, told = _script.run(*command)
     found = [storage.read_json(file) or {} for file in sorted(Path(place).glob("trials/*/result.json"))]
-    return seconds, [result["seconds"]["evaluation"] for result in found], done.stdout.count("direction for")
+    return seconds, [result["seconds"]["evaluation"] for result in found], told.count("direction for")
 
 
 def cost(options: argparse.Namespace) -> dict[str, Any]:
@@ -56,36 +49,6 @@ def cost(options: argparse.Namespace) -> dict[str, Any]:
         first, _, _ = sweep(options, one, "12")
     allowed = first + 6 * sum(evaluations) / len(evaluations)
     return {"one": first, "seven": whole, "allowed": allowed, "ratio": whole / allowed, "directions": makings}
-
-
-def anonymous_bytes() -> int:
-    """Memory of this process that is no file's."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon"):
-            return int(line.split()[1]) * 1024
-    raise OSError("/proc/self/status has no RssAnon")
-
-
-class Peak:
-    """The most anonymous memory while it runs, above what there was before; looked at every few milliseconds."""
-
-    def __init__(self) -> None:
-        self.base = anonymous_bytes()
-        self.most = self.base
-        self.ended = threading.Event()
-        self.thread = threading.Thread(target=self._watch)
-
-    def __enter__(self) -> Peak:
-        self.thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.ended.set()
-        self.thread.join()
-
-    def _watch(self) -> None:
-        while not self.ended.wait(0.005):
-            self.most = max(self.most, anonymous_bytes())
 
 
 def tensor_bytes() -> int:
@@ -126,7 +89,7 @@ def _rank(rank: int, world: int, folder: str, model: str, data: str) -> None:
     task_vectors.rectify = watched(held)
     with Peak() as peak:
         moves.ensure(direction, storage.open_storage(f"{folder}/{world}"), micro_batch=1)
-    (Path(folder) / f"{world}-{rank}.json").write_text(json.dumps([peak.most - peak.base, max(held)]))
+    (Path(folder) / f"{world}-{rank}.json").write_text(json.dumps([peak.growth, max(held)]))
     dist.destroy_process_group()
 
 
@@ -168,19 +131,16 @@ def memories(worlds: list[int]) -> list[dict[str, Any]]:
         return [memory(world, folder, str(model), str(data), parameters) for world in worlds]
 
 
-def main() -> None:
-    shared = Path(os.environ.get("UNLEARN_SHARED", ROOT.parent / "shared"))
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
-    parser.add_argument("--data", default=str(shared / "data" / "tofu"))
-    parser.add_argument("--models", default=str(shared / "models" / "tofu_tiny"))
+def main(arguments: list[str] | None = None) -> None:
+    parser = _script.parser(__doc__)
+    _script.add_tofu(parser)
     parser.add_argument("--split", default="forget05")
     parser.add_argument("--only", choices=["cost", "memory"])
-    options = parser.parse_args()
+    options = _script.parse(parser, arguments)
+    if options.only != "memory":
+        _script.need(parser, options, "models", "data")
     rows: list[dict[str, Any]] = []
     if options.only != "memory":
-        if not Path(options.data).is_dir():
-            parser.error(f"--data: no folder {options.data}")
         found = cost(options)
         rows.append({"measure": "cost", **found})
         print(
@@ -195,9 +155,7 @@ def main() -> None:
                 f"its part of {found['parameters']:,} fp32 weights (weights, gradients, three vectors: 5); "
                 f"the process {found['process_bytes'] / 1e6:.0f} MB above its start"
             )
-    if options.json:
-        stamp = {"cores": os.cpu_count(), **provenance.stamp()}
-        options.json.write_text(json.dumps([{**row, **stamp} for row in rows], indent=2) + "\n")
+    _script.save(options.json, rows)
 
 
 if __name__ == "__main__":

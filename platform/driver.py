@@ -17,7 +17,7 @@ import platform.shown as shown
 from platform.gate import Gate, Limits, gpus
 from platform.plan import Plan
 from platform.session import Room
-from trainables import benchmarks, provenance, storage
+from trainables import benchmarks, provenance, remains
 from trainables.config import Resources
 from trainables.errors import InputError
 from trainables.redaction import VARIABLES, redact
@@ -124,7 +124,7 @@ def _mirrored(document: dict[str, Any], plan: Plan, store: Storage) -> Any:
         shutil.rmtree(old, ignore_errors=True)
     for trial_id in document["trials"]:
         if store.has(trial_id):
-            storage.tidy(store.trial(trial_id))
+            remains.tidy(store.trial(trial_id))
             mirror.trial(trial_id)
     return mirror
 
@@ -168,7 +168,7 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, room: Room, keep:
     import platform.progress as progress
     import platform.raylet as raylet
     import platform.searcher as searcher
-    from trainables.workers import nodes
+    from trainables.launching import nodes
 
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     class_cache.ENV_VARS_TO_PROPAGATE.difference_update(VARIABLES)  # Ray's log would hold their values
@@ -211,7 +211,8 @@ def _trainable(resources: Resources) -> Any:
     """What runs a trial, with what Tune is to keep for it."""
     from ray import tune
 
-    from trainables.workers import LAUNCHER, TrialActor, train_ranks
+    from trainables.launching import LAUNCHER, train_ranks
+    from trainables.workers import TrialActor
 
     if resources.ranks == 1:
         return tune.with_resources(TrialActor, {"cpu": resources.cpus, "gpu": resources.gpus})

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 import platform.keep as keep
 import platform.lease as lease
 import platform.manifest as manifest
-from trainables import benchmarks, processes, storage
+from trainables import benchmarks, processes, remains, storage
 from trainables.config import Selection, Trial
 from trainables.storage import Storage
 
@@ -69,7 +69,7 @@ def _results(trial_ids: Iterable[str], store: Storage) -> tuple[Results, list[st
     found: Results = {}
     damaged: list[str] = []
     for key in trial_ids:
-        result, spoilt = storage.read_result(store.trial(key))
+        result, spoilt = remains.read_result(store.trial(key))
         damaged += map(str, spoilt)
         if result is not None:
             found[key] = result

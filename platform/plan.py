@@ -18,7 +18,8 @@ from trainables import benchmarks as kinds
 from trainables import config, directions, places, templates, wholeness
 from trainables.config import Benchmark, Direction, Model, Recipe, RetainEvaluation, Shape, Trial
 from trainables.errors import InputError, closest
-from trainables.storage import FAILURES, LOST, RESULT, Storage, read_result
+from trainables.remains import read_result
+from trainables.storage import FAILURES, LOST, RESULT, Storage
 from trainables.wanted import Wanted
 
 OWN = (

@@ -13,7 +13,7 @@ from ray.train import TrainingFailedError
 
 import platform.keep as keep
 from platform.plan import Plan, Reference
-from trainables import benchmarks, directions, recipes, selection, templates, wholeness, workers
+from trainables import benchmarks, directions, launching, recipes, selection, templates, wholeness
 from trainables.config import Benchmark, Direction
 from trainables.storage import RESULT, Storage, publish, read_json, set_aside
 
@@ -147,7 +147,7 @@ def _directions(plan: Plan, store: Storage, say: Say, strategy: str) -> None:
         say(f"making {kind}'s direction for {direction.benchmark.split}, {count} task vector(s) (once)")
         try:
             if resources.ranks > 1:
-                workers.launch_direction(direction, store, resources, rows, strategy)
+                launching.launch_direction(direction, store, resources, rows, strategy)
             else:
                 _groups(direction, plan, store, rows)
         except (ray.exceptions.RayTaskError, TrainingFailedError) as error:

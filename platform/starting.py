@@ -11,7 +11,7 @@ from typing import Any
 import platform.lease as lease
 import platform.manifest as manifest
 import platform.plan as planning
-from trainables import storage
+from trainables import remains, storage
 from trainables.commands import several
 from trainables.errors import InputError, closest
 from trainables.redaction import redact
@@ -86,6 +86,6 @@ def _agreed(plan: planning.Plan, store: storage.Storage, choice: Choice) -> plan
         for path in damaged:
             print(f"damaged: {path}; set aside in {place}" + (", its trial runs again" if path != file else ""))
     if plan.retried:
-        place = storage.set_results_aside(plan.retried, store)
+        place = remains.set_results_aside(plan.retried, store)
         print(f"{several(len(plan.retried), 'failed trial')} to run again; results set aside in {place}", flush=True)
     return replace(plan, retry=(), retried=(), damaged=())

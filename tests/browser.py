@@ -60,15 +60,6 @@ class Page:
         """Wait until the page says `words`."""
         self.wait(f"document.body.innerText.includes({json.dumps(words)})", seconds)
 
-    def click(self, script: str, seconds: float = 60) -> None:
-        """Press and release the mouse in the middle of the element that a script finds, once it is there."""
-        self.wait(f"!!({script})", seconds)
-        box = f"(() => {{ const e = {script}; e.scrollIntoView({{block: 'center'}}); "
-        box += "const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()"
-        x, y = self.evaluate(box)
-        for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
-
     def size(self, width: int, height: int) -> None:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 

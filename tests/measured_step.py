@@ -1,7 +1,4 @@
-"""A small model's training steps in this process, and the peak of its anonymous memory: run by test_measured_memory.
-
-Anonymous pages alone (RssAnon): files that are mapped, such as libraries, are not counted. Sampled from a thread.
-"""
+"""A small model's training steps in this process, and the peak of its anonymous memory: run by test_measured_memory."""
 
 from __future__ import annotations
 
@@ -9,26 +6,17 @@ import copy
 import json
 import os
 import sys
-import threading
-import time
-from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
+from bench._memory import Peak
 from trainables import assembly, engine, loop, models, objectives, presets, rectification
 from trainables.config import Objective, Resources, Training
 from trainables.templates import Example
 
-SAMPLED_EVERY = 0.002
 DEVICE = torch.device("cuda" if os.environ.get("DS_ACCELERATOR") == "cuda" else "cpu")
-
-
-def anonymous() -> int:
-    """Bytes."""
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(next(line for line in status.splitlines() if line.startswith("RssAnon")).split()[1])
 
 
 def network_of(job: dict[str, Any]) -> Any:
@@ -85,20 +73,9 @@ def on_gpu(job: dict[str, Any]) -> int:
 
 def on_cpu(job: dict[str, Any]) -> int:
     """Bytes by which the anonymous memory grows at most."""
-    before, highest, done = anonymous(), 0, threading.Event()
-
-    def watch() -> None:
-        nonlocal highest
-        while not done.is_set():
-            highest = max(highest, anonymous())
-            time.sleep(SAMPLED_EVERY)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    train(job)
-    done.set()
-    thread.join()
-    return highest - before
+    with Peak() as peak:
+        train(job)
+    return peak.growth
 
 
 def main(job: dict[str, Any]) -> None:

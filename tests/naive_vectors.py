@@ -12,7 +12,7 @@ from trainables import models, moves, storage, templates, trial
 from trainables.benchmarks import tofu
 from trainables.config import Benchmark, Direction, Model, Resources, TaskVector
 
-RULES = tofu.Rules(None, True, 200, True, False, 192, 0.0)
+RULES = tofu.Rules(None, True, 200, True, False, 192)
 
 
 def recipe(house: Any, **changes: Any) -> Direction:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from ports import free_port
 from torch.multiprocessing.spawn import spawn
 
 Job = dict[str, Any]
@@ -18,14 +18,8 @@ STEPS, BATCH, SEED = 4, 8, 1
 def run(world: int, jobs: list[Job], house: Any, folder: Path, backend: str = "gloo") -> list[dict[str, Any]]:
     """Run every job in one group of `world` processes; what each left, in order."""
     place = (str(house.target), str(house.data), house.split)
-    spawn(_rank, (world, jobs, place, folder, f"tcp://127.0.0.1:{_port()}", backend), nprocs=world)
+    spawn(_rank, (world, jobs, place, folder, f"tcp://127.0.0.1:{free_port()}", backend), nprocs=world)
     return [torch.load(folder / f"{world}-{number}.pt") for number in range(len(jobs))]
-
-
-def _port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def _rank(

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from platform.overrides import apply
 from search_spaces.base import Sweep
 from search_spaces.tofu_tiny import SWEEP
 from trainables.benchmarks import fictional
-from trainables.config import Trial
+from trainables.config import Model, Resources, Trial
 from trainables.storage import Storage
 
 MakePlan = Callable[..., planning.Plan]
@@ -82,3 +83,10 @@ def cut_short(data: Path, place: Path) -> Path:
         path = place / f"{task}_perturbed.json"
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:6]))
     return place
+
+
+def seeds(count: int, **resources: Any) -> list[Trial]:
+    """Trials that differ by their seed alone."""
+    return [
+        Trial(method="ga", target=Model(path="x"), seed=seed, resources=Resources(**resources)) for seed in range(count)
+    ]

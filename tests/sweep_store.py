@@ -5,6 +5,7 @@ A test module takes a sweep's fixtures by giving them its own names: `store = sw
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,17 +57,7 @@ def write_trial(store: Path, trial: str, method: str = "ga", rectifier: dict[str
     `strength` of a task vector, `change` (the relative one), `calibration` (what UWC found, as in result.json);
     `benchmark` and its `metrics` instead of FQ and MU, `halves` (two such), `chosen_step`.
     """
-    config = {
-        "method": method,
-        "rectifier": rectifier,
-        "benchmark": benchmark(given.get("benchmark", "tofu"), given.get("split", "forget05")),
-        "retain_evaluation": None,
-        "objective": given.get("objective", {"preset": "paper", "retain_coefficient": None}),
-        "task_vector": task_vector(method, given["strength"]) if "strength" in given else None,
-        "calibration": {"targets": list(SHARES) if given.get("calibration") else []},
-        "training": {"lr": given.get("lr", 0.001), "epochs": 5},
-        "seed": given.get("seed", 0),
-    }
+    config = configuration(method, rectifier, given)
     write(store / "trials" / trial / "config.json", config)
     metrics = {"forget_quality": given.get("fq"), "model_utility": given.get("mu"), "forget_rows": 200}
     metrics = given.get("metrics", metrics)
@@ -90,6 +81,21 @@ def write_trial(store: Path, trial: str, method: str = "ga", rectifier: dict[str
     }
     write(store / "trials" / trial / "result.json", result)
     return trial
+
+
+def configuration(method: str, rectifier: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the analysis reads of a trial's configuration."""
+    return {
+        "method": method,
+        "rectifier": rectifier,
+        "benchmark": benchmark(given.get("benchmark", "tofu"), given.get("split", "forget05")),
+        "retain_evaluation": None,
+        "objective": given.get("objective", {"preset": "paper", "retain_coefficient": None}),
+        "task_vector": task_vector(method, given["strength"]) if "strength" in given else None,
+        "calibration": {"targets": list(SHARES) if given.get("calibration") else []},
+        "training": {"lr": given.get("lr", 0.001), "epochs": 5},
+        "seed": given.get("seed", 0),
+    }
 
 
 def benchmark(name: str, split: str) -> dict[str, Any]:

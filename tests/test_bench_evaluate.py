@@ -34,12 +34,3 @@ def test_a_difference_of_either_kind_is_told() -> None:
     one = {"generation": "a", "answer_loss": 2.0, "paraphrase_loss": 1.0, "perturbed_loss": [1.0, 4.0]}
     other = one | {"generation": "b", "perturbed_loss": [1.0, 2.0]}
     assert bench.differences([one, one], [other, one]) == {"loss_difference": 1.0, "generations_differing": 1}
-
-
-def test_without_folders_it_says_what_to_name(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("UNLEARN_SHARED", "/nowhere")
-    with pytest.raises(SystemExit):
-        bench.main([])
-    assert "--models: no folder /nowhere/models/tofu_tiny" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_resume import configuration, finish
+from interrupted import configuration, finish
 
 from trainables import calibration, models, originals, storage, trial
 from trainables.config import Calibration, Model, Rectifier, Trial, evaluation_id

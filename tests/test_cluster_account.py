@@ -55,7 +55,11 @@ def test_ray_starts_what_the_file_says(
     ]
     for item in found:
         assert [held["GroupId"] for held in item["SecurityGroups"]] == [group]
-    opened = ec2.describe_security_groups()["SecurityGroups"]
+    only_ssh_from_one_address(ec2.describe_security_groups()["SecurityGroups"], group)
+
+
+def only_ssh_from_one_address(opened: list[dict[str, Any]], group: str) -> None:
+    """Beside what hosts of the group say to each other."""
     assert {held["GroupName"] for held in opened} == {"default", "unlearning"}  # Ray made none
     rules = next(held["IpPermissions"] for held in opened if held["GroupId"] == group)
     assert "0.0.0.0/0" not in json.dumps(rules)

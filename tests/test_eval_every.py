@@ -11,7 +11,7 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
-from trainables import candidates, storage, trial, workers
+from trainables import candidates, launching, storage, trial
 from trainables.config import (
     Benchmark,
     Calibration,
@@ -175,7 +175,7 @@ def test_bar_of_the_utility_needs_evaluations(learned: Any) -> None:
 def test_two_ranks_evaluate_as_one(learned: Any, watched: Any, tmp_path: Path, ray_session: None) -> None:
     config = configuration(learned)
     config = config.model_copy(update={"resources": Resources(ranks=2, zero_stage=3, evaluation_tokens=8192)})
-    found = workers.launch(config, storage.open_storage(str(tmp_path)))
+    found = launching.launch(config, storage.open_storage(str(tmp_path)))
     assert found["status"] == "finished", found["error"]
     for mine, theirs in zip(found["evaluations"], watched[0]["evaluations"], strict=True):
         assert mine["step"] == theirs["step"]

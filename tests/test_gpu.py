@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import ranks
 import torch
+from interrupted import configuration
 from test_measured_memory import CASES, DEFAULTS, measured, planned
-from test_resume import configuration
 
 from trainables import storage
 from trainables.config import Resources, Trial

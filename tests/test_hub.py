@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +20,7 @@ import platform.driver as driver
 import platform.hub as hubs
 import platform.session as session
 from platform.needs import OFFLINE
-from trainables import pins, shards
+from trainables import pins
 from trainables.errors import InputError
 from trainables.storage import read_json
 from trainables.wanted import Wanted
@@ -281,27 +280,3 @@ def test_offline_takes_what_huggingfaces_cache_has(bench: Bench, monkeypatch: py
     assert not (bench.folder(TARGET) / "pytorch_model.bin").exists()
     assert not any(path.is_symlink() for path in bench.folder(TARGET).iterdir())
     assert "taken from this machine's cache" in bench.said[-1]
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"short", "5 bytes are too few for its header"),
-        ((10**9).to_bytes(8, "little") + b"{}", "10 bytes are too few for its header"),
-        ((2).to_bytes(8, "little") + b"[]", "its header cannot be read"),
-        ((4).to_bytes(8, "little") + b"{{{{", "its header cannot be read"),
-        ((2).to_bytes(8, "little") + b"{}more", "it has 14 bytes, its header asks for 10"),
-    ],
-)
-def test_a_file_that_is_no_safetensors_is_told(tmp_path: Path, content: bytes, words: str) -> None:
-    (tmp_path / shards.SINGLE).write_bytes(content)
-    assert shards.faults(tmp_path) == {shards.SINGLE: words}
-
-
-def test_an_index_names_files_beside_it_alone(tmp_path: Path) -> None:
-    (tmp_path / shards.INDEX).write_text(json.dumps({"weight_map": {"a": "../other.safetensors"}}))
-    assert shards.faults(tmp_path) == {shards.INDEX: "it names '../other.safetensors', which is no file beside it"}
-    (tmp_path / shards.INDEX).write_text("[]")
-    assert "cannot be read" in shards.faults(tmp_path)[shards.INDEX]
-    (tmp_path / shards.INDEX).write_text(json.dumps({"weight_map": {"a": SHARDS[0]}}))
-    assert shards.faults(tmp_path) == {SHARDS[0]: "No such file or directory"}

@@ -32,7 +32,7 @@ SETTINGS = (
 PLACED = """
 import os, sys
 import ray
-from trainables import storage, workers
+from trainables import launching, storage
 from trainables.config import Resources
 
 def told(config):
@@ -42,7 +42,7 @@ def told(config):
 address, folder, root, strategy = sys.argv[1:]
 ray.init(address=address, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": root}})
 ranks = {"function": told, "config": {"folder": folder}, "resources": Resources(ranks=2)}
-workers._fit("placed", storage.open_storage(folder + "/store"), **ranks, strategy=strategy)
+launching._fit("placed", storage.open_storage(folder + "/store"), **ranks, strategy=strategy)
 """
 
 

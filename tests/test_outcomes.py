@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from interrupted import alike, configuration, finish
 from safetensors.torch import load_file
-from test_resume import alike, configuration, finish
 
-from trainables import loop, passes, storage, trial, workers
+from trainables import launching, loop, passes, storage, trial, workers
 from trainables.config import Rectifier, identity
 from trainables.errors import InputError
 
@@ -75,7 +75,7 @@ def starved(most: int, only: int | None) -> Callable[[dict[str, Any]], None]:
             return real(engine, term, rows, *rest)
 
         passes.forward = forward
-        workers._rank(config)
+        workers.rank(config)
 
     return rank
 
@@ -89,9 +89,9 @@ def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
     plain = configuration(house, every=None)
     finish(plain, tmp_path / "one")
     config = configuration(house, ranks=2, stage=2, every=None)
-    monkeypatch.setattr(workers, "_rank", starved(2, only))
+    monkeypatch.setattr(workers, "rank", starved(2, only))
     store = storage.open_storage(str(tmp_path / "two"))
-    found = workers.launch(config, store, keep=True)
+    found = launching.launch(config, store, keep=True)
     assert (found["status"], found["topology"]["micro_batch"]) == ("finished", 2), found["error"]
     alike(storage.open_storage(str(tmp_path / "one")).trial(plain.id()), store.trial(config.id()), house.target)
     assert not (store.trial(config.id()) / storage.RETRY).exists()
@@ -103,9 +103,9 @@ def test_a_rank_whose_memory_runs_out_twice_ends_the_trial(
     house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_session: None, only: int | None
 ) -> None:
     config = configuration(house, ranks=2, stage=2, every=None)
-    monkeypatch.setattr(workers, "_rank", starved(1, only))
+    monkeypatch.setattr(workers, "rank", starved(1, only))
     store = storage.open_storage(str(tmp_path))
-    found = workers.launch(config, store)
+    found = launching.launch(config, store)
     assert found["status"] == "out_of_memory"
     assert found["error"]["message"].startswith("CUDA out of memory")
     assert (found["error"]["step"], found["topology"]["micro_batch"]) == (1, 2)
@@ -119,7 +119,7 @@ def test_two_ranks_that_diverge_say_where_and_why(house: Any, tmp_path: Path, ra
     wild = config.training.model_copy(update={"optimizer": "sgd", "lr": 1e9})
     config = config.model_copy(update={"training": wild})
     store = storage.open_storage(str(tmp_path))
-    found = workers.launch(config, store)
+    found = launching.launch(config, store)
     assert found["status"] == "diverged"
     step = found["error"]["step"]
     assert step >= 2

@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 import small_sweep
 from conftest import RunModule
+from ports import free_port
 from test_sweep_end_to_end import SETTINGS
 
 pytestmark = pytest.mark.slow
@@ -37,12 +37,6 @@ def program(name: str) -> str:
             f"no PostgreSQL here: {name} is neither on the PATH nor in /usr/lib/postgresql (Debian: postgresql)"
         )
     return os.path.realpath(found)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def somebody() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import shlex
@@ -17,32 +18,49 @@ import tiny
 import typer
 import yaml
 from small_sweep import Small
-from test_dry_runs import FACTS
-from test_named_sweeps import TRIALS
 from typer.testing import CliRunner
 
 import platform.sweep as sweep
-from analysis import paper
 from tests.rehearsal import page as cluster
 from trainables.benchmarks import fictional
 
 BY_TESTS = {
-    r"python -m platform\.(sweep|status) tofu_tiny --storage s3://bucket/folder.*": (
-        "test_s3_sweep.py",
-        ("platform.sweep", "platform.status", "s3://bucket"),
+    r"python -m platform\.sweep tofu_tiny --storage s3://bucket/folder.*": (
+        "test_s3_sweep.test_a_lost_result_runs_again_and_no_other",
+        ("platform.sweep",),
     ),
-    r"python -m platform\.status tofu_tiny": ("test_status.py", ("platform.status",)),
-    r"python -m platform\.tracking sync \w+": ("test_tracking.py", ('"platform.tracking", "sync"',)),
-    r"python -m analysis\.report tofu_tiny": ("test_analysis_report.py", ('run_module("analysis.report"',)),
-    r"python -m trainables\.export ID --output DIR": ("test_export.py", ('"trainables.export"', '"--output"')),
+    r"python -m platform\.status tofu_tiny --storage s3://bucket/folder": (
+        "test_s3_sweep.test_views_from_machines_that_have_nothing",
+        ("platform.status", "tofu_tiny"),
+    ),
+    r"python -m platform\.status tofu_tiny": (
+        "test_limits_end_to_end.test_spent_gpu_hours_stop_a_sweep_that_goes_on_with_more",
+        ("platform.status", "tofu_tiny"),
+    ),
+    r"python -m platform\.tracking sync \w+": (
+        "test_tracking.test_command_syncs_what_the_storage_holds",
+        ("platform.tracking", "sync"),
+    ),
+    r"python -m analysis\.report tofu_tiny": ("test_analysis_report.test_report_command", ("analysis.report",)),
+    r"python -m trainables\.export ID --output DIR": ("test_export.exported", ("trainables.export", "--output")),
     r"python -m trainables\.evaluate --benchmark own .*": (
-        "test_own_sweep.py",
-        ('"trainables.evaluate"', '"--source"'),
+        "test_own_sweep.test_the_sweep_ends_with_the_chosen_model",
+        ("trainables.evaluate", "--benchmark", "own", "--model", "--source", "--output"),
     ),
-    r"\.venv/bin/mlflow ui --backend-store-uri .*": ("test_browser.py", ('"mlflow", "ui", "--backend-store-uri"',)),
-    r"python -m trainables\.export \.\./x": ("test_security.py", ("../",)),
+    r"\.venv/bin/mlflow ui --backend-store-uri .*": (
+        "test_browser.server",
+        ("-m", "mlflow", "ui", "--backend-store-uri"),
+    ),
+    r"python -m trainables\.export \.\./x": (
+        "test_security.test_export_takes_an_id_and_no_path",
+        ("../../elsewhere",),
+    ),
 }
-"""A command's pattern -> the tests that run its like, and words that stand there."""
+"""A command's pattern -> the test or fixture that runs its like, and the words that it gives to what runs them.
+
+Which are run was found by reading them; the words keep it so. The last one is called as the function that it is, and
+MLflow's page is opened where there is a Chromium.
+"""
 NOBODY = {
     "export AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=... AWS_DEFAULT_REGION=eu-central-1": "the shell's own; the "
     "same names lead to the object store of tests/conftest.py",
@@ -81,11 +99,45 @@ def test_no_exception_outlives_its_command() -> None:
 
 @pytest.mark.parametrize("pattern", BY_TESTS)
 def test_the_other_tests_run_what_they_are_said_to(pattern: str, root: Path) -> None:
-    file, words = BY_TESTS[pattern]
-    source = (root / "tests" / file).read_text(encoding="utf-8")
-    assert [word for word in words if word not in source] == []
+    name, words = BY_TESTS[pattern]
+    file, _, function = name.partition(".")
+    source = (root / "tests" / f"{file}.py").read_text(encoding="utf-8")
+    assert set(words) <= given(source, function)
     for line in (line for line in TYPED if re.fullmatch(pattern, line) and line.startswith("python -m ")):
         assert set(re.findall(r"--[a-z-]+", line)) <= options(line.split()[2]), line
+
+
+def given(source: str, function: str) -> set[str]:
+    """The words in the calls and lists of a test, or of a fixture that a test of that file takes."""
+    tree = ast.parse(source)
+    (found,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function)
+    tests = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    assert found in tests or any(function in {argument.arg for argument in test.args.args} for test in tests)
+    calls = (part for node in ast.walk(found) if isinstance(node, ast.Call) for part in node.args)
+    lists = (part for node in ast.walk(found) if isinstance(node, ast.List | ast.Tuple) for part in node.elts)
+    return {part.value for part in (*calls, *lists) if isinstance(part, ast.Constant) and isinstance(part.value, str)}
+
+
+def test_a_test_that_only_tells_of_a_command_does_not_run_it() -> None:
+    told = """
+def test_told(run):
+    'run_module("platform.status")'
+    # run_module("platform.status")
+    run("other")
+
+def used(run):
+    run("platform.sweep", *["--storage"])
+
+def test_user(used):
+    run(used)
+
+def idle(run):
+    run("platform.sweep")
+"""
+    assert given(told, "test_told") == {"other"}
+    assert given(told, "used") == {"platform.sweep", "--storage"}
+    with pytest.raises(AssertionError):
+        given(told, "idle")
 
 
 def options(module: str) -> set[str]:
@@ -180,67 +232,3 @@ def test_hooks_are_local_and_pass(root: Path) -> None:
         given = ["tests/pages.py"] if hook.get("pass_filenames", True) else []
         done = subprocess.run([sys.executable, *rest, *given], cwd=root, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-
-
-# what the pages say
-
-
-def test_every_page_is_followed_or_a_record(root: Path) -> None:
-    found = {path.relative_to(root).as_posix() for path in root.glob("docs/*.md")}
-    assert found | {"README.md", "CONTRIBUTING.md"} == {*pages.PAGES, *pages.RECORDS}
-
-
-@pytest.mark.parametrize("page", pages.PAGES)
-def test_links_lead_somewhere(page: str) -> None:
-    assert [str(path) for path in pages.links(page) if not path.exists()] == []
-
-
-def test_the_readme_is_short(root: Path) -> None:
-    assert 150 <= len(pages.read("README.md").splitlines()) <= 250
-
-
-def test_the_readmes_numbers_are_the_example_reports(root: Path) -> None:
-    """Rows in order, cell by cell; and the sentence that the report begins with."""
-    shown = pages.rows(pages.read("README.md"), "Method | forget05 FQ")
-    report = pages.rows("\n" + pages.read("docs/example_report/tables/main.md"), "Method")
-    places = [report.index(row) for row in shown]
-    assert len(shown) == 8
-    assert all(report[at - 1] in shown for row, at in zip(shown, places, strict=True) if row[0] == "w/ GRU")
-    (quoted,) = re.findall(r'"(GRU improved [^"]*)"', pages.read("README.md"))
-    assert quoted in (root / "docs/example_report/index.html").read_text(encoding="utf-8")
-
-
-def test_hours_of_every_sweep_are_those_of_its_dry_run() -> None:
-    """FACTS and TRIALS are compared with dry runs elsewhere."""
-    told = {row[0].strip("`"): row[2:8] for row in pages.rows(pages.read("docs/reproduction.md"), "sweep | fills")}
-    assert told.keys() == FACTS.keys()
-    for name, (trials, gpus, memory, hours, disk, grid) in told.items():
-        facts = FACTS[name]
-        assert (int(trials), float(disk)) == (facts.trials, facts.disk), name
-        assert hours == ("" if facts.hours is None else f"{facts.hours:.2f}"), name
-        assert (gpus, memory) == (("0", "") if facts.hours is None else (str(facts.ranks), f"{facts.memory:.2f}")), name
-        assert name not in TRIALS or int(grid) == TRIALS[name][1], name
-
-
-@pytest.mark.slow
-def test_hours_of_the_grids(tmp_path: Path) -> None:
-    told = {row[0].strip("`"): row[7:9] for row in pages.rows(pages.read("docs/reproduction.md"), "sweep | fills")}
-    app = typer.Typer(add_completion=False)
-    app.command()(sweep.main)
-    for name in TRIALS:
-        done = CliRunner().invoke(app, [name, "--dry-run", "--json", "--storage", str(tmp_path / "runs")])
-        plan = yaml.safe_load(done.stdout)
-        assert told[name] == [str(len(plan["trials"])), f"{plan['gpu_hours']:.2f}"], name
-
-
-def test_errata_are_told() -> None:
-    told = pages.rows(pages.read("docs/reproduction.md"), "table | cell")
-    assert told == [
-        [
-            f"`{one.table}`",
-            ", ".join(f"{name} {value}" for name, value in one.where.items()),
-            one.printed,
-            one.corrected or "not known",
-        ]
-        for one in paper.ERRATA
-    ]

@@ -12,53 +12,14 @@ import pytest
 import ranks
 import torch
 from copies import tied, with_dropout
+from interrupted import alike, configuration, finish, same
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from trainables import storage, trial, workers
-from trainables.config import Benchmark, Model, Rectifier, Resources, Training, Trial
+from trainables import launching, storage, trial
+from trainables.config import Resources, Trial
 from trainables.errors import InputError
 from trainables.storage import Storage
-
-TIMING = {"tokens_per_second", "peak_memory_bytes"}
-
-
-def configuration(house: Any, ranks: int = 1, stage: int = 1, every: int | None = 2) -> Trial:
-    return Trial(
-        method="npo",
-        rectifier=Rectifier(name="gru", gamma=0.5, tau=1.0),
-        benchmark=Benchmark(data=str(house.data), split=house.split, fingerprint="of-the-tests"),
-        target=Model(path=str(house.target), fingerprint="of-the-tests"),
-        training=Training(lr=2e-3, max_steps=7, epochs=100, batch_size=8, max_length=192),
-        resources=Resources(ranks=ranks, zero_stage=stage, checkpoint_every=every),
-    )
-
-
-def finish(config: Trial, folder: Path, stop_after: int | None = None) -> tuple[dict[str, Any], storage.Storage]:
-    """Run a trial, or begin one and drop it after some steps."""
-    store = storage.open_storage(str(folder))
-    found: dict[str, Any] = {}
-    events = trial.run(config, store, keep_weights=True)
-    for event in events:
-        if event["phase"] == "training" and event["step"] == stop_after:
-            del events
-            break
-        found = event
-    return found.get("result", {}), store
-
-
-def same(one: storage.Storage, other: storage.Storage, config: Trial) -> None:
-    """Weights, steps and metrics are equal, bit for bit."""
-    folders = [store.trial(config.id()) for store in (one, other)]
-    weights = [load_file(folder / trial.WEIGHTS / "model.safetensors") for folder in folders]
-    assert weights[0].keys() == weights[1].keys()
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    steps = [storage.read_rows(folder / storage.STEPS) for folder in folders]
-    for first, second in zip(*steps, strict=True):
-        first, second = ({k: str(v) for k, v in row.items() if k not in TIMING} for row in (first, second))
-        assert first == second
-    results = [store.result(config.id()) or {} for store in (one, other)]
-    assert results[0]["metrics"] == results[1]["metrics"]
 
 
 def test_resumed_trial_counts_the_seconds_before_its_checkpoint(house: Any, tmp_path: Path) -> None:
@@ -231,7 +192,7 @@ def spread(house: Any, ray_session: None, tmp_path_factory: pytest.TempPathFacto
     resources = Resources(ranks=2, zero_stage=3, micro_batch=1, checkpoint_every=2)
     config = configuration(house).model_copy(update={"resources": resources})
     store = storage.open_storage(str(tmp_path_factory.mktemp("spread")))
-    result = workers.launch(config, store, keep=True)
+    result = launching.launch(config, store, keep=True)
     assert result["status"] == "finished", result["error"]
     assert result["topology"]["ranks"] == 2
     return config, store
@@ -252,7 +213,7 @@ def test_two_ranks_survive_the_death_of_one(spread: tuple[Trial, Storage], tmp_p
     killed: list[int] = []
     killer = threading.Thread(target=kill_one, args=(store.trial(config.id()) / trial.CHECKPOINT / "meta.json", killed))
     killer.start()
-    result = workers.launch(config, store, keep=True)
+    result = launching.launch(config, store, keep=True)
     killer.join()
     assert killed, "no rank was killed in time"
     assert result["training"]["resumed_at"] in (2, 4, 6)
@@ -285,21 +246,8 @@ def test_every_layout_under_ray_train(
     resources = Resources(ranks=ranks, zero_stage=stage, micro_batch=size)
     spread = plain.model_copy(update={"resources": resources})
     store = storage.open_storage(str(tmp_path / "there"))
-    assert workers.launch(spread, store, keep=True)["status"] == "finished"
+    assert launching.launch(spread, store, keep=True)["status"] == "finished"
     alike(storage.open_storage(str(tmp_path / "here")).trial(plain.id()), store.trial(spread.id()), house.target)
-
-
-def alike(one: Path, other: Path, target: Path, tolerance: float = 1e-4) -> None:
-    """The same series and the same update, relative."""
-    records = [storage.read_rows(folder / storage.STEPS) for folder in (one, other)]
-    for name in ("loss", "retain_loss", "cos_before", "grad_norm", "rectified_norm"):
-        series = [[record[name] for record in found] for found in records]
-        assert series[1] == pytest.approx(series[0], rel=tolerance, abs=1e-6), name
-    weights = [load_file(folder / trial.WEIGHTS / "model.safetensors") for folder in (one, other)]
-    origin = load_file(target / "model.safetensors")
-    update = sum(float((weights[0][name] - origin[name]).double().norm() ** 2) for name in origin)
-    error = sum(float((weights[0][name] - weights[1][name]).double().norm() ** 2) for name in origin)
-    assert (error / update) ** 0.5 <= tolerance
 
 
 def test_notice_makes_a_checkpoint_once_that_a_trial_goes_on_from(house: Any, tmp_path: Path) -> None:

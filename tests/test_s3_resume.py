@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import ranks
-from test_resume import configuration, finish, same
+from interrupted import configuration, finish, same
 
 from trainables import storage, trial
 from trainables.config import Rectifier, TaskVector

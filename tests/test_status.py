@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 import sweep_store
 import typer
+from interrupted import configuration
 from test_commands import HEAVY, SECONDS_OF_CPU
-from test_resume import configuration
 from typer.testing import CliRunner
 
 import platform.lock as lock
 import platform.manifest as manifest
 import platform.status as status
 from platform.progress import outcome
-from trainables import processes, progress, records, storage, trial
+from trainables import processes, records, storage
 from trainables.config import Model, Trial
 from trainables.errors import InputError
 from trainables.storage import Storage
@@ -253,32 +253,6 @@ def test_size_of_a_folder_and_of_nothing(tmp_path: Path) -> None:
     (tmp_path / "d").write_text("4567")
     assert storage.Storage(tmp_path).size(tmp_path) == 7
     assert storage.Storage(tmp_path).size(tmp_path / "nowhere") == 0
-
-
-def test_trial_tells_where_it_is_until_its_result_is_there(
-    house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(progress, "EVERY", 0.05)
-    config, store = configuration(house, every=None), storage.open_storage(str(tmp_path))
-    path = store.trial(config.id()) / storage.PROGRESS
-    events = trial.run(config, store)
-    assert next(events)["phase"] == "loading"
-    first = storage.read_json(path)
-    assert first is not None
-    assert (first["phase"], first["steps"]) == ("loading", None)
-    assert processes.alive(first)
-    seen = []
-    for event in events:
-        if event["phase"] == "done":
-            break
-        time.sleep(0.15)
-        now = storage.read_json(path) or {}
-        assert (now["phase"], now["step"]) == (event["phase"], event["step"])
-        assert now["started"] == first["started"]
-        seen.append((now["phase"], now["step"], now["steps"], now["training_left"] is not None))
-    assert seen == [("training", step, 7, step > 1) for step in range(1, 8)] + [("evaluation", 7, 7, False)]
-    assert {item.name for item in path.parent.iterdir()} >= {storage.RESULT, storage.CONFIG}
-    assert not path.exists()
 
 
 def test_died_trial_leaves_no_progress_behind_its_result(house: Any, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import pytest
 import small_sweep
 import typer
 from conftest import INHERITED_PREFIXES
+from ports import free_port
 from typer.testing import CliRunner
 
 import platform.reach as reach
@@ -163,12 +163,6 @@ def test_the_command_travels_without_the_cluster() -> None:
 # A real head
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @dataclass(frozen=True)
 class Head:
     """A cluster of one node, whose home holds the repository, and the laptop that reaches it."""
@@ -230,8 +224,8 @@ def head(house: Any) -> Iterator[Head]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-@pytest.mark.slow
-def test_a_sweep_goes_on_without_the_laptop_and_is_found_again(head: Head) -> None:
+def detached(head: Head) -> str:
+    """The id of the job of a sweep that was started on the head and left as soon as it said where its results go."""
     first = head.open("sweep", *head.arguments)
     lines: list[str] = []
     assert first.stdout is not None
@@ -247,7 +241,12 @@ def test_a_sweep_goes_on_without_the_laptop_and_is_found_again(head: Head) -> No
     assert first.returncode == 130
     assert f"detached; {job} goes on. See it again: python -m platform.sweep tofu_tiny " in said
     assert f".venv/bin/ray job stop {job}" in said
+    return job
 
+
+@pytest.mark.slow
+def test_a_sweep_goes_on_without_the_laptop_and_is_found_again(head: Head) -> None:
+    job = detached(head)
     status, out, err = head.run("sweep", "tofu_tiny", "--set", "seed=5")
     assert (status, out) == (2, "")
     assert f"{job} runs tofu_tiny with other arguments; attach to it with: python -m platform.sweep tofu_tiny " in err

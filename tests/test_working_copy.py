@@ -4,75 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-import time
-import uuid
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import boto3
+import machines
 import pytest
+from machines import Machine, names, record_puts, write_folder, write_trial
 
-import platform.lease as lease
-import platform.lock as lock
-from trainables import remote, storage, working_copy
+from trainables import remains, remote, storage, working_copy
 from trainables.config import Benchmark, Model, RetainEvaluation, Trial
 from trainables.errors import InputError, Unreachable
-from trainables.working_copy import WorkingCopy
 
-Machine = Callable[..., WorkingCopy]
-
-
-@pytest.fixture
-def machine(object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Return `machine(name)`: the test's storage as a machine of that name opens it, with a working copy of its own."""
-    for name, value in object_store.items():
-        monkeypatch.setenv(name, value)
-    uri = f"s3://bucket/{uuid.uuid4().hex}"
-
-    def open_there(name: str, *, writable: bool = True) -> WorkingCopy:
-        monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / name))
-        found = storage.open_storage(uri, writable=writable)
-        assert isinstance(found, WorkingCopy)
-        return found
-
-    return open_there
-
-
-def names(store: WorkingCopy) -> set[str]:
-    return set(store.exchange.remote.list())
-
-
-def write_trial(store: WorkingCopy, key: str, **more: Any) -> Path:
-    """A trial that has ended in the working copy, not sent."""
-    folder = store.trial(key)
-    storage.write_json(folder / storage.CONFIG, {"method": "ga"})
-    storage.write_rows(folder / storage.STEPS, [{"step": 1, "loss": 0.5}])
-    told = {"id": key, "status": "finished", "metrics": {}, "config": {}, "started": "then"}
-    storage.write_json(folder / storage.RESULT, {**told, **more})
-    return folder
-
-
-def write_folder(folder: Path, *files: str) -> Path:
-    for name in files:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(f"what {name} holds")
-    return folder
-
-
-def record_puts(store: WorkingCopy, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of objects in the order in which they are written from now on."""
-    seen: list[str] = []
-    write = store.exchange.remote._write
-
-    def noted(name: str, pieces: Any) -> None:
-        write(name, pieces)
-        seen.append(name)
-
-    monkeypatch.setattr(store.exchange.remote, "_write", noted)
-    return seen
+machine = machines.machine
 
 
 def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +155,7 @@ def test_damage_is_set_aside_for_everybody(machine: Machine) -> None:
     here.exchange.remote.write("trials/a1/steps.parquet", b"PAR1 cut short")
     there.refresh()
     there.bring(["a1"])
-    assert storage.read_result(there.trial("a1"))[1] == [there.trial("a1") / storage.STEPS]
+    assert remains.read_result(there.trial("a1"))[1] == [there.trial("a1") / storage.STEPS]
     place = storage.set_aside([there.trial("a1")], there)
     assert (place / "a1" / storage.STEPS).read_bytes() == b"PAR1 cut short"
     kept = {"config.json", "steps.parquet", "result.json", "weights/model.safetensors", "weights/.whole"}
@@ -328,124 +272,6 @@ def test_nothing_leads_out_of_the_copy(machine: Machine, object_store: dict[str,
     with pytest.raises(InputError, match="leads out of the storage's copy"):
         here.here(Model(path=str(here.root / ".." / "out")))
     assert not list(tmp_path.rglob("out*"))
-
-
-def test_an_address_with_its_server_in_it(object_store: dict[str, str], tmp_path: Path, monkeypatch: Any) -> None:
-    for name, value in object_store.items():
-        if name != "AWS_ENDPOINT_URL":
-            monkeypatch.setenv(name, value)
-    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path))
-    server = object_store["AWS_ENDPOINT_URL"].removeprefix("http://")
-    found = storage.open_storage(f"s3://bucket/asked?endpoint_override={server}&scheme=http&region=us-east-1")
-    path = found.sweep("tiny", "0" * 8)
-    storage.write_json(path, {})
-    found.push(path)
-    assert found.uri(path) == "s3://bucket/asked/sweeps/tiny-00000000.json"
-    found.refresh()
-    assert found.there(path)
-
-
-def test_a_file_system_of_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path))
-    here = storage.open_storage("memory://runs/one")
-    assert isinstance(here, WorkingCopy)
-    write_trial(here, "a1")
-    here.push_trial("a1")
-    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / "there"))
-    there = storage.open_storage("memory://runs/one")
-    there.refresh()
-    there.bring(["a1"])
-    assert there.result("a1") == here.result("a1")
-    storage.set_aside([there.trial("a1")], there)
-    assert {name.split("/")[0] for name in names(here)} == {"set_aside"}
-
-
-@pytest.mark.parametrize(
-    ("uri", "said"),
-    [
-        ("nowhere://bucket/x", r"unknown scheme 'nowhere' in 'nowhere://bucket/x'; known: a folder, file://, s3://"),
-        ("s3://", "names no bucket"),
-        ("s3://nobucket/x", "there is no bucket 'nobucket' for 's3://nobucket/x'; make it, or name another one"),
-        ("s3://me:hunter2@bucket/x", "holds a user name or password; leave them out and set AWS_ACCESS_KEY_ID"),
-    ],
-)
-def test_an_address_that_cannot_be_used(machine: Machine, uri: str, said: str) -> None:
-    with pytest.raises(InputError, match=f"^--storage: .*{said}") as told:
-        storage.open_storage(uri)
-    assert "hunter2" not in str(told.value)
-
-
-def test_a_store_that_does_not_answer(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path))
-    with pytest.raises(Unreachable, match=r"--storage: 's3://bucket/x' cannot be used: .*Could not connect.* set AWS_"):
-        storage.open_storage("s3://bucket/x")
-    monkeypatch.setattr(working_copy, "WAITS", (0.0,))
-    here = storage.reopen("s3://bucket/x")
-    assert isinstance(here, WorkingCopy)
-    write_trial(here, "a1")
-    here.push_trial("a1")
-    assert not here.sent("a1")
-    assert "warning: --storage: " in capsys.readouterr().err
-
-
-def test_a_sweep_has_one_driver(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "BEAT", 0.2)
-    monkeypatch.setattr(lease, "SETTLE", 0.5)
-    here, there = machine("here"), machine("there")
-    with lease.held(here, here.lock("tiny", "0" * 8), "the first"):
-        seen = lease.look(there, there.lock("tiny", "0" * 8))
-        assert seen is not None
-        assert seen.owner["command"] == "the first"
-        with (
-            pytest.raises(InputError, match=r"sweep tiny-00000000 is being run by process .*: the first; wait"),
-            lease.held(there, there.lock("tiny", "0" * 8), "the second"),
-        ):
-            pass
-    assert lease.look(there, there.lock("tiny", "0" * 8)) is None
-    with lease.held(there, there.lock("tiny", "0" * 8), "the third"):
-        pass
-
-
-def test_of_two_drivers_at_once_one_goes_on(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "SETTLE", 1.0)
-    stores, outcomes, both = (machine("here"), machine("there")), [], threading.Barrier(2)
-
-    def drive(store: WorkingCopy) -> None:
-        both.wait()
-        try:
-            with lease.held(store, store.lock("tiny", "0" * 8), "mine"):
-                time.sleep(2.5)
-                outcomes.append("ran")
-        except InputError:
-            outcomes.append("refused")
-
-    threads = [threading.Thread(target=drive, args=(store,)) for store in stores]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(outcomes) == ["ran", "refused"]
-
-
-def test_the_driver_of_another_machine_is_watched(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "WATCH", 1.0)
-    monkeypatch.setattr(lease, "SETTLE", 0.1)
-    here = machine("here")
-    path = here.lock("tiny", "0" * 8)
-    owner = lock.owner("elsewhere") | {"place": "another machine"}
-    remote_ = here.exchange.remote
-    remote_.write(f"sweeps/{path.name}", json.dumps(owner | {"beat": time.time() - 5}).encode())
-    with pytest.raises(InputError, match="elsewhere"), lease.held(here, path, "mine"):
-        pass
-    seen = lease.look(here, path)
-    assert seen is not None
-    old = replace(seen, owner=owner | {"beat": time.time() - 500}, changed=0)
-    monkeypatch.setattr(lease, "_look", lambda *_, kept=lease._look: found if (found := kept(*_)) != seen else old)
-    with lease.held(here, path, "mine"):
-        pass
 
 
 def test_a_file_is_known_by_size_and_time(tmp_path: Path) -> None:

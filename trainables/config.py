@@ -1,6 +1,7 @@
 """A trial's configuration, hashed into the trial's id, and what is made once for many trials.
 
-Its parts are in trainables.values and are imported from here. Nothing here imports torch.
+Its parts are in trainables.values, what ids are hashed from in trainables.identity, and both are imported from here.
+Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from pydantic import model_validator
 from trainables import added
 from trainables.errors import InputError
 from trainables.fields import Count, Place, Positive, Seed, Share
+from trainables.identity import PLANNING, digest, forget_planning, identity, without_paths
 from trainables.values import (
-    PLANNING,
     Attention,
     Benchmark,
     BenchmarkName,
@@ -32,10 +33,6 @@ from trainables.values import (
     TaskVector,
     Training,
     Value,
-    digest,
-    forget_planning,
-    identity,
-    without_paths,
 )
 
 __all__ = [
@@ -222,8 +219,7 @@ class Direction(Value):
 
     def id(self) -> str:
         """Twelve hex digits that name the direction."""
-        chosen = identity(self)
-        return digest(chosen)[:12]
+        return digest(identity(self))[:12]
 
 
 def direction(trial: Trial) -> Direction | None:

@@ -86,7 +86,6 @@ def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pa
         storage.write_rows(folder / storage.STEPS, record.steps)
     if record.questions:
         storage.write_rows(folder / storage.ROWS, record.questions)
-    resources = trial.resources
     if error:
         error = error | {"message": redact(error["message"])}
     result = {
@@ -105,13 +104,7 @@ def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pa
         "damaged_checkpoint": record.damaged_checkpoint,
         "started": record.started,
         "attempt": record.attempt,
-        "topology": {
-            "ranks": resources.ranks,
-            "zero_stage": record.zero_stage,
-            "device": device_name(resources.gpus),
-            "threads": resources.cpus,
-            "micro_batch": record.micro_batch or trial.training.batch_size // resources.ranks,
-        },
+        "topology": _topology(trial, record),
         "direction": record.direction,
         "calibration": record.calibration,
         "evaluations": record.evaluations,
@@ -123,6 +116,18 @@ def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pa
     for name in (storage.PROGRESS, *(() if result["status"] == storage.LOST else (RETRY,))):
         (folder / name).unlink(missing_ok=True)
     return result
+
+
+def _topology(trial: Trial, record: Record) -> dict[str, Any]:
+    """What the trial ran on, which changes its numbers by no more than rounding."""
+    resources = trial.resources
+    return {
+        "ranks": resources.ranks,
+        "zero_stage": record.zero_stage,
+        "device": device_name(resources.gpus),
+        "threads": resources.cpus,
+        "micro_batch": record.micro_batch or trial.training.batch_size // resources.ranks,
+    }
 
 
 def device_name(gpus: float) -> str:

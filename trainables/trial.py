@@ -30,6 +30,7 @@ from trainables import (
     progress,
     provenance,
     records,
+    remains,
     retries,
     storage,
     warm,
@@ -99,7 +100,7 @@ def _end(trial: Trial, record: Record, error: dict[str, Any] | None, place: Plac
     result = records.write(trial, record, error, place.folder)
     if error is None:
         (place.folder / storage.ERROR).unlink(missing_ok=True)
-    storage.tidy(place.folder)
+    remains.tidy(place.folder)
     place.store.push_trial(trial.id())
     return result
 

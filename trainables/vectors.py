@@ -148,6 +148,34 @@ def _one_vector(
     tokens: int,
 ) -> dict[str, Any]:
     """Fine-tune on one batch, rectify, and add the outcome to the mean: what the log says of it."""
+    losses, own, others = _fine_tune(shop, pieces, number, total, tokens)
+    for piece in pieces:  # the weights become the task vector
+        piece.weight.sub_(_origin(shop, piece))
+    found = task_vectors.products(
+        [piece.weight for piece in pieces], [others[piece.name] for piece in pieces] if others else None
+    )
+    still = torch.stack([(piece.weight == 0).sum() for piece in pieces]).sum().double()
+    size = torch.tensor(sum(piece.weight.numel() for piece in pieces), dtype=torch.float64, device=still.device)
+    outcome = task_vectors.rectify(shop.engine.total(found), shop.direction.vector.normalise)
+    for piece, scale in zip(pieces, outcome.scales, strict=True):
+        share = scale / len(shop.batches) if shop.direction.rectified else 1.0
+        mean[piece.name].add_(piece.weight, alpha=share)
+        if outcome.coefficient:
+            mean[piece.name].add_(others[piece.name], alpha=share * outcome.coefficient)
+    told: dict[str, Any] = {name: value for name, value in asdict(outcome).items() if name != "scales"}
+    told["cos"] = None if math.isnan(outcome.cos) else outcome.cos
+    told["unmoved"] = float(shop.engine.total(still)) / float(shop.engine.total(size))
+    rows = len(shop.batches[number])
+    return {"rows": rows, "tokens": own, "loss": losses[0], "last_loss": losses[-1], **told}
+
+
+def _fine_tune(
+    shop: Workshop, pieces: list[sharded.Piece], number: int, total: dict[str, torch.Tensor], tokens: int
+) -> tuple[list[float], int, dict[str, torch.Tensor]]:
+    """Take a batch's steps from theta_org: the loss of each, the batch's label tokens, and the other points' gradient.
+
+    That one is of their mean NLL at theta_org, from the sum `total` over all `tokens`; of a plain vector there is none.
+    """
     vector, rows = shop.direction.vector, shop.batches[number]
     optimizer = inner_optimizer([piece.parameter for piece in pieces], vector)
     others: dict[str, torch.Tensor] = {}
@@ -162,23 +190,7 @@ def _one_vector(
                 piece.name: piece.gradient.mul(-own).add_(total[piece.name]).div_(tokens - own) for piece in pieces
             }
         optimizer.step()
-    for piece in pieces:  # the weights become the task vector
-        piece.weight.sub_(_origin(shop, piece))
-    found = task_vectors.products(
-        [piece.weight for piece in pieces], [others[piece.name] for piece in pieces] if others else None
-    )
-    still = torch.stack([(piece.weight == 0).sum() for piece in pieces]).sum().double()
-    size = torch.tensor(sum(piece.weight.numel() for piece in pieces), dtype=torch.float64, device=still.device)
-    outcome = task_vectors.rectify(shop.engine.total(found), vector.normalise)
-    for piece, scale in zip(pieces, outcome.scales, strict=True):
-        share = scale / len(shop.batches) if shop.direction.rectified else 1.0
-        mean[piece.name].add_(piece.weight, alpha=share)
-        if outcome.coefficient:
-            mean[piece.name].add_(others[piece.name], alpha=share * outcome.coefficient)
-    told: dict[str, Any] = {name: value for name, value in asdict(outcome).items() if name != "scales"}
-    told["cos"] = None if math.isnan(outcome.cos) else outcome.cos
-    told["unmoved"] = float(shop.engine.total(still)) / float(shop.engine.total(size))
-    return {"rows": len(rows), "tokens": own, "loss": losses[0], "last_loss": losses[-1], **told}
+    return losses, own, others
 
 
 def inner_optimizer(parameters: list[torch.nn.Parameter], vector: TaskVector) -> torch.optim.Optimizer:

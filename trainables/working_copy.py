@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from trainables import addresses, storage
+from trainables import addresses, remains, storage
 from trainables.errors import InputError
 from trainables.exchange import Exchange, was_sent
 from trainables.remote import Entry, Remote, is_inside, same
@@ -194,7 +194,7 @@ class WorkingCopy(Storage):
         """
         folder, name = self.trial(trial_id), f"trials/{trial_id}"
         before = self.exchange.list(folder)
-        if storage.is_refusal(self.result(trial_id)) and self._is_known(f"{name}/{RESULT}", before):
+        if remains.is_refusal(self.result(trial_id)) and self._is_known(f"{name}/{RESULT}", before):
             found = {key: entry for key, entry in before.items() if key.count("/") == 2}
             self._drop_others(folder, found)
             self.exchange.bring(found)
@@ -217,7 +217,7 @@ class WorkingCopy(Storage):
         """Whether the store holds a result that can be read and tells of a trial that ran."""
         content = self.exchange.remote.read(name) if name in there else None
         found = storage.as_object(content) if content else None
-        return found is not None and "status" in found and not storage.is_refusal(found)
+        return found is not None and "status" in found and not remains.is_refusal(found)
 
     def _drop_others(self, folder: Path, found: dict[str, Entry]) -> None:
         """The copy of a trial that is no more in the store goes, and so does what is of an earlier attempt."""

@@ -11,7 +11,8 @@ Where the two differ (reference: the paper's own repositories, and open-unlearni
 | length of a scored row  | 200 tokens                         | 512 tokens                     |
 | denominators            | as they are                        | + 1e-10                        |
 
-Both: geometric truth ratio, ROUGE recall with the stemmer, natural logarithm of the KS p-value.
+Both: geometric truth ratio, ROUGE recall with the stemmer, natural logarithm of the KS p-value. The numbers are made of
+the records of an evaluation in tofu_measures.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from typing import Any
 import numpy as np
 
 from trainables import metrics, places, rows, templates
-from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other
-from trainables.config import Benchmark, Dialect, digest
-from trainables.errors import InputError, TrialStopped, closest
+from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, tofu_measures
+from trainables.benchmarks.tofu_measures import GENERAL, GUARDS, aggregate, truth_ratios
+from trainables.config import Benchmark, digest
+from trainables.errors import InputError, closest
 from trainables.wanted import Wanted
 
 SPLITS: dict[str, str] = {"forget01": "retain99", "forget05": "retain95", "forget10": "retain90"}
@@ -37,7 +39,6 @@ GOALS = (
 )
 RATIOS, ASKED = "forget_truth_ratios", "forget_rows_digest"
 """What a kept evaluation holds for forget quality: the ratios, and which rows they are of."""
-GENERAL = ("real_authors", "world_facts")
 PERTURBED_COLUMNS = ("question", "answer", "paraphrased_answer", "perturbed_answer")
 GENERAL_COLUMNS = ("question", "answer", "perturbed_answer")
 
@@ -52,12 +53,11 @@ class Rules:
     generated_includes_prompt: bool
     strip: bool
     max_length: int
-    guard: float
 
 
 RULES: dict[str, Rules] = {
-    "paper": Rules(300, True, 200, True, False, 200, 0.0),
-    "open-unlearning": Rules(None, False, 200, False, True, 512, metrics.OPEN_UNLEARNING_GUARD),
+    "paper": Rules(300, True, 200, True, False, 200),
+    "open-unlearning": Rules(None, False, 200, False, True, 512),
 }
 
 
@@ -191,25 +191,17 @@ def half(benchmark: Benchmark, records: Records, reference: metrics.Array | None
     return aggregate(every_other(records, which), benchmark.dialect, ratios)
 
 
-UTILITY_COLUMNS = ("answer_loss", "answer_tokens", "paraphrase_loss", "paraphrase_tokens")
-UTILITY_COLUMNS += ("perturbed_loss", "perturbed_tokens", "rougeL_recall")
+UTILITY_COLUMNS = tofu_measures.UTILITY_COLUMNS
 
 
 def utility_parts(benchmark: Benchmark, records: Records) -> list[metrics.Array]:
     """Probability, ROUGE and truth ratio of each row of MU's three tasks: (n, 3) each."""
-    guard, parts = RULES[benchmark.dialect].guard, []
-    for task in metrics.TASKS:
-        chosen = [record for record in records if record["task"] == task]
-        loss = np.array([row["answer_loss"] / row["answer_tokens"] for row in chosen])
-        prob = metrics.choice_shares(loss, _wrong(chosen), guard) if task in GENERAL else np.exp(-loss)
-        truth = np.maximum(0.0, 1.0 - truth_ratios(records, task, guard))
-        parts.append(np.column_stack((prob, [row["rougeL_recall"] for row in chosen], truth)))
-    return parts
+    return tofu_measures.utility_parts(records, benchmark.dialect)
 
 
 def kept(benchmark: Benchmark, records: Records) -> dict[str, Any]:
     """The truth ratios that FQ needs, and a digest of the rows they are of."""
-    ratios = truth_ratios(records, "forget", RULES[benchmark.dialect].guard).tolist()
+    ratios = truth_ratios(records, "forget", GUARDS[benchmark.dialect]).tolist()
     asked = [[row["question"], row["answer"]] for row in records if row["task"] == "forget"]
     return {RATIOS: ratios, ASKED: digest(asked)}
 
@@ -286,57 +278,3 @@ def _with_results(
             "rougeL_recall": rouge["rougeL"].recall,
         }
     return records
-
-
-def truth_ratios(records: Records, task: str, guard: float) -> metrics.Array:
-    """R of each row of a task, in order: (n,)."""
-    chosen = [record for record in records if record["task"] == task]
-    correct = np.array([row["paraphrase_loss"] / row["paraphrase_tokens"] for row in chosen])
-    return metrics.truth_ratio(correct, _wrong(chosen), guard)
-
-
-def aggregate(records: Records, dialect: Dialect, retain_ratios: metrics.Array | None = None) -> Metrics:
-    """Every number of an evaluation from its per-row records; `retain_ratios`: the retain model's on the forget rows.
-
-    Raises TrialStopped where a loss is not finite: the model has diverged.
-    """
-    guard = RULES[dialect].guard
-    found: dict[str, float] = {}
-    for task in ("forget", *metrics.TASKS):
-        chosen = [record for record in records if record["task"] == task]
-        loss = np.array([row["answer_loss"] / row["answer_tokens"] for row in chosen])
-        right = np.array([row["paraphrase_loss"] for row in chosen])
-        wrong = _wrong(chosen)
-        if not all(np.isfinite(values).all() for values in (loss, right, wrong)):
-            raise TrialStopped("diverged", f"evaluation: the loss of an answer of task '{task}' is not finite")
-        ratio = truth_ratios(records, task, guard)
-        choice = metrics.choice_probability(loss, wrong, guard)
-        found[f"{task}_prob"] = choice if task in GENERAL else metrics.probability(loss)
-        found[f"{task}_rouge"] = float(np.mean([row["rougeL_recall"] for row in chosen]))
-        found[f"{task}_truth_ratio"] = (
-            metrics.forget_side(ratio, guard) if task == "forget" else metrics.utility_side(ratio)
-        )
-    result: Metrics = {"model_utility": metrics.model_utility(found), **found}
-    result["forget_rows"] = sum(record["task"] == "forget" for record in records)
-    return result | _quality(records, retain_ratios, guard)
-
-
-def _quality(records: Records, retain_ratios: metrics.Array | None, guard: float) -> dict[str, float | None]:
-    if retain_ratios is None:
-        return dict.fromkeys(("forget_quality", "forget_quality_pvalue", "forget_quality_ks"))
-    quality = metrics.forget_quality(truth_ratios(records, "forget", guard), retain_ratios)
-    return {
-        "forget_quality": quality.log_pvalue,
-        "forget_quality_pvalue": quality.pvalue,
-        "forget_quality_ks": quality.distance,
-    }
-
-
-def _wrong(chosen: Records) -> metrics.Array:
-    """Mean losses of the wrong answers: (n, k)."""
-    return np.array(
-        [
-            [loss / tokens for loss, tokens in zip(row["perturbed_loss"], row["perturbed_tokens"], strict=True)]
-            for row in chosen
-        ]
-    )

@@ -1,0 +1,106 @@
+"""What the scripts here share: options that are checked before anything is measured, commands, and rows as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainables import provenance
+from trainables.provenance import ROOT
+
+
+def shared(*parts: str) -> Path:
+    """Where data and models are that nobody named: in UNLEARN_SHARED, else in `shared` beside the checkout."""
+    return Path(os.environ.get("UNLEARN_SHARED", ROOT.parent / "shared")).joinpath(*parts)
+
+
+def parser(doc: str | None) -> argparse.ArgumentParser:
+    """Of a script with this docstring, with the option that every one has."""
+    made = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    made.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
+    return made
+
+
+def add_tofu(options: argparse.ArgumentParser) -> None:
+    """The folders of TOFU's rows and of tofu_tiny's models."""
+    options.add_argument("--data", default=str(shared("data", "tofu")), help="folder of TOFU's rows")
+    options.add_argument("--models", default=str(shared("models", "tofu_tiny")), help="folder of tofu_tiny's models")
+
+
+def numbers(text: str) -> list[int]:
+    """`1,2` as an option's value."""
+    return [int(part) for part in text.split(",")]
+
+
+def parse(options: argparse.ArgumentParser, arguments: list[str] | None, *folders: str) -> argparse.Namespace:
+    """What was typed, refused where the file or one of the options `folders` has no folder."""
+    found = options.parse_args(arguments)
+    if found.json and not found.json.absolute().parent.is_dir():
+        options.error(f"--json: no folder {found.json.parent}")
+    need(options, found, *folders)
+    return found
+
+
+def need(options: argparse.ArgumentParser, found: argparse.Namespace, *folders: str) -> None:
+    """Refuse options that name no folder; none at all will do where there is no default."""
+    for name in folders:
+        place = getattr(found, name)
+        if place is not None and not Path(place).is_dir():
+            options.error(f"--{name}: no folder {place}")
+
+
+def settings(chosen: Mapping[str, object]) -> list[str]:
+    """A sweep's settings as they are typed."""
+    return [part for name, value in chosen.items() for part in ("--set", f"{name}={value}")]
+
+
+def run(*command: object) -> tuple[float, str]:
+    """Run Python with these arguments from the root: wall-clock seconds, and what was printed.
+
+    Ends the script with the end of what was said where it fails.
+    """
+    told = list(map(str, command))
+    begun = time.perf_counter()
+    done = subprocess.run([sys.executable, *told], cwd=ROOT, capture_output=True, text=True)
+    seconds = time.perf_counter() - begun
+    if done.returncode:
+        raise SystemExit(
+            f"{' '.join(told[:4])} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        )
+    return seconds, done.stdout
+
+
+def drive() -> int:
+    """The sweep's command with this process's own arguments, in this process: its exit status."""
+    import typer
+
+    import platform.sweep as sweep
+
+    try:
+        typer.run(sweep.main)
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def hardware(device: str = "cpu") -> str:
+    """What was measured on: the GPU's name, or cores and what they can do."""
+    import torch
+
+    if device == "cuda":
+        return torch.cuda.get_device_name(0)
+    return f"{os.cpu_count()} cores, {os.uname().machine}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def save(file: Path | None, rows: Iterable[Mapping[str, Any]], **facts: Any) -> None:
+    """Write the rows where a file is named, each with the facts, the cores, the versions and the commit."""
+    if file:
+        known = {**facts, "cores": os.cpu_count(), **provenance.stamp()}
+        file.write_text(json.dumps([{**row, **known} for row in rows], indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,65 @@
+"""A storage on a local server that speaks S3, as several machines open it, and trials as they write them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainables import storage
+from trainables.working_copy import WorkingCopy
+
+Machine = Callable[..., WorkingCopy]
+
+
+@pytest.fixture
+def machine(object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Return `machine(name)`: the test's storage as a machine of that name opens it, with a working copy of its own."""
+    for name, value in object_store.items():
+        monkeypatch.setenv(name, value)
+    uri = f"s3://bucket/{uuid.uuid4().hex}"
+
+    def open_there(name: str, *, writable: bool = True) -> WorkingCopy:
+        monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / name))
+        found = storage.open_storage(uri, writable=writable)
+        assert isinstance(found, WorkingCopy)
+        return found
+
+    return open_there
+
+
+def names(store: WorkingCopy) -> set[str]:
+    return set(store.exchange.remote.list())
+
+
+def write_trial(store: WorkingCopy, key: str, **more: Any) -> Path:
+    """A trial that has ended in the working copy, not sent."""
+    folder = store.trial(key)
+    storage.write_json(folder / storage.CONFIG, {"method": "ga"})
+    storage.write_rows(folder / storage.STEPS, [{"step": 1, "loss": 0.5}])
+    told = {"id": key, "status": "finished", "metrics": {}, "config": {}, "started": "then"}
+    storage.write_json(folder / storage.RESULT, {**told, **more})
+    return folder
+
+
+def write_folder(folder: Path, *files: str) -> Path:
+    for name in files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"what {name} holds")
+    return folder
+
+
+def record_puts(store: WorkingCopy, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of objects in the order in which they are written from now on."""
+    seen: list[str] = []
+    write = store.exchange.remote._write
+
+    def noted(name: str, pieces: Any) -> None:
+        write(name, pieces)
+        seen.append(name)
+
+    monkeypatch.setattr(store.exchange.remote, "_write", noted)
+    return seen

@@ -1,0 +1,57 @@
+"""Starts of a sweep in this process whose driver is not run: for tests of what a start makes of an earlier one."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import platform.driver as driver
+import platform.manifest as manifest
+import platform.sweep as sweep
+from platform.plan import Plan
+from trainables import storage
+from trainables.config import Trial
+from trainables.storage import Storage
+
+
+def in_process(*arguments: object) -> Any:
+    app = typer.Typer()
+    app.command()(sweep.main)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """A start sets the process's signal handlers; the tests' own come back."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """The plans that reach the driver, which itself is not run."""
+    plans: list[Plan] = []
+
+    def record(plan: Plan, store: Storage, **options: Any) -> int:
+        manifest.write(plan, store, options["command"])
+        plans.append(plan)
+        return 0
+
+    monkeypatch.setattr(driver, "run", record)
+    return plans
+
+
+TOLD = {"status": "finished", "metrics": {}, "config": {}, "started": "then"}
+
+
+def finish(store: Storage, trials: Iterable[Trial], status: str = "finished") -> None:
+    for trial in trials:
+        told = {**TOLD, "id": trial.id(), "status": status, "config": trial.model_dump(mode="json")}
+        storage.write_json(store.trial(trial.id()) / storage.RESULT, told)

@@ -1,0 +1,32 @@
+"""The commands that a sweep's file names: the one that goes on, and all that its trials come from."""
+
+from __future__ import annotations
+
+import pytest
+
+import platform.manifest as manifest
+
+
+@pytest.mark.parametrize(
+    ("command", "there"),
+    [
+        ("python -m platform.sweep tiny --storage runs/x --set training.lr=1 --new", " --set training.lr=1"),
+        ("python -m platform.sweep tiny --storage=runs/x --retry-failed --reason failed", ""),
+        ("python -m platform.sweep tiny", ""),
+    ],
+)
+def test_what_goes_on_names_the_storage_as_it_is_now(command: str, there: str) -> None:
+    """It was moved since the command was typed."""
+    assert (
+        manifest.go_on(command, " --storage moved") == f"python -m platform.sweep tiny{there} --resume --storage moved"
+    )
+    assert manifest.go_on(command, "") == f"python -m platform.sweep tiny{there} --resume"
+
+
+def test_a_sweep_lists_every_command_that_its_trials_come_from() -> None:
+    """The report says how to reproduce all of them; a start that only goes on with one is not another."""
+    first, second = "python -m platform.sweep own --only method=ga", "python -m platform.sweep own --seeds 0,1"
+    listed = manifest._commands({"command": first}, f"{first} --resume")
+    assert listed == [first]
+    listed = manifest._commands({"command": first, "commands": listed}, second)
+    assert manifest._commands({"commands": listed}, f"{first} --retry-failed") == [first, second]

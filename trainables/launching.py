@@ -1,0 +1,169 @@
+"""A trial or a direction on many ranks by Ray Train, started again where a rank or a node of it is lost."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import ray
+from ray import tune
+
+from trainables import storage, workers
+from trainables.config import Direction, Resources, Trial
+from trainables.errors import Unreachable
+
+ANSWER_SECONDS = 2.0
+"""How long a node may take to answer before it counts as gone."""
+LAUNCHER = {"cpu": 0, "node:__internal_head__": 0.001}
+"""What the function that launches a trial's ranks asks for: a place on the head, which outlives every other node. It
+only waits, beside Ray Train's controller, which follows it there; the ranks' CPUs are theirs alone.
+"""
+PACK = "PACK"
+"""Ray's word for: on one node if they fit there just now."""
+COLLECTIVE_SECONDS = 6 * 3600
+"""How long ranks wait for rank 0's evaluation of a large model."""
+RANK_RESTARTS = 2
+"""How often Ray Train starts a trial's ranks again after one of them died; each goes on from the last checkpoint."""
+
+
+def train_ranks(config: dict[str, Any]) -> None:
+    """Tune's function for a trial of many ranks; see workers.TrialActor.step for a trial that does not run at once."""
+    from trainables import progress, records
+
+    trial = Trial.model_validate_json(config["trial"])
+    store = storage.reopen(config["storage"])
+    while store.result(trial.id()) is None and progress.elsewhere(store.trial(trial.id())):
+        time.sleep(workers.REPORT_SECONDS)
+    try:
+        store.fetch_trial(trial.id())
+        keep, strategy = bool(config.get("keep")), config.get("strategy", PACK)
+        result = store.result(trial.id())
+        if result is None and (lost := config.get("lost")) is not None:
+            result = records.refused(trial, store, lost, storage.LOST)
+        result = result or launch(trial, store, keep=keep, strategy=strategy)
+    except Unreachable:
+        raise
+    except Exception as failure:
+        result = records.refused(trial, store, str(failure), _kind(failure))
+    tune.report(workers.final(result))
+
+
+def _kind(failure: Exception) -> str:
+    """What became of a trial whose ranks Ray Train gave up on: out of memory, lost, or failed by its own error.
+
+    Where a rank dies, the others often fail by losing touch with it.
+    """
+    from ray.train import ControllerError, WorkerGroupError
+    from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError, WorkerHealthCheckTimeoutError
+
+    if "OutOfMemoryError" in str(failure):
+        return "out_of_memory"
+    if isinstance(failure, WorkerGroupError):
+        died = (WorkerHealthCheckFailedError, WorkerHealthCheckTimeoutError)
+        return storage.LOST if any(isinstance(error, died) for error in failure.worker_failures.values()) else "failed"
+    return storage.LOST if isinstance(failure, ControllerError) else "failed"
+
+
+def launch(trial: Trial, store: storage.Storage, *, keep: bool = False, strategy: str = PACK) -> dict[str, Any]:
+    """Run a trial as a Ray Train TorchTrainer, whose ranks run the same loop as one process; returns the result.
+
+    `strategy`: Ray's, for the placement of the ranks. Ranks that die are started again and go on from the last
+    checkpoint. Raises what Ray Train raises beyond that.
+    """
+    from ray.train import TrainingFailedError
+
+    told = {"trial": trial.model_dump(mode="json"), "storage": store.location, "keep": keep}
+    waiting = COLLECTIVE_SECONDS * (1 + len(trial.calibration.targets))
+    try:
+        ranks = {"function": workers.rank, "config": told, "resources": trial.resources}
+        _fit(f"train-{trial.id()}", store, **ranks, strategy=strategy, waiting=waiting)
+    except TrainingFailedError:
+        store.look_at_trial(trial.id())
+        if store.result(trial.id()) is None:
+            raise
+    store.look_at_trial(trial.id())
+    result = store.result(trial.id())
+    if result is None:
+        raise RuntimeError("the ranks ended without a result")
+    return result
+
+
+def launch_direction(
+    direction: Direction, store: storage.Storage, resources: Resources, micro_batch: int, strategy: str
+) -> None:
+    """Make a direction on many ranks that share the model; ranks that die go on after their last vector."""
+    told = {"direction": direction.model_dump(mode="json"), "resources": resources.model_dump(mode="json")}
+    told |= {"storage": store.location, "micro_batch": micro_batch}
+    ranks = {"function": workers.direction_rank, "config": told, "resources": resources}
+    _fit(f"direction-{direction.id()}", store, **ranks, strategy=strategy)
+
+
+def _fit(name: str, store: storage.Storage, **described: Any) -> None:
+    """Run what `_trainer` makes. Raises what Ray Train raises after its restarts, anew where a node was lost."""
+    from ray.train import TrainingFailedError
+
+    there = nodes()
+    while True:
+        run = f"{name}-{uuid.uuid4().hex[:8]}"
+        try:
+            _trainer(run, store, **described).fit()
+            return
+        except TrainingFailedError as failure:
+            before, there = there, nodes()
+            if before <= there or _kind(failure) != storage.LOST:
+                raise
+        finally:
+            shutil.rmtree(store.root / "ray" / run, ignore_errors=True)
+
+
+def nodes() -> set[str]:
+    """The ids of the nodes that are there: their raylets answer, which Ray itself asks them for half a minute later."""
+    known = [node for node in ray.nodes() if node["Alive"]]
+    with ThreadPoolExecutor(max_workers=32) as threads:
+        answers = list(threads.map(_answers, known))
+    return {node["NodeID"] for node, there in zip(known, answers, strict=True) if there}
+
+
+def _answers(node: dict[str, Any]) -> bool:
+    try:
+        socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), ANSWER_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+def _trainer(
+    run: str,
+    store: storage.Storage,
+    *,
+    function: Callable[[dict[str, Any]], None],
+    config: dict[str, Any],
+    resources: Resources,
+    strategy: str,
+    waiting: int = COLLECTIVE_SECONDS,
+) -> Any:
+    """What runs `function` on every rank by Ray Train."""
+    from ray import train
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    return TorchTrainer(
+        function,
+        train_loop_config=config,
+        torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo", timeout_s=waiting),
+        scaling_config=train.ScalingConfig(
+            num_workers=resources.ranks,
+            use_gpu=resources.gpus > 0,
+            resources_per_worker={"CPU": resources.cpus, **({"GPU": resources.gpus} if resources.gpus else {})},
+            placement_strategy=strategy,
+        ),
+        run_config=train.RunConfig(
+            name=run,
+            storage_path=str(store.root / "ray"),
+            failure_config=train.FailureConfig(max_failures=RANK_RESTARTS),
+        ),
+    )

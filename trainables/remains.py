@@ -1,0 +1,83 @@
+"""What remains of a trial when it is over: whether its result is whole, what to clear away, how it is set aside."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainables.storage import (
+    CHECKPOINT,
+    ERROR,
+    LOST,
+    RESULT,
+    ROWS,
+    STEPS,
+    UNFINISHED,
+    Storage,
+    dated_place,
+    read_json,
+)
+
+
+def read_result(folder: Path) -> tuple[dict[str, Any] | None, list[Path]]:
+    """A trial's result, None where it has none that is whole, and its files that cannot be what was written.
+
+    Reads no more of a Parquet file than its ends, which every cut takes away.
+    """
+    if not (folder / RESULT).exists():
+        return None, []
+    result = read_json(folder / RESULT)
+    damaged = [] if result and _is_of(result, folder.name) else [folder / RESULT]
+    damaged += [path for path in (folder / STEPS, folder / ROWS) if path.exists() and not _whole(path)]
+    return (None if damaged else result), damaged
+
+
+def _is_of(result: Mapping[str, Any], trial_id: str) -> bool:
+    """Whether a JSON object is a trial's result, and of this one."""
+    whole = result.keys() >= {"id", "status", "config", "metrics", "started"} and result["id"] == trial_id
+    return whole and isinstance(result["config"], dict) and isinstance(result["metrics"], dict)
+
+
+def is_refusal(result: Mapping[str, Any] | None) -> bool:
+    """Whether a result was not written by a process that ran the trial, but for one that could not."""
+    return result is not None and result.get("attempt", "") is None
+
+
+def _whole(path: Path) -> bool:
+    """Whether a Parquet file has its beginning, and at its end a footer of the length that is written there."""
+    size = path.stat().st_size
+    if size < 12:
+        return False
+    with path.open("rb") as stream:
+        begin = stream.read(4)
+        stream.seek(-8, os.SEEK_END)
+        length, end = int.from_bytes(stream.read(4), "little"), stream.read(4)
+    return begin == end == b"PAR1" and length + 12 <= size
+
+
+def tidy(folder: Path) -> None:
+    """Remove what a trial that has its result needs no more: a kill right after it, or amid a write, leaves it.
+
+    A lost one needs its checkpoint.
+    """
+    if (folder / CHECKPOINT).exists() and (read_json(folder / RESULT) or {}).get("status") == LOST:
+        return
+    for path in folder.iterdir():
+        if path.name not in UNFINISHED and not path.name.startswith("."):
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def set_results_aside(trial_ids: Iterable[str], store: Storage) -> Path:
+    """Move the results of trials that run again, as set_aside does; checkpoints stay, for them to go on from."""
+    place = dated_place(store)
+    for key in trial_ids:
+        for name in (RESULT, ERROR, STEPS, ROWS):  # the result first: from then on the trial is one to run
+            store.move(store.trial(key) / name, place / key / name)
+    return place
