@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from small_sweep import Small
 
+import platform.estimate as estimate
 import platform.history as history
 import platform.plan as planning
 import search_spaces.base as spaces
@@ -128,7 +129,7 @@ def test_plan_refines_its_estimate(store: Storage) -> None:
     sweep = spaces.find("quickstart")
     sweep = sweep.model_copy(update={"resources": sweep.resources.model_copy(update={"gpus": 1.0})})
     plan = planning.make(sweep, store)
-    before, basis = planning.hours(plan)
+    before, basis = estimate.gpu_hours(plan)
     assert before is not None
     assert "FLOP/s" in (basis or "")
     for trial in plan.trials[:4]:
@@ -136,8 +137,29 @@ def test_plan_refines_its_estimate(store: Storage) -> None:
         found = result(seconds=3600.0) | told
         storage.write_json(store.trial(trial.id()) / storage.RESULT, found)
     left = len(plan.trials) - 4
-    hours, basis = planning.hours(planning.again(plan, store))
+    hours, basis = estimate.gpu_hours(planning.again(plan, store))
     assert hours == pytest.approx(left)
     assert (basis or "").startswith(f"for the {left} left, as the 4 that are done took; the estimate of all was")
     nothing = replace(planning.again(plan, store), trials=plan.trials[:4])
-    assert planning.hours(nothing)[0] == before
+    assert estimate.gpu_hours(nothing)[0] == before
+
+
+def test_the_time_without_gpus_is_told_before_and_after_the_first_trials(store: Storage) -> None:
+    """Fifteen trials of 8 s, two at a time: eight rounds. Then eleven that take as long as the four before them."""
+    plan = planning.make(spaces.find("quickstart"), store)
+    assert plan.sweep.trial_seconds == 8
+    before, basis = estimate.seconds(plan, 2)
+    assert before == 64
+    assert basis == "about 8 s each, as measured on one core with this sweep's own settings"
+    assert (estimate.told(plan, 2) or "").startswith("time: about 64 s for 15 trials, 2 at a time (about 8 s each, as")
+    for trial in plan.trials[:4]:
+        made = {"id": trial.id(), "started": "2026-11-20T10:00:00Z", "config": trial.model_dump(mode="json")}
+        storage.write_json(store.trial(trial.id()) / storage.RESULT, result(seconds=60.0) | made)
+    plan = planning.again(plan, store)
+    after, basis = estimate.seconds(plan, 3)
+    assert after == 240
+    assert basis == "about 60 s each, as the 4 that are done took"
+    unknown = replace(plan, history=history.History(), sweep=plan.sweep.model_copy(update={"trial_seconds": None}))
+    assert estimate.told(unknown, 1) == "time: not known before 3 trials are done; a dry run tells it then"
+    nothing = replace(plan, trials=plan.trials[:4])
+    assert (estimate.seconds(nothing, 1), estimate.told(nothing, 1)) == ((None, None), None)

@@ -177,7 +177,6 @@ def test_unknown_backbone_is_told(name: str, said: str) -> None:
 def test_models_are_fine_tuned_for_tofu_alone(tmp_path: Path, name: str, backbone: str, said: str) -> None:
     """Nor are MUSE's models of one corpus taken for those of the other."""
     sweep = spaces.find(name)
-    assert sweep is not None
     with pytest.raises(InputError) as told:
         planning.make(apply(sweep, [f"backbone={backbone}"]), Storage(tmp_path), strategy="paper")
     assert said in str(told.value)

@@ -59,7 +59,6 @@ def test_what_is_shared_outlives_three_lost_machines(
     monkeypatch.setattr(ray, "remote", remote)
     monkeypatch.setattr(ray, "get", lambda answers: answers)
     made = spaces.find("quickstart")
-    assert made is not None
     prepare._models(planning.make(made, store), store, lambda line: None)
     plan = small.plan(store, only=["method=tv,tru"])
     prepare._evaluations(plan, store, lambda line: None)
