@@ -15,7 +15,7 @@ import platform.overrides as overrides
 import platform.points as points
 from platform.making import Making, Reference
 from search_spaces.base import FILES, Sweep
-from trainables import config, directions, templates, wholeness
+from trainables import added, config, directions, templates, wholeness
 from trainables import benchmarks as kinds
 from trainables.config import Benchmark, Direction, Model, Recipe, RetainEvaluation, Shape, Trial
 from trainables.errors import InputError, closest
@@ -174,6 +174,8 @@ def _chosen(
     trials = problems.check(overrides.select, every, only) or every
     for trial in trials:
         problems.check(points.check_layer, trial, recipes)
+    for method in sorted({trial.method for trial in trials} & set(added.NAMES)):
+        problems.check(added.find, method)
     costs = budgets.of(sweep, trials, recipes)
     problems.check(costs.check)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if trial.method == "tru"):
