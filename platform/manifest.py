@@ -70,7 +70,7 @@ def find(name: str, store: Storage) -> list[dict[str, Any]]:
             if seen is not None and seen.alive is False:
                 raise InputError(f"sweep {file.stem} was interrupted while it was prepared; start it again")
             raise InputError(f"sweep {file.stem} is still being prepared (data, models, reference evaluations)")
-    known = closest(name, dict.fromkeys(names)) if names else "it holds none"
+    known = closest(name, dict.fromkeys(names)) if names else store.emptiness()
     raise InputError(f"no sweep '{name}' in {store.location}; {known}")
 
 
