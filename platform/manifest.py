@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +100,7 @@ def place(store: Storage) -> str:
     if store.copied:
         return "" if store.location == default else f" --storage {shlex.quote(store.location)}"
     same = "://" not in default and store.root == places.expand(default).absolute()
-    return "" if same else f" --storage {os.path.relpath(store.root)}"
+    return "" if same else f" --storage {shlex.quote(str(places.shown(store.root)))}"
 
 
 def counts(sweep: dict[str, Any], store: Storage) -> dict[str, int]:

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from small_sweep import Small
 
+import platform.ending as ending
 from search_spaces import base as spaces
-from trainables import commands
+from trainables import commands, places
 from trainables.storage import Storage
 
 HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "datasets", "optuna")
@@ -209,3 +210,24 @@ def test_dry_run_says_how_many_steps_there_are(run_module: RunModule, small: Sma
 )
 def test_small_amounts_are_not_told_as_nothing(amount: float, told: str) -> None:
     assert commands.few(amount) == told
+
+
+def test_what_the_quickstart_ends_with_is_a_part_of_the_next_sweep(
+    run_module: RunModule, small: Small, tmp_path: Path
+) -> None:
+    typed, _, told = ending.AFTER_QUICKSTART.partition("   ")
+    words = typed.removeprefix(".venv/bin/python -m platform.sweep ").split()
+    done = run_module("platform.sweep", *words, *small.flags(), "--storage", tmp_path / "runs")
+    assert done.returncode == 0, done.stderr
+    assert "strategy grid, 10 trials, 0 done" in done.stdout
+    whole = run_module("platform.sweep", "tofu_tiny", "--dry-run", *small.flags(), "--storage", tmp_path / "runs")
+    assert "strategy grid, 165 trials, 0 done" in whole.stdout
+    assert told == "(TOFU's real rows, 10 of its 165 trials)"
+
+
+def test_places_are_told_so_that_they_can_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert places.told("rows") == f"'rows', looked for at {tmp_path / 'rows'}"
+    assert places.told("/rows") == "'/rows'"
+    assert str(places.shown(tmp_path / "runs" / "x")) == "runs/x"
+    assert str(places.shown(tmp_path.parent)) == str(tmp_path.parent), "and never as ../.."
