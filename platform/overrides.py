@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import typing
 from collections.abc import Sequence
@@ -152,17 +153,23 @@ def _place(document: dict[str, Any], path: str, value: str) -> None:
 def _meant(path: str, known: Sequence[str]) -> str:
     """`did you mean 'training.lr'? known: ...`: of its section where there is one.
 
-    A field whose own name was typed, or whose name is the first letters of what was (learning_rate), is meant before
-    one that is merely spelt alike.
+    A field whose own name was typed, or whose name is the first letters of what was typed (learning_rate) or has it as
+    a word (steps), is meant before one that is merely spelt alike.
     """
     section, _, name = path.rpartition(".")
-    near = [one for one in known if one.startswith(f"{section}.")] or known
-    letters = "".join(word[0] for word in name.split("_") if word)
-    for wanted in (name, letters if "_" in name else name):
-        meant = [one for one in near if one.rpartition(".")[2] == wanted and one != path]
-        if meant:
-            return f"did you mean {' or '.join(map(repr, meant))}? known: {', '.join(near)}"
-    return closest(path, near)
+    inside = [one for one in known if one.startswith(f"{section}.")]
+    near = inside or known
+    names = {one: one.rpartition(".")[2] for one in near}
+    letters = "".join(word[0] for word in name.split("_") if word) if "_" in name else name
+    meant = [one for one, own in names.items() if own == name] or [one for one, own in names.items() if own == letters]
+    meant = meant or [one for one, own in names.items() if name in own.split("_")]
+    if not meant and inside:
+        alike = difflib.get_close_matches(name, names.values(), n=1, cutoff=0.5)
+        meant = [one for one, own in names.items() if own in alike]
+    if not meant and not inside:
+        return closest(path, near)
+    hint = f"did you mean {' or '.join(map(repr, meant))}? " if meant else ""
+    return f"{hint}known: {', '.join(near)}"
 
 
 def _is_tuple(kind: Any) -> bool:

@@ -72,6 +72,8 @@ def test_setting_a_field_reaches_every_trial(make: MakePlan, setting: str, path:
             "unknown field 'learning_rate'; did you mean 'task_vector.lr' or 'training.lr'? known: att",
         ),
         ("train.epochs=1", "unknown field 'train.epochs'; did you mean 'training.epochs'? known: attention, "),
+        ("training.steps=1", "did you mean 'training.max_steps' or 'training.warmup_steps'? known: training."),
+        ("training.xyz=1", "unknown field 'training.xyz'; known: training.batch_size, "),
         ("tau=1", "unknown field 'tau'; did you mean 'rectifier.tau'?"),
         ("training.batchsize=1", "did you mean 'training.batch_size'? known: training.batch_size, training.betas, "),
         ("benchmark.fingerprint=x", "unknown field 'benchmark.fingerprint'"),
