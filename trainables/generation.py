@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from trainables import caches
+from trainables import caches, tally
 from trainables.caches import Layer
 
 HARMLESS = frozenset(
@@ -59,6 +59,7 @@ def continuations(
         return found
     ours = is_plain(network) and requests[order[0]].reach <= caches.reach(network)
     decode = _moving if ours else _at_once
+    tally.NOW.begin("generations", len(order))
     for row, token in decode(network, requests, order, end, pad, token_budget):
         found[row].append(token)
     return found
@@ -103,6 +104,7 @@ def _at_once(
         for row, ids in zip(rows, produced, strict=True):
             ids = ids[: requests[row].limit]
             yield from ((row, token) for token in (ids[: ids.index(end)] if end in ids else ids))
+        tally.NOW.add(size)
 
 
 def _moving(
@@ -122,6 +124,7 @@ def _moving(
                 yield row, token
             if token == end or left[row] == 0:
                 del left[row]
+                tally.NOW.add(1)
 
     while left:
         alive = [place for place, row in enumerate(batch.rows) if row in left]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from trainables import caches, generation, prefixes
+from trainables import caches, generation, prefixes, tally
 from trainables.templates import Example
 
 IGNORED = -100
@@ -86,6 +86,7 @@ def _labelled(network: Any, groups: Sequence[Sequence[Example]], pad: int, token
 
     A label of 2,048 to 150,000 logits is much of a pass. What a model keeps of trunks counts in the budget.
     """
+    tally.NOW.begin("answers", sum(map(len, groups)))
     alone, shared = prefixes.split(groups, caches.reach(network))
     for rows in batches([part.tokens for part in alone], token_budget):
         parts = [alone[row] for row in rows]
@@ -93,6 +94,7 @@ def _labelled(network: Any, groups: Sequence[Sequence[Example]], pad: int, token
         with caches.chosen_positions(network, batch.choose):
             found = network(input_ids=batch.input_ids, attention_mask=batch.mask, use_cache=False).logits[0]
         yield [part.example for part in parts], found, batch.labels
+        tally.NOW.add(len(parts))
     for numbers in batches([group[0].start for group in shared], token_budget):
         chosen = [shared[number] for number in numbers]
         trunks = prefixes.Trunks(network, [group[0].example.input_ids[: group[0].start] for group in chosen], pad)
@@ -101,6 +103,7 @@ def _labelled(network: Any, groups: Sequence[Sequence[Example]], pad: int, token
             parts = [under[row] for row in rows]
             batch = prefixes.collate(parts, pad, network.device)
             yield [part.example for part in parts], trunks.logits(parts, batch), batch.labels
+            tally.NOW.add(len(parts))
 
 
 def _by_example(examples: Sequence[Example], values: torch.Tensor) -> Iterator[tuple[Example, torch.Tensor]]:
