@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import platform.plan as planning
+from platform.dry_run import describe
 from platform.overrides import apply
-from platform.sweep import describe
 from search_spaces import backbones
 from search_spaces import base as spaces
 from trainables import assembly, costs, memory
