@@ -18,6 +18,7 @@ from platform.gate import Gate, Limits, gpus
 from platform.plan import Plan
 from platform.session import Room
 from trainables import benchmarks, provenance, remains
+from trainables.commands import several
 from trainables.config import Resources
 from trainables.errors import InputError
 from trainables.redaction import VARIABLES, redact
@@ -39,7 +40,7 @@ def run(
     """Run what is left of a plan and return the exit status."""
     session.settle(address)
     done = len(plan.trials) - len(plan.left)
-    say(f"sweep {plan.name}: {len(plan.trials)} trials, {done} done, {plan.outstanding} to run")
+    say(f"sweep {plan.name}: {several(len(plan.trials), 'trial')}, {done} done, {plan.outstanding} to run")
     say(f"storage {store.location}, {_commit()}")
     if warning := plan.history.warning():
         say(f"warning: {warning}")
@@ -60,14 +61,19 @@ def run(
     store.catch_up(trial.id() for trial in plan.trials)  # results that could not be sent are sent now
     say(_ran(plan, store, time.monotonic() - started))
     status = ending.end(plan, store, say)
-    mirror.report()
-    if mirror.problem is not None:
-        first = str(mirror.problem).partition("\n")[0]
-        behind = f"MLflow is behind ({first}); mend it with"
-        say(f"{behind}: .venv/bin/python -m platform.tracking sync {plan.name}{manifest.place(store)}")
-    else:
-        shown.note(manifest.read(plan.name, store), store)
+    _show(plan, store, mirror)
     return max(status, _stopped(plan, store, gate)) if gate.closed else status
+
+
+def _show(plan: Plan, store: Storage, mirror: Any) -> None:
+    """The report in MLflow, and a note that all is there; or the command that mends what is not."""
+    mirror.report()
+    if mirror.problem is None:
+        shown.note(manifest.read(plan.name, store), store)
+        return
+    first = str(mirror.problem).partition("\n")[0]
+    behind = f"MLflow is behind ({first}); mend it with"
+    say(f"{behind}: .venv/bin/python -m platform.tracking sync {plan.name}{manifest.place(store)}")
 
 
 def _with_ray(
@@ -138,10 +144,9 @@ def _ran(plan: Plan, store: Storage, seconds: float) -> str:
 def _stopped(plan: Plan, store: Storage, gate: Gate) -> int:
     """Say why the sweep ended before its trials did, and what is left of it; 1 where that is a failure, 3 else."""
     left = planning.again(plan, store).outstanding
-    if left:
-        say(f"stopped: {gate.closed}; {left} trials left; {gate.advice}")
     if not left:
         return 0
+    say(f"stopped: {gate.closed}; {several(left, 'trial')} left; {gate.advice}")
     return 1 if gate.broken or gate.unwritable else 3
 
 
@@ -158,7 +163,6 @@ def _commit() -> str:
 def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, room: Room, keep: str) -> None:
     """Run the trials that are left, as far as the gate lets them."""
     import ray
-    from ray import tune
     from ray.tune.execution import class_cache
 
     import platform.disk as disk
@@ -178,25 +182,10 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, room: Room, keep:
     screen = live.screen()
     waiting = progress.Waiting(session.needed(plan), ray.available_resources, room.coming)
     reporter = progress.Reporter(standing, store, mirror, watch, gate, screen, waiting)
+    callbacks = [reporter, raylet.RayletWatch(), losses.Losses(nodes, screen.say)]
     state, name = store.root / "ray", f"{plan.name}-{os.getpid()}"
     try:
-        tuner = tune.Tuner(
-            _trainable(plan.sweep.resources),
-            tune_config=tune.TuneConfig(
-                search_alg=search,
-                num_samples=total,
-                max_concurrent_trials=room.slots,
-                reuse_actors=plan.sweep.resources.ranks == 1,
-            ),
-            run_config=tune.RunConfig(
-                name=name,
-                storage_path=str(state),
-                callbacks=[reporter, raylet.RayletWatch(), losses.Losses(nodes, screen.say)],
-                verbose=0,
-                failure_config=tune.FailureConfig(max_failures=losses.TRIES),
-                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-            ),
-        )
+        tuner = _tuner(plan, search, total, room.slots, str(state), name, callbacks)
         try:
             tuner.fit()
         except Exception:
@@ -205,6 +194,31 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, room: Room, keep:
     finally:
         screen.close()
         shutil.rmtree(state / name, ignore_errors=True)
+
+
+def _tuner(plan: Plan, search: Any, total: int, slots: int, state: str, name: str, callbacks: list[Any]) -> Any:
+    """Tune over `total` trials, `slots` at a time, its own notes at `state`/`name`."""
+    from ray import tune
+
+    import platform.losses as losses
+
+    return tune.Tuner(
+        _trainable(plan.sweep.resources),
+        tune_config=tune.TuneConfig(
+            search_alg=search,
+            num_samples=total,
+            max_concurrent_trials=slots,
+            reuse_actors=plan.sweep.resources.ranks == 1,
+        ),
+        run_config=tune.RunConfig(
+            name=name,
+            storage_path=state,
+            callbacks=callbacks,
+            verbose=0,
+            failure_config=tune.FailureConfig(max_failures=losses.TRIES),
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+        ),
+    )
 
 
 def _trainable(resources: Resources) -> Any:

@@ -6,22 +6,25 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import platform.manifest as manifest
 from platform.plan import Plan
-from trainables import briefs, commands, config, provenance, storage
+from trainables import briefs, commands, config, places, provenance, storage
 from trainables.storage import Storage
 
 OF = "of.json"
 """In a report's folder: what it was made from, so that a start that changed nothing need not make it again."""
 
+AFTER_QUICKSTART = (
+    ".venv/bin/python -m platform.sweep tofu_tiny --only benchmark.split=forget05 --only method=ga,npo --dry-run"
+    "   (TOFU's real rows, 10 of its 165 trials)"
+)
 Say = Callable[[str], None]
 
 
 def end(plan: Plan, store: Storage, say: Say) -> int:
     """Say how a start ended; 1 where trials of the plan failed, else 0."""
-    shown = os.path.relpath(store.root)
+    shown = places.shown(store.root)
     folder = store.root / "reports" / plan.name
     document = manifest.read(plan.name, store)
     results = {key: result for key in document["trials"] if (result := briefs.of(store, key))}
@@ -33,9 +36,9 @@ def end(plan: Plan, store: Storage, say: Say) -> int:
             say(path.read_text(encoding="utf-8").rstrip())
     elif _report(plan, store, say):
         storage.write_json(folder / OF, of)
-    say(f"report: {Path(shown) / 'reports' / plan.name / 'index.html'}")
+    say(f"report: {shown / 'reports' / plan.name / 'index.html'}")
     server = os.environ.get("MLFLOW_TRACKING_URI")
-    own = f".venv/bin/mlflow ui --backend-store-uri sqlite:///{Path(shown) / 'mlflow.db'}  (http://127.0.0.1:5000)"
+    own = f".venv/bin/mlflow ui --backend-store-uri sqlite:///{shown / 'mlflow.db'}  (http://127.0.0.1:5000)"
     say(f"MLflow: {server or own}")
     say(f"next:   {_next(plan, store)}")
     planned = (trial.id() for trial in plan.trials)
@@ -67,5 +70,5 @@ def _report(plan: Plan, store: Storage, say: Say) -> bool:
 
 def _next(plan: Plan, store: Storage) -> str:
     if plan.sweep.name == "quickstart":
-        return ".venv/bin/python -m platform.sweep tofu_tiny --dry-run   (the same on TOFU's real rows)"
+        return AFTER_QUICKSTART
     return f".venv/bin/python -m analysis.report {plan.name}{manifest.place(store)}   (or another seed: --seeds 0,1,2)"

@@ -53,7 +53,7 @@ class Making:
             return self._published(role) or self._made(role, self._base())
         folder = Path(absolute(self.sweep.models))
         if not places.is_folder(folder):
-            raise InputError(f"models: no folder '{self.sweep.models}'")
+            raise InputError(f"models: no folder {places.told(self.sweep.models)}")
         if places.is_folder(folder / role):
             return self._found(Model(path=str(folder / role)), f"models/{role}")
         published = self._on_hub(role) is not None
@@ -76,7 +76,7 @@ class Making:
         if self.sweep.target:
             models.check(Model(path=self.sweep.target, tokenizer=self.sweep.tokenizer), "target")
         if self.sweep.models is not None and not places.is_folder(absolute(self.sweep.models)):
-            raise InputError(f"models: no folder '{self.sweep.models}'")
+            raise InputError(f"models: no folder {places.told(self.sweep.models)}")
 
     def ordered(self, paths: set[str]) -> tuple[Recipe, ...]:
         """The recipes that the models at `paths` need, each after the one it starts from."""

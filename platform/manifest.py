@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +69,7 @@ def find(name: str, store: Storage) -> list[dict[str, Any]]:
             if seen is not None and seen.alive is False:
                 raise InputError(f"sweep {file.stem} was interrupted while it was prepared; start it again")
             raise InputError(f"sweep {file.stem} is still being prepared (data, models, reference evaluations)")
-    known = closest(name, dict.fromkeys(names)) if names else "it holds none"
+    known = closest(name, dict.fromkeys(names)) if names else store.emptiness()
     raise InputError(f"no sweep '{name}' in {store.location}; {known}")
 
 
@@ -101,7 +100,7 @@ def place(store: Storage) -> str:
     if store.copied:
         return "" if store.location == default else f" --storage {shlex.quote(store.location)}"
     same = "://" not in default and store.root == places.expand(default).absolute()
-    return "" if same else f" --storage {os.path.relpath(store.root)}"
+    return "" if same else f" --storage {shlex.quote(str(places.shown(store.root)))}"
 
 
 def counts(sweep: dict[str, Any], store: Storage) -> dict[str, int]:

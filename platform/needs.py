@@ -63,7 +63,7 @@ def of(sweep: Sweep, things: Iterable[Wanted], store: Storage) -> tuple[str, ...
     needs = [told(thing, store) for thing in things if not store.there(pins.file_of(thing, store))]
     gpus = sweep.resources.gpus * sweep.resources.ranks
     if gpus:
-        needs.append(f"{gpus:g} GPUs for each trial (a start counts the cluster's)")
+        needs.append(f"{gpus:g} GPU{'s' if gpus > 1 else ''} for each trial (a start counts the cluster's)")
     return tuple(needs)
 
 

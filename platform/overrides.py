@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import typing
 from collections.abc import Sequence
@@ -93,7 +94,7 @@ def select(trials: Sequence[Trial], filters: Sequence[str]) -> list[Trial]:
     for item in filters:
         path, value = _pair(item, "--only")
         if path not in known:
-            raise InputError(f"--only {item}: unknown field '{path}'; {closest(path, known)}")
+            raise InputError(f"--only {item}: unknown field '{path}'; {_meant(path, known)}")
         spelled = {trial: _spell(fields[path]) for trial, fields in flat.items() if path in fields}
         present = {_number(name) for name in spelled.values()}
         wanted = value.split(",")
@@ -143,10 +144,32 @@ def seeds(typed: str) -> str:
 
 def _place(document: dict[str, Any], path: str, value: str) -> None:
     if path not in settable():
-        raise InputError(f"--set {path}={value}: unknown field '{path}'; {closest(path, settable())}")
+        raise InputError(f"--set {path}={value}: unknown field '{path}'; {_meant(path, settable())}")
     section, name = path.split(".", 1)
     kind = typing.cast(type[BaseModel], Sweep.model_fields[section].annotation).model_fields[name].annotation
     document[section][name] = _values(value) if _is_tuple(kind) else _scalar(value)
+
+
+def _meant(path: str, known: Sequence[str]) -> str:
+    """`did you mean 'training.lr'? known: ...`: of its section where there is one.
+
+    A field whose own name was typed, or whose name is the first letters of what was typed (learning_rate) or has it as
+    a word (steps), is meant before one that is merely spelt alike.
+    """
+    section, _, name = path.rpartition(".")
+    inside = [one for one in known if one.startswith(f"{section}.")]
+    near = inside or known
+    names = {one: one.rpartition(".")[2] for one in near}
+    letters = "".join(word[0] for word in name.split("_") if word) if "_" in name else name
+    meant = [one for one, own in names.items() if own == name] or [one for one, own in names.items() if own == letters]
+    meant = meant or [one for one, own in names.items() if name in own.split("_")]
+    if not meant and inside:
+        alike = difflib.get_close_matches(name, names.values(), n=1, cutoff=0.5)
+        meant = [one for one, own in names.items() if own in alike]
+    if not meant and not inside:
+        return closest(path, near)
+    hint = f"did you mean {' or '.join(map(repr, meant))}? " if meant else ""
+    return f"{hint}known: {', '.join(near)}"
 
 
 def _is_tuple(kind: Any) -> bool:

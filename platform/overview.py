@@ -102,10 +102,17 @@ def under_way(trial_id: str, store: Storage, typical: Mapping[str, float | None]
         "id": trial_id,
         "label": label(storage.read_json(store.trial(trial_id) / storage.CONFIG), trial_id),
         **{name: told[name] for name in ("phase", "step", "steps", "started", "seconds", "host", "pid")},
+        "work": told.get("work"),
         "remaining_seconds": left,
         "silent_seconds": round(silent, 1),
         "alive": True if alive is None and abs(silent) <= SILENT else alive,
     }
+
+
+def phase(found: dict[str, Any]) -> str:
+    """`training`, or `evaluation, 310 of 717 answers` where its work is counted."""
+    work = found["work"]
+    return f"{found['phase']}, {work['done']} of {work['total']} {work['what']}" if work else found["phase"]
 
 
 def _remaining(running: list[dict[str, Any]], left: int, total: float | None) -> float | None:

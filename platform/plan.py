@@ -8,26 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import platform.budget as budgets
+import platform.data as data
 import platform.history as histories
 import platform.needs as needs
 import platform.overrides as overrides
 import platform.points as points
-from platform.making import Making, Reference, absolute
-from search_spaces.base import FILES, Fictional, Sweep
+from platform.making import Making, Reference
+from search_spaces.base import FILES, Sweep
+from trainables import added, config, directions, templates, wholeness
 from trainables import benchmarks as kinds
-from trainables import config, directions, places, templates, wholeness
 from trainables.config import Benchmark, Direction, Model, Recipe, RetainEvaluation, Shape, Trial
 from trainables.errors import InputError, closest
 from trainables.remains import read_result
 from trainables.storage import FAILURES, LOST, RESULT, Storage
 from trainables.wanted import Wanted
-
-OWN = (
-    "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE [--set eval=FILE]"
-)
-"""How a model and rows of one's own are given."""
-BYTES_PER_TRIAL = 2 * 2**20
-"""Measured on tofu_tiny: 0.4 MB of Parquet and JSON a trial, and its part of the MLflow store."""
 
 
 @dataclass(frozen=True)
@@ -132,25 +126,10 @@ def make(
     """Resolve a sweep; trials whose outcome is one of `retry` run again. Raises InputError with every problem found."""
     if strategy not in points.STRATEGIES:
         raise InputError(f"--strategy: unknown strategy '{strategy}'; {closest(strategy, points.STRATEGIES)}")
-    problems = Problems()
-    problems.check(templates.check, sweep.benchmark.template)
-    problems.check(_disk, store)
-    benchmarks = {split: problems.check(_benchmark, sweep, split, store) for split in sweep.splits}
-    if None in benchmarks.values():
-        problems.check(Making(sweep, store, sweep.benchmark).check_folders)
-    problems.stop()
-    house = Making(sweep, store, next(iter(benchmarks.values())))
-    found = {split: problems.check(_references, house, split, benchmarks[split]) for split in sweep.splits}
-    problems.stop()
-    for model in {ref.model for refs in found.values() for ref in refs}:
-        problems.check(templates.check_folder, sweep.benchmark.template, model.tokenizer or model.path)
-    problems.stop()
+    benchmarks, house, found = _groundwork(sweep, store)
     every = points.enumerate_trials(sweep, strategy, benchmarks, lambda split: _models(found[split], store))
     trials, costs = _chosen(sweep, every, only or [], house.recipes)
     splits = {trial.benchmark.split for trial in trials}
-    for split in sorted({trial.benchmark.split for trial in trials if trial.method == "tru"}):
-        problems.check(_batches, sweep, split, benchmarks[split])
-    problems.stop()
     references = tuple(ref for split in sweep.splits if split in splits for ref in found[split])
     recipes = house.ordered({ref.model.path for ref in references})
     plan = Plan(
@@ -170,6 +149,24 @@ def make(
     return replace(plan, needs=needs.of(sweep, plan.hub, store))
 
 
+def _groundwork(sweep: Sweep, store: Storage) -> tuple[dict[str, Benchmark], Making, dict[str, list[Reference]]]:
+    """Rows, models and reference evaluations of every split. Raises InputError with every problem of theirs."""
+    problems = Problems()
+    problems.check(templates.check, sweep.benchmark.template)
+    problems.check(_disk, store)
+    benchmarks = {split: problems.check(data.benchmark, sweep, split, store) for split in sweep.splits}
+    if None in benchmarks.values():
+        problems.check(Making(sweep, store, sweep.benchmark).check_folders)
+    problems.stop()
+    house = Making(sweep, store, next(iter(benchmarks.values())))
+    found = {split: problems.check(_references, house, split, benchmarks[split]) for split in sweep.splits}
+    problems.stop()
+    for model in {ref.model for refs in found.values() for ref in refs}:
+        problems.check(templates.check_folder, sweep.benchmark.template, model.tokenizer or model.path)
+    problems.stop()
+    return benchmarks, house, found
+
+
 def _chosen(
     sweep: Sweep, every: list[Trial], only: list[str], recipes: dict[str, Recipe]
 ) -> tuple[list[Trial], budgets.Budget]:
@@ -178,8 +175,12 @@ def _chosen(
     trials = problems.check(overrides.select, every, only) or every
     for trial in trials:
         problems.check(points.check_layer, trial, recipes)
+    for method in sorted({trial.method for trial in trials} & set(added.NAMES)):
+        problems.check(added.find, method)
     costs = budgets.of(sweep, trials, recipes)
     problems.check(costs.check)
+    for benchmark in dict.fromkeys(trial.benchmark for trial in trials if trial.method == "tru"):
+        problems.check(_batches, sweep, benchmark)
     problems.stop()
     return trials, costs
 
@@ -210,64 +211,11 @@ def current(plan: Plan, store: Storage) -> Plan:
     return plan if there == plan.done else again(plan, store)
 
 
-def hours(plan: Plan) -> tuple[float | None, str | None]:
-    """GPU-hours and what they are reckoned from: the trials that are done tell better than the estimate of all."""
-    measured = plan.history.hours(plan.outstanding) if plan.sweep.resources.gpus and plan.outstanding else None
-    if measured is None:
-        return plan.costs.hours, plan.costs.basis or None
-    estimate = "" if plan.costs.hours is None else f"; the estimate of all was {plan.costs.hours:.1f}"
-    return measured, f"for the {plan.outstanding} left, as the {plan.history.evaluated} that are done took{estimate}"
-
-
-def _batches(sweep: Sweep, split: str, benchmark: Benchmark) -> None:
+def _batches(sweep: Sweep, benchmark: Benchmark) -> None:
     """Refuse more batches than forget points where the points can be counted."""
     points = kinds.find(benchmark.name).forget_points(benchmark)
     if points is not None:
-        directions.check_sizes(points, sweep.task_vector.batches, split)
-
-
-def _benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
-    """The benchmark of one split, its rows checked and fingerprinted."""
-    kind = kinds.find(sweep.benchmark.name)
-    chosen = sweep.benchmark.model_copy(update={"split": split, "sources": _sources(sweep)})
-    kind.check(chosen)
-    if sweep.fictional is not None and chosen.data == Benchmark().data:
-        _check_fictional(sweep.fictional, split)
-        key = fictional_key(sweep.fictional)
-        return chosen.model_copy(update={"data": str(store.data(key)), "fingerprint": f"fictional:{key}"})
-    if places.is_folder(chosen.data):
-        chosen = chosen.model_copy(update={"data": absolute(chosen.data)})
-    kind.check_rows(chosen)
-    return chosen.model_copy(update={"fingerprint": kind.fingerprint(chosen)})
-
-
-def _check_fictional(fictional: Fictional, split: str) -> None:
-    made = [f"forget{percent:02d}" for percent in fictional.forget_percent]
-    if split not in made:
-        raise InputError(f"benchmark.split: the fictional authors have no '{split}'; {closest(split, made)}")
-
-
-def fictional_key(fictional: Fictional) -> str:
-    """Twelve hex digits that name the made-up rows."""
-    from trainables.benchmarks.fictional import VERSION
-
-    return config.digest({"version": VERSION, **fictional.model_dump(mode="json")})[:12]
-
-
-def _sources(sweep: Sweep) -> tuple[str, ...]:
-    """Where further parts of the data are, what is here with its whole path. Raises InputError: see OWN."""
-    at = dict(source.split("=", 1) for source in sweep.benchmark.sources)
-    given = {name: place for name in FILES if (place := getattr(sweep, name)) is not None}
-    if sweep.benchmark.name == "own":
-        at |= given
-        known = {"target": sweep.target or sweep.models, **at}
-        missing = [name for name in ("target", "forget", "retain") if not known.get(name)]
-        if missing:
-            raise InputError(f"{', '.join(missing)}: not given; {OWN}")
-    elif given:
-        raise InputError(f"{', '.join(given)}: sweep {sweep.name} has published rows; on rows of your own: {OWN}")
-    here = {part: absolute(place) if places.is_there(place) else place for part, place in at.items()}
-    return tuple(f"{part}={place}" for part, place in sorted(here.items()))
+        directions.check_sizes(points, sweep.task_vector.batches, benchmark.split)
 
 
 def _references(house: Making, split: str, benchmark: Benchmark) -> list[Reference]:
@@ -307,6 +255,7 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Refe
         "task_vector",
         "calibration",
         "selection",
+        "trial_seconds",
         *FILES,
     }
     fixed: dict[str, Any] = {k: v for k, v in config.identity(sweep).items() if k not in axes}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from ray.train import TrainingFailedError
 import platform.keep as keep
 from platform.plan import Plan, Reference
 from trainables import benchmarks, directions, launching, recipes, selection, templates, wholeness
+from trainables.commands import duration
 from trainables.config import Benchmark, Direction
 from trainables.storage import RESULT, Storage, publish, read_json, set_aside
 
@@ -89,7 +91,8 @@ def _models(plan: Plan, store: Storage, say: Say) -> None:
         resources = plan.sweep.resources
         gpus = min(1, resources.gpus)
         make: Any = ray.remote(recipes.make_model).options(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)
-        ray.get([make.remote(recipe, store.location, gpus, resources.micro_batch) for recipe in ready])
+        made = [make.remote(recipe, store.location, gpus, resources.micro_batch) for recipe in ready]
+        _wait(made, [f"the model for {recipe.configs[0]} is trained" for recipe in ready], say)
         waiting = [recipe for recipe in waiting if recipe not in ready]
 
 
@@ -103,7 +106,17 @@ def _evaluations(plan: Plan, store: Storage, say: Say) -> None:
         ]
         for ref in missing:
             say(f"evaluating the {role} model on {ref.split} (once)")
-        ray.get([_evaluate(plan, store, ref) for ref in missing])
+        made = [_evaluate(plan, store, ref) for ref in missing]
+        _wait(made, [f"the {role} model is evaluated on {ref.split}" for ref in missing], say)
+
+
+def _wait(tasks: list[Any], told: list[str], say: Say) -> None:
+    """Say of each task when it has ended, and how long that took beside the others. Raises what one raised."""
+    begun, waiting = time.monotonic(), tasks
+    while waiting:
+        (ended,), waiting = ray.wait(waiting)
+        ray.get(ended)
+        say(f"{told[tasks.index(ended)]} (after {duration(time.monotonic() - begun)})")
 
 
 def _warn(plan: Plan, store: Storage, say: Say) -> None:

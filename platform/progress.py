@@ -157,8 +157,8 @@ class Reporter(Callback):
         found = overview.under_way(key, self.store, typical)
         if found is None:
             return Row(label, "starting", 0, None, time.monotonic() - self.begun.get(key, time.monotonic()), None)
-        known = (found[name] for name in ("phase", "step", "steps", "seconds", "remaining_seconds"))
-        return Row(label, *known)
+        known = (found[name] for name in ("step", "steps", "seconds", "remaining_seconds"))
+        return Row(label, overview.phase(found), *known)
 
     def _ended(self, trial: Any, cause: str) -> None:
         config = Trial.model_validate_json(trial.config["trial"])

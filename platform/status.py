@@ -82,7 +82,7 @@ def _under_way(found: dict[str, Any]) -> list[str]:
     for item in trials[:SHOWN]:
         step = "" if item["steps"] is None else f"{item['step']}/{item['steps']}"
         left = "" if item["remaining_seconds"] is None else duration(item["remaining_seconds"])
-        rows.append((item["label"], item["phase"], step, duration(item["seconds"]), left, item["host"]))
+        rows.append((item["label"], overview.phase(item), step, duration(item["seconds"]), left, item["host"]))
     lines = _aligned(rows) if trials else []
     if len(trials) > SHOWN:
         lines.append(f"and {len(trials) - SHOWN} more")

@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import time
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -81,44 +82,13 @@ class Tracker:
         self.mirrored = {trial_id: run.started for trial_id, run in found if run.complete}
 
     def _log(self, run_id: str, trial: Trial, result: dict[str, Any]) -> None:
-        from mlflow.entities import Metric, Param, RunTag
+        from mlflow.entities import Param, RunTag
 
-        now = int(datetime.fromisoformat(result["started"]).timestamp() * 1000)  # logged again, it is the same point
-        found = {f"eval/{name}": value for name, value in result["metrics"].items()}
-        found |= {f"time/{name}": value for name, value in result["seconds"].items()}
-        for item in (result.get("calibration") or {}).get("targets", []):
-            told = ("weight", *(goal.metric for goal in benchmarks.find(trial.benchmark.name).GOALS))
-            found |= {f"calibration/{item['target']:g}/{name}": item[name] for name in told}
-        metrics = [Metric(name, float(value), now, 0) for name, value in found.items() if value is not None]
-        for entry in result.get("evaluations") or ():
-            metrics += [
-                Metric(f"{BY_STEP}/{name}", float(value), now, entry["step"])
-                for name, value in entry.items()
-                if name != "step" and value is not None
-            ]
-        path = self.store.trial(trial.id()) / STEPS
-        for row in storage.read_rows(path) if path.is_file() else ():
-            known = {name: row[name] for name in SERIES if row.get(name) is not None and math.isfinite(row[name])}
-            metrics += [Metric(f"train/{name}", float(value), now, row["step"]) for name, value in known.items()]
+        metrics = [*_numbers(trial, result), *self._steps(trial, result)]
         flat = _flatten(result["config"]) | views.axes(trial.rectifier)
         params = [Param(name, "none" if value is None else str(value)) for name, value in flat.items()]
-        tags = {
-            "method": trial.method,
-            "rectifier": trial.rectifier.name,
-            "split": trial.benchmark.split,
-            "seed": str(trial.seed),
-            "git_commit": str(result["commit"]),
-            "git_dirty": str(result["dirty"]),
-            "code": str(result.get("code", "unknown")),
-            "started": result["started"],
-            "outcome": result["status"],
-        }
-        if result.get("chosen_step"):
-            tags["chosen_step"] = str(result["chosen_step"])
-        if result["error"]:
-            tags["failure"] = result["error"]["message"][:500]
-        told = [RunTag(name, value) for name, value in tags.items()]
-        self.client.log_batch(run_id, metrics=metrics[:BATCH], params=params[:PARAMS], tags=told)
+        tags = [RunTag(name, value) for name, value in _tags(trial, result).items()]
+        self.client.log_batch(run_id, metrics=metrics[:BATCH], params=params[:PARAMS], tags=tags)
         for start in range(BATCH, len(metrics), BATCH):
             self.client.log_batch(run_id, metrics=metrics[start : start + BATCH])
         for start in range(PARAMS, len(params), PARAMS):
@@ -126,6 +96,15 @@ class Tracker:
         self.client.log_inputs(run_id, datasets=[_dataset(trial)])
         self.client.log_artifact(run_id, str(self.store.trial(trial.id()) / RESULT))
         self.client.set_terminated(run_id, STATUS.get(result["status"], "FAILED"))
+
+    def _steps(self, trial: Trial, result: dict[str, Any]) -> Iterator[Any]:
+        """The series along training."""
+        from mlflow.entities import Metric
+
+        path, now = self.store.trial(trial.id()) / STEPS, _begun(result)
+        for row in storage.read_rows(path) if path.is_file() else ():
+            known = {name: row[name] for name in SERIES if row.get(name) is not None and math.isfinite(row[name])}
+            yield from (Metric(f"train/{name}", float(value), now, row["step"]) for name, value in known.items())
 
     def finish(self, counts: dict[str, int]) -> None:
         """Close the parent run with the sweep's counts, and tag the runs whose weights are kept with where they are.
@@ -160,6 +139,51 @@ class Tracker:
         folder = self.store.root / "reports" / self.runs.label
         if (folder / "index.html").is_file():
             self.client.log_artifacts(self.parent, str(folder), "report")
+
+
+def _begun(result: dict[str, Any]) -> int:
+    """The time of every point of a run, in milliseconds: logged again, it is the same point."""
+    return int(datetime.fromisoformat(result["started"]).timestamp() * 1000)
+
+
+def _numbers(trial: Trial, result: dict[str, Any]) -> list[Any]:
+    """What the trial came to, and what it was at the steps that were evaluated."""
+    from mlflow.entities import Metric
+
+    now = _begun(result)
+    found = {f"eval/{name}": value for name, value in result["metrics"].items()}
+    found |= {f"time/{name}": value for name, value in result["seconds"].items()}
+    for item in (result.get("calibration") or {}).get("targets", []):
+        told = ("weight", *(goal.metric for goal in benchmarks.find(trial.benchmark.name).GOALS))
+        found |= {f"calibration/{item['target']:g}/{name}": item[name] for name in told}
+    metrics = [Metric(name, float(value), now, 0) for name, value in found.items() if value is not None]
+    for entry in result.get("evaluations") or ():
+        metrics += [
+            Metric(f"{BY_STEP}/{name}", float(value), now, entry["step"])
+            for name, value in entry.items()
+            if name != "step" and value is not None
+        ]
+    return metrics
+
+
+def _tags(trial: Trial, result: dict[str, Any]) -> dict[str, str]:
+    """What runs are found by, and what a result was made with."""
+    tags = {
+        "method": trial.method,
+        "rectifier": trial.rectifier.name,
+        "split": trial.benchmark.split,
+        "seed": str(trial.seed),
+        "git_commit": str(result["commit"]),
+        "git_dirty": str(result["dirty"]),
+        "code": str(result.get("code", "unknown")),
+        "started": result["started"],
+        "outcome": result["status"],
+    }
+    if result.get("chosen_step"):
+        tags["chosen_step"] = str(result["chosen_step"])
+    if result["error"]:
+        tags["failure"] = result["error"]["message"][:500]
+    return tags
 
 
 def _dataset(trial: Trial) -> Any:

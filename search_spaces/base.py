@@ -98,6 +98,8 @@ class Sweep(Value):
     stgs: tuple[Positive, ...] = STGS
     strengths: tuple[Positive, ...] = ()
     seeds: tuple[Seed, ...] = (0,)
+    trial_seconds: Positive | None = None
+    """What a trial took on one core when that was measured, on average: for plans, before any trial is done."""
     choices: tuple[Choice, ...] = (Choice(gamma=0.8, tau=None),)
     benchmark: Benchmark = Benchmark()
     objective: Objective = Objective()
@@ -129,12 +131,12 @@ class Sweep(Value):
     fictional: Fictional | None = None
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with other settings. Raises ValueError where there is no setting of that name."""
+        """A copy with other settings. Raises ValueError where one has no such name, or is not what it may be."""
         for name in set(update or {}) - set(type(self).model_fields):
             near = difflib.get_close_matches(name, type(self).model_fields, n=1, cutoff=0.5)
             hint = f"; did you mean '{near[0]}'?" if near else ""
             raise ValueError(f"a sweep has no setting '{name}'{hint}")
-        return super().model_copy(update=update, deep=deep)
+        return type(self).model_validate(super().model_copy(update=update, deep=deep).model_dump(warnings=False))
 
 
 def names() -> list[str]:
@@ -143,10 +145,8 @@ def names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules([folder]) if module.name not in SHARED)
 
 
-def find(name: str) -> Sweep | None:
-    """The sweep called `name`, None where there is none. Raises what its file does, or ValueError, where wrong."""
-    if name not in names():
-        return None
+def find(name: str) -> Sweep:
+    """The sweep called `name`, one of `names()`. Raises what its file does, or ValueError, where it is wrong."""
     sweep = getattr(importlib.import_module(f"search_spaces.{name}"), "SWEEP", None)
     if not isinstance(sweep, Sweep):
         raise ValueError("it has no SWEEP (search_spaces.base.Sweep)")

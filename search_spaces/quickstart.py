@@ -8,6 +8,7 @@ SWEEP = Sweep(
     title="Fictional authors, a 0.3M-parameter Llama: GA, GD, NPO without and with GRU",
     methods=("ga", "gd", "npo"),
     splits=("forget10",),
+    trial_seconds=8.0,
     choices=(Choice(gamma=0.8, tau=None), Choice(method="gd", gamma=0.05, tau=None)),
     benchmark=Benchmark(dialect="paper", template="llama2"),
     training=Training(lr=1e-3, epochs=5, batch_size=16, max_length=128),

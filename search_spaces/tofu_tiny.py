@@ -10,6 +10,7 @@ SWEEP = Sweep(
     splits=("forget01", "forget05", "forget10"),
     stgs=SMALL_STGS,
     strengths=(50.0, 100.0, 150.0, 200.0, 300.0),
+    trial_seconds=90.0,
     choices=(
         Choice(gamma=0.8, tau=None),
         Choice(method="gd", gamma=0.05, tau=None),

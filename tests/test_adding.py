@@ -104,6 +104,29 @@ def test_an_added_objective_is_planned_in_any_sweep(run: Run, small: Small) -> N
     assert "'tru' or 'known' (got 'knowm')" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("def make(", "def mak("), "it has no make(constants, seed), which returns the objective"),
+        (("import math", "import maths"), "No module named 'maths'"),
+        (("return -(", "return --*("), "invalid syntax (known.py, line "),
+    ],
+)
+def test_a_wrong_objective_is_named_before_it_runs(
+    copy: Path, run: Run, small: Small, change: tuple[str, str], words: str
+) -> None:
+    text = FILES[OBJECTIVE]
+    assert change[0] in text
+    (copy / OBJECTIVE).write_text(text.replace(*change, 1))
+    try:
+        done = run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=known"))
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"error: trainables/added/known.py: {words}")
+        assert run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=npo")).returncode == 0
+    finally:
+        (copy / OBJECTIVE).write_text(text)
+
+
 def test_an_added_backbone(run: Run, copy: Path) -> None:
     told = planned(run, "tofu_smol", "--strategy", "paper")
     assert len(told["trials"]) == 28
@@ -148,6 +171,8 @@ def test_a_trial_of_the_added_objective_on_the_added_benchmark(run: Run, learned
         (('"gammas"', '"gamas"'), "a sweep has no setting 'gamas'; did you mean 'gammas'?"),
         (("SWEEP =", "SWEPT ="), "it has no SWEEP (search_spaces.base.Sweep)"),
         (("from ", "import nowhere\nfrom "), "No module named 'nowhere'"),
+        (("(0, 1, 2, 3, 4)", "3"), "seeds: Input should be a valid tuple (got 3)"),
+        (('("npo",)', '("npoo",)'), "methods.0: Input should be 'ga', 'ga_kl', 'gd', 'wga', 'npo', 'npo_kl', "),
     ],
 )
 def test_a_wrong_sweep_file_is_named_and_hides_no_other(
@@ -159,7 +184,8 @@ def test_a_wrong_sweep_file_is_named_and_hides_no_other(
     try:
         done = run("platform.sweep", "--list")
         assert done.returncode == 2
-        assert done.stderr.strip() == f"error: search_spaces/npo_gammas.py: {words}"
+        assert done.stderr.strip().startswith(f"error: search_spaces/npo_gammas.py: {words}")
+        assert done.stderr.count("\n") == 1
         assert "tofu_smol" in done.stdout
         assert run("platform.sweep", "npo_gammas", "--dry-run").stderr == done.stderr
     finally:

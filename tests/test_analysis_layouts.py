@@ -207,18 +207,17 @@ def test_backbones_stand_side_by_side(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", facsimiles.LAYOUTS.values(), ids=lambda layout: layout.table)
 def test_sweeps_are_those_that_fill_the_table(layout: facsimiles.Layout) -> None:
-    found = {name for name in spaces.names() if (sweep := spaces.find(name)) and layout.table in sweep.tables}
+    found = {name for name in spaces.names() if layout.table in spaces.find(name).tables}
     assert set(layout.sweeps.values()) == found
     for backbone, name in layout.sweeps.items():
         sweep = spaces.find(name)
-        assert sweep is not None
         assert sweep.backbone is not None
         assert layouts.tidy.BACKBONES[sweep.backbone.name] == backbone
         assert set(layout.methods) <= set(sweep.methods)
 
 
 def test_every_sweep_of_the_papers_benchmarks_is_known() -> None:
-    sweeps = [sweep for name in spaces.names() if (sweep := spaces.find(name))]
+    sweeps = [spaces.find(name) for name in spaces.names()]
     papers = {table.partition("_")[0] for table in paper.TABLES}
     assert {s.name: s.benchmark.name for s in sweeps if s.benchmark.name in papers} == published.BENCHMARKS
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import platform.plan as planning
+from platform.dry_run import describe
 from platform.overrides import apply
-from platform.sweep import describe
 from search_spaces import backbones
 from search_spaces import base as spaces
 from trainables import assembly, costs, memory
@@ -34,7 +34,6 @@ def trial(**settings: Any) -> Trial:
 
 def plan(name: str, store: Storage, *settings: str, **options: Any) -> planning.Plan:
     sweep = spaces.find(name)
-    assert sweep is not None
     return planning.make(apply(sweep, settings), store, **{"strategy": "paper", **options})
 
 
@@ -206,7 +205,6 @@ def test_plan_names_memory_and_hours(store: Storage) -> None:
 def test_every_big_sweep_fits_its_gpus(store: Storage) -> None:
     for name in spaces.names():
         sweep = spaces.find(name)
-        assert sweep is not None
         if sweep.backbone is not None:
             needs = plan(name, store).costs.needs
             assert needs, name
@@ -232,7 +230,6 @@ def test_sizes_come_from_the_folder_or_what_makes_the_model(store: Storage, tmp_
     assert made.hours is None
     target = tiny.write_model(tmp_path / "target")
     sweep = spaces.find("tofu_tiny")
-    assert sweep is not None
     folder = small_sweep.write_model(tmp_path / "models" / "base")
     settings = [f"benchmark.data={data}", f"target={target}", f"models={folder.parent}", "task_vector.batches=2"]
     known = planning.make(apply(sweep, settings), store, strategy="paper").costs.largest

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from small_sweep import Small
 
+import platform.ending as ending
 from search_spaces import base as spaces
+from trainables import commands, places
 from trainables.storage import Storage
 
 HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "datasets", "optuna")
@@ -191,5 +193,41 @@ def test_dry_run_says_how_many_steps_there_are(run_module: RunModule, small: Sma
     arguments = ["tofu_tiny", "--dry-run", "--storage", tmp_path / "runs", *small.flags()]
     arguments += ["--set", "training.max_steps=500", "--set", "training.epochs=1", "--set", "training.batch_size=2"]
     (line,) = (line for line in run_module("platform.sweep", *arguments).stdout.splitlines() if "each trial" in line)
-    rows = int(line.split("epochs of ")[1].split(" rows")[0])
-    assert f"fp32, {rows // 2} steps (not 500: 1 epochs of {rows} rows in batches of 2 have no more)" in line
+    told = {"forget01": 2, "forget05": 10, "forget10": 20}  # rows of a hundred authors with two questions each
+    parts = [
+        f"{n // 2} on {split} (not 500: there are no more in 1 epoch of {n} rows in batches of 2)"
+        for split, n in told.items()
+    ]
+    assert line.endswith(f"fp32, steps: {', '.join(parts)}")
+    one = run_module("platform.sweep", *arguments, "--set", "benchmark.split=forget01").stdout
+    assert "fp32, 1 step (not 500: there are no more in 1 epoch of 2 rows in batches of 2)\n" in one
+    alike = run_module("platform.sweep", *arguments, "--set", "training.max_steps=1").stdout
+    assert "fp32, 1 step\n" in alike
+
+
+@pytest.mark.parametrize(
+    ("amount", "told"), [(12.34, "12.3"), (1, "1.0"), (0.994, "0.99"), (0.0347, "0.03"), (0.004, "less than 0.01")]
+)
+def test_small_amounts_are_not_told_as_nothing(amount: float, told: str) -> None:
+    assert commands.few(amount) == told
+
+
+def test_what_the_quickstart_ends_with_is_a_part_of_the_next_sweep(
+    run_module: RunModule, small: Small, tmp_path: Path
+) -> None:
+    typed, _, told = ending.AFTER_QUICKSTART.partition("   ")
+    words = typed.removeprefix(".venv/bin/python -m platform.sweep ").split()
+    done = run_module("platform.sweep", *words, *small.flags(), "--storage", tmp_path / "runs")
+    assert done.returncode == 0, done.stderr
+    assert "strategy grid, 10 trials, 0 done" in done.stdout
+    whole = run_module("platform.sweep", "tofu_tiny", "--dry-run", *small.flags(), "--storage", tmp_path / "runs")
+    assert "strategy grid, 165 trials, 0 done" in whole.stdout
+    assert told == "(TOFU's real rows, 10 of its 165 trials)"
+
+
+def test_places_are_told_so_that_they_can_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert places.told("rows") == f"'rows', looked for at {tmp_path / 'rows'}"
+    assert places.told("/rows") == "'/rows'"
+    assert str(places.shown(tmp_path / "runs" / "x")) == "runs/x"
+    assert str(places.shown(tmp_path.parent)) == str(tmp_path.parent), "and never as ../.."

@@ -89,8 +89,9 @@ def test_facts_of_each_sweep(name: str, tmp_path: Path) -> None:
     ranks = told["resources"]["ranks"]
     found = Facts(len(told["trials"]), ranks, round(peak, 2), hours, disk, tuple(told["tables"]))
     assert found == FACTS[name]
-    gpus = [need for need in told["needs"] if "GPUs for each trial" in need]
-    assert gpus == ([] if name in ON_CPU else [f"{ranks} GPUs for each trial (a start counts the cluster's)"])
+    gpus = [need for need in told["needs"] if " for each trial (a start" in need]
+    many = "1 GPU" if ranks == 1 else f"{ranks} GPUs"
+    assert gpus == ([] if name in ON_CPU else [f"{many} for each trial (a start counts the cluster's)"])
 
 
 @pytest.mark.usefixtures("no_network")
@@ -100,7 +101,7 @@ def test_the_same_in_words(name: str, disk: str, tmp_path: Path) -> None:
     assert lines[1] == f"strategy paper, {facts.trials} trials, 0 done"
     assert any(line.startswith(f"memory of a rank: {facts.memory:.2f} GB") for line in lines)
     assert [line.split(" (")[0] for line in lines if "GPU-hours" in line] == (
-        [] if facts.hours is None else [f"about {facts.hours:.1f} GPU-hours"]
+        [] if facts.hours is None else [f"about {facts.hours:.2f} GPU-hours"]
     )
     assert [line for line in lines if line.startswith("fills")] == (
         [f"fills the paper's {', '.join(facts.tables)}"] if facts.tables else []

@@ -157,7 +157,10 @@ def test_without_retain_evaluation_forget_quality_is_null(evaluated: Path) -> No
             {"split": "forget10"},
             ["benchmark.data", "has no forget10_perturbed.json, .jsonl or .parquet; it has forget25"],
         ),
-        ({"data": "./nowhere"}, ["benchmark.data: no folder './nowhere' (give a folder, or a hub id"]),
+        (
+            {"data": "./nowhere"},
+            ["benchmark.data: no folder './nowhere', looked for at /", "/nowhere (give a folder, or a hub id"],
+        ),
         ({"model": "./nowhere"}, ["--model: no model folder './nowhere' (give a folder or a hub id)"]),
         ({"retain_evaluation": "nowhere.json"}, ["--retain-evaluation: nowhere.json is not the output of"]),
         ({"retain_evaluation": "tests"}, ["--retain-evaluation: tests is not the output of"]),

@@ -119,9 +119,14 @@ def test_weights_that_were_changed_are_not_exported(kept: Any, tmp_path: Path) -
 
 def test_what_cannot_be_exported_is_told(kept: Any, tmp_path: Path, run_module: Any) -> None:
     store, trial_id = kept
+    label = Trial.model_validate(store.result(trial_id)["config"]).label()
     cases = [
         (trial_id[:-1] + "x", "model", f"did you mean '{trial_id}'?"),
-        (trial_id, "taken", "is there already; give a new folder"),
+        (trial_id[:4], "model", f"did you mean '{trial_id}'?"),
+        (label, "model", f"did you mean '{trial_id}'?"),
+        ("tofu_tiny", "model", f"; weights are kept of: {trial_id} ({label})"),
+        (trial_id, "taken", "is there already, a folder with files in it; give a new folder"),
+        (trial_id, "taken/file", "is there already, a file; give a new folder"),
     ]
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
@@ -135,6 +140,26 @@ def test_what_cannot_be_exported_is_told(kept: Any, tmp_path: Path, run_module: 
     shutil.rmtree(place.trial(trial_id) / trial.WEIGHTS)
     with pytest.raises(InputError, match=r"the weights of trial .* were not kept; run its sweep again with --new"):
         export.export(trial_id, place, tmp_path / "model")
+
+
+def test_a_storage_with_nothing_to_export_is_told(kept: Any, tmp_path: Path) -> None:
+    store, trial_id = kept
+    cases = {"nowhere": "there is no such folder", "empty": "it holds none", "bare": "it holds none whose weights are"}
+    (tmp_path / "empty").mkdir()
+    shutil.copytree(store.trial(trial_id), tmp_path / "bare" / "trials" / trial_id)
+    shutil.rmtree(tmp_path / "bare" / "trials" / trial_id / trial.WEIGHTS)
+    for name, words in cases.items():
+        place = storage.open_storage(str(tmp_path / name), writable=False)
+        with pytest.raises(InputError, match=f"no result of a trial 'abc' in {place.root}; {words}"):
+            export.export("abc", place, tmp_path / "model")
+
+
+def test_a_trial_whose_objective_is_not_here_is_told(kept: Any, tmp_path: Path) -> None:
+    config = storage.read_json(kept[0].trial(kept[1]) / storage.CONFIG) or {}
+    place, key = doctored(kept, tmp_path / "runs", config={**config, "method": "nobodys"})
+    told = rf"^ID: the configuration of trial {key} is none of this checkout's: method: .*\(got 'nobodys'\)"
+    with pytest.raises(InputError, match=told):
+        export.export(key, place, tmp_path / "model")
 
 
 def test_what_counts_as_the_same() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from small_sweep import Small
 
+import platform.estimate as estimate
 import platform.history as history
 import platform.plan as planning
 import search_spaces.base as spaces
@@ -36,7 +37,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """This checkout, as if it were a known one."""
     monkeypatch.setattr(history.provenance, "commit", lambda: ("0a1b2c3d4e5f", False))
     monkeypatch.setattr(history.provenance, "versions", lambda: VERSIONS)
-    monkeypatch.setattr(history.provenance, "code", lambda: "c0de")
+    monkeypatch.setattr(history.provenance, "code", lambda method=None: "c0de")
 
 
 def told(*results: dict[str, Any]) -> history.History:
@@ -54,7 +55,7 @@ def test_results_of_other_code_are_counted_by_what_differs() -> None:
     warning = told(result(), *others).warning()
     assert warning is not None
     here = "commit 0a1b2c3d4e5f, code c0de"
-    assert warning.startswith(f"4 results were made by other code than {here}: 2 at commit ffff, code 01d;")
+    assert warning.startswith(f"4 results made by other code than {here}: 2 at commit ffff, code 01d;")
     assert "1 at torch 2.12.0" in warning
     assert "1 at no commit, code 01d" in warning
 
@@ -63,8 +64,20 @@ def test_changed_code_at_the_same_commit_is_told() -> None:
     """And code that nobody noted, in results of earlier versions of this program, is unknown."""
     assert "1 at commit 0a1b2c3d4e5f, code 01d;" in (told(result(), result(code="01d")).warning() or "")
     warning = told(result(), result(code=None)).warning() or ""
-    assert warning.startswith("1 results were made by other or unknown code than commit 0a1b2c3d4e5f, code c0de: 1 at")
+    assert warning.startswith("1 result made by other or unknown code than commit 0a1b2c3d4e5f, code c0de: 1 at")
     assert "1 at commit 0a1b2c3d4e5f, code unknown;" in warning
+
+
+def test_a_new_objective_is_no_other_code_for_the_published_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history.provenance, "code", lambda method=None: "feed" if method == "known" else "c0de")
+    published = result() | {"config": result()["config"] | {"method": "npo"}}
+    own = result(code="feed") | {"config": result()["config"] | {"method": "known"}}
+    assert told(published, own).warning() is None
+    changed = told(published, own, own | {"code": "beef"}).warning() or ""
+    assert changed.startswith("1 result made by other code than commit 0a1b2c3d4e5f, code c0de: 1 at commit 0a1b2c")
+    assert ", code beef;" in changed
+    warmer = own | {"versions": VERSIONS | {"torch": "2.12.0"}}
+    assert ": 1 at torch 2.12.0;" in (told(warmer).warning() or ""), "its code is the one that it would have here"
 
 
 def test_hours_left_are_measured_on_what_is_done() -> None:
@@ -78,7 +91,6 @@ def test_hours_left_are_measured_on_what_is_done() -> None:
 def test_what_trials_share_is_told_where_other_code_made_it(store: Storage) -> None:
     """Also right after --new, which sets no more than results aside."""
     sweep = spaces.find("quickstart")
-    assert sweep is not None
     plan = planning.make(sweep, store)
     assert plan.history.warning() is None
     original, retain = (store.evaluation(ref.evaluation) for ref in plan.references)
@@ -99,7 +111,7 @@ def test_what_trials_share_is_told_where_other_code_made_it(store: Storage) -> N
     found = result("eeee", code="01d") | told | {"config": plan.trials[0].model_dump(mode="json")}
     storage.write_json(store.trial(plan.trials[0].id()) / storage.RESULT, found)
     both = planning.again(plan, store).history.warning() or ""
-    assert both.startswith("1 results were made by other code than")
+    assert both.startswith("1 result made by other code than")
     assert f"shared/models/{model.name} at commit ffff, code 01d, torch 2.12.0" in both
 
 
@@ -115,10 +127,9 @@ def test_direction_of_other_code_is_told(small: Small, store: Storage) -> None:
 def test_plan_refines_its_estimate(store: Storage) -> None:
     """The plan of a sweep on GPUs, before and after its first four trials."""
     sweep = spaces.find("quickstart")
-    assert sweep is not None
     sweep = sweep.model_copy(update={"resources": sweep.resources.model_copy(update={"gpus": 1.0})})
     plan = planning.make(sweep, store)
-    before, basis = planning.hours(plan)
+    before, basis = estimate.gpu_hours(plan)
     assert before is not None
     assert "FLOP/s" in (basis or "")
     for trial in plan.trials[:4]:
@@ -126,8 +137,29 @@ def test_plan_refines_its_estimate(store: Storage) -> None:
         found = result(seconds=3600.0) | told
         storage.write_json(store.trial(trial.id()) / storage.RESULT, found)
     left = len(plan.trials) - 4
-    hours, basis = planning.hours(planning.again(plan, store))
+    hours, basis = estimate.gpu_hours(planning.again(plan, store))
     assert hours == pytest.approx(left)
     assert (basis or "").startswith(f"for the {left} left, as the 4 that are done took; the estimate of all was")
     nothing = replace(planning.again(plan, store), trials=plan.trials[:4])
-    assert planning.hours(nothing)[0] == before
+    assert estimate.gpu_hours(nothing)[0] == before
+
+
+def test_the_time_without_gpus_is_told_before_and_after_the_first_trials(store: Storage) -> None:
+    """Fifteen trials of 8 s, two at a time: eight rounds. Then eleven that take as long as the four before them."""
+    plan = planning.make(spaces.find("quickstart"), store)
+    assert plan.sweep.trial_seconds == 8
+    before, basis = estimate.seconds(plan, 2)
+    assert before == 64
+    assert basis == "about 8 s each, as measured on one core with this sweep's own settings"
+    assert (estimate.told(plan, 2) or "").startswith("time: about 64 s for 15 trials, 2 at a time (about 8 s each, as")
+    for trial in plan.trials[:4]:
+        made = {"id": trial.id(), "started": "2026-11-20T10:00:00Z", "config": trial.model_dump(mode="json")}
+        storage.write_json(store.trial(trial.id()) / storage.RESULT, result(seconds=60.0) | made)
+    plan = planning.again(plan, store)
+    after, basis = estimate.seconds(plan, 3)
+    assert after == 240
+    assert basis == "about 60 s each, as the 4 that are done took"
+    unknown = replace(plan, history=history.History(), sweep=plan.sweep.model_copy(update={"trial_seconds": None}))
+    assert estimate.told(unknown, 1) == "time: not known before 3 trials are done; a dry run tells it then"
+    nothing = replace(plan, trials=plan.trials[:4])
+    assert (estimate.seconds(nothing, 1), estimate.told(nothing, 1)) == ((None, None), None)

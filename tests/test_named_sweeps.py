@@ -38,7 +38,6 @@ REPORTED = ("original", "retain")
 
 def plan(name: str, store: Storage, *settings: str, **options: Any) -> planning.Plan:
     sweep = spaces.find(name)
-    assert sweep is not None
     return planning.make(apply(sweep, settings), store, **options)
 
 
@@ -64,7 +63,7 @@ def test_optuna_searches_the_grid_from_the_published_point(store: Storage) -> No
 @pytest.mark.parametrize("table", paper.TABLES)
 def test_one_trial_of_paper_for_each_cell_of_its_table(table: str, store: Storage) -> None:
     """Models before unlearning and without the forget set are the references that each split is measured against."""
-    fillers = [name for name in TRIALS if table in getattr(spaces.find(name), "tables", ())]
+    fillers = [name for name in TRIALS if table in spaces.find(name).tables]
     plans = {_backbone(name): plan(name, store, strategy="paper") for name in fillers}
     rows = paper.load(table)
     assert set(rows["backbone"]) == set(plans)
@@ -164,7 +163,6 @@ def test_models_that_nobody_published_are_made_where_there_is_a_recipe(store: St
     assert made == {("full",), ("retain95",), ("retain90",)}
     assert plan("tofu_llama", store, strategy="paper").recipes == ()
     sweep = spaces.find("tofu_llama")
-    assert sweep is not None
     other = sweep.model_copy(update={"backbone": backbones.ICLM})
     with pytest.raises(InputError, match="ICLM-7B has no published retain95 model and none is fine-tuned here"):
         planning.make(other, store)

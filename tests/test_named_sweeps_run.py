@@ -17,19 +17,12 @@ from conftest import RunModule
 import platform.plan as planning
 from platform.overrides import apply
 from search_spaces import base as spaces
-from search_spaces.base import Sweep
 from trainables import benchmarks, recipes, storage, trial
 from trainables.config import Trial
 from trainables.storage import Storage
 
 HERE = ("tofu_phi_uwc", "tofu_gamma", "tofu_ablation", "muse_books", "wmdp_zephyr", "wmdp_rmu")
 """Of these the second trial runs in this process."""
-
-
-def find(name: str) -> Sweep:
-    sweep = spaces.find(name)
-    assert sweep is not None
-    return sweep
 
 
 def test_every_sweep_is_here() -> None:
@@ -39,7 +32,7 @@ def test_every_sweep_is_here() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", shrunk.SWEEPS)
 def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) -> None:
-    sweep, chosen, store = find(name), shrunk.SWEEPS[name], Storage(tmp_path / "runs")
+    sweep, chosen, store = spaces.find(name), shrunk.SWEEPS[name], Storage(tmp_path / "runs")
     done = join(*chosen.typed(tmp_path, sweep), "--storage", store.root, "--keep", "all", timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "done 2 | running 0 | failed 0 | left 0" in done.stdout
@@ -58,7 +51,7 @@ def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) 
 @pytest.mark.parametrize("name", HERE)
 def test_a_trial_runs(name: str, store: Storage, tmp_path: Path) -> None:
     chosen = shrunk.SWEEPS[name]
-    plan = planning.make(apply(find(name), chosen.written(tmp_path, find(name))), store, strategy="paper")
+    plan = planning.make(apply(spaces.find(name), chosen.written(tmp_path, spaces.find(name))), store, strategy="paper")
     assert (plan.needs, plan.recipes) == ((), ())
     for reference in (ref for ref in plan.references if ref.role == "retain"):
         benchmark = plan.benchmarks[reference.split].model_dump()

@@ -18,7 +18,6 @@ from trainables.wanted import Wanted
 
 def plan(name: str, store: Storage, *settings: str) -> planning.Plan:
     sweep = spaces.find(name)
-    assert sweep is not None
     return planning.make(apply(sweep, [*settings, "task_vector.batches=2"]), store, strategy="paper")
 
 

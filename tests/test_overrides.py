@@ -63,7 +63,19 @@ def test_setting_a_field_reaches_every_trial(make: MakePlan, setting: str, path:
     ("setting", "said"),
     [
         ("methd=ga", "unknown field 'methd'; did you mean 'method'?"),
-        ("training.learning_rate=1", "unknown field 'training.learning_rate'; did you mean"),
+        (
+            "training.learning_rate=1",
+            "unknown field 'training.learning_rate'; did you mean 'training.lr'? known: training.",
+        ),
+        (
+            "learning_rate=1",
+            "unknown field 'learning_rate'; did you mean 'task_vector.lr' or 'training.lr'? known: att",
+        ),
+        ("train.epochs=1", "unknown field 'train.epochs'; did you mean 'training.epochs'? known: attention, "),
+        ("training.steps=1", "did you mean 'training.max_steps' or 'training.warmup_steps'? known: training."),
+        ("training.xyz=1", "unknown field 'training.xyz'; known: training.batch_size, "),
+        ("tau=1", "unknown field 'tau'; did you mean 'rectifier.tau'?"),
+        ("training.batchsize=1", "did you mean 'training.batch_size'? known: training.batch_size, training.betas, "),
         ("benchmark.fingerprint=x", "unknown field 'benchmark.fingerprint'"),
         ("method", "--set method: write FIELD=VALUE"),
         ("method=", "--set method=: write FIELD=VALUE"),
@@ -97,6 +109,7 @@ def test_only_filters_on_several_fields(make: MakePlan) -> None:
 @pytest.mark.parametrize(
     ("only", "said"),
     [
+        (["gamma=0.8"], "--only gamma=0.8: unknown field 'gamma'; did you mean 'rectifier.gamma'?"),
         (["methods=ga"], "--only methods=ga: unknown field 'methods'; did you mean 'method'?"),
         (["method=gd,np"], "--only method=gd,np: no trial has method=np; did you mean 'npo'? known: ga, gd, npo"),
         (["rectifier.tau=2"], "no trial has rectifier.tau=2; known: 1.0, none"),
@@ -177,7 +190,6 @@ def test_unknown_backbone_is_told(name: str, said: str) -> None:
 def test_models_are_fine_tuned_for_tofu_alone(tmp_path: Path, name: str, backbone: str, said: str) -> None:
     """Nor are MUSE's models of one corpus taken for those of the other."""
     sweep = spaces.find(name)
-    assert sweep is not None
     with pytest.raises(InputError) as told:
         planning.make(apply(sweep, [f"backbone={backbone}"]), Storage(tmp_path), strategy="paper")
     assert said in str(told.value)

@@ -55,7 +55,6 @@ def settings(target: Path | str, files: dict[str, Path]) -> list[str]:
 
 def plan(store: Storage, chosen: list[str], **options: Any) -> planning.Plan:
     sweep = spaces.find("own")
-    assert sweep is not None
     return planning.make(apply(sweep, chosen), store, **options)
 
 
@@ -130,7 +129,6 @@ def test_a_tokenizer_without_chat_template_is_refused_when_planned(
 
 def test_files_are_for_own_alone(files: dict[str, Path], store: Storage) -> None:
     sweep = spaces.find("tofu_phi")
-    assert sweep is not None
     with pytest.raises(InputError, match="forget, eval: sweep tofu_phi has published rows; on rows of your own: type "):
         planning.make(apply(sweep, [f"forget={files['forget']}", f"eval={files['eval']}"]), store)
     with pytest.raises(InputError, match="forget: '/nowhere' is no file"):

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from interrupted import configuration
 
-from trainables import processes, progress, storage, trial
+import platform.overview as overview
+from trainables import processes, progress, storage, tally, trial
 
 
 def test_trial_tells_where_it_is_until_its_result_is_there(
@@ -36,3 +37,50 @@ def test_trial_tells_where_it_is_until_its_result_is_there(
     assert seen == [("training", step, 7, step > 1) for step in range(1, 8)] + [("evaluation", 7, 7, False)]
     assert {item.name for item in path.parent.iterdir()} >= {storage.RESULT, storage.CONFIG}
     assert not path.exists()
+
+
+def test_an_evaluation_tells_how_many_rows_it_has_behind_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until another phase begins, and without the training's number of them."""
+    monkeypatch.setattr(progress, "EVERY", 0.02)
+    store, path = storage.open_storage(str(tmp_path)), tmp_path / "trials" / "abc" / storage.PROGRESS
+    path.parent.mkdir(parents=True)
+
+    def shown() -> str:
+        time.sleep(0.2)
+        return overview.phase(overview.under_way("abc", store, {"evaluation": None}) or {})
+
+    tally.NOW.begin("answers", 9)  # by the trial before this one, in the same process
+    with progress.Progress(path.parent, store, None) as told:
+        assert shown() == "loading"
+        told._note({"phase": "evaluation", "step": 7, "steps": 7})
+        assert shown() == "evaluation"
+        tally.NOW.begin("answers", 717)
+        tally.NOW.add(310)
+        assert shown() == "evaluation, 310 of 717 answers"
+        told._note({"phase": "calibration", "step": 7, "steps": 7})
+        assert shown() == "calibration"
+
+
+def test_all_that_is_evaluated_is_counted(house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every answer of every question is scored, then every question answered; each count ends at its total."""
+    begun: list[tuple[str, int]] = []
+    ended: list[int] = []
+
+    class Noted(tally.Tally):
+        def begin(self, what: str, total: int) -> None:
+            ended.append(self.done)
+            begun.append((what, total))
+            super().begin(what, total)
+
+    monkeypatch.setattr(tally, "NOW", Noted())
+    config, store = configuration(house, every=None), storage.open_storage(str(tmp_path))
+    result = next(event for event in trial.run(config, store) if event["phase"] == "done")["result"]
+    assert result["status"] == "finished"
+    questions = storage.read_rows(store.trial(config.id()) / storage.ROWS)
+    answers = sum(2 + len(row["perturbed_loss"]) for row in questions)
+    counts = [count for count in begun if count[0]]
+    assert [what for what, _ in counts] == ["answers", "generations"]
+    scored, answered = (total for _, total in counts)
+    assert 0 < answered <= len(questions), "what the model says of an answer is known from scoring it"
+    assert len(questions) < scored <= answers, "a question's paraphrase may be its answer, which is scored once"
+    assert [*ended, tally.NOW.done][-2:] == [scored, answered]

@@ -31,7 +31,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def forget() -> None:
     """As a new process."""
     provenance.commit.cache_clear()
-    provenance.code.cache_clear()
+    provenance._codes.cache_clear()
 
 
 def test_worker_stamps_the_code_that_it_began_with(checkout: Path, store: Storage) -> None:
@@ -73,3 +73,28 @@ def test_moved_text_is_other_code(checkout: Path) -> None:
     (checkout / "trainables" / "loss.py").rename(checkout / "trainables" / "other.py")
     forget()
     assert provenance.code() != before
+
+
+def test_an_added_objective_is_code_of_its_own_trials_alone(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What several objectives share is, too; the folder's own module and all others are everybody's code."""
+    folder = checkout / "trainables" / "added"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    monkeypatch.setattr(provenance.added, "NAMES", ("known", "other"))
+
+    def codes() -> dict[str | None, str]:
+        forget()
+        return {method: provenance.code(method) for method in (None, "npo", "known", "other")}
+
+    before = codes()
+    assert len(set(before.values())) == 1, "nothing is added yet"
+    (folder / "known.py").write_text("SIGN = 1\n")
+    after = codes()
+    assert after[None] == after["npo"] == before["npo"]
+    assert after["known"] == after["other"] != before["known"]
+    (folder / "_both.py").write_text("")
+    assert codes()["npo"] == before["npo"]
+    assert codes()["known"] != after["known"]
+    (folder / "__init__.py").write_text("FOLDER = 1\n")
+    assert codes()["npo"] != before["npo"]
+    assert provenance.stamp("known")["code"] == provenance.code("known") != provenance.stamp("npo")["code"]

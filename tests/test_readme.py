@@ -170,7 +170,7 @@ def put(small: Small, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
     own = {f"{part}={part}.jsonl": f"{part}={file}" for part, file in tiny.own(place / "rows").items()}
     mine = {"target=DIR_OR_HUB_ID": f"target={shrunk.write_model(place / 'model', 'Llama')}"}
     fictional.write(place / "data", authors=200, questions=10, forget_percent=(1, 5, 10), seed=1)
-    folders = {"benchmark.data=DIR": f"benchmark.data={place / 'data'}", "models=DIR": f"models={small.models}"}
+    folders = {"benchmark.data=DATA": f"benchmark.data={place / 'data'}", "models=MODELS": f"models={small.models}"}
     return own | mine | folders
 
 

@@ -46,7 +46,6 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Trial, str]]:
 def swept(typed: list[str], folder: Path, target: float, *outcomes: tuple[float, float], **more: Any) -> Any:
     """A plan of two trials, its storage with their results and the target model's evaluation."""
     sweep = spaces.find("own")
-    assert sweep is not None
     store = Storage(folder)
     plan = planning.make(apply(sweep, typed), store, strategy="paper", only=["method=gd"])
     (reference,) = plan.references
@@ -111,7 +110,6 @@ def test_target_that_hardly_knows_its_rows_is_told_of(tmp_path: Path, monkeypatc
     """With the wrong template a model seems to have nothing to forget; TOFU's rows say nothing of that kind."""
     store = storage.open_storage(str(tmp_path))
     sweep = spaces.find("own")
-    assert sweep is not None
     reference = SimpleNamespace(role="original", split="own", evaluation="abc")
     plan: Any = SimpleNamespace(sweep=sweep, references=[reference])
     heard: list[str] = []

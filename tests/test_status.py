@@ -221,7 +221,10 @@ def test_unknown_name_is_told_with_the_closest(store: Storage, name: str, said: 
 
 def test_empty_and_missing_storage_and_damaged_sweep(store: Storage, tmp_path: Path) -> None:
     done = command("tiny", "--storage", tmp_path / "nowhere")
-    assert (done.exit_code, done.stderr) == (2, f"error: no sweep 'tiny' in {tmp_path / 'nowhere'}; it holds none\n")
+    assert (done.exit_code, done.stderr) == (
+        2,
+        f"error: no sweep 'tiny' in {tmp_path / 'nowhere'}; there is no such folder\n",
+    )
     assert not (tmp_path / "nowhere").exists()
     path = store.sweep("tiny", "0a1b2c3d")
     path.write_text(path.read_text()[:40])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -109,6 +110,7 @@ def test_first_start_tells_what_happens_and_where_everything_is(started: Started
     assert lines[0] == f"sweep {name}: {TRIALS} trials, 0 done, {TRIALS} to run"
     assert lines[1].startswith(f"storage {started.store.root}, ")
     assert "evaluating the retain model on forget25 (once)" in lines
+    assert any(re.fullmatch(r"the retain model is evaluated on forget25 \(after \d+ s\)", line) for line in lines)
     for label in ("ga-forget25-s0", "gru-npo-forget25-g0.8-t1-s0"):
         assert sum(line.startswith(f"{label}: FQ -") for line in lines) == 1
     assert f"done {TRIALS} | running 0 | failed 0 | left 0" in started.done.stdout

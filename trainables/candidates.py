@@ -95,7 +95,8 @@ class Candidates:
         for old in self.folder.glob(WEIGHTS.format("*")):
             if fallback is None or old != self._weights(fallback):
                 shutil.rmtree(old)
-        models.save(network, self.tokenizer, self._weights(step), {"trial": self.trial.id(), **provenance.stamp()})
+        made = {"trial": self.trial.id(), **provenance.stamp(self.trial.method)}
+        models.save(network, self.tokenizer, self._weights(step), made)
 
     def collapsed(self, step: int) -> dict[str, Any] | None:
         """Whether the utility after `step` is below the bar, as an error of kind `collapsed`."""

@@ -79,6 +79,13 @@ def several(count: int, name: str) -> str:
     return f"{count} {name}{'' if count == 1 else 's'}"
 
 
+def few(amount: float) -> str:
+    """`12.3`, `0.03`, `less than 0.01`: never `0.0` of something."""
+    if amount >= 1:
+        return f"{amount:.1f}"
+    return f"{amount:.2f}" if amount >= 0.01 else "less than 0.01"
+
+
 def size(count: float) -> str:
     """Bytes as `1.5 MB`, `512 MB`, `13.5 GB`."""
     if count >= 1e9:

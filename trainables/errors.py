@@ -31,6 +31,11 @@ class StartAgain(Exception):
     """A rank cannot go on, and has noted what to do otherwise: the launcher ends the others and starts all again."""
 
 
+def first_line(error: Exception) -> str:
+    """What an error of somebody else's code says, in one line; its kind where it says nothing."""
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
 def closest(name: str, known: Iterable[str]) -> str:
     """`did you mean 'x'? known: a, b, c` for a message about an unknown `name`."""
     names = list(known)

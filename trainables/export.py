@@ -7,6 +7,7 @@ before the folder gets its name: a folder that is there has been verified.
 
 from __future__ import annotations
 
+import difflib
 import shutil
 import uuid
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
 from trainables import (
     benchmarks,
@@ -30,11 +32,13 @@ from trainables import (
     verification,
 )
 from trainables.config import Selection, Trial
-from trainables.errors import InputError, closest
+from trainables.errors import InputError
 from trainables.records import WEIGHTS
 from trainables.wholeness import WHOLE
 
 FACTS, CARD = "unlearning.json", "README.md"
+LISTED = 20
+"""So many trials a message names."""
 PLACES = ("path", "data", "sources", "tokenizer")
 """What a configuration without fingerprints names by place: nobody else's business."""
 
@@ -54,12 +58,13 @@ def export(trial_id: str, store: storage.Storage, output: Path, choice: Choice |
     trial, or where the written weights do not give its metrics again.
     """
     result = _result(trial_id, store)
-    trial = store.here(Trial.model_validate(result["config"]))
+    trial = store.here(_trial(result))
     weights = store.trial(trial_id) / WEIGHTS
     for needed in (weights, store.trial(trial_id) / storage.ROWS):
         store.fetch(needed)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise InputError(f"--output: '{output}' is there already; give a new folder")
+        what = "a folder with files in it" if output.is_dir() else "a file"
+        raise InputError(f"--output: '{output}' is there already, {what}; give a new folder")
     if not output.is_dir():
         storage.check_writable(output, "--output")
     evaluation.check_data(trial.benchmark)
@@ -82,9 +87,7 @@ def _result(trial_id: str, store: storage.Storage) -> dict[str, Any]:
     store.catch_up([trial_id])
     result = store.result(trial_id)
     if result is None:
-        known = store.ended()
-        there = closest(trial_id, known) if known else "it holds no finished trial"
-        raise InputError(f"ID: no result of a trial '{trial_id}' in {store.location}; {there}")
+        raise InputError(f"ID: no result of a trial '{trial_id}' in {store.location}; {_meant(trial_id, store)}")
     if result["status"] not in storage.EVALUATED:
         raise InputError(f"ID: trial {trial_id} ended as {result['status']}: it has no model")
     if not store.there(store.trial(trial_id) / WEIGHTS):
@@ -93,6 +96,35 @@ def _result(trial_id: str, store: storage.Storage) -> dict[str, Any]:
             "(--keep pareto, the default, and best keep only the weights that a study's later trials do not beat)"
         )
     return result
+
+
+def _meant(typed: str, store: storage.Storage) -> str:
+    """The trials that can be exported, by id and label; first those that may be meant."""
+    labels = {key: _label(key, store) for key in store.ended() if store.there(store.trial(key) / WEIGHTS)}
+    if not labels:
+        return f"{store.emptiness()} whose weights are kept" if store.ended() else store.emptiness()
+    near = [key for key, label in labels.items() if typed == label or key.startswith(typed)]
+    near = near or difflib.get_close_matches(typed, labels, n=1, cutoff=0.5)
+    hint = f"did you mean {' or '.join(map(repr, near[:LISTED]))}? " if near else ""
+    told = [f"{key} ({label})" for key, label in labels.items()]
+    more = f" and {len(told) - LISTED} more" if len(told) > LISTED else ""
+    return f"{hint}weights are kept of: {', '.join(told[:LISTED])}{more}"
+
+
+def _label(trial_id: str, store: storage.Storage) -> str:
+    try:
+        return Trial.model_validate((store.result(trial_id) or {}).get("config")).label()
+    except ValidationError:
+        return "of another version"
+
+
+def _trial(result: dict[str, Any]) -> Trial:
+    """Its configuration. Raises InputError where this checkout does not know it, such as an objective's file."""
+    try:
+        return Trial.model_validate(result["config"])
+    except ValidationError as error:
+        told = f"the configuration of trial {result['id']} is none of this checkout's"
+        raise InputError(f"ID: {told}: {commands.describe(error)}") from error
 
 
 def _facts(
@@ -158,9 +190,10 @@ def main(
         store = storage.open_storage(location, writable=False)
         _result(trial_id, store)
         commands.quiet()
-        facts = export(trial_id, store, places.expand(str(output)).absolute())
+        folder = places.expand(str(output)).absolute()
+        facts = export(trial_id, store, folder)
         name = facts["configuration"].get("benchmark", {}).get("name", "tofu")
-        print(f"{facts['label']}: {benchmarks.outcome(name, facts['metrics'])}, evaluated again: {output}")
+        print(f"{facts['label']}: {benchmarks.outcome(name, facts['metrics'])}, evaluated again: {folder}")
         return 0
 
     raise typer.Exit(commands.guarded(run))

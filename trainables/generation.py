@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from trainables import caches, lanes
+from trainables import caches, lanes, tally
 from trainables.caches import Layer
 
 HARMLESS = frozenset(
@@ -65,7 +65,9 @@ def continuations(
     def work(rows: list[int], lane: Any) -> list[tuple[int, int]]:
         return list(decode(lane, requests, rows, end, pad, token_budget // beside))
 
-    for part in lanes.each(network, [partial(work, order[share::shares]) for share in range(shares)], beside):
+    parts = [order[share::shares] for share in range(shares)]
+    tally.NOW.begin("generations", sum(map(len, lanes.mine(parts))))
+    for part in lanes.each(network, [partial(work, rows) for rows in parts], beside):
         for row, token in part:
             found[row].append(token)
     return found
@@ -110,6 +112,7 @@ def _at_once(
         for row, ids in zip(rows, produced, strict=True):
             ids = ids[: requests[row].limit]
             yield from ((row, token) for token in (ids[: ids.index(end)] if end in ids else ids))
+        tally.NOW.add(size)
 
 
 def _moving(
@@ -129,6 +132,7 @@ def _moving(
                 yield row, token
             if token == end or left[row] == 0:
                 del left[row]
+                tally.NOW.add(1)
 
     while left:
         alive = [place for place, row in enumerate(batch.rows) if row in left]

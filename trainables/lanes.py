@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 LEAST = 1024
 """Tokens of a pass below which what every pass costs counts for more."""
 _RANKS: ContextVar[int] = ContextVar("_RANKS", default=1)
@@ -46,6 +47,12 @@ def everywhere(network: Any, token_budget: int) -> int:
     return here(network, token_budget) * _RANKS.get()
 
 
+def mine(items: Sequence[Item]) -> Sequence[Item]:
+    """Every so many-th: what this rank has to do with of things that are shared out."""
+    ranks = _RANKS.get()
+    return items if ranks == 1 else items[dist.get_rank() :: ranks]
+
+
 def each(network: Any, works: Sequence[Callable[[Any], Result]], lanes: int) -> list[Result]:
     """What each work finds with the network, in their order, on every rank; without gradients.
 
@@ -55,7 +62,7 @@ def each(network: Any, works: Sequence[Callable[[Any], Result]], lanes: int) -> 
     if ranks == 1:
         return _beside(network, works, lanes)
     parts: list[Any] = [None] * ranks
-    dist.all_gather_object(parts, _beside(network, works[dist.get_rank() :: ranks], lanes))
+    dist.all_gather_object(parts, _beside(network, mine(works), lanes))
     return [parts[number % ranks][number // ranks] for number in range(len(works))]
 
 

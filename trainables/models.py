@@ -41,7 +41,7 @@ def check_tokenizer(place: str) -> bool:
     folder = places.expand(place)
     if not places.is_folder(place):
         if not places.is_hub_id(place):
-            raise InputError(f"tokenizer: no folder '{place}' (give a folder or a hub id)")
+            raise InputError(f"tokenizer: no folder {places.told(place)} (give a folder or a hub id)")
         return False
     if not any(places.is_file(folder / file) for file in TOKENIZER["tokenizer.json"]):
         raise InputError(f"tokenizer: {folder} has no tokenizer.json; it has {places.listing(folder)}")

@@ -10,7 +10,6 @@ superscript 0: the target model before unlearning.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -253,7 +252,7 @@ def make(method: str, c: Constants, seed: int = 0) -> Objective:
             hold = inside("retain", keep(c.alpha, c.rmu_reduction), frozen=True)
             return Objective((away, hold))
     if method in added.NAMES:
-        return importlib.import_module(f"{added.__name__}.{method}").make(c, seed)
+        return added.find(method).make(c, seed)
     raise ValueError(f"unknown method '{method}'")
 
 

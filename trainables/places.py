@@ -20,6 +20,18 @@ def expand(place: str) -> Path:
     return Path(os.path.expanduser(place))
 
 
+def told(place: str) -> str:
+    """A place for a message: `'x', looked for at /here/x`."""
+    path = expand(place).absolute()
+    return f"'{place}'" if str(path) == place else f"'{place}', looked for at {path}"
+
+
+def shown(path: Path) -> Path:
+    """A path as a person would type it: from the working directory where it lies below that, else from the root."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
 def is_folder(place: str | Path) -> bool:
     return os.path.isdir(expand(str(place)))
 

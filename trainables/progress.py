@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trainables import processes, provenance, storage
+from trainables import processes, provenance, storage, tally
 
 EVERY, BEAT, SHOWN, SILENT = 2.0, 10.0, 30.0, 60.0
-"""Seconds between two writings of news, between two signs of life without news (an evaluation tells nothing), and
+"""Seconds between two writings of news, between two signs of life without news (lm-eval tells nothing), and
 between two showings to other machines, and without any after which a process of another machine counts as ended."""
 
 
@@ -43,6 +43,7 @@ class Progress:
         self.shown = 0.0
         self.told: dict[str, Any] = {"phase": "loading", "step": 0, "steps": None, "training_left": None}
         self.fixed: dict[str, Any] = {}
+        self.work: dict[str, Any] | None = None
         self.begun = self.entered = self.written = 0.0
         self.first: tuple[int, float] | None = None
         self.news = True
@@ -52,6 +53,7 @@ class Progress:
     def __enter__(self) -> Progress:
         self.fixed = {**processes.myself(), "started": provenance.now(), "attempt": self.attempt}
         self.begun = self.entered = time.monotonic()
+        tally.NOW.begin("", 0)
         self._write()
         self.thread.start()
         return self
@@ -73,6 +75,7 @@ class Progress:
         now, step = time.monotonic(), event.get("step", self.told["step"])
         if event["phase"] != self.told["phase"]:
             self.entered = now
+            tally.NOW.begin("", 0)
         steps = event.get("steps", self.told["steps"])
         left = self.told["training_left"] if steps and step < steps else None
         if event["phase"] == "training":
@@ -84,7 +87,7 @@ class Progress:
 
     def _work(self) -> None:
         while not self.over.wait(EVERY):
-            if self.news or time.monotonic() - self.written >= BEAT:
+            if self.news or self.work != tally.NOW.told() or time.monotonic() - self.written >= BEAT:
                 self._write()
             if time.monotonic() - max(self.shown, self.begun) >= SHOWN and self.store.tell(self.path):
                 self.shown = time.monotonic()
@@ -92,7 +95,13 @@ class Progress:
     def _write(self) -> None:
         """A full disk is told where it hurts, by the trial's own files."""
         self.news, now = False, time.monotonic()
-        times = {"seconds": now - self.begun, "phase_seconds": now - self.entered, "beat": time.time()}
+        self.work = tally.NOW.told()
+        times = {
+            "work": self.work,
+            "seconds": now - self.begun,
+            "phase_seconds": now - self.entered,
+            "beat": time.time(),
+        }
         with contextlib.suppress(OSError):
             storage.write_json(self.path, self.told | self.fixed | times, durable=False)
             self.written = now

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from trainables import added
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "deepspeed", "transformers", "ray", "numpy", "scipy", "rouge-score", "lm-eval", "optuna", "mlflow")
 
@@ -35,19 +37,36 @@ def commit() -> tuple[str | None, bool]:
     return head, bool(_git("status", "--porcelain", "--untracked-files=no") or _git(*new))
 
 
+def code(method: str | None = None) -> str:
+    """Twelve hex digits of the modules of trainables/, which make a trial's numbers from its configuration.
+
+    The objectives in trainables/added/ count for trials of such a `method` alone, and then all of them do: a file
+    there may import another one, and nothing else imports any.
+    """
+    plain, whole = _codes()
+    return whole if method in added.NAMES else plain
+
+
 @cache
-def code() -> str:
-    """Twelve hex digits of all modules of trainables/, which make a trial's numbers from its configuration."""
-    found = hashlib.sha256()
-    for path in sorted((ROOT / "trainables").rglob("*.py")):
-        found.update(f"{path.relative_to(ROOT)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
-    return found.hexdigest()[:12]
+def _codes() -> tuple[str, str]:
+    """Without and with the objectives in trainables/added/."""
+    plain, whole = hashlib.sha256(), hashlib.sha256()
+    folder = ROOT / "trainables"
+    for path in sorted(folder.rglob("*.py")):
+        told = f"{path.relative_to(ROOT)}\0".encode() + hashlib.sha256(path.read_bytes()).digest()
+        whole.update(told)
+        if path.parent != folder / "added" or path.name == "__init__.py":
+            plain.update(told)
+    return plain.hexdigest()[:12], whole.hexdigest()[:12]
 
 
-def stamp() -> dict[str, Any]:
-    """`started`-independent facts that go into every result: those of this process's first call."""
+def stamp(method: str | None = None) -> dict[str, Any]:
+    """`started`-independent facts that go into every result, of a trial's `method`: those of this process's first call.
+
+    None: of what no objective has a part in.
+    """
     head, dirty = commit()
-    return {"versions": versions(), "commit": head, "dirty": dirty, "code": code()}
+    return {"versions": versions(), "commit": head, "dirty": dirty, "code": code(method)}
 
 
 def now() -> str:

@@ -110,7 +110,7 @@ def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pa
         "evaluations": record.evaluations,
         "chosen_step": record.chosen_step,
         "error": error,
-        **provenance.stamp(),
+        **provenance.stamp(trial.method),
     }
     storage.write_json(folder / storage.RESULT, result)
     for name in (storage.PROGRESS, *(() if result["status"] == storage.LOST else (RETRY,))):

@@ -23,7 +23,9 @@ def is_folder(data: str) -> bool:
     if places.is_given_folder(data):
         return True
     if not places.is_folder(data) and not places.is_hub_id(data):
-        raise InputError(f"benchmark.data: no folder '{data}' (give a folder, or a hub id such as locuslab/TOFU)")
+        raise InputError(
+            f"benchmark.data: no folder {places.told(data)} (give a folder, or a hub id such as locuslab/TOFU)"
+        )
     return False
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch.nn import functional
 
-from trainables import caches, generation, lanes, prefixes
+from trainables import caches, generation, lanes, prefixes, tally
 from trainables.templates import Example
 
 IGNORED = -100
@@ -115,16 +115,25 @@ def _of_labels(
     count = lanes.here(network, token_budget)
     token_budget //= count
     alone, shared = prefixes.split(groups, caches.reach(network))
-    works: list[Callable[[Any], Found]] = []
+    reads: list[Callable[[Any], Found]] = []
+    sizes: list[int] = []
     for rows in batches([part.tokens for part in alone], token_budget):
-        works.append(partial(_whole, [alone[row] for row in rows], pad))
+        reads.append(partial(_whole, [alone[row] for row in rows], pad))
+        sizes.append(len(rows))
     for numbers in batches([group[0].start for group in shared], token_budget):
-        works.append(partial(_after_trunks, [shared[number] for number in numbers], pad, token_budget))
+        chosen = [shared[number] for number in numbers]
+        reads.append(partial(_after_trunks, chosen, pad, token_budget))
+        sizes.append(sum(map(len, chosen)))
 
     def work(read: Callable[[Any], Found], lane: Any) -> list[dict[Example, Result]]:
-        return [told(*found) for found in read(lane)]
+        found = []
+        for examples, logits, labels in read(lane):
+            found.append(told(examples, logits, labels))
+            tally.NOW.add(len(examples))
+        return found
 
-    parts = lanes.each(network, [partial(work, read) for read in works], count)
+    tally.NOW.begin("answers", sum(lanes.mine(sizes)))
+    parts = lanes.each(network, [partial(work, read) for read in reads], count)
     return {example: result for part in parts for found in part for example, result in found.items()}
 
 

@@ -96,6 +96,10 @@ class Sharing:
         """Ids of the trials that have a result, as `refresh` saw them."""
         return sorted(path.parent.name for path in (self.root / "trials").glob("*/result.json"))
 
+    def emptiness(self) -> str:
+        """Why it may hold nothing of what was asked for, in words."""
+        return "it holds none" if self.copied or self.root.is_dir() else "there is no such folder"
+
     def there(self, path: Path) -> bool:
         """Whether there is a file, or a folder that never changes, here or elsewhere."""
         return path.exists()

@@ -1,0 +1,144 @@
+"""What a dry run says of a plan, as lines or as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import platform.data as data
+import platform.disk as disk
+import platform.estimate as estimate
+from platform.plan import Plan
+from trainables import sampling
+from trainables.commands import several, size
+from trainables.config import Trial
+from trainables.storage import Storage
+
+
+def show(plan: Plan, store: Storage, lacks: list[str], *, as_json: bool, kept: str, slots: int) -> int:
+    """Print the plan, with what this machine lacks for it (`lacks`); returns the exit status."""
+    document = describe(plan, store, kept, slots)
+    document["needs"] += lacks
+    print(json.dumps(document, indent=2) if as_json else "\n".join(_lines(plan, document, slots)))
+    return 0
+
+
+def _lines(plan: Plan, document: dict[str, Any], slots: int) -> Iterator[str]:
+    yield f"{plan.name}: {plan.sweep.title}"
+    kind = "point" if plan.strategy == "optuna" else "trial"
+    yield f"strategy {plan.strategy}, {several(len(plan.trials), kind)}, {len(plan.trials) - len(plan.left)} done"
+    for study in document["studies"]:
+        noun = "trial " if study["trials"] == 1 else "trials"
+        yield f"  {study['study']:28} {study['trials']:4} {noun}  {study['done']:4} done"
+    resources = plan.sweep.resources
+    each = f"{resources.cpus} CPU, {resources.gpus:g} GPU"
+    many = f"{resources.ranks} ranks, each {each}" if resources.ranks > 1 else f"1 rank, {each}"
+    yield f"each trial: {many}, {resources.precision}{_steps(plan)}"
+    yield from _memory(plan)
+    if told := estimate.told(plan, slots):
+        yield told
+    if plan.sweep.tables and plan.strategy == "paper":
+        yield f"fills the paper's {', '.join(plan.sweep.tables)}"
+    yield f"made once: {several(len(plan.recipes), 'model')}, {several(len(plan.references), 'reference evaluation')}"
+    parts, free = disk.listed(document["disk"]), size(document["disk_free_bytes"])
+    yield f"storage {document['storage']}: at least {parts} to come, {free} free"
+    yield from _earlier(plan)
+    yield from (f"needs: {need}" for need in document["needs"])
+
+
+def _earlier(plan: Plan) -> Iterator[str]:
+    """What earlier starts left that a person should know of."""
+    if plan.retried:
+        yield f"{several(len(plan.retried), 'failed trial')} to run again"
+    if plan.failed:
+        counts = "failed and counts" if len(plan.failed) == 1 else "failed and count"
+        yield f"{several(len(plan.failed), 'trial')} {counts} as done; --retry-failed runs them again"
+    if warning := plan.history.warning():
+        yield f"warning: {warning}"
+    for path in plan.damaged:
+        yield f"damaged: {path}; a start sets it aside and runs its trial again"
+
+
+def _steps(plan: Plan) -> str:
+    """How many steps a trial takes, and why not as many as were asked for; empty where nobody knows or none are."""
+    first = {trial.benchmark.split: trial for trial in reversed(plan.trials) if trial.task_vector is None}
+    known = {split: found for split in plan.sweep.splits if split in first and (found := _steps_of(first[split], plan))}
+    told = list(known.values())
+    if not told:
+        return ""
+    if len(set(told)) == 1 and len(known) == len(first):
+        count, note = told[0]
+        shown = f"{several(count, 'step')}{note}"
+    else:
+        parts = [f"{count} on {split}{note}" for split, (count, note) in known.items()]
+        shown = f"steps: {', '.join(parts)}"
+    every = plan.trials[0].training.eval_every or 0
+    return f", {shown}" + (f", evaluated every {every}" if 0 < every < max(count for count, _ in told) else "")
+
+
+def _steps_of(trial: Trial, plan: Plan) -> tuple[int, str] | None:
+    """Steps of a trial, and why they are not as many as were asked for."""
+    training = trial.training
+    points = data.forget_rows(plan.sweep, trial.benchmark, training.max_length)
+    if points is None:
+        return (training.max_steps, "") if training.max_steps else None
+    count = sampling.steps(points, training.batch_size, training.epochs, training.max_steps)
+    if not training.max_steps or count >= training.max_steps:
+        return count, ""
+    epochs = f"{training.epochs:g} epoch{'' if training.epochs == 1 else 's'}"
+    rows = f"{epochs} of {several(points, 'row')} in batches of {training.batch_size}"
+    return count, f" (not {training.max_steps}: there are no more in {rows})"
+
+
+def _memory(plan: Plan) -> Iterator[str]:
+    """Of the trial that takes the most."""
+    largest = plan.costs.largest
+    if largest is None:
+        yield "memory: known when the model is there (its sizes are in its config.json)"
+        return
+    fit, parts = largest.fit, largest.document()["bytes"]
+    limit = "" if fit.limit is None else f" of {fit.limit / 1e9:.1f} usable"
+    kind = f"{largest.method}, {largest.rectifier}, {largest.split}; ZeRO {fit.stage}, micro-batch {fit.micro_batch}"
+    yield f"memory of a rank: {fit.peak.total / 1e9:.2f} GB{limit} ({kind})"
+    told = ", ".join(f"{name} {size / 1e9:.2f}" for name, size in parts.items() if size >= 5e6 and name != "step")
+    yield f"  GB: {told}"
+
+
+def describe(plan: Plan, store: Storage, kept: str, slots: int) -> dict[str, Any]:
+    """The plan as JSON."""
+    parts, free = disk.forecast(plan, store, kept, slots), store.free()
+    hours, basis = estimate.gpu_hours(plan)
+    wait, wait_basis = estimate.seconds(plan, slots)
+    room = disk.shortage(plan, store, kept, slots)
+    return {
+        "sweep": plan.sweep.name,
+        "hash": plan.hash,
+        "title": plan.sweep.title,
+        "strategy": plan.strategy,
+        "budget": plan.budget,
+        "storage": store.location,
+        "trials": [
+            {"id": t.id(), "label": t.label(), "study": t.study(), "done": t.id() in plan.done} for t in plan.trials
+        ],
+        "studies": [
+            {"study": name, "trials": len(found), "done": sum(t.id() in plan.done for t in found)}
+            for name, found in plan.studies().items()
+        ],
+        "models": [recipe.id() for recipe in plan.recipes],
+        "resources": plan.sweep.resources.model_dump(mode="json"),
+        "tables": list(plan.sweep.tables),
+        "memory": [need.document() for need in plan.costs.needs],
+        "gpu_hours": hours,
+        "gpu_hours_basis": basis,
+        "seconds": wait,
+        "seconds_basis": wait_basis,
+        "disk_bytes": sum(parts.values()),
+        "disk": parts,
+        "disk_free_bytes": free,
+        "retried": list(plan.retried),
+        "failed": dict(plan.failed),
+        "damaged": [str(path) for path in plan.damaged],
+        "warning": plan.history.warning(),
+        "needs": [*plan.needs, *([room] if room else [])],
+    }

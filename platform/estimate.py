@@ -1,0 +1,45 @@
+"""How long the rest of a plan takes, told before it runs: GPU-hours, and without GPUs the time that one waits."""
+
+from __future__ import annotations
+
+import math
+
+import platform.history as histories
+from platform.plan import Plan
+from trainables.commands import duration, few, several
+
+
+def gpu_hours(plan: Plan) -> tuple[float | None, str | None]:
+    """GPU-hours and what they are reckoned from: the trials that are done tell better than the estimate of all."""
+    measured = plan.history.hours(plan.outstanding) if plan.sweep.resources.gpus and plan.outstanding else None
+    if measured is None:
+        return plan.costs.hours, plan.costs.basis or None
+    estimate = "" if plan.costs.hours is None else f"; the estimate of all was {few(plan.costs.hours)}"
+    return measured, f"for the {plan.outstanding} left, as the {plan.history.evaluated} that are done took{estimate}"
+
+
+def seconds(plan: Plan, slots: int) -> tuple[float | None, str | None]:
+    """What the trials left take without GPUs, `slots` at a time, and what that rests on: not the preparation."""
+    resources, measured = plan.sweep.resources, plan.history.each
+    if resources.gpus or not plan.outstanding:
+        return None, None
+    if measured is not None:
+        each, basis = measured / resources.ranks, f"as the {plan.history.evaluated} that are done took"
+    elif plan.sweep.trial_seconds is not None:
+        each, basis = plan.sweep.trial_seconds, "as measured on one core with this sweep's own settings"
+    else:
+        return None, None
+    return each * math.ceil(plan.outstanding / slots), f"about {duration(each)} each, {basis}"
+
+
+def told(plan: Plan, slots: int) -> str | None:
+    """The estimate as a line of a dry run; None: nothing is left, or nobody knows the GPU-hours."""
+    hours, basis = gpu_hours(plan)
+    if hours is not None:
+        return f"about {few(hours)} GPU-hours ({basis})"
+    if plan.sweep.resources.gpus or not plan.outstanding:
+        return None
+    wait, basis = seconds(plan, slots)
+    if wait is None:
+        return f"time: not known before {histories.ENOUGH} trials are done; a dry run tells it then"
+    return f"time: about {duration(wait)} for {several(plan.outstanding, 'trial')}, {slots} at a time ({basis})"
