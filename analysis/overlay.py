@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from analysis import goals, paper
+from analysis import goals
 from analysis.goals import Column
 from analysis.printing import split_label
 from analysis.runs import settings
@@ -27,18 +27,6 @@ def sourced(frame: pd.DataFrame) -> pd.DataFrame:
     missing = {name: value for name, value in added.items() if name not in frame}
     chosen = frame["chosen"].where(frame["chosen"].notna(), True).astype(bool) if "chosen" in frame else True
     return frame.assign(source=source, chosen=chosen, **missing)
-
-
-def published(table: str) -> pd.DataFrame:
-    """Return a table of the paper with the misprints mended of which the right value is known."""
-    frame = paper.load(table)
-    for erratum in paper.ERRATA:
-        if erratum.table == table and erratum.corrected:
-            wrong = pd.Series(True, index=frame.index)
-            for column, value in erratum.where.items():
-                wrong &= frame[column] == (float(value) if column == "target" else value)
-            frame.loc[wrong, "value"] = float(erratum.corrected)
-    return frame
 
 
 def beside(frame: pd.DataFrame, of_paper: pd.DataFrame) -> pd.DataFrame:

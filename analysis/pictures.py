@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import angles, arrows, dynamics, goals, heat, overlay, pairs, sensitivity, shares, steps, tidy
+from analysis import angles, arrows, dynamics, goals, heat, overlay, pairs, paper, sensitivity, shares, steps, tidy
 from analysis.printing import split_label
 
 Source = Literal["runs", "paper", "both"]
@@ -66,7 +66,7 @@ def of(
 def of_paper(benchmark: str) -> list[Picture]:
     """Return the pictures of the paper's numbers on a benchmark; their stems begin with `paper-`."""
     tables = PAPER.get(benchmark, {})
-    parts = {kind: pd.concat([overlay.published(table) for table in names]) for kind, names in tables.items()}
+    parts = {kind: pd.concat([paper.mended(table) for table in names]) for kind, names in tables.items()}
     return [_marked(picture) for picture in _tables(parts)]
 
 
@@ -79,7 +79,7 @@ def _marked(picture: Picture) -> Picture:
 def _laid(frame: pd.DataFrame, benchmark: str, kind: str, source: Source) -> pd.DataFrame:
     """Return a sweep's rows and, for `both`, those of the paper that belong beside them."""
     tables = PAPER.get(benchmark, {}).get(kind, ()) if source == "both" else ()
-    laid = [overlay.beside(frame, overlay.published(table)) for table in tables]
+    laid = [overlay.beside(frame, paper.mended(table)) for table in tables]
     return pd.concat([frame, *(part for part in laid if len(part))], ignore_index=True)
 
 

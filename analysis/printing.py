@@ -25,7 +25,7 @@ TEX = str.maketrans(
         "‖": r"$\|$",
     }
     | {"τ": r"$\tau$", "γ": r"$\gamma$", "≥": r"$\geq$"}
-    | {"θ": r"$\theta$", "†": r"$\dagger$", "‡": r"$\ddagger$", "§": r"\S{}"}
+    | {"θ": r"$\theta$", "†": r"$\dagger$", "‡": r"$\ddagger$", "§": r"\S{}", "¶": r"\P{}"}
 )
 
 CODE = re.compile(r"`([^`]*)`")

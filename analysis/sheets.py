@@ -71,26 +71,32 @@ class Layout:
 def numbers(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> pd.DataFrame:
     """Return the rows of a tidy frame that the table shows, with KEY, `bold` by the paper's rule, and the paper's.
 
-    `paper` and `difference` (ours less the paper's, as printed) are NaN unless asked for, and where the paper has
-    nothing for the same backbone, split, method, rectifier and setting. `other` says at which gamma or tau another
-    setting varies.
+    `paper` (without misprints of which the right value is known) and `difference` (ours less the paper's, as printed)
+    are NaN unless asked for, and where the paper has nothing for the same backbone, split, method, rectifier and
+    setting. `misprint` says what is wrong with the paper's printed value, mostly None. `other` says at which gamma or
+    tau another setting varies.
     """
     rows = _selected(layout, frame)
     rows["bold"] = _bold(layout, rows)
     rows["paper"] = rows["difference"] = float("nan")
     if beside and len(rows):
-        published = _selected(layout, paper.load(layout.table))
-        rows["paper"] = rows.merge(published[[*KEY, "value"]], on=KEY, how="left")["value_y"].to_numpy()
+        published = _selected(layout, paper.mended(layout.table))[[*KEY, "value", "misprint"]]
+        theirs = rows[KEY].merge(published, on=KEY, how="left").set_axis(rows.index)
         if layout.axis:  # at another value of the setting that does not vary the two are not the same trial
-            theirs = [layout.fixed.get(method, "") for method in rows["method"]]
-            rows["paper"] = rows["paper"].where(rows["at"] == theirs)
+            theirs = theirs.loc[rows["at"] == [layout.fixed.get(method, "") for method in rows["method"]]]
+        rows["paper"], rows["misprint"] = theirs["value"], theirs["misprint"]
         rows["difference"] = (as_printed(layout, rows) - rows["paper"]).round(6)
     return rows
 
 
 def _selected(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of this table, the missing columns of the paper's filled, `target` and `setting` as texts."""
-    rows = frame.assign(**{name: value for name, value in EMPTY.items() if name not in frame})
+    """Return the rows of this table, the missing columns of the paper's filled, `target` and `setting` as texts.
+
+    `misprint`: of the paper's rows, what is wrong with the value as printed; else None.
+    """
+    rows = frame.assign(**{name: value for name, value in EMPTY.items() if name not in frame}, misprint=None)
+    for erratum in paper.ERRATA:
+        rows.loc[erratum.rows(rows), "misprint"] = erratum.told
     of_model = rows["method"].isin(list(layout.references))
     of_method = ~rows["method"].isin([*REFERENCES, *layout.apart])
     if layout.only:

@@ -127,6 +127,22 @@ def test_a_line_over_tau(tmp_path: Path) -> None:
     assert row(table, "GA w/ GRU", 1).cells[0].beside == "paper 0.6326, -0.1326"
     assert [cell.text for cell in row(table, "NPO w/ GRU").cells] == [printing.DASH, "-9.0000", printing.DASH]
     assert any("tau varies at one gamma: GA 0.8, NPO 0.8." in note for note in table.notes)
+    assert not any("¶" in note for note in table.notes)
+
+
+def test_a_misprint_is_mended_beside_our_number(tmp_path: Path) -> None:
+    """The paper prints 14.0316 for GD at tau 0.1, without the minus sign."""
+    lines = [(0.1, -13.0), (1.0, -15.0)]
+    trials = [
+        write_trial(tmp_path, f"{place:012x}", "gd", GRU | {"gamma": 0.05, "tau": tau}, fq=fq, mu=0.5)
+        for place, (tau, fq) in enumerate(lines)
+    ]
+    write_sweep(tmp_path, trials, name="tofu_tau", splits=("forget05",), backbone=LLAMA)
+    (found,) = layouts.of(*read(tmp_path, "tofu_tau"), beside=True)
+    cells = row(found.table, "GD w/ GRU").cells
+    assert [cell.beside for cell in cells] == ["paper -14.0316¶, +1.0316", "paper -15.1577, +0.1577"]
+    assert not any(cell.marks for cell in cells)
+    assert any("the paper prints: 14.0316 (the minus sign is missing" in note for note in found.table.notes)
 
 
 def test_a_line_at_another_gamma_is_not_the_papers(tmp_path: Path) -> None:
@@ -181,7 +197,7 @@ def test_clipping_alone_makes_the_ablation(tmp_path: Path) -> None:
     table = sheet(layouts.of(*read(tmp_path, "tofu_ablation"), beside=True), "tofu_ablation").table
     assert [(one.label, *one.more) for one in table.rows] == [("GA", "w/o GRU"), ("", "w/ GC"), ("", "w/ GRU")]
     assert [one.cells[0].beside for one in table.rows] == [
-        *("paper -16.9281, -3.0719", "paper -20.7646, +1.7646", "paper -3.2299, -14.7701")
+        *("paper -16.9281, -3.0719", "paper -20.7647¶, +1.7647", "paper -3.2299, -14.7701")
     ]
 
 

@@ -57,7 +57,7 @@ def gridded(tmp_path_factory: pytest.TempPathFactory) -> Frames:
 
 
 def test_figure_4_is_the_papers() -> None:
-    drawn = pairs.points(overlay.published("tofu_main"))
+    drawn = pairs.points(paper.mended("tofu_main"))
     found = drawn.set_index(["backbone", "split", "metric", "method"])
     assert round(found.loc[("llama", "forget05", FQ, "ga"), "none"], 2) == -16.93  # the example of its caption
     assert round(found.loc[("llama", "forget05", FQ, "ga"), "gru"], 2) == -3.52
@@ -81,16 +81,16 @@ def test_figure_4_is_the_papers() -> None:
 
 
 def test_less_accuracy_on_what_is_to_be_forgotten_is_an_improvement() -> None:
-    drawn = pairs.points(overlay.published("wmdp")).set_index(["metric", "method"])["improvement"].to_dict()
+    drawn = pairs.points(paper.mended("wmdp")).set_index(["metric", "method"])["improvement"].to_dict()
     assert drawn["wmdp_cyber", "gd"] == pytest.approx(0.2441 - 0.2511)
     assert drawn["mmlu", "gd"] == pytest.approx(0.2995 - 0.2589)
-    figure = pairs.draw(pairs.points(overlay.published("wmdp")))
+    figure = pairs.draw(pairs.points(paper.mended("wmdp")))
     assert [axes.get_ylabel() for axes in figure.axes] == ["bio ↓", "cyber ↓", "MMLU ↑"]
     assert "worse w/ GRU" in labels(figure)
 
 
 def test_arrows_go_from_each_method_to_itself_with_gru() -> None:
-    drawn = arrows.points(overlay.published("tofu_main"))
+    drawn = arrows.points(paper.mended("tofu_main"))
     assert len(drawn) == 4 * (7 * 2 + 2)
     numbers = printed("tofu_main")
     for row in drawn.to_dict("records"):
@@ -105,12 +105,12 @@ def test_arrows_go_from_each_method_to_itself_with_gru() -> None:
 
 
 def test_arrows_of_several_goals_are_over_their_mean() -> None:
-    found = arrows.points(overlay.published("muse")).set_index(["method", "rectifier"])
+    found = arrows.points(paper.mended("muse")).set_index(["method", "rectifier"])
     assert found.loc[("original", "none"), "removal"] == pytest.approx((99.7016 + 45.8791) / 2)
 
 
 def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
-    drawn = sensitivity.points(overlay.published("tofu_tau"), "tau")
+    drawn = sensitivity.points(paper.mended("tofu_tau"), "tau")
     numbers = printed("tofu_tau")
     assert len(drawn) == len(numbers) == 54
     different = []
@@ -134,7 +134,7 @@ def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
 
 
 def test_sensitivity_to_gamma_has_the_points_of_the_table() -> None:
-    drawn = sensitivity.points(overlay.published("tofu_gamma"), "gamma")
+    drawn = sensitivity.points(paper.mended("tofu_gamma"), "gamma")
     assert drawn.groupby(["metric", "method"]).size().tolist() == [13, 9, 13] * 2  # GD ends at 0.6
     assert drawn.loc[drawn["setting"] == "none", "method"].unique().tolist() == ["ga", "npo"]
 
@@ -169,7 +169,7 @@ def test_heat_map_of_runs_hatches_what_is_missing(gridded: Frames) -> None:
 
 
 def test_heat_map_of_the_paper_is_a_cross_that_agrees_where_it_crosses() -> None:
-    frame = pd.concat([overlay.published("tofu_tau"), overlay.published("tofu_gamma")])
+    frame = pd.concat([paper.mended("tofu_tau"), paper.mended("tofu_gamma")])
     drawn = heat.points(frame)
     assert len(drawn) == 54 + 70 - 6  # a cell a method and goal is in both tables
     tau, gamma = printed("tofu_tau"), printed("tofu_gamma")
@@ -181,7 +181,7 @@ def test_heat_map_of_the_paper_is_a_cross_that_agrees_where_it_crosses() -> None
 
 
 def test_uwc_is_drawn_over_its_targets() -> None:
-    frame = pd.concat([overlay.published("tofu_uwc_ga"), overlay.published("tofu_uwc_npo")])
+    frame = pd.concat([paper.mended("tofu_uwc_ga"), paper.mended("tofu_uwc_npo")])
     drawn = shares.points(frame)
     numbers = printed("tofu_uwc_npo")
     line = drawn.loc[(drawn["split"] == "forget10") & (drawn["method"] == "npo") & (drawn["rectifier"] == "gru")]
@@ -284,7 +284,7 @@ def test_methods_can_be_told_apart() -> None:
 
 
 def test_the_legend_shows_a_methods_line() -> None:
-    drawn = arrows.points(overlay.published("tofu_main"))
+    drawn = arrows.points(paper.mended("tofu_main"))
     figure = arrows.draw(drawn)
     legend = figure.legends[0]
     signs = {text.get_text(): line for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)}

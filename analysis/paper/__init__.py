@@ -54,6 +54,19 @@ class Erratum:
     corrected: str | None
     reason: str
 
+    @property
+    def told(self) -> str:
+        """Return `14.0316 (the minus sign is missing; -14.0316 is meant)`."""
+        meant = f"; {self.corrected} is meant" if self.corrected else ""
+        return f"{self.printed} ({self.reason}{meant})"
+
+    def rows(self, frame: pd.DataFrame) -> pd.Series:
+        """Return which rows of a frame with the columns of `load` hold the value: one of its table, none of others."""
+        found = frame["table"] == self.table
+        for column, value in self.where.items():
+            found &= frame[column] == (float(value) if column == "target" else value)
+        return found
+
 
 def _forget_quality(method: str, rectifier: str, **where: str) -> dict[str, str]:
     return {"method": method, "rectifier": rectifier, "metric": "forget_quality", **where}
@@ -130,3 +143,12 @@ ERRATA: tuple[Erratum, ...] = (
     ),
 )
 """Values that lie on no lattice of attainable values: ln p of the exact two-sample KS test, or answers in questions."""
+
+
+def mended(table: str) -> pd.DataFrame:
+    """Return a table without the misprints of which the right value is known."""
+    frame = load(table)
+    for erratum in ERRATA:
+        if erratum.corrected:
+            frame.loc[erratum.rows(frame), "value"] = float(erratum.corrected)
+    return frame
