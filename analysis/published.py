@@ -5,15 +5,13 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
-import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from analysis import layouts, printing
+from analysis import layouts, pages, printing
 from analysis.layouts import Sheet
 from analysis.sweeps import SWEEP_FILE, InputError, Sweep
 
-TEMPLATE = Path(__file__).parent / "templates" / "paper.html.j2"
 BENCHMARKS = {
     **dict.fromkeys(("quickstart", "tofu_tiny", "tofu_llama", "tofu_phi", "tofu_llama_tru", "tofu_phi_tru"), "tofu"),
     **dict.fromkeys(("tofu_tau", "tofu_gamma", "tofu_ablation", "tofu_phi_uwc"), "tofu"),
@@ -82,7 +80,5 @@ def build(name: str, storage: str | Path = "runs", output: str | Path | None = N
 
 
 def _page(found: str, sheets: list[Sheet]) -> str:
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     tables = [{"title": sheet.title, "table": Markup(printing.to_html(sheet.table))} for sheet in sheets]
-    return template.render(benchmark=found.upper(), tables=tables)
+    return pages.render("paper.html.j2", benchmark=found.upper(), tables=tables)

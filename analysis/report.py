@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterable
 from datetime import UTC
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pandas as pd
 import typer
 from markupsafe import Markup
 
-from analysis import gallery, printing, published, sections, selection, significance, tables, verdict
+from analysis import gallery, pages, printing, published, sections, selection, significance, tables, verdict
 from analysis.caveats import caveats
 from analysis.gallery import Source
 from analysis.goals import Goals
@@ -24,7 +22,6 @@ from analysis.sweeps import InputError, Sweep, find_sweep, open_storage, told
 from trainables.config import Selection
 from trainables.storage import DEFAULT, Location
 
-TEMPLATE = Path(__file__).parent / "templates" / "report.html.j2"
 LISTED = 50
 """So many trials without a result are listed on the page, the others counted; tables/failures.csv has all."""
 
@@ -98,9 +95,8 @@ def _brief(answers: dict[str, Any]) -> str:
 def _page(sweep: Sweep, given: Given, parts: list[sections.Section], answers: dict[str, Any], reproduced: str) -> str:
     runs, models, rule, what = given.runs, given.models, given.rule, given.what
     failures = verdict.failures(runs, rule)
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(
+    return pages.render(
+        "report.html.j2",
         sweep=sweep,
         created=sweep.created.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         counts=verdict.counts(runs),
@@ -127,7 +123,7 @@ def _section(part: sections.Section) -> dict[str, Any]:
         }
         for table in part.tables
     ]
-    pictures = [{"svg": inline(one.path, one.text), "caption": one.caption} for one in part.figures]
+    pictures = [{"svg": pages.inline(one.path, one.text), "caption": one.caption} for one in part.figures]
     return {"title": part.title, "text": part.text, "tables": shown, "figures": pictures}
 
 
@@ -167,23 +163,6 @@ def _plain(value: Any) -> str:
     if isinstance(value, (list, dict)):
         return str(value)
     return "none" if pd.isna(value) else verdict.text(value)
-
-
-def inline(path: Path, text: str) -> Markup:
-    """Return an SVG file as an element of a page, `text` what it says to those who cannot see it.
-
-    It goes without prolog and name spaces, which HTML has no need of.
-    """
-    svg = path.read_text(encoding="utf-8")
-    element = svg[svg.index("<svg") :]
-    element = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", element, count=4)
-    element = re.sub(r'width="([\d.]+)pt" height="[\d.]+pt"', _wider, element, count=1)
-    return Markup(element.replace("<svg", f'<svg role="img" aria-label="{text}"', 1))
-
-
-def _wider(size: re.Match[str]) -> str:
-    """Return a width for the screen; the height follows from the view box."""
-    return f'width="{1.35 * float(size[1]):.0f}pt"'
 
 
 def command(sweep: Sweep, storage: str, source: Source = Source.RUNS) -> str:
