@@ -12,7 +12,7 @@ import pandas as pd
 from analysis import grids
 from analysis.printing import Head, Table
 from analysis.sheets import Layout, Measure
-from analysis.tables import TASK_VECTORS
+from analysis.tables import TASK_VECTORS, method_label
 
 QUALITY, UTILITY = Measure("forget_quality", "FQ ↑", 4, "highest"), Measure("model_utility", "MU ↑", 4, "highest")
 WMDP_MEASURES = (
@@ -118,7 +118,7 @@ def uwc(method: str) -> Layout:
     """Return the layout of a method's UWC table; the paper has those of GA and NPO. MU is held equal, so never bold."""
     return Layout(
         table=f"tofu_uwc_{method}",
-        caption="TOFU at equal utility (UWC)",
+        caption=f"TOFU at equal utility (UWC): {method_label(method)}",
         measures=(Measure("forget_quality", "FQ ↑", 1, "highest"), Measure("model_utility", "MU ↑", 2, None)),
         methods=(method,),
         sweeps={"phi": "tofu_phi_uwc"},

@@ -29,6 +29,11 @@ def sourced(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(source=source, chosen=chosen, **missing)
 
 
+def alike(runs: pd.DataFrame) -> bool:
+    """Return whether trials were measured in the paper's dialect: others measure otherwise, and do not compare."""
+    return set(runs.reindex(columns=["benchmark.dialect"])["benchmark.dialect"].dropna()) <= {"paper"}
+
+
 def beside(frame: pd.DataFrame, of_paper: pd.DataFrame) -> pd.DataFrame:
     """Return what of the paper's rows is on a benchmark, backbone and split of `frame`: what may be laid over it."""
     known = frame[PLACE].drop_duplicates()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
+
+from analysis.pictures import Picture
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -16,6 +19,11 @@ def render(template: str, **values: Any) -> str:
     """Return the template of this name with these values; jinja2.UndefinedError where it asks for another."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     return environment.from_string((TEMPLATES / template).read_text(encoding="utf-8")).render(values)
+
+
+def figures(drawn: Iterable[Picture], folder: Path) -> list[dict[str, Any]]:
+    """Return figures, which lie in this folder, as templates take them."""
+    return [{"svg": inline(folder / f"{one.stem}.svg", one.text), "caption": one.caption} for one in drawn]
 
 
 def inline(path: Path, text: str) -> Markup:

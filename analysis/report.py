@@ -33,7 +33,7 @@ def build(
 ) -> Path:
     """Write the report of a sweep and return its folder: index.html, tables/, figures/.
 
-    `source`: with the paper's numbers beside the runs' (both), or the paper's tables alone (`published.build`).
+    `source`: with the paper's numbers beside the runs' (both), or the paper's alone (`published.build`).
 
     The folder is STORAGE/reports/NAME-HASH unless `output` says otherwise. InputError where the sweep or the storage
     cannot be read or the folder cannot be written; trials that failed are reported, never an error.
@@ -101,7 +101,7 @@ def _page(sweep: Sweep, given: Given, parts: list[sections.Section], answers: di
         created=sweep.created.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         counts=verdict.counts(runs),
         **answers,
-        sections=[_section(part) for part in parts],
+        sections=[_section(part, given.folder / "figures") for part in parts],
         chosen=tables.chosen_settings(runs, models, rule),
         failures=failures.head(LISTED),
         unlisted=verdict.unlisted(failures.iloc[LISTED:]) if len(failures) > LISTED else "",
@@ -112,8 +112,8 @@ def _page(sweep: Sweep, given: Given, parts: list[sections.Section], answers: di
     )
 
 
-def _section(part: sections.Section) -> dict[str, Any]:
-    """Return a section as the template takes it: printed tables as HTML, frames of texts as they are."""
+def _section(part: sections.Section, folder: Path) -> dict[str, Any]:
+    """Return a section as the template takes it: printed tables and figures as HTML, frames of texts as they are."""
     shown = [
         {
             "title": table.title,
@@ -123,8 +123,8 @@ def _section(part: sections.Section) -> dict[str, Any]:
         }
         for table in part.tables
     ]
-    pictures = [{"svg": pages.inline(one.path, one.text), "caption": one.caption} for one in part.figures]
-    return {"title": part.title, "text": part.text, "tables": shown, "figures": pictures}
+    drawn = pages.figures(part.figures, folder)
+    return {"title": part.title, "text": part.text, "tables": shown, "figures": drawn}
 
 
 def _models(models: pd.DataFrame, what: Goals) -> pd.DataFrame:
@@ -185,8 +185,8 @@ def main(
     except InputError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from error
-    shown = [folder / "tables" / f"{table}.md" for table in ("verdict", "main", "retain_free", "uwc")]
-    for path in sorted((folder / "tables").glob("*.md")) if source == Source.PAPER else shown:
+    told = ("paper",) if source == Source.PAPER else ("verdict", "main", "retain_free", "uwc")
+    for path in (folder / "tables" / f"{name}.md" for name in told):
         if path.exists():
             typer.echo(path.read_text(encoding="utf-8"))
     typer.echo(f"report: {folder / 'index.html'}")

@@ -15,7 +15,7 @@ from sweep_store import GRU, NONE, Frames, read, write_sweep, write_trial
 from test_paper_tables import compiled
 from typer.testing import CliRunner
 
-from analysis import facsimiles, layouts, paper, printing, published, report, runs
+from analysis import facsimiles, layouts, paper, printing, published, report, runs, tidy
 from analysis.layouts import Sheet
 from search_spaces import base as spaces
 
@@ -39,6 +39,10 @@ def write_llama(store: Path, backbone: str = LLAMA) -> Frames:
     return read(store, "tofu_llama")
 
 
+def sheets_of(trials: pd.DataFrame, models: pd.DataFrame, command: str = "", beside: bool = False) -> list[Sheet]:
+    return layouts.of(tidy.from_runs(trials, models), trials, models, command=command, beside=beside)
+
+
 def sheet(sheets: list[Sheet], name: str) -> Sheet:
     return next(one for one in sheets if one.name == name)
 
@@ -49,7 +53,7 @@ def row(table: printing.Table, label: str, place: int = 0) -> printing.Row:
 
 
 def test_cells_from_runs_and_the_papers_beside(tmp_path: Path) -> None:
-    sheets = layouts.of(*write_llama(tmp_path), command=COMMAND, beside=True)
+    sheets = sheets_of(*write_llama(tmp_path), command=COMMAND, beside=True)
     assert [one.name for one in sheets] == ["tofu_main"]
     table = sheets[0].table
     assert [[head.text for head in level] for level in table.levels] == [["LLaMA2-7B"], ["5%", "10%"]]
@@ -68,7 +72,7 @@ def test_cells_from_runs_and_the_papers_beside(tmp_path: Path) -> None:
 
 
 def test_the_whole_table_has_dashes_and_the_command_that_fills_them(tmp_path: Path) -> None:
-    table = layouts.of(*write_llama(tmp_path), command=COMMAND)[0].table
+    table = sheets_of(*write_llama(tmp_path), command=COMMAND)[0].table
     assert [one.label for one in table.rows if not one.under][2:] == [
         *("GA", "WGA", "NPO", "GD", "NPO+KL", "NPO+GD", "SimNPO+GD")
     ]
@@ -82,7 +86,7 @@ def test_the_whole_table_has_dashes_and_the_command_that_fills_them(tmp_path: Pa
 
 
 def test_the_command_runs_what_is_missing(tmp_path: Path, run_module: RunModule) -> None:
-    table = layouts.of(*write_llama(tmp_path), command="python -m platform.sweep tofu_llama")[0].table
+    table = sheets_of(*write_llama(tmp_path), command="python -m platform.sweep tofu_llama")[0].table
     command = next(note for note in table.notes if "`" in note).split("`")[1]
     parts = [*shlex.split(command)[2:], "--dry-run", "--json", "--storage", str(tmp_path / "new")]
     done = run_module(*parts)
@@ -95,7 +99,7 @@ def test_the_command_runs_what_is_missing(tmp_path: Path, run_module: RunModule)
 
 def test_another_model_has_nothing_of_the_papers_beside(tmp_path: Path) -> None:
     for backbone in ("Llama-3.2-1B-Instruct", ""):
-        table = layouts.of(*write_llama(tmp_path / f"at{backbone}", backbone), beside=True)[0].table
+        table = sheets_of(*write_llama(tmp_path / f"at{backbone}", backbone), beside=True)[0].table
         assert not any(cell.beside for line in table.rows for cell in line.cells)
         assert any("The paper has no such numbers" in note for note in table.notes)
         assert [one.label for one in table.rows][2:] == ["GA", "w/ GRU", "WGA", "NPO"]
@@ -104,7 +108,7 @@ def test_another_model_has_nothing_of_the_papers_beside(tmp_path: Path) -> None:
 def test_another_dialect_has_nothing_of_the_papers_beside(tmp_path: Path) -> None:
     trials, models = write_llama(tmp_path)
     other = trials.assign(**{"benchmark.dialect": "open-unlearning"})
-    assert layouts.of(other, models, beside=True)[0].table == layouts.of(trials, models)[0].table
+    assert sheets_of(other, models, beside=True)[0].table == sheets_of(trials, models)[0].table
 
 
 def write_line(store: Path, gamma: float) -> Frames:
@@ -119,7 +123,7 @@ def write_line(store: Path, gamma: float) -> Frames:
 
 
 def test_a_line_over_tau(tmp_path: Path) -> None:
-    (found,) = layouts.of(*write_line(tmp_path, 0.8), beside=True)
+    (found,) = sheets_of(*write_line(tmp_path, 0.8), beside=True)
     table = found.table
     assert (found.name, table.leaves, table.stubs) == ("tofu_tau", ("0.001", "1.0", "N/A"), ("Method", "Metric"))
     assert [cell.text for cell in row(table, "GA w/ GRU").cells] == ["0.0000", "-1.0000", "-2.0000"]
@@ -138,7 +142,7 @@ def test_a_misprint_is_mended_beside_our_number(tmp_path: Path) -> None:
         for place, (tau, fq) in enumerate(lines)
     ]
     write_sweep(tmp_path, trials, name="tofu_tau", splits=("forget05",), backbone=LLAMA)
-    (found,) = layouts.of(*read(tmp_path, "tofu_tau"), beside=True)
+    (found,) = sheets_of(*read(tmp_path, "tofu_tau"), beside=True)
     cells = row(found.table, "GD w/ GRU").cells
     assert [cell.beside for cell in cells] == ["paper -14.0316¶, +1.0316", "paper -15.1577, +0.1577"]
     assert not any(cell.marks for cell in cells)
@@ -146,12 +150,12 @@ def test_a_misprint_is_mended_beside_our_number(tmp_path: Path) -> None:
 
 
 def test_a_line_at_another_gamma_is_not_the_papers(tmp_path: Path) -> None:
-    (found,) = layouts.of(*write_line(tmp_path, 0.3), beside=True)
+    (found,) = sheets_of(*write_line(tmp_path, 0.3), beside=True)
     assert not any(found.numbers["paper"].notna())
 
 
 def test_a_line_of_its_own_sweep_is_whole(tmp_path: Path) -> None:
-    (found,) = layouts.of(*write_line(tmp_path, 0.8), command="python -m platform.sweep tofu_tau")
+    (found,) = sheets_of(*write_line(tmp_path, 0.8), command="python -m platform.sweep tofu_tau")
     assert found.table.leaves == facsimiles.tofu_tau(paper.load("tofu_tau")).leaves
     (note,) = [note for note in found.table.notes if note.startswith(printing.DASH)]
     assert "--only rectifier.tau=0.01,0.1,2,3,10,100,0.001,none,1 --resume`" in note
@@ -174,14 +178,14 @@ def test_a_sweep_has_the_tables_of_what_it_varied(
     write: Callable[[Path], str], names: list[str], tmp_path: Path
 ) -> None:
     name = write(tmp_path)
-    sheets = layouts.of(*read(tmp_path, name), command=f"python -m platform.sweep {name}", beside=True)
+    sheets = sheets_of(*read(tmp_path, name), command=f"python -m platform.sweep {name}", beside=True)
     assert [one.name for one in sheets] == names
     if shutil.which("pdflatex") and sheets:
         compiled(tmp_path, [printing.to_latex(one.table) for one in sheets])
 
 
 def test_mixtures_keep_their_doubts(tmp_path: Path) -> None:
-    sheets = layouts.of(*read(sweep_store.write_vectors(tmp_path)))
+    sheets = sheets_of(*read(sweep_store.write_vectors(tmp_path)))
     table = sheet(sheets, "tofu_uwc_npo").table
     assert row(table, "NPO (95%)").cells[0].marks == "†‡"
     assert row(table, "w/ GRU (85%)").cells[0].marks == "‡§"
@@ -194,7 +198,7 @@ def test_clipping_alone_makes_the_ablation(tmp_path: Path) -> None:
     for place, rectifier in enumerate(rectifiers):
         write_trial(tmp_path, f"{place:012x}", "ga", rectifier, fq=-20.0 + place, mu=0.1 * place)
     write_sweep(tmp_path, [f"{place:012x}" for place in range(3)], name="tofu_ablation", splits=(), backbone=LLAMA)
-    table = sheet(layouts.of(*read(tmp_path, "tofu_ablation"), beside=True), "tofu_ablation").table
+    table = sheet(sheets_of(*read(tmp_path, "tofu_ablation"), beside=True), "tofu_ablation").table
     assert [(one.label, *one.more) for one in table.rows] == [("GA", "w/o GRU"), ("", "w/ GC"), ("", "w/ GRU")]
     assert [one.cells[0].beside for one in table.rows] == [
         *("paper -16.9281, -3.0719", "paper -20.7647¶, +1.7647", "paper -3.2299, -14.7701")
@@ -203,7 +207,7 @@ def test_clipping_alone_makes_the_ablation(tmp_path: Path) -> None:
 
 def test_nothing_started_has_no_table(tmp_path: Path) -> None:
     write_sweep(tmp_path, ["0" * 12], splits=("forget05",))
-    assert layouts.of(*read(tmp_path, "tiny")) == []
+    assert sheets_of(*read(tmp_path, "tiny")) == []
 
 
 def test_backbones_stand_side_by_side(tmp_path: Path) -> None:
@@ -211,7 +215,7 @@ def test_backbones_stand_side_by_side(tmp_path: Path) -> None:
     both = []
     for backbone in (LLAMA, "Phi-1.5"):
         frames = write_llama(tmp_path / backbone, backbone)
-        both.append(layouts.tidy.from_runs(*frames))
+        both.append(tidy.from_runs(*frames))
     table = facsimiles.tofu_main(pd.concat(both))
     assert [head.text for head in table.levels[0]] == ["Phi-1.5", "LLaMA2-7B"]
     assert len(table.leaves) == 8
@@ -229,7 +233,7 @@ def test_sweeps_are_those_that_fill_the_table(layout: facsimiles.Layout) -> None
         sweep = spaces.find(name)
         assert sweep is not None
         assert sweep.backbone is not None
-        assert layouts.tidy.BACKBONES[sweep.backbone.name] == backbone
+        assert tidy.BACKBONES[sweep.backbone.name] == backbone
         assert set(layout.methods) <= set(sweep.methods)
 
 
@@ -245,14 +249,34 @@ def test_every_sweep_of_the_papers_benchmarks_is_known() -> None:
 def test_the_papers_tables_need_no_storage(tmp_path: Path, run_module: RunModule) -> None:
     done = run_module("analysis.report", "tofu_llama", "--source", "paper", "--output", tmp_path / "out")
     assert (done.returncode, done.stderr) == (0, "")
+    said = done.stdout.splitlines()
+    assert said[0] == "What the paper prints of what tofu_llama runs."
+    assert "## TOFU: methods without and with GRU" in said
+    assert not any("Phi-1.5" in line for line in said)
     names = {path.name for path in (tmp_path / "out/tables").iterdir()}
-    tofu = [table for table in paper.TABLES if table.startswith("tofu")]
-    assert names == {f"{table}.{kind}" for table in tofu for kind in ("md", "tex", "csv")}
+    assert names == {"paper.md", "tofu_main.md", "tofu_main.tex", "tofu_main.csv"}
     page = (tmp_path / "out/index.html").read_text()
-    assert page.count("<table") == 7 == page.count("</table>")
-    assert "<strong>-5.1004</strong>" in page
-    kept = pd.read_csv(tmp_path / "out/tables/tofu_main.csv")
-    assert kept["value"].tolist() == paper.load("tofu_main")["value"].tolist()
+    assert "<strong>-3.5161</strong>" in page
+    assert page.count("<svg") == 2 == page.count("</svg>")
+    kept, printed = pd.read_csv(tmp_path / "out/tables/tofu_main.csv"), paper.load("tofu_main")
+    assert kept["value"].tolist() == printed.loc[printed["backbone"] == "llama", "value"].tolist()
+
+
+def test_a_sweep_of_another_model_has_all_the_papers_tables_under_their_titles(tmp_path: Path) -> None:
+    done = CliRunner().invoke(report.app, ["tofu_tiny", "--source", "paper", "--output", str(tmp_path)])
+    assert done.stdout.startswith("The paper has no table of what tofu_tiny runs: these are all that it has on TOFU,")
+    tofu = [table for table in paper.TABLES if table.startswith("tofu")]
+    titles = [line.removeprefix("## ") for line in done.stdout.splitlines() if line.startswith("## ")]
+    assert sorted(titles) == sorted(facsimiles.LAYOUTS[table].caption for table in tofu)
+    assert (tmp_path / "index.html").read_text().count("<table") == 7
+    assert "14.0316¶" in done.stdout
+
+
+def test_every_table_is_what_some_sweep_fills() -> None:
+    filled = {name: layouts.filled_by(name) for name in published.BENCHMARKS}
+    assert filled["tofu_phi_uwc"] == {"tofu_uwc_ga": "phi", "tofu_uwc_npo": "phi"}
+    assert {table for tables in filled.values() for table in tables} == set(paper.TABLES)
+    assert [name for name, tables in filled.items() if not tables] == ["quickstart", "tofu_tiny", "muse_news"]
 
 
 @pytest.mark.parametrize(("name", "words"), [("own", "no tables for such"), ("tofu_lama", "did you mean 'tofu_llama'")])

@@ -196,7 +196,7 @@ def test_uwc_is_drawn_over_its_targets() -> None:
 
 @pytest.mark.parametrize("benchmark", ["tofu", "wmdp", "muse"])
 def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
-    found = pictures.of_paper(benchmark)
+    found = pictures.of_paper({table: "" for table in paper.TABLES if table.startswith(benchmark)})
     stems = [picture.stem.removeprefix("paper-") for picture in found]
     more = ["gamma", "tau", "heat-forget05", "uwc"] if benchmark == "tofu" else []
     assert stems == ["arrows", "pairs", *more]
@@ -206,7 +206,14 @@ def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
         assert picture.figure.get_figwidth() <= 7.5  # inches of a page's text
         assert f"figures/{picture.stem}.csv" in picture.text
         assert not {'"', "<", "&"} & set(picture.text)
-    assert pictures.of_paper("own") == []
+
+
+def test_the_papers_pictures_of_a_sweep_are_of_its_tables_and_backbone() -> None:
+    found = pictures.of_paper({"tofu_main": "phi"})
+    assert [picture.stem for picture in found] == ["paper-arrows", "paper-pairs"]
+    assert {backbone for picture in found for backbone in picture.points["backbone"]} == {"phi"}
+    assert [picture.stem for picture in pictures.of_paper({"tofu_tau": "llama"})] == ["paper-tau"]
+    assert pictures.of_paper({"tofu_retain_free": "llama"}) == []
 
 
 def test_a_sweeps_pictures_can_be_read_and_have_the_papers_numbers_over_them(gridded: Frames) -> None:
@@ -215,7 +222,7 @@ def test_a_sweeps_pictures_can_be_read_and_have_the_papers_numbers_over_them(gri
     alone = pictures.of(frame, runs)
     assert [picture.stem for picture in alone] == ["pairs", "gamma", "tau", "heat-forget05"]
     llama = frame.assign(backbone="llama")
-    both = pictures.of(llama, runs, source="both")
+    both = pictures.of(llama, runs, beside=True)
     assert [picture.stem for picture in both] == ["arrows", "pairs", "gamma", "tau", "heat-forget05"]
     for picture in (*alone, *both):
         assert overlapping(picture.figure) == [], picture.stem
@@ -224,9 +231,10 @@ def test_a_sweeps_pictures_can_be_read_and_have_the_papers_numbers_over_them(gri
         assert pictures.LAID in picture.caption
         assert any("the paper" in label for label in labels(picture.figure)), picture.stem
     assert set(both[1].points["split"]) == {"forget05"}  # the paper's other splits are no panels of this sweep
-    apart = pictures.of(frame, runs, source="both")
-    assert [picture.stem for picture in apart][4:6] == ["paper-arrows", "paper-pairs"]
-    assert {picture.stem[:6] for picture in pictures.of(frame, runs, source="paper")} == {"paper-"}
+    otherwise = runs.assign(**{"benchmark.dialect": "open-unlearning"})
+    for apart in (pictures.of(frame, runs, beside=True), pictures.of(llama, otherwise, beside=True)):
+        assert [picture.stem for picture in apart] == ["pairs", "gamma", "tau", "heat-forget05"]
+        assert all(set(picture.points["source"]) == {"runs"} for picture in apart)
 
 
 def test_pairs_of_runs_are_means_over_seeds_of_the_chosen_settings(gridded: Frames) -> None:
