@@ -119,8 +119,8 @@ def _pairs(frame: pd.DataFrame) -> Iterable[Picture]:
     labels = goals.listed(column.label for column in overlay.compared(drawn))
     text = f"{labels} of each method alone and with GRU as pairs of bars; {_csv('pairs')}"
     caption = (
-        "White: the method alone; grey: w/ GRU. The bar between the two ends is what GRU changes, its number is "
-        "positive where that is better, whichever way the metric goes."
+        "White: the method alone; grey: w/ GRU. The bar between the two ends is what GRU changes. Its number stands "
+        "beyond all bars and lines, and is positive where that is better, whichever way the metric goes."
     )
     if any(drawn["none_n"].gt(1) | drawn["gru_n"].gt(1)):
         caption += " Means over seeds, bars one sd."
@@ -136,7 +136,7 @@ def _sensitivity(frame: pd.DataFrame, knob: str) -> Iterable[Picture]:
     sentences = [f"Methods with GRU over {knob}."]
     if "runs" in set(drawn["source"]):
         other = sensitivity.OTHER[knob]
-        sentences.append(f"{other} is that of each method's chosen setting, which is full; bars one sd over seeds.")
+        sentences.append(f"{other} is that of each method's chosen setting, which is framed; bars one sd over seeds.")
     if "none" in set(drawn["setting"]):
         sentences.append({"tau": "none: no clipping.", "gamma": "none: no moving average, as gamma = 1."}[knob])
     caption = " ".join(sentences)

@@ -172,7 +172,7 @@ def _retain_free(given: Given) -> Section | None:
         )
         caption = (
             "A column a method over its strength, and both over how far they moved the weights. Means over seeds, bars "
-            "one sd; lines join measured strengths. Full: the chosen strength. Lines across: the original and the "
+            "one sd; lines join measured strengths. Framed: the chosen strength. Lines across: the original and the "
             "retain model."
         )
         pictures.append(given.picture(Picture("strength", strengths.draw(drawn), drawn, text, caption)))

@@ -5,6 +5,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
@@ -80,6 +81,22 @@ def test_figure_4_is_the_papers() -> None:
     assert labels(figure) == {"method alone", "w/ GRU", "improvement w/ GRU", "original model", "retain model"}
 
 
+@pytest.mark.parametrize("table", ["tofu_main", "wmdp", "muse"])
+def test_the_numbers_of_pairs_lie_upon_nothing(table: str) -> None:
+    figure = pairs.draw(pairs.points(paper.mended(table)))
+    with mpl.rc_context(style.STYLE):
+        figure.draw_without_rendering()
+    for axes in figure.axes:
+        panel = axes.get_window_extent()
+        for number in axes.texts:
+            box = number.get_window_extent()
+            assert panel.y0 <= box.y0 < box.y1 <= panel.y1, number.get_text()
+            for drawn in (*axes.patches, *axes.lines):
+                extent = drawn.get_window_extent()
+                apart = box.y0 > extent.y1 or box.y1 < extent.y0 or box.x0 > extent.x1 or box.x1 < extent.x0
+                assert apart, (number.get_text(), drawn)
+
+
 def test_less_accuracy_on_what_is_to_be_forgotten_is_an_improvement() -> None:
     drawn = pairs.points(paper.mended("wmdp")).set_index(["metric", "method"])["improvement"].to_dict()
     assert drawn["wmdp_cyber", "gd"] == pytest.approx(0.2441 - 0.2511)
@@ -151,6 +168,23 @@ def test_curves_of_runs_hold_all_else_at_the_chosen_setting(gridded: Frames) -> 
     curve = over_tau.loc[(over_tau["method"] == "ga") & (over_tau["metric"] == FQ)]
     assert curve["setting"].tolist() == ["0.1", "1", "none"]
     assert curve["value"].tolist() == pytest.approx([-1.1, -2.0, -4.0])
+
+
+@pytest.mark.parametrize("knob", ["gamma", "tau"])
+def test_hollow_says_without_gru_and_the_chosen_setting_is_framed(gridded: Frames, knob: str) -> None:
+    """Curves over gamma and tau are all with GRU."""
+    frame = overlay.near_chosen(tidy.from_runs(*gridded), gridded[0])
+    drawn = sensitivity.points(frame, knob)
+    figure = sensitivity.draw(drawn)
+    for axes in figure.axes:
+        shown = [line for line in axes.lines if line.get_marker() not in ("None", "none", None)]
+        assert all(to_rgb(line.get_markerfacecolor()) == to_rgb(line.get_color()) for line in shown)
+        framed = [line for line in shown if line.get_markeredgecolor() == "black"]
+        assert [np.asarray(line.get_ydata()).size for line in framed] == [1, 1]  # GA's and GD's
+    (upper, _), best = figure.axes, drawn.loc[drawn["chosen"] & (drawn["metric"] == FQ), "value"]
+    framed = [line for line in upper.lines if line.get_markeredgecolor() == "black"]
+    assert sorted(float(np.asarray(line.get_ydata())[0]) for line in framed) == sorted(best)
+    assert "chosen setting" in labels(figure)
 
 
 def test_heat_map_of_runs_hatches_what_is_missing(gridded: Frames) -> None:
