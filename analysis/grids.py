@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import calibration, filling, paper
-from analysis.printing import DASH, Cell, Head, Row, Table, number
+from analysis.printing import BOLD, DASH, Cell, Head, Row, Table, number
 from analysis.selection import RECTIFIERS
 from analysis.sheets import CHECKS, KEY, Layout, Measure, numbers, plain, share
 from analysis.tables import REFERENCES, WITH, method_label
@@ -23,10 +23,6 @@ GREEK = {"gamma": "γ", "tau": "τ"}
 RECORDS = dict[tuple[str, ...], dict[Hashable, Any]]
 BESIDE = f"Under each number the paper's, and ours less it; {DASH}: none of the paper's for the same split and setting."
 NOT_PUBLISHED = "The paper has no such numbers: they are of other models, splits or settings."
-BOLD = {
-    "method": "Bold: the best of a method's rows in a column, as printed.",
-    "column": "Bold: the best method of a column, as printed.",
-}
 
 
 @dataclass(frozen=True)

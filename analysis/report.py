@@ -99,6 +99,7 @@ def _page(sweep: Sweep, given: Given, parts: list[sections.Section], answers: di
         "report.html.j2",
         sweep=sweep,
         created=sweep.created.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        held=verdict.held(runs),
         counts=verdict.counts(runs),
         **answers,
         sections=[_section(part, given.folder / "figures") for part in parts],

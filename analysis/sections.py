@@ -92,12 +92,11 @@ def write(given: Given) -> list[Section]:
 def _main(given: Given) -> Section:
     frame = tables.main_table(given.runs, given.models, given.rule)
     rule = selection.rule_text(given.what, given.rule)
-    printed = given.table("main", frame, tables.printed(frame, given.what, notes=(rule,)))
+    printed = given.table("main", frame, tables.printed(frame, given.what, notes=(printing.BOLD["method"], rule)))
     retain = any(row.label == tables.REFERENCES["retain"] for row in printed.rows)
     caption = (
         f"{goals.explained(given.what)} Original: the target model, before unlearning"
-        f"{'; Retrain: the retain model' if retain else ''}. Means over seeds ± sd; bold: the best of a method's rows "
-        "in a column, as printed; —: no result."
+        f"{'; Retrain: the retain model' if retain else ''}. Means over seeds ± sd; —: no result."
     )
     return Section("Main table", (Shown(printed, caption),))
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 import pandas as pd
 
-from analysis import paper
+from analysis import goals, paper
 from analysis.printing import Head
 from analysis.tables import REFERENCES
 
@@ -152,11 +152,17 @@ def as_printed(layout: Layout, rows: pd.DataFrame) -> pd.Series:
 
 
 def _bold(layout: Layout, rows: pd.DataFrame) -> pd.Series:
-    """Return which values are the best among those they compete with, as printed; none where one stands alone."""
+    """Return which values are the best among those they compete with, as printed.
+
+    None where one stands alone, and no utility of `goals.FLOOR`.
+    """
     ways = {"highest": 1.0, "lowest": -1.0, None: float("nan")}
     best = {measure.metric: ways[measure.best] for measure in layout.measures}
     signs = pd.Series([best.get(metric, float("nan")) for metric in rows["metric"]], index=rows.index, dtype=float)
-    score = (as_printed(layout, rows) * signs).where(~rows["method"].isin(REFERENCES))
+    values = as_printed(layout, rows)
+    score = (values * signs).where(~rows["method"].isin(REFERENCES))
     among = ["backbone", "split", "metric", "target", *(["method"] if layout.compared == "method" else [])]
     groups = score.groupby([rows[name] for name in among])
-    return (score == groups.transform("max")) & groups.transform("count").gt(1)
+    kept = [goals.goals(name).retention.metric for name in rows["benchmark"].unique()]
+    lost = rows["metric"].isin(kept) & (values == goals.FLOOR)
+    return (score == groups.transform("max")) & groups.transform("count").gt(1) & ~lost

@@ -71,6 +71,16 @@ def test_cells_from_runs_and_the_papers_beside(tmp_path: Path) -> None:
     assert ga["difference"].round(4).tolist()[:2] == [1.4281, 0.05]
 
 
+def test_of_two_collapsed_models_none_has_the_best_utility(tmp_path: Path) -> None:
+    for place, (rectifier, fq) in enumerate(((NONE, -16.0), (GRU, -9.0))):
+        write_trial(tmp_path, f"{place:012x}", "ga", rectifier, fq=fq, mu=0.0)
+    write_sweep(tmp_path, [f"{place:012x}" for place in range(2)], splits=("forget05",), backbone=LLAMA)
+    table = sheet(sheets_of(*read(tmp_path, "tiny")), "tofu_main").table
+    bold = [[cell.bold for cell in line.cells] for line in table.rows[-2:]]
+    assert bold == [[False, False], [True, False]]
+    assert printing.BOLD["method"] in table.notes
+
+
 def test_the_whole_table_has_dashes_and_the_command_that_fills_them(tmp_path: Path) -> None:
     table = sheets_of(*write_llama(tmp_path), command=COMMAND)[0].table
     assert [one.label for one in table.rows if not one.under][2:] == [

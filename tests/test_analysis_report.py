@@ -10,13 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import sweep_store
-from sweep_store import GRU, SETTINGS, Frames, write_sweep, write_trial
+from sweep_store import GRU, NONE, SETTINGS, Frames, grid, write_sweep, write_trial
 from typer.testing import CliRunner
 
 from analysis import answer, figures, printing, report, runs, selection, significance, tables, verdict
 from analysis.caveats import caveats
 from analysis.goals import TOFU
 from analysis.selection import DEFAULT
+from analysis.sweeps import find_sweep
 from bench import report as bench
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
@@ -50,12 +51,12 @@ def test_markdown(frames: Frames) -> None:
     assert [row[0] for row in rows[6:]] == ["GD", "w/ GRU", "NPO", "w/ GRU"]
 
 
-def pair(plain: float, gru: float) -> list[printing.Cell]:
-    """Return the two cells of one column in a table of one method."""
+def pair(plain: float, gru: float, column: int = 0) -> list[printing.Cell]:
+    """Return the two cells of one column (FQ, MU) in a table of one method."""
     index = pd.MultiIndex.from_tuples([("ga", "none"), ("ga", "gru")], names=["method", "rectifier"])
     columns = pd.MultiIndex.from_product([["forget05"], list(tables.METRICS), ["mean", "sd", "n"]], names=tables.LEVELS)
     frame = pd.DataFrame([[plain, np.nan, 1] * 2, [gru, np.nan, 1] * 2], index=index, columns=columns)
-    return [row.cells[0] for row in tables.printed(frame, TOFU).rows]
+    return [row.cells[column] for row in tables.printed(frame, TOFU).rows]
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,33 @@ def test_bold(plain: float, gru: float, bold: tuple[bool, bool], texts: list[str
     cells = pair(plain, gru)
     assert tuple(cell.bold for cell in cells) == bold
     assert [cell.text for cell in cells] == texts
+
+
+@pytest.mark.parametrize(
+    ("plain", "gru", "bold"),
+    [
+        (0.0, 0.0, (False, False)),  # two collapsed models: a tie at nothing
+        (0.00004, 0.0, (False, False)),  # as printed
+        (0.0001, 0.0, (True, False)),
+        (0.3, 0.3, (True, True)),
+    ],
+)
+def test_a_utility_of_0_is_nobodys_best(plain: float, gru: float, bold: tuple[bool, bool]) -> None:
+    assert tuple(cell.bold for cell in pair(plain, gru, column=1)) == bold
+    assert "a utility of 0 never is" in printing.BOLD["method"]
+
+
+def test_of_two_collapsed_models_of_your_own_none_is_the_best(tmp_path: Path) -> None:
+    """What is left of the forget rows is 0 as well, which is the best that can be."""
+    for place, rectifier in enumerate((NONE, GRU)):
+        found = {"forget_extraction_strength": 0.0, "utility": 0.0}
+        write_trial(tmp_path, f"{place:012x}", rectifier=rectifier, benchmark="own", split="own", metrics=found)
+    write_sweep(tmp_path, [f"{place:012x}" for place in range(2)], splits=())
+    folder = report.build("tiny", tmp_path)
+    text = (folder / "tables/main.md").read_text()
+    cells = [row[1:3] for row in grid(text) if row[0] in ("GA", "w/ GRU")]
+    assert cells == [["**0.0000**", "0.0000"]] * 2
+    assert printing.BOLD["method"] in text
 
 
 def test_latex(frames: Frames) -> None:
@@ -199,6 +227,29 @@ def test_report_command(copy: Path, run_module: RunModule) -> None:
     ):
         assert words in page, words
     assert page.index("Does GRU help?") < page.index("Main table") < page.index("Trade-off")
+
+
+TITLE = "TOFU on a tiny Llama: nine objectives without and with GRU"
+
+
+def test_the_heading_is_of_the_trials_and_of_all_starts(tmp_path: Path) -> None:
+    start = "python -m platform.sweep tiny"
+    trials = [
+        write_trial(tmp_path, "0" * 12, fq=-9.0, mu=0.5),
+        write_trial(tmp_path, "1" * 12, "npo", GRU, fq=-4.0, mu=0.5),
+    ]
+    commands = [f"{start} --strategy paper --only method=npo", f"{start} --strategy=optuna --trials 9", start]
+    write_sweep(tmp_path, [*trials, "2" * 12], title=TITLE, commands=commands)
+    page = (report.build("tiny", tmp_path) / "index.html").read_text()
+    assert "<h1>TOFU on a tiny Llama</h1>" in page
+    assert "nine objectives" not in page
+    assert "<p>GA and NPO, alone and w/ GRU, on forget05 (5%)</p>" in page
+    assert "strategies paper, optuna, grid ·" in " ".join(page.split())
+
+
+def test_a_sweep_of_one_start_has_one_strategy(store: Path) -> None:
+    assert find_sweep("tiny", store).strategies == ("grid",)
+    assert find_sweep("tiny", store).subject == "Three methods on two splits"
 
 
 def test_an_unknown_name_exits_2(store: Path, run_module: RunModule) -> None:
