@@ -43,7 +43,7 @@ FILL: dict[str, Any] = {"none": "none", "clip": "left", "gru": "full"}
 SIGN = 3.2
 """A legend's entries that show a line's dashes, in the size of its letters."""
 HALO = [withStroke(linewidth=2.2, foreground="white")]
-"""Of a text that may stand upon lines, and of a frame upon dark cells."""
+"""Of a frame upon dark cells."""
 FRAMED: dict[str, Any] = {"markersize": 7, "markeredgecolor": "black", "markeredgewidth": 1.3}
 """The chosen setting among others, as heat maps have it: hollow and full say without and with GRU in every figure."""
 THICK = 1.5

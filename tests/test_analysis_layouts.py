@@ -14,7 +14,7 @@ from benchmark_store import write_store as write_benchmark
 from sweep_store import GRU, NONE, Frames, read, write_sweep, write_trial
 from test_paper_tables import compiled
 
-from analysis import facsimiles, layouts, paper, printing, report, runs, tidy
+from analysis import facsimiles, grids, layouts, paper, printing, report, runs, tidy
 from analysis.layouts import Sheet
 from search_spaces import base as spaces
 
@@ -165,7 +165,7 @@ def test_a_line_at_another_gamma_is_not_the_papers(tmp_path: Path) -> None:
 
 def test_a_line_of_its_own_sweep_is_whole(tmp_path: Path) -> None:
     (found,) = sheets_of(*write_line(tmp_path, 0.8), command="python -m platform.sweep tofu_tau")
-    assert found.table.leaves == facsimiles.tofu_tau(paper.load("tofu_tau")).leaves
+    assert found.table.leaves == grids.render(facsimiles.TOFU_TAU, paper.load("tofu_tau")).leaves
     (note,) = [note for note in found.table.notes if note.startswith(printing.DASH)]
     assert "--only rectifier.tau=0.01,0.1,2,3,10,100,0.001,none,1 --resume`" in note
 
@@ -225,7 +225,7 @@ def test_backbones_stand_side_by_side(tmp_path: Path) -> None:
     for backbone in (LLAMA, "Phi-1.5"):
         frames = write_llama(tmp_path / backbone, backbone)
         both.append(tidy.from_runs(*frames))
-    table = facsimiles.tofu_main(pd.concat(both))
+    table = grids.render(facsimiles.TOFU_MAIN, pd.concat(both))
     assert [head.text for head in table.levels[0]] == ["Phi-1.5", "LLaMA2-7B"]
     assert len(table.leaves) == 8
     assert set(llama["backbone"]) == {LLAMA}
