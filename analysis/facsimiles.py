@@ -1,18 +1,10 @@
-"""The paper's tables, one function each.
-
-Each takes a tidy frame, of the paper's numbers (`paper.load`) or of runs (`tidy.from_runs`), and returns a Table in the
-paper's own layout. `beside` puts the paper's value and the difference under each number; `command` is the sweep's, for
-the note that says how to fill what is missing.
-"""
+"""The layouts of the paper's tables, in which `grids.render` prints tidy frames of the paper's numbers or of runs."""
 
 from __future__ import annotations
 
-import pandas as pd
-
-from analysis import grids
-from analysis.printing import Head, Table
+from analysis.printing import Head
 from analysis.sheets import Layout, Measure
-from analysis.tables import TASK_VECTORS
+from analysis.tables import TASK_VECTORS, method_label
 
 QUALITY, UTILITY = Measure("forget_quality", "FQ ↑", 4, "highest"), Measure("model_utility", "MU ↑", 4, "highest")
 WMDP_MEASURES = (
@@ -118,7 +110,7 @@ def uwc(method: str) -> Layout:
     """Return the layout of a method's UWC table; the paper has those of GA and NPO. MU is held equal, so never bold."""
     return Layout(
         table=f"tofu_uwc_{method}",
-        caption="TOFU at equal utility (UWC)",
+        caption=f"TOFU at equal utility (UWC): {method_label(method)}",
         measures=(Measure("forget_quality", "FQ ↑", 1, "highest"), Measure("model_utility", "MU ↑", 2, None)),
         methods=(method,),
         sweeps={"phi": "tofu_phi_uwc"},
@@ -138,53 +130,3 @@ LAYOUTS = {
     )
 }
 """All of the paper's tables, by their names in `analysis.paper`."""
-
-
-def tofu_main(frame: pd.DataFrame, beside: bool = False, command: str = "") -> Table:
-    """Return `tab:tofu_gru_complete`."""
-    return grids.render(TOFU_MAIN, frame, beside, command)
-
-
-def tofu_retain_free(frame: pd.DataFrame, beside: bool = False, command: str = "") -> Table:
-    """Return `tab:tofu rdf`, Table 1."""
-    return grids.render(TOFU_RETAIN_FREE, frame, beside, command)
-
-
-def wmdp(frame: pd.DataFrame, beside: bool = False, command: str = "") -> Table:
-    """Return `tab:wmdp`."""
-    return grids.render(WMDP, frame, beside, command)
-
-
-def muse(frame: pd.DataFrame, beside: bool = False, command: str = "") -> Table:
-    """Return `tab:muse-books`."""
-    return grids.render(MUSE, frame, beside, command)
-
-
-def wmdp_rmu(frame: pd.DataFrame, beside: bool = False, command: str = "") -> Table:
-    """Return `tab:wmdp_rmu`."""
-    return grids.render(WMDP_RMU, frame, beside, command)
-
-
-def tofu_tau(frame: pd.DataFrame, beside: bool = False, command: str = "") -> Table:
-    """Return `tab:grad_clip_comparison`, of one backbone and split."""
-    return grids.render(TOFU_TAU, frame, beside, command)
-
-
-def tofu_gamma(frame: pd.DataFrame, beside: bool = False, command: str = "") -> Table:
-    """Return `tab:ema_experiment_results`, of one backbone and split."""
-    return grids.render(TOFU_GAMMA, frame, beside, command)
-
-
-def tofu_ablation(frame: pd.DataFrame, beside: bool = False, command: str = "") -> Table:
-    """Return `tab:ablation_study`."""
-    return grids.render(TOFU_ABLATION, frame, beside, command)
-
-
-def tofu_uwc_ga(frame: pd.DataFrame, beside: bool = False, command: str = "") -> Table:
-    """Return `tab:uwc_phi_ga`."""
-    return grids.render(TOFU_UWC_GA, frame, beside, command)
-
-
-def tofu_uwc_npo(frame: pd.DataFrame, beside: bool = False, command: str = "") -> Table:
-    """Return `tab:uwc_phi_npo`."""
-    return grids.render(TOFU_UWC_NPO, frame, beside, command)

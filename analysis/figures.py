@@ -16,7 +16,20 @@ from analysis.goals import Axis, Goals
 from analysis.printing import split_label
 from analysis.runs import evaluated
 from analysis.selection import DEFAULT, average, choose, pareto
-from analysis.style import FILL, GREY, SIGN, SIGNIFICANT, STYLE, abreast, colour, dashes, marker, method_signs, rank
+from analysis.style import (
+    FILL,
+    GREY,
+    SIGN,
+    SIGNIFICANT,
+    STYLE,
+    abreast,
+    colour,
+    dashes,
+    marker,
+    method_signs,
+    opaque,
+    rank,
+)
 from trainables.config import Selection
 
 CHOSEN = {"none": "method, chosen setting", "clip": "w/ clip, chosen setting", "gru": "w/ GRU, chosen setting"}
@@ -160,9 +173,8 @@ def _arrows(axes: Axes, chosen: pd.DataFrame, what: Goals) -> None:
 
 
 def bold(method: str, rectifier: str) -> dict[str, Any]:
-    """Return keywords for a chosen setting: larger, and white where it is hollow, to stand clear of what is behind."""
-    face = {"fillstyle": "full", "markerfacecolor": "white"} if rectifier == "none" else {"markerfacecoloralt": "white"}
-    return marker(method, rectifier) | face | {"markersize": 7, "markeredgewidth": 1.5}
+    """Return keywords for a chosen setting: larger than the trials."""
+    return opaque(method, rectifier) | {"markersize": 7, "markeredgewidth": 1.5}
 
 
 def star(role: str, size: float = 13) -> dict[str, Any]:

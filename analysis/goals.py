@@ -40,6 +40,8 @@ class Column:
     label: str
     best: Literal["highest", "lowest"] | None
     text: str
+    floor: float | None = None
+    """`FLOOR` of the goal of retention, else None."""
 
     @property
     def head(self) -> str:
@@ -47,6 +49,8 @@ class Column:
         return self.label + ARROWS[self.best]
 
 
+FLOOR = 0.0
+"""The utility of a model that can do nothing any more: no best value, whoever shares it."""
 BESIDE = {
     "muse": (Column("privleak", "PrivLeak", None, "PrivLeak"),),
     "own": (
@@ -87,8 +91,10 @@ class Goals:
     @property
     def columns(self) -> tuple[Column, ...]:
         """Return what tables show, the goals first."""
-        goals = (*self.removal, self.retention)
-        return (*(Column(g.metric, g.short, g.best, g.title) for g in goals), *BESIDE.get(self.benchmark, ()))
+        removal = [Column(goal.metric, goal.short, goal.best, goal.title) for goal in self.removal]
+        kept = self.retention
+        utility = Column(kept.metric, kept.short, kept.best, kept.title, floor=FLOOR)
+        return (*removal, utility, *BESIDE.get(self.benchmark, ()))
 
     @property
     def compared(self) -> tuple[Goal, ...]:

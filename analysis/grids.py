@@ -10,21 +10,19 @@ from typing import Any
 import pandas as pd
 
 from analysis import calibration, filling, paper
-from analysis.printing import DASH, Cell, Head, Row, Table, number
+from analysis.printing import BOLD, DASH, Cell, Head, Row, Table, number
 from analysis.selection import RECTIFIERS
 from analysis.sheets import CHECKS, KEY, Layout, Measure, numbers, plain, share
 from analysis.tables import REFERENCES, WITH, method_label
 from trainables.config import METHOD_LABELS
 
 COMPONENTS = {"none": "w/o GRU", "clip": "w/ GC"}
+MISPRINT = "¶"
+"""The sign of a number that the paper cannot mean as it prints it."""
 GREEK = {"gamma": "γ", "tau": "τ"}
 RECORDS = dict[tuple[str, ...], dict[Hashable, Any]]
 BESIDE = f"Under each number the paper's, and ours less it; {DASH}: none of the paper's for the same split and setting."
 NOT_PUBLISHED = "The paper has no such numbers: they are of other models, splits or settings."
-BOLD = {
-    "method": "Bold: the best of a method's rows in a column, as printed.",
-    "column": "Bold: the best method of a column, as printed.",
-}
 
 
 @dataclass(frozen=True)
@@ -73,6 +71,7 @@ def render(layout: Layout, frame: pd.DataFrame, beside: bool = False, command: s
         printed.append(Row(line.label, line.first, line.under, tuple(cells), line.more))
     notes = _stated(layout, rows, usual)
     notes += [BESIDE if compared else NOT_PUBLISHED] * beside
+    notes += _misprints(rows, compared)
     notes += filling.notes(layout, missing, command)
     notes += [f"{sign} {note}" for sign, note in calibration.NOTES.items() if _used(sign, printed)]
     return Table(
@@ -197,11 +196,13 @@ def _cell(
     if pd.isna(value):
         return Cell(DASH)
     several = usual is not None and record["n"] != usual and key["method"] not in REFERENCES
+    marks = _doubts(records, key) if key["target"] and key["metric"] == "forget_quality" else ""
+    marks += MISPRINT if record["misprint"] and not beside else ""
     return Cell(
         text=number(value, decimals),
         sd="" if pd.isna(record["sd"]) else number(record["sd"], decimals),
         bold=bool(record["bold"]),
-        marks=_marks(records, key) if key["target"] and key["metric"] == "forget_quality" else "",
+        marks=marks,
         n=f"{record['n']}" if several else "",
         beside=_beside(record, decimals) if beside else "",
     )
@@ -211,11 +212,12 @@ def _beside(record: dict[Hashable, Any], decimals: int) -> str:
     """Return `paper -5.1004, +0.0204`, the difference being ours less the paper's."""
     if pd.isna(record["paper"]):
         return f"paper {DASH}"
-    difference = number(record["difference"], decimals)
-    return f"paper {number(record['paper'], decimals)}, {'' if difference.startswith('-') else '+'}{difference}"
+    theirs, difference = number(record["paper"], decimals), number(record["difference"], decimals)
+    sign = MISPRINT if record["misprint"] else ""
+    return f"paper {theirs}{sign}, {'' if difference.startswith('-') else '+'}{difference}"
 
 
-def _marks(records: RECORDS, key: dict[str, str]) -> str:
+def _doubts(records: RECORDS, key: dict[str, str]) -> str:
     """Return the signs of what is doubtful about a mixture (`calibration.NOTES`); none for the paper's numbers."""
     found = [records.get(tuple((key | {"metric": check})[name] for name in KEY)) for check in CHECKS]
     reached, monotone, unmixed = (record["value"] if record else None for record in found)
@@ -225,6 +227,14 @@ def _marks(records: RECORDS, key: dict[str, str]) -> str:
 
 def _used(sign: str, rows: list[Row]) -> bool:
     return any(sign in cell.marks for row in rows for cell in row.cells)
+
+
+def _misprints(rows: pd.DataFrame, beside: bool) -> list[str]:
+    """Return the note on what the paper cannot mean as it prints it: shown as printed in its own tables."""
+    told = sorted(set(rows["misprint"].dropna()))
+    shown = "as the paper prints it, which cannot be right"
+    shown = "mended where the right value is known; the paper prints" if beside else shown
+    return [f"{MISPRINT} {shown}: {', '.join(told)}."] if told else []
 
 
 def _stated(layout: Layout, rows: pd.DataFrame, usual: int | None) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from analysis import goals, grids, paper, retain_free, tidy
+from analysis import goals, grids, overlay, paper, retain_free, tidy
 from analysis.facsimiles import (
     LAYOUTS,
     MUSE,
@@ -41,6 +41,7 @@ class Sheet:
 
 
 def of(
+    frame: pd.DataFrame,
     runs: pd.DataFrame,
     references: pd.DataFrame,
     rule: Selection = DEFAULT,
@@ -49,12 +50,10 @@ def of(
 ) -> list[Sheet]:
     """Return the tables that a sweep fills: by its benchmark and by what it varied.
 
-    `command` is the sweep's. The paper's numbers are put beside those of its own dialect only: others measure
-    otherwise.
+    `frame` is `tidy.from_runs` of the others, `command` is the sweep's. The paper's numbers are put beside those of its
+    own dialect only.
     """
-    frame = tidy.from_runs(runs, references, rule)
-    dialects = set(runs.reindex(columns=["benchmark.dialect"])["benchmark.dialect"].dropna())
-    beside = beside and dialects <= {"paper"}
+    beside = beside and overlay.alike(runs)
     if command and any(runs["status"].isin(FAILURES)):
         command = f"{command} --retry-failed"
     sheets = []
@@ -67,10 +66,16 @@ def of(
     return sheets
 
 
-def published(benchmark: str) -> list[Sheet]:
-    """Return the paper's own tables of a benchmark."""
-    kept = [layout for name, layout in LAYOUTS.items() if name.partition("_")[0] == benchmark]
-    return [sheet for layout in kept for sheet in _sheets(layout, paper.load(layout.table), False, "")]
+def filled_by(sweep: str) -> dict[str, str]:
+    """Return the paper's tables that the named sweep fills, and its backbone there; none of a sweep of our own."""
+    found = [(layout.table, layout.sweeps) for layout in LAYOUTS.values()]
+    return {table: backbone for table, sweeps in found for backbone, name in sweeps.items() if name == sweep}
+
+
+def published(tables: Mapping[str, str]) -> list[Sheet]:
+    """Return these tables of the paper, each of its backbone, of all where that is empty."""
+    parts = [(LAYOUTS[table], paper.load(table, backbone)) for table, backbone in tables.items()]
+    return [sheet for layout, frame in parts for sheet in _sheets(layout, frame, False, "")]
 
 
 def fitting(frame: pd.DataFrame) -> list[Layout]:

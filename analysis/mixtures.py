@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from analysis.calibration import chosen_trials, curve, targets
 from analysis.printing import split_label
 from analysis.selection import DEFAULT, STUDY, in_order
-from analysis.style import GREY, STYLE, colour, marker
+from analysis.style import GREY, STYLE, colour, opaque
 from analysis.tables import WITH, method_label
 from trainables.config import Selection
 
@@ -76,7 +76,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, plane: tuple[str, str]) -> None:
         mixtures = group.loc[group["kind"] == "mixture"].sort_values("weight")
         axes.plot(mixtures[x], mixtures[y], **_line(rows, rectifier), zorder=3)
         found = group.loc[group["kind"] == "target"]
-        axes.plot(found[x], found[y], **_sign(rows, rectifier), zorder=4)
+        axes.plot(found[x], found[y], **opaque(rows["method"].iloc[0], rectifier), markersize=5.5, zorder=4)
 
 
 def _limits(values: pd.Series) -> tuple[float, float] | None:
@@ -89,11 +89,6 @@ def _limits(values: pd.Series) -> tuple[float, float] | None:
 def _line(rows: pd.DataFrame, rectifier: str) -> dict[str, Any]:
     dots = {"marker": ".", "markersize": 3.5}
     return {"color": colour(rows["method"].iloc[0]), "linestyle": DASHES.get(rectifier, "-"), **dots}
-
-
-def _sign(rows: pd.DataFrame, rectifier: str) -> dict[str, Any]:
-    face = {"fillstyle": "full", "markerfacecolor": "white"} if rectifier == "none" else {"markerfacecoloralt": "white"}
-    return marker(rows["method"].iloc[0], rectifier) | face | {"markersize": 5.5}
 
 
 def _signs(rows: pd.DataFrame) -> list[Line2D]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from analysis import goals, paper
+from analysis import goals
 from analysis.goals import Column
 from analysis.printing import split_label
 from analysis.runs import settings
@@ -29,16 +29,9 @@ def sourced(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(source=source, chosen=chosen, **missing)
 
 
-def published(table: str) -> pd.DataFrame:
-    """Return a table of the paper with the misprints mended of which the right value is known."""
-    frame = paper.load(table)
-    for erratum in paper.ERRATA:
-        if erratum.table == table and erratum.corrected:
-            wrong = pd.Series(True, index=frame.index)
-            for column, value in erratum.where.items():
-                wrong &= frame[column] == (float(value) if column == "target" else value)
-            frame.loc[wrong, "value"] = float(erratum.corrected)
-    return frame
+def alike(runs: pd.DataFrame) -> bool:
+    """Return whether trials were measured in the paper's dialect: others measure otherwise, and do not compare."""
+    return set(runs.reindex(columns=["benchmark.dialect"])["benchmark.dialect"].dropna()) <= {"paper"}
 
 
 def beside(frame: pd.DataFrame, of_paper: pd.DataFrame) -> pd.DataFrame:

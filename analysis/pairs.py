@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 
 from analysis.goals import ARROWS, Column
 from analysis.overlay import MODELS, compared, in_order, places, sourced, title
-from analysis.style import HALO, LINES, STYLE, abreast
+from analysis.style import LINES, STYLE, abreast
 from analysis.tables import method_label
 
 COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "none", "none_sd", "none_n"]
@@ -29,7 +29,7 @@ WORSE: dict[str, Any] = {"facecolor": "#F3B58A", "edgecolor": "black", "linewidt
 PAPER: dict[str, Any] = {"marker": "D", "ms": 3.2, "color": "white", "mec": "black", "mew": 0.8, "linestyle": "none"}
 WIDTH = 0.36
 ROOM = 0.3
-"""A bar, of the distance between methods; and of a panel's height what is kept free for the numbers."""
+"""A bar, of the distance between methods; and of the values' span the strip beyond bars and lines for the numbers."""
 
 
 def points(frame: pd.DataFrame) -> pd.DataFrame:
@@ -105,7 +105,9 @@ def _panel(axes: Axes, rows: pd.DataFrame, methods: list[str], column: Column, r
     below = abs(low) > high
     axes.set_ylim((low - room, high) if below else (low, high + room))
     for row in shown:
-        _pair(axes, methods.index(row["method"]), row, below)
+        _pair(axes, methods.index(row["method"]), row)
+        if pd.notna(row["improvement"]):
+            _number(axes, methods.index(row["method"]), row["improvement"], low if below else high)
     if runs:
         for row in rows.loc[rows["source"] == "paper"].to_dict("records"):
             if row["method"] in methods:
@@ -118,8 +120,8 @@ def _panel(axes: Axes, rows: pd.DataFrame, methods: list[str], column: Column, r
     axes.set_ylabel(f"{column.label}{ARROWS[column.best]}", labelpad=2)
 
 
-def _pair(axes: Axes, at: int, row: dict[Any, Any], below: bool) -> None:
-    """Draw a method's two bars, the improvement as a bar from the one's end to the other's, and its number."""
+def _pair(axes: Axes, at: int, row: dict[Any, Any]) -> None:
+    """Draw a method's two bars, and the improvement as a bar from the one's end to the other's."""
     left, right = at - WIDTH / 2, at + WIDTH / 2
     for x, side, style in ((left, "none", PLAIN), (right, "gru", GRU)):
         if pd.notna(row[side]):
@@ -127,29 +129,16 @@ def _pair(axes: Axes, at: int, row: dict[Any, Any], below: bool) -> None:
             if row[f"{side}_sd"] > 0:
                 axes.errorbar(x, row[side], row[f"{side}_sd"], fmt="none", ecolor="black", elinewidth=0.8, zorder=4)
     change = row["improvement"]
-    if pd.isna(change):
-        return
-    if change:
+    if pd.notna(change) and change:
         style = BETTER if change > 0 else WORSE
         axes.bar(right, row["gru"] - row["none"], WIDTH, row["none"], **style, zorder=2.5)
-    ends = [
-        row[side] + sign * (row[f"{side}_sd"] if row[f"{side}_sd"] > 0 else 0)
-        for side in ("none", "gru")
-        for sign in (-1, 1)
-    ]
-    end = min(0.0, *ends) if below else max(0.0, *ends)
-    axes.annotate(
-        _change(change),
-        (at, end),
-        (0, -2 if below else 2),
-        textcoords="offset points",
-        fontsize=6,
-        rotation=90,
-        ha="center",
-        va="top" if below else "bottom",
-        zorder=6,
-        path_effects=HALO,
-    )
+
+
+def _number(axes: Axes, at: int, change: float, edge: float) -> None:
+    """Write an improvement beyond the edge of all bars and lines, where nothing else is drawn."""
+    way = -1 if edge < 0 else 1
+    place: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "top" if way < 0 else "bottom"}
+    axes.annotate(_change(change), (at, edge), (0, 3 * way), fontsize=6, rotation=90, **place)
 
 
 def _change(value: float) -> str:

@@ -5,30 +5,25 @@ The trade-off with all trials, the curves of task vectors and those of UWC's mix
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import angles, arrows, dynamics, goals, heat, overlay, pairs, sensitivity, shares, steps, tidy
+from analysis import angles, arrows, dynamics, goals, heat, overlay, pairs, paper, sensitivity, shares, steps
 from analysis.printing import split_label
 
-Source = Literal["runs", "paper", "both"]
-PAPER: dict[str, dict[str, tuple[str, ...]]] = {
-    "tofu": {
-        "main": ("tofu_main",),
-        "gamma": ("tofu_gamma",),
-        "tau": ("tofu_tau",),
-        "heat": ("tofu_tau", "tofu_gamma"),
-        "uwc": ("tofu_uwc_ga", "tofu_uwc_npo"),
-    },
-    "wmdp": {"main": ("wmdp", "wmdp_rmu")},
-    "muse": {"main": ("muse",)},
+PAPER: dict[str, tuple[str, ...]] = {
+    "main": ("tofu_main", "wmdp", "wmdp_rmu", "muse"),
+    "gamma": ("tofu_gamma",),
+    "tau": ("tofu_tau",),
+    "heat": ("tofu_tau", "tofu_gamma"),
+    "uwc": ("tofu_uwc_ga", "tofu_uwc_npo"),
 }
-"""The paper's tables that figures are made of, by benchmark."""
+"""The paper's tables that figures are made of."""
 MEANS = " Where a seed stopped before the others its line's mean ends."
-LAID = " The paper's numbers are laid over those of the same backbone and split."
+LAID = " The paper's numbers, known misprints mended, are laid over those of the same backbone and split."
 
 
 class Picture(NamedTuple):
@@ -42,44 +37,44 @@ class Picture(NamedTuple):
 
 
 def of(
-    frame: pd.DataFrame, runs: pd.DataFrame, measured: pd.DataFrame | None = None, source: Source = "runs"
+    frame: pd.DataFrame, runs: pd.DataFrame, measured: pd.DataFrame | None = None, beside: bool = False
 ) -> list[Picture]:
     """Return the pictures of a sweep, from `tidy.from_runs`, `runs.load` and `steps.load` (`measured`).
 
-    `both` lays the paper's numbers over a figure whose backbone and split are the paper's; where none are, the paper's
-    own figures follow. `paper` gives those alone.
+    `beside` lays the paper's numbers over a figure whose backbone, split and dialect are the paper's.
     """
-    benchmark = goals.of(runs).benchmark
-    if source == "paper" or frame.empty:
-        return of_paper(benchmark) if source != "runs" else []
-    parts = {kind: _laid(frame, benchmark, kind, source) for kind in ("main", "gamma", "tau", "heat", "uwc")}
+    if frame.empty:
+        return []
+    beside = beside and overlay.alike(runs)
     near = overlay.near_chosen(frame, runs)
-    parts |= {kind: _laid(near, benchmark, kind, source) for kind in ("gamma", "tau")} | {"heat": near}
-    found = list(_tables(parts))
-    if measured is not None:
-        found += _training(measured)
-    if source == "both" and not any((part["table"] != tidy.SOURCE).any() for part in parts.values()):
-        found += of_paper(benchmark)
-    return found
+    parts = {kind: _laid(frame, kind, beside) for kind in ("main", "uwc")}
+    parts |= {kind: _laid(near, kind, beside) for kind in ("gamma", "tau")} | {"heat": near}
+    return [*_tables(parts), *(_training(measured) if measured is not None else [])]
 
 
-def of_paper(benchmark: str) -> list[Picture]:
-    """Return the pictures of the paper's numbers on a benchmark; their stems begin with `paper-`."""
-    tables = PAPER.get(benchmark, {})
-    parts = {kind: pd.concat([overlay.published(table) for table in names]) for kind, names in tables.items()}
+def of_paper(tables: Mapping[str, str]) -> list[Picture]:
+    """Return the pictures of these tables of the paper, each of its backbone, of all where that is empty.
+
+    Their stems begin with `paper-`.
+    """
+    kept = {kind: [name for name in names if name in tables] for kind, names in PAPER.items()}
+    parts = {
+        kind: pd.concat([paper.mended(name, tables[name]) for name in names]) for kind, names in kept.items() if names
+    }
     return [_marked(picture) for picture in _tables(parts)]
 
 
 def _marked(picture: Picture) -> Picture:
     stem = f"paper-{picture.stem}"
     text = picture.text.replace(_csv(picture.stem), _csv(stem))
-    return picture._replace(stem=stem, text=f"The paper: {text}", caption=f"The paper's numbers. {picture.caption}")
+    return picture._replace(
+        stem=stem, text=f"The paper: {text}", caption=f"The paper's numbers, known misprints mended. {picture.caption}"
+    )
 
 
-def _laid(frame: pd.DataFrame, benchmark: str, kind: str, source: Source) -> pd.DataFrame:
-    """Return a sweep's rows and, for `both`, those of the paper that belong beside them."""
-    tables = PAPER.get(benchmark, {}).get(kind, ()) if source == "both" else ()
-    laid = [overlay.beside(frame, overlay.published(table)) for table in tables]
+def _laid(frame: pd.DataFrame, kind: str, beside: bool) -> pd.DataFrame:
+    """Return a sweep's rows and, for `beside`, those of the paper that belong there."""
+    laid = [overlay.beside(frame, paper.mended(table)) for table in PAPER[kind]] if beside else []
     return pd.concat([frame, *(part for part in laid if len(part))], ignore_index=True)
 
 
@@ -124,8 +119,8 @@ def _pairs(frame: pd.DataFrame) -> Iterable[Picture]:
     labels = goals.listed(column.label for column in overlay.compared(drawn))
     text = f"{labels} of each method alone and with GRU as pairs of bars; {_csv('pairs')}"
     caption = (
-        "White: the method alone; grey: w/ GRU. The bar between the two ends is what GRU changes, its number is "
-        "positive where that is better, whichever way the metric goes."
+        "White: the method alone; grey: w/ GRU. The bar between the two ends is what GRU changes. Its number stands "
+        "beyond all bars and lines, and is positive where that is better, whichever way the metric goes."
     )
     if any(drawn["none_n"].gt(1) | drawn["gru_n"].gt(1)):
         caption += " Means over seeds, bars one sd."
@@ -141,7 +136,7 @@ def _sensitivity(frame: pd.DataFrame, knob: str) -> Iterable[Picture]:
     sentences = [f"Methods with GRU over {knob}."]
     if "runs" in set(drawn["source"]):
         other = sensitivity.OTHER[knob]
-        sentences.append(f"{other} is that of each method's chosen setting, which is full; bars one sd over seeds.")
+        sentences.append(f"{other} is that of each method's chosen setting, which is framed; bars one sd over seeds.")
     if "none" in set(drawn["setting"]):
         sentences.append({"tau": "none: no clipping.", "gamma": "none: no moving average, as gamma = 1."}[knob])
     caption = " ".join(sentences)

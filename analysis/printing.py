@@ -12,6 +12,11 @@ import pandas as pd
 DASH = "—"
 DECIMALS = 4
 """Of a number in a table, and of a difference between two."""
+BOLD = {
+    "method": "Bold: the best of a method's rows in a column, as printed; a utility of 0 never is.",
+    "column": "Bold: the best method of a column, as printed; a utility of 0 never is.",
+}
+"""What tables say of their bold numbers, by whom these compete with."""
 TEX = str.maketrans(
     {
         "%": r"\%",
@@ -25,7 +30,7 @@ TEX = str.maketrans(
         "‖": r"$\|$",
     }
     | {"τ": r"$\tau$", "γ": r"$\gamma$", "≥": r"$\geq$"}
-    | {"θ": r"$\theta$", "†": r"$\dagger$", "‡": r"$\ddagger$", "§": r"\S{}"}
+    | {"θ": r"$\theta$", "†": r"$\dagger$", "‡": r"$\ddagger$", "§": r"\S{}", "¶": r"\P{}"}
 )
 
 CODE = re.compile(r"`([^`]*)`")
@@ -112,16 +117,20 @@ def number(value: float, decimals: int = DECIMALS) -> str:
     return DASH if pd.isna(value) else f"{round(value, decimals) + 0.0:.{decimals}f}"
 
 
-def cells(column: pd.DataFrame, best: Literal["highest", "lowest"] | None = "highest") -> list[Cell]:
+def cells(
+    column: pd.DataFrame, best: Literal["highest", "lowest"] | None = "highest", floor: float | None = None
+) -> list[Cell]:
     """Return the printed cells of rows that compete in one column (stats: mean, sd, n); the best is bold.
 
-    Compared as printed; nothing is bold where fewer than two rows have a number, or where `best` is None.
+    Compared as printed; nothing is bold where fewer than two rows have a number, where `best` is None, or where the
+    best is `floor`: no value of a column with a floor is less, and one that is reached is nobody's best.
     """
     texts = [number(value) for value in column["mean"]]
     values = [float(text) for text in texts if text != DASH]
     top = ""
     if best and len(values) > 1:
         top = number(max(values) if best == "highest" else min(values))
+    top = "" if floor is not None and top == number(floor) else top
     return [
         Cell(text, "" if pd.isna(sd) else number(sd), text == top) for text, sd in zip(texts, column["sd"], strict=True)
     ]

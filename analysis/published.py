@@ -1,19 +1,17 @@
-"""Reports with the paper's numbers: its tables alone, without a run, or a sweep's tables in its layouts."""
+"""A report of the paper's own numbers, without a run: the tables that a sweep fills, and figures of them."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
 
-import jinja2
-import pandas as pd
 from markupsafe import Markup
 
-from analysis import layouts, printing
+from analysis import layouts, pages, pictures, printing, style
 from analysis.layouts import Sheet
-from analysis.sweeps import SWEEP_FILE, InputError, Sweep
+from analysis.sweeps import SWEEP_FILE, InputError
 
-TEMPLATE = Path(__file__).parent / "templates" / "paper.html.j2"
 BENCHMARKS = {
     **dict.fromkeys(("quickstart", "tofu_tiny", "tofu_llama", "tofu_phi", "tofu_llama_tru", "tofu_phi_tru"), "tofu"),
     **dict.fromkeys(("tofu_tau", "tofu_gamma", "tofu_ablation", "tofu_phi_uwc"), "tofu"),
@@ -21,19 +19,6 @@ BENCHMARKS = {
     **dict.fromkeys(("muse_books", "muse_news"), "muse"),
 }
 """The benchmark of every named sweep that the paper has tables of (`search_spaces` is not for analysis to import)."""
-ON_THE_PAGE = ("tofu_main", "tofu_retain_free", "wmdp", "muse")
-"""Tables whose numbers a report of runs has in its other sections already; UWC's are too."""
-
-
-def write(folder: Path, runs: pd.DataFrame, models: pd.DataFrame, sweep: Sweep, beside: bool = False) -> list[Sheet]:
-    """Write into `tables/` the tables that the sweep fills, in the paper's layouts; return those for the page.
-
-    `beside`: with the paper's numbers, all of them; without, those that no other part of the report has.
-    """
-    sheets = layouts.of(runs, models, sweep.selection, sweep.command, beside)
-    for sheet in sheets:
-        save(sheet, folder / "tables")
-    return [sheet for sheet in sheets if beside or not (sheet.name in ON_THE_PAGE or sheet.layout.targets)]
 
 
 def save(sheet: Sheet, folder: Path) -> None:
@@ -49,40 +34,59 @@ def save(sheet: Sheet, folder: Path) -> None:
         (folder / f"{sheet.name}.{kind}").write_text(text, encoding="utf-8")
 
 
-def benchmark(name: str) -> str:
-    """Return the benchmark of the sweep called NAME or NAME-HASH. InputError where the paper has no tables of it."""
+def known(name: str) -> str:
+    """Return NAME of the sweep called NAME or NAME-HASH. InputError where the paper has no tables of its benchmark."""
     match = SWEEP_FILE.fullmatch(name)
     plain = match["name"] if match else name
     if plain in BENCHMARKS:
-        return BENCHMARKS[plain]
+        return plain
     close = difflib.get_close_matches(plain, BENCHMARKS, n=1, cutoff=0.5)
     hint = f"did you mean '{close[0]}'? " if close else ""
-    known = ", ".join(sorted(BENCHMARKS))
-    raise InputError(f"NAME {name}: the paper has no tables for such a sweep; {hint}it has them for: {known}")
+    names = ", ".join(sorted(BENCHMARKS))
+    raise InputError(f"NAME {name}: the paper has no tables for such a sweep; {hint}it has them for: {names}")
+
+
+def tables(name: str) -> tuple[dict[str, str], str]:
+    """Return the paper's tables for a known sweep, each with its backbone, and what they are.
+
+    Those that the sweep fills; where the paper has none of its model or data, all of its benchmark and all backbones.
+    """
+    filled = layouts.filled_by(name)
+    if filled:
+        return filled, f"What the paper prints of what {name} runs."
+    benchmark = BENCHMARKS[name]
+    every = {table: "" for table in layouts.LAYOUTS if table.partition("_")[0] == benchmark}
+    other = f"The paper has no table of what {name} runs: these are all that it has on {benchmark.upper()}"
+    return every, f"{other}, of other models or data."
 
 
 def build(name: str, storage: str | Path = "runs", output: str | Path | None = None) -> Path:
-    """Write the paper's tables of a sweep's benchmark and a page of them, and return their folder.
+    """Write the paper's tables for a sweep, figures and a page of them, and return their folder.
 
     Nothing is read from the storage, which need not exist. InputError on an unknown name, a storage that is no folder
     without an `output`, or a folder that cannot be written.
     """
-    found = benchmark(name)
+    sweep = known(name)
     if output is None and "://" in str(storage):
         raise InputError(f"--storage {storage}: the paper's tables go into a folder; say which with --output DIR")
-    folder = Path(output) if output else Path(storage) / "reports" / f"{found}-paper"
-    sheets = layouts.published(found)
+    folder = Path(output) if output else Path(storage) / "reports" / f"{sweep}-paper"
+    found, what = tables(sweep)
     try:
-        for sheet in sheets:
-            save(sheet, folder / "tables")
-        (folder / "index.html").write_text(_page(found, sheets), encoding="utf-8")
+        _write(folder, sweep, found, what)
     except OSError as error:
         raise InputError(f"--output {folder}: cannot be written ({error.strerror}); give another folder") from error
     return folder
 
 
-def _page(found: str, sheets: list[Sheet]) -> str:
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    tables = [{"title": sheet.title, "table": Markup(printing.to_html(sheet.table))} for sheet in sheets]
-    return template.render(benchmark=found.upper(), tables=tables)
+def _write(folder: Path, sweep: str, found: Mapping[str, str], what: str) -> None:
+    sheets, drawn = layouts.published(found), pictures.of_paper(found)
+    for sheet in sheets:
+        save(sheet, folder / "tables")
+    for one in drawn:
+        style.save(one.figure, folder / "figures", one.stem, one.points)
+    parts = [what, *(f"## {sheet.title}\n\n{printing.to_markdown(sheet.table)}" for sheet in sheets)]
+    (folder / "tables/paper.md").write_text("\n\n".join(parts), encoding="utf-8")
+    shown = [{"title": sheet.title, "table": Markup(printing.to_html(sheet.table))} for sheet in sheets]
+    values = {"benchmark": BENCHMARKS[sweep], "what": what, "tables": shown}
+    page = pages.render("paper.html.j2", sweep=sweep, figures=pages.figures(drawn, folder / "figures"), **values)
+    (folder / "index.html").write_text(page, encoding="utf-8")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterable
 from datetime import UTC
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pandas as pd
 import typer
 from markupsafe import Markup
 
-from analysis import gallery, printing, published, sections, selection, significance, tables, verdict
+from analysis import gallery, pages, printing, published, sections, selection, significance, tables, verdict
 from analysis.caveats import caveats
 from analysis.gallery import Source
 from analysis.goals import Goals
@@ -24,7 +22,6 @@ from analysis.sweeps import InputError, Sweep, find_sweep, open_storage, told
 from trainables.config import Selection
 from trainables.storage import DEFAULT, Location
 
-TEMPLATE = Path(__file__).parent / "templates" / "report.html.j2"
 LISTED = 50
 """So many trials without a result are listed on the page, the others counted; tables/failures.csv has all."""
 
@@ -36,7 +33,7 @@ def build(
 ) -> Path:
     """Write the report of a sweep and return its folder: index.html, tables/, figures/.
 
-    `source`: with the paper's numbers beside the runs' (both), or the paper's tables alone (`published.build`).
+    `source`: with the paper's numbers beside the runs' (both), or the paper's alone (`published.build`).
 
     The folder is STORAGE/reports/NAME-HASH unless `output` says otherwise. InputError where the sweep or the storage
     cannot be read or the folder cannot be written; trials that failed are reported, never an error.
@@ -98,14 +95,14 @@ def _brief(answers: dict[str, Any]) -> str:
 def _page(sweep: Sweep, given: Given, parts: list[sections.Section], answers: dict[str, Any], reproduced: str) -> str:
     runs, models, rule, what = given.runs, given.models, given.rule, given.what
     failures = verdict.failures(runs, rule)
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(
+    return pages.render(
+        "report.html.j2",
         sweep=sweep,
         created=sweep.created.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        held=verdict.held(runs),
         counts=verdict.counts(runs),
         **answers,
-        sections=[_section(part) for part in parts],
+        sections=[_section(part, given.folder / "figures") for part in parts],
         chosen=tables.chosen_settings(runs, models, rule),
         failures=failures.head(LISTED),
         unlisted=verdict.unlisted(failures.iloc[LISTED:]) if len(failures) > LISTED else "",
@@ -116,8 +113,8 @@ def _page(sweep: Sweep, given: Given, parts: list[sections.Section], answers: di
     )
 
 
-def _section(part: sections.Section) -> dict[str, Any]:
-    """Return a section as the template takes it: printed tables as HTML, frames of texts as they are."""
+def _section(part: sections.Section, folder: Path) -> dict[str, Any]:
+    """Return a section as the template takes it: printed tables and figures as HTML, frames of texts as they are."""
     shown = [
         {
             "title": table.title,
@@ -127,8 +124,8 @@ def _section(part: sections.Section) -> dict[str, Any]:
         }
         for table in part.tables
     ]
-    pictures = [{"svg": inline(one.path, one.text), "caption": one.caption} for one in part.figures]
-    return {"title": part.title, "text": part.text, "tables": shown, "figures": pictures}
+    drawn = pages.figures(part.figures, folder)
+    return {"title": part.title, "text": part.text, "tables": shown, "figures": drawn}
 
 
 def _models(models: pd.DataFrame, what: Goals) -> pd.DataFrame:
@@ -169,23 +166,6 @@ def _plain(value: Any) -> str:
     return "none" if pd.isna(value) else verdict.text(value)
 
 
-def inline(path: Path, text: str) -> Markup:
-    """Return an SVG file as an element of a page, `text` what it says to those who cannot see it.
-
-    It goes without prolog and name spaces, which HTML has no need of.
-    """
-    svg = path.read_text(encoding="utf-8")
-    element = svg[svg.index("<svg") :]
-    element = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", element, count=4)
-    element = re.sub(r'width="([\d.]+)pt" height="[\d.]+pt"', _wider, element, count=1)
-    return Markup(element.replace("<svg", f'<svg role="img" aria-label="{text}"', 1))
-
-
-def _wider(size: re.Match[str]) -> str:
-    """Return a width for the screen; the height follows from the view box."""
-    return f'width="{1.35 * float(size[1]):.0f}pt"'
-
-
 def command(sweep: Sweep, storage: str, source: Source = Source.RUNS) -> str:
     """Return the command that makes this report again."""
     where = "" if storage == DEFAULT else f" --storage {shlex.quote(storage)}"
@@ -206,8 +186,8 @@ def main(
     except InputError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from error
-    shown = [folder / "tables" / f"{table}.md" for table in ("verdict", "main", "retain_free", "uwc")]
-    for path in sorted((folder / "tables").glob("*.md")) if source == Source.PAPER else shown:
+    told = ("paper",) if source == Source.PAPER else ("verdict", "main", "retain_free", "uwc")
+    for path in (folder / "tables" / f"{name}.md" for name in told):
         if path.exists():
             typer.echo(path.read_text(encoding="utf-8"))
     typer.echo(f"report: {folder / 'index.html'}")

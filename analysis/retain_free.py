@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.printing import DASH, Cell, Row, Table, cells, number
+from analysis.goals import TOFU
+from analysis.printing import BOLD, DASH, Cell, Row, Table, cells, number
 from analysis.selection import DEFAULT, STUDY, choose
 from analysis.tables import LEVELS, METRICS, REFERENCES, main_table, row_label
 from trainables.config import Selection
@@ -13,8 +14,8 @@ METHODS = ("tv", "ga", "wga", "npo", "tru")
 """The methods of the paper's table, in its order: none of them reads the retain set."""
 COLUMNS = ("FQ ↑", "MU ↑", "n", "strength", "change")
 NOTES = (
-    "Methods without retain data and without a rectifier; means over n seeds. Bold: the best method of each column, as "
-    "printed. strength: stg of TRU, strength of TV, the best of each method by the report's rule. "
+    f"Methods without retain data and without a rectifier; means over n seeds. {BOLD['column']} strength: stg of TRU, "
+    "strength of TV, the best of each method by the report's rule. "
     "change: ‖θ - θ_org‖ / ‖θ_org‖, how far the weights moved.",
 )
 
@@ -52,7 +53,11 @@ def printed(frame: pd.DataFrame) -> Table:
     """Return `table` as printed: the methods of a column compete, the reference models stand apart."""
     splits = tuple(frame.columns.get_level_values("split").unique())
     methods = frame.loc[[method not in REFERENCES for method, _ in frame.index]]
-    best = {(split, metric): cells(methods.loc[:, (split, metric)]) for split in splits for metric in METRICS}
+    best = {
+        (split, column.metric): cells(methods.loc[:, (split, column.metric)], column.best, column.floor)
+        for split in splits
+        for column in TOFU.columns
+    }
     rows = []
     for place, (method, rectifier) in enumerate(frame.index):
         rank = place - (len(frame) - len(methods))

@@ -24,6 +24,7 @@ from analysis import (
     tables,
 )
 from analysis.goals import Goals
+from analysis.pictures import Picture
 from analysis.printing import number
 from trainables.config import Selection
 from trainables.storage import Storage
@@ -38,15 +39,6 @@ class Shown:
     body: printing.Table | pd.DataFrame
     caption: str = ""
     title: str = ""
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure of the page: its SVG file, what it says to those who cannot see it, and what stands under it."""
-
-    path: Path
-    text: str
-    caption: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,6 +73,11 @@ class Given:
             (self.folder / "tables" / f"{stem}.{kind}").write_text(text, encoding="utf-8")
         return printed
 
+    def picture(self, drawn: Picture) -> Picture:
+        """Write a figure as figures/STEM.pdf, .svg and .png, its points as .csv, and return it."""
+        style.save(drawn.figure, self.folder / "figures", drawn.stem, drawn.points)
+        return drawn
+
     def frame(self, stem: str, frame: pd.DataFrame) -> None:
         """Write tables/STEM.csv."""
         frame.to_csv(self.folder / "tables" / f"{stem}.csv", index=False, lineterminator="\n")
@@ -95,12 +92,11 @@ def write(given: Given) -> list[Section]:
 def _main(given: Given) -> Section:
     frame = tables.main_table(given.runs, given.models, given.rule)
     rule = selection.rule_text(given.what, given.rule)
-    printed = given.table("main", frame, tables.printed(frame, given.what, notes=(rule,)))
+    printed = given.table("main", frame, tables.printed(frame, given.what, notes=(printing.BOLD["method"], rule)))
     retain = any(row.label == tables.REFERENCES["retain"] for row in printed.rows)
     caption = (
         f"{goals.explained(given.what)} Original: the target model, before unlearning"
-        f"{'; Retrain: the retain model' if retain else ''}. Means over seeds ± sd; bold: the best of a method's rows "
-        "in a column, as printed; —: no result."
+        f"{'; Retrain: the retain model' if retain else ''}. Means over seeds ± sd; —: no result."
     )
     return Section("Main table", (Shown(printed, caption),))
 
@@ -108,7 +104,7 @@ def _main(given: Given) -> Section:
 def _tradeoff(given: Given) -> Section:
     what = given.what
     points = figures.tradeoff_points(given.runs, given.models, given.rule)
-    style.save(figures.tradeoff(points, what, given.rule), given.folder / "figures", "tradeoff", points)
+    figure = figures.tradeoff(points, what, given.rule)
     text = f"{what.x.name} against {what.y.name}, a panel a split; the points are in figures/tradeoff.csv"
     turned = ": x runs from high to low" if what.x.best == "lowest" else ""
     caption = (
@@ -117,7 +113,7 @@ def _tradeoff(given: Given) -> Section:
         "line: Pareto front of all settings tried, each the mean over its seeds as in the tables, without those that "
         "are no better than the original model on either goal."
     )
-    return Section("Trade-off", figures=(Picture(given.folder / "figures/tradeoff.svg", text, caption),))
+    return Section("Trade-off", figures=(given.picture(Picture("tradeoff", figure, points, text, caption)),))
 
 
 def _hypervolume(given: Given) -> Section | None:
@@ -170,16 +166,15 @@ def _retain_free(given: Given) -> Section | None:
     drawn = strengths.points(given.runs, given.models, given.rule)
     pictures = []
     if any(drawn["kind"] == "strength"):
-        style.save(strengths.draw(drawn), given.folder / "figures", "strength", drawn)
         text = (
             "Forget quality and model utility over the strengths of TRU and TV; the points are in figures/strength.csv"
         )
         caption = (
             "A column a method over its strength, and both over how far they moved the weights. Means over seeds, bars "
-            "one sd; lines join measured strengths. Full: the chosen strength. Lines across: the original and the "
+            "one sd; lines join measured strengths. Framed: the chosen strength. Lines across: the original and the "
             "retain model."
         )
-        pictures.append(Picture(given.folder / "figures/strength.svg", text, caption))
+        pictures.append(given.picture(Picture("strength", strengths.draw(drawn), drawn, text, caption)))
     printed = given.table("retain_free", frame, retain_free.printed(frame))
     return Section("Without retain data", (Shown(printed),), tuple(pictures))
 
@@ -197,9 +192,10 @@ def _calibration(given: Given) -> Section | None:
     )
     for split in splits:
         stem = f"uwc-{split}"
-        style.save(mixtures.draw(drawn, split), given.folder / "figures", stem, drawn.loc[drawn["split"] == split])
+        here = drawn.loc[drawn["split"] == split]
         text = f"Forget quality and model utility of mixtures on {split}; the points are in figures/{stem}.csv"
-        pictures.append(Picture(given.folder / f"figures/{stem}.svg", text, caption if split == splits[-1] else ""))
+        under = caption if split == splits[-1] else ""
+        pictures.append(given.picture(Picture(stem, mixtures.draw(drawn, split), here, text, under)))
     printed = calibration.printed(frame)
     if given.rule.halves:
         printed = replace(printed, notes=(*printed.notes, WHOLE))

@@ -14,7 +14,7 @@ from matplotlib.ticker import FixedLocator
 
 from analysis.goals import ARROWS
 from analysis.overlay import compared, in_order, numbers, places, sourced, title
-from analysis.style import GREY, SIGN, STYLE, abreast, dashes, marker
+from analysis.style import FRAMED, GREY, SIGN, STYLE, abreast, dashes, marker
 from analysis.tables import method_label
 
 COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "knob", "setting", "value", "sd", "n"]
@@ -114,16 +114,13 @@ def _panel(axes: Axes, rows: pd.DataFrame, place: dict[str, float]) -> None:
             bars: dict[str, Any] = style | {"linestyle": "none", "marker": "none"}
             axes.errorbar(x, curve["value"], curve["sd"].fillna(0), elinewidth=0.7, **bars)
             best = curve["chosen"]
-            axes.plot(x[best], curve.loc[best, "value"], **marker(str(method), "gru"), ms=6, zorder=5)
+            axes.plot(x[best], curve.loc[best, "value"], **marker(str(method), "gru"), **FRAMED, zorder=5)
 
 
 def _style(method: str, source: str, faint: bool) -> dict[str, Any]:
     """Return keywords for a curve: of the paper small and faint where there are those of runs too."""
-    style: dict[str, Any] = marker(method, "gru") | {
-        "markersize": 4.5,
-        "linestyle": dashes(method),
-        "markerfacecolor": "white",
-    }
+    style: dict[str, Any] = marker(method, "gru") | {"markersize": 5, "linestyle": dashes(method)}
+    style |= {"markeredgecolor": "white", "markeredgewidth": 0.5}  # where two methods meet both are seen
     return style | ({"alpha": 0.45, "linewidth": 0.7, "markersize": 3} if faint and source != "runs" else {})
 
 
@@ -135,7 +132,8 @@ def _signs(drawn: pd.DataFrame) -> list[Line2D]:
         for method in in_order(drawn["method"])
     ]
     if "runs" in sources:
-        handles.append(Line2D([], [], color=GREY, marker="o", linestyle="none", label="chosen setting"))
+        sign: dict[str, Any] = {"color": "white", "marker": "o", "linestyle": "none"} | FRAMED
+        handles.append(Line2D([], [], **sign, label="chosen setting"))
     if sources == {"runs", "paper"}:
         style: dict[str, Any] = _style("ga", "paper", faint=True) | {"color": GREY, "marker": "o"}
         handles.append(Line2D([], [], **style, label="small and faint: the paper"))

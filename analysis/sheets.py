@@ -11,7 +11,7 @@ from typing import Literal
 
 import pandas as pd
 
-from analysis import paper
+from analysis import goals, paper
 from analysis.printing import Head
 from analysis.tables import REFERENCES
 
@@ -71,26 +71,32 @@ class Layout:
 def numbers(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> pd.DataFrame:
     """Return the rows of a tidy frame that the table shows, with KEY, `bold` by the paper's rule, and the paper's.
 
-    `paper` and `difference` (ours less the paper's, as printed) are NaN unless asked for, and where the paper has
-    nothing for the same backbone, split, method, rectifier and setting. `other` says at which gamma or tau another
-    setting varies.
+    `paper` (without misprints of which the right value is known) and `difference` (ours less the paper's, as printed)
+    are NaN unless asked for, and where the paper has nothing for the same backbone, split, method, rectifier and
+    setting. `misprint` says what is wrong with the paper's printed value, mostly None. `other` says at which gamma or
+    tau another setting varies.
     """
     rows = _selected(layout, frame)
     rows["bold"] = _bold(layout, rows)
     rows["paper"] = rows["difference"] = float("nan")
     if beside and len(rows):
-        published = _selected(layout, paper.load(layout.table))
-        rows["paper"] = rows.merge(published[[*KEY, "value"]], on=KEY, how="left")["value_y"].to_numpy()
+        published = _selected(layout, paper.mended(layout.table))[[*KEY, "value", "misprint"]]
+        theirs = rows[KEY].merge(published, on=KEY, how="left").set_axis(rows.index)
         if layout.axis:  # at another value of the setting that does not vary the two are not the same trial
-            theirs = [layout.fixed.get(method, "") for method in rows["method"]]
-            rows["paper"] = rows["paper"].where(rows["at"] == theirs)
+            theirs = theirs.loc[rows["at"] == [layout.fixed.get(method, "") for method in rows["method"]]]
+        rows["paper"], rows["misprint"] = theirs["value"], theirs["misprint"]
         rows["difference"] = (as_printed(layout, rows) - rows["paper"]).round(6)
     return rows
 
 
 def _selected(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of this table, the missing columns of the paper's filled, `target` and `setting` as texts."""
-    rows = frame.assign(**{name: value for name, value in EMPTY.items() if name not in frame})
+    """Return the rows of this table, the missing columns of the paper's filled, `target` and `setting` as texts.
+
+    `misprint`: of the paper's rows, what is wrong with the value as printed; else None.
+    """
+    rows = frame.assign(**{name: value for name, value in EMPTY.items() if name not in frame}, misprint=None)
+    for erratum in paper.ERRATA:
+        rows.loc[erratum.rows(rows), "misprint"] = erratum.told
     of_model = rows["method"].isin(list(layout.references))
     of_method = ~rows["method"].isin([*REFERENCES, *layout.apart])
     if layout.only:
@@ -146,11 +152,17 @@ def as_printed(layout: Layout, rows: pd.DataFrame) -> pd.Series:
 
 
 def _bold(layout: Layout, rows: pd.DataFrame) -> pd.Series:
-    """Return which values are the best among those they compete with, as printed; none where one stands alone."""
+    """Return which values are the best among those they compete with, as printed.
+
+    None where one stands alone, and no utility of `goals.FLOOR`.
+    """
     ways = {"highest": 1.0, "lowest": -1.0, None: float("nan")}
     best = {measure.metric: ways[measure.best] for measure in layout.measures}
     signs = pd.Series([best.get(metric, float("nan")) for metric in rows["metric"]], index=rows.index, dtype=float)
-    score = (as_printed(layout, rows) * signs).where(~rows["method"].isin(REFERENCES))
+    values = as_printed(layout, rows)
+    score = (values * signs).where(~rows["method"].isin(REFERENCES))
     among = ["backbone", "split", "metric", "target", *(["method"] if layout.compared == "method" else [])]
     groups = score.groupby([rows[name] for name in among])
-    return (score == groups.transform("max")) & groups.transform("count").gt(1)
+    kept = [goals.goals(name).retention.metric for name in rows["benchmark"].unique()]
+    lost = rows["metric"].isin(kept) & (values == goals.FLOOR)
+    return (score == groups.transform("max")) & groups.transform("count").gt(1) & ~lost

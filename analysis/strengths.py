@@ -17,7 +17,7 @@ from matplotlib.ticker import FixedLocator, Locator, LogLocator, NullLocator, St
 from analysis.printing import DECIMALS, split_label
 from analysis.runs import STRENGTHS, settings
 from analysis.selection import DEFAULT, STUDY, average, choose
-from analysis.style import GREY, LINES, STYLE, marker
+from analysis.style import FRAMED, LINES, STYLE, opaque
 from analysis.tables import METRICS, TASK_VECTORS, method_label
 from trainables.config import Selection
 
@@ -129,12 +129,10 @@ def _panel(axes: Axes, rows: pd.DataFrame, knob: str, metric: str) -> None:
         _spread(axes, 100 * strengths["relative_change"])
     for (method, told), curve in strengths.groupby(["method", "settings"]):
         x = curve["strength"] if knob in KNOBS else 100 * curve["relative_change"]
-        line = marker(str(method), "gru") | {"linestyle": _dashes(rows, str(method), str(told)), "markersize": 4.5}
-        axes.errorbar(
-            x, curve[metric], curve[f"{metric}_sd"].fillna(0), elinewidth=0.7, markerfacecolor="white", **line
-        )
-        full = marker(str(method), "gru") | {"markersize": 5.5, "zorder": 5}
-        axes.plot(x[curve["chosen"]], curve.loc[curve["chosen"], metric], **full)
+        look = opaque(str(method), "none")  # as in the trade-off: without GRU
+        line = look | {"linestyle": _dashes(rows, str(method), str(told)), "markersize": 4.5}
+        axes.errorbar(x, curve[metric], curve[f"{metric}_sd"].fillna(0), elinewidth=0.7, **line)
+        axes.plot(x[curve["chosen"]], curve.loc[curve["chosen"], metric], **look, **FRAMED, zorder=5)
 
 
 def _dashes(rows: pd.DataFrame, method: str, told: str) -> Any:
@@ -175,8 +173,8 @@ def _signs(drawn: pd.DataFrame) -> Iterable[Line2D]:
     """Yield a legend entry for every curve and line that is drawn."""
     strengths = drawn.loc[drawn["kind"] == "strength"]
     for method, told in strengths[["method", "settings"]].drop_duplicates().sort_values(["method", "settings"]).values:
-        style = marker(method, "gru") | {"linestyle": _dashes(drawn, method, told), "markerfacecolor": "white"}
+        style = opaque(method, "none") | {"linestyle": _dashes(drawn, method, told)}
         yield Line2D([], [], **style, label=f"{method_label(method)}{f' ({told})' if told else ''}")
-    yield Line2D([], [], color=GREY, marker="o", linestyle="none", label="chosen strength")
+    yield Line2D([], [], color="white", marker="o", linestyle="none", **FRAMED, label="chosen strength")
     for role in sorted(set(drawn.loc[drawn["kind"] == "reference", "method"])):
         yield Line2D([], [], **LINES[role], label=f"{role} model")

@@ -43,7 +43,9 @@ FILL: dict[str, Any] = {"none": "none", "clip": "left", "gru": "full"}
 SIGN = 3.2
 """A legend's entries that show a line's dashes, in the size of its letters."""
 HALO = [withStroke(linewidth=2.2, foreground="white")]
-"""Of a text that may stand upon lines, and of a frame upon dark cells."""
+"""Of a frame upon dark cells."""
+FRAMED: dict[str, Any] = {"markersize": 7, "markeredgecolor": "black", "markeredgewidth": 1.3}
+"""The chosen setting among others, as heat maps have it: hollow and full say without and with GRU in every figure."""
 THICK = 1.5
 """Points, of a mean over seeds along training."""
 LINES: dict[str, dict[str, Any]] = {
@@ -94,6 +96,12 @@ def marker(method: str, rectifier: str) -> dict[str, Any]:
         "fillstyle": FILL.get(rectifier, "full"),
         "linestyle": "none",
     }
+
+
+def opaque(method: str, rectifier: str) -> dict[str, Any]:
+    """Return `marker`, white where it is hollow, to stand clear of what is behind."""
+    face = {"fillstyle": "full", "markerfacecolor": "white"} if rectifier == "none" else {"markerfacecoloralt": "white"}
+    return marker(method, rectifier) | face
 
 
 def abreast(count: int, most: int) -> int:

@@ -50,9 +50,26 @@ class Sweep:
     """Of `search_spaces.backbones`; empty where the target model is another, or the file is from before it was told."""
 
     @property
+    def strategies(self) -> tuple[str, ...]:
+        """Return the strategies of all starts, each once: the trials are of all of them."""
+        found = [self.strategy if command == self.command else _strategy(command) for command in self.commands]
+        return tuple(dict.fromkeys([*found, self.strategy]))
+
+    @property
+    def subject(self) -> str:
+        """Return the title up to its colon: the rest tells of all that the sweep can have, not of these trials."""
+        return self.title.partition(": ")[0]
+
+    @property
     def label(self) -> str:
         """Return NAME-HASH, which names this sweep and no other."""
         return f"{self.name}-{self.hash}"
+
+
+def _strategy(command: str) -> str:
+    """Return the strategy that a start names; the one that is taken where it names none."""
+    match = re.search(r"--strategy[= ](\w+)", command)
+    return match[1] if match else "grid"
 
 
 def open_storage(storage: str | Path = "runs") -> Storage:

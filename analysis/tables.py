@@ -88,7 +88,7 @@ def printed(table: pd.DataFrame, what: Goals, notes: tuple[str, ...] = ()) -> Ta
     pairs = [(split, column) for split in splits for column in what.columns]
     rows = []
     for method, group in table.groupby(level="method", sort=False):
-        columns = [cells(_under(group, split, shown.metric), shown.best) for split, shown in pairs]
+        columns = [cells(_under(group, split, shown.metric), shown.best, shown.floor) for split, shown in pairs]
         first = method not in REFERENCES or method == next(iter(REFERENCES))
         for place, (_, rectifier) in enumerate(group.index):
             row = tuple(column[place] for column in columns)

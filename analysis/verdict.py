@@ -12,8 +12,8 @@ from analysis.answer import signs
 from analysis.caveats import HALVES
 from analysis.goals import Goals, listed
 from analysis.printing import DASH, number, split_label
-from analysis.selection import DEFAULT
-from analysis.tables import described, method_label, task_vectors
+from analysis.selection import DEFAULT, RECTIFIERS, STUDY, in_order
+from analysis.tables import WITH, described, method_label, task_vectors
 from trainables.benchmarks import Goal
 from trainables.config import Selection
 from trainables.storage import EVALUATED
@@ -28,6 +28,18 @@ def counts(runs: pd.DataFrame) -> str:
     rest = [(-int(count), WORDS.get(str(status), status)) for status, count in numbers.items() if status != "finished"]
     texts = [f"{-count} {word}" for count, word in sorted(rest)]
     return ", ".join([f"{numbers.get('finished', 0)} of {len(runs)} trials finished", *texts])
+
+
+def held(runs: pd.DataFrame) -> str:
+    """Return what the trials are of: `GA and NPO, alone and w/ GRU, on forget05 (5%)`; empty before any has started."""
+    known = runs[STUDY].dropna().drop_duplicates()
+    if known.empty:
+        return ""
+    splits = listed(map(split_label, sorted(set(known[STUDY[0]]))))
+    ordered = in_order(known.assign(**{STUDY[0]: ""}))
+    there = sorted(map(str, set(known[STUDY[2]])), key=[*RECTIFIERS, *known[STUDY[2]]].index)
+    kinds = [{"none": "alone", **WITH}.get(kind, kind) for kind in there]
+    return f"{listed(map(method_label, ordered['method'].unique()))}, {listed(kinds)}, on {splits}"
 
 
 def compares_vectors(runs: pd.DataFrame) -> bool:

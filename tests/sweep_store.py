@@ -52,22 +52,21 @@ def write(path: Path, data: dict[str, Any]) -> None:
 
 
 def write_trial(store: Path, trial: str, method: str = "ga", rectifier: dict[str, Any] = NONE, **given: Any) -> str:
-    """Write one trial; `fq`, `mu`, `split`, `seed`, `status`, `error`, `lr`, `objective` may be given, and
+    """Write one trial. Given may be `fq`, `mu`, `split`, `seed`, `status`, `error`, `lr`, `objective`, `chosen_step`;
 
     `strength` of a task vector, `change` (the relative one), `calibration` (what UWC found, as in result.json);
-    `benchmark` and its `metrics` instead of FQ and MU, `halves` (two such), `chosen_step`.
+    `benchmark` and its `metrics` in place of FQ and MU, `halves` (two such).
     """
     config = configuration(method, rectifier, given)
     write(store / "trials" / trial / "config.json", config)
-    metrics = {"forget_quality": given.get("fq"), "model_utility": given.get("mu"), "forget_rows": 200}
-    metrics = given.get("metrics", metrics)
+    tofu = {"forget_quality": given.get("fq"), "model_utility": given.get("mu"), "forget_rows": 200}
+    metrics = given.get("metrics", tofu)
     result = {
         "id": trial,
         "status": given.get("status", "finished"),
         "config": config,
         "metrics": metrics | ({"relative_change": given["change"]} if "change" in given else {}),
-        "halves": given.get("halves"),
-        "chosen_step": given.get("chosen_step"),
+        **{field: given.get(field) for field in ("halves", "chosen_step", "error", "calibration")},
         "training": {"steps": 31, "skipped": 0},
         "seconds": {"total": 40.0, "training": 30.0, "evaluation": 10.0},
         "started": "2026-11-20T10:00:00Z",
@@ -75,8 +74,6 @@ def write_trial(store: Path, trial: str, method: str = "ga", rectifier: dict[str
         "commit": "abc1234",
         "dirty": False,
         "topology": {"ranks": 1, "device": "cpu"},
-        "error": given.get("error"),
-        "calibration": given.get("calibration"),
         "direction": "d1ec7104aaaa" if "strength" in given else None,
     }
     write(store / "trials" / trial / "result.json", result)
@@ -162,8 +159,8 @@ def _doubtful(method: str, seed: int) -> dict[str, Any]:
 def write_sweep(store: Path, trials: list[str], name: str = "tiny", digest: str = "0a1b2c3d", **given: Any) -> None:
     """Write a sweep's file, and evaluations of its reference models for the given splits.
 
-    `selection`, `backbone`: of the sweep, if they are not left out; `models`: role -> what an evaluation holds, TOFU's
-    if left out.
+    Given may be `selection`, `backbone`, `title`, `commands`, `created` of the sweep; `models`: role -> what an
+    evaluation holds, TOFU's if left out.
     """
     references = []
     for split in given.get("splits", ("forget05", "forget10")):
@@ -182,7 +179,7 @@ def write_sweep(store: Path, trials: list[str], name: str = "tiny", digest: str 
         "trials": trials,
         "references": references,
     }
-    data |= {field: given[field] for field in ("selection", "backbone") if field in given}
+    data |= {field: given[field] for field in ("selection", "backbone", "title", "commands") if field in given}
     write(store / "sweeps" / f"{name}-{digest}.json", data)
 
 

@@ -1,4 +1,4 @@
-"""Tables, picture, verdict and the command `python -m analysis.report`, on an invented sweep."""
+"""Picture, verdict, page and the command `python -m analysis.report`, on an invented sweep."""
 
 import re
 import subprocess
@@ -6,103 +6,23 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import sweep_store
 from sweep_store import GRU, SETTINGS, Frames, write_sweep, write_trial
 from typer.testing import CliRunner
 
-from analysis import answer, figures, printing, report, runs, selection, significance, tables, verdict
+from analysis import answer, figures, report, selection, significance, verdict
 from analysis.caveats import caveats
 from analysis.goals import TOFU
 from analysis.selection import DEFAULT
+from analysis.sweeps import find_sweep
 from bench import report as bench
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
 
 
 store, copy, frames = sweep_store.tiny_store, sweep_store.store_copy, sweep_store.tiny_frames
-
-
-def test_main_table(frames: Frames) -> None:
-    table = tables.main_table(*frames)
-    assert list(table.index[:3]) == [("original", ""), ("retain", ""), ("ga", "none")]
-    ga = table.loc[("ga", "none"), "forget05"]
-    assert ga["forget_quality", "mean"] == -22.0  # its second seed failed
-    assert ga["forget_quality", "n"] == 1
-    gd = table.loc[("gd", "gru")]
-    assert gd["forget05", "forget_quality", "mean"] == pytest.approx(-8.0)  # 0.05 has the higher FQ, below 0.9 * 0.9
-    assert gd["forget10", "model_utility", "mean"] == pytest.approx(0.85)
-    assert gd["forget05", "forget_quality", "sd"] == pytest.approx(np.sqrt(2))
-    npo = table.loc[("npo", "gru"), "forget10"]
-    assert npo["forget_quality", "mean"] == pytest.approx(-13.0)  # the other setting diverged and went missing
-
-
-def test_markdown(frames: Frames) -> None:
-    lines = printing.to_markdown(tables.printed(tables.main_table(*frames), TOFU)).splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert rows[0] == ["Method", "forget05 FQ ↑", "forget05 MU ↑", "forget10 FQ ↑", "forget10 MU ↑"]
-    assert rows[2] == ["Original", "-21.4000", "0.9000", "-21.4000", "0.9000"]
-    assert rows[3] == ["Retrain", "0.0000", "0.8800", "0.0000", "0.8800"]
-    assert rows[4][:3] == ["GA", "**-22.0000**", "0.0000"]
-    assert rows[5][:3] == ["w/ GRU", "-23.0000 ± 1.4142", "**0.1100** ± 0.0141"]
-    assert [row[0] for row in rows[6:]] == ["GD", "w/ GRU", "NPO", "w/ GRU"]
-
-
-def pair(plain: float, gru: float) -> list[printing.Cell]:
-    """Return the two cells of one column in a table of one method."""
-    index = pd.MultiIndex.from_tuples([("ga", "none"), ("ga", "gru")], names=["method", "rectifier"])
-    columns = pd.MultiIndex.from_product([["forget05"], list(tables.METRICS), ["mean", "sd", "n"]], names=tables.LEVELS)
-    frame = pd.DataFrame([[plain, np.nan, 1] * 2, [gru, np.nan, 1] * 2], index=index, columns=columns)
-    return [row.cells[0] for row in tables.printed(frame, TOFU).rows]
-
-
-@pytest.mark.parametrize(
-    ("plain", "gru", "bold", "texts"),
-    [
-        (0.5, 0.6, (False, True), ["0.5000", "0.6000"]),
-        (-2.0, -3.0, (True, False), ["-2.0000", "-3.0000"]),
-        (0.50001, 0.50002, (True, True), ["0.5000", "0.5000"]),  # a tie as printed
-        (-0.00001, 0.0, (True, True), ["0.0000", "0.0000"]),
-        (np.nan, 0.6, (False, False), ["—", "0.6000"]),  # nothing to compare with
-        (np.nan, np.nan, (False, False), ["—", "—"]),
-    ],
-)
-def test_bold(plain: float, gru: float, bold: tuple[bool, bool], texts: list[str]) -> None:
-    cells = pair(plain, gru)
-    assert tuple(cell.bold for cell in cells) == bold
-    assert [cell.text for cell in cells] == texts
-
-
-def test_latex(frames: Frames) -> None:
-    text = printing.to_latex(tables.printed(tables.main_table(*frames), TOFU))
-    assert r"\begin{tabular}{lrrrr}" in text
-    assert r"\multicolumn{2}{c}{forget05 (5\%)} & \multicolumn{2}{c}{forget10 (10\%)} \\" in text
-    assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-5}" in text
-    assert r"\quad w/ GRU & -23.0000 $\pm$ 1.4142 & \textbf{0.1100} $\pm$ 0.0141 &" in text
-    assert text.count(r"\midrule") == 4
-    assert {line.count("&") for line in text.splitlines() if line.startswith(("GA", r"\quad", "Orig"))} == {4}
-
-
-def test_csv_holds_the_numbers(frames: Frames, tmp_path: Path) -> None:
-    (tmp_path / "main.csv").write_text(tables.to_csv(tables.main_table(*frames)))
-    table = pd.read_csv(tmp_path / "main.csv").set_index(["method", "rectifier"])
-    assert table.loc[("npo", "gru"), "forget05.forget_quality.mean"] == -4.0
-    assert table.loc[("npo", "gru"), "label"] == "w/ GRU"
-
-
-def test_chosen_settings_name_what_else_varies(tmp_path: Path) -> None:
-    trials = [
-        write_trial(tmp_path, f"{place:012x}", fq=-5.0, mu=0.1 * place, lr=lr) for place, lr in enumerate([1e-3, 1e-4])
-    ]
-    trials.append(write_trial(tmp_path, "f" * 12, "npo", GRU | {"tau": 0.5}, fq=-4.0, mu=0.85))
-    write_sweep(tmp_path, trials)
-    chosen = tables.chosen_settings(runs.load("tiny", tmp_path), runs.references("tiny", tmp_path))
-    assert chosen["training.lr"].tolist() == ["0.0001", "0.001"]
-    assert chosen[["Method", "gamma", "tau"]].values.tolist() == [["GA", "—", "—"], ["NPO w/ GRU", "0.8", "0.5"]]
-    assert chosen["Keeps 90% of MU"].tolist() == ["no (11.1%)", "yes (94.4%)"]
-    assert chosen["Chosen from"].tolist() == ["2", "1"]
 
 
 def test_headline_and_details(frames: Frames) -> None:
@@ -201,6 +121,29 @@ def test_report_command(copy: Path, run_module: RunModule) -> None:
     assert page.index("Does GRU help?") < page.index("Main table") < page.index("Trade-off")
 
 
+TITLE = "TOFU on a tiny Llama: nine objectives without and with GRU"
+
+
+def test_the_heading_is_of_the_trials_and_of_all_starts(tmp_path: Path) -> None:
+    start = "python -m platform.sweep tiny"
+    trials = [
+        write_trial(tmp_path, "0" * 12, fq=-9.0, mu=0.5),
+        write_trial(tmp_path, "1" * 12, "npo", GRU, fq=-4.0, mu=0.5),
+    ]
+    commands = [f"{start} --strategy paper --only method=npo", f"{start} --strategy=optuna --trials 9", start]
+    write_sweep(tmp_path, [*trials, "2" * 12], title=TITLE, commands=commands)
+    page = (report.build("tiny", tmp_path) / "index.html").read_text()
+    assert "<h1>TOFU on a tiny Llama</h1>" in page
+    assert "nine objectives" not in page
+    assert "<p>GA and NPO, alone and w/ GRU, on forget05 (5%)</p>" in page
+    assert "strategies paper, optuna, grid ·" in " ".join(page.split())
+
+
+def test_a_sweep_of_one_start_has_one_strategy(store: Path) -> None:
+    assert find_sweep("tiny", store).strategies == ("grid",)
+    assert find_sweep("tiny", store).subject == "Three methods on two splits"
+
+
 def test_an_unknown_name_exits_2(store: Path, run_module: RunModule) -> None:
     done = run_module("analysis.report", "tinny", "--storage", store)
     assert (done.returncode, done.stdout) == (2, "")
@@ -272,3 +215,17 @@ def test_thousands_of_trials_are_read_and_reported_in_time(tmp_path: Path) -> No
     assert found["load_seconds"] <= 5
     assert found["report_seconds"] <= 60
     assert found["page_bytes"] <= 5_000_000
+
+
+def test_failures_are_listed_up_to_a_number(tmp_path: Path) -> None:
+    failed = {"status": "failed", "error": {"kind": "failed", "message": "no room", "step": None}}
+    ids = [f"{place:012x}" for place in range(80)]
+    for trial in ids[60:]:
+        write_trial(tmp_path, trial, **failed, seed=int(trial, 16))
+    write_sweep(tmp_path, ids, splits=())
+    folder = report.build("tiny", tmp_path)
+    page = (folder / "index.html").read_text()
+    assert page.count("no result.json") == 30  # those with a cause come first
+    assert page.count("no room") == 20
+    assert "and 30 more: 30 missing" in page
+    assert len(pd.read_csv(folder / "tables/failures.csv")) == 80

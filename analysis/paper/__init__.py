@@ -29,16 +29,20 @@ TABLES: tuple[str, ...] = (
 )
 
 
-def load(table: str) -> pd.DataFrame:
-    """The rows of one table: `value` and `target` are floats, `bold` is bool, all else text; ValueError if unknown."""
+def load(table: str, backbone: str = "") -> pd.DataFrame:
+    """The rows of one table, of all backbones or one: `value` and `target` are floats, `bold` is bool, all else text.
+
+    ValueError if there is no such table.
+    """
     if table not in TABLES:
         raise ValueError(f"unknown table {table!r}: the paper's tables are {', '.join(TABLES)}")
-    return pd.read_csv(
+    frame = pd.read_csv(
         Path(__file__).with_name(f"{table}.csv"),
         dtype={"gamma": "str", "tau": "str", "target": "float64", "value": "float64", "bold": "bool"},
         keep_default_na=False,
         na_values={"target": [""]},
     )
+    return frame.loc[frame["backbone"] == backbone].reset_index(drop=True) if backbone else frame
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,19 @@ class Erratum:
     printed: str
     corrected: str | None
     reason: str
+
+    @property
+    def told(self) -> str:
+        """Return `14.0316 (the minus sign is missing; -14.0316 is meant)`."""
+        meant = f"; {self.corrected} is meant" if self.corrected else ""
+        return f"{self.printed} ({self.reason}{meant})"
+
+    def rows(self, frame: pd.DataFrame) -> pd.Series:
+        """Return which rows of a frame with the columns of `load` hold the value: one of its table, none of others."""
+        found = pd.Series(frame["table"] == self.table)
+        for column, value in self.where.items():
+            found &= frame[column] == (float(value) if column == "target" else value)
+        return found
 
 
 def _forget_quality(method: str, rectifier: str, **where: str) -> dict[str, str]:
@@ -130,3 +147,12 @@ ERRATA: tuple[Erratum, ...] = (
     ),
 )
 """Values that lie on no lattice of attainable values: ln p of the exact two-sample KS test, or answers in questions."""
+
+
+def mended(table: str, backbone: str = "") -> pd.DataFrame:
+    """Return `load` without the misprints of which the right value is known."""
+    frame = load(table, backbone)
+    for erratum in ERRATA:
+        if erratum.corrected:
+            frame.loc[erratum.rows(frame), "value"] = float(erratum.corrected)
+    return frame
