@@ -173,7 +173,7 @@ def generate(
 
     `begun`: of each prompt an example, and with how many of its labels the model is known to go on (`Answers.said`).
     """
-    encoded = [tuple(tokenizer(prompt)["input_ids"]) for prompt in prompts]
+    encoded = [tuple(ids) for ids in tokenizer(list(prompts))["input_ids"]] if prompts else []
     ended = tokenizer.eos_token_id
     encoded = [ids[:-1] if ids and ids[-1] == ended else ids for ids in encoded]
     limits = [max(new_tokens - len(ids), 0) if total else new_tokens for ids in encoded]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,22 +117,39 @@ def prompt_text(template: Template, question: str, *, tag_is_answer: bool) -> st
 def encode(
     tokenizer: Any, template: Template, question: str, answer: str, *, max_length: int, tag_is_answer: bool
 ) -> Example:
-    """Tokenise a whole row at once and let the tokenizer's offsets say where the answer starts.
+    """One row of `encode_all`."""
+    return encode_all(tokenizer, template, [(question, answer)], max_length=max_length, tag_is_answer=tag_is_answer)[0]
+
+
+def encode_all(
+    tokenizer: Any,
+    template: Template,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    max_length: int,
+    tag_is_answer: bool,
+) -> list[Example]:
+    """Tokenise whole rows, questions and answers, and let the tokenizer's offsets say where each answer starts.
 
     A token is a label if it holds a character of the answer, so no token of the answer is lost and none of the
     prompt's own is scored, also where a merge crosses the boundary. One end-of-sequence token is appended as a
     label unless the row was cut at `max_length`.
     """
-    prompt = prompt_text(template, question, tag_is_answer=tag_is_answer)
+    if not pairs:
+        return []
     tag = template.answer_tag if tag_is_answer else ""
-    encoded = tokenizer(prompt + tag + answer + template.answer_end, return_offsets_mapping=True)
-    ids, offsets = list(encoded["input_ids"]), encoded["offset_mapping"]
-    if ids and ids[-1] == tokenizer.eos_token_id and offsets[-1][0] == offsets[-1][1]:
-        ids.pop()
-    ids = ids[:max_length]
-    start = next((k for k, (_, end) in enumerate(offsets[: len(ids)]) if end > len(prompt)), len(ids))
-    if start == len(ids):
-        raise InputError(f"training.max_length={max_length} leaves no token of the answer to: {question[:80]!r}")
-    if len(ids) < max_length:
-        ids.append(tokenizer.eos_token_id)
-    return Example(tuple(ids), start)
+    prompts = [prompt_text(template, question, tag_is_answer=tag_is_answer) for question, _ in pairs]
+    texts = [prompt + tag + answer + template.answer_end for prompt, (_, answer) in zip(prompts, pairs, strict=True)]
+    encoded = tokenizer(texts, return_offsets_mapping=True)
+    examples = []
+    for prompt, ids, offsets in zip(prompts, encoded["input_ids"], encoded["offset_mapping"], strict=True):
+        if ids and ids[-1] == tokenizer.eos_token_id and offsets[-1][0] == offsets[-1][1]:
+            ids = ids[:-1]
+        ids = ids[:max_length]
+        start = next((k for k, (_, end) in enumerate(offsets[: len(ids)]) if end > len(prompt)), len(ids))
+        if start == len(ids):
+            question = pairs[len(examples)][0]
+            raise InputError(f"training.max_length={max_length} leaves no token of the answer to: {question[:80]!r}")
+        end = [tokenizer.eos_token_id] if len(ids) < max_length else []
+        examples.append(Example((*ids, *end), start))
+    return examples

@@ -164,7 +164,7 @@ def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> 
 def encode_rows(tokenizer: Any, chosen: list[rows.Row], template: str, dialect: str, max_length: int) -> Examples:
     """Questions and answers as examples, in the dialect's sense of what is prompt."""
     found, rules = templates.resolve(template, tokenizer), replace(RULES[dialect], max_length=max_length)
-    return [_encode(tokenizer, found, row["question"], row["answer"], rules) for row in chosen]
+    return _encode(tokenizer, found, [(row["question"], row["answer"]) for row in chosen], rules)
 
 
 def evaluation_rows(benchmark: Benchmark) -> dict[str, list[rows.Row]]:
@@ -228,15 +228,16 @@ def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget
     from trainables import scoring
 
     rules, template = RULES[benchmark.dialect], templates.resolve(benchmark.template, tokenizer)
-    records, groups, prompts = [], [], []
+    records, asked, prompts = [], [], []
     for task, questions in evaluation_rows(benchmark).items():
         for index, row in enumerate(questions):
             right = row["paraphrased_answer"] if "paraphrased_answer" in row else row["answer"]
             answers = [row["answer"], right, *row["perturbed_answer"]]
-            groups.append([_encode(tokenizer, template, row["question"], answer, rules) for answer in answers])
+            asked.append([(row["question"], answer) for answer in answers])
             prompts.append(templates.prompt_text(template, row["question"], tag_is_answer=rules.tag_is_answer))
             records.append({"task": task, "index": index, "question": row["question"], "answer": row["answer"]})
-    pad = scoring.pad_of(tokenizer)
+    encoded = iter(_encode(tokenizer, template, [pair for pairs in asked for pair in pairs], rules))
+    groups, pad = [[next(encoded) for _ in pairs] for pairs in asked], scoring.pad_of(tokenizer)
     scores = scoring.score_answers(network, groups, pad=pad, token_budget=token_budget)
     texts = scoring.generate(
         network,
@@ -251,10 +252,9 @@ def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget
     return _with_results(records, [answers.losses for answers in scores], counts, texts, rules)
 
 
-def _encode(tokenizer: Any, template: templates.Template, question: str, answer: str, rules: Rules) -> Any:
-    return templates.encode(
-        tokenizer, template, question, answer, max_length=rules.max_length, tag_is_answer=rules.tag_is_answer
-    )
+def _encode(tokenizer: Any, template: templates.Template, pairs: list[tuple[str, str]], rules: Rules) -> Examples:
+    settings = {"max_length": rules.max_length, "tag_is_answer": rules.tag_is_answer}
+    return templates.encode_all(tokenizer, template, pairs, **settings)
 
 
 def _with_results(
