@@ -9,7 +9,8 @@ import torch
 from test_generation import END, NEVER, PAD, VOCABULARY, Counted, alone, network, ragged
 
 from trainables import models, scoring, templates
-from trainables.benchmarks import tofu
+from trainables.benchmarks import own_measures, tofu
+from trainables.benchmarks.own_rows import Row
 from trainables.config import Benchmark, Model
 from trainables.templates import Example
 
@@ -121,3 +122,27 @@ def test_losses_that_are_no_numbers_say_nothing() -> None:
     model.lm_head.weight[:] = float("nan")
     groups = [[Example((4, 5, 6, 7), 2), Example((4, 5, 8), 2)]]
     assert scoring.score_answers(model, groups, pad=PAD, token_budget=100)[0].said == 0
+
+
+def test_own_questions_and_texts_are_continued_as_they_are_without(
+    learned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model knows the questions; of texts that end as the questions' answers do it knows second halves."""
+    model, tokenizer = models.load(Model(path=str(learned.target)))
+    asked = tofu.evaluation_rows(Benchmark(data=str(learned.data), split=learned.split))["forget"][:6]
+    template = templates.find("llama2")
+    texts = [templates.prompt_text(template, row["question"], tag_is_answer=True) + row["answer"] for row in asked]
+    rows = [Row(row["question"], row["answer"]) for row in asked] + [Row(None, text) for text in texts]
+    known: list[int] = []
+    continuations = scoring.continuations
+
+    def evaluated(with_known: bool) -> Any:
+        def taken(*given: Any, **more: Any) -> Any:
+            known.extend(map(len, more["known"]))
+            return continuations(*given, **more | ({} if with_known else {"known": None}))
+
+        monkeypatch.setattr(scoring, "continuations", taken)
+        return own_measures.of_rows(model, tokenizer, template, {"forget": rows}, limit=None, token_budget=700)
+
+    assert evaluated(with_known=True) == evaluated(with_known=False)
+    assert sum(count > 0 for count in known) > 4

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import takewhile
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch.nn import functional
 
-from trainables import caches, generation, lanes, prefixes, tally
+from trainables import caches, generation, lanes, metrics, prefixes, tally
 from trainables.templates import Example
 
 IGNORED = -100
@@ -65,16 +64,11 @@ def score_answers(network: Any, groups: Sequence[Sequence[Example]], *, pad: int
         chosen = torch.tensor(rows, device=logits.device)
         hits = (logits[chosen].argmax(-1) == labels[chosen]).cpu()
         first = [example for example in examples if example in firsts]
-        said = {example: leading(part.tolist()) for example, part in _by_example(first, hits)}
+        said = {example: metrics.leading(part.tolist()) for example, part in _by_example(first, hits)}
         return {example: (float(part.sum()), said.get(example, 0)) for example, part in _by_example(examples, losses)}
 
     found = _of_labels(network, [list(dict.fromkeys(group)) for group in groups], pad, token_budget, told)
     return [Answers([found[example][0] for example in group], found[group[0]][1]) for group in groups]
-
-
-def leading(hits: Sequence[bool]) -> int:
-    """How many there are before the first miss."""
-    return len(list(takewhile(bool, hits)))
 
 
 def _losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

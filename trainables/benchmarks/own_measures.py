@@ -59,6 +59,11 @@ class Item:
         """Tokens of a block that are given where the others are to be generated."""
         return len(self.example.input_ids) // 2
 
+    def said(self, hits: Sequence[bool]) -> int:
+        """With how many tokens of the second half the model itself would go on; `hits`: of every label."""
+        first = self.half - self.example.answer_start
+        return metrics.leading(hits[first:]) if first >= 0 else 0
+
 
 def of_rows(
     network: Any,
@@ -71,10 +76,10 @@ def of_rows(
 ) -> Records:
     """One record a question or block of each set. Raises TrialStopped where a loss is not finite."""
     chosen = [item for name, rows in sets.items() for item in items(tokenizer, template, name, rows, limit)]
-    records = _scored(network, tokenizer, chosen, token_budget)
-    asked = [(item, row) for item, row in zip(chosen, records, strict=True) if item.task != HOLDOUT]
-    _answer(network, tokenizer, template, [pair for pair in asked if not pair[0].row.is_text], token_budget)
-    _continue(network, tokenizer, [pair for pair in asked if pair[0].row.is_text], token_budget)
+    records, hits = _scored(network, tokenizer, chosen, token_budget)
+    asked = [one for one in zip(chosen, records, hits, strict=True) if one[0].task != HOLDOUT]
+    _answer(network, tokenizer, template, [one for one in asked if not one[0].row.is_text], token_budget)
+    _continue(network, tokenizer, [one for one in asked if one[0].row.is_text], token_budget)
     return records
 
 
@@ -101,8 +106,10 @@ def _cut(tokenizer: Any, template: Template, name: str, number: int, row: Row) -
     yield Item(name, 0, number, 0, row, Example(ids, whole.answer_start), ended=len(ids) == len(whole.input_ids))
 
 
-def _scored(network: Any, tokenizer: Any, chosen: Sequence[Item], token_budget: int) -> Records:
-    """A record an item, from one teacher-forced pass."""
+def _scored(
+    network: Any, tokenizer: Any, chosen: Sequence[Item], token_budget: int
+) -> tuple[Records, list[list[bool]]]:
+    """A record an item, from one teacher-forced pass, and which of its labels are the likeliest tokens."""
     from trainables import scoring
 
     examples = [item.example for item in chosen]
@@ -130,31 +137,35 @@ def _scored(network: Any, tokenizer: Any, chosen: Sequence[Item], token_budget: 
                 "rougeL_recall": None,
             }
         )
-    return records
+    return records, [scores.hits for scores in found]
 
 
-Asked = list[tuple[Item, dict[str, Any]]]
+Asked = list[tuple[Item, dict[str, Any], list[bool]]]
 
 
 def _answer(network: Any, tokenizer: Any, template: Template, asked: Asked, token_budget: int) -> None:
     """Write into the records what the model answers to their questions."""
     from trainables import scoring
 
-    prompts = [templates.prompt_text(template, item.row.question or "", tag_is_answer=False) for item, _ in asked]
-    told = scoring.generate(network, tokenizer, prompts, token_budget=token_budget, new_tokens=GENERATED, total=False)
-    _compare([record for _, record in asked], [item.row.answer for item, _ in asked], told)
+    prompts = [templates.prompt_text(template, item.row.question or "", tag_is_answer=False) for item, _, _ in asked]
+    begun = [(item.example, metrics.leading(hits)) for item, _, hits in asked]
+    told = scoring.generate(
+        network, tokenizer, prompts, token_budget=token_budget, new_tokens=GENERATED, total=False, begun=begun
+    )
+    _compare([record for _, record, _ in asked], [item.row.answer for item, _, _ in asked], told)
 
 
 def _continue(network: Any, tokenizer: Any, asked: Asked, token_budget: int) -> None:
     """Write into the records how the model goes on after the first half of their blocks."""
     from trainables import scoring
 
-    starts = [item.example.input_ids[: item.half] for item, _ in asked]
-    truths = [list(item.example.input_ids[item.half :]) for item, _ in asked]
+    starts = [item.example.input_ids[: item.half] for item, _, _ in asked]
+    truths = [list(item.example.input_ids[item.half :]) for item, _, _ in asked]
     limits = [len(truth) for truth in truths]
-    told = scoring.continuations(network, tokenizer, starts, token_budget=token_budget, limits=limits)
+    known = [truth[: item.said(hits)] for (item, _, hits), truth in zip(asked, truths, strict=True)]
+    told = scoring.continuations(network, tokenizer, starts, token_budget=token_budget, limits=limits, known=known)
     right, texts = ([tokenizer.decode(ids, skip_special_tokens=True) for ids in part] for part in (truths, told))
-    _compare([record for _, record in asked], right, texts)
+    _compare([record for _, record, _ in asked], right, texts)
 
 
 def _compare(records: Records, right: Sequence[str], texts: Sequence[str]) -> None:
