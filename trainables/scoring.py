@@ -109,26 +109,25 @@ def _of_labels(
     count = lanes.here(network, token_budget)
     token_budget //= count
     alone, shared = prefixes.split(groups, caches.reach(network))
-    reads: list[Callable[[Any], Found]] = []
-    sizes: list[int] = []
+    works: list[tuple[list[prefixes.Part], Callable[[Any], Found]]] = []
     for rows in batches([part.tokens for part in alone], token_budget):
-        reads.append(partial(_whole, [alone[row] for row in rows], pad))
-        sizes.append(len(rows))
+        parts = [alone[row] for row in rows]
+        works.append((parts, partial(_whole, parts, pad)))
     for numbers in batches([group[0].start for group in shared], token_budget):
         chosen = [shared[number] for number in numbers]
-        reads.append(partial(_after_trunks, chosen, pad, token_budget))
-        sizes.append(sum(map(len, chosen)))
+        works.append(([part for group in chosen for part in group], partial(_after_trunks, chosen, pad, token_budget)))
+    works.sort(key=lambda work: -sum(part.tokens for part in work[0]))  # the longest first, so that all end together
 
-    def work(read: Callable[[Any], Found], lane: Any) -> list[dict[Example, Result]]:
+    def done(read: Callable[[Any], Found], lane: Any) -> list[dict[Example, Result]]:
         found = []
         for examples, logits, labels in read(lane):
             found.append(told(examples, logits, labels))
             tally.NOW.add(len(examples))
         return found
 
-    tally.NOW.begin("answers", sum(lanes.mine(sizes)))
-    parts = lanes.each(network, [partial(work, read) for read in reads], count)
-    return {example: result for part in parts for found in part for example, result in found.items()}
+    tally.NOW.begin("answers", sum(len(parts) for parts, _ in lanes.mine(works)))
+    results = lanes.each(network, [partial(done, read) for _, read in works], count)
+    return {example: result for parts in results for found in parts for example, result in found.items()}
 
 
 def _whole(parts: list[prefixes.Part], pad: int, network: Any) -> Found:
