@@ -22,6 +22,8 @@ Result = TypeVar("Result")
 Item = TypeVar("Item")
 LEAST = 1024
 """Tokens of a pass below which what every pass costs counts for more."""
+WORKS = 4
+"""Of a share at the least, where there is enough to do."""
 _RANKS: ContextVar[int] = ContextVar("_RANKS", default=1)
 
 
@@ -51,6 +53,11 @@ def mine(items: Sequence[Item]) -> Sequence[Item]:
     """Every so many-th: what this rank has to do with of things that are shared out."""
     ranks = _RANKS.get()
     return items if ranks == 1 else items[dist.get_rank() :: ranks]
+
+
+def portion(tokens: int, most: int, shares: int) -> int:
+    """Tokens of a work, at most `most`: several shares have some works each, so that all end together."""
+    return most if shares == 1 else max(1, min(most, tokens // (WORKS * shares)))
 
 
 def each(network: Any, works: Sequence[Callable[[Any], Result]], lanes: int) -> list[Result]:

@@ -106,14 +106,15 @@ def _of_labels(
 
     What a model keeps of trunks counts in the budget.
     """
-    count = lanes.here(network, token_budget)
+    count, shares = lanes.here(network, token_budget), lanes.everywhere(network, token_budget)
     token_budget //= count
     alone, shared = prefixes.split(groups, caches.reach(network))
     works: list[tuple[list[prefixes.Part], Callable[[Any], Found]]] = []
     for rows in batches([part.tokens for part in alone], token_budget):
         parts = [alone[row] for row in rows]
         works.append((parts, partial(_whole, parts, pad)))
-    for numbers in batches([group[0].start for group in shared], token_budget):
+    starts = [group[0].start for group in shared]
+    for numbers in batches(starts, lanes.portion(sum(starts), token_budget, shares)):
         chosen = [shared[number] for number in numbers]
         works.append(([part for group in chosen for part in group], partial(_after_trunks, chosen, pad, token_budget)))
     works.sort(key=lambda work: -sum(part.tokens for part in work[0]))  # the longest first, so that all end together
