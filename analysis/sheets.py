@@ -84,7 +84,8 @@ def numbers(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> pd.Dat
         theirs = rows[KEY].merge(published, on=KEY, how="left").set_axis(rows.index)
         if layout.axis:  # at another value of the setting that does not vary the two are not the same trial
             theirs = theirs.loc[rows["at"] == [layout.fixed.get(method, "") for method in rows["method"]]]
-        rows["paper"], rows["misprint"] = theirs["value"], theirs["misprint"]
+        rows["paper"] = theirs["value"]
+        rows["misprint"] = [told if isinstance(told, str) else None for told in theirs["misprint"].reindex(rows.index)]
         rows["difference"] = (as_printed(layout, rows) - rows["paper"]).round(6)
     return rows
 

@@ -42,4 +42,5 @@ def told(plan: Plan, slots: int) -> str | None:
     wait, basis = seconds(plan, slots)
     if wait is None:
         return f"time: not known before {histories.ENOUGH} trials are done; a dry run tells it then"
-    return f"time: about {duration(wait)} for {several(plan.outstanding, 'trial')}, {slots} at a time ({basis})"
+    made = "; what trials share is made first, beside that"
+    return f"time: about {duration(wait)} for {several(plan.outstanding, 'trial')}, {slots} at a time ({basis}{made})"

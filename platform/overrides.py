@@ -39,6 +39,17 @@ BACKBONE = "backbone"
 """The name of a backbone: its hub ids, template, learning rate and precision."""
 
 FIXED = ("benchmark", "objective", "training", "task_vector", "calibration", "selection", "resources")
+SLOWING = (
+    "training.",
+    "resources.",
+    "calibration.",
+    "task_vector.",
+    "benchmark.limit",
+    "target",
+    "fictional.",
+    "making.",
+)
+"""Settings that a trial's time depends on: what it took without them says nothing."""
 
 
 def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
@@ -47,6 +58,8 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     for value in (value for path, value in pairs if path == BACKBONE):
         sweep = _on(sweep, value)
     document = sweep.model_dump()
+    if any(path.startswith(SLOWING) and path != "training.lr" for path, _ in pairs):
+        document["trial_seconds"] = None
     for path, value in pairs:
         if path == BACKBONE:
             continue

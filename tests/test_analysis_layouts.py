@@ -257,3 +257,16 @@ def test_the_report_with_both(tmp_path: Path) -> None:
 def test_a_sweeps_backbone_is_in_its_frame(tmp_path: Path) -> None:
     write_sweep(tmp_path, [write_trial(tmp_path, "0" * 12)])
     assert runs.load("tiny", tmp_path)["backbone"].tolist() == [""]  # the file is from before it was told
+
+
+def test_numbers_that_the_paper_has_none_beside_are_no_misprints(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    trials = [
+        write_trial(folder, "0" * 12, "ga", fq=-9.0, mu=0.5),
+        write_trial(folder, "1" * 12, "ga", GRU, fq=-8.0, mu=0.6),
+    ]
+    write_sweep(folder, trials)
+    for source in report.Source.BOTH, report.Source.RUNS:
+        built = report.build("tiny", folder, tmp_path / source.value, source=source)
+        assert "-8.0000" in (built / "tables/tofu_main.md").read_text()
+        assert not any("¶" in path.read_text() for path in (built / "tables").glob("*.md"))

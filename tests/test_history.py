@@ -10,6 +10,7 @@ from small_sweep import Small
 
 import platform.estimate as estimate
 import platform.history as history
+import platform.overrides as overrides
 import platform.plan as planning
 import search_spaces.base as spaces
 from trainables import directions, storage
@@ -161,5 +162,8 @@ def test_the_time_without_gpus_is_told_before_and_after_the_first_trials(store: 
     assert basis == "about 60 s each, as the 4 that are done took"
     unknown = replace(plan, history=history.History(), sweep=plan.sweep.model_copy(update={"trial_seconds": None}))
     assert estimate.told(unknown, 1) == "time: not known before 3 trials are done; a dry run tells it then"
+    for setting in ("training.epochs=50", "benchmark.limit=2", "resources.cpus=2"):
+        assert overrides.apply(plan.sweep, [setting]).trial_seconds is None
+    assert overrides.apply(plan.sweep, ["training.lr=1e-4", "rectifier.gamma=0.1"]).trial_seconds == 8
     nothing = replace(plan, trials=plan.trials[:4])
     assert (estimate.seconds(nothing, 1), estimate.told(nothing, 1)) == ((None, None), None)

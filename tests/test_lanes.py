@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from test_prefixes import drawn
 from torch.multiprocessing.spawn import spawn
 
 from trainables import generation, lanes, scoring
+from trainables.errors import InputError
 
 
 @pytest.fixture(autouse=True)
@@ -145,6 +147,57 @@ def everything(model: Any, groups: Any, prompts: Any, limits: Any) -> Any:
 def test_ranks_share_the_passes_and_know_all_results(tmp_path: Path) -> None:
     """Both ranks compute about half and have everything, the same as each has alone."""
     spawn(evaluated, (str(tmp_path / "group"),), nprocs=2)
+
+
+def test_an_error_in_a_lane_ends_a_long_work_beside_it() -> None:
+    """At its next pass: Ctrl-C in the caller's thread goes the same way."""
+    passes: list[int] = []
+
+    def long(model: Any) -> None:
+        for number in range(100_000):
+            model(input_ids=torch.tensor([[3, 4]]))
+            passes.append(number)
+
+    def wrong(_: Any) -> None:
+        while len(passes) < 3:
+            time.sleep(0.01)
+        raise RuntimeError("row 1")
+
+    model = tiny.network()
+    with pytest.raises(RuntimeError, match="row 1"):
+        lanes.each(model, [wrong, long], 2)
+    assert 3 <= len(passes) < 50_000
+    model(input_ids=torch.tensor([[3, 4]]))
+
+
+def failing(rank: int, file: str) -> None:
+    """Rank 1 runs out of memory in its part; then both are told what rank 0 finds, and that it finds nothing."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+    model = network("Llama")
+
+    def full(_: Any) -> None:
+        if rank == 1:
+            raise torch.OutOfMemoryError("no room")
+
+    def nothing() -> None:
+        raise InputError("no such task")
+
+    kind, words = (RuntimeError, "rank 1 failed in an evaluation: OutOfMemoryError: no room")
+    if rank == 1:
+        kind, words = (torch.OutOfMemoryError, "no room")
+    with lanes.over_ranks(together=True):
+        with pytest.raises(kind, match=words):
+            lanes.each(model, [full, full], 1)
+        assert lanes.once(lambda: rank) == 0
+        with pytest.raises(InputError if rank == 0 else RuntimeError, match="no such task"):
+            lanes.once(nothing)
+    dist.destroy_process_group()
+
+
+def test_an_error_on_one_rank_is_every_ranks(tmp_path: Path) -> None:
+    """At once: the ranks of a large evaluation wait for each other for hours."""
+    spawn(failing, (str(tmp_path / "group"),), nprocs=2)
 
 
 def test_shares_have_several_works_each_unless_there_is_one() -> None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain
 from queue import SimpleQueue
+from threading import Event
 from typing import Any, TypeVar
 
 import torch
@@ -68,17 +69,42 @@ def each(network: Any, works: Sequence[Callable[[Any], Result]], lanes: int) -> 
     ranks = _RANKS.get()
     if ranks == 1:
         return _beside(network, works, lanes)
-    parts: list[Any] = [None] * ranks
-    dist.all_gather_object(parts, _beside(network, mine(works), lanes))
+    parts = _of_ranks(lambda: _beside(network, mine(works), lanes))
     return [parts[number % ranks][number // ranks] for number in range(len(works))]
+
+
+def once(work: Callable[[], Result]) -> Result:
+    """What rank 0 finds, on every rank."""
+    if _RANKS.get() == 1:
+        return work()
+    return _of_ranks(lambda: work() if dist.get_rank() == 0 else None)[0]
+
+
+def _of_ranks(part: Callable[[], Any]) -> list[Any]:
+    """What every rank's part finds. Raises on all of them where one fails: none waits for it until a time-out."""
+    found, failure = None, None
+    try:
+        found = part()
+    except Exception as error:
+        failure = error
+    told: list[Any] = [None] * _RANKS.get()
+    dist.all_gather_object(told, (found, f"{type(failure).__name__}: {failure}" if failure else None))
+    if failure:
+        raise failure
+    for rank, (_, text) in enumerate(told):
+        if text:
+            raise RuntimeError(f"rank {rank} failed in an evaluation: {text}")
+    return [found for found, _ in told]
 
 
 def _beside(network: Any, works: Sequence[Callable[[Any], Result]], lanes: int) -> list[Result]:
     if lanes < 2 or len(works) < 2:
         with torch.no_grad():
             return [work(network) for work in works]
-    threads, free = torch.get_num_threads(), SimpleQueue[Any]()
-    for twin in _twins(network, lanes):
+    threads, free, ended = torch.get_num_threads(), SimpleQueue[Any](), Event()
+    twins = _twins(network, lanes)
+    hooks = [twin.register_forward_pre_hook(lambda *_: _go_on(ended)) for twin in twins]
+    for twin in twins:
         free.put(twin)
 
     def run(work: Callable[[Any], Result]) -> Result:
@@ -91,9 +117,19 @@ def _beside(network: Any, works: Sequence[Callable[[Any], Result]], lanes: int) 
 
     try:
         with ThreadPoolExecutor(lanes, initializer=torch.set_num_threads, initargs=(threads // lanes,)) as pool:
-            return list(pool.map(run, works))
+            try:
+                return list(pool.map(run, works))
+            except BaseException:
+                ended.set()  # the other lanes stop at their next pass, not at the end of their work
+                raise
     finally:
+        hooks[0].remove()
         torch.set_num_threads(threads)  # what a thread sets for itself, MKL takes for all
+
+
+def _go_on(ended: Event) -> None:
+    if ended.is_set():
+        raise RuntimeError("another lane failed, or the process was interrupted")
 
 
 def _twins(network: Any, number: int) -> list[Any]:

@@ -60,10 +60,11 @@ def score_answers(network: Any, groups: Sequence[Sequence[Example]], *, pad: int
 
     def told(examples: list[Example], logits: torch.Tensor, labels: torch.Tensor) -> dict[Example, tuple[float, int]]:
         losses = _losses(logits, labels).cpu().double()
-        rows = [example in firsts for example in examples for _ in range(example.answer_tokens)]
+        led = [example in firsts for example in examples]
+        rows = [one for example, one in zip(examples, led, strict=True) for _ in range(example.answer_tokens)]
         chosen = torch.tensor(rows, device=logits.device)
         hits = (logits[chosen].argmax(-1) == labels[chosen]).cpu()
-        first = [example for example in examples if example in firsts]
+        first = [example for example, one in zip(examples, led, strict=True) if one]
         said = {example: metrics.leading(part.tolist()) for example, part in _by_example(first, hits)}
         return {example: (float(part.sum()), said.get(example, 0)) for example, part in _by_example(examples, losses)}
 

@@ -278,10 +278,18 @@ def _evaluation(
             watch.finish(record)
             if trial.calibration.targets:
                 yield from _calibration(trial, record, place, network, watch)
+    except TrialStopped:
+        _wait()
+        raise
     finally:
         record.seconds.evaluation += perf_counter() - begun
-        if dist.get_world_size() > 1:
-            dist.barrier()
+    _wait()
+
+
+def _wait() -> None:
+    """For all ranks; not by one that fails, which the launcher ends the others for."""
+    if dist.get_world_size() > 1:
+        dist.barrier()
 
 
 def _calibration(

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trainables import places, rows
+from trainables import places, rows, tally
 from trainables.benchmarks import Metrics, Records
 from trainables.errors import InputError, closest
 
@@ -182,9 +182,20 @@ def ask(
 ) -> tuple[Metrics, Records]:
     """Accuracy, its standard error (none of a single question) and the questions of each of `tasks`; a record each.
 
+    Of ranks that evaluate together the first one asks, and tells the others.
+
     A task without an accuracy tells its first metric. Raises InputError where that one is best low. `limit`: the first
     so many questions of each task, of each subject for MMLU.
     """
+    from trainables import lanes
+
+    tally.NOW.begin("", 0)
+    return lanes.once(lambda: _ask(network, tokenizer, tasks, limit, token_budget))
+
+
+def _ask(
+    network: Any, tokenizer: Any, tasks: Sequence[Any], limit: int | None, token_budget: int
+) -> tuple[Metrics, Records]:
     import lm_eval
     from lm_eval.models import huggingface
 
