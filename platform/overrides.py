@@ -179,6 +179,8 @@ def _meant(path: str, known: Sequence[str]) -> str:
     if not meant and inside:
         alike = difflib.get_close_matches(name, names.values(), n=1, cutoff=0.5)
         meant = [one for one, own in names.items() if own in alike]
+    sections = difflib.get_close_matches(section, {one.rpartition(".")[0] for one in meant}, n=1)
+    meant = [one for one in meant if one.rpartition(".")[0] in sections] or meant
     if not meant and not inside:
         return closest(path, near)
     hint = f"did you mean {' or '.join(map(repr, meant))}? " if meant else ""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from ports import free_port
 
 import platform
 
@@ -139,18 +143,26 @@ def join(ray_session: None, run_module: RunModule) -> RunModule:
 
 @pytest.fixture(scope="session")
 def object_store() -> Iterator[dict[str, str]]:
-    """Return the environment of a local server that speaks S3 and has the bucket `bucket`."""
-    import boto3
-    from moto.server import ThreadedMotoServer
+    """Return the environment of a local server that speaks S3 and has the bucket `bucket`.
 
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
+    In a process of its own: moto's other pretended services (`pretended`) empty all that is in theirs.
+    """
+    import boto3
+
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while True:  # until it listens: it imports for seconds
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+            break
+        assert server.poll() is None, "moto's server ended"
+        time.sleep(0.1)
     environment = {
         "AWS_ACCESS_KEY_ID": "nobody-knows-it",
         "AWS_SECRET_ACCESS_KEY": "nor-this-one",
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_ENDPOINT_URL": "http://{}:{}".format(*server.get_host_and_port()),
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
     }
     keys = {name: environment[f"AWS_{name.upper()}"] for name in ("access_key_id", "secret_access_key")}
     client = boto3.client(
@@ -161,7 +173,8 @@ def object_store() -> Iterator[dict[str, str]]:
     )
     client.create_bucket(Bucket="bucket")
     yield environment
-    server.stop()
+    server.terminate()
+    server.wait()
 
 
 @pytest.fixture

@@ -41,10 +41,8 @@ class Naive:
         self.network, tokenizer = models.load(direction.target)
         self.network.double()
         benchmark = direction.benchmark
-        self.examples = [
-            tofu._encode(tokenizer, templates.find("llama2"), row["question"], row["answer"], RULES)
-            for row in tofu.training_rows(benchmark)[0]
-        ]
+        pairs = [(row["question"], row["answer"]) for row in tofu.training_rows(benchmark)[0]]
+        self.examples = tofu._encode(tokenizer, templates.find("llama2"), pairs, RULES)
         self.direction = direction
         self.start = self.flat()
 
