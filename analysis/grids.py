@@ -197,7 +197,7 @@ def _cell(
         return Cell(DASH)
     several = usual is not None and record["n"] != usual and key["method"] not in REFERENCES
     marks = _doubts(records, key) if key["target"] and key["metric"] == "forget_quality" else ""
-    marks += MISPRINT if record["misprint"] and not beside else ""
+    marks += MISPRINT if isinstance(record["misprint"], str) and not beside else ""
     return Cell(
         text=number(value, decimals),
         sd="" if pd.isna(record["sd"]) else number(record["sd"], decimals),
@@ -213,7 +213,7 @@ def _beside(record: dict[Hashable, Any], decimals: int) -> str:
     if pd.isna(record["paper"]):
         return f"paper {DASH}"
     theirs, difference = number(record["paper"], decimals), number(record["difference"], decimals)
-    sign = MISPRINT if record["misprint"] else ""
+    sign = MISPRINT if isinstance(record["misprint"], str) else ""
     return f"paper {theirs}{sign}, {'' if difference.startswith('-') else '+'}{difference}"
 
 

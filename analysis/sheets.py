@@ -73,7 +73,7 @@ def numbers(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> pd.Dat
 
     `paper` (without misprints of which the right value is known) and `difference` (ours less the paper's, as printed)
     are NaN unless asked for, and where the paper has nothing for the same backbone, split, method, rectifier and
-    setting. `misprint` says what is wrong with the paper's printed value, mostly None. `other` says at which gamma or
+    setting. `misprint` says what is wrong with the paper's printed value. `other` says at which gamma or
     tau another setting varies.
     """
     rows = _selected(layout, frame)
@@ -84,8 +84,7 @@ def numbers(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> pd.Dat
         theirs = rows[KEY].merge(published, on=KEY, how="left").set_axis(rows.index)
         if layout.axis:  # at another value of the setting that does not vary the two are not the same trial
             theirs = theirs.loc[rows["at"] == [layout.fixed.get(method, "") for method in rows["method"]]]
-        rows["paper"] = theirs["value"]
-        rows["misprint"] = [told if isinstance(told, str) else None for told in theirs["misprint"].reindex(rows.index)]
+        rows["paper"], rows["misprint"] = theirs["value"], theirs["misprint"]
         rows["difference"] = (as_printed(layout, rows) - rows["paper"]).round(6)
     return rows
 
