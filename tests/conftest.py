@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from ports import free_port
 
 import platform
 
@@ -148,6 +147,7 @@ def object_store() -> Iterator[dict[str, str]]:
     In a process of its own: moto's other pretended services (`pretended`) empty all that is in theirs.
     """
     import boto3
+    from ports import free_port
 
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
