@@ -149,8 +149,9 @@ def test_ranks_share_the_passes_and_know_all_results(tmp_path: Path) -> None:
     spawn(evaluated, (str(tmp_path / "group"),), nprocs=2)
 
 
-def test_an_error_in_a_lane_ends_a_long_work_beside_it() -> None:
-    """At its next pass: Ctrl-C in the caller's thread goes the same way."""
+@pytest.mark.parametrize("first", [True, False])
+def test_an_error_in_a_lane_ends_a_long_work_beside_it(first: bool) -> None:
+    """At its next pass, whichever began first: Ctrl-C in the caller's thread goes the same way."""
     passes: list[int] = []
 
     def long(model: Any) -> None:
@@ -165,7 +166,7 @@ def test_an_error_in_a_lane_ends_a_long_work_beside_it() -> None:
 
     model = tiny.network()
     with pytest.raises(RuntimeError, match="row 1"):
-        lanes.each(model, [wrong, long], 2)
+        lanes.each(model, [wrong, long] if first else [long, wrong], 2)
     assert 3 <= len(passes) < 50_000
     model(input_ids=torch.tensor([[3, 4]]))
 

@@ -113,24 +113,19 @@ def adapted(trial: Trial, network: Any) -> Any:
     return models.with_adapters(network, training.lora_rank, training.lora_alpha)
 
 
-def on_every_rank(trial: Trial, training: engine.Engine, *, final: bool = True) -> bool:
-    """Whether each rank has the whole trained model, and it may be used as it is.
+def whole(trial: Trial, training: engine.Engine, *, final: bool = True) -> tuple[Any, bool]:
+    """The trained model, adapters folded in, and whether every rank has it; None on the ranks that are left without.
 
     `final`: training ends here, so that adapters may be folded into the very weights that they are trained on.
     """
-    return training.stage < 3 and (final or trial.training.lora_rank is None)
-
-
-def whole(trial: Trial, training: engine.Engine, *, final: bool = True) -> Any:
-    """The trained model, adapters folded in; None on the ranks that are left without."""
-    if on_every_rank(trial, training, final=final):
-        return models.merged(training.module)
+    if training.stage < 3 and (final or trial.training.lora_rank is None):
+        return models.merged(training.module), True
     state = training.gather()
     if training.rank > 0:
-        return None
+        return None, False
     network = adapted(trial, models.load(trial.target, trial.resources.precision)[0])
     network.load_state_dict(state)
-    return models.merged(network.to(training.device))
+    return models.merged(network.to(training.device)), False
 
 
 def _only_rmu_weights(network: Any, layer: int) -> None:

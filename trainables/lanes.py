@@ -102,26 +102,34 @@ def _beside(network: Any, works: Sequence[Callable[[Any], Result]], lanes: int) 
         with torch.no_grad():
             return [work(network) for work in works]
     threads, free, ended = torch.get_num_threads(), SimpleQueue[Any](), Event()
+    failures: list[Exception] = []
     twins = _twins(network, lanes)
     hooks = [twin.register_forward_pre_hook(lambda *_: _go_on(ended)) for twin in twins]
     for twin in twins:
         free.put(twin)
 
-    def run(work: Callable[[Any], Result]) -> Result:
+    def run(work: Callable[[Any], Result]) -> Any:
         twin = free.get()
         try:
+            _go_on(ended)
             with torch.no_grad():
                 return work(twin)
+        except Exception as error:
+            failures.append(error)
+            ended.set()  # the other lanes stop at their next pass, not at the end of their work
         finally:
             free.put(twin)
 
     try:
         with ThreadPoolExecutor(lanes, initializer=torch.set_num_threads, initargs=(threads // lanes,)) as pool:
             try:
-                return list(pool.map(run, works))
+                found = list(pool.map(run, works))
             except BaseException:
-                ended.set()  # the other lanes stop at their next pass, not at the end of their work
+                ended.set()
                 raise
+        if failures:
+            raise failures[0]
+        return found
     finally:
         hooks[0].remove()
         torch.set_num_threads(threads)  # what a thread sets for itself, MKL takes for all

@@ -160,7 +160,7 @@ def _phases(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
     try:
         yield from _train(trial, record, training, task, place, resuming, watch)
         record.time()
-        together, network = assembly.on_every_rank(trial, training), assembly.whole(trial, training)
+        network, together = assembly.whole(trial, training)
         yield from _evaluation(trial, record, place, network, watch, together=together)
     finally:
         training.close()
@@ -244,10 +244,10 @@ def _look(record: Record, training: engine.Engine, watch: candidates.Candidates,
     """Evaluate the model as it is now; all ranks stop with rank 0 where it diverged or collapsed."""
     begun = perf_counter()
     found: list[Any] = [None, None]
-    network = assembly.whole(watch.trial, training, final=False)
+    network, together = assembly.whole(watch.trial, training, final=False)
     if network is not None:
         try:
-            watch.look(step, network, together=assembly.on_every_rank(watch.trial, training, final=False))
+            watch.look(step, network, together=together)
             found[1] = watch.collapsed(step) if training.rank == 0 else None
         except TrialStopped as stopped:
             found[0] = stopped
@@ -287,7 +287,7 @@ def _evaluation(
 
 
 def _wait() -> None:
-    """For all ranks; not by one that fails, which the launcher ends the others for."""
+    """For all ranks. A rank that fails does not come: the launcher ends the others."""
     if dist.get_world_size() > 1:
         dist.barrier()
 
