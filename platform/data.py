@@ -9,6 +9,7 @@ from trainables import config, places
 from trainables.config import Benchmark
 from trainables.errors import InputError, closest
 from trainables.storage import Storage
+from trainables.values import FICTIONAL
 
 OWN = (
     "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE [--set eval=FILE]"
@@ -24,7 +25,7 @@ def benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
     if sweep.fictional is not None and chosen.data == Benchmark().data:
         _check_fictional(sweep.fictional, split)
         key = fictional_key(sweep.fictional)
-        return chosen.model_copy(update={"data": str(store.data(key)), "fingerprint": f"fictional:{key}"})
+        return chosen.model_copy(update={"data": str(store.data(key)), "fingerprint": f"{FICTIONAL}{key}"})
     if places.is_folder(chosen.data):
         chosen = chosen.model_copy(update={"data": absolute(chosen.data)})
     kind.check_rows(chosen)

@@ -152,7 +152,7 @@ class Making:
 
     def _planned(self, configs: tuple[str, ...], training: Training, base: Model | None) -> Model:
         making, benchmark = self.sweep.making, self.benchmark
-        if not benchmark.fingerprint or not benchmark.fingerprint.startswith("fictional:"):
+        if not benchmark.is_fictional:
             for name in configs:
                 if rows.is_folder(benchmark.data):
                     rows.file_of(Path(benchmark.data), name)
@@ -186,7 +186,7 @@ class Making:
 
 
 def _recipe_data(benchmark: Benchmark, configs: tuple[str, ...], base: Model | None) -> str:
-    if (benchmark.fingerprint or "").startswith("fictional:"):
+    if benchmark.is_fictional:
         return str(benchmark.fingerprint)
     return rows.fingerprint(benchmark.data, read(configs, base), benchmark.revision)
 

@@ -26,7 +26,7 @@ def wanted(
 ) -> tuple[Wanted, ...]:
     """What a sweep takes from the hub, each thing once."""
     found: list[Wanted] = []
-    if sweep.fictional is None or not all(_is_fictional(benchmark) for benchmark in benchmarks.values()):
+    if sweep.fictional is None or not all(benchmark.is_fictional for benchmark in benchmarks.values()):
         kind = kinds.find(sweep.benchmark.name)
         found += [thing for benchmark in benchmarks.values() for thing in kind.wanted(benchmark)]
         for recipe in recipes:
@@ -94,7 +94,3 @@ def _gated(thing: Wanted) -> str:
 
 def _size(size: int | None) -> str:
     return "" if size is None else f" ({commands.size(size)})"
-
-
-def _is_fictional(benchmark: Benchmark) -> bool:
-    return (benchmark.fingerprint or "").startswith("fictional:")

@@ -264,7 +264,7 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Refe
     config.forget_planning(fixed)
     benchmark = next(iter(benchmarks.values()))
     fixed["data"] = str(benchmark.fingerprint)
-    if not fixed["data"].startswith("fictional:"):
+    if not benchmark.is_fictional:
         fixed["data"] = kinds.find(benchmark.name).shared_fingerprint(benchmark)
     fixed["models"] = sorted({str(ref.model.fingerprint) for ref in references if ref.role == "original"})
     return config.digest(fixed)[:8]

@@ -16,7 +16,7 @@ import platform.keep as keep
 from platform.plan import Plan, Reference
 from trainables import benchmarks, directions, launching, recipes, selection, templates, wholeness
 from trainables.commands import duration
-from trainables.config import Benchmark, Direction
+from trainables.config import Direction
 from trainables.storage import RESULT, Storage, publish, read_json, set_aside
 
 Say = Callable[[str], None]
@@ -50,14 +50,10 @@ def _set_damaged_aside(plan: Plan, store: Storage, say: Say) -> None:
     if not store.copied:
         folders = [store.model(recipe.id()) for recipe in plan.recipes]
         folders += [directions.folder_of(direction, store) for direction in plan.directions()]
-        folders += [Path(found.data) for found in plan.benchmarks.values() if _is_fictional(found)]
+        folders += [Path(found.data) for found in plan.benchmarks.values() if found.is_fictional]
         damaged += [folder for folder in dict.fromkeys(folders) if folder.is_dir() and not wholeness.is_whole(folder)]
     for folder in damaged:
         say(f"damaged: {folder}; set aside in {set_aside([folder], store)}, it is made again")
-
-
-def _is_fictional(benchmark: Benchmark) -> bool:
-    return (benchmark.fingerprint or "").startswith("fictional:")
 
 
 def data(plan: Plan, store: Storage, say: Say) -> None:
@@ -65,7 +61,7 @@ def data(plan: Plan, store: Storage, say: Say) -> None:
     from trainables.benchmarks import fictional
 
     source = next(iter(plan.benchmarks.values()))
-    if plan.sweep.fictional is None or not _is_fictional(source):
+    if plan.sweep.fictional is None or not source.is_fictional:
         return
     folder = Path(source.data)
     store.fetch(folder)

@@ -126,7 +126,7 @@ def _model(model: Model, store: Sharing) -> Model:
 
 
 def _benchmark(benchmark: Benchmark, store: Sharing) -> Benchmark:
-    if not benchmark.fingerprint or benchmark.fingerprint.startswith("fictional:"):
+    if not benchmark.fingerprint or benchmark.is_fictional:
         return benchmark
     changed: dict[str, Any] = {}
     at = dict(source.split("=", 1) for source in benchmark.sources)

@@ -18,6 +18,8 @@ Precision = Literal["fp32", "bf16"]
 RectifierName = Literal["none", "clip", "gru", "pcgrad"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 """transformers' implementations."""
+FICTIONAL = "fictional:"
+"""How the fingerprint of made-up rows begins; what they are made from follows."""
 
 
 class Value(BaseModel):
@@ -131,6 +133,11 @@ class Benchmark(Value):
     limit: Count | None = None
     """So many rows of each evaluation task, the first ones (own: evenly spaced); none: as many as the dialect takes."""
     fingerprint: Mark | None = None
+
+    @property
+    def is_fictional(self) -> bool:
+        """Whether its rows are made up from settings, when a trial needs them."""
+        return (self.fingerprint or "").startswith(FICTIONAL)
 
     @field_validator("sources")
     @classmethod
