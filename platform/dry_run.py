@@ -10,15 +10,19 @@ import platform.data as data
 import platform.disk as disk
 import platform.estimate as estimate
 from platform.plan import Plan
-from trainables import sampling
+from trainables import sampling, wholeness
 from trainables.commands import several, size
 from trainables.config import Trial
 from trainables.storage import Storage
 
 
-def show(plan: Plan, store: Storage, lacks: list[str], *, as_json: bool, kept: str, slots: int) -> int:
-    """Print the plan, with what this machine lacks for it (`lacks`); returns the exit status."""
+def show(plan: Plan, store: Storage, lacks: list[str], *, as_json: bool, kept: str, slots: int, aside: int = 0) -> int:
+    """Print the plan; returns the exit status.
+
+    `lacks`: what this machine lacks for it; `aside`: how many finished trials `--new` sets aside.
+    """
     document = describe(plan, store, kept, slots)
+    document["set_aside"] = aside
     document["needs"] += lacks
     print(json.dumps(document, indent=2) if as_json else "\n".join(_lines(plan, document, slots)))
     return 0
@@ -40,11 +44,20 @@ def _lines(plan: Plan, document: dict[str, Any], slots: int) -> Iterator[str]:
         yield told
     if plan.sweep.tables and plan.strategy == "paper":
         yield f"fills the paper's {', '.join(plan.sweep.tables)}"
-    yield f"made once: {several(len(plan.recipes), 'model')}, {several(len(plan.references), 'reference evaluation')}"
+    yield f"made once: {', '.join(_shared(document['shared']))}"
     parts, free = disk.listed(document["disk"]), size(document["disk_free_bytes"])
     yield f"storage {document['storage']}: at least {parts} to come, {free} free"
+    if aside := document["set_aside"]:
+        yield f"--new sets the results of {several(aside, 'trial')} aside"
     yield from _earlier(plan)
     yield from (f"needs: {need}" for need in document["needs"])
+
+
+def _shared(parts: dict[str, dict[str, int]]) -> Iterator[str]:
+    for noun, found in parts.items():
+        there = found["there"]
+        note = "" if not there else " (there)" if there == found["count"] else f" ({there} there)"
+        yield f"{several(found['count'], noun)}{note}"
 
 
 def _earlier(plan: Plan) -> Iterator[str]:
@@ -126,6 +139,16 @@ def describe(plan: Plan, store: Storage, kept: str, slots: int) -> dict[str, Any
             for name, found in plan.studies().items()
         ],
         "models": [recipe.id() for recipe in plan.recipes],
+        "shared": {
+            "model": {
+                "count": len(plan.recipes),
+                "there": sum(store.there(store.model(recipe.id())) for recipe in plan.recipes),
+            },
+            "reference evaluation": {
+                "count": len(plan.references),
+                "there": sum(wholeness.has_result(store.evaluation(ref.evaluation)) for ref in plan.references),
+            },
+        },
         "resources": plan.sweep.resources.model_dump(mode="json"),
         "tables": list(plan.sweep.tables),
         "memory": [need.document() for need in plan.costs.needs],

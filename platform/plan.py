@@ -87,6 +87,10 @@ class Plan:
             found.setdefault(trial.study(), []).append(trial)
         return found
 
+    def afresh(self) -> Plan:
+        """The plan as `--new` runs it: every trial, whatever earlier starts left."""
+        return replace(self, done=frozenset(), retried=(), damaged=(), failed=())
+
     def compared(self, store: Storage) -> bool:
         """Whether every reference evaluation is there and can be used."""
         return all(wholeness.has_result(store.evaluation(ref.evaluation)) for ref in self.references)

@@ -64,11 +64,12 @@ def main(
             _check_place(store)
         sweep = overrides.apply(_find(name), settings)
         plan = planning.make(sweep, store, strategy=strategy, only=only, budget=trials, retry=choice.retry)
+        aside, plan = (len(plan.done), plan.afresh()) if new else (0, plan)
         slots = computer.slots(plan, max_concurrent, address)
         disk.check(plan, store, kept, limits.disk_bytes, slots)
         if dry_run:
             lacks = computer.lacks(plan.sweep) if computer.is_used(address) else []
-            return dry.show(plan, store, lacks, as_json=as_json, kept=kept, slots=slots)
+            return dry.show(plan, store, lacks, as_json=as_json, kept=kept, slots=slots, aside=aside)
         disk.check_free(plan, store, kept, slots)
         return starting.start(plan, store, choice, options)
 

@@ -109,6 +109,16 @@ def test_the_same_in_words(name: str, disk: str, tmp_path: Path) -> None:
     assert any(line.startswith(f"storage {tmp_path / 'runs'}: at least {disk} (") for line in lines)
 
 
+def test_how_much_of_what_trials_share_is_there(tmp_path: Path) -> None:
+    typed = ["quickstart", "--dry-run", "--json", "--storage", str(tmp_path / "runs")]
+    made = json.loads(CliRunner().invoke(app, typed).stdout)["models"]
+    assert "made once: 2 models, 2 reference evaluations" in dry_run("quickstart", tmp_path).splitlines()
+    for count, note in ((1, "2 models (1 there)"), (2, "2 models (there)")):
+        (tmp_path / "runs" / "shared" / "models" / made[count - 1]).mkdir(parents=True)
+        lines = CliRunner().invoke(app, [word for word in typed if word != "--json"]).stdout.splitlines()
+        assert f"made once: {note}, 2 reference evaluations" in lines
+
+
 def test_what_this_machine_lacks_is_needed_unless_a_cluster_is_named(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

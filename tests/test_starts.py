@@ -55,6 +55,10 @@ def test_new_sets_results_aside_and_starts_again(small: Small, tmp_path: Path, r
     command = ["tofu_tiny", "--storage", store.root, *small.flags(), "--only", "benchmark.split=forget01"]
     assert in_process(*command).exit_code == 0
     finish(store, runs[-1].trials[:3])
+    told = in_process(*command, "--new", "--dry-run").stdout
+    assert "55 trials, 0 done" in told
+    assert "--new sets the results of 3 trials aside" in told
+    assert "55 trials, 3 done" in in_process(*command, "--dry-run").stdout
     assert in_process(*command, "--new").exit_code == 0
     assert len(runs[-1].left) == 55
     kept = {path.parent.name for path in (store.root / "set_aside").glob("*/*/result.json")}
