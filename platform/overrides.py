@@ -148,10 +148,10 @@ def settable() -> list[str]:
 
 
 def seeds(typed: str) -> str:
-    """What `--seeds` says, as a setting. Raises InputError naming what is no integer."""
+    """What `--seeds` says, as a setting. Raises InputError naming what is no seed."""
     for part in typed.split(","):
-        if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", part):
-            raise InputError(f"--seeds {typed}: '{part}' is not an integer; write 0,1,2")
+        if not re.fullmatch(r"\s*[0-9]+\s*", part):
+            raise InputError(f"--seeds {typed}: '{part}' is no whole number from 0 on; write 0,1,2")
     return f"seed={typed}"
 
 
