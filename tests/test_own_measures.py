@@ -11,10 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from owned import naive
+from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenizers import DefaultTokenizer
 
 from trainables import metrics, scoring
-from trainables.benchmarks import own_measures
+from trainables.benchmarks import own_measures, rouge
 from trainables.templates import Example
 
 
@@ -101,6 +102,14 @@ def test_a_text_of_any_script_is_like_itself(text: str) -> None:
 @given(st.text(st.characters(max_codepoint=127), max_size=60))
 def test_words_of_ascii_are_those_of_rouge_score(text: str) -> None:
     assert own_measures.Words().tokenize(text) == DefaultTokenizer(use_stemmer=True).tokenize(text)
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_rouge_is_that_of_rouge_score(truth: str, text: str) -> None:
+    plain = RougeScorer(["rouge1", "rougeL"], use_stemmer=True)
+    assert rouge.scorer("rouge1", "rougeL").score(truth, text) == plain.score(truth, text)
+    bare = RougeScorer(["rougeL"], use_stemmer=False)
+    assert rouge.scorer("rougeL", stemmer=False).score(truth, text) == bare.score(truth, text)
 
 
 def test_characters_and_marks_of_words() -> None:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from trainables import chunks, metrics, rows
-from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other
+from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, rouge
 from trainables.config import Benchmark, digest
 from trainables.errors import InputError, TrialStopped, closest
 from trainables.templates import Example
@@ -250,11 +250,9 @@ def _knowmem(benchmark: Benchmark) -> Records:
 
 def _generated(network: Any, tokenizer: Any, asked: Records, rules: Rules, token_budget: int) -> Records:
     """The records with what the model writes and its ROUGE."""
-    from rouge_score.rouge_scorer import RougeScorer
-
     from trainables import scoring
 
-    scorer = RougeScorer(["rougeL"], use_stemmer=rules.stemmer)
+    scorer = rouge.scorer("rougeL", stemmer=rules.stemmer)
     for verbatim, length in ((True, VERBMEM_TOKENS), (False, KNOWMEM_TOKENS)):
         chosen = [row for row in asked if (row["task"] == "verbmem_f") == verbatim]
         prompts = [row["question"] for row in chosen]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from trainables import chunks, metrics, templates
-from trainables.benchmarks import Metrics, Records
+from trainables.benchmarks import Metrics, Records, rouge
 from trainables.benchmarks.own_rows import Row
 from trainables.config import digest
 from trainables.errors import TrialStopped
@@ -182,15 +182,10 @@ class Words:
     A word is letters, digits and their marks; scripts that are written without spaces count by the character.
     """
 
-    def __init__(self) -> None:
-        from nltk.stem.porter import PorterStemmer
-
-        self._stem = PorterStemmer().stem
-
     def tokenize(self, text: str) -> list[str]:
         told = unicodedata.normalize("NFC", text.lower())
         words = "".join(f" {char} " if UNSPACED.match(char) else _in_word(char) for char in told).split()
-        return [self._stem(word) if len(word) > 3 else word for word in words]
+        return [rouge.stem(word) if len(word) > 3 else word for word in words]
 
 
 def _in_word(char: str) -> str:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from trainables import metrics, places, rows, templates
-from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, tofu_measures
+from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, rouge, tofu_measures
 from trainables.benchmarks.tofu_measures import GENERAL, GUARDS, aggregate, truth_ratios
 from trainables.config import Benchmark, digest
 from trainables.errors import InputError, closest
@@ -260,12 +260,10 @@ def _encode(tokenizer: Any, template: templates.Template, pairs: list[tuple[str,
 def _with_results(
     records: Records, losses: list[list[float]], counts: list[list[int]], texts: list[str], rules: Rules
 ) -> Records:
-    from rouge_score.rouge_scorer import RougeScorer
-
-    scorer = RougeScorer(["rouge1", "rougeL"], use_stemmer=True)
+    scorer = rouge.scorer("rouge1", "rougeL")
     for record, text, lost, tokens in zip(records, texts, losses, counts, strict=True):
         text = text.strip() if rules.strip else text
-        rouge = scorer.score(record["answer"], text)
+        overlap = scorer.score(record["answer"], text)
         record |= {
             "generation": text,
             "answer_loss": lost[0],
@@ -274,7 +272,7 @@ def _with_results(
             "paraphrase_tokens": tokens[1],
             "perturbed_loss": lost[2:],
             "perturbed_tokens": tokens[2:],
-            "rouge1_recall": rouge["rouge1"].recall,
-            "rougeL_recall": rouge["rougeL"].recall,
+            "rouge1_recall": overlap["rouge1"].recall,
+            "rougeL_recall": overlap["rougeL"].recall,
         }
     return records
