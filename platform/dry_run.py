@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import platform.data as data
@@ -19,7 +20,7 @@ from trainables.storage import Storage
 def show(plan: Plan, store: Storage, lacks: list[str], *, as_json: bool, kept: str, slots: int, aside: int = 0) -> int:
     """Print the plan; returns the exit status.
 
-    `lacks`: what this machine lacks for it; `aside`: how many finished trials `--new` sets aside.
+    `lacks`: what this machine lacks for it; `aside`: of how many trials `--new` sets results aside.
     """
     document = describe(plan, store, kept, slots)
     document["set_aside"] = aside
@@ -40,7 +41,8 @@ def _lines(plan: Plan, document: dict[str, Any], slots: int) -> Iterator[str]:
     many = f"{resources.ranks} ranks, each {each}" if resources.ranks > 1 else f"1 rank, {each}"
     yield f"each trial: {many}, {resources.precision}{_steps(plan)}"
     yield from _memory(plan)
-    if told := estimate.told(plan, slots):
+    missing = any(found["there"] < found["count"] for found in document["shared"].values())
+    if told := estimate.told(plan, slots, missing=missing):
         yield told
     if plan.sweep.tables and plan.strategy == "paper":
         yield f"fills the paper's {', '.join(plan.sweep.tables)}"
@@ -118,6 +120,11 @@ def _memory(plan: Plan) -> Iterator[str]:
     yield f"  GB: {told}"
 
 
+def _is_there(model: Path, store: Storage) -> bool:
+    """Of a storage elsewhere only the list of its files is at hand."""
+    return store.there(model) and (store.copied or wholeness.is_whole(model))
+
+
 def describe(plan: Plan, store: Storage, kept: str, slots: int) -> dict[str, Any]:
     """The plan as JSON."""
     parts, free = disk.forecast(plan, store, kept, slots), store.free()
@@ -142,7 +149,7 @@ def describe(plan: Plan, store: Storage, kept: str, slots: int) -> dict[str, Any
         "shared": {
             "model": {
                 "count": len(plan.recipes),
-                "there": sum(store.there(store.model(recipe.id())) for recipe in plan.recipes),
+                "there": sum(_is_there(store.model(recipe.id()), store) for recipe in plan.recipes),
             },
             "reference evaluation": {
                 "count": len(plan.references),

@@ -26,14 +26,17 @@ def seconds(plan: Plan, slots: int) -> tuple[float | None, str | None]:
     if measured is not None:
         each, basis = measured / resources.ranks, f"as the {plan.history.evaluated} that are done took"
     elif plan.sweep.trial_seconds is not None:
-        each, basis = plan.sweep.trial_seconds, "as measured on one core with this sweep's own settings"
+        each, basis = plan.sweep.trial_seconds, "the mean of this sweep's own trials and models on one core"
     else:
         return None, None
     return each * math.ceil(plan.outstanding / slots), f"about {duration(each)} each, {basis}"
 
 
-def told(plan: Plan, slots: int) -> str | None:
-    """The estimate as a line of a dry run; None: nothing is left, or nobody knows the GPU-hours."""
+def told(plan: Plan, slots: int, *, missing: bool = True) -> str | None:
+    """The estimate as a line of a dry run; None: nothing is left, or nobody knows the GPU-hours.
+
+    `missing`: something that trials share is still to be made.
+    """
     hours, basis = gpu_hours(plan)
     if hours is not None:
         return f"about {few(hours)} GPU-hours ({basis})"
@@ -42,5 +45,5 @@ def told(plan: Plan, slots: int) -> str | None:
     wait, basis = seconds(plan, slots)
     if wait is None:
         return f"time: not known before {histories.ENOUGH} trials are done; a dry run tells it then"
-    made = "; what trials share is made first, beside that"
+    made = "; what trials share is made before, on top of that" if missing else ""
     return f"time: about {duration(wait)} for {several(plan.outstanding, 'trial')}, {slots} at a time ({basis}{made})"

@@ -45,11 +45,14 @@ SLOWING = (
     "calibration.",
     "task_vector.",
     "benchmark.limit",
+    "benchmark.dialect",
     "target",
-    "fictional.",
-    "making.",
+    "attention",
+    "observe",
 )
-"""Settings that a trial's time depends on: what it took without them says nothing."""
+"""How settings begin that a trial's time depends on: what it took without them says nothing."""
+HARMLESS = (*AXES, "training.lr", "training.stop_above", "resources.checkpoint_every")
+"""Those of them that hardly do."""
 
 
 def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
@@ -58,7 +61,7 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     for value in (value for path, value in pairs if path == BACKBONE):
         sweep = _on(sweep, value)
     document = sweep.model_dump()
-    if any(path.startswith(SLOWING) and path != "training.lr" for path, _ in pairs):
+    if any(path.startswith(SLOWING) and path not in HARMLESS for path, _ in pairs):
         document["trial_seconds"] = None
     for path, value in pairs:
         if path == BACKBONE:

@@ -87,10 +87,6 @@ class Plan:
             found.setdefault(trial.study(), []).append(trial)
         return found
 
-    def afresh(self) -> Plan:
-        """The plan as `--new` runs it: every trial, whatever earlier starts left."""
-        return replace(self, done=frozenset(), retried=(), damaged=(), failed=())
-
     def compared(self, store: Storage) -> bool:
         """Whether every reference evaluation is there and can be used."""
         return all(wholeness.has_result(store.evaluation(ref.evaluation)) for ref in self.references)
@@ -204,6 +200,12 @@ def again(plan: Plan, store: Storage) -> Plan:
     done = frozenset(outcomes) - set(retried)
     found = replace(plan, done=done, retried=retried, damaged=tuple(damaged), failed=failed)
     return replace(found, history=replace(histories.of(notes), shared=histories.shared(found, store)))
+
+
+def afresh(plan: Plan, store: Storage) -> Plan:
+    """The plan as `--new` runs it, once the results of all its trials are set aside."""
+    fresh = replace(plan, done=frozenset(), retried=(), damaged=(), failed=())
+    return replace(fresh, history=histories.History(shared=histories.shared(fresh, store)))
 
 
 def current(plan: Plan, store: Storage) -> Plan:

@@ -64,7 +64,8 @@ def main(
             _check_place(store)
         sweep = overrides.apply(_find(name), settings)
         plan = planning.make(sweep, store, strategy=strategy, only=only, budget=trials, retry=choice.retry)
-        aside, plan = (len(plan.done), plan.afresh()) if new else (0, plan)
+        aside = len(plan.done) + len(plan.retried) + len(plan.damaged) if new else 0
+        plan = planning.afresh(plan, store) if new else plan
         slots = computer.slots(plan, max_concurrent, address)
         disk.check(plan, store, kept, limits.disk_bytes, slots)
         if dry_run:

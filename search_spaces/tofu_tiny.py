@@ -1,4 +1,4 @@
-"""A Llama of 1.4M parameters on the real TOFU rows: the paper's comparison in one to nine minutes a trial on a CPU."""
+"""A Llama of 1.4M parameters on the real TOFU rows: the paper's comparison on a CPU."""
 
 from search_spaces.base import SMALL_STGS, Choice, Making, Sweep
 from trainables.config import Benchmark, TaskVector, Training

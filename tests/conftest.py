@@ -141,22 +141,33 @@ def join(ray_session: None, run_module: RunModule) -> RunModule:
 
 
 @pytest.fixture(scope="session")
-def object_store() -> Iterator[dict[str, str]]:
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Return the environment of a local server that speaks S3 and has the bucket `bucket`.
 
     In a process of its own: moto's other pretended services (`pretended`) empty all that is in theirs.
     """
-    import boto3
     from ports import free_port
 
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while True:  # until it listens: it imports for seconds
-        with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
-            break
-        assert server.poll() is None, "moto's server ended"
-        time.sleep(0.1)
+    log = tmp_path_factory.mktemp("moto") / "log"
+    with log.open("wb") as said:
+        server = subprocess.Popen(command, stdout=said, stderr=said)
+    try:
+        while True:  # until it listens: it imports for seconds
+            assert server.poll() is None, log.read_text()
+            with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.1)
+        yield _with_a_bucket(port)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _with_a_bucket(port: int) -> dict[str, str]:
+    import boto3
+
     environment = {
         "AWS_ACCESS_KEY_ID": "nobody-knows-it",
         "AWS_SECRET_ACCESS_KEY": "nor-this-one",
@@ -172,9 +183,7 @@ def object_store() -> Iterator[dict[str, str]]:
         **{f"aws_{name}": value for name, value in keys.items()},
     )
     client.create_bucket(Bucket="bucket")
-    yield environment
-    server.terminate()
-    server.wait()
+    return environment
 
 
 @pytest.fixture

@@ -151,8 +151,8 @@ def test_the_time_without_gpus_is_told_before_and_after_the_first_trials(store: 
     assert plan.sweep.trial_seconds == 8
     before, basis = estimate.seconds(plan, 2)
     assert before == 64
-    assert basis == "about 8 s each, as measured on one core with this sweep's own settings"
-    assert (estimate.told(plan, 2) or "").startswith("time: about 64 s for 15 trials, 2 at a time (about 8 s each, as")
+    assert basis == "about 8 s each, the mean of this sweep's own trials and models on one core"
+    assert (estimate.told(plan, 2) or "").startswith("time: about 64 s for 15 trials, 2 at a time (about 8 s each, the")
     for trial in plan.trials[:4]:
         made = {"id": trial.id(), "started": "2026-11-20T10:00:00Z", "config": trial.model_dump(mode="json")}
         storage.write_json(store.trial(trial.id()) / storage.RESULT, result(seconds=60.0) | made)
@@ -160,10 +160,14 @@ def test_the_time_without_gpus_is_told_before_and_after_the_first_trials(store: 
     after, basis = estimate.seconds(plan, 3)
     assert after == 240
     assert basis == "about 60 s each, as the 4 that are done took"
+    begun = replace(plan, history=history.History())
     unknown = replace(plan, history=history.History(), sweep=plan.sweep.model_copy(update={"trial_seconds": None}))
     assert estimate.told(unknown, 1) == "time: not known before 3 trials are done; a dry run tells it then"
-    for setting in ("training.epochs=50", "benchmark.limit=2", "resources.cpus=2"):
+    for setting in ("training.epochs=50", "benchmark.limit=2", "resources.cpus=2", "observe=1", "attention=eager"):
         assert overrides.apply(plan.sweep, [setting]).trial_seconds is None
-    assert overrides.apply(plan.sweep, ["training.lr=1e-4", "rectifier.gamma=0.1"]).trial_seconds == 8
+    harmless = ["training.lr=1e-4", "rectifier.gamma=0.1", "task_vector.stg=8", "resources.checkpoint_every=5"]
+    assert overrides.apply(plan.sweep, harmless).trial_seconds == 8
+    assert "made before" in (estimate.told(begun, 1) or "")
+    assert "made before" not in (estimate.told(begun, 1, missing=False) or "")
     nothing = replace(plan, trials=plan.trials[:4])
     assert (estimate.seconds(nothing, 1), estimate.told(nothing, 1)) == ((None, None), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -36,13 +37,20 @@ def family(request: Any) -> Any:
 
 
 def works_with(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Threads that computed something of a pass."""
+    """Threads that computed something of a pass; where there are to be two, the first one waits for the other."""
     seen: list[int] = []
-    read = lanes._beside
+    read, both = lanes._beside, threading.Barrier(2)
 
     def watched(model: Any, works: Any, beside: int) -> Any:
         def noted(work: Any) -> Any:
-            return lambda twin: (seen.append(threading.get_ident()), work(twin))[1]
+            def run(twin: Any) -> Any:
+                new = threading.get_ident() not in seen
+                seen.append(threading.get_ident())
+                if new and beside == 2:
+                    both.wait(timeout=60)
+                return work(twin)
+
+            return run
 
         return read(model, [noted(work) for work in works], beside)
 
@@ -150,9 +158,11 @@ def test_ranks_share_the_passes_and_know_all_results(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_an_error_in_a_lane_ends_a_long_work_beside_it(first: bool) -> None:
-    """At its next pass, whichever began first: Ctrl-C in the caller's thread goes the same way."""
+@pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt])
+def test_an_error_or_an_interrupt_ends_a_long_work(first: bool, kind: type[BaseException]) -> None:
+    """At its next pass, whichever began first; Ctrl-C comes to the caller's thread, which waits."""
     passes: list[int] = []
+    caller = threading.get_ident()
 
     def long(model: Any) -> None:
         for number in range(100_000):
@@ -162,10 +172,12 @@ def test_an_error_in_a_lane_ends_a_long_work_beside_it(first: bool) -> None:
     def wrong(_: Any) -> None:
         while len(passes) < 3:
             time.sleep(0.01)
-        raise RuntimeError("row 1")
+        if kind is RuntimeError:
+            raise RuntimeError("row 1")
+        signal.pthread_kill(caller, signal.SIGINT)
 
     model = tiny.network()
-    with pytest.raises(RuntimeError, match="row 1"):
+    with pytest.raises(kind, match="row 1" if kind is RuntimeError else None):
         lanes.each(model, [wrong, long] if first else [long, wrong], 2)
     assert 3 <= len(passes) < 50_000
     model(input_ids=torch.tensor([[3, 4]]))
@@ -204,4 +216,5 @@ def test_an_error_on_one_rank_is_every_ranks(tmp_path: Path) -> None:
 def test_shares_have_several_works_each_unless_there_is_one() -> None:
     assert lanes.portion(17_000, 4096, 1) == 4096
     assert lanes.portion(17_000, 2048, 2) == 2048
-    assert [lanes.portion(17_000, 4096, ranks) for ranks in (2, 8, 10_000)] == [2125, 531, 1]
+    assert [lanes.portion(17_000, 4096, ranks) for ranks in (2, 8, 10_000)] == [2125, 1024, 1024]
+    assert lanes.portion(17_000, 512, 8) == 512

@@ -104,9 +104,14 @@ def test_words_of_ascii_are_those_of_rouge_score(text: str) -> None:
     assert own_measures.Words().tokenize(text) == DefaultTokenizer(use_stemmer=True).tokenize(text)
 
 
-@given(st.text(max_size=60), st.text(max_size=60))
+FORMS = "hang hangs Hanging hung generous generously relation relational relate on café ponies 3 x2".split()
+PROSE = st.lists(st.sampled_from([*FORMS, "\n", "琥珀"]), max_size=12).map(", ".join)
+
+
+@given(PROSE, PROSE)
 def test_rouge_is_that_of_rouge_score(truth: str, text: str) -> None:
     plain = RougeScorer(["rouge1", "rougeL"], use_stemmer=True)
+    assert rouge.Words().tokenize(text) == DefaultTokenizer(use_stemmer=True).tokenize(text)
     assert rouge.scorer("rouge1", "rougeL").score(truth, text) == plain.score(truth, text)
     bare = RougeScorer(["rougeL"], use_stemmer=False)
     assert rouge.scorer("rougeL", stemmer=False).score(truth, text) == bare.score(truth, text)

@@ -20,6 +20,7 @@ import platform.driver as driver
 import platform.lock as lock
 import platform.manifest as manifest
 from platform.plan import Plan
+from trainables import storage
 from trainables.storage import Storage
 
 runs, signals = starts.runs, starts.signals
@@ -55,10 +56,16 @@ def test_new_sets_results_aside_and_starts_again(small: Small, tmp_path: Path, r
     command = ["tofu_tiny", "--storage", store.root, *small.flags(), "--only", "benchmark.split=forget01"]
     assert in_process(*command).exit_code == 0
     finish(store, runs[-1].trials[:3])
+    assert "55 trials, 3 done" in in_process(*command, "--dry-run").stdout
+    lost, strange = (store.trial(trial.id()) / storage.RESULT for trial in runs[-1].trials[:2])
+    storage.write_json(lost, (storage.read_json(lost) or {}) | {"status": storage.LOST})
+    versions = {"versions": {"torch": "1.0"}, "commit": "ffff", "code": "01d"}
+    storage.write_json(strange, (storage.read_json(strange) or {}) | versions)
+    assert "1 result made by other code" in in_process(*command, "--dry-run").stdout
     told = in_process(*command, "--new", "--dry-run").stdout
     assert "55 trials, 0 done" in told
     assert "--new sets the results of 3 trials aside" in told
-    assert "55 trials, 3 done" in in_process(*command, "--dry-run").stdout
+    assert "other code" not in told
     assert in_process(*command, "--new").exit_code == 0
     assert len(runs[-1].left) == 55
     kept = {path.parent.name for path in (store.root / "set_aside").glob("*/*/result.json")}

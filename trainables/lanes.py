@@ -58,7 +58,7 @@ def mine(items: Sequence[Item]) -> Sequence[Item]:
 
 def portion(tokens: int, most: int, shares: int) -> int:
     """Tokens of a work, at most `most`: several shares have some works each, so that all end together."""
-    return most if shares == 1 else max(1, min(most, tokens // (WORKS * shares)))
+    return most if shares == 1 else min(most, max(LEAST, tokens // (WORKS * shares)))
 
 
 def each(network: Any, works: Sequence[Callable[[Any], Result]], lanes: int) -> list[Result]:

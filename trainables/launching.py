@@ -26,7 +26,9 @@ only waits, beside Ray Train's controller, which follows it there; the ranks' CP
 PACK = "PACK"
 """Ray's word for: on one node if they fit there just now."""
 COLLECTIVE_SECONDS = 6 * 3600
-"""How long ranks wait for rank 0 where it evaluates a large model alone: on ZeRO 3, task vectors, calibration."""
+"""How long ranks wait for rank 0 where it evaluates a large model alone: on ZeRO 3, adapters between
+steps, task vectors, calibration, lm-eval's questions.
+"""
 RANK_RESTARTS = 2
 """How often Ray Train starts a trial's ranks again after one of them died; each goes on from the last checkpoint."""
 

@@ -110,15 +110,18 @@ def _of_labels(
     count, shares = lanes.here(network, token_budget), lanes.everywhere(network, token_budget)
     token_budget //= count
     alone, shared = prefixes.split(groups, caches.reach(network))
-    works: list[tuple[list[prefixes.Part], Callable[[Any], Found]]] = []
-    for rows in batches([part.tokens for part in alone], token_budget):
+    works: list[tuple[int, int, Callable[[Any], Found]]] = []  # tokens and examples of each
+    lengths = [part.tokens for part in alone]
+    for rows in batches(lengths, lanes.portion(sum(lengths), token_budget, shares)):
         parts = [alone[row] for row in rows]
-        works.append((parts, partial(_whole, parts, pad)))
+        works.append((sum(lengths[row] for row in rows), len(parts), partial(_whole, parts, pad)))
     starts = [group[0].start for group in shared]
     for numbers in batches(starts, lanes.portion(sum(starts), token_budget, shares)):
         chosen = [shared[number] for number in numbers]
-        works.append(([part for group in chosen for part in group], partial(_after_trunks, chosen, pad, token_budget)))
-    works.sort(key=lambda work: -sum(part.tokens for part in work[0]))  # the longest first, so that all end together
+        under = [part.tokens for group in chosen for part in group]
+        tokens = sum(starts[number] for number in numbers) + sum(under)
+        works.append((tokens, len(under), partial(_after_trunks, chosen, pad, token_budget)))
+    works.sort(key=lambda work: -work[0])  # the longest first, so that all end together
 
     def done(read: Callable[[Any], Found], lane: Any) -> list[dict[Example, Result]]:
         found = []
@@ -127,8 +130,8 @@ def _of_labels(
             tally.NOW.add(len(examples))
         return found
 
-    tally.NOW.begin("answers", sum(len(parts) for parts, _ in lanes.mine(works)))
-    results = lanes.each(network, [partial(done, read) for _, read in works], count)
+    tally.NOW.begin("answers", sum(count for _, count, _ in lanes.mine(works)))
+    results = lanes.each(network, [partial(done, read) for *_, read in works], count)
     return {example: result for parts in results for found in parts for example, result in found.items()}
 
 
