@@ -6,10 +6,9 @@ from platform.making import absolute
 from search_spaces.base import FILES, Fictional, Sweep
 from trainables import benchmarks as kinds
 from trainables import config, places
-from trainables.config import Benchmark
+from trainables.config import FICTIONAL, Benchmark
 from trainables.errors import InputError, closest
 from trainables.storage import Storage
-from trainables.values import FICTIONAL
 
 OWN = (
     "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE [--set eval=FILE]"

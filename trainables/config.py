@@ -16,6 +16,7 @@ from trainables.errors import InputError
 from trainables.fields import Count, Place, Positive, Seed, Share
 from trainables.identity import PLANNING, digest, forget_planning, identity, without_paths
 from trainables.values import (
+    FICTIONAL,
     Attention,
     Benchmark,
     BenchmarkName,
@@ -36,6 +37,7 @@ from trainables.values import (
 )
 
 __all__ = [
+    "FICTIONAL",
     "METHOD_LABELS",
     "PLANNING",
     "TASK_VECTORS",
