@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from trainables import errors
 from trainables import storage as storages
+from trainables.common import errors
 from trainables.config import Selection
 from trainables.storage import Storage
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainables import provenance
-from trainables.provenance import ROOT
+from trainables.common import provenance
+from trainables.common.provenance import ROOT
 
 
 def shared(*parts: str) -> Path:

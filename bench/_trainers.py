@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import torch
 from transformers import DataCollatorForSeq2Seq, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
+from trainables.common.tokens import Example
 from trainables.config import Training
 from trainables.scoring import IGNORED
-from trainables.templates import Example
 
 PUBLISHED_WIDTH = 500
 """Tokens that TOFU's published code pads each row to, and GRU's after it."""

@@ -19,8 +19,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _plain, _script
-from trainables import commands, models, scoring
+from trainables import models, scoring
 from trainables.benchmarks import Records, tofu
+from trainables.common import cli
 from trainables.config import Benchmark, Model
 
 ASCENT_STEPS, ASCENT_ROWS, ASCENT_RATE = 12, 16, 1e-3
@@ -99,7 +100,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> None:
     options = _options(arguments)
-    commands.quiet()
+    cli.quiet()
     torch.set_num_threads(options.threads)
     print(f"{options.threads} of {_script.hardware()}; {options.split}, medians of {options.repeats}")
     print("model       plain s   ours s  ratio (of pairs)       of processor time  loss differs by  texts", flush=True)

@@ -26,9 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench import _script
 from bench._authors import Bare, HostGRU
 from bench._timing import now, timed
-from trainables import commands, engine, loop, objectives, passes, presets, rectification, sampling, trial
+from trainables import engine, loop, objectives, passes, presets, rectification, sampling, trial
+from trainables.common import cli
+from trainables.common.tokens import Example
 from trainables.config import Resources, Training
-from trainables.templates import Example
 
 ROWS, LENGTHS, PROMPT = 32, (60, 71), 24
 """Rows of a pass; tokens of a row, from and below; of these the prompt's, which are no labels: as in TOFU."""
@@ -145,7 +146,7 @@ def ours(options: argparse.Namespace, device: torch.device, world: int, stage: i
 
 def _rank(rank: int, world: int, options: argparse.Namespace, threads: int, folder: str) -> None:
     """Every stage in one group of `world` processes; rank 0 prints the rows and leaves them in `folder`."""
-    commands.quiet()
+    cli.quiet()
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
     on_gpu = options.device == "cuda"
     if on_gpu:

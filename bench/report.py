@@ -19,8 +19,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script
-from trainables import config, provenance, storage
+from trainables import config, storage
 from trainables.benchmarks import tofu
+from trainables.common import provenance
 from trainables.config import Benchmark, Model, Rectifier, Training, Trial
 
 NAME, DIGEST = "many", "0a1b2c3d"

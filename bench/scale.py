@@ -21,7 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import psutil
 
 from bench import _script
-from trainables import provenance, records, storage, workers
+from trainables import records, storage, workers
+from trainables.common import provenance
 
 SWEEP = "quickstart"
 FACTS = "scale.json"

@@ -21,21 +21,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script
 from bench._trainers import Published, Spent, Transformers, between, moment
-from trainables import (
-    commands,
-    engine,
-    loop,
-    models,
-    objectives,
-    presets,
-    rectification,
-    sampling,
-    scoring,
-    trial,
-)
+from trainables import engine, loop, models, objectives, presets, rectification, sampling, scoring, trial
 from trainables.benchmarks import Examples, tofu
+from trainables.common import cli
+from trainables.common.tokens import Example
 from trainables.config import Benchmark, Model, Resources, Training
-from trainables.templates import Example
 
 SEED, GAMMA, LR = 0, 0.8, 1e-5
 BARS = {"trainer": 1.0, "published": 3.0}
@@ -181,7 +171,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     options = _options(arguments)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    commands.quiet()
+    cli.quiet()
     torch.set_num_threads(options.threads)
     with tempfile.TemporaryDirectory() as folder:
         found = measure(options, folder)

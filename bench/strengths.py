@@ -72,9 +72,10 @@ def watched(held: list[int]) -> Callable[..., Any]:
 
 
 def _rank(rank: int, world: int, folder: str, model: str, data: str) -> None:
-    from trainables import commands, moves, task_vectors, trial
+    from trainables import moves, task_vectors, trial
+    from trainables.common import cli
 
-    commands.quiet()
+    cli.quiet()
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
     dist.init_process_group("gloo", init_method=f"file://{folder}/group-{world}", rank=rank, world_size=world)
     trial.prepare_process(Resources(), 0)

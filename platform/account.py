@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import platform.cluster_aws as cluster_aws
 from platform.cluster_file import ClusterFile, is_filled
-from trainables.errors import InputError
+from trainables.common.errors import InputError
 
 GROUP = "unlearning"
 TRUST = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}

@@ -11,9 +11,9 @@ import typer
 
 import platform.cluster_file as cluster_file
 from platform.cluster_file import ClusterFile
-from trainables import commands
-from trainables.errors import InputError, closest
-from trainables.redaction import redact
+from trainables.common import cli
+from trainables.common.errors import InputError, closest
+from trainables.common.redaction import redact
 
 PORT = 5000
 """Of MLflow's server on the head."""
@@ -30,7 +30,7 @@ def main(
             raise InputError(f"unknown action '{action}'; {closest(action, ACTIONS)}")
         return ACTIONS[action](cluster_file.read(path))
 
-    raise typer.Exit(commands.guarded(run))
+    raise typer.Exit(cli.guarded(run))
 
 
 def check(file: ClusterFile) -> int:

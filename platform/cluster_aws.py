@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from platform.cluster_file import OURS, ClusterFile, address, is_filled, listing, mapping, strangers
-from trainables.errors import InputError, closest
+from trainables.common.errors import InputError, closest
 
 RAYS = (
     "type",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from platform.cluster_file import ClusterFile, listing, mapping
-from trainables import provenance
+from trainables.common import provenance
 
 SETUP = ("initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands")
 OPEN = re.compile(r"(?<![\d.])0\.0\.0\.0(?!\d)|--(?:dashboard-)?host[= ]'?(?:::|\*)")

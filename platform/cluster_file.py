@@ -12,8 +12,8 @@ from typing import Any, TypeGuard
 
 import yaml
 
-from trainables.errors import InputError, closest
-from trainables.redaction import has_credentials, redact
+from trainables.common.errors import InputError, closest
+from trainables.common.redaction import has_credentials, redact
 
 FILL_IN = "FILL IN"
 OURS = ("storage", "mlflow_backend")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from platform.making import absolute
 from search_spaces.base import FILES, Fictional, Sweep
 from trainables import benchmarks as kinds
-from trainables import config, places
+from trainables import config
+from trainables.common import paths
+from trainables.common.errors import InputError, closest
 from trainables.config import FICTIONAL, Benchmark
-from trainables.errors import InputError, closest
 from trainables.storage import Storage
 
 OWN = (
@@ -25,7 +26,7 @@ def benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
         _check_fictional(sweep.fictional, split)
         key = fictional_key(sweep.fictional)
         return chosen.model_copy(update={"data": str(store.data(key)), "fingerprint": f"{FICTIONAL}{key}"})
-    if places.is_folder(chosen.data):
+    if paths.is_folder(chosen.data):
         chosen = chosen.model_copy(update={"data": absolute(chosen.data)})
     kind.check_rows(chosen)
     return chosen.model_copy(update={"fingerprint": kind.fingerprint(chosen)})
@@ -47,7 +48,7 @@ def fictional_key(fictional: Fictional) -> str:
 def forget_rows(sweep: Sweep, benchmark: Benchmark, max_length: int) -> int | None:
     """How many rows there are to forget, also of fictional authors that are not made yet; None: nobody knows."""
     made = sweep.fictional
-    if made is not None and not places.is_folder(benchmark.data):
+    if made is not None and not paths.is_folder(benchmark.data):
         return made.questions * (made.authors * int(benchmark.split.removeprefix("forget")) // 100)
     return kinds.find(benchmark.name).extent(benchmark, max_length).points
 
@@ -64,5 +65,5 @@ def _sources(sweep: Sweep) -> tuple[str, ...]:
             raise InputError(f"{', '.join(missing)}: not given; {OWN}")
     elif given:
         raise InputError(f"{', '.join(given)}: sweep {sweep.name} has published rows; on rows of your own: {OWN}")
-    here = {part: absolute(place) if places.is_there(place) else place for part, place in at.items()}
+    here = {part: absolute(place) if paths.is_there(place) else place for part, place in at.items()}
     return tuple(f"{part}={place}" for part, place in sorted(here.items()))

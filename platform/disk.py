@@ -10,8 +10,8 @@ import platform.budget as budgets
 import platform.keep as keep
 from platform.plan import Plan
 from trainables import directions
-from trainables.commands import size as told
-from trainables.errors import InputError
+from trainables.common.cli import size as told
+from trainables.common.errors import InputError
 from trainables.storage import Storage
 
 BYTES_PER_TRIAL = 2 * 2**20

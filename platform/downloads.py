@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 import platform.listings as listings
 from platform.listings import File, Listing
-from trainables import commands, shards
-from trainables.errors import InputError
+from trainables import shards
+from trainables.common import cli
+from trainables.common.errors import InputError
 from trainables.wanted import Wanted
 
 SECONDS = 5.0
@@ -149,14 +150,14 @@ def _weights(listing: Listing, folder: Path, field: str, say: Say) -> None:
 def _progress(listing: Listing, folder: Path, say: Say) -> Iterator[list[str]]:
     """Lines until the block ends, from what lies on the disk; the list holds the name of the file under way."""
     begun, before, now, ended = time.monotonic(), held(folder), [""], threading.Event()
-    of = f" of {commands.size(listing.bytes)}" if listing.bytes else ""
+    of = f" of {cli.size(listing.bytes)}" if listing.bytes else ""
 
     def tell() -> None:
         last = before
         while not ended.wait(SECONDS):
             size = held(folder)
-            speed = commands.size(max(0, size - last) / SECONDS)  # what breaks off begins anew
-            say(f"fetching {listing.id}: {now[0]}, {commands.size(size)}{of}, {speed}/s")
+            speed = cli.size(max(0, size - last) / SECONDS)  # what breaks off begins anew
+            say(f"fetching {listing.id}: {now[0]}, {cli.size(size)}{of}, {speed}/s")
             last = size
 
     say(f"fetching {listing.id} at {listing.commit[:12]}: {len(listing.files)} files{of.replace(' of', ',')}")
@@ -169,7 +170,7 @@ def _progress(listing: Listing, folder: Path, say: Say) -> Iterator[list[str]]:
         teller.join()
     seconds = max(time.monotonic() - begun, 1e-3)
     came = max(0, held(folder) - before)
-    say(f"fetched {listing.id}: {commands.size(came)} in {seconds:.0f} s, {commands.size(came / seconds)}/s")
+    say(f"fetched {listing.id}: {cli.size(came)} in {seconds:.0f} s, {cli.size(came / seconds)}/s")
 
 
 def held(folder: Path) -> int:

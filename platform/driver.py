@@ -17,11 +17,12 @@ import platform.shown as shown
 from platform.gate import Gate, Limits, gpus
 from platform.plan import Plan
 from platform.session import Room
-from trainables import benchmarks, provenance, remains
-from trainables.commands import several
+from trainables import benchmarks, remains
+from trainables.common import provenance
+from trainables.common.cli import several
+from trainables.common.errors import InputError
+from trainables.common.redaction import VARIABLES, redact
 from trainables.config import Resources
-from trainables.errors import InputError
-from trainables.redaction import VARIABLES, redact
 from trainables.storage import Storage
 
 NO_LIMITS = Limits()

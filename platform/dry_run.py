@@ -12,7 +12,7 @@ import platform.disk as disk
 import platform.estimate as estimate
 from platform.plan import Plan
 from trainables import sampling, wholeness
-from trainables.commands import several, size
+from trainables.common.cli import several, size
 from trainables.config import Trial
 from trainables.storage import Storage
 

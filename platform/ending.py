@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import platform.manifest as manifest
 from platform.plan import Plan
-from trainables import briefs, commands, config, places, provenance, storage
+from trainables import briefs, config, storage
+from trainables.common import cli, paths, provenance
 from trainables.storage import Storage
 
 OF = "of.json"
@@ -24,7 +25,7 @@ Say = Callable[[str], None]
 
 def end(plan: Plan, store: Storage, say: Say) -> int:
     """Say how a start ended; 1 where trials of the plan failed, else 0."""
-    shown = places.shown(store.root)
+    shown = paths.shown(store.root)
     folder = store.root / "reports" / plan.name
     document = manifest.read(plan.name, store)
     results = {key: result for key in document["trials"] if (result := briefs.of(store, key))}
@@ -47,9 +48,9 @@ def end(plan: Plan, store: Storage, say: Say) -> int:
         say(f"{results[key].status}: {key} {results[key].message} ({store.trial(key) / storage.ERROR})")
     lost = sum(results[key].status == storage.LOST for key in failed)
     if lost:
-        say(f"{commands.several(lost, 'trial')} lost; --resume goes on with what they had")
+        say(f"{cli.several(lost, 'trial')} lost; --resume goes on with what they had")
     if len(failed) > lost:
-        say(f"{commands.several(len(failed) - lost, 'trial')} failed; --retry-failed runs them again")
+        say(f"{cli.several(len(failed) - lost, 'trial')} failed; --retry-failed runs them again")
     return 1 if failed else 0
 
 

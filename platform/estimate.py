@@ -6,7 +6,7 @@ import math
 
 import platform.history as histories
 from platform.plan import Plan
-from trainables.commands import duration, few, several
+from trainables.common.cli import duration, few, several
 
 
 def gpu_hours(plan: Plan) -> tuple[float | None, str | None]:

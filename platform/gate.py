@@ -10,8 +10,8 @@ from typing import Any
 
 import platform.overview as overview
 from trainables import storage
+from trainables.common.errors import InputError
 from trainables.config import Trial
-from trainables.errors import InputError
 
 FIRST = 5
 """So many trials that end first and all fail for the same cause stop the sweep."""

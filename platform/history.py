@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import platform.gate as gate
-from trainables import directions, fingerprints, provenance, storage
-from trainables.commands import several
+from trainables import directions, storage
+from trainables.common import hashing, provenance
+from trainables.common.cli import several
 from trainables.storage import Storage
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def strange(made: Mapping[str, Any], method: str | None = None) -> Strange | Non
 def shared(plan: Plan, store: Storage) -> tuple[tuple[str, Strange], ...]:
     """Of reference evaluations, models and directions that new trials will not make, because they are there."""
     files = [store.evaluation(ref.evaluation) / storage.RESULT for ref in plan.references]
-    files += [store.model(recipe.id()) / fingerprints.RECIPE for recipe in plan.recipes]
+    files += [store.model(recipe.id()) / hashing.RECIPE for recipe in plan.recipes]
     files += [directions.folder_of(made, store) / storage.RESULT for made in plan.directions()]
     found = []
     for file in filter(store.there, files):

@@ -20,9 +20,10 @@ import platform.needs as needs
 from platform.downloads import Say, Silent
 from platform.listings import Listing
 from platform.plan import Plan
-from trainables import commands, pins, provenance, shards, storage
+from trainables import pins, shards, storage
 from trainables.benchmarks import questions
-from trainables.errors import InputError
+from trainables.common import cli, provenance
+from trainables.common.errors import InputError
 from trainables.pins import Pin
 from trainables.storage import Storage
 from trainables.wanted import FILES, Wanted
@@ -203,8 +204,7 @@ class Hub:
         free = self.store.free()
         if lacking > free:
             raise InputError(
-                f"--storage: {thing.called} takes {commands.size(lacking)}, {commands.size(free)} are free at "
-                f"'{self.store.root}'"
+                f"--storage: {thing.called} takes {cli.size(lacking)}, {cli.size(free)} are free at '{self.store.root}'"
             )
 
     def _cached(self, thing: Wanted, plain: Wanted) -> bool:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables import benchmarks, selection, storage
+from trainables.common.errors import InputError, closest
 from trainables.config import Selection, Trial
-from trainables.errors import InputError, closest
 from trainables.storage import Storage
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import platform.lock as lock
 from platform.lock import Owner, Seen
-from trainables.errors import InputError, Unreachable
+from trainables.common.errors import InputError, Unreachable
 from trainables.storage import Storage
 
 if TYPE_CHECKING:

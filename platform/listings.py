@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables import shards, wanted
-from trainables.errors import InputError
+from trainables.common.errors import InputError
 from trainables.wanted import Wanted
 
 DATA = (".json", ".jsonl", ".parquet", ".csv", ".tsv", ".txt", ".gz", ".zst", ".bz2", ".xz", ".arrow")

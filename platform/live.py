@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from trainables.commands import duration
+from trainables.common.cli import duration
 
 PLAIN_SECONDS, DRAWN_SECONDS = 30.0, 1.0
 """Between two plain lines of where a sweep stands, and between two pictures of it."""

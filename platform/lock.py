@@ -28,8 +28,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainables import processes, provenance, storage
-from trainables.errors import InputError
+from trainables import storage
+from trainables.common import processes, provenance
+from trainables.common.errors import InputError
 
 BEAT, LAPSE, WATCH = 5.0, 60.0, 20.0
 """Seconds."""

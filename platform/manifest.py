@@ -6,8 +6,9 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 import platform.lock as lock
-from trainables import briefs, places, provenance, storage
-from trainables.errors import InputError, closest
+from trainables import briefs, storage
+from trainables.common import paths, provenance
+from trainables.common.errors import InputError, closest
 from trainables.storage import EVALUATED, FAILURES, LOST, Storage
 
 if TYPE_CHECKING:
@@ -99,8 +100,8 @@ def place(store: Storage) -> str:
     default = storage.default()
     if store.copied:
         return "" if store.location == default else f" --storage {shlex.quote(store.location)}"
-    same = "://" not in default and store.root == places.expand(default).absolute()
-    return "" if same else f" --storage {shlex.quote(str(places.shown(store.root)))}"
+    same = "://" not in default and store.root == paths.expand(default).absolute()
+    return "" if same else f" --storage {shlex.quote(str(paths.shown(store.root)))}"
 
 
 def counts(sweep: dict[str, Any], store: Storage) -> dict[str, int]:

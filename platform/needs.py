@@ -11,7 +11,8 @@ from platform.making import Reference
 from search_spaces import backbones
 from search_spaces.base import Sweep
 from trainables import benchmarks as kinds
-from trainables import commands, models, pins, rows
+from trainables import models, pins, rows
+from trainables.common import cli
 from trainables.config import Benchmark, Model, Recipe
 from trainables.storage import Storage
 from trainables.wanted import MODEL, Wanted
@@ -69,10 +70,10 @@ def of(sweep: Sweep, things: Iterable[Wanted], store: Storage) -> tuple[str, ...
 
 def told(thing: Wanted, store: Storage, listing: Listing | None = None) -> str:
     """What to have or set for something on the hub, in lines: without a network, what to bring; what to accept."""
-    holds, size = thing.files, "" if thing.bytes is None else f", about {commands.size(thing.bytes)} in bf16"
+    holds, size = thing.files, "" if thing.bytes is None else f", about {cli.size(thing.bytes)} in bf16"
     if listing is not None:
         holds = ", ".join(f"{file.name}{_size(file.size)}" for file in listing.files)
-        size = f", {commands.size(listing.bytes)}"
+        size = f", {cli.size(listing.bytes)}"
     bring = f"bring {holds} to {thing.place} and --set {thing.setting}"
     if thing.kind == "tasks":
         ways = [bring]
@@ -93,4 +94,4 @@ def _gated(thing: Wanted) -> str:
 
 
 def _size(size: int | None) -> str:
-    return "" if size is None else f" ({commands.size(size)})"
+    return "" if size is None else f" ({cli.size(size)})"

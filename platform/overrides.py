@@ -13,9 +13,9 @@ from pydantic import BaseModel, ValidationError
 
 from search_spaces.backbones import BACKBONES
 from search_spaces.base import FILES, Sweep
-from trainables.commands import describe
+from trainables.common.cli import describe
+from trainables.common.errors import InputError, closest
 from trainables.config import Trial
-from trainables.errors import InputError, closest
 
 AXES = {
     "method": "methods",

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 import platform.keep as keep
 import platform.lease as lease
 import platform.manifest as manifest
-from trainables import benchmarks, processes, remains, storage
+from trainables import benchmarks, remains, storage
+from trainables.common import processes
 from trainables.config import Selection, Trial
 from trainables.storage import Storage
 

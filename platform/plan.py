@@ -17,8 +17,8 @@ from platform.making import Making, Reference
 from search_spaces.base import FILES, Sweep
 from trainables import added, config, directions, templates, wholeness
 from trainables import benchmarks as kinds
+from trainables.common.errors import InputError, closest
 from trainables.config import Benchmark, Direction, Model, Recipe, RetainEvaluation, Shape, Trial
-from trainables.errors import InputError, closest
 from trainables.remains import read_result
 from trainables.storage import FAILURES, LOST, RESULT, Storage
 from trainables.wanted import Wanted

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from search_spaces.base import Choice, Sweep
 from trainables import presets
-from trainables.commands import describe
+from trainables.common.cli import describe
+from trainables.common.errors import InputError
 from trainables.config import (
     TASK_VECTORS,
     Benchmark,
@@ -20,7 +21,6 @@ from trainables.config import (
     Trial,
     check_bar,
 )
-from trainables.errors import InputError
 from trainables.models import depth_of
 
 STRATEGIES = ("grid", "paper", "optuna")

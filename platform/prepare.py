@@ -15,7 +15,7 @@ from ray.train import TrainingFailedError
 import platform.keep as keep
 from platform.plan import Plan, Reference
 from trainables import benchmarks, directions, launching, recipes, selection, templates, wholeness
-from trainables.commands import duration
+from trainables.common.cli import duration
 from trainables.config import Direction
 from trainables.storage import RESULT, Storage, publish, read_json, set_aside
 

@@ -18,7 +18,7 @@ from platform.live import Row, Screen, View
 from platform.mirror import Mirror
 from platform.plan import Plan
 from trainables import benchmarks, storage
-from trainables.commands import duration
+from trainables.common.cli import duration
 from trainables.config import Trial
 from trainables.storage import Storage
 

@@ -18,8 +18,8 @@ from typing import IO, Any
 
 import psutil
 
-from trainables import places, provenance
-from trainables.errors import InputError
+from trainables.common import paths, provenance
+from trainables.common.errors import InputError
 
 REPOSITORY = "~/unlearning"
 """Where the repository is on a cluster that is named by an address."""
@@ -51,7 +51,7 @@ def find(place: str) -> Cluster:
     """The cluster of a file or an address. Raises InputError where neither can be one."""
     if _is_address(place):
         return Cluster(place.rstrip("/"), REPOSITORY)
-    if not places.is_file(place):
+    if not paths.is_file(place):
         raise InputError(
             f"--cluster: there is no file '{place}'; give the file of ray up, or the address of a cluster's dashboard "
             "(http://127.0.0.1:8265)"
@@ -59,12 +59,12 @@ def find(place: str) -> Cluster:
     import yaml
 
     try:
-        document = yaml.safe_load(places.expand(place).read_text(encoding="utf-8"))
+        document = yaml.safe_load(paths.expand(place).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"--cluster: '{place}' is not YAML: {' '.join(str(error).split())}") from error
     mounts = document.get("file_mounts") if isinstance(document, dict) else None
     for remote, local in (mounts or {}).items():
-        if (provenance.ROOT / places.expand(str(local))).resolve() == provenance.ROOT:
+        if (provenance.ROOT / paths.expand(str(local))).resolve() == provenance.ROOT:
             return Cluster(place, _spelled(str(remote)))
     raise InputError(f"--cluster: file_mounts of '{place}' has no line for this repository, such as {REPOSITORY}: .")
 

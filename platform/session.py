@@ -11,9 +11,9 @@ from pathlib import Path
 
 import platform.capacity as capacity
 from platform.plan import Plan
-from trainables import provenance
+from trainables.common import provenance
+from trainables.common.errors import InputError
 from trainables.config import Resources
-from trainables.errors import InputError
 
 PENDING = "TUNE_MAX_PENDING_TRIALS_PG"
 QUIET = {

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import platform.database as database
-from trainables import briefs, config, provenance, storage
+from trainables import briefs, config, storage
+from trainables.common import provenance
 from trainables.storage import Storage
 
 

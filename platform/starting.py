@@ -12,9 +12,9 @@ import platform.lease as lease
 import platform.manifest as manifest
 import platform.plan as planning
 from trainables import remains, storage
-from trainables.commands import several
-from trainables.errors import InputError, closest
-from trainables.redaction import redact
+from trainables.common.cli import several
+from trainables.common.errors import InputError, closest
+from trainables.common.redaction import redact
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ import typer
 
 import platform.manifest as manifest
 import platform.overview as overview
-from trainables import commands, storage
-from trainables.commands import duration, several
+from trainables import storage
+from trainables.common import cli
+from trainables.common.cli import duration, several
 
 CAUSES, SHOWN = 5, 8
 """How many causes of failure and how many trials in one place the table tells; --json tells all."""
@@ -40,7 +41,7 @@ def main(
         print(json.dumps(found, indent=2) if as_json else "\n".join(_lines(found)))
         return 0
 
-    raise typer.Exit(commands.guarded(run))
+    raise typer.Exit(cli.guarded(run))
 
 
 def _lines(found: dict[str, Any]) -> list[str]:

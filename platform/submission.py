@@ -20,9 +20,9 @@ from typing import Any
 import platform.manifest as manifest
 import platform.reach as reach
 from platform.reach import Cluster
-from trainables import provenance
-from trainables.errors import InputError
-from trainables.redaction import redact
+from trainables.common import provenance
+from trainables.common.errors import InputError
+from trainables.common.redaction import redact
 
 NAME, ARGUMENTS = "sweep", "arguments"
 """A job's metadata: what it runs."""

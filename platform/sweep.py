@@ -19,8 +19,9 @@ import platform.overrides as overrides
 import platform.plan as planning
 import platform.starting as starting
 import search_spaces.base as spaces
-from trainables import commands, storage
-from trainables.errors import InputError, closest, first_line
+from trainables import storage
+from trainables.common import cli
+from trainables.common.errors import InputError, closest, first_line
 
 
 def main(
@@ -74,7 +75,7 @@ def main(
         disk.check_free(plan, store, kept, slots)
         return starting.start(plan, store, choice, options)
 
-    raise typer.Exit(commands.guarded(run))
+    raise typer.Exit(cli.guarded(run))
 
 
 def _check_budget(trials: int | None, strategy: str) -> None:
@@ -105,7 +106,7 @@ def _read(name: str) -> spaces.Sweep:
     try:
         return spaces.find(name)
     except Exception as error:
-        why = commands.describe(error) if isinstance(error, ValidationError) else first_line(error)
+        why = cli.describe(error) if isinstance(error, ValidationError) else first_line(error)
         raise InputError(f"search_spaces/{name}.py: {why}") from error
 
 

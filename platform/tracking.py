@@ -24,10 +24,11 @@ import platform.views as views
 from platform.database import tracking_uri
 from platform.keep import weights
 from platform.runs import ENDED, STATE_TAG, SWEEP_TAG, TRIAL_TAG, Runs
-from trainables import benchmarks, briefs, commands, config, storage
+from trainables import benchmarks, briefs, config, storage
+from trainables.common import cli
+from trainables.common.errors import InputError
+from trainables.common.redaction import redact
 from trainables.config import Trial
-from trainables.errors import InputError
-from trainables.redaction import redact
 from trainables.storage import RESULT, STEPS, Storage
 
 KEPT_TAG = "checkpoint"
@@ -277,7 +278,7 @@ def main(
         print(f"{count} trials in {redact(tracking_uri(store))}")
         return 0
 
-    raise typer.Exit(commands.guarded(run))
+    raise typer.Exit(cli.guarded(run))
 
 
 if __name__ == "__main__":

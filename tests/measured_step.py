@@ -13,8 +13,8 @@ import transformers
 
 from bench._memory import Peak
 from trainables import assembly, engine, loop, models, objectives, presets, rectification
+from trainables.common.tokens import Example
 from trainables.config import Objective, Resources, Training
-from trainables.templates import Example
 
 DEVICE = torch.device("cuda" if os.environ.get("DS_ACCELERATOR") == "cuda" else "cpu")
 

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from trainables import passes
+from trainables.common.tokens import Example
 from trainables.objectives import Objective, Term
 from trainables.presets import FIXED_PAD, Constants
-from trainables.templates import Example
 
 WORDS, HIDDEN, LAYER = 11, 6, 1
 NAME = 1000

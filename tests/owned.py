@@ -11,8 +11,8 @@ import torch
 
 from trainables import templates
 from trainables.benchmarks import own, own_measures, own_rows
+from trainables.common.tokens import Example
 from trainables.config import Benchmark
-from trainables.templates import Example
 
 
 @pytest.fixture(scope="module")

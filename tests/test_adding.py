@@ -20,8 +20,9 @@ from conftest import INHERITED_PREFIXES
 from small_sweep import Small
 from test_dry_runs import FACTS
 
-from trainables import fingerprints, rows, storage
+from trainables import rows, storage
 from trainables.benchmarks import tofu
+from trainables.common import hashing
 from trainables.config import Benchmark, Model, Training, Trial
 
 FILES = pages.files(pages.read("README.md").split("\n## Add something\n")[1].split("\n## ")[0])
@@ -147,7 +148,7 @@ def test_a_trial_of_the_added_objective_on_the_added_benchmark(run: Run, learned
     plain = Trial(
         method="ga",
         benchmark=Benchmark(data=str(data), split=learned.split, fingerprint=found, limit=2),
-        target=Model(path=str(learned.target), fingerprint="files:" + fingerprints.of_model(learned.target)),
+        target=Model(path=str(learned.target), fingerprint="files:" + hashing.of_model(learned.target)),
         training=Training(lr=2e-3, batch_size=8, max_steps=2, epochs=10, max_length=192),
     )
     config: dict[str, Any] = plain.model_dump(mode="json") | {"method": "known"}

@@ -10,7 +10,7 @@ import pytest
 from machines import Machine, names, write_trial
 
 from trainables import storage, working_copy
-from trainables.errors import InputError, Unreachable
+from trainables.common.errors import InputError, Unreachable
 from trainables.working_copy import WorkingCopy
 
 machine = machines.machine

@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from small_sweep import Small
 
 import platform.sweep as sweep
-from trainables import commands, run
+from trainables import run
+from trainables.common import cli
 from trainables.config import Benchmark, Model, Rectifier, RetainEvaluation, TaskVector, Trial
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
@@ -110,7 +111,7 @@ def test_configuration_is_taken_or_refused_in_one_line(examples: int, start: Tri
         return 0
 
     def command() -> None:
-        raise typer.Exit(commands.guarded(read))
+        raise typer.Exit(cli.guarded(read))
 
     @fuzz(examples)
     @given(document=fuzzing.configurations(start.model_dump(mode="json")))

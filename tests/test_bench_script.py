@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench import _script
-from trainables import provenance
+from trainables.common import provenance
 
 SCRIPTS = sorted(path.stem for path in Path(_script.__file__).parent.glob("[a-z]*.py"))
 

@@ -15,8 +15,8 @@ from search_spaces.base import Choice, Sweep
 from search_spaces.tofu_tiny import SWEEP
 from trainables import storage
 from trainables.benchmarks import muse, wmdp
+from trainables.common.errors import InputError
 from trainables.config import Benchmark
-from trainables.errors import InputError
 from trainables.storage import Storage
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from trainables import benchmarks
 from trainables.benchmarks import muse, own, tofu, wmdp
-from trainables.errors import InputError
+from trainables.common.errors import InputError
 
 KINDS: dict[str, benchmarks.Kind] = {"tofu": tofu, "muse": muse, "wmdp": wmdp, "own": own}
 """Typed, so that pyright compares each module with the protocol."""

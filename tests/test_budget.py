@@ -18,8 +18,8 @@ from platform.overrides import apply
 from search_spaces import backbones
 from search_spaces import base as spaces
 from trainables import assembly, costs, memory
+from trainables.common.errors import InputError
 from trainables.config import Benchmark, Model, Objective, Rectifier, Resources, Shape, TaskVector, Training, Trial
-from trainables.errors import InputError
 from trainables.storage import Storage
 
 GB = 1e9

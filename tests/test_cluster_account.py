@@ -15,7 +15,7 @@ import platform.account as account
 import platform.cluster as cluster
 import platform.cluster_aws as cluster_aws
 import platform.cluster_file as cluster_file
-from trainables.errors import InputError
+from trainables.common.errors import InputError
 
 
 @pytest.mark.usefixtures("pretended")

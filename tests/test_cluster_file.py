@@ -16,7 +16,7 @@ from cluster_files import VALUES, changed, fill
 import platform.cluster as cluster
 import platform.cluster_aws as cluster_aws
 import platform.cluster_file as cluster_file
-from trainables.errors import InputError
+from trainables.common.errors import InputError
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
 LOCAL = """

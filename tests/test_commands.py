@@ -15,7 +15,7 @@ from small_sweep import Small
 
 import platform.ending as ending
 from search_spaces import base as spaces
-from trainables import commands, places
+from trainables.common import cli, paths
 from trainables.storage import Storage
 
 HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "datasets", "optuna")
@@ -210,7 +210,7 @@ def test_dry_run_says_how_many_steps_there_are(run_module: RunModule, small: Sma
     ("amount", "told"), [(12.34, "12.3"), (1, "1.0"), (0.994, "0.99"), (0.0347, "0.03"), (0.004, "less than 0.01")]
 )
 def test_small_amounts_are_not_told_as_nothing(amount: float, told: str) -> None:
-    assert commands.few(amount) == told
+    assert cli.few(amount) == told
 
 
 def test_what_the_quickstart_ends_with_is_a_part_of_the_next_sweep(
@@ -228,7 +228,7 @@ def test_what_the_quickstart_ends_with_is_a_part_of_the_next_sweep(
 
 def test_places_are_told_so_that_they_can_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert places.told("rows") == f"'rows', looked for at {tmp_path / 'rows'}"
-    assert places.told("/rows") == "'/rows'"
-    assert str(places.shown(tmp_path / "runs" / "x")) == "runs/x"
-    assert str(places.shown(tmp_path.parent)) == str(tmp_path.parent), "and never as ../.."
+    assert paths.told("rows") == f"'rows', looked for at {tmp_path / 'rows'}"
+    assert paths.told("/rows") == "'/rows'"
+    assert str(paths.shown(tmp_path / "runs" / "x")) == "runs/x"
+    assert str(paths.shown(tmp_path.parent)) == str(tmp_path.parent), "and never as ../.."

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from trainables import added, commands
+from trainables import added
+from trainables.common import cli
 from trainables.config import (
     METHOD_LABELS,
     Benchmark,
@@ -82,7 +83,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 
 def refusal(error: pytest.ExceptionInfo[ValidationError]) -> str:
-    return commands.describe(error.value)
+    return cli.describe(error.value)
 
 
 def test_id_is_the_same_for_ever() -> None:

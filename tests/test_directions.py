@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from torch.multiprocessing.spawn import spawn
 
 from trainables import directions, models, moves, recipes, storage, task_vectors, trial, vectors
+from trainables.common.errors import InputError
 from trainables.config import Benchmark, Direction, Model, Resources, TaskVector, Training, Trial
-from trainables.errors import InputError
 
 
 def test_micro_batches_and_interruptions_change_nothing(house: Any, tmp_path: Path, monkeypatch: Any) -> None:

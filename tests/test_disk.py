@@ -13,8 +13,8 @@ import platform.disk as disk
 import platform.keep as keep
 from platform.gate import Gate, Limits
 from trainables import storage
+from trainables.common.errors import InputError
 from trainables.config import Selection
-from trainables.errors import InputError
 from trainables.storage import Storage
 
 

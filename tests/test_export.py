@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from trainables import evaluation, export, storage, trial, verification
 from trainables.benchmarks import tofu
+from trainables.common.errors import InputError
 from trainables.config import Benchmark, Model, Rectifier, Resources, Selection, Training, Trial
-from trainables.errors import InputError
 
 APP = typer.Typer()
 APP.command()(export.main)

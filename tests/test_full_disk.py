@@ -14,7 +14,8 @@ import platform.disk as disk
 import platform.live as live
 import platform.progress as progress
 from platform.gate import Gate, Limits
-from trainables import commands, storage
+from trainables import storage
+from trainables.common import cli
 from trainables.config import Benchmark, Model, Trial
 from trainables.storage import Storage
 
@@ -30,11 +31,11 @@ def full(path: Path, *content: object) -> None:
 
 
 def test_command_that_meets_a_full_disk_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands.guarded(lambda: full(Path("/runs/sweeps/tiny.json")) or 0) == 1
+    assert cli.guarded(lambda: full(Path("/runs/sweeps/tiny.json")) or 0) == 1
     told = "error: No space left on device: '/runs/sweeps/tiny.json'; make room, then start again\n"
     assert capsys.readouterr().err == told
     with pytest.raises(FileNotFoundError):
-        commands.guarded(lambda: Path("/nowhere/at/all").stat().st_size)
+        cli.guarded(lambda: Path("/nowhere/at/all").stat().st_size)
 
 
 def test_failure_that_cannot_be_recorded_stops_the_sweep(

@@ -15,8 +15,8 @@ import platform.plan as planning
 from platform.gate import FIRST, Gate, Limits, spent
 from platform.searcher import Queue, Searcher, Studies
 from trainables import storage
+from trainables.common.errors import InputError
 from trainables.config import Trial
-from trainables.errors import InputError
 from trainables.storage import Storage
 
 

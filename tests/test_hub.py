@@ -21,7 +21,7 @@ import platform.hub as hubs
 import platform.session as session
 from platform.needs import OFFLINE
 from trainables import pins
-from trainables.errors import InputError
+from trainables.common.errors import InputError
 from trainables.storage import read_json
 from trainables.wanted import Wanted
 

@@ -12,7 +12,7 @@ from hub_bench import MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, Bench
 import platform.downloads as downloads
 from platform.listings import Listing
 from trainables import pins
-from trainables.errors import InputError
+from trainables.common.errors import InputError
 
 
 def in_xet(bench: Bench, monkeypatch: pytest.MonkeyPatch, failures: int) -> list[str]:

@@ -11,8 +11,8 @@ from test_generation import END, NEVER, PAD, VOCABULARY, Counted, alone, network
 from trainables import models, scoring, templates
 from trainables.benchmarks import own_measures, tofu
 from trainables.benchmarks.own_rows import Row
+from trainables.common.tokens import Example
 from trainables.config import Benchmark, Model
-from trainables.templates import Example
 
 
 class Ends:

@@ -18,7 +18,7 @@ from test_prefixes import drawn
 from torch.multiprocessing.spawn import spawn
 
 from trainables import generation, lanes, scoring
-from trainables.errors import InputError
+from trainables.common.errors import InputError
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from machines import Machine
 
 import platform.lease as lease
 import platform.lock as lock
-from trainables.errors import InputError
+from trainables.common.errors import InputError
 from trainables.working_copy import WorkingCopy
 
 machine = machines.machine

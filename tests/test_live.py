@@ -15,7 +15,8 @@ from small_sweep import Small
 import platform.driver as driver
 import platform.live as live
 import platform.progress as progress
-from trainables import processes, storage
+from trainables import storage
+from trainables.common import processes
 from trainables.storage import Storage
 
 ROWS = (

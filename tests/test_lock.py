@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import platform.lock as lock
-from trainables import processes
-from trainables.errors import InputError
+from trainables.common import processes
+from trainables.common.errors import InputError
 
 HOLD = """
 import sys, time

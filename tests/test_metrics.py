@@ -16,7 +16,7 @@ from scipy import stats
 
 from trainables import metrics
 from trainables.benchmarks import tofu
-from trainables.errors import TrialStopped
+from trainables.common.errors import TrialStopped
 
 LOGGED = {
     "retain": "eval_log.json",

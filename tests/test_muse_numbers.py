@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from trainables import metrics
 from trainables.benchmarks import muse
+from trainables.common.errors import TrialStopped
 from trainables.config import Benchmark, Dialect
-from trainables.errors import TrialStopped
 
 SCORES = st.lists(st.sampled_from([-4.0, -3.5, -2.0, -0.1]), min_size=1, max_size=9)
 

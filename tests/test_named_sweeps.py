@@ -11,8 +11,8 @@ from analysis import paper
 from platform.overrides import apply
 from search_spaces import backbones
 from search_spaces import base as spaces
+from trainables.common.errors import InputError
 from trainables.config import Trial
-from trainables.errors import InputError
 from trainables.storage import Storage
 from trainables.templates import TEMPLATES
 

@@ -11,7 +11,7 @@ from small_sweep import Small, write_model
 import platform.plan as planning
 from platform.overrides import apply
 from search_spaces import base as spaces
-from trainables.errors import InputError
+from trainables.common.errors import InputError
 from trainables.storage import Storage
 from trainables.wanted import Wanted
 

@@ -13,8 +13,8 @@ from interrupted import alike, configuration, finish
 from safetensors.torch import load_file
 
 from trainables import launching, loop, passes, storage, trial, workers
+from trainables.common.errors import InputError
 from trainables.config import Rectifier, identity
-from trainables.errors import InputError
 
 
 def run_out(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:

@@ -12,7 +12,7 @@ import platform.plan as planning
 from platform.overrides import apply, flatten
 from search_spaces import base as spaces
 from search_spaces import tofu_llama, tofu_tiny, wmdp_zephyr
-from trainables.errors import InputError
+from trainables.common.errors import InputError
 from trainables.storage import Storage
 
 make = small_sweep.plan_objectives

@@ -17,9 +17,9 @@ from rouge_score.rouge_scorer import RougeScorer
 from trainables import chunks, templates
 from trainables.benchmarks import own, own_measures, own_rows
 from trainables.benchmarks.own_rows import Row
+from trainables.common.errors import InputError, TrialStopped
+from trainables.common.tokens import Example
 from trainables.config import Benchmark
-from trainables.errors import InputError, TrialStopped
-from trainables.templates import Example
 
 files, taught, measured = owned.files, owned.taught, owned.measured
 

@@ -15,7 +15,7 @@ from owned import on
 
 from trainables.benchmarks import own, own_rows
 from trainables.benchmarks.own_rows import Row
-from trainables.errors import InputError
+from trainables.common.errors import InputError
 
 files = owned.files
 

@@ -16,7 +16,7 @@ from rouge_score.tokenizers import DefaultTokenizer
 
 from trainables import metrics, scoring
 from trainables.benchmarks import own_measures, rouge
-from trainables.templates import Example
+from trainables.common.tokens import Example
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from owned import naive, on
 
 from trainables import benchmarks, metrics
 from trainables.benchmarks import own, own_measures, questions
-from trainables.errors import InputError
-from trainables.templates import Example
+from trainables.common.errors import InputError
+from trainables.common.tokens import Example
 
 files, taught, measured = owned.files, owned.taught, owned.measured
 

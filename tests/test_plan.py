@@ -18,8 +18,8 @@ from platform.overrides import apply
 from search_spaces.base import Fictional, Making
 from search_spaces.tofu_tiny import SWEEP
 from trainables import storage
+from trainables.common.errors import InputError
 from trainables.config import Benchmark, Model
-from trainables.errors import InputError
 from trainables.storage import Storage
 
 MAKING = cast(Making, SWEEP.making)

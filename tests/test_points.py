@@ -16,8 +16,8 @@ import platform.points as points
 from platform.overrides import flatten
 from search_spaces.base import Choice, Sweep
 from search_spaces.tofu_tiny import SWEEP
+from trainables.common.errors import InputError
 from trainables.config import Benchmark, Model, RetainEvaluation
-from trainables.errors import InputError
 from trainables.storage import Storage
 
 make = small_sweep.plan_objectives

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_generation import FAMILIES, PAD, VOCABULARY, Counted, network
 
 from trainables import caches, prefixes, scoring
-from trainables.templates import Example
+from trainables.common.tokens import Example
 
 Group = list[Example]
 

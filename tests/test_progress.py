@@ -10,7 +10,8 @@ import pytest
 from interrupted import configuration
 
 import platform.overview as overview
-from trainables import processes, progress, storage, tally, trial
+from trainables import progress, storage, tally, trial
+from trainables.common import processes
 
 
 def test_trial_tells_where_it_is_until_its_result_is_there(

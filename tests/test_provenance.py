@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trainables import provenance, workers
+from trainables import workers
+from trainables.common import provenance
 from trainables.config import Benchmark, Model, Trial
 from trainables.storage import Storage
 

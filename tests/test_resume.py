@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from trainables import launching, storage, trial
+from trainables.common.errors import InputError
 from trainables.config import Resources, Trial
-from trainables.errors import InputError
 from trainables.storage import Storage
 
 

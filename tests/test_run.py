@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import small_sweep
 
-from trainables import commands, fingerprints, processes, rows, run, storage
+from trainables import rows, run, storage
 from trainables.benchmarks import tofu
+from trainables.common import cli, hashing, processes
+from trainables.common.errors import InputError
 from trainables.config import Benchmark, Model, Rectifier, Resources, RetainEvaluation, Training, Trial, evaluation_id
-from trainables.errors import InputError
 from trainables.storage import Storage
 
 TIMING = ["tokens_per_second", "peak_memory_bytes"]
@@ -35,7 +36,7 @@ def trial(house: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
     found = rows.fingerprint(benchmark.data, tofu.configs(house.split))
     benchmark = benchmark.model_copy(update={"fingerprint": found})
     target, retain = (
-        Model(path=str(folder), fingerprint="files:" + fingerprints.of_model(folder))
+        Model(path=str(folder), fingerprint="files:" + hashing.of_model(folder))
         for folder in (house.target, house.retain)
     )
     recipes.make_evaluation(retain.model_dump(), benchmark.model_dump(), None, str(place), Resources())
@@ -113,7 +114,7 @@ def test_bad_config_file(content: str | None, said: str, tmp_path: Path, capsys:
     path = tmp_path / "config.json"
     if content is not None:
         path.write_text(content, errors="surrogateescape")
-    assert commands.guarded(lambda: run._run(path, str(tmp_path / "runs"))) == 2
+    assert cli.guarded(lambda: run._run(path, str(tmp_path / "runs"))) == 2
     text = capsys.readouterr().err
     assert text.startswith("error: ")
     assert said in text
@@ -156,7 +157,7 @@ def started_again(trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         yield {"phase": "done", "result": {"id": config.id(), "status": "finished", "metrics": {}, "error": None}}
 
     monkeypatch.setattr("trainables.trial.run", begun)
-    return commands.guarded(lambda: run._run(write_config(tmp_path, trial), str(tmp_path / "runs")))
+    return cli.guarded(lambda: run._run(write_config(tmp_path, trial), str(tmp_path / "runs")))
 
 
 @pytest.mark.parametrize("content", ['{"status": "finished", "metrics": {}}', '{"status": "fini'])

@@ -12,7 +12,7 @@ from test_hub_readers import write_questions
 
 from trainables import pins, storage
 from trainables.benchmarks import questions
-from trainables.errors import Unreachable
+from trainables.common.errors import Unreachable
 from trainables.storage import Storage
 from trainables.wanted import Wanted
 from trainables.working_copy import WorkingCopy

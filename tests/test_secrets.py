@@ -21,7 +21,8 @@ import platform.driver as driver
 import platform.starting as starting
 import platform.sweep as sweep
 import platform.tracking as tracking
-from trainables import records, redaction, trial
+from trainables import records, trial
+from trainables.common import redaction
 from trainables.config import Model, Trial
 from trainables.storage import Storage
 

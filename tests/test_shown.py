@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import platform.shown as shown
-from trainables import provenance, storage
+from trainables import storage
+from trainables.common import provenance
 from trainables.storage import Storage
 
 Change = Callable[[dict[str, Any], Storage, pytest.MonkeyPatch], Any]

@@ -22,9 +22,10 @@ import platform.lock as lock
 import platform.manifest as manifest
 import platform.status as status
 from platform.progress import outcome
-from trainables import processes, records, storage
+from trainables import records, storage
+from trainables.common import processes
+from trainables.common.errors import InputError
 from trainables.config import Model, Trial
-from trainables.errors import InputError
 from trainables.storage import Storage
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]

@@ -11,8 +11,8 @@ import torch
 import transformers
 
 from trainables import objectives, passes, presets, scoring
+from trainables.common.tokens import Example
 from trainables.objectives import Pass, Term
-from trainables.templates import Example
 
 LENGTHS = ((5, 2), (17, 4), (9, 8), (12, 1), (3, 2), (17, 9))
 SIZES = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "pad_token_id": 0}

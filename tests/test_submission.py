@@ -28,7 +28,7 @@ import platform.reach as reach
 import platform.status as status
 import platform.submission as submission
 import platform.sweep as sweep
-from trainables import provenance
+from trainables.common import provenance
 
 FILE = "cluster_name: some\nfile_mounts: {'~/elsewhere': /etc, '~/un learning': .}\n"
 LAPTOP = """

@@ -16,8 +16,8 @@ from naive_vectors import Naive, make, recipe
 from pydantic import ValidationError
 
 from trainables import directions, storage, task_vectors
+from trainables.common.errors import InputError
 from trainables.config import Model, TaskVector, Trial
-from trainables.errors import InputError
 
 SIZES = (3, 4)
 VECTOR = arrays.arrays(np.float64, sum(SIZES), elements=st.floats(-10, 10, width=16))

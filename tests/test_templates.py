@@ -19,8 +19,9 @@ from transformers import PreTrainedTokenizerFast
 
 from trainables import templates
 from trainables.benchmarks import tofu
-from trainables.errors import InputError
-from trainables.templates import TEMPLATES, Example
+from trainables.common.errors import InputError
+from trainables.common.tokens import Example
+from trainables.templates import TEMPLATES
 
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
 TEXTS = [

@@ -9,8 +9,8 @@ import pytest
 import tiny
 
 from trainables import models
+from trainables.common.errors import InputError
 from trainables.config import Model, Trial
-from trainables.errors import InputError
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import platform.lock as lock
 import platform.manifest as manifest
 import platform.tracking as tracking
 from platform.mirror import Mirror
-from trainables.errors import InputError
+from trainables.common.errors import InputError
 from trainables.storage import Storage
 
 store, client = synced.store, synced.client

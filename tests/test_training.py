@@ -150,7 +150,7 @@ def test_gamma_one_is_no_average_and_huge_tau_no_clip(rows: dict[str, Any]) -> N
 
 
 def test_infinite_loss_stops_as_diverged(rows: dict[str, Any]) -> None:
-    from trainables.errors import TrialStopped
+    from trainables.common.errors import TrialStopped
 
     with pytest.raises(TrialStopped) as stopped:
         train(rows, reference.Settings("ga", "none", lr=1e9, optimizer="sgd"), steps=4)

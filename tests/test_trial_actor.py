@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from trainables import processes, progress, storage, trial, workers
+from trainables import progress, storage, trial, workers
+from trainables.common import processes
 from trainables.config import Benchmark, Model, Trial
 from trainables.storage import Storage
 

@@ -13,8 +13,8 @@ import platform.live as live
 import platform.progress as progress
 from platform.gate import Gate, Limits
 from trainables import records, storage
+from trainables.common.errors import Unreachable
 from trainables.config import Benchmark, Model, Trial
-from trainables.errors import Unreachable
 from trainables.records import Record
 from trainables.working_copy import WorkingCopy
 

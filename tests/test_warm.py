@@ -12,8 +12,9 @@ import pandas
 import pytest
 import small_sweep
 
-from trainables import benchmarks, fingerprints, loop, rows, run, warm
+from trainables import benchmarks, loop, rows, run, warm
 from trainables.benchmarks import tofu
+from trainables.common import hashing
 from trainables.config import Benchmark, Model, Rectifier, Resources, Training, Trial
 from trainables.storage import Storage
 
@@ -31,7 +32,7 @@ def trial(house: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
     """NPO, which needs the target model's likelihoods of the forget rows."""
     data = str(small_sweep.cut_short(house.data, tmp_path_factory.mktemp("rows") / "data"))
     found = rows.fingerprint(data, tofu.configs(house.split))
-    target = Model(path=str(house.target), fingerprint="files:" + fingerprints.of_model(house.target))
+    target = Model(path=str(house.target), fingerprint="files:" + hashing.of_model(house.target))
     return Trial(
         method="npo",
         benchmark=Benchmark(data=data, split=house.split, fingerprint=found, limit=4),

@@ -13,8 +13,8 @@ import pytest
 from machines import Machine, names, record_puts, write_folder, write_trial
 
 from trainables import remains, remote, storage, working_copy
+from trainables.common.errors import InputError, Unreachable
 from trainables.config import Benchmark, Model, RetainEvaluation, Trial
-from trainables.errors import InputError, Unreachable
 
 machine = machines.machine
 

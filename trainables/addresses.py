@@ -9,8 +9,8 @@ from urllib.parse import parse_qsl, urlsplit
 import pyarrow
 import pyarrow.fs
 
-from trainables.errors import InputError, Unreachable
-from trainables.redaction import has_credentials
+from trainables.common.errors import InputError, Unreachable
+from trainables.common.redaction import has_credentials
 
 CONNECT_SECONDS = 10.0
 LOGIN = {

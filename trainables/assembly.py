@@ -23,8 +23,8 @@ from trainables import (
     scoring,
     warm,
 )
+from trainables.common.errors import InputError
 from trainables.config import Resources, Trial
-from trainables.errors import InputError
 
 RMU_WEIGHTS = "mlp.down_proj.weight"
 """RMU trains these of its layer and the two before it, as its authors do."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from trainables import benchmarks, calibration, candidates, evaluation, models, originals, storage
+from trainables.common.errors import TrialStopped
 from trainables.config import Model, Trial
-from trainables.errors import TrialStopped
 
 Metrics = dict[str, Any]
 

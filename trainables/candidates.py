@@ -13,9 +13,10 @@ from typing import Any
 
 import torch.distributed as dist
 
-from trainables import benchmarks, config, evaluation, lanes, models, originals, provenance, selection, storage
+from trainables import benchmarks, config, evaluation, lanes, models, originals, selection, storage
+from trainables.common import provenance
+from trainables.common.errors import InputError
 from trainables.config import Trial
-from trainables.errors import InputError
 from trainables.records import Place, Record
 
 FOLDER, WEIGHTS = storage.EVALUATIONS, "weights-{}"

@@ -15,10 +15,11 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
-from trainables import loop, processes, storage, wholeness
+from trainables import loop, storage, wholeness
+from trainables.common import processes
+from trainables.common.errors import InputError
 from trainables.config import Resources
 from trainables.engine import Engine
-from trainables.errors import InputError
 
 FOLDER, META = storage.CHECKPOINT, storage.META
 LAYOUT = ("ranks", "zero_stage", "precision", "offload_optimizer")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, overload
 
-from trainables.errors import InputError
-from trainables.templates import Example
+from trainables.common.errors import InputError
+from trainables.common.tokens import Example
 
 JOINT = "\n\n"
 """Between texts that become one stream."""

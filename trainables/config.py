@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from pydantic import model_validator
 
 from trainables import added
-from trainables.errors import InputError
+from trainables.common.errors import InputError
 from trainables.fields import Count, Place, Positive, Seed, Share
 from trainables.identity import PLANNING, digest, forget_planning, identity, without_paths
 from trainables.values import (

@@ -11,8 +11,8 @@ import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainables.common.errors import InputError
 from trainables.config import Direction
-from trainables.errors import InputError
 from trainables.storage import Storage
 
 GROUPS = 4

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from trainables import benchmarks, commands, evaluation, models, provenance, storage, templates
+from trainables import benchmarks, evaluation, models, storage, templates
 from trainables.benchmarks import own
+from trainables.common import cli, provenance
+from trainables.common.errors import InputError
 from trainables.config import Benchmark, Model
-from trainables.errors import InputError
 
 
 def main(
@@ -38,9 +39,7 @@ def main(
     fields: dict[str, Any] = {"name": benchmark, "dialect": dialect, "shots": shots, "limit": limit}
     fields |= {"sources": tuple(source or ()), "tasks": tuple(task or ())}
     fields |= {name: value for name, value in (("data", data), ("split", split), ("template", template)) if value}
-    raise typer.Exit(
-        commands.guarded(lambda: _evaluate(model, fields, output, retain_evaluation, rows_file, token_budget))
-    )
+    raise typer.Exit(cli.guarded(lambda: _evaluate(model, fields, output, retain_evaluation, rows_file, token_budget)))
 
 
 def _evaluate(
@@ -66,7 +65,7 @@ def _evaluate(
     for field, file in (("--output", output), ("--rows", rows_file)):
         if file:
             storage.check_writable(file, field)
-    commands.quiet()
+    cli.quiet()
     import torch
 
     network, tokenizer = models.load(subject, field="--model")

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from trainables import benchmarks, storage
+from trainables.common.errors import InputError
 from trainables.config import Benchmark
-from trainables.errors import InputError
 
 
 def evaluate(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from trainables import storage
-from trainables.errors import Unreachable
+from trainables.common.errors import Unreachable
 from trainables.listing import Listing
 from trainables.remote import Entry, Remote, same
 from trainables.wholeness import WHOLE, seal

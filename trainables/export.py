@@ -17,22 +17,10 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from trainables import (
-    benchmarks,
-    candidates,
-    card,
-    commands,
-    config,
-    evaluation,
-    fingerprints,
-    places,
-    provenance,
-    selection,
-    storage,
-    verification,
-)
+from trainables import benchmarks, candidates, card, config, evaluation, selection, storage, verification
+from trainables.common import cli, hashing, paths, provenance
+from trainables.common.errors import InputError
 from trainables.config import Selection, Trial
-from trainables.errors import InputError
 from trainables.records import WEIGHTS
 from trainables.wholeness import WHOLE
 
@@ -70,7 +58,7 @@ def export(trial_id: str, store: storage.Storage, output: Path, choice: Choice |
     evaluation.check_data(trial.benchmark)
     staging = output.with_name(f".{output.name}.{uuid.uuid4().hex[:8]}")
     try:
-        shutil.copytree(weights, staging, ignore=shutil.ignore_patterns(fingerprints.RECIPE, WHOLE))
+        shutil.copytree(weights, staging, ignore=shutil.ignore_patterns(hashing.RECIPE, WHOLE))
         verified = verification.verify(trial, result, staging, store)
         facts = _facts(trial, result, verified, store, choice)
         storage.write_json(staging / FACTS, facts)
@@ -124,7 +112,7 @@ def _trial(result: dict[str, Any]) -> Trial:
         return Trial.model_validate(result["config"])
     except ValidationError as error:
         told = f"the configuration of trial {result['id']} is none of this checkout's"
-        raise InputError(f"ID: {told}: {commands.describe(error)}") from error
+        raise InputError(f"ID: {told}: {cli.describe(error)}") from error
 
 
 def _facts(
@@ -189,14 +177,14 @@ def main(
     def run() -> int:
         store = storage.open_storage(location, writable=False)
         _result(trial_id, store)
-        commands.quiet()
-        folder = places.expand(str(output)).absolute()
+        cli.quiet()
+        folder = paths.expand(str(output)).absolute()
         facts = export(trial_id, store, folder)
         name = facts["configuration"].get("benchmark", {}).get("name", "tofu")
         print(f"{facts['label']}: {benchmarks.outcome(name, facts['metrics'])}, evaluated again: {folder}")
         return 0
 
-    raise typer.Exit(commands.guarded(run))
+    raise typer.Exit(cli.guarded(run))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from trainables.redaction import has_credentials
+from trainables.common.redaction import has_credentials
 
 LONGEST_TEXT, LONGEST_PLACE, LONGEST_NAME = 200, 4000, 255
 """Characters of a word, of a path, and bytes of a part of a path: what file systems take."""

@@ -14,8 +14,8 @@ import ray
 from ray import tune
 
 from trainables import storage, workers
+from trainables.common.errors import Unreachable
 from trainables.config import Direction, Resources, Trial
-from trainables.errors import Unreachable
 
 ANSWER_SECONDS = 2.0
 """How long a node may take to answer before it counts as gone."""

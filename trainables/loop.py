@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from trainables import objectives, passes, rectification, sampling
+from trainables.common.errors import TrialStopped
+from trainables.common.tokens import Example
 from trainables.config import Training
 from trainables.engine import Engine
-from trainables.errors import TrialStopped
-from trainables.templates import Example
 
 MAX_ATTEMPTS = 10
 OBSERVED = 1 << 20

@@ -7,9 +7,10 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from trainables import fingerprints, memory, places, storage, wholeness
+from trainables import memory, storage, wholeness
+from trainables.common import hashing, paths
+from trainables.common.errors import InputError
 from trainables.config import Model, Shape
-from trainables.errors import InputError
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 TOKENIZER = {"tokenizer.json": ["tokenizer.json", "tokenizer.model"]}
@@ -17,9 +18,9 @@ TOKENIZER = {"tokenizer.json": ["tokenizer.json", "tokenizer.model"]}
 
 def check(model: Model, field: str = "target") -> bool:
     """Whether `model` is a folder that can be loaded (False: a hub id). Raises InputError saying what is missing."""
-    folder = places.expand(model.path)
-    if not places.is_folder(model.path):
-        if not places.is_hub_id(model.path):
+    folder = paths.expand(model.path)
+    if not paths.is_folder(model.path):
+        if not paths.is_hub_id(model.path):
             raise InputError(f"{field}: no model folder '{model.path}' (give a folder or a hub id)")
         return False
     needed = {
@@ -29,8 +30,8 @@ def check(model: Model, field: str = "target") -> bool:
     if model.tokenizer is None:
         needed |= TOKENIZER
     for name, files in needed.items():
-        if not any(places.is_file(folder / file) for file in files):
-            there = places.listing(folder)
+        if not any(paths.is_file(folder / file) for file in files):
+            there = paths.listing(folder)
             other = "" if name not in TOKENIZER else "; --set tokenizer=DIR_OR_HUB_ID takes it from another place"
             raise InputError(f"{field}: model folder {folder} has no {name}; it has {there}{other}")
     return True
@@ -38,33 +39,33 @@ def check(model: Model, field: str = "target") -> bool:
 
 def check_tokenizer(place: str) -> bool:
     """Whether `place` is a folder with a tokenizer (False: a hub id). Raises InputError saying what is missing."""
-    folder = places.expand(place)
-    if not places.is_folder(place):
-        if not places.is_hub_id(place):
-            raise InputError(f"tokenizer: no folder {places.told(place)} (give a folder or a hub id)")
+    folder = paths.expand(place)
+    if not paths.is_folder(place):
+        if not paths.is_hub_id(place):
+            raise InputError(f"tokenizer: no folder {paths.told(place)} (give a folder or a hub id)")
         return False
-    if not any(places.is_file(folder / file) for file in TOKENIZER["tokenizer.json"]):
-        raise InputError(f"tokenizer: {folder} has no tokenizer.json; it has {places.listing(folder)}")
+    if not any(paths.is_file(folder / file) for file in TOKENIZER["tokenizer.json"]):
+        raise InputError(f"tokenizer: {folder} has no tokenizer.json; it has {paths.listing(folder)}")
     return True
 
 
 def fingerprint(model: Model) -> str:
     """What the weights and the tokenizer are: the content of a folder, or hub id and revision."""
     if check(model):
-        found = "files:" + fingerprints.of_model(places.expand(model.path))
+        found = "files:" + hashing.of_model(paths.expand(model.path))
     else:
         found = f"hub:{model.path}@{model.revision or 'main'}"
     if model.tokenizer is None:
         return found
-    hub_id = places.hub_id_of(model.tokenizer)
+    hub_id = paths.hub_id_of(model.tokenizer)
     if hub_id or not check_tokenizer(model.tokenizer):
         return f"{found}+{hub_id or model.tokenizer}"
-    return f"{found}+{fingerprints.of_tokenizer(places.expand(model.tokenizer))}"
+    return f"{found}+{hashing.of_tokenizer(paths.expand(model.tokenizer))}"
 
 
 def depth_of(model: Model) -> int | None:
     """Number of layers as the folder's config.json has it; None for a hub id."""
-    settings = storage.read_json(places.expand(model.path) / "config.json") or {}
+    settings = storage.read_json(paths.expand(model.path) / "config.json") or {}
     return settings.get("num_hidden_layers")
 
 
@@ -121,7 +122,7 @@ def _tokenizer(model: Model, field: str, loader: Any) -> Any:
 
 
 def _source(path: str) -> str:
-    return str(places.expand(path)) if places.is_folder(path) else path
+    return str(paths.expand(path)) if paths.is_folder(path) else path
 
 
 def with_adapters(network: Any, rank: int, alpha: int) -> Any:
@@ -149,7 +150,7 @@ def save(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any], *, sh
     staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
     network.save_pretrained(staging, safe_serialization=True)
     tokenizer.save_pretrained(staging)
-    (staging / fingerprints.RECIPE).write_text(json.dumps(note, indent=2, sort_keys=True) + "\n")
+    (staging / hashing.RECIPE).write_text(json.dumps(note, indent=2, sort_keys=True) + "\n")
     if shared:
         wholeness.seal(staging)
     storage.publish(staging, folder)
@@ -159,7 +160,7 @@ def _advice(path: str, error: Exception) -> str:
     text = str(error)
     if "gated" in text.lower() or "401" in text or "403" in text:
         return f"it is gated: accept its licence at its hub page, then set HF_TOKEN ({text.splitlines()[0]})"
-    if places.is_folder(path):
+    if paths.is_folder(path):
         return text.splitlines()[0] if text else repr(error)
     first = text.splitlines()[0] if text else repr(error)
     return f"{first}. Without a network give a folder: --set target=DIR"

@@ -13,9 +13,10 @@ import torch.distributed as dist
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from trainables import directions, processes, provenance, storage, vectors, wholeness
+from trainables import directions, storage, vectors, wholeness
+from trainables.common import processes, provenance
+from trainables.common.errors import InputError
 from trainables.config import Direction
-from trainables.errors import InputError
 from trainables.storage import RESULT, Storage
 
 PART_BYTES = 4 * 2**30

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from trainables import places
+from trainables.common import paths
+from trainables.common.errors import InputError
 from trainables.config import Model
-from trainables.errors import InputError
 
 
 class Originals:
@@ -39,8 +39,8 @@ class Originals:
 
 def of(model: Model) -> Originals:
     """The weights of a model folder, or of a hub model that was fetched before."""
-    folder = places.expand(model.path)
-    if not places.is_folder(folder):
+    folder = paths.expand(model.path)
+    if not paths.is_folder(folder):
         from huggingface_hub import snapshot_download
 
         patterns = ["*.safetensors"]

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import torch
 
 from trainables import objectives, scoring
+from trainables.common.tokens import Example
 from trainables.objectives import Pass, Positions, Term, Totals
-from trainables.templates import Example
 
 Planned = tuple[Term, Sequence[Example], list[int]]
 """A term, the rows of its side, and the row numbers of the effective batch."""

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from filelock import FileLock
 from pydantic import BaseModel
 
-from trainables import benchmarks, places, storage
+from trainables import benchmarks, storage
+from trainables.common import paths
 from trainables.config import Benchmark, Model, Recipe
 from trainables.sharing import Sharing
 from trainables.wanted import DATA, Wanted
@@ -96,7 +97,7 @@ def located(value: V, store: Sharing) -> V:
     elif isinstance(value, BaseModel):
         before = {name: getattr(value, name) for name in type(value).model_fields}
         after = {name: located(part, store) for name, part in before.items()}
-        if isinstance(value, Recipe) and places.is_hub_id(value.data):
+        if isinstance(value, Recipe) and paths.is_hub_id(value.data):
             after["data"] = _place(Wanted("datasets", value.data, value.revision), store)
         changed = {name: part for name, part in after.items() if part is not before[name]}
         found = value.model_copy(update=changed) if changed else value
@@ -110,16 +111,16 @@ def commits(value: BaseModel) -> dict[str, str]:
     for part in (item for node in named for item in (node if isinstance(node, tuple) else (node,))):
         if isinstance(part, BaseModel):
             found |= commits(part)
-        elif isinstance(part, str) and (hub_id := places.hub_id_of(part.rpartition("=")[2])):
+        elif isinstance(part, str) and (hub_id := paths.hub_id_of(part.rpartition("=")[2])):
             found[hub_id] = part.rpartition("@")[2].partition("+")[0]
     return found
 
 
 def _model(model: Model, store: Sharing) -> Model:
     mark, changed = model.fingerprint or "", {}
-    if mark.startswith("hub:") and not places.is_folder(model.path):
+    if mark.startswith("hub:") and not paths.is_folder(model.path):
         changed["path"] = _place(Wanted("models", _hub_id(model.path), model.revision), store)
-    if mark and model.tokenizer and not places.is_folder(model.tokenizer):
+    if mark and model.tokenizer and not paths.is_folder(model.tokenizer):
         changed["tokenizer"] = _place(Wanted("tokenizers", _hub_id(model.tokenizer)), store)
     changed = {name: place for name, place in changed.items() if place != getattr(model, name)}
     return model.model_copy(update=changed) if changed else model
@@ -142,7 +143,7 @@ def _benchmark(benchmark: Benchmark, store: Sharing) -> Benchmark:
 
 def _hub_id(place: str) -> str:
     """What a place stands for: also a folder of a storage that was moved, in a configuration from there."""
-    return places.hub_id_of(place) or place
+    return paths.hub_id_of(place) or place
 
 
 def _place(wanted: Wanted, store: Sharing) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from trainables import caches
-from trainables.templates import Example
+from trainables.common.tokens import Example
 
 
 class Part(NamedTuple):

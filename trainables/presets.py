@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from trainables.common.errors import InputError
 from trainables.config import Objective as Settings
-from trainables.errors import InputError
 
 KLReduction = Literal["labels", "attended", "all_positions", "all_positions_fixed_pad"]
 FIXED_PAD = 500

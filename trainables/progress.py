@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trainables import processes, provenance, storage, tally
+from trainables import storage, tally
+from trainables.common import processes, provenance
 
 EVERY, BEAT, SHOWN, SILENT = 2.0, 10.0, 30.0, 60.0
 """Seconds between two writings of news, between two signs of life without news (lm-eval tells nothing), and

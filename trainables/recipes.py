@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables import benchmarks, config, directions, evaluation, models, provenance, rows, storage, wholeness
+from trainables import benchmarks, config, directions, evaluation, models, rows, storage, wholeness
 from trainables.benchmarks import tofu
+from trainables.common import provenance
 from trainables.config import Benchmark, Direction, Model, Recipe, Resources, Selection
 
 if TYPE_CHECKING:
@@ -145,9 +146,10 @@ def make_direction(direction: Direction, root: str) -> str:
 
 def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection) -> None:
     """A chosen trial's model in a folder of the storage, verified, with its card."""
-    from trainables import commands, export
+    from trainables import export
+    from trainables.common import cli
 
-    commands.quiet()
+    cli.quiet()
     store = storage.reopen(root)
     place = Path(store.here(folder))
     export.export(trial_id, store, place, export.Choice(why, rule))

@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
-from trainables import pins, provenance, storage
+from trainables import pins, storage
+from trainables.common import provenance
+from trainables.common.redaction import redact
 from trainables.config import Trial
 from trainables.notice import Notice, never
-from trainables.redaction import redact
 
 Event = dict[str, Any]
 CHECKPOINT, WEIGHTS, RETRY = storage.CHECKPOINT, storage.WEIGHTS, storage.RETRY

@@ -21,7 +21,7 @@ import pyarrow
 import pyarrow.fs
 
 from trainables import addresses
-from trainables.errors import InputError, Unreachable
+from trainables.common.errors import InputError, Unreachable
 
 OBJECT_STORES = ("s3", "gcs", "abfs")
 """pyarrow's names of file systems whose objects appear when they are whole."""

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import torch
 
 from trainables import checkpoints, storage
+from trainables.common.errors import StartAgain
 from trainables.config import Trial
-from trainables.errors import StartAgain
 from trainables.records import CHECKPOINT, RETRY, Event, Place, Record
 
 Phases = Callable[[Trial, Record, Place], Iterator[Event]]

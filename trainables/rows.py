@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trainables import fingerprints, places
-from trainables.errors import InputError
+from trainables.common import hashing, paths
+from trainables.common.errors import InputError
 from trainables.wanted import Wanted
 
 Row = dict[str, Any]
@@ -20,11 +20,11 @@ OTHERS = SUFFIXES[1:]
 
 def is_folder(data: str) -> bool:
     """Whether `data` names a folder of a person's; anything that looks like a path must be one."""
-    if places.is_given_folder(data):
+    if paths.is_given_folder(data):
         return True
-    if not places.is_folder(data) and not places.is_hub_id(data):
+    if not paths.is_folder(data) and not paths.is_hub_id(data):
         raise InputError(
-            f"benchmark.data: no folder {places.told(data)} (give a folder, or a hub id such as locuslab/TOFU)"
+            f"benchmark.data: no folder {paths.told(data)} (give a folder, or a hub id such as locuslab/TOFU)"
         )
     return False
 
@@ -40,7 +40,7 @@ def told_as(field: str) -> Iterator[None]:
 
 def wanted(data: str, configs: Sequence[str], revision: str | None) -> tuple[Wanted, ...]:
     """What a start has to fetch: the data set unless it is a folder."""
-    if places.is_folder(data):
+    if paths.is_folder(data):
         return ()
     return (Wanted("datasets", data, revision, holds=holding(configs), endings=OTHERS),)
 
@@ -65,7 +65,7 @@ def file_of(folder: Path, config: str) -> Path:
 def found(folder: Path, config: str) -> Path | None:
     """The file of one configuration, None where there is none."""
     files = [folder / f"{config}{suffix}" for suffix in SUFFIXES]
-    return next((file for file in files if places.is_file(file)), None)
+    return next((file for file in files if paths.is_file(file)), None)
 
 
 def load(
@@ -77,7 +77,7 @@ def load(
     """
     absent = (None,) if blank else (None, "", [])
     if is_folder(data):
-        rows = load_file(file_of(places.expand(data), config), "benchmark.data")
+        rows = load_file(file_of(paths.expand(data), config), "benchmark.data")
     else:
         rows = _from_hub(data, config, revision)
     if not rows:
@@ -97,9 +97,9 @@ def load(
 def fingerprint(data: str, configs: Sequence[str], revision: str | None = None) -> str:
     """What the named configurations hold: a content hash for a folder, the id and revision for the hub."""
     if is_folder(data):
-        folder = places.expand(data)
-        return "files:" + fingerprints.of_files([file_of(folder, config) for config in configs])
-    return f"hub:{places.hub_id_of(data) or data}@{revision or 'main'}"
+        folder = paths.expand(data)
+        return "files:" + hashing.of_files([file_of(folder, config) for config in configs])
+    return f"hub:{paths.hub_id_of(data) or data}@{revision or 'main'}"
 
 
 def load_file(file: Path, field: str) -> list[Row]:
@@ -130,7 +130,7 @@ def _from_hub(data: str, config: str, revision: str | None) -> list[Row]:
     import datasets
 
     name, _, split = config.partition("/")
-    file = found(Path(data), config) if places.hub_id_of(data) else None
+    file = found(Path(data), config) if paths.hub_id_of(data) else None
     if file is not None:
         return load_file(file, "benchmark.data")
     try:

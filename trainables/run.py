@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
-from trainables import benchmarks, commands, progress, storage, templates
+from trainables import benchmarks, progress, storage, templates
+from trainables.common import cli
+from trainables.common.errors import InputError
 from trainables.config import Trial
-from trainables.errors import InputError
 
 
 def main(
@@ -19,7 +20,7 @@ def main(
     location: storage.Location = storage.DEFAULT,
 ) -> None:
     """Run one trial and print its result."""
-    raise typer.Exit(commands.guarded(lambda: _run(config, location)))
+    raise typer.Exit(cli.guarded(lambda: _run(config, location)))
 
 
 def _read(config: Path) -> Trial:
@@ -65,7 +66,7 @@ def _run(config: Path, location: str) -> int:
     if not trial.resources.gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     store = storage.open_storage(location)
-    commands.quiet()
+    cli.quiet()
     from trainables import trial as trials
 
     _check_free(trial, store)

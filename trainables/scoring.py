@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from trainables import caches, generation, lanes, metrics, prefixes, tally
-from trainables.templates import Example
+from trainables.common.tokens import Example
 
 IGNORED = -100
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainables import places
-from trainables.errors import InputError
-from trainables.redaction import redact
+from trainables.common import paths as common_paths
+from trainables.common.errors import InputError
+from trainables.common.redaction import redact
 from trainables.sharing import Sharing
 
 if TYPE_CHECKING:
@@ -130,7 +130,9 @@ def open_storage(location: str, *, writable: bool = True) -> Storage:
         from trainables import working_copy
 
         return working_copy.open_copy(location, writable=writable, check=True)
-    return Storage(usable_folder(places.expand(location.removeprefix("file://")).absolute(), "--storage", writable))
+    return Storage(
+        usable_folder(common_paths.expand(location.removeprefix("file://")).absolute(), "--storage", writable)
+    )
 
 
 def reopen(location: str) -> Storage:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainables import places, storage
-from trainables.errors import InputError, closest
+from trainables import storage
+from trainables.common import paths
+from trainables.common.errors import InputError, closest
+from trainables.common.tokens import Example
 
 
 @dataclass(frozen=True)
@@ -60,18 +62,6 @@ NO_CHAT = (
 )
 
 
-@dataclass(frozen=True)
-class Example:
-    """Token ids of one row; the label positions are `answer_start` to the end."""
-
-    input_ids: tuple[int, ...]
-    answer_start: int
-
-    @property
-    def answer_tokens(self) -> int:
-        return len(self.input_ids) - self.answer_start
-
-
 def find(name: str) -> Template:
     """The template called `name`. Raises InputError naming the closest."""
     if name not in TEMPLATES:
@@ -87,8 +77,8 @@ def check(name: str) -> None:
 
 def check_folder(name: str, place: str) -> None:
     """Raise InputError where a tokenizer in a folder has no chat template to take; the hub is not asked."""
-    settings = storage.read_json(places.expand(place) / "tokenizer_config.json")
-    jinja = places.expand(place) / "chat_template.jinja"
+    settings = storage.read_json(paths.expand(place) / "tokenizer_config.json")
+    jinja = paths.expand(place) / "chat_template.jinja"
     if name == CHAT and settings is not None and not (settings.get("chat_template") or jinja.is_file()):
         raise InputError(NO_CHAT)
 

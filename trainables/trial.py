@@ -28,15 +28,15 @@ from trainables import (
     moves,
     originals,
     progress,
-    provenance,
     records,
     remains,
     retries,
     storage,
     warm,
 )
+from trainables.common import provenance
+from trainables.common.errors import InputError, StartAgain, TrialStopped
 from trainables.config import Resources, RetainEvaluation, Trial
-from trainables.errors import InputError, StartAgain, TrialStopped
 from trainables.notice import Due, Notice, never
 from trainables.records import CHECKPOINT, WEIGHTS, Event, Place, Record
 

@@ -30,10 +30,10 @@ from trainables import (
     storage,
     task_vectors,
 )
+from trainables.common.errors import TrialStopped
+from trainables.common.tokens import Example
 from trainables.config import Direction, TaskVector
-from trainables.errors import TrialStopped
 from trainables.storage import Storage
-from trainables.templates import Example
 
 
 @dataclass(frozen=True)

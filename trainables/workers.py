@@ -13,9 +13,10 @@ import ray
 from ray import tune
 from ray._private.state import state
 
-from trainables import benchmarks, commands, processes, provenance, remains, storage
+from trainables import benchmarks, remains, storage
+from trainables.common import cli, processes, provenance
+from trainables.common.errors import InputError, Unreachable
 from trainables.config import Direction, Resources, Trial
-from trainables.errors import InputError, Unreachable
 
 REPORT_SECONDS, NOTICE_SECONDS = 2.0, 5.0
 """Between two reports to Tune, and between two looks whether this node will be taken away."""
@@ -46,7 +47,7 @@ class TrialActor(tune.Trainable):
 
     def setup(self, config: dict[str, Any]) -> None:
         provenance.stamp()
-        commands.quiet()
+        cli.quiet()
         self.draining = Draining()
         self._take(config)
 
@@ -121,7 +122,7 @@ def rank(config: dict[str, Any]) -> None:
     from trainables import trial
 
     provenance.stamp()
-    commands.quiet()
+    cli.quiet()
     store, wanted = storage.reopen(config["storage"]), Trial.model_validate(config["trial"])
     _arrive(store, lambda: store.fetch_trial(wanted.id()))
     wanted = store.here(wanted)
@@ -136,7 +137,7 @@ def direction_rank(config: dict[str, Any]) -> None:
     """One rank of a direction's making."""
     from trainables import moves, trial
 
-    commands.quiet()
+    cli.quiet()
     direction = Direction.model_validate(config["direction"])
     resources = Resources.model_validate(config["resources"])
     store = storage.reopen(config["storage"])

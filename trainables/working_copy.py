@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from trainables import addresses, remains, storage
-from trainables.errors import InputError
+from trainables.common.errors import InputError
 from trainables.exchange import Exchange, was_sent
 from trainables.remote import Entry, Remote, is_inside, same
 from trainables.storage import RESULT, Storage

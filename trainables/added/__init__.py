@@ -10,7 +10,7 @@ import importlib
 import pkgutil
 from typing import Any
 
-from trainables.errors import InputError, first_line
+from trainables.common.errors import InputError, first_line
 
 NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name[0] != "_"))
 """Every method that a file here adds."""

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 
+from trainables.common.errors import InputError, closest
+from trainables.common.tokens import Example
 from trainables.config import Benchmark, BenchmarkName
-from trainables.errors import InputError, closest
-from trainables.templates import Example
 from trainables.wanted import Wanted
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables import chunks, fingerprints, places, rows, templates
+from trainables import chunks, rows, templates
 from trainables.benchmarks import (
     Examples,
     Extent,
@@ -42,9 +42,10 @@ from trainables.benchmarks import (
     own_rows,
     questions,
 )
+from trainables.common import hashing, paths
+from trainables.common.errors import InputError, TrialStopped, closest
+from trainables.common.tokens import Example
 from trainables.config import Benchmark, digest
-from trainables.errors import InputError, TrialStopped, closest
-from trainables.templates import Example
 from trainables.wanted import Wanted
 
 TARGET = "target"
@@ -108,7 +109,7 @@ def wanted(benchmark: Benchmark) -> tuple[Wanted, ...]:
             found.append(Wanted("datasets", at[task], None, task, setting, holds))
         else:
             found.append(Wanted("tasks", task, None, FETCHED + task, setting, holds))
-    return tuple(one for one in found if not places.is_folder(one.id))
+    return tuple(one for one in found if not paths.is_folder(one.id))
 
 
 def fingerprint(benchmark: Benchmark) -> str:
@@ -117,7 +118,7 @@ def fingerprint(benchmark: Benchmark) -> str:
     held = {part: own_rows.fingerprint(part, at[part]) for part in own_rows.FILES if part in at}
     for task, place in _task_places(benchmark).items():
         files = _folder(task, place)
-        held[task] = (places.hub_id_of(place) or place) if files is None else fingerprints.of_files(files)
+        held[task] = (paths.hub_id_of(place) or place) if files is None else hashing.of_files(files)
     return "files:" + digest(held)[:16]
 
 
@@ -254,7 +255,7 @@ def _folder(task: str, place: str) -> list[Path] | None:
             return None
         if task == questions.MMLU:
             questions.subjects(place)
-    found = sorted(file for suffix in rows.SUFFIXES for file in places.expand(place).rglob(f"*{suffix}"))
+    found = sorted(file for suffix in rows.SUFFIXES for file in paths.expand(place).rglob(f"*{suffix}"))
     if not found:
         raise InputError(f"benchmark.sources {task}: {place} has no file of questions ({', '.join(rows.SUFFIXES)})")
     return found

@@ -14,9 +14,10 @@ import numpy as np
 from trainables import chunks, metrics, templates
 from trainables.benchmarks import Metrics, Records, rouge
 from trainables.benchmarks.own_rows import Row
+from trainables.common.errors import TrialStopped
+from trainables.common.tokens import Example
 from trainables.config import digest
-from trainables.errors import TrialStopped
-from trainables.templates import Example, Template
+from trainables.templates import Template
 
 ROW_LIMIT = 300
 """Of each set, as many as the paper evaluates of a TOFU split."""

@@ -16,10 +16,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from trainables import fingerprints, rows
+from trainables import rows
+from trainables.common import hashing
+from trainables.common.errors import InputError, closest
+from trainables.common.paths import expand, is_file, is_folder
 from trainables.config import Benchmark
-from trainables.errors import InputError, closest
-from trainables.places import expand, is_file, is_folder
 
 FILES = ("forget", "retain", "eval")
 REQUIRED = ("forget", "retain")
@@ -83,7 +84,7 @@ def check(benchmark: Benchmark) -> None:
 
 def fingerprint(part: str, place: str) -> str:
     """A content hash of a file."""
-    return fingerprints.of_files([_file(part, place)])
+    return hashing.of_files([_file(part, place)])
 
 
 def load(part: str, place: str) -> Sequence[Row]:

@@ -17,9 +17,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trainables import places, rows, tally
+from trainables import rows, tally
 from trainables.benchmarks import Metrics, Records
-from trainables.errors import InputError, closest
+from trainables.common import paths
+from trainables.common.errors import InputError, closest
 
 ACCURACY = "acc,none"
 """lm-eval's name of a metric and of the filter of answers before it."""
@@ -106,7 +107,7 @@ def subjects(place: str) -> list[str] | None:
     """The subjects of MMLU that a folder holds; None: the hub's, all of them."""
     if not rows.is_folder(place):
         return None
-    found = sorted(path.name for path in places.expand(place).iterdir() if path.is_dir())
+    found = sorted(path.name for path in paths.expand(place).iterdir() if path.is_dir())
     if not found:
         raise InputError(f"benchmark.data: {place} has no folder of a subject, such as virology/test.json")
     return found
@@ -157,7 +158,7 @@ def _named(task: str, place: str | None) -> Any:
     """Any task of lm-eval with its own number of worked examples; a folder has FILES of it."""
     changed: dict[str, Any] = {"task": task}
     if place is not None and rows.is_folder(place):
-        folder = places.expand(place)
+        folder = paths.expand(place)
         found = {split: rows.found(folder, split) for split in FILES}
         files = {split: file for split, file in found.items() if file is not None}
         if not files:
@@ -249,7 +250,7 @@ def _settings(task: str, place: str, config: str, splits: Sequence[str], shots: 
     changed: dict[str, Any] = {"task": task, "num_fewshot": shots}
     if not rows.is_folder(place):
         return changed | {"dataset_path": place}
-    return changed | _local({split: rows.file_of(places.expand(place), f"{config}/{split}") for split in splits})
+    return changed | _local({split: rows.file_of(paths.expand(place), f"{config}/{split}") for split in splits})
 
 
 def _local(files: Mapping[str, Path]) -> dict[str, Any]:

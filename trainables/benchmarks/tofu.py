@@ -24,11 +24,12 @@ from typing import Any
 
 import numpy as np
 
-from trainables import metrics, places, rows, templates
+from trainables import metrics, rows, templates
 from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, rouge, tofu_measures
 from trainables.benchmarks.tofu_measures import GENERAL, GUARDS, aggregate, truth_ratios
+from trainables.common import paths
+from trainables.common.errors import InputError, closest
 from trainables.config import Benchmark, digest
-from trainables.errors import InputError, closest
 from trainables.wanted import Wanted
 
 SPLITS: dict[str, str] = {"forget01": "retain99", "forget05": "retain95", "forget10": "retain90"}
@@ -139,7 +140,7 @@ def training_rows(benchmark: Benchmark) -> tuple[list[rows.Row], list[rows.Row]]
 
 def forget_points(benchmark: Benchmark) -> int | None:
     """The rows of the split where a folder holds them."""
-    return len(training_rows(benchmark)[0]) if places.is_folder(benchmark.data) else None
+    return len(training_rows(benchmark)[0]) if paths.is_folder(benchmark.data) else None
 
 
 MEAN_TOKENS, LONGEST_TOKENS = 80, 256

@@ -6,8 +6,8 @@ import numpy as np
 
 from trainables import metrics
 from trainables.benchmarks import Metrics, Records
+from trainables.common.errors import TrialStopped
 from trainables.config import Dialect
-from trainables.errors import TrialStopped
 
 GENERAL = ("real_authors", "world_facts")
 """Tasks whose answers are weighed against wrong ones."""

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables import chunks, places, rows
+from trainables import chunks, rows
 from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, questions
+from trainables.common import paths
+from trainables.common.errors import InputError, TrialStopped, closest
 from trainables.config import Benchmark, digest
-from trainables.errors import InputError, TrialStopped, closest
 from trainables.wanted import Wanted
 
 TARGET = "target"
@@ -87,7 +88,7 @@ def check_rows(benchmark: Benchmark) -> None:
     for at, config, field in _corpora(benchmark):
         with rows.told_as(field):
             if rows.is_folder(at):
-                rows.file_of(places.expand(at), config)
+                rows.file_of(paths.expand(at), config)
     for part, configs in _asked(benchmark).items():
         for config in configs:
             with rows.told_as(f"benchmark.sources {part}"):
@@ -109,7 +110,7 @@ def wanted(benchmark: Benchmark) -> tuple[Wanted, ...]:
         file, setting = rows.holding([FORGET.format("bio")]), f"benchmark.sources={BIO_FORGET}=DIR"
         gated = GATED if bio == SOURCES[BIO_FORGET] else ""
         found.append(Wanted("datasets", bio, None, BIO_FORGET, setting, file, rows.OTHERS, gated=gated))
-    return tuple(one for one in found if not places.is_folder(one.id))
+    return tuple(one for one in found if not paths.is_folder(one.id))
 
 
 def fingerprint(benchmark: Benchmark) -> str:
@@ -226,7 +227,7 @@ def _revision(benchmark: Benchmark, at: str) -> str | None:
 
 
 def _folder(at: str) -> bool:
-    return places.is_given_folder(at)
+    return paths.is_given_folder(at)
 
 
 def _subjects(benchmark: Benchmark) -> list[str] | None:

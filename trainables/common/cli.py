@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trainables.errors import InputError, TrialStopped
-from trainables.redaction import redact
+from trainables.common.errors import InputError, TrialStopped
+from trainables.common.redaction import redact
 
 SHOWN = 120
 """Characters of a value that a message repeats."""

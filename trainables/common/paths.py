@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from trainables.errors import InputError
+from trainables.common.errors import InputError
 
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9._-]{1,96}")
 """OWNER/NAME, by the hub's own rules."""
