@@ -14,7 +14,7 @@ from analysis.printing import number, split_label
 from analysis.selection import STUDY
 from analysis.tables import method_label
 from trainables.benchmarks import Goal
-from trainables.config import Selection
+from trainables.config.settings import Selection
 
 MOST = 8
 """So many significant differences are listed; the details have all."""

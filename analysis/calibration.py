@@ -14,7 +14,7 @@ from analysis.printing import Cell, Row, Table, cells, number
 from analysis.runs import evaluated
 from analysis.selection import DEFAULT, STUDY, choose, in_order
 from analysis.tables import LEVELS, METRICS, REFERENCES, WITH, reference, row_label
-from trainables.config import Selection
+from trainables.config.settings import Selection
 
 ORIGINAL = next(iter(REFERENCES))
 TARGETS = ["id", "target", "goal", "weight", "model_utility", "forget_quality", "reached", "monotone"]

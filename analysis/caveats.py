@@ -8,7 +8,7 @@ from analysis import goals
 from analysis.goals import Goals
 from analysis.printing import number
 from analysis.runs import evaluated
-from trainables.config import Selection
+from trainables.config.settings import Selection
 
 HALVES = "metrics on either half of the evaluation rows, which the selection rule asks for"
 

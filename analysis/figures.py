@@ -30,7 +30,7 @@ from analysis.style import (
     opaque,
     rank,
 )
-from trainables.config import Selection
+from trainables.config.settings import Selection
 
 CHOSEN = {"none": "method, chosen setting", "clip": "w/ clip, chosen setting", "gru": "w/ GRU, chosen setting"}
 COLUMNS = ["kind", "split", "method", "rectifier", "gamma", "tau", "strength", "seed", "n", "id"]

@@ -9,7 +9,7 @@ from typing import Literal
 import pandas as pd
 
 from trainables.benchmarks import Goal, find
-from trainables.config import Benchmark
+from trainables.config.settings import Benchmark
 
 ARROWS = {"highest": " ↑", "lowest": " ↓", None: ""}
 BETTER = {"highest": "higher is better →", "lowest": "lower is better →"}

@@ -14,7 +14,7 @@ from analysis.printing import BOLD, DASH, Cell, Head, Row, Table, number
 from analysis.selection import RECTIFIERS
 from analysis.sheets import CHECKS, KEY, Layout, Measure, numbers, plain, share
 from analysis.tables import REFERENCES, WITH, method_label
-from trainables.config import METHOD_LABELS
+from trainables.config.trial import METHOD_LABELS
 
 COMPONENTS = {"none": "w/o GRU", "clip": "w/ GC"}
 MISPRINT = "¶"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from analysis.sweeps import told
 from trainables import benchmarks
-from trainables.config import Benchmark
+from trainables.config.settings import Benchmark
 from trainables.storage import ROWS, Storage
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from analysis.printing import Table, split_label
 from analysis.selection import DEFAULT
 from analysis.sheets import Layout, Measure, numbers
 from analysis.tables import REFERENCES, TASK_VECTORS
-from trainables.config import Selection
+from trainables.config.settings import Selection
 from trainables.storage import FAILURES
 
 

@@ -15,7 +15,7 @@ from analysis.printing import split_label
 from analysis.selection import DEFAULT, STUDY, in_order
 from analysis.style import GREY, STYLE, colour, opaque
 from analysis.tables import WITH, method_label
-from trainables.config import Selection
+from trainables.config.settings import Selection
 
 COLUMNS = ["kind", "split", "method", "rectifier", "seed", "id", "target", "goal", "reached", "monotone"]
 COLUMNS += ["weight", "forget_quality", "model_utility"]

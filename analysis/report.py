@@ -19,7 +19,7 @@ from analysis.goals import Goals
 from analysis.runs import CHOICE, load, references, settings
 from analysis.sections import Given
 from analysis.sweeps import InputError, Sweep, find_sweep, open_storage, told
-from trainables.config import Selection
+from trainables.config.settings import Selection
 from trainables.storage import DEFAULT, Location
 
 LISTED = 50

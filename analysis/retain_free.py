@@ -8,7 +8,7 @@ from analysis.goals import TOFU
 from analysis.printing import BOLD, DASH, Cell, Row, Table, cells, number
 from analysis.selection import DEFAULT, STUDY, choose
 from analysis.tables import LEVELS, METRICS, REFERENCES, main_table, row_label
-from trainables.config import Selection
+from trainables.config.settings import Selection
 
 METHODS = ("tv", "ga", "wga", "npo", "tru")
 """The methods of the paper's table, in its order: none of them reads the retain set."""

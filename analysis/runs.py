@@ -19,7 +19,8 @@ from analysis import tracking as servers
 from analysis.goals import Goals, goals
 from analysis.sweeps import DamagedFileError, find_sweep, opened, read
 from trainables import selection
-from trainables.config import PLANNING, Benchmark, Selection, without_paths
+from trainables.config.ids import PLANNING, without_paths
+from trainables.config.settings import Benchmark, Selection
 from trainables.storage import EVALUATED, Storage
 
 log = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from analysis import (
 from analysis.goals import Goals
 from analysis.pictures import Picture
 from analysis.printing import number
-from trainables.config import Selection
+from trainables.config.settings import Selection
 from trainables.storage import Storage
 
 WHOLE = "Mixtures are measured on all evaluation rows: those that the settings were chosen on, and the others."

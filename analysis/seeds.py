@@ -9,7 +9,7 @@ from analysis.printing import DASH, number, split_label
 from analysis.runs import evaluated
 from analysis.selection import DEFAULT, choose, in_order
 from analysis.tables import described, task_vectors
-from trainables.config import Selection
+from trainables.config.settings import Selection
 from trainables.storage import Storage
 
 KS = ["forget_quality_ks", "forget_rows"]

@@ -10,7 +10,8 @@ import pandas as pd
 from analysis import goals
 from analysis.goals import Goals
 from analysis.runs import CHOICE, STRENGTHS, evaluated, settings
-from trainables.config import METHOD_LABELS, Selection
+from trainables.config.settings import Selection
+from trainables.config.trial import METHOD_LABELS
 from trainables.selection import Candidate, pick, sentence
 
 DEFAULT = Selection()

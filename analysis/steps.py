@@ -13,7 +13,7 @@ from analysis.runs import evaluated
 from analysis.selection import DEFAULT, choose, in_order
 from analysis.sweeps import opened, told
 from analysis.tables import TASK_VECTORS
-from trainables.config import Selection
+from trainables.config.settings import Selection
 from trainables.storage import STEPS, Storage
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from analysis.runs import STRENGTHS, settings
 from analysis.selection import DEFAULT, STUDY, average, choose
 from analysis.style import FRAMED, LINES, STYLE, opaque
 from analysis.tables import METRICS, TASK_VECTORS, method_label
-from trainables.config import Selection
+from trainables.config.settings import Selection
 
 COLUMNS = ["kind", "split", "method", "settings", "strength", "relative_change", "n", "chosen", "id"]
 COLUMNS += ["forget_quality", "forget_quality_sd", "model_utility", "model_utility_sd"]

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
-from trainables.config import METHOD_LABELS
+from trainables.config.trial import METHOD_LABELS
 
 GREY = "#666666"
 DASHED = (0, (4, 1.5))

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlparse
 
 from trainables import storage as storages
 from trainables.common import errors
-from trainables.config import Selection
+from trainables.config.settings import Selection
 from trainables.storage import Storage
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,8 @@ from analysis import goals
 from analysis.goals import TOFU, Goals
 from analysis.printing import DASH, Row, Table, cells
 from analysis.selection import DEFAULT, STUDY, choose, in_order, varied
-from trainables.config import METHOD_LABELS, Selection
+from trainables.config.settings import Selection
+from trainables.config.trial import METHOD_LABELS
 
 METRICS = {column.metric: column.label for column in TOFU.columns}
 """TOFU's, of the tables and figures that only TOFU has."""

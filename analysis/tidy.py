@@ -7,7 +7,7 @@ import pandas as pd
 from analysis import calibration, goals, tables
 from analysis.runs import settings
 from analysis.selection import DEFAULT, STUDY, average, choose, in_order, varied
-from trainables.config import Selection
+from trainables.config.settings import Selection
 
 PAPER = [
     *("table", "benchmark", "backbone", "split", "method", "rectifier"),

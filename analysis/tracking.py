@@ -16,7 +16,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from analysis.sweeps import InputError
-from trainables.config import Selection, Trial
+from trainables.config.settings import Selection
+from trainables.config.trial import Trial
 
 NOT_HELD = {
     "steps": "how many were taken; the number of points of train/loss says it",

@@ -15,7 +15,7 @@ from analysis.printing import DASH, number, split_label
 from analysis.selection import DEFAULT, RECTIFIERS, STUDY, in_order
 from analysis.tables import WITH, described, method_label, task_vectors
 from trainables.benchmarks import Goal
-from trainables.config import Selection
+from trainables.config.settings import Selection
 from trainables.storage import EVALUATED
 
 WORDS = {"out_of_memory": "out of memory", "missing": "without a result yet"}

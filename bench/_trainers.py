@@ -16,7 +16,7 @@ import torch
 from transformers import DataCollatorForSeq2Seq, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from trainables.common.tokens import Example
-from trainables.config import Training
+from trainables.config.settings import Training
 from trainables.scoring import IGNORED
 
 PUBLISHED_WIDTH = 500

@@ -22,7 +22,7 @@ from bench import _plain, _script
 from trainables import models, scoring
 from trainables.benchmarks import Records, tofu
 from trainables.common import cli
-from trainables.config import Benchmark, Model
+from trainables.config.settings import Benchmark, Model
 
 ASCENT_STEPS, ASCENT_ROWS, ASCENT_RATE = 12, 16, 1e-3
 """Gradient ascent after which tofu_tiny/full ends no answer any more."""

@@ -21,7 +21,8 @@ from bench import _script, rectify
 from trainables import engine, evaluation, loop, memory, models, objectives, presets, recipes, rectification, trial
 from trainables.common import cli
 from trainables.common.tokens import Example
-from trainables.config import Benchmark, Model, Recipe, Rectifier, Resources, Shape, Training, Trial
+from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Shape, Training
+from trainables.config.trial import Recipe, Trial
 
 SIZES: dict[str, dict[str, Any]] = {
     "1b": {

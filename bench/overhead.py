@@ -63,7 +63,7 @@ def rank(config: dict[str, Any]) -> None:
     import torch.distributed as dist
 
     from trainables import loop, workers
-    from trainables.config import Trial
+    from trainables.config.trial import Trial
 
     told = {"storage": config["storage"], "id": Trial.model_validate(config["trial"]).id()}
     if dist.get_rank() == 0:

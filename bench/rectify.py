@@ -29,7 +29,7 @@ from bench._timing import now, timed
 from trainables import engine, loop, objectives, passes, presets, rectification, sampling, trial
 from trainables.common import cli
 from trainables.common.tokens import Example
-from trainables.config import Resources, Training
+from trainables.config.settings import Resources, Training
 
 ROWS, LENGTHS, PROMPT = 32, (60, 71), 24
 """Rows of a pass; tokens of a row, from and below; of these the prompt's, which are no labels: as in TOFU."""

@@ -19,10 +19,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script
-from trainables import config, storage
+from trainables import storage
 from trainables.benchmarks import tofu
 from trainables.common import provenance
-from trainables.config import Benchmark, Model, Rectifier, Training, Trial
+from trainables.config.ids import digest
+from trainables.config.settings import Benchmark, Model, Rectifier, Training
+from trainables.config.trial import Trial
 
 NAME, DIGEST = "many", "0a1b2c3d"
 SPLITS = ("forget05", "forget10")
@@ -142,7 +144,7 @@ def _result(trial: Trial, records: list[dict[str, Any]], dice: random.Random) ->
 
 
 def _reference(store: storage.Storage, records: list[dict[str, Any]], split: str, role: str) -> dict[str, str]:
-    key = config.digest([split, role])[:12]
+    key = digest([split, role])[:12]
     found = _metrics(records, random.Random(key)) | {"forget_quality": None if role == "retain" else -24.0}
     model = {"path": f"models/{role}", "fingerprint": "files:fedcba9876543210"}
     storage.write_json(store.evaluation(key) / storage.RESULT, {"model": model, "metrics": found})

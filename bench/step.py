@@ -25,7 +25,7 @@ from trainables import engine, loop, models, objectives, presets, rectification,
 from trainables.benchmarks import Examples, tofu
 from trainables.common import cli
 from trainables.common.tokens import Example
-from trainables.config import Benchmark, Model, Resources, Training
+from trainables.config.settings import Benchmark, Model, Resources, Training
 
 SEED, GAMMA, LR = 0, 0.8, 1e-5
 BARS = {"trainer": 1.0, "published": 3.0}

@@ -24,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench import _script
 from bench._memory import Peak
 from trainables import storage
-from trainables.config import Benchmark, Direction, Model, Resources, TaskVector
+from trainables.config.settings import Benchmark, Model, Resources, TaskVector
+from trainables.config.trial import Direction
 
 STGS = "4,8,10,12,16,20,24"
 SHAPE = (("hidden_size", 384), ("intermediate_size", 1024), ("num_hidden_layers", 8), ("num_attention_heads", 6))
@@ -115,7 +116,8 @@ def memories(worlds: list[int]) -> list[dict[str, Any]]:
 
     from trainables import models, recipes
     from trainables.benchmarks import fictional
-    from trainables.config import Recipe, Training
+    from trainables.config.settings import Training
+    from trainables.config.trial import Recipe
 
     with tempfile.TemporaryDirectory() as folder:
         data, model = Path(folder) / "data", Path(folder) / "model"

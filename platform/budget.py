@@ -10,7 +10,8 @@ from search_spaces.base import Sweep
 from trainables import benchmarks, costs, memory, storage
 from trainables.common import paths
 from trainables.common.errors import InputError
-from trainables.config import Benchmark, Direction, Recipe, Shape, Trial, direction
+from trainables.config.settings import Benchmark, Shape
+from trainables.config.trial import Direction, Recipe, Trial, direction
 
 ADVICE = (
     "what helps: more resources.ranks, a higher zero_stage, a smaller micro_batch, gradient_checkpointing=true, "

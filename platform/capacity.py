@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainables.config import Resources
+from trainables.config.settings import Resources
 
 BOOTSTRAP = "~/ray_bootstrap_config.yaml"
 """What `ray up` leaves on the head, and the autoscaler goes by. Ray 2.60 tells node types to nobody else: the GCS has

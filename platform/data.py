@@ -5,10 +5,10 @@ from __future__ import annotations
 from platform.making import absolute
 from search_spaces.base import FILES, Fictional, Sweep
 from trainables import benchmarks as kinds
-from trainables import config
 from trainables.common import paths
 from trainables.common.errors import InputError, closest
-from trainables.config import FICTIONAL, Benchmark
+from trainables.config.ids import digest
+from trainables.config.settings import FICTIONAL, Benchmark
 from trainables.storage import Storage
 
 OWN = (
@@ -42,7 +42,7 @@ def fictional_key(fictional: Fictional) -> str:
     """Twelve hex digits that name the made-up rows."""
     from trainables.benchmarks.fictional import VERSION
 
-    return config.digest({"version": VERSION, **fictional.model_dump(mode="json")})[:12]
+    return digest({"version": VERSION, **fictional.model_dump(mode="json")})[:12]
 
 
 def forget_rows(sweep: Sweep, benchmark: Benchmark, max_length: int) -> int | None:

@@ -22,7 +22,7 @@ from trainables.common import provenance
 from trainables.common.cli import several
 from trainables.common.errors import InputError
 from trainables.common.redaction import VARIABLES, redact
-from trainables.config import Resources
+from trainables.config.settings import Resources
 from trainables.storage import Storage
 
 NO_LIMITS = Limits()

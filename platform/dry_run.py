@@ -13,7 +13,7 @@ import platform.estimate as estimate
 from platform.plan import Plan
 from trainables import sampling, wholeness
 from trainables.common.cli import several, size
-from trainables.config import Trial
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 

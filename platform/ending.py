@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import platform.manifest as manifest
 from platform.plan import Plan
-from trainables import briefs, config, storage
+from trainables import briefs, storage
 from trainables.common import cli, paths, provenance
+from trainables.config.ids import digest
 from trainables.storage import Storage
 
 OF = "of.json"
@@ -29,7 +30,7 @@ def end(plan: Plan, store: Storage, say: Say) -> int:
     folder = store.root / "reports" / plan.name
     document = manifest.read(plan.name, store)
     results = {key: result for key in document["trials"] if (result := briefs.of(store, key))}
-    of = {"results": config.digest({key: result.started for key, result in results.items()})}
+    of = {"results": digest({key: result.started for key, result in results.items()})}
     of |= {"commit": provenance.commit()[0], "selection": document["selection"]}
     again = [folder / "tables" / f"{name}.md" for name in ("verdict", "main")]
     if storage.read_json(folder / OF) == of and all(path.is_file() for path in again):

@@ -11,7 +11,7 @@ from typing import Any
 import platform.overview as overview
 from trainables import storage
 from trainables.common.errors import InputError
-from trainables.config import Trial
+from trainables.config.trial import Trial
 
 FIRST = 5
 """So many trials that end first and all fail for the same cause stop the sweep."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainables import benchmarks, selection, storage
 from trainables.common.errors import InputError, closest
-from trainables.config import Selection, Trial
+from trainables.config.settings import Selection
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from trainables import benchmarks as kinds
 from trainables import models, rows
 from trainables.common import paths as common_paths
 from trainables.common.errors import InputError
-from trainables.config import Benchmark, Model, Recipe, Training
+from trainables.config.settings import Benchmark, Model, Training
+from trainables.config.trial import Recipe
 from trainables.storage import Storage
 
 RECIPES_OF = "tofu"

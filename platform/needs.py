@@ -13,7 +13,8 @@ from search_spaces.base import Sweep
 from trainables import benchmarks as kinds
 from trainables import models, pins, rows
 from trainables.common import cli
-from trainables.config import Benchmark, Model, Recipe
+from trainables.config.settings import Benchmark, Model
+from trainables.config.trial import Recipe
 from trainables.storage import Storage
 from trainables.wanted import MODEL, Wanted
 

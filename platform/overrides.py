@@ -15,7 +15,7 @@ from search_spaces.backbones import BACKBONES
 from search_spaces.base import FILES, Sweep
 from trainables.common.cli import describe
 from trainables.common.errors import InputError, closest
-from trainables.config import Trial
+from trainables.config.trial import Trial
 
 AXES = {
     "method": "methods",

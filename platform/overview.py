@@ -15,7 +15,8 @@ import platform.lease as lease
 import platform.manifest as manifest
 from trainables import benchmarks, remains, storage
 from trainables.common import processes
-from trainables.config import Selection, Trial
+from trainables.config.settings import Selection
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 SILENT = 60.0

@@ -15,10 +15,13 @@ import platform.overrides as overrides
 import platform.points as points
 from platform.making import Making, Reference
 from search_spaces.base import FILES, Sweep
-from trainables import added, config, directions, templates, wholeness
+from trainables import added, directions, templates, wholeness
 from trainables import benchmarks as kinds
 from trainables.common.errors import InputError, closest
-from trainables.config import Benchmark, Direction, Model, Recipe, RetainEvaluation, Shape, Trial
+from trainables.config import trial as config
+from trainables.config.ids import digest, forget_planning, identity
+from trainables.config.settings import Benchmark, Model, RetainEvaluation, Shape
+from trainables.config.trial import Direction, Recipe, Trial
 from trainables.remains import read_result
 from trainables.storage import FAILURES, LOST, RESULT, Storage
 from trainables.wanted import Wanted
@@ -264,16 +267,16 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Refe
         "trial_seconds",
         *FILES,
     }
-    fixed: dict[str, Any] = {k: v for k, v in config.identity(sweep).items() if k not in axes}
+    fixed: dict[str, Any] = {k: v for k, v in identity(sweep).items() if k not in axes}
     for place in ("data", "sources"):
         fixed.get("benchmark", {}).pop(place, None)
-    config.forget_planning(fixed)
+    forget_planning(fixed)
     benchmark = next(iter(benchmarks.values()))
     fixed["data"] = str(benchmark.fingerprint)
     if not benchmark.is_fictional:
         fixed["data"] = kinds.find(benchmark.name).shared_fingerprint(benchmark)
     fixed["models"] = sorted({str(ref.model.fingerprint) for ref in references if ref.role == "original"})
-    return config.digest(fixed)[:8]
+    return digest(fixed)[:8]
 
 
 def _disk(store: Storage) -> None:

@@ -10,17 +10,8 @@ from search_spaces.base import Choice, Sweep
 from trainables import presets
 from trainables.common.cli import describe
 from trainables.common.errors import InputError
-from trainables.config import (
-    TASK_VECTORS,
-    Benchmark,
-    Model,
-    Recipe,
-    Rectifier,
-    RetainEvaluation,
-    TaskVector,
-    Trial,
-    check_bar,
-)
+from trainables.config.settings import Benchmark, Model, Rectifier, RetainEvaluation, TaskVector
+from trainables.config.trial import TASK_VECTORS, Recipe, Trial, check_bar
 from trainables.models import depth_of
 
 STRATEGIES = ("grid", "paper", "optuna")

@@ -16,7 +16,7 @@ import platform.keep as keep
 from platform.plan import Plan, Reference
 from trainables import benchmarks, directions, launching, recipes, selection, templates, wholeness
 from trainables.common.cli import duration
-from trainables.config import Direction
+from trainables.config.trial import Direction
 from trainables.storage import RESULT, Storage, publish, read_json, set_aside
 
 Say = Callable[[str], None]

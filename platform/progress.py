@@ -19,7 +19,7 @@ from platform.mirror import Mirror
 from platform.plan import Plan
 from trainables import benchmarks, storage
 from trainables.common.cli import duration
-from trainables.config import Trial
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 PATIENCE = 10.0

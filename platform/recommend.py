@@ -9,7 +9,7 @@ from typing import Any
 import platform.keep as keep
 from platform.plan import Plan
 from trainables import benchmarks, selection, storage
-from trainables.config import Trial
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 

@@ -9,7 +9,7 @@ import optuna
 from ray.tune.search import Searcher
 
 from trainables import benchmarks
-from trainables.config import Trial
+from trainables.config.trial import Trial
 
 CHOICES = ("gamma", "tau", "strength", "seed")
 Values = tuple[float, ...] | None

@@ -13,7 +13,7 @@ import platform.capacity as capacity
 from platform.plan import Plan
 from trainables.common import provenance
 from trainables.common.errors import InputError
-from trainables.config import Resources
+from trainables.config.settings import Resources
 
 PENDING = "TUNE_MAX_PENDING_TRIALS_PG"
 QUIET = {

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import platform.database as database
-from trainables import briefs, config, storage
+from trainables import briefs, storage
 from trainables.common import provenance
+from trainables.config.ids import digest
 from trainables.storage import Storage
 
 
@@ -32,7 +33,7 @@ def _state(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
     results = {key: brief.started for key in sweep["trials"] if (brief := briefs.of(store, key))}
     told = {name: sweep.get(name) for name in ("title", "selection", "target", "trials")}
     made = {"uri": database.tracking_uri(store), "results": results, "commit": provenance.commit()[0], **told}
-    return {"shown": config.digest(made)}
+    return {"shown": digest(made)}
 
 
 def _file(sweep: dict[str, Any], store: Storage) -> Path:

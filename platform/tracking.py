@@ -24,11 +24,13 @@ import platform.views as views
 from platform.database import tracking_uri
 from platform.keep import weights
 from platform.runs import ENDED, STATE_TAG, SWEEP_TAG, TRIAL_TAG, Runs
-from trainables import benchmarks, briefs, config, storage
+from trainables import benchmarks, briefs, storage
 from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.common.redaction import redact
-from trainables.config import Trial
+from trainables.config import ids
+from trainables.config.settings import Benchmark
+from trainables.config.trial import Trial
 from trainables.storage import RESULT, STEPS, Storage
 
 KEPT_TAG = "checkpoint"
@@ -123,7 +125,7 @@ class Tracker:
                 run = self.runs.of(trial_id, trial_id)
                 self.client.set_tag(run.id, KEPT_TAG, self.store.uri(kept))
         self.client.set_experiment_tag(self.runs.experiment, views.TAG, views.value(_benchmark(self.sweep, self.store)))
-        self.client.set_tag(self.parent, STATE_TAG, config.digest(self.mirrored))
+        self.client.set_tag(self.parent, STATE_TAG, ids.digest(self.mirrored))
         self.client.set_terminated(self.parent, "KILLED" if manifest.unfinished(self.sweep, counts) else "FINISHED")
 
     def _count(self, counts: dict[str, int]) -> None:
@@ -226,7 +228,7 @@ def connect(sweep: dict[str, Any], store: Storage, *, fresh: bool = False) -> Tr
     attempts = {key: brief.started for key in sweep["trials"] if (brief := briefs.of(store, key))}
     runs = Runs(client, experiment, parent.info.run_id, name, {"sweep": sweep["name"]}, attempts)
     tracker = Tracker(runs, sweep, store)
-    if parent.data.tags.get(STATE_TAG) == config.digest(tracker.found) and alone and not fresh:
+    if parent.data.tags.get(STATE_TAG) == ids.digest(tracker.found) and alone and not fresh:
         tracker.mirrored = dict(tracker.found)
     else:
         tracker.look()
@@ -236,7 +238,7 @@ def connect(sweep: dict[str, Any], store: Storage, *, fresh: bool = False) -> Tr
 def _benchmark(sweep: dict[str, Any], store: Storage) -> str:
     """The benchmark of a sweep: of its first result, else the one that is taken where none is named."""
     results = (store.result(trial_id) for trial_id in sweep["trials"])
-    return next((found["config"]["benchmark"]["name"] for found in results if found), config.Benchmark().name)
+    return next((found["config"]["benchmark"]["name"] for found in results if found), Benchmark().name)
 
 
 def sync(sweep: dict[str, Any], store: Storage) -> int:

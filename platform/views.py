@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from trainables import benchmarks
-from trainables.config import Rectifier
+from trainables.config.settings import Rectifier
 
 KEY = "trials"
 TAG = f"mlflow.sharedViewState.{KEY}"

@@ -6,7 +6,7 @@ model by TOFU's own recipe. `--set models=DIR` puts a folder in the place of all
 
 from __future__ import annotations
 
-from trainables.config import Model, Precision, Shape, Training, Value
+from trainables.config.settings import Model, Precision, Shape, Training, Value
 
 GATED = ("meta-llama/",)
 """Owners on the hub whose models need their licence accepted."""

@@ -10,24 +10,20 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from search_spaces.backbones import Backbone
-from trainables.config import (
+from trainables.config.settings import (
     Attention,
     Benchmark,
     Calibration,
-    Count,
-    Method,
     Objective,
-    Place,
-    Positive,
     RectifierName,
     Resources,
-    Seed,
     Selection,
-    Share,
     TaskVector,
     Training,
     Value,
 )
+from trainables.config.trial import Method
+from trainables.config.types import Count, Place, Positive, Seed, Share
 
 GAMMAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 TAUS = (0.001, 0.005, 0.01, 0.1, 1.0, 10.0, 100.0, None)

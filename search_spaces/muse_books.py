@@ -3,7 +3,7 @@
 from search_spaces import published
 from search_spaces.backbones import ICLM
 from search_spaces.base import GAMMAS, TAUS, Sweep
-from trainables.config import Benchmark, Training
+from trainables.config.settings import Benchmark, Training
 
 TRAINING = Training(lr=ICLM.lr, epochs=1, batch_size=32, max_length=2048)
 

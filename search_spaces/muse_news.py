@@ -4,7 +4,7 @@ from search_spaces import published
 from search_spaces.backbones import MUSE_LLAMA2
 from search_spaces.base import GAMMAS, TAUS, Sweep
 from search_spaces.muse_books import TRAINING
-from trainables.config import Benchmark
+from trainables.config.settings import Benchmark
 
 SWEEP = Sweep(
     name="muse_news",

@@ -19,7 +19,7 @@ A model that was taught to chat: --set benchmark.template=chat. Accuracies of lm
 """
 
 from search_spaces.base import SMALL_GAMMAS, SMALL_TAUS, Choice, Sweep
-from trainables.config import Benchmark, Training
+from trainables.config.settings import Benchmark, Training
 
 SWEEP = Sweep(
     name="own",

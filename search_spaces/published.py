@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from search_spaces.backbones import Backbone
 from search_spaces.base import Choice
-from trainables.config import Method, Resources, Training
+from trainables.config.settings import Resources, Training
+from trainables.config.trial import Method
 
 TOFU_METHODS: tuple[Method, ...] = ("ga", "wga", "npo", "gd", "npo_kl", "npo_gd", "simnpo_gd")
 TEXT_METHODS: tuple[Method, ...] = ("ga", "wga", "gd", "npo", "npo_gd")

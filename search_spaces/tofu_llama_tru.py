@@ -8,7 +8,7 @@ these stg and no 7B model has been measured (docs/reproduction.md).
 from search_spaces import published
 from search_spaces.backbones import LLAMA2
 from search_spaces.base import Choice, Sweep
-from trainables.config import Benchmark, TaskVector
+from trainables.config.settings import Benchmark, TaskVector
 
 BASELINES = ("ga", "wga", "npo")
 """Objectives that use no retain data."""

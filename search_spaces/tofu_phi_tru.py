@@ -4,7 +4,7 @@ from search_spaces import published
 from search_spaces.backbones import PHI
 from search_spaces.base import Choice, Sweep
 from search_spaces.tofu_llama_tru import BASELINES, STRENGTHS, VECTOR
-from trainables.config import Benchmark
+from trainables.config.settings import Benchmark
 
 SWEEP = Sweep(
     name="tofu_phi_tru",

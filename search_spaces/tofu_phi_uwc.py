@@ -3,7 +3,7 @@
 from search_spaces import published
 from search_spaces.backbones import PHI
 from search_spaces.base import GAMMAS, TAUS, Choice, Sweep
-from trainables.config import Benchmark, Calibration
+from trainables.config.settings import Benchmark, Calibration
 
 SWEEP = Sweep(
     name="tofu_phi_uwc",

@@ -3,7 +3,7 @@
 from search_spaces import published
 from search_spaces.backbones import LLAMA2
 from search_spaces.base import Choice, Sweep
-from trainables.config import Benchmark
+from trainables.config.settings import Benchmark
 
 SWEEP = Sweep(
     name="tofu_tau",

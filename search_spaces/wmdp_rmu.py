@@ -18,7 +18,7 @@ from search_spaces import published
 from search_spaces.backbones import ZEPHYR
 from search_spaces.base import GAMMAS, TAUS, Choice, Sweep
 from search_spaces.wmdp_zephyr import DATA
-from trainables.config import Objective, Training
+from trainables.config.settings import Objective, Training
 
 SWEEP = Sweep(
     name="wmdp_rmu",

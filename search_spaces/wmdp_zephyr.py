@@ -6,7 +6,7 @@ Its published code cuts texts at 1024 tokens. `epochs` is what 20 steps need of 
 from search_spaces import published
 from search_spaces.backbones import ZEPHYR
 from search_spaces.base import GAMMAS, TAUS, Sweep
-from trainables.config import Benchmark, Training
+from trainables.config.settings import Benchmark, Training
 
 DATA = Benchmark(name="wmdp", data="cais/wmdp-corpora", split="bio_cyber", dialect="paper", template=ZEPHYR.template)
 

@@ -7,7 +7,7 @@ from sweep_store import SETTINGS, Frames, grid, write_sweep, write_trial
 
 from analysis import report, sections
 from trainables import benchmarks
-from trainables.config import Selection
+from trainables.config.settings import Selection
 from trainables.storage import Storage
 
 # benchmark -> split, how far a seed is from the last one, and the goals of each setting (method, place in SETTINGS).

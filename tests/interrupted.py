@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import load_file
 
 from trainables import storage, trial
-from trainables.config import Benchmark, Model, Rectifier, Resources, Training, Trial
+from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Training
+from trainables.config.trial import Trial
 
 TIMING = {"tokens_per_second", "peak_memory_bytes"}
 

@@ -14,7 +14,7 @@ import transformers
 from bench._memory import Peak
 from trainables import assembly, engine, loop, models, objectives, presets, rectification
 from trainables.common.tokens import Example
-from trainables.config import Objective, Resources, Training
+from trainables.config.settings import Objective, Resources, Training
 
 DEVICE = torch.device("cuda" if os.environ.get("DS_ACCELERATOR") == "cuda" else "cpu")
 

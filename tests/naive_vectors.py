@@ -10,7 +10,8 @@ from safetensors.torch import load_file
 
 from trainables import models, moves, storage, templates, trial
 from trainables.benchmarks import tofu
-from trainables.config import Benchmark, Direction, Model, Resources, TaskVector
+from trainables.config.settings import Benchmark, Model, Resources, TaskVector
+from trainables.config.trial import Direction
 
 RULES = tofu.Rules(None, True, 200, True, False, 192)
 

@@ -12,7 +12,7 @@ import torch
 from trainables import templates
 from trainables.benchmarks import own, own_measures, own_rows
 from trainables.common.tokens import Example
-from trainables.config import Benchmark
+from trainables.config.settings import Benchmark
 
 
 @pytest.fixture(scope="module")

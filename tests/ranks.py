@@ -41,7 +41,7 @@ def _rank(
 
 def _engine(world: int, job: Job, target: str) -> Any:
     from trainables import engine, models
-    from trainables.config import Model, Resources, Training
+    from trainables.config.settings import Model, Resources, Training
 
     network, tokenizer = models.load(Model(path=target), job.get("precision", "fp32"))
     if job.get("checkpointing"):
@@ -70,7 +70,7 @@ def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str
     """GRU on NPO for a few steps: the series and the final weights."""
     from trainables import loop, objectives, presets, rectification
     from trainables.benchmarks import tofu
-    from trainables.config import Benchmark
+    from trainables.config.settings import Benchmark
 
     runner, training, tokenizer = _engine(world, job, target)
     sides = tofu.training_rows(Benchmark(data=data, split=split))
@@ -121,7 +121,7 @@ def _trial(world: int, job: Job, target: str, data: str, split: str) -> dict[str
     `machines`: a folder in which every rank has a copy of the storage, as if it were alone on its machine.
     """
     from trainables import storage, trial
-    from trainables.config import Trial
+    from trainables.config.trial import Trial
 
     wanted = Trial.model_validate(job["trial"])
     if job.get("machines"):

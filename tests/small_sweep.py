@@ -16,7 +16,8 @@ from platform.overrides import apply
 from search_spaces.base import Sweep
 from search_spaces.tofu_tiny import SWEEP
 from trainables.benchmarks import fictional
-from trainables.config import Model, Resources, Trial
+from trainables.config.settings import Model, Resources
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 MakePlan = Callable[..., planning.Plan]

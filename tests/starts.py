@@ -15,7 +15,7 @@ import platform.manifest as manifest
 import platform.sweep as sweep
 from platform.plan import Plan
 from trainables import storage
-from trainables.config import Trial
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 

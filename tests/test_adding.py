@@ -23,7 +23,8 @@ from test_dry_runs import FACTS
 from trainables import rows, storage
 from trainables.benchmarks import tofu
 from trainables.common import hashing
-from trainables.config import Benchmark, Model, Training, Trial
+from trainables.config.settings import Benchmark, Model, Training
+from trainables.config.trial import Trial
 
 FILES = pages.files(pages.read("README.md").split("\n## Add something\n")[1].split("\n## ")[0])
 SWEEP, OBJECTIVE, BENCHMARK, BACKBONE = (
@@ -47,7 +48,7 @@ def copy(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path, text in FILES.items():
         assert not (place / path).exists()
         (place / path).write_text(text)
-    _name(place / "trainables/values.py", "BenchmarkName = Literal[", '"tofu_alone", ')
+    _name(place / "trainables/config/settings.py", "BenchmarkName = Literal[", '"tofu_alone", ')
     return place
 
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from sweep_store import GRU, Frames, write_sweep, write_trial
 
 from analysis import runs, selection, sweeps
-from trainables.config import Benchmark, Model, Resources, Trial
+from trainables.config.settings import Benchmark, Model, Resources
+from trainables.config.trial import Trial
 
 store, copy, frames = sweep_store.tiny_store, sweep_store.store_copy, sweep_store.tiny_frames
 

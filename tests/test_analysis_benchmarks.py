@@ -14,7 +14,7 @@ from sweep_store import ORIGINAL, ORIGINAL_FQ, grid, read, write_sweep, write_tr
 
 from analysis import figures, goals, selection, significance, verdict
 from trainables.benchmarks import Goal
-from trainables.config import Selection
+from trainables.config.settings import Selection
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -12,7 +12,7 @@ from benchmark_store import SAME_ROWS, metrics, shown, write_store, written
 from sweep_store import GRU, NONE, Frames, calibrated, grid, read, write_sweep, write_trial, write_vectors
 
 from analysis import figures, goals, report, runs, sections, selection, sweeps, tables
-from trainables.config import Selection
+from trainables.config.settings import Selection
 from trainables.storage import Storage
 
 

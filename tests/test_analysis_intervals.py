@@ -11,7 +11,7 @@ from sweep_store import GRU, write_sweep, write_trial
 
 from analysis import intervals, runs, seeds
 from trainables import benchmarks
-from trainables.config import Benchmark, Selection
+from trainables.config.settings import Benchmark, Selection
 from trainables.storage import ROWS, Storage, write_rows
 
 

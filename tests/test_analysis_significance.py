@@ -13,7 +13,7 @@ from sweep_store import GRU, NONE, calibrated, write_sweep, write_trial
 
 from analysis import answer, report, runs, selection, significance, verdict
 from analysis.goals import TOFU
-from trainables.config import Selection
+from trainables.config.settings import Selection
 
 
 def sweep_of(store: Path, plain: list[float], gru: list[float]) -> tuple[pd.DataFrame, pd.DataFrame]:

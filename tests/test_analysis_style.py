@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
 from analysis import arrows, paper, style
-from trainables.config import METHOD_LABELS
+from trainables.config.trial import METHOD_LABELS
 
 
 def seen(colour: str, lacking: str) -> np.ndarray:

@@ -14,7 +14,8 @@ from tracked_store import TRIALS, make_trial, write_result, write_store, write_s
 import platform.tracking as mirror
 from analysis import runs, selection, tracking
 from analysis.sweeps import InputError
-from trainables.config import Calibration, Rectifier, TaskVector, Trial
+from trainables.config.settings import Calibration, Rectifier, TaskVector
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 VARIED = {

@@ -19,7 +19,8 @@ from small_sweep import Small
 import platform.sweep as sweep
 from trainables import run
 from trainables.common import cli
-from trainables.config import Benchmark, Model, Rectifier, RetainEvaluation, TaskVector, Trial
+from trainables.config.settings import Benchmark, Model, Rectifier, RetainEvaluation, TaskVector
+from trainables.config.trial import Trial
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
 EXAMPLES = pytest.mark.parametrize("examples", [100, pytest.param(2000, marks=pytest.mark.slow)])

@@ -16,7 +16,7 @@ from search_spaces.tofu_tiny import SWEEP
 from trainables import storage
 from trainables.benchmarks import muse, wmdp
 from trainables.common.errors import InputError
-from trainables.config import Benchmark
+from trainables.config.settings import Benchmark
 from trainables.storage import Storage
 
 

@@ -19,7 +19,8 @@ from search_spaces import backbones
 from search_spaces import base as spaces
 from trainables import assembly, costs, memory
 from trainables.common.errors import InputError
-from trainables.config import Benchmark, Model, Objective, Rectifier, Resources, Shape, TaskVector, Training, Trial
+from trainables.config.settings import Benchmark, Model, Objective, Rectifier, Resources, Shape, TaskVector, Training
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 GB = 1e9

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from interrupted import configuration, finish
 
 from trainables import calibration, models, originals, storage, trial
-from trainables.config import Calibration, Model, Rectifier, Trial, evaluation_id
+from trainables.config.settings import Calibration, Model, Rectifier
+from trainables.config.trial import Trial, evaluation_id
 
 SETTINGS = Calibration(targets=(0.9,))
 

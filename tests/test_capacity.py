@@ -14,7 +14,7 @@ import platform.progress as progress
 import platform.session as session
 from platform.capacity import Growth, Shape
 from trainables.common.errors import InputError
-from trainables.config import Resources
+from trainables.config.settings import Resources
 
 HEAD, GPUS = {"CPU": 8.0, capacity.HEAD: 1.0}, {"CPU": 96.0, "GPU": 8.0}
 FILE = """

@@ -12,19 +12,9 @@ from pydantic import ValidationError
 
 from trainables import added
 from trainables.common import cli
-from trainables.config import (
-    METHOD_LABELS,
-    Benchmark,
-    Model,
-    Published,
-    Recipe,
-    Rectifier,
-    RetainEvaluation,
-    Training,
-    Trial,
-    evaluation_id,
-    identity,
-)
+from trainables.config.ids import identity
+from trainables.config.settings import Benchmark, Model, Rectifier, RetainEvaluation, Training
+from trainables.config.trial import METHOD_LABELS, Published, Recipe, Trial, evaluation_id
 
 FIXED: dict[str, Any] = {
     "method": "npo",

@@ -16,7 +16,8 @@ from torch.multiprocessing.spawn import spawn
 
 from trainables import directions, models, moves, recipes, storage, task_vectors, trial, vectors
 from trainables.common.errors import InputError
-from trainables.config import Benchmark, Direction, Model, Resources, TaskVector, Training, Trial
+from trainables.config.settings import Benchmark, Model, Resources, TaskVector, Training
+from trainables.config.trial import Direction, Trial
 
 
 def test_micro_batches_and_interruptions_change_nothing(house: Any, tmp_path: Path, monkeypatch: Any) -> None:

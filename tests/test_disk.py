@@ -14,7 +14,7 @@ import platform.keep as keep
 from platform.gate import Gate, Limits
 from trainables import storage
 from trainables.common.errors import InputError
-from trainables.config import Selection
+from trainables.config.settings import Selection
 from trainables.storage import Storage
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from trainables import candidates, launching, storage, trial
-from trainables.config import (
+from trainables.config.settings import (
     Benchmark,
     Calibration,
     Model,
@@ -21,8 +21,8 @@ from trainables.config import (
     Selection,
     TaskVector,
     Training,
-    Trial,
 )
+from trainables.config.trial import Trial
 from trainables.records import Place
 
 STEPS, EVERY = 6, 2

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from trainables import evaluate, models, rows, storage
 from trainables.benchmarks import tofu
-from trainables.config import Benchmark, Model
+from trainables.config.settings import Benchmark, Model
 
 KEYS = {"forget_quality", "forget_quality_pvalue", "model_utility", "forget_truth_ratio", "forget_prob", "forget_rouge"}
 KEYS |= {f"{task}_{kind}" for task in ("retain", "real_authors", "world_facts") for kind in ("prob", "rouge")}

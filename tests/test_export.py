@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 from trainables import evaluation, export, storage, trial, verification
 from trainables.benchmarks import tofu
 from trainables.common.errors import InputError
-from trainables.config import Benchmark, Model, Rectifier, Resources, Selection, Training, Trial
+from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Selection, Training
+from trainables.config.trial import Trial
 
 APP = typer.Typer()
 APP.command()(export.main)

@@ -10,7 +10,8 @@ from fault_checks import restarted, twice
 from fault_sweep import Round, Watch, saved
 
 from trainables import records, storage
-from trainables.config import Benchmark, Model, Trial
+from trainables.config.settings import Benchmark, Model
+from trainables.config.trial import Trial
 from trainables.records import Record
 from trainables.storage import Storage
 

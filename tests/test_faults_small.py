@@ -13,7 +13,7 @@ from fault_checks import differences, litter, mirrored, restarted, rewritten, tw
 from fault_sweep import PATIENCE, TRIALS, Command, Round, Watch, furnish, saved, sweep_of
 
 from trainables import storage, trial
-from trainables.config import Trial
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 joined = test_faults.joined

@@ -16,7 +16,8 @@ import platform.progress as progress
 from platform.gate import Gate, Limits
 from trainables import storage
 from trainables.common import cli
-from trainables.config import Benchmark, Model, Trial
+from trainables.config.settings import Benchmark, Model
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 CONFIG = Trial(

@@ -16,7 +16,7 @@ from platform.gate import FIRST, Gate, Limits, spent
 from platform.searcher import Queue, Searcher, Studies
 from trainables import storage
 from trainables.common.errors import InputError
-from trainables.config import Trial
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 

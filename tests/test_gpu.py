@@ -13,7 +13,8 @@ from interrupted import configuration
 from test_measured_memory import CASES, DEFAULTS, measured, planned
 
 from trainables import storage
-from trainables.config import Resources, Trial
+from trainables.config.settings import Resources
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 pytestmark = pytest.mark.gpu

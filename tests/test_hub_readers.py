@@ -15,7 +15,8 @@ from hub_bench import ASKED, ASKED_ID, MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, 
 
 from trainables import benchmarks, evaluation, pins, rows, storage
 from trainables.benchmarks import questions
-from trainables.config import Benchmark, Model, identity
+from trainables.config.ids import identity
+from trainables.config.settings import Benchmark, Model
 from trainables.storage import Storage
 from trainables.wanted import Wanted
 from trainables.working_copy import WorkingCopy

@@ -14,7 +14,7 @@ from copies import tied
 from pydantic import ValidationError
 
 from trainables import models
-from trainables.config import Model, Resources
+from trainables.config.settings import Model, Resources
 
 SERIES = ("loss", "retain_loss", "cos_before", "grad_norm", "rectified_norm", "average_norm", "dot")
 ONE = [{"stage": 1}, {"stage": 0}, {"stage": 2, "micro_batch": 1}, {"stage": 3, "micro_batch": 8}]

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import platform.keep as keep
 from trainables import storage
 from trainables.common.errors import InputError
-from trainables.config import Model, Selection, Trial
+from trainables.config.settings import Model, Selection
+from trainables.config.trial import Trial
 
 NUMBERS = st.sampled_from([-9.0, -3.0, -1.0, 0.0])
 POINTS = st.lists(st.tuples(NUMBERS, st.sampled_from([0.0, 0.3, 0.6, 0.9])), max_size=8).map(

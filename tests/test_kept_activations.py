@@ -9,7 +9,8 @@ import torch
 import transformers
 
 from trainables import assembly, memory, models
-from trainables.config import Model, Objective, Rectifier, Resources, Training, Trial
+from trainables.config.settings import Model, Objective, Rectifier, Resources, Training
+from trainables.config.trial import Trial
 
 ROWS, LENGTH = 4, 64
 SIZES = {

@@ -12,7 +12,7 @@ from trainables import models, scoring, templates
 from trainables.benchmarks import own_measures, tofu
 from trainables.benchmarks.own_rows import Row
 from trainables.common.tokens import Example
-from trainables.config import Benchmark, Model
+from trainables.config.settings import Benchmark, Model
 
 
 class Ends:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from trainables import memory
-from trainables.config import Model, Objective, Rectifier, Resources, Training, Trial
+from trainables.config.settings import Model, Objective, Rectifier, Resources, Training
+from trainables.config.trial import Trial
 
 pytestmark = [
     pytest.mark.slow,

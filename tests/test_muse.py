@@ -16,7 +16,8 @@ from rouge_score.rouge_scorer import RougeScorer
 from trainables import benchmarks, chunks, recipes, rows, storage, trial
 from trainables.benchmarks import muse
 from trainables.common.errors import InputError
-from trainables.config import Benchmark, Dialect, Model, Resources, RetainEvaluation, Training, Trial, evaluation_id
+from trainables.config.settings import Benchmark, Dialect, Model, Resources, RetainEvaluation, Training
+from trainables.config.trial import Trial, evaluation_id
 
 DIALECTS = get_args(Dialect)
 

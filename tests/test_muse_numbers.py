@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from trainables import metrics
 from trainables.benchmarks import muse
 from trainables.common.errors import TrialStopped
-from trainables.config import Benchmark, Dialect
+from trainables.config.settings import Benchmark, Dialect
 
 SCORES = st.lists(st.sampled_from([-4.0, -3.5, -2.0, -0.1]), min_size=1, max_size=9)
 

@@ -12,7 +12,7 @@ from platform.overrides import apply
 from search_spaces import backbones
 from search_spaces import base as spaces
 from trainables.common.errors import InputError
-from trainables.config import Trial
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 from trainables.templates import TEMPLATES
 

@@ -18,7 +18,7 @@ import platform.plan as planning
 from platform.overrides import apply
 from search_spaces import base as spaces
 from trainables import benchmarks, recipes, storage, trial
-from trainables.config import Trial
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 HERE = ("tofu_phi_uwc", "tofu_gamma", "tofu_ablation", "muse_books", "wmdp_zephyr", "wmdp_rmu")

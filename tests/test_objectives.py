@@ -16,8 +16,8 @@ from naive_objectives import Row, leaves, of_objective, of_term, rows, sums
 from scipy import stats
 
 from trainables import objectives, presets
-from trainables.config import TASK_VECTORS, Method
-from trainables.config import Objective as Settings
+from trainables.config.settings import Objective as Settings
+from trainables.config.trial import TASK_VECTORS, Method
 from trainables.objectives import Pass, Totals
 from trainables.presets import Constants
 

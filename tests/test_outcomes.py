@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 
 from trainables import launching, loop, passes, storage, trial, workers
 from trainables.common.errors import InputError
-from trainables.config import Rectifier, identity
+from trainables.config.ids import identity
+from trainables.config.settings import Rectifier
 
 
 def run_out(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:

@@ -19,7 +19,7 @@ from trainables.benchmarks import own, own_measures, own_rows
 from trainables.benchmarks.own_rows import Row
 from trainables.common.errors import InputError, TrialStopped
 from trainables.common.tokens import Example
-from trainables.config import Benchmark
+from trainables.config.settings import Benchmark
 
 files, taught, measured = owned.files, owned.taught, owned.measured
 

@@ -19,7 +19,7 @@ from search_spaces import base as spaces
 from trainables import benchmarks, storage, templates, trial
 from trainables.benchmarks import own_measures, own_rows
 from trainables.common.errors import InputError
-from trainables.config import Benchmark
+from trainables.config.settings import Benchmark
 from trainables.storage import Storage
 
 TYPED = "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE"

@@ -14,7 +14,7 @@ from scipy.stats import ks_2samp
 
 from analysis import paper
 from analysis.paper import ERRATA, TABLES, Erratum
-from trainables.config import METHOD_LABELS
+from trainables.config.trial import METHOD_LABELS
 
 KEY = ["benchmark", "backbone", "split", "method", "rectifier", "gamma", "tau", "target", "metric"]
 COLUMNS = ["table", *KEY, "value", "bold"]

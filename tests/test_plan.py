@@ -19,7 +19,7 @@ from search_spaces.base import Fictional, Making
 from search_spaces.tofu_tiny import SWEEP
 from trainables import storage
 from trainables.common.errors import InputError
-from trainables.config import Benchmark, Model
+from trainables.config.settings import Benchmark, Model
 from trainables.storage import Storage
 
 MAKING = cast(Making, SWEEP.making)

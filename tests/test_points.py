@@ -17,7 +17,7 @@ from platform.overrides import flatten
 from search_spaces.base import Choice, Sweep
 from search_spaces.tofu_tiny import SWEEP
 from trainables.common.errors import InputError
-from trainables.config import Benchmark, Model, RetainEvaluation
+from trainables.config.settings import Benchmark, Model, RetainEvaluation
 from trainables.storage import Storage
 
 make = small_sweep.plan_objectives

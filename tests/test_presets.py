@@ -8,7 +8,8 @@ from typing import Any, get_args
 import pytest
 
 from trainables import objectives, presets
-from trainables.config import TASK_VECTORS, Method, Objective
+from trainables.config.settings import Objective
+from trainables.config.trial import TASK_VECTORS, Method
 
 SHORT = {
     "beta": "beta",

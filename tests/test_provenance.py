@@ -10,7 +10,8 @@ import pytest
 
 from trainables import workers
 from trainables.common import provenance
-from trainables.config import Benchmark, Model, Trial
+from trainables.config.settings import Benchmark, Model
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 

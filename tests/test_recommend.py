@@ -15,7 +15,7 @@ import platform.recommend as recommend
 from platform.overrides import apply
 from search_spaces import base as spaces
 from trainables import export, storage
-from trainables.config import Trial
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 

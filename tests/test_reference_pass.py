@@ -12,7 +12,8 @@ import torch
 from search_spaces.backbones import ZEPHYR
 from trainables import chunks, costs, engine, loop, objectives, passes, presets, rectification, sampling, trial
 from trainables.common.tokens import Example
-from trainables.config import Model, Rectifier, Resources, Training, Trial
+from trainables.config.settings import Model, Rectifier, Resources, Training
+from trainables.config.trial import Trial
 
 TEXTS, STEPS, BATCH, SEED = 60, 2, 4, 3
 

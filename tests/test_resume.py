@@ -18,7 +18,8 @@ from transformers import AutoModelForCausalLM
 
 from trainables import launching, storage, trial
 from trainables.common.errors import InputError
-from trainables.config import Resources, Trial
+from trainables.config.settings import Resources
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 

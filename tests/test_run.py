@@ -18,7 +18,8 @@ from trainables import rows, run, storage
 from trainables.benchmarks import tofu
 from trainables.common import cli, hashing, processes
 from trainables.common.errors import InputError
-from trainables.config import Benchmark, Model, Rectifier, Resources, RetainEvaluation, Training, Trial, evaluation_id
+from trainables.config.settings import Benchmark, Model, Rectifier, Resources, RetainEvaluation, Training
+from trainables.config.trial import Trial, evaluation_id
 from trainables.storage import Storage
 
 TIMING = ["tokens_per_second", "peak_memory_bytes"]

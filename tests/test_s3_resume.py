@@ -10,7 +10,7 @@ import ranks
 from interrupted import configuration, finish, same
 
 from trainables import storage, trial
-from trainables.config import Rectifier, TaskVector
+from trainables.config.settings import Rectifier, TaskVector
 from trainables.storage import Storage
 from trainables.working_copy import WorkingCopy
 

@@ -15,7 +15,7 @@ import small_sweep
 from conftest import RunModule
 from test_sweep_end_to_end import SETTINGS
 
-from trainables.config import Trial
+from trainables.config.trial import Trial
 from trainables.storage import RESULT
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ import torch
 
 from trainables import models, scoring, templates
 from trainables.benchmarks import tofu
-from trainables.config import Benchmark, Model
+from trainables.config.settings import Benchmark, Model
 
 KINDS = [(dialect, template) for dialect in tofu.RULES for template in ("llama2", "phi")]
 """Templates that put text around a row; chat templates go the same way (test_templates)."""

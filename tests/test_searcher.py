@@ -15,7 +15,8 @@ from ray.tune.search import Searcher
 import platform.driver as driver
 import platform.searcher as searcher
 from trainables import storage
-from trainables.config import Benchmark, Model, Rectifier, Trial
+from trainables.config.settings import Benchmark, Model, Rectifier
+from trainables.config.trial import Trial
 
 Outcome = tuple[float, float] | None
 

@@ -23,7 +23,8 @@ import platform.sweep as sweep
 import platform.tracking as tracking
 from trainables import records, trial
 from trainables.common import redaction
-from trainables.config import Model, Trial
+from trainables.config.settings import Model
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]

@@ -17,7 +17,8 @@ from sweep_store import write_sweep
 from analysis import sweeps
 from trainables import export, run
 from trainables.common.errors import InputError
-from trainables.config import Benchmark, Model, RetainEvaluation, Training, Trial
+from trainables.config.settings import Benchmark, Model, RetainEvaluation, Training
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 # Names and paths

@@ -12,7 +12,7 @@ from test_metrics import invented
 
 from trainables import benchmarks, selection
 from trainables.benchmarks import tofu
-from trainables.config import Benchmark, Selection
+from trainables.config.settings import Benchmark, Selection
 from trainables.selection import Candidate
 
 VALUES = st.sampled_from([0.0, 0.2, 0.45, 0.5, 0.9, 1.0])

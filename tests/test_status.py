@@ -25,7 +25,8 @@ from platform.progress import outcome
 from trainables import records, storage
 from trainables.common import processes
 from trainables.common.errors import InputError
-from trainables.config import Model, Trial
+from trainables.config.settings import Model
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]

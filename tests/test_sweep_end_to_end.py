@@ -16,7 +16,7 @@ import small_sweep
 from conftest import RunModule
 
 from trainables import storage
-from trainables.config import Trial
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 TIMING = ["tokens_per_second", "peak_memory_bytes"]

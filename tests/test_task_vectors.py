@@ -17,7 +17,8 @@ from pydantic import ValidationError
 
 from trainables import directions, storage, task_vectors
 from trainables.common.errors import InputError
-from trainables.config import Model, TaskVector, Trial
+from trainables.config.settings import Model, TaskVector
+from trainables.config.trial import Trial
 
 SIZES = (3, 4)
 VECTOR = arrays.arrays(np.float64, sum(SIZES), elements=st.floats(-10, 10, width=16))

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from trainables import models, rectification, scoring
 from trainables.benchmarks import tofu
-from trainables.config import Benchmark, Model
+from trainables.config.settings import Benchmark, Model
 
 seeds, sizes = st.integers(0, 10_000), st.integers(2, 6)
 fractions = st.floats(0.01, 0.95)

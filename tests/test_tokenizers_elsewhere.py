@@ -10,7 +10,8 @@ import tiny
 
 from trainables import models
 from trainables.common.errors import InputError
-from trainables.config import Model, Trial
+from trainables.config.settings import Model
+from trainables.config.trial import Trial
 
 
 @pytest.fixture

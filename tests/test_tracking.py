@@ -17,7 +17,7 @@ from tracked_store import TRIALS, write_result, write_sweep
 import platform.manifest as manifest
 import platform.tracking as tracking
 import platform.views as views
-from trainables.config import Rectifier
+from trainables.config.settings import Rectifier
 from trainables.storage import Storage
 
 store, client = synced.store, synced.client

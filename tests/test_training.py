@@ -11,7 +11,7 @@ import torch
 
 from trainables import engine, loop, models, objectives, presets, rectification, sampling, trial
 from trainables.benchmarks import tofu
-from trainables.config import Benchmark, Model, Resources, Training
+from trainables.config.settings import Benchmark, Model, Resources, Training
 
 STEPS, BATCH, SEED = 5, 6, 4
 

@@ -13,7 +13,8 @@ import pytest
 
 from trainables import progress, storage, trial, workers
 from trainables.common import processes
-from trainables.config import Benchmark, Model, Trial
+from trainables.config.settings import Benchmark, Model
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 CONFIG = Trial(

@@ -14,7 +14,8 @@ import platform.progress as progress
 from platform.gate import Gate, Limits
 from trainables import records, storage
 from trainables.common.errors import Unreachable
-from trainables.config import Benchmark, Model, Trial
+from trainables.config.settings import Benchmark, Model
+from trainables.config.trial import Trial
 from trainables.records import Record
 from trainables.working_copy import WorkingCopy
 

@@ -15,7 +15,8 @@ import small_sweep
 from trainables import benchmarks, loop, rows, run, warm
 from trainables.benchmarks import tofu
 from trainables.common import hashing
-from trainables.config import Benchmark, Model, Rectifier, Resources, Training, Trial
+from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Training
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 TIMING = ["tokens_per_second", "peak_memory_bytes"]

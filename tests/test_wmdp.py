@@ -17,7 +17,8 @@ import torch
 from trainables import chunks, rows, storage, trial
 from trainables.benchmarks import questions, wmdp
 from trainables.common.errors import InputError, TrialStopped
-from trainables.config import Benchmark, Model, Objective, Rectifier, Training, Trial
+from trainables.config.settings import Benchmark, Model, Objective, Rectifier, Training
+from trainables.config.trial import Trial
 
 CORPORA = ("bio-forget-corpus", "bio-retain-corpus", "cyber-forget-corpus", "cyber-retain-corpus")
 SUBJECTS = {"virology": 5, "global_facts": 3}

@@ -14,7 +14,8 @@ from machines import Machine, names, record_puts, write_folder, write_trial
 
 from trainables import remains, remote, storage, working_copy
 from trainables.common.errors import InputError, Unreachable
-from trainables.config import Benchmark, Model, RetainEvaluation, Trial
+from trainables.config.settings import Benchmark, Model, RetainEvaluation
+from trainables.config.trial import Trial
 
 machine = machines.machine
 

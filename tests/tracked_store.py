@@ -8,7 +8,8 @@ from typing import Any
 
 import platform.tracking as tracking
 from trainables import storage
-from trainables.config import Benchmark, Model, Rectifier, Training, Trial
+from trainables.config.settings import Benchmark, Model, Rectifier, Training
+from trainables.config.trial import Trial
 from trainables.storage import Storage
 
 STEPS = 3

@@ -24,7 +24,8 @@ from trainables import (
     warm,
 )
 from trainables.common.errors import InputError
-from trainables.config import Resources, Trial
+from trainables.config.settings import Resources
+from trainables.config.trial import Trial
 
 RMU_WEIGHTS = "mlp.down_proj.weight"
 """RMU trains these of its layer and the two before it, as its authors do."""

@@ -11,7 +11,8 @@ from typing import Any
 
 from trainables import benchmarks, calibration, candidates, evaluation, models, originals, storage
 from trainables.common.errors import TrialStopped
-from trainables.config import Model, Trial
+from trainables.config.settings import Model
+from trainables.config.trial import Trial
 
 Metrics = dict[str, Any]
 

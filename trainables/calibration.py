@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from trainables.config import Calibration
+from trainables.config.settings import Calibration
 
 Utilities = dict[float, float]
 """MU by w, of every mixture that was evaluated."""

@@ -13,10 +13,11 @@ from typing import Any
 
 import torch.distributed as dist
 
-from trainables import benchmarks, config, evaluation, lanes, models, originals, selection, storage
+from trainables import benchmarks, evaluation, lanes, models, originals, selection, storage
 from trainables.common import provenance
 from trainables.common.errors import InputError
-from trainables.config import Trial
+from trainables.config import trial as config
+from trainables.config.trial import Trial
 from trainables.records import Place, Record
 
 FOLDER, WEIGHTS = storage.EVALUATIONS, "weights-{}"

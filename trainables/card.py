@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainables import benchmarks, selection
-from trainables.config import METHOD_LABELS, Trial
+from trainables.config.trial import METHOD_LABELS, Trial
 
 RECTIFIERS = {"none": "", "clip": " with clipped gradients", "gru": " with GRU", "pcgrad": " with PCGrad"}
 TEMPLATED = ("tofu", "own")

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from trainables import loop, storage, wholeness
 from trainables.common import processes
 from trainables.common.errors import InputError
-from trainables.config import Resources
+from trainables.config.settings import Resources
 from trainables.engine import Engine
 
 FOLDER, META = storage.CHECKPOINT, storage.META

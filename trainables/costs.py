@@ -7,7 +7,8 @@ activations add 2 N D. Evaluation is not in it: most of that is generation, whic
 from __future__ import annotations
 
 from trainables import added, memory, presets, sampling
-from trainables.config import Shape, Trial
+from trainables.config.settings import Shape
+from trainables.config.trial import Trial
 
 FORWARD, BACKWARD = 2, 4
 EFFICIENCY = 0.35

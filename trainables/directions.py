@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainables.common.errors import InputError
-from trainables.config import Direction
+from trainables.config.trial import Direction
 from trainables.storage import Storage
 
 GROUPS = 4

@@ -11,7 +11,7 @@ from trainables import benchmarks, evaluation, models, storage, templates
 from trainables.benchmarks import own
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError
-from trainables.config import Benchmark, Model
+from trainables.config.settings import Benchmark, Model
 
 
 def main(

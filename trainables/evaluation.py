@@ -7,7 +7,7 @@ from typing import Any
 
 from trainables import benchmarks, storage
 from trainables.common.errors import InputError
-from trainables.config import Benchmark
+from trainables.config.settings import Benchmark
 
 
 def evaluate(

@@ -17,10 +17,12 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from trainables import benchmarks, candidates, card, config, evaluation, selection, storage, verification
+from trainables import benchmarks, candidates, card, evaluation, selection, storage, verification
 from trainables.common import cli, hashing, paths, provenance
 from trainables.common.errors import InputError
-from trainables.config import Selection, Trial
+from trainables.config.ids import digest, identity
+from trainables.config.settings import Selection
+from trainables.config.trial import Trial
 from trainables.records import WEIGHTS
 from trainables.wholeness import WHOLE
 
@@ -130,7 +132,7 @@ def _facts(
         "label": trial.label(),
         "base_model": fingerprint.removeprefix("hub:").partition("@")[0] if fingerprint.startswith("hub:") else None,
         "target_fingerprint": trial.target.fingerprint,
-        "configuration": _without_places(config.identity(trial)),
+        "configuration": _without_places(identity(trial)),
         "forget": _side(forget),
         "retain": _side(retain),
         "metrics": dict(selection.reported(result, rule)),
@@ -164,7 +166,7 @@ def _without_places(node: Any) -> Any:
 
 def _side(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """How many rows, and a SHA-256 of them that does not depend on the file's format."""
-    return {"rows": len(rows), "sha256": config.digest(rows)}
+    return {"rows": len(rows), "sha256": digest(rows)}
 
 
 def main(

@@ -15,7 +15,8 @@ from ray import tune
 
 from trainables import storage, workers
 from trainables.common.errors import Unreachable
-from trainables.config import Direction, Resources, Trial
+from trainables.config.settings import Resources
+from trainables.config.trial import Direction, Trial
 
 ANSWER_SECONDS = 2.0
 """How long a node may take to answer before it counts as gone."""

@@ -13,7 +13,7 @@ import torch
 from trainables import objectives, passes, rectification, sampling
 from trainables.common.errors import TrialStopped
 from trainables.common.tokens import Example
-from trainables.config import Training
+from trainables.config.settings import Training
 from trainables.engine import Engine
 
 MAX_ATTEMPTS = 10

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainables import added, presets
-from trainables.config import TASK_VECTORS, Precision, Shape, Trial
+from trainables.config.settings import Precision, Shape
+from trainables.config.trial import TASK_VECTORS, Trial
 
 WIDTH: dict[str, int] = {"fp32": 4, "bf16": 2}
 FILLED = 0.7

@@ -10,7 +10,7 @@ from typing import Any
 from trainables import memory, storage, wholeness
 from trainables.common import hashing, paths
 from trainables.common.errors import InputError
-from trainables.config import Model, Shape
+from trainables.config.settings import Model, Shape
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 TOKENIZER = {"tokenizer.json": ["tokenizer.json", "tokenizer.model"]}

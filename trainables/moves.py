@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from trainables import directions, storage, vectors, wholeness
 from trainables.common import processes, provenance
 from trainables.common.errors import InputError
-from trainables.config import Direction
+from trainables.config.trial import Direction
 from trainables.storage import RESULT, Storage
 
 PART_BYTES = 4 * 2**30

@@ -11,7 +11,7 @@ from safetensors import safe_open
 
 from trainables.common import paths
 from trainables.common.errors import InputError
-from trainables.config import Model
+from trainables.config.settings import Model
 
 
 class Originals:

@@ -15,7 +15,8 @@ from pydantic import BaseModel
 
 from trainables import benchmarks, storage
 from trainables.common import paths
-from trainables.config import Benchmark, Model, Recipe
+from trainables.config.settings import Benchmark, Model
+from trainables.config.trial import Recipe
 from trainables.sharing import Sharing
 from trainables.wanted import DATA, Wanted
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from trainables.common.errors import InputError
-from trainables.config import Objective as Settings
+from trainables.config.settings import Objective as Settings
 
 KLReduction = Literal["labels", "attended", "all_positions", "all_positions_fixed_pad"]
 FIXED_PAD = 500

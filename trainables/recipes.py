@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables import benchmarks, config, directions, evaluation, models, rows, storage, wholeness
+from trainables import benchmarks, directions, evaluation, models, rows, storage, wholeness
 from trainables.benchmarks import tofu
 from trainables.common import provenance
-from trainables.config import Benchmark, Direction, Model, Recipe, Resources, Selection
+from trainables.config import trial as config
+from trainables.config.settings import Benchmark, Model, Resources, Selection
+from trainables.config.trial import Direction, Recipe
 
 if TYPE_CHECKING:
     from trainables.vectors import Workshop

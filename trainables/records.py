@@ -14,7 +14,7 @@ import torch
 from trainables import pins, storage
 from trainables.common import provenance
 from trainables.common.redaction import redact
-from trainables.config import Trial
+from trainables.config.trial import Trial
 from trainables.notice import Notice, never
 
 Event = dict[str, Any]

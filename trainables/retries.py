@@ -9,7 +9,7 @@ import torch
 
 from trainables import checkpoints, storage
 from trainables.common.errors import StartAgain
-from trainables.config import Trial
+from trainables.config.trial import Trial
 from trainables.records import CHECKPOINT, RETRY, Event, Place, Record
 
 Phases = Callable[[Trial, Record, Place], Iterator[Event]]

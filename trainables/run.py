@@ -12,7 +12,7 @@ import typer
 from trainables import benchmarks, progress, storage, templates
 from trainables.common import cli
 from trainables.common.errors import InputError
-from trainables.config import Trial
+from trainables.config.trial import Trial
 
 
 def main(

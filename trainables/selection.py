@@ -9,7 +9,7 @@ from statistics import mean
 from typing import Any
 
 from trainables import benchmarks
-from trainables.config import Selection
+from trainables.config.settings import Selection
 
 
 @dataclass(frozen=True)

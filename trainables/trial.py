@@ -20,7 +20,6 @@ from trainables import (
     calibrate,
     candidates,
     checkpoints,
-    config,
     engine,
     evaluation,
     loop,
@@ -36,7 +35,9 @@ from trainables import (
 )
 from trainables.common import provenance
 from trainables.common.errors import InputError, StartAgain, TrialStopped
-from trainables.config import Resources, RetainEvaluation, Trial
+from trainables.config import trial as config
+from trainables.config.settings import Resources, RetainEvaluation
+from trainables.config.trial import Trial
 from trainables.notice import Due, Notice, never
 from trainables.records import CHECKPOINT, WEIGHTS, Event, Place, Record
 

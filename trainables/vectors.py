@@ -32,7 +32,8 @@ from trainables import (
 )
 from trainables.common.errors import TrialStopped
 from trainables.common.tokens import Example
-from trainables.config import Direction, TaskVector
+from trainables.config.settings import TaskVector
+from trainables.config.trial import Direction
 from trainables.storage import Storage
 
 

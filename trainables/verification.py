@@ -10,7 +10,8 @@ from typing import Any
 
 from trainables import evaluation, models, storage
 from trainables.common.errors import InputError
-from trainables.config import Model, Trial
+from trainables.config.settings import Model
+from trainables.config.trial import Trial
 
 TOLERANCE = 1e-3
 """Of a metric, absolute and relative, on a device like the trial's: its code may have been built otherwise."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from trainables import benchmarks, loop
 from trainables.benchmarks import Examples
-from trainables.config import Trial
+from trainables.config.trial import Trial
 from trainables.engine import Engine
 
 MOST = 4

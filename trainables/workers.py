@@ -16,7 +16,8 @@ from ray._private.state import state
 from trainables import benchmarks, remains, storage
 from trainables.common import cli, processes, provenance
 from trainables.common.errors import InputError, Unreachable
-from trainables.config import Direction, Resources, Trial
+from trainables.config.settings import Resources
+from trainables.config.trial import Direction, Trial
 
 REPORT_SECONDS, NOTICE_SECONDS = 2.0, 5.0
 """Between two reports to Tune, and between two looks whether this node will be taken away."""

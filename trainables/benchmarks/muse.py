@@ -28,7 +28,8 @@ from trainables import chunks, metrics, rows
 from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, rouge
 from trainables.common.errors import InputError, TrialStopped, closest
 from trainables.common.tokens import Example
-from trainables.config import Benchmark, digest
+from trainables.config.ids import digest
+from trainables.config.settings import Benchmark
 from trainables.wanted import Wanted
 
 SPLITS = {"news": "muse-bench/MUSE-News", "books": "muse-bench/MUSE-Books"}

@@ -45,7 +45,8 @@ from trainables.benchmarks import (
 from trainables.common import hashing, paths
 from trainables.common.errors import InputError, TrialStopped, closest
 from trainables.common.tokens import Example
-from trainables.config import Benchmark, digest
+from trainables.config.ids import digest
+from trainables.config.settings import Benchmark
 from trainables.wanted import Wanted
 
 TARGET = "target"

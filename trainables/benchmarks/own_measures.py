@@ -16,7 +16,7 @@ from trainables.benchmarks import Metrics, Records, rouge
 from trainables.benchmarks.own_rows import Row
 from trainables.common.errors import TrialStopped
 from trainables.common.tokens import Example
-from trainables.config import digest
+from trainables.config.ids import digest
 from trainables.templates import Template
 
 ROW_LIMIT = 300

@@ -20,7 +20,7 @@ from trainables import rows
 from trainables.common import hashing
 from trainables.common.errors import InputError, closest
 from trainables.common.paths import expand, is_file, is_folder
-from trainables.config import Benchmark
+from trainables.config.settings import Benchmark
 
 FILES = ("forget", "retain", "eval")
 REQUIRED = ("forget", "retain")

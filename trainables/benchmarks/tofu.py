@@ -29,7 +29,8 @@ from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, ever
 from trainables.benchmarks.tofu_measures import GENERAL, GUARDS, aggregate, truth_ratios
 from trainables.common import paths
 from trainables.common.errors import InputError, closest
-from trainables.config import Benchmark, digest
+from trainables.config.ids import digest
+from trainables.config.settings import Benchmark
 from trainables.wanted import Wanted
 
 SPLITS: dict[str, str] = {"forget01": "retain99", "forget05": "retain95", "forget10": "retain90"}

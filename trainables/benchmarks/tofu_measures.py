@@ -7,7 +7,7 @@ import numpy as np
 from trainables import metrics
 from trainables.benchmarks import Metrics, Records
 from trainables.common.errors import TrialStopped
-from trainables.config import Dialect
+from trainables.config.settings import Dialect
 
 GENERAL = ("real_authors", "world_facts")
 """Tasks whose answers are weighed against wrong ones."""

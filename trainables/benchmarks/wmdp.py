@@ -25,7 +25,8 @@ from trainables import chunks, rows
 from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, questions
 from trainables.common import paths
 from trainables.common.errors import InputError, TrialStopped, closest
-from trainables.config import Benchmark, digest
+from trainables.config.ids import digest
+from trainables.config.settings import Benchmark
 from trainables.wanted import Wanted
 
 TARGET = "target"

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from trainables.values import Value
+from trainables.config.settings import Value
 
 PLANNING = ("checkpoint_every", "gpu_memory")
 """Resources that change no number, and so no id."""

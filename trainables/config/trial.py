@@ -1,7 +1,7 @@
 """A trial's configuration, hashed into the trial's id, and what is made once for many trials.
 
-Its parts are in trainables.values, what ids are hashed from in trainables.identity, and both are imported from here.
-Nothing here imports torch.
+Its parts are in trainables.config.settings, what ids are hashed from in trainables.config.ids. Nothing here imports
+torch.
 """
 
 from __future__ import annotations
@@ -13,69 +13,23 @@ from pydantic import model_validator
 
 from trainables import added
 from trainables.common.errors import InputError
-from trainables.fields import Count, Place, Positive, Seed, Share
-from trainables.identity import PLANNING, digest, forget_planning, identity, without_paths
-from trainables.values import (
-    FICTIONAL,
-    Attention,
+from trainables.config.ids import digest, forget_planning, identity
+from trainables.config.settings import (
     Benchmark,
-    BenchmarkName,
     Calibration,
     Dialect,
     Model,
     Objective,
     Precision,
     Rectifier,
-    RectifierName,
     Resources,
     RetainEvaluation,
     Selection,
-    Shape,
     TaskVector,
     Training,
     Value,
 )
-
-__all__ = [
-    "FICTIONAL",
-    "METHOD_LABELS",
-    "PLANNING",
-    "TASK_VECTORS",
-    "Attention",
-    "Benchmark",
-    "BenchmarkName",
-    "Calibration",
-    "Count",
-    "Dialect",
-    "Direction",
-    "Method",
-    "Model",
-    "Objective",
-    "Place",
-    "Positive",
-    "Precision",
-    "Published",
-    "Recipe",
-    "Rectifier",
-    "RectifierName",
-    "Resources",
-    "RetainEvaluation",
-    "Seed",
-    "Selection",
-    "Shape",
-    "Share",
-    "TaskVector",
-    "Training",
-    "Trial",
-    "Value",
-    "check_bar",
-    "digest",
-    "direction",
-    "evaluation_id",
-    "forget_planning",
-    "identity",
-    "without_paths",
-]
+from trainables.config.types import Count, Seed
 
 METHOD_LABELS: dict[str, str] = {
     "ga": "GA",

@@ -1,4 +1,4 @@
-"""The parts of a configuration: frozen values that are validated once. trainables.identity tells their hashes.
+"""The parts of a configuration: frozen values that are validated once. trainables.config.ids tells their hashes.
 
 Nothing here imports torch, so that plans, listings and status stay quick.
 """
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from trainables.fields import Count, Decay, Mark, NotNegative, Place, Positive, Share, Text, Whole
+from trainables.config.types import Count, Decay, Mark, NotNegative, Place, Positive, Share, Text, Whole
 
 Dialect = Literal["paper", "open-unlearning"]
 BenchmarkName = Literal["tofu", "muse", "wmdp", "own"]
