@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from analysis.sweeps import told
 from trainables import benchmarks
 from trainables.config.settings import Benchmark
-from trainables.storage import ROWS, Storage
+from trainables.storage.base import ROWS, Storage
 
 log = logging.getLogger(__name__)
 

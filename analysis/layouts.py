@@ -26,7 +26,7 @@ from analysis.selection import DEFAULT
 from analysis.sheets import Layout, Measure, numbers
 from analysis.tables import REFERENCES, TASK_VECTORS
 from trainables.config.settings import Selection
-from trainables.storage import FAILURES
+from trainables.storage.base import FAILURES
 
 
 @dataclass(frozen=True)

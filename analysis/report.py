@@ -20,7 +20,7 @@ from analysis.runs import CHOICE, load, references, settings
 from analysis.sections import Given
 from analysis.sweeps import InputError, Sweep, find_sweep, open_storage, told
 from trainables.config.settings import Selection
-from trainables.storage import DEFAULT, Location
+from trainables.storage.location import DEFAULT, Location
 
 LISTED = 50
 """So many trials without a result are listed on the page, the others counted; tables/failures.csv has all."""

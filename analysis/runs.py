@@ -21,7 +21,7 @@ from analysis.sweeps import DamagedFileError, find_sweep, opened, read
 from trainables import selection
 from trainables.config.ids import PLANNING, without_paths
 from trainables.config.settings import Benchmark, Selection
-from trainables.storage import EVALUATED, Storage
+from trainables.storage.base import EVALUATED, Storage
 
 log = logging.getLogger(__name__)
 

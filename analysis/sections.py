@@ -27,7 +27,7 @@ from analysis.goals import Goals
 from analysis.pictures import Picture
 from analysis.printing import number
 from trainables.config.settings import Selection
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 WHOLE = "Mixtures are measured on all evaluation rows: those that the settings were chosen on, and the others."
 

@@ -10,7 +10,7 @@ from analysis.runs import evaluated
 from analysis.selection import DEFAULT, choose, in_order
 from analysis.tables import described, task_vectors
 from trainables.config.settings import Selection
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 KS = ["forget_quality_ks", "forget_rows"]
 """D of the KS test behind a forget quality, and n, the rows of each of its two samples."""

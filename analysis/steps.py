@@ -14,7 +14,7 @@ from analysis.selection import DEFAULT, choose, in_order
 from analysis.sweeps import opened, told
 from analysis.tables import TASK_VECTORS
 from trainables.config.settings import Selection
-from trainables.storage import STEPS, Storage
+from trainables.storage.base import STEPS, Storage
 
 log = logging.getLogger(__name__)
 

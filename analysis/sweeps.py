@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from trainables import storage as storages
 from trainables.common import errors
 from trainables.config.settings import Selection
-from trainables.storage import Storage
+from trainables.storage import location
+from trainables.storage.base import Storage
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ def open_storage(storage: str | Path = "runs") -> Storage:
     address = urlparse(text)
     if "://" in text and address.scheme != "file":
         with told():
-            store = storages.open_storage(text, writable=False)
+            store = location.open_storage(text, writable=False)
             store.refresh()
             return store
     folder = Path(unquote(address.path)) if address.scheme == "file" else Path(text)

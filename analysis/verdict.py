@@ -16,7 +16,7 @@ from analysis.selection import DEFAULT, RECTIFIERS, STUDY, in_order
 from analysis.tables import WITH, described, method_label, task_vectors
 from trainables.benchmarks import Goal
 from trainables.config.settings import Selection
-from trainables.storage import EVALUATED
+from trainables.storage.base import EVALUATED
 
 WORDS = {"out_of_memory": "out of memory", "missing": "without a result yet"}
 SETTINGS = {"gamma": "rectifier.gamma", "tau": "rectifier.tau", "strength": "strength"}

@@ -18,7 +18,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script
-from trainables import launching, storage, workers
+from trainables import launching, workers
+from trainables.storage import files
+from trainables.storage.base import RESULT
 
 NOTES = "overhead"
 """The folder in the storage where each trial leaves its moments."""
@@ -30,8 +32,8 @@ SETTINGS = {"training.max_steps": 2, "benchmark.limit": 2}
 def note(config: dict[str, Any], **moments: float) -> None:
     """Add moments (seconds since the epoch) to a trial's, unless they are known."""
     place, key = Path(config["storage"]) / NOTES, config["id"]
-    known = storage.read_json(place / f"{key}.json") or {}
-    storage.write_json(place / f"{key}.json", moments | known)
+    known = files.read_json(place / f"{key}.json") or {}
+    files.write_json(place / f"{key}.json", moments | known)
 
 
 def noted(step: Callable[..., Any], config: dict[str, Any]) -> Callable[..., Any]:
@@ -104,8 +106,8 @@ def moments(place: Path) -> list[dict[str, float]]:
     """What each trial of a storage noted, and when its result was written."""
     found = []
     for file in place.glob(f"{NOTES}/*.json"):
-        ended = (place / "trials" / file.stem / storage.RESULT).stat().st_mtime
-        found.append((storage.read_json(file) or {}) | {"ended": ended})
+        ended = (place / "trials" / file.stem / RESULT).stat().st_mtime
+        found.append((files.read_json(file) or {}) | {"ended": ended})
     return found
 
 

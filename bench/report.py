@@ -19,12 +19,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script
-from trainables import storage
 from trainables.benchmarks import tofu
 from trainables.common import provenance
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark, Model, Rectifier, Training
 from trainables.config.trial import Trial
+from trainables.storage import base
+from trainables.storage import files as storage_files
+from trainables.storage.base import RESULT, Storage
 
 NAME, DIGEST = "many", "0a1b2c3d"
 SPLITS = ("forget05", "forget10")
@@ -37,20 +39,20 @@ FILES = 40
 """Different Parquet files of each kind; trials share them by hard links."""
 
 
-def make(store: storage.Storage, count: int) -> None:
+def make(store: Storage, count: int) -> None:
     """Write a sweep of `count` finished trials with all their files, and its reference models' evaluations."""
     files = [_files(store.root / "files" / str(number), random.Random(number)) for number in range(FILES)]
     references = [_reference(store, files[0][2], split, role) for split in SPLITS for role in ("original", "retain")]
     ids = []
     for number, trial in enumerate(itertools.islice(_trials(), count)):
         folder, (steps, rows, records) = store.trial(trial.id()), files[(number + trial.seed) % FILES]
-        storage.write_json(folder / storage.RESULT, _result(trial, records, random.Random(number)), durable=False)
-        os.link(steps, folder / storage.STEPS)
-        os.link(rows, folder / storage.ROWS)
+        storage_files.write_json(folder / RESULT, _result(trial, records, random.Random(number)), durable=False)
+        os.link(steps, folder / base.STEPS)
+        os.link(rows, folder / base.ROWS)
         ids.append(trial.id())
     document = {"name": NAME, "hash": DIGEST, "title": "Many trials", "created": "2026-11-20T09:00:00Z"}
     document |= {"command": f"python -m platform.sweep {NAME}", "strategy": "grid", "trials": ids}
-    storage.write_json(store.sweep(NAME, DIGEST), document | {"references": references})
+    storage_files.write_json(store.sweep(NAME, DIGEST), document | {"references": references})
 
 
 def _trials() -> Iterator[Trial]:
@@ -71,9 +73,9 @@ def _files(folder: Path, dice: random.Random) -> tuple[Path, Path, list[dict[str
     steps = [_step(number, dice) for number in range(1, STEPS + 1)]
     scale = dice.uniform(0.1, 3.0)
     records = [_row(task, index, scale, dice) for task, count in ROWS.items() for index in range(count)]
-    storage.write_rows(folder / storage.STEPS, steps)
-    storage.write_rows(folder / storage.ROWS, records)
-    return folder / storage.STEPS, folder / storage.ROWS, records
+    storage_files.write_rows(folder / base.STEPS, steps)
+    storage_files.write_rows(folder / base.ROWS, records)
+    return folder / base.STEPS, folder / base.ROWS, records
 
 
 def _step(number: int, dice: random.Random) -> dict[str, Any]:
@@ -143,17 +145,17 @@ def _result(trial: Trial, records: list[dict[str, Any]], dice: random.Random) ->
     }
 
 
-def _reference(store: storage.Storage, records: list[dict[str, Any]], split: str, role: str) -> dict[str, str]:
+def _reference(store: Storage, records: list[dict[str, Any]], split: str, role: str) -> dict[str, str]:
     key = digest([split, role])[:12]
     found = _metrics(records, random.Random(key)) | {"forget_quality": None if role == "retain" else -24.0}
     model = {"path": f"models/{role}", "fingerprint": "files:fedcba9876543210"}
-    storage.write_json(store.evaluation(key) / storage.RESULT, {"model": model, "metrics": found})
+    storage_files.write_json(store.evaluation(key) / RESULT, {"model": model, "metrics": found})
     return {"role": role, "split": split, "evaluation": key}
 
 
 def measure(trials: int, place: Path) -> dict[str, Any]:
     """Seconds of `load` in this process, and of the command from its start to its end; what the page weighs."""
-    make(storage.Storage(place), trials)
+    make(Storage(place), trials)
     from analysis import runs
 
     begun, worked = time.perf_counter(), time.process_time()

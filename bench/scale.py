@@ -21,8 +21,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import psutil
 
 from bench import _script
-from trainables import records, storage, workers
+from trainables import records, workers
 from trainables.common import provenance
+from trainables.storage import files
+from trainables.storage.base import CONFIG
 
 SWEEP = "quickstart"
 FACTS = "scale.json"
@@ -42,7 +44,7 @@ class Empty(workers.TrialActor):
         record.halves = [{**half, "half": name} for name in ("even", "odd")]
         record.steps = [{"step": step, "loss": dice.random(), "skipped": False} for step in range(1, 6)]
         place = self.store.trial(self.trial.id())
-        storage.write_json(place / storage.CONFIG, self.trial.model_dump(mode="json"))
+        files.write_json(place / CONFIG, self.trial.model_dump(mode="json"))
         return workers.final(records.write(self.trial, record, None, place))
 
 
@@ -94,7 +96,7 @@ def drive(command: Sequence[str]) -> int:
     status = _script.drive()
     facts["samples"] = watch.samples
     facts["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    storage.write_json(Path(command[command.index("--storage") + 1]) / FACTS, facts)
+    files.write_json(Path(command[command.index("--storage") + 1]) / FACTS, facts)
     return status
 
 
@@ -102,7 +104,7 @@ def measure(trials: int, place: Path) -> dict[str, Any]:
     told = arguments(trials, place)
     plan, _ = _script.run("-m", "platform.sweep", *told, "--dry-run", "--json")
     _script.run("bench/scale.py", "--drive", *told)
-    run = storage.read_json(place / FACTS) or {}
+    run = files.read_json(place / FACTS) or {}
     count = len(list(place.glob("trials/*/result.json")))
     resume, _ = _script.run("-m", "platform.sweep", *told, "--resume")
     status, _ = _script.run("-m", "platform.status", SWEEP, "--storage", place)

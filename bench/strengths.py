@@ -23,9 +23,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script
 from bench._memory import Peak
-from trainables import storage
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector
 from trainables.config.trial import Direction
+from trainables.storage import files
+from trainables.storage.location import open_storage
 
 STGS = "4,8,10,12,16,20,24"
 SHAPE = (("hidden_size", 384), ("intermediate_size", 1024), ("num_hidden_layers", 8), ("num_attention_heads", 6))
@@ -39,7 +40,7 @@ def sweep(options: argparse.Namespace, place: str, stgs: str) -> tuple[float, li
     command = ["-m", "platform.sweep", "tofu_tiny", "--storage", place, "--max-concurrent", "1", "--keep", "none"]
     command += ["--only", "method=tru", *_script.settings({**chosen, "task_vector.stg": stgs})]
     seconds, told = _script.run(*command)
-    found = [storage.read_json(file) or {} for file in sorted(Path(place).glob("trials/*/result.json"))]
+    found = [files.read_json(file) or {} for file in sorted(Path(place).glob("trials/*/result.json"))]
     return seconds, [result["seconds"]["evaluation"] for result in found], told.count("direction for")
 
 
@@ -90,7 +91,7 @@ def _rank(rank: int, world: int, folder: str, model: str, data: str) -> None:
     held: list[int] = []
     task_vectors.rectify = watched(held)
     with Peak() as peak:
-        moves.ensure(direction, storage.open_storage(f"{folder}/{world}"), micro_batch=1)
+        moves.ensure(direction, open_storage(f"{folder}/{world}"), micro_batch=1)
     (Path(folder) / f"{world}-{rank}.json").write_text(json.dumps([peak.growth, max(held)]))
     dist.destroy_process_group()
 

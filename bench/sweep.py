@@ -14,7 +14,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script
-from trainables import storage
+from trainables.storage import files
+from trainables.storage.base import RESULT
 
 METHODS = "ga,gd,wga,npo"
 BAR = 1.15
@@ -28,7 +29,7 @@ def measure(options: argparse.Namespace, place: Path) -> dict[str, Any]:
     told += _script.settings({"models": options.models, "benchmark.data": options.data})
     told += [part for setting in options.set for part in ("--set", setting)]
     wall, _ = _script.run("-m", "platform.sweep", "tofu_tiny", *told)
-    results = [storage.read_json(file) or {} for file in place.glob(f"trials/*/{storage.RESULT}")]
+    results = [files.read_json(file) or {} for file in place.glob(f"trials/*/{RESULT}")]
     return figures([result["seconds"] for result in results], wall, options.slots)
 
 

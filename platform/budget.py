@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from search_spaces.base import Sweep
-from trainables import benchmarks, costs, memory, storage
+from trainables import benchmarks, costs, memory
 from trainables.common import paths
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Shape
 from trainables.config.trial import Direction, Recipe, Trial, direction
+from trainables.storage import files
 
 ADVICE = (
     "what helps: more resources.ranks, a higher zero_stage, a smaller micro_batch, gradient_checkpointing=true, "
@@ -120,7 +121,7 @@ def shape_of(sweep: Sweep, trial: Trial, recipes: dict[str, Recipe]) -> Shape | 
             settings = {"vocab_size": recipe.vocabulary, "model_type": "llama", **dict(recipe.architecture)}
             return memory.shape_of(settings)
         model = recipe.base
-    found = storage.read_json(paths.expand(model.path) / "config.json")
+    found = files.read_json(paths.expand(model.path) / "config.json")
     if found:
         return memory.shape_of(found)
     return sweep.backbone.shape if sweep.backbone else None

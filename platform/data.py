@@ -9,7 +9,7 @@ from trainables.common import paths
 from trainables.common.errors import InputError, closest
 from trainables.config.ids import digest
 from trainables.config.settings import FICTIONAL, Benchmark
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 OWN = (
     "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE [--set eval=FILE]"

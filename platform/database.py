@@ -9,7 +9,7 @@ import tempfile
 import uuid
 from pathlib import Path
 
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 SQLITE = "sqlite:///"
 ENGINES = ("sqlite", "postgresql", "mysql", "mssql")

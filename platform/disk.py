@@ -12,7 +12,7 @@ from platform.plan import Plan
 from trainables import directions
 from trainables.common.cli import size as told
 from trainables.common.errors import InputError
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 BYTES_PER_TRIAL = 2 * 2**20
 """Measured on tofu_tiny: 0.4 MB of Parquet and JSON a trial, and its part of the MLflow store."""

@@ -14,16 +14,18 @@ import platform.manifest as manifest
 import platform.plan as planning
 import platform.session as session
 import platform.shown as shown
-from platform.gate import Gate, Limits, gpus
+from platform.gate import Gate, Limits
 from platform.plan import Plan
 from platform.session import Room
-from trainables import benchmarks, remains
+from trainables import benchmarks
 from trainables.common import provenance
 from trainables.common.cli import several
 from trainables.common.errors import InputError
 from trainables.common.redaction import VARIABLES, redact
 from trainables.config.settings import Resources
-from trainables.storage import Storage
+from trainables.storage import results as results_
+from trainables.storage.base import Storage
+from trainables.storage.results import gpus
 
 NO_LIMITS = Limits()
 
@@ -131,7 +133,7 @@ def _mirrored(document: dict[str, Any], plan: Plan, store: Storage) -> Any:
         shutil.rmtree(old, ignore_errors=True)
     for trial_id in document["trials"]:
         if store.has(trial_id):
-            remains.tidy(store.trial(trial_id))
+            results_.tidy(store.trial(trial_id))
             mirror.trial(trial_id)
     return mirror
 

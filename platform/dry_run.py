@@ -11,10 +11,11 @@ import platform.data as data
 import platform.disk as disk
 import platform.estimate as estimate
 from platform.plan import Plan
-from trainables import sampling, wholeness
+from trainables import sampling
 from trainables.common.cli import several, size
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage import complete
+from trainables.storage.base import Storage
 
 
 def show(plan: Plan, store: Storage, lacks: list[str], *, as_json: bool, kept: str, slots: int, aside: int = 0) -> int:
@@ -122,7 +123,7 @@ def _memory(plan: Plan) -> Iterator[str]:
 
 def _is_there(model: Path, store: Storage) -> bool:
     """Of a storage elsewhere only the list of its files is at hand."""
-    return store.there(model) and (store.copied or wholeness.is_whole(model))
+    return store.there(model) and (store.copied or complete.is_whole(model))
 
 
 def describe(plan: Plan, store: Storage, kept: str, slots: int) -> dict[str, Any]:
@@ -153,7 +154,7 @@ def describe(plan: Plan, store: Storage, kept: str, slots: int) -> dict[str, Any
             },
             "reference evaluation": {
                 "count": len(plan.references),
-                "there": sum(wholeness.has_result(store.evaluation(ref.evaluation)) for ref in plan.references),
+                "there": sum(complete.has_result(store.evaluation(ref.evaluation)) for ref in plan.references),
             },
         },
         "resources": plan.sweep.resources.model_dump(mode="json"),

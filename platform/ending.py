@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import platform.manifest as manifest
 from platform.plan import Plan
-from trainables import briefs, storage
 from trainables.common import cli, paths, provenance
 from trainables.config.ids import digest
-from trainables.storage import Storage
+from trainables.storage import files, summary
+from trainables.storage.base import ERROR, FAILURES, LOST, Storage
 
 OF = "of.json"
 """In a report's folder: what it was made from, so that a start that changed nothing need not make it again."""
@@ -29,25 +29,25 @@ def end(plan: Plan, store: Storage, say: Say) -> int:
     shown = paths.shown(store.root)
     folder = store.root / "reports" / plan.name
     document = manifest.read(plan.name, store)
-    results = {key: result for key in document["trials"] if (result := briefs.of(store, key))}
+    results = {key: result for key in document["trials"] if (result := summary.of(store, key))}
     of = {"results": digest({key: result.started for key, result in results.items()})}
     of |= {"commit": provenance.commit()[0], "selection": document["selection"]}
     again = [folder / "tables" / f"{name}.md" for name in ("verdict", "main")]
-    if storage.read_json(folder / OF) == of and all(path.is_file() for path in again):
+    if files.read_json(folder / OF) == of and all(path.is_file() for path in again):
         for path in again:
             say(path.read_text(encoding="utf-8").rstrip())
     elif _report(plan, store, say):
-        storage.write_json(folder / OF, of)
+        files.write_json(folder / OF, of)
     say(f"report: {shown / 'reports' / plan.name / 'index.html'}")
     server = os.environ.get("MLFLOW_TRACKING_URI")
     own = f".venv/bin/mlflow ui --backend-store-uri sqlite:///{shown / 'mlflow.db'}  (http://127.0.0.1:5000)"
     say(f"MLflow: {server or own}")
     say(f"next:   {_next(plan, store)}")
     planned = (trial.id() for trial in plan.trials)
-    failed = [key for key in planned if key in results and results[key].status in storage.FAILURES]
+    failed = [key for key in planned if key in results and results[key].status in FAILURES]
     for key in failed:
-        say(f"{results[key].status}: {key} {results[key].message} ({store.trial(key) / storage.ERROR})")
-    lost = sum(results[key].status == storage.LOST for key in failed)
+        say(f"{results[key].status}: {key} {results[key].message} ({store.trial(key) / ERROR})")
+    lost = sum(results[key].status == LOST for key in failed)
     if lost:
         say(f"{cli.several(lost, 'trial')} lost; --resume goes on with what they had")
     if len(failed) > lost:

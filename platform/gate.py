@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import platform.overview as overview
-from trainables import storage
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
+from trainables.storage import results as results_
+from trainables.storage.base import FAILURES
+from trainables.storage.results import gpus
 
 FIRST = 5
 """So many trials that end first and all fail for the same cause stop the sweep."""
@@ -60,8 +61,8 @@ class Gate:
         begun, size = self.running.pop(trial_id, (time.monotonic(), 0.0))
         self.spent += (time.monotonic() - begun) * size
         if len(self.causes) < FIRST:
-            failed = result["status"] in storage.FAILURES
-            self.causes.append(overview.cause(dict(result)) if failed else None)
+            failed = result["status"] in FAILURES
+            self.causes.append(results_.cause(dict(result)) if failed else None)
             self.shown = self.shown or (result["error"]["message"] if failed else "")
 
     @contextlib.contextmanager
@@ -106,15 +107,3 @@ class Gate:
         if limit is not None and self.hours >= limit:
             return f"--gpu-hours {limit:g}: {self.hours:.3g} GPU-hours are spent ({CPU_AS_GPU})"
         return self.disk
-
-
-def spent(results: Iterable[Mapping[str, Any]]) -> float:
-    """GPU-seconds of finished trials, as their results tell."""
-    timed = (result for result in results if "seconds" in result)
-    return sum(result["seconds"].get("total", 0.0) * gpus(result["config"]) for result in timed)
-
-
-def gpus(config: Mapping[str, Any]) -> float:
-    """Of a trial's configuration; a rank without a GPU counts as one."""
-    resources = config["resources"]
-    return resources["ranks"] * (resources["gpus"] or 1)

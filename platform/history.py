@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import platform.gate as gate
-from trainables import directions, storage
+from trainables import directions
 from trainables.common import hashing, provenance
 from trainables.common.cli import several
-from trainables.storage import Storage
+from trainables.storage import files as storage_files
+from trainables.storage import results as results_
+from trainables.storage.base import EVALUATED, RESULT, Storage
 
 if TYPE_CHECKING:
     from platform.plan import Plan
@@ -90,7 +91,7 @@ class History:
 def note(result: Mapping[str, Any]) -> Note:
     """What a history needs of a result."""
     method = result["config"].get("method")
-    return strange(result, method), result["status"] in storage.EVALUATED, gate.spent([result])
+    return strange(result, method), result["status"] in EVALUATED, results_.spent([result])
 
 
 def strange(made: Mapping[str, Any], method: str | None = None) -> Strange | None:
@@ -108,13 +109,13 @@ def strange(made: Mapping[str, Any], method: str | None = None) -> Strange | Non
 
 def shared(plan: Plan, store: Storage) -> tuple[tuple[str, Strange], ...]:
     """Of reference evaluations, models and directions that new trials will not make, because they are there."""
-    files = [store.evaluation(ref.evaluation) / storage.RESULT for ref in plan.references]
+    files = [store.evaluation(ref.evaluation) / RESULT for ref in plan.references]
     files += [store.model(recipe.id()) / hashing.RECIPE for recipe in plan.recipes]
-    files += [directions.folder_of(made, store) / storage.RESULT for made in plan.directions()]
+    files += [directions.folder_of(made, store) / RESULT for made in plan.directions()]
     found = []
     for file in filter(store.there, files):
         store.fetch(file)
-        other = strange(storage.read_json(file) or {})
+        other = strange(storage_files.read_json(file) or {})
         if other is not None:
             found.append((file.parent.relative_to(store.root).as_posix(), other))
     return tuple(found)

@@ -20,12 +20,13 @@ import platform.needs as needs
 from platform.downloads import Say, Silent
 from platform.listings import Listing
 from platform.plan import Plan
-from trainables import pins, shards, storage
+from trainables import pins, shards
 from trainables.benchmarks import questions
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError
 from trainables.pins import Pin
-from trainables.storage import Storage
+from trainables.storage import files as storage_files
+from trainables.storage.base import Storage
 from trainables.wanted import FILES, Wanted
 
 PATIENCE = 5.0
@@ -240,7 +241,7 @@ class Hub:
         pin = Pin(listing.id, thing.revision or "main", listing.commit, listing.folder, source, _now(), files)
         folder = pins.folder_of(pin, self.store)
         if staging.is_dir() and not folder.is_dir():
-            storage.publish(staging, folder)
+            storage_files.publish(staging, folder)
         shutil.rmtree(staging, ignore_errors=True)
         self._publish(thing, folder, pin)
 

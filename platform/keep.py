@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables import benchmarks, selection, storage
+from trainables import benchmarks, selection
 from trainables.common.errors import InputError, closest
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage.base import EVALUATED, RESULT, Storage
 
 if TYPE_CHECKING:
     from platform.plan import Plan
@@ -43,7 +44,7 @@ def utilities(
     """
     found: dict[str, float | None] = {}
     for ref in (ref for ref in references if ref["role"] == "original"):
-        document = storage.read_json(store.evaluation(ref["evaluation"]) / storage.RESULT) or {}
+        document = files.read_json(store.evaluation(ref["evaluation"]) / RESULT) or {}
         goal = benchmarks.find(benchmark).GOALS[-1]
         found[ref["split"]] = selection.choosing(document, rule).get(goal.metric)
     return found
@@ -163,7 +164,7 @@ def best(results: Results, benchmark: str, rule: Selection, original: float | No
 
 def candidates(results: Results, benchmark: str, rule: Selection) -> list[selection.Candidate]:
     """The results that the rule may choose: those with an evaluation."""
-    evaluated = {key: result for key, result in results.items() if result.get("status") in storage.EVALUATED}
+    evaluated = {key: result for key, result in results.items() if result.get("status") in EVALUATED}
     found = [selection.candidate(key, benchmark, selection.choosing(result, rule)) for key, result in evaluated.items()]
     return [one for one in found if one]
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 import platform.lock as lock
 from platform.lock import Owner, Seen
 from trainables.common.errors import InputError, Unreachable
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 if TYPE_CHECKING:
-    from trainables.remote import Remote
+    from trainables.storage.object_store import Remote
 
 SETTLE = 2.0
 """Seconds that a writing may be under way before the token is read back."""
@@ -47,7 +47,7 @@ def look(store: Storage, path: Path) -> Seen | None:
 def _remote(store: Storage) -> Remote | None:
     if not store.copied:
         return None
-    from trainables.working_copy import WorkingCopy
+    from trainables.storage.object_storage import WorkingCopy
 
     return store.exchange.remote if isinstance(store, WorkingCopy) else None
 

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import platform.lock as lock
-from platform.gate import Gate, spent
+from platform.gate import Gate
 from platform.plan import Plan
-from trainables import storage
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage.base import Storage
+from trainables.storage.results import spent
 
 BEAT = 10.0
 """Seconds: a driver that is killed forgets no more than these."""
@@ -24,10 +25,10 @@ def read(plan: Plan, store: Storage) -> float:
     """GPU-seconds of all starts so far; where nobody has noted them, what the sweep's results tell."""
     path = store.spent(plan.sweep.name, plan.hash)
     store.update(path.parent, (path.name,))
-    noted = storage.read_json(path)
+    noted = files.read_json(path)
     if noted is not None:
         return float(noted[KEY])
-    earlier = storage.read_json(store.sweep(plan.sweep.name, plan.hash)) or {}
+    earlier = files.read_json(store.sweep(plan.sweep.name, plan.hash)) or {}
     others = dict.fromkeys(earlier.get("trials", [])).keys() - {trial.id() for trial in plan.trials}
     return plan.history.spent + spent(result for key in others if (result := store.result(key)))
 
@@ -46,5 +47,5 @@ def kept(gate: Gate, path: Path, store: Storage) -> Iterator[None]:
 def _note(gate: Gate, path: Path, store: Storage) -> None:
     """A full disk is told where it hurts, by the trials' own files."""
     with contextlib.suppress(OSError):
-        storage.write_json(path, {KEY: round(gate.hours * 3600, 3)}, durable=False)
+        files.write_json(path, {KEY: round(gate.hours * 3600, 3)}, durable=False)
         store.tell(path)

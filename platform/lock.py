@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainables import storage
 from trainables.common import processes, provenance
 from trainables.common.errors import InputError
+from trainables.storage import files
 
 BEAT, LAPSE, WATCH = 5.0, 60.0, 20.0
 """Seconds."""
@@ -112,7 +112,7 @@ def look(path: Path) -> Seen | None:
         changed = path.stat().st_mtime_ns
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return seen(storage.read_json(path), changed)
+    return seen(files.read_json(path), changed)
 
 
 def seen(found: Any, changed: int) -> Seen:
@@ -170,7 +170,7 @@ def _beat(path: Path, owner: Owner) -> Seen | None:
             found = look(path)
             if found is not None and not mine(found, owner):
                 return found
-            storage.write_json(path, owner | {"beat": time.time()})
+            files.write_json(path, owner | {"beat": time.time()})
     except OSError:  # a full disk, say: the file's time tells that this process lives
         with contextlib.suppress(OSError):
             os.utime(path)

@@ -14,7 +14,7 @@ from trainables.common import paths as common_paths
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Training
 from trainables.config.trial import Recipe
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 RECIPES_OF = "tofu"
 """The benchmark whose models are fine-tuned here: the roles of its models are configurations of its data."""

@@ -6,10 +6,11 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 import platform.lock as lock
-from trainables import briefs, storage
 from trainables.common import paths, provenance
 from trainables.common.errors import InputError, closest
-from trainables.storage import EVALUATED, FAILURES, LOST, Storage
+from trainables.storage import files as storage_files
+from trainables.storage import location, summary
+from trainables.storage.base import EVALUATED, FAILURES, LOST, Storage
 
 if TYPE_CHECKING:
     from platform.plan import Plan
@@ -21,7 +22,7 @@ OUTCOMES = (*EVALUATED, "diverged", *FAILURES)
 def write(plan: Plan, store: Storage, command: str) -> dict[str, Any]:
     """Write the sweep's file; trials of earlier starts of the same sweep stay listed."""
     path = store.sweep(plan.sweep.name, plan.hash)
-    earlier = storage.read_json(path) or {}
+    earlier = storage_files.read_json(path) or {}
     trials = list(dict.fromkeys([*earlier.get("trials", []), *(trial.id() for trial in plan.trials)]))
     target = len(trials)
     if plan.strategy == "optuna":  # a study ends at its budget, most points are never run
@@ -42,7 +43,7 @@ def write(plan: Plan, store: Storage, command: str) -> dict[str, Any]:
         "trials": trials,
         "references": kept + references,
     }
-    storage.write_json(path, document)
+    storage_files.write_json(path, document)
     store.push(path)
     return document
 
@@ -57,7 +58,7 @@ def find(name: str, store: Storage) -> list[dict[str, Any]]:
     store.refresh()
     folder = store.root / "sweeps"
     files = sorted(folder.glob("*.json")) if folder.is_dir() else []
-    found = {file: storage.read_json(file) for file in files}
+    found = {file: storage_files.read_json(file) for file in files}
     names = [label for item in found.values() if item for label in (item["name"], f"{item['name']}-{item['hash']}")]
     fitting = [item for item in found.values() if item and name in (item["name"], f"{item['name']}-{item['hash']}")]
     if fitting:
@@ -97,7 +98,7 @@ def go_on(command: str, place: str | None = None) -> str:
 
 def place(store: Storage) -> str:
     """The option that names this storage, empty for the default one."""
-    default = storage.default()
+    default = location.default()
     if store.copied:
         return "" if store.location == default else f" --storage {shlex.quote(store.location)}"
     same = "://" not in default and store.root == paths.expand(default).absolute()
@@ -108,7 +109,7 @@ def counts(sweep: dict[str, Any], store: Storage) -> dict[str, int]:
     """Trials by outcome, of every outcome also where there is none; `missing` have no result yet."""
     tally = {"total": len(sweep["trials"]), **dict.fromkeys(OUTCOMES, 0), "missing": 0}
     for trial_id in sweep["trials"]:
-        brief = briefs.of(store, trial_id)
+        brief = summary.of(store, trial_id)
         status = brief.status if brief else "missing"
         tally[status] = tally.get(status, 0) + 1
     return tally

@@ -15,7 +15,7 @@ from trainables import models, pins, rows
 from trainables.common import cli
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Recipe
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 from trainables.wanted import MODEL, Wanted
 
 BYTES = 2

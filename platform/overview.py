@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 import time
 from collections.abc import Iterable, Mapping
@@ -13,11 +12,14 @@ from pydantic import ValidationError
 import platform.keep as keep
 import platform.lease as lease
 import platform.manifest as manifest
-from trainables import benchmarks, remains, storage
+from trainables import benchmarks
 from trainables.common import processes
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage import results as results_
+from trainables.storage.base import CONFIG, ERROR, FAILURES, LOST, PROGRESS, Storage
+from trainables.storage.results import cause
 
 SILENT = 60.0
 """A trial of another machine whose last progress is so many seconds from this clock may run, or not: who knows?"""
@@ -38,8 +40,8 @@ def read(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
     outcomes: dict[str, int] = {}
     for result in results.values():
         outcomes[result["status"]] = outcomes.get(result["status"], 0) + 1
-    lost = outcomes.get(storage.LOST, 0)
-    failed = sum(outcomes.get(name, 0) for name in storage.FAILURES) - lost
+    lost = outcomes.get(LOST, 0)
+    failed = sum(outcomes.get(name, 0) for name in FAILURES) - lost
     total = sweep.get("target", len(sweep["trials"]))
     done = len(results) - failed - lost
     left = max(0, total - done - failed - len(running))
@@ -71,7 +73,7 @@ def _results(trial_ids: Iterable[str], store: Storage) -> tuple[Results, list[st
     found: Results = {}
     damaged: list[str] = []
     for key in trial_ids:
-        result, spoilt = remains.read_result(store.trial(key))
+        result, spoilt = results_.read_result(store.trial(key))
         damaged += map(str, spoilt)
         if result is not None:
             found[key] = result
@@ -89,7 +91,7 @@ def under_way(trial_id: str, store: Storage, typical: Mapping[str, float | None]
 
     `alive` is None for another machine's that has been silent; its clock may be off, too.
     """
-    told = storage.read_json(store.trial(trial_id) / storage.PROGRESS)
+    told = files.read_json(store.trial(trial_id) / PROGRESS)
     if told is None or not told.keys() >= KEYS:
         return None
     silent = time.time() - told["beat"]
@@ -102,7 +104,7 @@ def under_way(trial_id: str, store: Storage, typical: Mapping[str, float | None]
         left += evaluation or 0.0
     return {
         "id": trial_id,
-        "label": label(storage.read_json(store.trial(trial_id) / storage.CONFIG), trial_id),
+        "label": label(files.read_json(store.trial(trial_id) / CONFIG), trial_id),
         **{name: told[name] for name in ("phase", "step", "steps", "started", "seconds", "host", "pid")},
         "work": told.get("work"),
         "remaining_seconds": left,
@@ -132,24 +134,18 @@ def failures(results: Results, store: Storage) -> list[dict[str, Any]]:
     """Trials that failed, by outcome and cause, the most frequent first."""
     groups: dict[tuple[str, str], list[str]] = {}
     for key, result in results.items():
-        if result["status"] in storage.FAILURES:
+        if result["status"] in FAILURES:
             groups.setdefault((result["status"], cause(result)), []).append(key)
     told = [
         {
             "status": status,
             "cause": (results[found[0]]["error"] or {}).get("message", reason),
             "trials": found,
-            "log": str(store.trial(found[0]) / storage.ERROR),
+            "log": str(store.trial(found[0]) / ERROR),
         }
         for (status, reason), found in groups.items()
     ]
     return sorted(told, key=lambda group: -len(group["trials"]))
-
-
-def cause(result: dict[str, Any]) -> str:
-    """What failures have in common: the message without its numbers, addresses and ids."""
-    message = (result["error"] or {}).get("message", result["status"])
-    return re.sub(r"\b(0x)?[0-9a-f]*\d[0-9a-f]*\b", "#", message.splitlines()[0] if message else "")
 
 
 def _studies(sweep: dict[str, Any], results: Results, store: Storage) -> list[dict[str, Any]]:

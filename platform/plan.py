@@ -15,15 +15,16 @@ import platform.overrides as overrides
 import platform.points as points
 from platform.making import Making, Reference
 from search_spaces.base import FILES, Sweep
-from trainables import added, directions, templates, wholeness
+from trainables import added, directions, templates
 from trainables import benchmarks as kinds
 from trainables.common.errors import InputError, closest
 from trainables.config import trial as config
 from trainables.config.ids import digest, forget_planning, identity
 from trainables.config.settings import Benchmark, Model, RetainEvaluation, Shape
 from trainables.config.trial import Direction, Recipe, Trial
-from trainables.remains import read_result
-from trainables.storage import FAILURES, LOST, RESULT, Storage
+from trainables.storage import complete
+from trainables.storage.base import FAILURES, LOST, RESULT, Storage
+from trainables.storage.results import read_result
 from trainables.wanted import Wanted
 
 
@@ -92,7 +93,7 @@ class Plan:
 
     def compared(self, store: Storage) -> bool:
         """Whether every reference evaluation is there and can be used."""
-        return all(wholeness.has_result(store.evaluation(ref.evaluation)) for ref in self.references)
+        return all(complete.has_result(store.evaluation(ref.evaluation)) for ref in self.references)
 
     def retain_reference(self, split: str) -> Reference | None:
         return next((ref for ref in self.references if ref.split == split and ref.role == "retain"), None)

@@ -14,10 +14,12 @@ from ray.train import TrainingFailedError
 
 import platform.keep as keep
 from platform.plan import Plan, Reference
-from trainables import benchmarks, directions, launching, recipes, selection, templates, wholeness
+from trainables import benchmarks, directions, launching, recipes, selection, templates
 from trainables.common.cli import duration
 from trainables.config.trial import Direction
-from trainables.storage import RESULT, Storage, publish, read_json, set_aside
+from trainables.storage import complete
+from trainables.storage.base import RESULT, Storage, set_aside
+from trainables.storage.files import publish, read_json
 
 Say = Callable[[str], None]
 KNOWN = 0.3
@@ -46,12 +48,12 @@ def _set_damaged_aside(plan: Plan, store: Storage, say: Say) -> None:
     A machine's copy of a storage elsewhere is looked at when something of it is fetched.
     """
     evaluations = [store.evaluation(ref.evaluation) for ref in plan.references]
-    damaged = [folder for folder in evaluations if (folder / RESULT).exists() and not wholeness.has_result(folder)]
+    damaged = [folder for folder in evaluations if (folder / RESULT).exists() and not complete.has_result(folder)]
     if not store.copied:
         folders = [store.model(recipe.id()) for recipe in plan.recipes]
         folders += [directions.folder_of(direction, store) for direction in plan.directions()]
         folders += [Path(found.data) for found in plan.benchmarks.values() if found.is_fictional]
-        damaged += [folder for folder in dict.fromkeys(folders) if folder.is_dir() and not wholeness.is_whole(folder)]
+        damaged += [folder for folder in dict.fromkeys(folders) if folder.is_dir() and not complete.is_whole(folder)]
     for folder in damaged:
         say(f"damaged: {folder}; set aside in {set_aside([folder], store)}, it is made again")
 
@@ -70,7 +72,7 @@ def data(plan: Plan, store: Storage, say: Say) -> None:
         say(f"making {settings.authors} fictional authors")
         staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
         fictional.write(staging, **settings.model_dump())
-        wholeness.seal(staging)
+        complete.seal(staging)
         publish(staging, folder)
     if not store.there(folder):
         store.push(folder)
@@ -98,7 +100,7 @@ def _evaluations(plan: Plan, store: Storage, say: Say) -> None:
         missing = [
             ref
             for ref in plan.references
-            if ref.role == role and not wholeness.has_result(store.evaluation(ref.evaluation))
+            if ref.role == role and not complete.has_result(store.evaluation(ref.evaluation))
         ]
         for ref in missing:
             say(f"evaluating the {role} model on {ref.split} (once)")

@@ -12,15 +12,15 @@ from ray.tune import Callback
 
 import platform.disk as disk
 import platform.losses as losses
-import platform.overview as overview
+from platform import overview
 from platform.gate import Gate
 from platform.live import Row, Screen, View
 from platform.mirror import Mirror
 from platform.plan import Plan
-from trainables import benchmarks, storage
+from trainables import benchmarks
 from trainables.common.cli import duration
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage.base import EVALUATED, FAILURES, LOST, Storage
 
 PATIENCE = 10.0
 """Seconds without a trial that begins, although more could run at a time, after which it is said why."""
@@ -172,11 +172,11 @@ class Reporter(Callback):
         if not self.store.has(key):
             self.unseen.append(config)
         self.standing.seconds.append(seconds)
-        if result["status"] in storage.FAILURES:
+        if result["status"] in FAILURES:
             self.standing.failed += 1
         else:
             self.standing.done += 1
-        if result["status"] in storage.EVALUATED and "seconds" in result:  # a diverged one's 0 s would be too short
+        if result["status"] in EVALUATED and "seconds" in result:  # a diverged one's 0 s would be too short
             self.standing.evaluations.append(result["seconds"]["evaluation"])
         self.screen.say(f"{label}: {outcome(result)} ({duration(seconds)})")
         self.gate.ended(key, result)
@@ -194,13 +194,13 @@ class Reporter(Callback):
 
         if not looked:
             message = f"not recorded, because the storage does not answer; --resume looks again: {cause.strip()}"
-            return {"status": storage.LOST, "error": {"kind": storage.LOST, "message": message}}
+            return {"status": LOST, "error": {"kind": LOST, "message": message}}
         try:
-            return records.refused(config, self.store, cause, storage.LOST, seconds)
+            return records.refused(config, self.store, cause, LOST, seconds)
         except OSError as error:
             self.gate.unwritable = f"{error.strerror} ({self.store.root})"
             message = f"not recorded, because the storage takes nothing more: {error.strerror}"
-            return {"status": storage.LOST, "error": {"kind": storage.LOST, "message": message}}
+            return {"status": LOST, "error": {"kind": LOST, "message": message}}
 
 
 def _told(config: Trial, last: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -221,7 +221,7 @@ def _forget_statistics(trial: Any) -> None:
 def outcome(result: dict[str, Any]) -> str:
     """A result in one phrase."""
     told = []
-    if result["status"] in storage.EVALUATED:
+    if result["status"] in EVALUATED:
         told.append(benchmarks.outcome(result["config"]["benchmark"]["name"], result["metrics"]))
     if result["status"] != "finished":
         told.append(f"{result['status']}: {result['error']['message']}")

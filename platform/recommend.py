@@ -8,9 +8,10 @@ from typing import Any
 
 import platform.keep as keep
 from platform.plan import Plan
-from trainables import benchmarks, selection, storage
+from trainables import benchmarks, selection
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage.base import Storage, set_aside
 
 
 def recommend(plan: Plan, store: Storage, say: Callable[[str], None]) -> None:
@@ -55,7 +56,7 @@ def _write(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
     shown = store.uri(folder) if store.copied else str(folder)
     if _current(folder / export.FACTS, store.result(trial.id()) or {}):
         return f"model: {shown}"
-    place = storage.set_aside([folder], store) if folder.exists() else None
+    place = set_aside([folder], store) if folder.exists() else None
     told = f"model: {shown}{f' (the one of an earlier run is in {place})' if place else ''}"
     make: Any = ray.remote(recipes.make_export).options(num_cpus=1, num_gpus=min(1, plan.sweep.resources.gpus))
     try:
@@ -67,5 +68,5 @@ def _write(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
 
 def _current(facts: Path, result: Mapping[str, Any]) -> bool:
     """Whether a folder is of this run of its trial: the same trial may have been run again."""
-    made = (storage.read_json(facts) or {}).get("made_with", {})
+    made = (files.read_json(facts) or {}).get("made_with", {})
     return made.get("started") == result.get("started")

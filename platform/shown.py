@@ -10,27 +10,27 @@ from pathlib import Path
 from typing import Any
 
 import platform.database as database
-from trainables import briefs, storage
 from trainables.common import provenance
 from trainables.config.ids import digest
-from trainables.storage import Storage
+from trainables.storage import files, summary
+from trainables.storage.base import Storage
 
 
 def same(sweep: dict[str, Any], store: Storage) -> bool:
     """Whether nothing has changed since `note`; never where each machine has its own copy of a storage."""
     uri = database.tracking_uri(store)
     there = not uri.startswith(database.SQLITE) or Path(uri.removeprefix(database.SQLITE)).is_file()
-    return there and not store.copied and storage.read_json(_file(sweep, store)) == _state(sweep, store)
+    return there and not store.copied and files.read_json(_file(sweep, store)) == _state(sweep, store)
 
 
 def note(sweep: dict[str, Any], store: Storage) -> None:
     """All that there is was shown, the report too. Where the disk has no room for this, MLflow is asked again."""
     with contextlib.suppress(OSError):
-        storage.write_json(_file(sweep, store), _state(sweep, store))
+        files.write_json(_file(sweep, store), _state(sweep, store))
 
 
 def _state(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
-    results = {key: brief.started for key in sweep["trials"] if (brief := briefs.of(store, key))}
+    results = {key: brief.started for key in sweep["trials"] if (brief := summary.of(store, key))}
     told = {name: sweep.get(name) for name in ("title", "selection", "target", "trials")}
     made = {"uri": database.tracking_uri(store), "results": results, "commit": provenance.commit()[0], **told}
     return {"shown": digest(made)}

@@ -11,10 +11,12 @@ from typing import Any
 import platform.lease as lease
 import platform.manifest as manifest
 import platform.plan as planning
-from trainables import remains, storage
 from trainables.common.cli import several
 from trainables.common.errors import InputError, closest
 from trainables.common.redaction import redact
+from trainables.storage import files
+from trainables.storage import results as results_
+from trainables.storage.base import FAILURES, LOST, Storage, set_aside
 
 
 @dataclass(frozen=True)
@@ -32,17 +34,17 @@ class Choice:
             raise InputError(f"--{'resume' if self.resume else 'retry-failed'} and --new exclude each other")
         if self.reason is not None and not self.retry_failed:
             raise InputError("--reason: says which failed trials --retry-failed runs again; add --retry-failed")
-        if self.reason is not None and self.reason not in storage.FAILURES:
-            raise InputError(f"--reason: unknown reason '{self.reason}'; {closest(self.reason, storage.FAILURES)}")
+        if self.reason is not None and self.reason not in FAILURES:
+            raise InputError(f"--reason: unknown reason '{self.reason}'; {closest(self.reason, FAILURES)}")
 
     @property
     def retry(self) -> tuple[str, ...]:
         """Outcomes whose trials run again."""
-        chosen = storage.FAILURES if self.reason is None else (self.reason,)
+        chosen = FAILURES if self.reason is None else (self.reason,)
         return chosen if self.retry_failed else ()
 
 
-def start(plan: planning.Plan, store: storage.Storage, choice: Choice, options: dict[str, Any]) -> int:
+def start(plan: planning.Plan, store: Storage, choice: Choice, options: dict[str, Any]) -> int:
     """Run what is left of a plan as the sweep's only driver; returns the exit status."""
     command = shlex.join(["python", "-m", "platform.sweep", *map(redact, sys.argv[1:])])
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -58,17 +60,17 @@ def start(plan: planning.Plan, store: storage.Storage, choice: Choice, options: 
         return 130
 
 
-def _agreed(plan: planning.Plan, store: storage.Storage, choice: Choice) -> planning.Plan:
+def _agreed(plan: planning.Plan, store: Storage, choice: Choice) -> planning.Plan:
     """The plan after what was asked for is done. Raises InputError where a person has to choose."""
     if choice.new:
-        storage.set_aside((store.trial(trial.id()) for trial in plan.trials), store)
+        set_aside((store.trial(trial.id()) for trial in plan.trials), store)
         return planning.again(plan, store)
     file = store.sweep(plan.sweep.name, plan.hash)
-    earlier = storage.read_json(file)
+    earlier = files.read_json(file)
     damaged = [*plan.damaged, *([file] if earlier is None and file.exists() else [])]
     listed = earlier["trials"] if earlier else [trial.id() for trial in plan.trials] if damaged else []
     spoilt = {path.parent.name for path in plan.damaged}
-    spoilt |= {key for key in plan.retried if (store.result(key) or {}).get("status") == storage.LOST}
+    spoilt |= {key for key in plan.retried if (store.result(key) or {}).get("status") == LOST}
     missing = [key for key in listed if key in spoilt or not store.has(key)]
     if not plan.outstanding:  # an Optuna budget that is spent leaves points that nobody means to run
         missing = []
@@ -82,10 +84,10 @@ def _agreed(plan: planning.Plan, store: storage.Storage, choice: Choice) -> plan
         print(f"nothing to resume: {store.location} has none of this sweep's trials; it begins here", flush=True)
     if damaged:
         folders = {path if path == file else path.parent for path in damaged}
-        place = storage.set_aside(sorted(folders), store)
+        place = set_aside(sorted(folders), store)
         for path in damaged:
             print(f"damaged: {path}; set aside in {place}" + (", its trial runs again" if path != file else ""))
     if plan.retried:
-        place = remains.set_results_aside(plan.retried, store)
+        place = results_.set_results_aside(plan.retried, store)
         print(f"{several(len(plan.retried), 'failed trial')} to run again; results set aside in {place}", flush=True)
     return replace(plan, retry=(), retried=(), damaged=())

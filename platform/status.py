@@ -9,10 +9,11 @@ from typing import Annotated, Any
 import typer
 
 import platform.manifest as manifest
-import platform.overview as overview
-from trainables import storage
+from platform import overview
 from trainables.common import cli
 from trainables.common.cli import duration, several
+from trainables.storage.base import FAILURES
+from trainables.storage.location import DEFAULT, Location, open_storage
 
 CAUSES, SHOWN = 5, 8
 """How many causes of failure and how many trials in one place the table tells; --json tells all."""
@@ -20,7 +21,7 @@ CAUSES, SHOWN = 5, 8
 
 def main(
     name: Annotated[str, typer.Argument(help="Sweep: NAME (its newest) or NAME-HASH.")],
-    location: storage.Location = storage.DEFAULT,
+    location: Location = DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
     cluster: Annotated[str | None, typer.Option(help="File of ray up: ask there.")] = None,
 ) -> None:
@@ -31,7 +32,7 @@ def main(
             import platform.submission as submission
 
             return submission.ask(cluster, "platform.status", sys.argv[1:])
-        store = storage.open_storage(location, writable=False)
+        store = open_storage(location, writable=False)
         sweep, *others = manifest.find(name, store)
         found = overview.read(sweep, store)
         found["others"] = [
@@ -47,7 +48,7 @@ def main(
 def _lines(found: dict[str, Any]) -> list[str]:
     left = found["remaining_seconds"]
     tally = " | ".join(f"{state} {count}" for state, count in found["counts"].items() if state != "total")
-    others = {name: n for name, n in found["outcomes"].items() if name not in ("finished", *storage.FAILURES)}
+    others = {name: n for name, n in found["outcomes"].items() if name not in ("finished", *FAILURES)}
     disk = {name: f"{size / 1e9:.2f} GB" for name, size in found["disk"].items()}
     return [
         f"{found['sweep']}-{found['hash']}: {found['title']}",

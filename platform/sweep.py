@@ -13,15 +13,16 @@ from pydantic import ValidationError
 import platform.computer as computer
 import platform.disk as disk
 import platform.dry_run as dry
-import platform.gate as gate
 import platform.keep as keep
 import platform.overrides as overrides
 import platform.plan as planning
 import platform.starting as starting
 import search_spaces.base as spaces
-from trainables import storage
+from platform import gate
 from trainables.common import cli
 from trainables.common.errors import InputError, closest, first_line
+from trainables.storage.base import Storage
+from trainables.storage.location import DEFAULT, Location, open_storage
 
 
 def main(
@@ -34,7 +35,7 @@ def main(
     seeds: Annotated[str | None, typer.Option(help="Seeds, such as 0,1,2.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="FIELD=V1,V2: these trials only.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="PATH=VALUE in every trial.")] = None,
-    location: storage.Location = storage.DEFAULT,
+    location: Location = DEFAULT,
     address: Annotated[str | None, typer.Option(help="A running Ray cluster.")] = None,
     cluster: Annotated[str | None, typer.Option(help="File of ray up: run it there, and show it here.")] = None,
     max_concurrent: Annotated[int | None, typer.Option(min=1, help="Trials at a time.")] = None,
@@ -60,7 +61,7 @@ def main(
         if cluster is not None:
             return _elsewhere(name, cluster, address)
         options = {"address": address, "max_concurrent": max_concurrent, "keep": keep.check(kept), "limits": limits}
-        store = storage.open_storage(location, writable=not dry_run)
+        store = open_storage(location, writable=not dry_run)
         if dry_run:
             _check_place(store)
         sweep = overrides.apply(_find(name), settings)
@@ -128,7 +129,7 @@ def _list(as_json: bool) -> int:
     return 0
 
 
-def _check_place(store: storage.Storage) -> None:
+def _check_place(store: Storage) -> None:
     """A dry run touches nothing, but says whether the real one could write."""
     existing = store.existing()
     if not (existing.is_dir() and os.access(existing, os.W_OK)):

@@ -24,14 +24,16 @@ import platform.views as views
 from platform.database import tracking_uri
 from platform.keep import weights
 from platform.runs import ENDED, STATE_TAG, SWEEP_TAG, TRIAL_TAG, Runs
-from trainables import benchmarks, briefs, storage
+from trainables import benchmarks
 from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.common.redaction import redact
 from trainables.config import ids
 from trainables.config.settings import Benchmark
 from trainables.config.trial import Trial
-from trainables.storage import RESULT, STEPS, Storage
+from trainables.storage import files, summary
+from trainables.storage.base import RESULT, STEPS, Storage
+from trainables.storage.location import DEFAULT, Location, open_storage
 
 KEPT_TAG = "checkpoint"
 """Where a trial's weights are, as long as they are kept."""
@@ -105,7 +107,7 @@ class Tracker:
         from mlflow.entities import Metric
 
         path, now = self.store.trial(trial.id()) / STEPS, _begun(result)
-        for row in storage.read_rows(path) if path.is_file() else ():
+        for row in files.read_rows(path) if path.is_file() else ():
             known = {name: row[name] for name in SERIES if row.get(name) is not None and math.isfinite(row[name])}
             yield from (Metric(f"train/{name}", float(value), now, row["step"]) for name, value in known.items())
 
@@ -225,7 +227,7 @@ def connect(sweep: dict[str, Any], store: Storage, *, fresh: bool = False) -> Tr
     client.set_tag(parent.info.run_id, "selection", json.dumps(sweep.get("selection") or {}))
     if parent.info.status in ENDED:  # by an earlier start
         client.update_run(parent.info.run_id, "RUNNING")
-    attempts = {key: brief.started for key in sweep["trials"] if (brief := briefs.of(store, key))}
+    attempts = {key: brief.started for key in sweep["trials"] if (brief := summary.of(store, key))}
     runs = Runs(client, experiment, parent.info.run_id, name, {"sweep": sweep["name"]}, attempts)
     tracker = Tracker(runs, sweep, store)
     if parent.data.tags.get(STATE_TAG) == ids.digest(tracker.found) and alone and not fresh:
@@ -268,14 +270,14 @@ def _flatten(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def main(
     action: Annotated[str, typer.Argument(help="sync")],
     name: Annotated[str, typer.Argument(help="Sweep: NAME or NAME-HASH.")],
-    location: storage.Location = storage.DEFAULT,
+    location: Location = DEFAULT,
 ) -> None:
     """Make a sweep's MLflow runs from its storage."""
 
     def run() -> int:
         if action != "sync":
             raise InputError(f"unknown action '{action}'; known: sync")
-        store = storage.open_storage(location)
+        store = open_storage(location)
         count = sync(manifest.read(name, store), store)
         print(f"{count} trials in {redact(tracking_uri(store))}")
         return 0

@@ -8,7 +8,7 @@ from sweep_store import SETTINGS, Frames, grid, write_sweep, write_trial
 from analysis import report, sections
 from trainables import benchmarks
 from trainables.config.settings import Selection
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 # benchmark -> split, how far a seed is from the last one, and the goals of each setting (method, place in SETTINGS).
 SPLITS = {"muse": "news", "wmdp": "bio_cyber", "own": "own"}

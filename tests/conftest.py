@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hub_bench import Bench
     from small_sweep import Small
 
-    from trainables.storage import Storage
+    from trainables.storage.base import Storage
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -189,7 +189,7 @@ def _with_a_bucket(port: int) -> dict[str, str]:
 @pytest.fixture
 def store(tmp_path: Path) -> Storage:
     """A storage where nothing is written yet."""
-    from trainables.storage import Storage
+    from trainables.storage.base import Storage
 
     return Storage(tmp_path / "store")
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from fault_sweep import Round, Watch, sweep_of
 
-from trainables import storage
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage.base import CONFIG, LOST, RESULT, ROWS, STEPS, Storage
 
-KEPT = (storage.CONFIG, storage.RESULT, storage.STEPS, storage.ROWS, "weights")
+KEPT = (CONFIG, RESULT, STEPS, ROWS, "weights")
 OTHER_COUNTS = [f"trials/{name}" for name in ("collapsed", "diverged", "failed", "out_of_memory", "lost", "missing")]
 TIMING = ("tokens_per_second", "peak_memory_bytes")
 
@@ -78,8 +78,8 @@ def restarted(done: Round) -> list[str]:
     """
     found = []
     for name, (attempt, step) in done.saved.items():
-        result, aside = done.store.result(name) or {}, done.store.root.glob(f"set_aside/*/{name}/{storage.RESULT}")
-        failed = any((storage.read_json(path) or {}).get("status") != storage.LOST for path in aside)
+        result, aside = done.store.result(name) or {}, done.store.root.glob(f"set_aside/*/{name}/{RESULT}")
+        failed = any((files.read_json(path) or {}).get("status") != LOST for path in aside)
         resumed_at = result.get("training", {}).get("resumed_at")
         if not failed and result.get("attempt") != attempt and (resumed_at or 0) < step:
             found.append(f"{name}: a checkpoint of step {step}, resumed at {resumed_at}")
@@ -94,8 +94,8 @@ def differences(store: Storage, base: Storage, names: Iterable[str]) -> list[str
 def numbers(store: Storage, name: str) -> str:
     """All that a trial measured, as text: NaN is equal to itself there."""
     result, folder = store.result(name) or {}, store.trial(name)
-    steps = [{k: v for k, v in row.items() if k not in TIMING} for row in storage.read_rows(folder / storage.STEPS)]
-    rows = storage.read_rows(folder / storage.ROWS)
+    steps = [{k: v for k, v in row.items() if k not in TIMING} for row in files.read_rows(folder / STEPS)]
+    rows = files.read_rows(folder / ROWS)
     return json.dumps([result["status"], result["metrics"], result["halves"], steps, rows], sort_keys=True)
 
 
@@ -133,5 +133,5 @@ def unlike(client: Any, run: Any, store: Storage, parent: str) -> Iterator[str]:
     if metrics.keys() != wanted.keys() or not all(math.isclose(metrics[k], wanted[k]) for k in wanted):
         yield f"{name}: metrics differ"
     series = [(point.step, point.value) for point in client.get_metric_history(run.info.run_id, "train/loss")]
-    if sorted(series) != [(row["step"], row["loss"]) for row in storage.read_rows(store.trial(name) / storage.STEPS)]:
+    if sorted(series) != [(row["step"], row["loss"]) for row in files.read_rows(store.trial(name) / STEPS)]:
         yield f"{name}: series differ"

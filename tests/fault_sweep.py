@@ -20,8 +20,8 @@ import psutil
 import small_sweep
 from conftest import INHERITED_PREFIXES, ROOT, House
 
-from trainables import storage
-from trainables.storage import Storage
+from trainables.storage import files as storage_files
+from trainables.storage.base import PROGRESS, RESULT, Storage
 
 SETTINGS = (
     "benchmark.split=forget25",
@@ -97,7 +97,7 @@ class Watch:
     def look(self) -> None:
         for folder in self.store.root.glob("trials/*"):
             try:
-                found = (folder / storage.RESULT).stat()
+                found = (folder / RESULT).stat()
             except FileNotFoundError:
                 continue
             if self.files.get(folder.name) != (found.st_ino, found.st_mtime_ns):
@@ -259,8 +259,8 @@ def saved(store: Storage) -> dict[str, tuple[str, int]]:
     found = {}
     for meta in store.root.glob("trials/*/checkpoint/meta.json"):
         folder = meta.parent.parent
-        told, kept = storage.read_json(folder / storage.PROGRESS), storage.read_json(meta)
-        if told and kept and not (folder / storage.RESULT).exists():
+        told, kept = storage_files.read_json(folder / PROGRESS), storage_files.read_json(meta)
+        if told and kept and not (folder / RESULT).exists():
             found[folder.name] = (told["attempt"], kept["step"])
     return found
 

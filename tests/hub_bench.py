@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 import platform.downloads as downloads
 import platform.hub as hubs
 from trainables import pins
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 from trainables.wanted import MODEL, Wanted
 
 MODEL_ID, ROWS_ID, ASKED_ID = "somebody/tiny", "somebody/authors", "somebody/asked"

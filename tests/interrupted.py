@@ -9,9 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from trainables import storage, trial
+from trainables import trial
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Training
 from trainables.config.trial import Trial
+from trainables.storage import files
+from trainables.storage.base import STEPS, Storage
+from trainables.storage.location import open_storage
 
 TIMING = {"tokens_per_second", "peak_memory_bytes"}
 
@@ -27,9 +30,9 @@ def configuration(house: Any, ranks: int = 1, stage: int = 1, every: int | None 
     )
 
 
-def finish(config: Trial, folder: Path, stop_after: int | None = None) -> tuple[dict[str, Any], storage.Storage]:
+def finish(config: Trial, folder: Path, stop_after: int | None = None) -> tuple[dict[str, Any], Storage]:
     """Run a trial, or begin one and drop it after some steps."""
-    store = storage.open_storage(str(folder))
+    store = open_storage(str(folder))
     found: dict[str, Any] = {}
     events = trial.run(config, store, keep_weights=True)
     for event in events:
@@ -40,13 +43,13 @@ def finish(config: Trial, folder: Path, stop_after: int | None = None) -> tuple[
     return found.get("result", {}), store
 
 
-def same(one: storage.Storage, other: storage.Storage, config: Trial) -> None:
+def same(one: Storage, other: Storage, config: Trial) -> None:
     """Weights, steps and metrics are equal, bit for bit."""
     folders = [store.trial(config.id()) for store in (one, other)]
     weights = [load_file(folder / trial.WEIGHTS / "model.safetensors") for folder in folders]
     assert weights[0].keys() == weights[1].keys()
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    steps = [storage.read_rows(folder / storage.STEPS) for folder in folders]
+    steps = [files.read_rows(folder / STEPS) for folder in folders]
     for first, second in zip(*steps, strict=True):
         first, second = ({k: str(v) for k, v in row.items() if k not in TIMING} for row in (first, second))
         assert first == second
@@ -56,7 +59,7 @@ def same(one: storage.Storage, other: storage.Storage, config: Trial) -> None:
 
 def alike(one: Path, other: Path, target: Path, tolerance: float = 1e-4) -> None:
     """The same series and the same update, relative."""
-    records = [storage.read_rows(folder / storage.STEPS) for folder in (one, other)]
+    records = [files.read_rows(folder / STEPS) for folder in (one, other)]
     for name in ("loss", "retain_loss", "cos_before", "grad_norm", "rectified_norm"):
         series = [[record[name] for record in found] for found in records]
         assert series[1] == pytest.approx(series[0], rel=tolerance, abs=1e-6), name

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from trainables import storage
-from trainables.working_copy import WorkingCopy
+from trainables.storage import files as storage_files
+from trainables.storage.base import CONFIG, RESULT, STEPS
+from trainables.storage.location import open_storage
+from trainables.storage.object_storage import WorkingCopy
 
 Machine = Callable[..., WorkingCopy]
 
@@ -24,7 +26,7 @@ def machine(object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.Mo
 
     def open_there(name: str, *, writable: bool = True) -> WorkingCopy:
         monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / name))
-        found = storage.open_storage(uri, writable=writable)
+        found = open_storage(uri, writable=writable)
         assert isinstance(found, WorkingCopy)
         return found
 
@@ -38,10 +40,10 @@ def names(store: WorkingCopy) -> set[str]:
 def write_trial(store: WorkingCopy, key: str, **more: Any) -> Path:
     """A trial that has ended in the working copy, not sent."""
     folder = store.trial(key)
-    storage.write_json(folder / storage.CONFIG, {"method": "ga"})
-    storage.write_rows(folder / storage.STEPS, [{"step": 1, "loss": 0.5}])
+    storage_files.write_json(folder / CONFIG, {"method": "ga"})
+    storage_files.write_rows(folder / STEPS, [{"step": 1, "loss": 0.5}])
     told = {"id": key, "status": "finished", "metrics": {}, "config": {}, "started": "then"}
-    storage.write_json(folder / storage.RESULT, {**told, **more})
+    storage_files.write_json(folder / RESULT, {**told, **more})
     return folder
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from trainables import models, moves, storage, templates, trial
+from trainables import models, moves, templates, trial
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector
 from trainables.config.trial import Direction
+from trainables.storage.location import open_storage
 
 RULES = tofu.Rules(None, True, 200, True, False, 192)
 
@@ -31,7 +32,7 @@ def recipe(house: Any, **changes: Any) -> Direction:
 def make(direction: Direction, place: Path, micro_batch: int | None = None) -> dict[str, torch.Tensor]:
     """The direction's tensors, made in this process."""
     trial.prepare_process(Resources(), 0)
-    folder = moves.ensure(direction, storage.open_storage(str(place)), micro_batch)
+    folder = moves.ensure(direction, open_storage(str(place)), micro_batch)
     return load_file(folder / "direction-00000.safetensors")
 
 

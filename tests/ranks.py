@@ -120,13 +120,14 @@ def _trial(world: int, job: Job, target: str, data: str, split: str) -> dict[str
 
     `machines`: a folder in which every rank has a copy of the storage, as if it were alone on its machine.
     """
-    from trainables import storage, trial
+    from trainables import trial
     from trainables.config.trial import Trial
+    from trainables.storage.location import reopen
 
     wanted = Trial.model_validate(job["trial"])
     if job.get("machines"):
         os.environ.update(UNLEARN_CACHE=f"{job['machines']}-{dist.get_rank()}", LOCAL_RANK="0")
-    store = storage.reopen(job["storage"])
+    store = reopen(job["storage"])
     store.fetch_trial(wanted.id())
     dist.barrier()
 

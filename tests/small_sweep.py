@@ -18,7 +18,7 @@ from search_spaces.tofu_tiny import SWEEP
 from trainables.benchmarks import fictional
 from trainables.config.settings import Model, Resources
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 MakePlan = Callable[..., planning.Plan]
 OBJECTIVES = SWEEP.model_copy(update={"methods": ("ga", "gd", "npo")})

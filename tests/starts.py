@@ -14,9 +14,9 @@ import platform.driver as driver
 import platform.manifest as manifest
 import platform.sweep as sweep
 from platform.plan import Plan
-from trainables import storage
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage.base import RESULT, Storage
 
 
 def in_process(*arguments: object) -> Any:
@@ -54,4 +54,4 @@ TOLD = {"status": "finished", "metrics": {}, "config": {}, "started": "then"}
 def finish(store: Storage, trials: Iterable[Trial], status: str = "finished") -> None:
     for trial in trials:
         told = {**TOLD, "id": trial.id(), "status": status, "config": trial.model_dump(mode="json")}
-        storage.write_json(store.trial(trial.id()) / storage.RESULT, told)
+        files.write_json(store.trial(trial.id()) / RESULT, told)

@@ -8,7 +8,7 @@ import pytest
 from tracked_store import TRIALS, write_store, write_sweep
 
 import platform.tracking as tracking
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 
 @pytest.fixture(scope="module")

@@ -20,11 +20,13 @@ from conftest import INHERITED_PREFIXES
 from small_sweep import Small
 from test_dry_runs import FACTS
 
-from trainables import rows, storage
+from trainables import rows
 from trainables.benchmarks import tofu
 from trainables.common import hashing
 from trainables.config.settings import Benchmark, Model, Training
 from trainables.config.trial import Trial
+from trainables.storage import files
+from trainables.storage.base import RESULT
 
 FILES = pages.files(pages.read("README.md").split("\n## Add something\n")[1].split("\n## ")[0])
 SWEEP, OBJECTIVE, BENCHMARK, BACKBONE = (
@@ -158,7 +160,7 @@ def test_a_trial_of_the_added_objective_on_the_added_benchmark(run: Run, learned
     done = run("trainables.run", tmp_path / "config.json", "--storage", tmp_path / "store")
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "store/trials").iterdir()
-    result = storage.read_json(folder / storage.RESULT) or {}
+    result = files.read_json(folder / RESULT) or {}
     assert (result["status"], result["config"]["method"]) == ("finished", "known")
     assert 0 < result["metrics"]["forget_prob"] < 1
     assert result["metrics"]["forget_quality"] is None

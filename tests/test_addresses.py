@@ -9,9 +9,11 @@ import machines
 import pytest
 from machines import Machine, names, write_trial
 
-from trainables import storage, working_copy
 from trainables.common.errors import InputError, Unreachable
-from trainables.working_copy import WorkingCopy
+from trainables.storage import files, object_storage
+from trainables.storage.base import set_aside
+from trainables.storage.location import open_storage, reopen
+from trainables.storage.object_storage import WorkingCopy
 
 machine = machines.machine
 
@@ -22,9 +24,9 @@ def test_an_address_with_its_server_in_it(object_store: dict[str, str], tmp_path
             monkeypatch.setenv(name, value)
     monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path))
     server = object_store["AWS_ENDPOINT_URL"].removeprefix("http://")
-    found = storage.open_storage(f"s3://bucket/asked?endpoint_override={server}&scheme=http&region=us-east-1")
+    found = open_storage(f"s3://bucket/asked?endpoint_override={server}&scheme=http&region=us-east-1")
     path = found.sweep("tiny", "0" * 8)
-    storage.write_json(path, {})
+    files.write_json(path, {})
     found.push(path)
     assert found.uri(path) == "s3://bucket/asked/sweeps/tiny-00000000.json"
     found.refresh()
@@ -33,16 +35,16 @@ def test_an_address_with_its_server_in_it(object_store: dict[str, str], tmp_path
 
 def test_a_file_system_of_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path))
-    here = storage.open_storage("memory://runs/one")
+    here = open_storage("memory://runs/one")
     assert isinstance(here, WorkingCopy)
     write_trial(here, "a1")
     here.push_trial("a1")
     monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / "there"))
-    there = storage.open_storage("memory://runs/one")
+    there = open_storage("memory://runs/one")
     there.refresh()
     there.bring(["a1"])
     assert there.result("a1") == here.result("a1")
-    storage.set_aside([there.trial("a1")], there)
+    set_aside([there.trial("a1")], there)
     assert {name.split("/")[0] for name in names(here)} == {"set_aside"}
 
 
@@ -57,7 +59,7 @@ def test_a_file_system_of_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 )
 def test_an_address_that_cannot_be_used(machine: Machine, uri: str, said: str) -> None:
     with pytest.raises(InputError, match=f"^--storage: .*{said}") as told:
-        storage.open_storage(uri)
+        open_storage(uri)
     assert "hunter2" not in str(told.value)
 
 
@@ -67,9 +69,9 @@ def test_a_store_that_does_not_answer(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path))
     with pytest.raises(Unreachable, match=r"--storage: 's3://bucket/x' cannot be used: .*Could not connect.* set AWS_"):
-        storage.open_storage("s3://bucket/x")
-    monkeypatch.setattr(working_copy, "WAITS", (0.0,))
-    here = storage.reopen("s3://bucket/x")
+        open_storage("s3://bucket/x")
+    monkeypatch.setattr(object_storage, "WAITS", (0.0,))
+    here = reopen("s3://bucket/x")
     assert isinstance(here, WorkingCopy)
     write_trial(here, "a1")
     here.push_trial("a1")

@@ -13,7 +13,7 @@ from sweep_store import GRU, NONE, Frames, calibrated, grid, read, write_sweep, 
 
 from analysis import figures, goals, report, runs, sections, selection, sweeps, tables
 from trainables.config.settings import Selection
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 
 def halved(store: Path, rule: dict[str, Any], lacking: bool = False) -> Frames:

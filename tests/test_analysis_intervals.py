@@ -12,7 +12,8 @@ from sweep_store import GRU, write_sweep, write_trial
 from analysis import intervals, runs, seeds
 from trainables import benchmarks
 from trainables.config.settings import Benchmark, Selection
-from trainables.storage import ROWS, Storage, write_rows
+from trainables.storage.base import ROWS, Storage
+from trainables.storage.files import write_rows
 
 
 def rows(dice: random.Random, counts: dict[str, int]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sweep_store import GRU, NONE, Frames, read, write_sweep, write_trial
 
 from analysis import angles, dynamics, pictures, steps
-from trainables.storage import write_rows
+from trainables.storage.files import write_rows
 
 NAN = math.nan
 COUNT = 6

@@ -16,7 +16,7 @@ from analysis import runs, selection, tracking
 from analysis.sweeps import InputError
 from trainables.config.settings import Calibration, Rectifier, TaskVector
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 VARIED = {
     "no rectifier": make_trial(method="ga"),

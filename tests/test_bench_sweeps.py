@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 import platform.sweep as platform_sweep
 from bench import _script, overhead, sweep
-from trainables import storage
+from trainables.storage import files
+from trainables.storage.base import RESULT
 
 
 def test_gaps_are_from_a_trials_end_to_the_next_ones_first_step() -> None:
@@ -34,8 +35,8 @@ def test_a_trials_moments_are_its_first_ones_and_its_results_time(tmp_path: Path
     told = {"storage": str(tmp_path), "id": "a1"}
     overhead.note(told, taken=5.0)
     overhead.note(told, taken=6.0, first_step=7.0)
-    result = tmp_path / "trials/a1" / storage.RESULT
-    storage.write_json(result, {})
+    result = tmp_path / "trials/a1" / RESULT
+    files.write_json(result, {})
     os.utime(result, (8.0, 9.0))
     assert overhead.moments(tmp_path) == [{"taken": 5.0, "first_step": 7.0, "ended": 9.0}]
 
@@ -45,7 +46,7 @@ def test_a_noting_step_is_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(overhead.time, "time", lambda: next(moments))
     step = overhead.noted(lambda a, b: a - b, {"storage": str(tmp_path), "id": "a1"})
     assert (step(5, 2), step(7, 1)) == (3, 6)
-    assert storage.read_json(tmp_path / overhead.NOTES / "a1.json") == {"first_step": 3.0}
+    assert files.read_json(tmp_path / overhead.NOTES / "a1.json") == {"first_step": 3.0}
 
 
 def test_a_sweeps_ratio_is_over_training_and_evaluation_on_all_slots() -> None:

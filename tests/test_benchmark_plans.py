@@ -13,16 +13,16 @@ import platform.plan as planning
 from platform.overrides import apply
 from search_spaces.base import Choice, Sweep
 from search_spaces.tofu_tiny import SWEEP
-from trainables import storage
 from trainables.benchmarks import muse, wmdp
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark
-from trainables.storage import Storage
+from trainables.storage.base import Storage
+from trainables.storage.location import open_storage
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Storage:
-    return storage.open_storage(str(tmp_path / "runs"))
+    return open_storage(str(tmp_path / "runs"))
 
 
 def sweep(benchmark: Benchmark, **settings: Any) -> Sweep:

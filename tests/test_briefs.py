@@ -6,35 +6,35 @@ from typing import Any
 
 import pytest
 
-from trainables import briefs, storage
-from trainables.storage import Storage
+from trainables.storage import files, summary
+from trainables.storage.base import RESULT, Storage
 
 
 def write(store: Storage, **more: Any) -> None:
     found = {"status": "finished", "started": "2026-01-02T03:04:05+00:00", "error": None}
-    storage.write_json(store.trial("a1") / storage.RESULT, found | more)
+    files.write_json(store.trial("a1") / RESULT, found | more)
 
 
 def test_a_brief_is_that_of_the_result_as_it_is_now(store: Storage) -> None:
-    assert briefs.of(store, "a1") is None
+    assert summary.of(store, "a1") is None
     write(store)
-    assert briefs.of(store, "a1") == ("finished", "2026-01-02T03:04:05+00:00", None)
+    assert summary.of(store, "a1") == ("finished", "2026-01-02T03:04:05+00:00", None)
     write(store, status="failed", error={"message": "no"})
-    assert briefs.of(store, "a1") == ("failed", "2026-01-02T03:04:05+00:00", "no")
-    (store.trial("a1") / storage.RESULT).unlink()
-    assert briefs.of(store, "a1") is None
+    assert summary.of(store, "a1") == ("failed", "2026-01-02T03:04:05+00:00", "no")
+    (store.trial("a1") / RESULT).unlink()
+    assert summary.of(store, "a1") is None
 
 
 def test_a_file_that_has_not_changed_is_read_once(store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     write(store)
-    first = briefs.of(store, "a1")
-    monkeypatch.setattr(storage, "read_json", lambda path: pytest.fail(f"{path} is read again"))
-    assert briefs.of(store, "a1") == first
+    first = summary.of(store, "a1")
+    monkeypatch.setattr(files, "read_json", lambda path: pytest.fail(f"{path} is read again"))
+    assert summary.of(store, "a1") == first
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"status": "finished"}'])
 def test_what_is_no_result_has_no_brief(store: Storage, text: str) -> None:
-    path = store.trial("a1") / storage.RESULT
+    path = store.trial("a1") / RESULT
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    assert briefs.of(store, "a1") is None
+    assert summary.of(store, "a1") is None

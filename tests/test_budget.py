@@ -21,7 +21,7 @@ from trainables import assembly, costs, memory
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Objective, Rectifier, Resources, Shape, TaskVector, Training
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 GB = 1e9
 SEVEN = backbones.LLAMA2.shape

@@ -11,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from interrupted import configuration, finish
 
-from trainables import calibration, models, originals, storage, trial
+from trainables import calibration, models, originals, trial
 from trainables.config.settings import Calibration, Model, Rectifier
 from trainables.config.trial import Trial, evaluation_id
+from trainables.storage import files
+from trainables.storage.base import RESULT, Storage
+from trainables.storage.location import open_storage
 
 SETTINGS = Calibration(targets=(0.9,))
 
@@ -87,7 +90,7 @@ def test_targets_that_are_no_shares_are_refused(targets: tuple[float, ...]) -> N
 
 
 @pytest.fixture(scope="module")
-def calibrated(learned: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, dict[str, Any], storage.Storage]:
+def calibrated(learned: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, dict[str, Any], Storage]:
     """GA that goes too far, brought back to 60 % and 90 % of the target model's utility."""
     base = configuration(learned, every=None)
     config = base.model_copy(
@@ -103,7 +106,7 @@ def calibrated(learned: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 
 
 def test_a_trial_is_calibrated_and_keeps_its_own_numbers(
-    learned: Any, calibrated: tuple[Trial, dict[str, Any], storage.Storage], tmp_path: Path
+    learned: Any, calibrated: tuple[Trial, dict[str, Any], Storage], tmp_path: Path
 ) -> None:
     config, result, _ = calibrated
     assert result["status"] == "finished", result["error"]
@@ -122,9 +125,7 @@ def test_a_trial_is_calibrated_and_keeps_its_own_numbers(
     assert len(utilities) == 2 + sum(item["evaluations"] for item in found["targets"])
 
 
-def test_a_mixture_is_what_its_weight_says(
-    learned: Any, calibrated: tuple[Trial, dict[str, Any], storage.Storage]
-) -> None:
+def test_a_mixture_is_what_its_weight_says(learned: Any, calibrated: tuple[Trial, dict[str, Any], Storage]) -> None:
     config, result, store = calibrated
     saved = store.trial(config.id()) / trial.WEIGHTS
     item = result["calibration"]["targets"][-1]
@@ -143,7 +144,7 @@ def test_a_mixture_is_what_its_weight_says(
 
 
 def test_relative_change_is_the_norm_of_the_difference(
-    learned: Any, calibrated: tuple[Trial, dict[str, Any], storage.Storage]
+    learned: Any, calibrated: tuple[Trial, dict[str, Any], Storage]
 ) -> None:
     config, result, store = calibrated
     target, _ = models.load(Model(path=str(learned.target)))
@@ -162,9 +163,9 @@ def test_the_stored_evaluation_of_the_target_model_is_used(learned: Any, tmp_pat
             "calibration": Calibration(targets=(0.01,)),
         }
     )
-    store = storage.open_storage(str(tmp_path))
+    store = open_storage(str(tmp_path))
     key = evaluation_id(config.target, config.benchmark, None)
-    storage.write_json(store.evaluation(key) / storage.RESULT, {"metrics": {"model_utility": 0.5}})
+    files.write_json(store.evaluation(key) / RESULT, {"metrics": {"model_utility": 0.5}})
     result, _ = finish(config, tmp_path)
     assert result["calibration"]["original_model_utility"] == 0.5
     assert [item["weight"] for item in result["calibration"]["evaluations"]] == [0.0, 1.0]

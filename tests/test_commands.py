@@ -16,7 +16,7 @@ from small_sweep import Small
 import platform.ending as ending
 from search_spaces import base as spaces
 from trainables.common import cli, paths
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "datasets", "optuna")
 SECONDS_OF_CPU, SECONDS, TRIES = 2.0, 4.0, 3  # a busy machine may take longer once

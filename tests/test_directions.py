@@ -14,31 +14,34 @@ from naive_vectors import make, recipe
 from safetensors.torch import load_file, save_file
 from torch.multiprocessing.spawn import spawn
 
-from trainables import directions, models, moves, recipes, storage, task_vectors, trial, vectors
+from trainables import directions, models, moves, recipes, task_vectors, trial, vectors
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector, Training
 from trainables.config.trial import Direction, Trial
+from trainables.storage import files
+from trainables.storage.base import RESULT, Storage
+from trainables.storage.location import open_storage
 
 
 def test_micro_batches_and_interruptions_change_nothing(house: Any, tmp_path: Path, monkeypatch: Any) -> None:
     direction = recipe(house)
     whole = make(direction, tmp_path / "whole", micro_batch=3)
-    real = storage.write_json
+    real = files.write_json
 
     def stop(path: Path, value: Any) -> None:
         real(path, value)
         if path.name == "vectors-0.json":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(storage, "write_json", stop)
+    monkeypatch.setattr(files, "write_json", stop)
     with pytest.raises(KeyboardInterrupt):
         make(direction, tmp_path / "broken", micro_batch=3)
-    monkeypatch.setattr(storage, "write_json", real)
+    monkeypatch.setattr(files, "write_json", real)
     counted = count_vectors(monkeypatch)
     resumed = make(direction, tmp_path / "broken", micro_batch=3)
     assert len(counted) == 4
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-    assert not directions.making_of(direction, storage.Storage(tmp_path / "broken")).exists()
+    assert not directions.making_of(direction, Storage(tmp_path / "broken")).exists()
     again = make(direction, tmp_path / "broken", micro_batch=3)
     assert len(counted) == 4
     assert all(torch.equal(whole[name], again[name]) for name in whole)
@@ -46,11 +49,11 @@ def test_micro_batches_and_interruptions_change_nothing(house: Any, tmp_path: Pa
 
 def test_what_another_number_of_ranks_left_is_not_mixed_in(house: Any, tmp_path: Path) -> None:
     """A group that two ranks began is begun again by one; parts that are missing are said to be."""
-    direction, store = recipe(house, rectified=False, batches=1), storage.open_storage(str(tmp_path / "left"))
+    direction, store = recipe(house, rectified=False, batches=1), open_storage(str(tmp_path / "left"))
     expected = make(direction, tmp_path / "clean")
     making = directions.making_of(direction, store)
     making.mkdir(parents=True)
-    storage.write_json(making / directions.NOTE.format(0), {"done": 0, "world": 2, "records": []})
+    files.write_json(making / directions.NOTE.format(0), {"done": 0, "world": 2, "records": []})
     for rank in (0, 1):
         half = {name: torch.ones_like(part)[: -(-len(part) // 2)] for name, part in expected.items()}
         save_file(half, making / f"vectors-0-1-{rank}of2.safetensors")
@@ -63,12 +66,12 @@ def test_what_another_number_of_ranks_left_is_not_mixed_in(house: Any, tmp_path:
 
 def test_a_direction_that_is_there_is_left_alone(house: Any, tmp_path: Path) -> None:
     """A task that is started again after the direction was published does nothing."""
-    direction, store = recipe(house, steps=1), storage.open_storage(str(tmp_path))
+    direction, store = recipe(house, steps=1), open_storage(str(tmp_path))
     make(direction, tmp_path)
-    stamp = (directions.folder_of(direction, store) / storage.RESULT).stat().st_mtime_ns
+    stamp = (directions.folder_of(direction, store) / RESULT).stat().st_mtime_ns
     recipes.make_vectors(direction, 0, str(tmp_path), Resources(), 4)
     assert recipes.make_direction(direction, str(tmp_path)) == str(directions.folder_of(direction, store))
-    assert (directions.folder_of(direction, store) / storage.RESULT).stat().st_mtime_ns == stamp
+    assert (directions.folder_of(direction, store) / RESULT).stat().st_mtime_ns == stamp
 
 
 def count_vectors(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -113,7 +116,7 @@ def test_moving_goes_as_far_as_it_says(house: Any, tmp_path: Path) -> None:
     found = make(direction, tmp_path)
     network, _ = models.load(direction.target)
     before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
-    moves.move(network, directions.folder_of(direction, storage.Storage(tmp_path)), 2.5)
+    moves.move(network, directions.folder_of(direction, Storage(tmp_path)), 2.5)
     for name, parameter in network.named_parameters():
         assert torch.allclose(parameter, before[name] - 2.5 * found[name], atol=1e-7)
 
@@ -131,7 +134,7 @@ def test_what_has_no_direction_is_refused(house: Any, tmp_path: Path, changes: d
 
 
 def test_groups_in_tasks_give_what_one_process_gives(house: Any, tmp_path: Path) -> None:
-    direction, store = recipe(house), storage.open_storage(str(tmp_path / "tasks"))
+    direction, store = recipe(house), open_storage(str(tmp_path / "tasks"))
     expected = make(direction, tmp_path / "one", micro_batch=4)
     for kind in (recipes.make_gradients, recipes.make_vectors):
         for group in range(directions.groups(direction)):
@@ -145,7 +148,7 @@ def _one_of_two(rank: int, folder: Path, told: str) -> None:
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
-    moves.ensure(Direction.model_validate_json(told), storage.open_storage(str(folder)), micro_batch=1)
+    moves.ensure(Direction.model_validate_json(told), open_storage(str(folder)), micro_batch=1)
     dist.destroy_process_group()
 
 
@@ -170,14 +173,14 @@ def test_two_ranks_share_the_vectors_and_make_the_same_direction(
     (tmp_path / "two").mkdir()
     expected = make(direction, tmp_path / "one")
     spawn(_one_of_two, (tmp_path / "two", direction.model_dump_json()), nprocs=2)
-    folder = directions.folder_of(direction, storage.Storage(tmp_path / "two"))
+    folder = directions.folder_of(direction, Storage(tmp_path / "two"))
     found = load_file(folder / "direction-00000.safetensors")
     assert found.keys() == expected.keys()
     whole = torch.cat([expected[name].reshape(-1) for name in expected])
     difference = torch.cat([(found[name] - expected[name]).reshape(-1) for name in expected])
     assert float(difference.norm() / whole.norm()) < tolerance
     one, two = (
-        storage.read_rows(directions.folder_of(direction, storage.Storage(tmp_path / name)) / directions.BATCHES)
+        files.read_rows(directions.folder_of(direction, Storage(tmp_path / name)) / directions.BATCHES)
         for name in ("one", "two")
     )
     for first, second in zip(one, two, strict=True):
@@ -198,7 +201,7 @@ def test_bf16_follows_fp32_as_far_as_its_rounding_lets_it(house: Any, tmp_path: 
 @pytest.mark.parametrize("method", ["tv", "tru"])
 def test_a_trial_moves_the_target_model_and_says_how_far(house: Any, tmp_path: Path, method: str) -> None:
     """Alone, without a sweep, a trial makes the direction it needs; the next strength finds it."""
-    store = storage.open_storage(str(tmp_path))
+    store = open_storage(str(tmp_path))
     found = []
     for strength in (1.0, 3.0):
         field = {"stg" if method == "tru" else "strength": strength}
@@ -216,7 +219,7 @@ def test_a_trial_moves_the_target_model_and_says_how_far(house: Any, tmp_path: P
     assert {result["direction"] for result in found} == {folder.name}
     changes = [result["metrics"]["relative_change"] for result in found]
     assert changes[1] == pytest.approx(3 * changes[0], rel=1e-4)
-    note = storage.read_json(folder / storage.RESULT) or {}
+    note = files.read_json(folder / RESULT) or {}
     norm = torch.nn.utils.parameters_to_vector(models.load(config.target)[0].parameters()).detach().norm()
     assert changes[0] == pytest.approx(note["norm"] / float(norm), rel=1e-4)
     assert found[0]["metrics"]["forget_prob"] != found[1]["metrics"]["forget_prob"]

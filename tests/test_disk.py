@@ -12,10 +12,11 @@ from small_sweep import Small, seeds
 import platform.disk as disk
 import platform.keep as keep
 from platform.gate import Gate, Limits
-from trainables import storage
 from trainables.common.errors import InputError
 from trainables.config.settings import Selection
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage.base import CHECKPOINT, RESULT, Storage
+from trainables.storage.location import open_storage
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +88,11 @@ def test_disk_without_room_is_refused(small: Small, tmp_path: Path, monkeypatch:
 
 def weighty(folder: Path) -> tuple[keep.Keeper, Storage]:
     """Four trials of one study with 1 MB of weights each: 0 and 1 are the front, 1 is the rule's choice."""
-    store = storage.open_storage(str(folder))
+    store = open_storage(str(folder))
     found = seeds(4)
     for trial, (quality, utility) in zip(found, [(-1.0, 0.3), (-5.0, 0.8), (-6.0, 0.2), (-9.0, 0.1)], strict=True):
         metrics = {"forget_quality": quality, "model_utility": utility}
-        storage.write_json(store.trial(trial.id()) / storage.RESULT, {"status": "finished", "metrics": metrics})
+        files.write_json(store.trial(trial.id()) / RESULT, {"status": "finished", "metrics": metrics})
         keep.weights(store, trial.id()).mkdir()
         (keep.weights(store, trial.id()) / "model.safetensors").write_bytes(bytes(1_000_000))
     study = keep.Study(found, store, Selection(), 0.8)
@@ -143,7 +144,7 @@ def test_ends_do_not_count_the_whole_storage_each(tmp_path: Path, monkeypatch: p
     assert why is None
     for number, trial in enumerate(found):
         result = {"status": "failed", "metrics": {}, "padding": "x" * 100_000}
-        storage.write_json(store.trial(trial.id()) / storage.RESULT, result)
+        files.write_json(store.trial(trial.id()) / RESULT, result)
         why = watch.ended(trial.study(), trial.id())
         watch.tick()
         assert watch.size == pytest.approx(100_000 * min(number + 1, 11), rel=0.01)
@@ -160,7 +161,7 @@ def test_checkpoints_of_running_trials_are_seen_before_any_ends(
     keeper, store = weighty(tmp_path)
     watch = disk.Watch(keeper, 4_100_000)
     assert (watch.tick(), keeper.choice) == (None, "all")
-    checkpoint = store.trial("0123456789ab") / storage.CHECKPOINT
+    checkpoint = store.trial("0123456789ab") / CHECKPOINT
     checkpoint.mkdir(parents=True)
     (checkpoint / "shard").write_bytes(bytes(1_000_000))
     now[0] = disk.EVERY - 1

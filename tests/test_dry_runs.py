@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import platform.computer as computer
 import platform.sweep as command
 from search_spaces import base as spaces
-from trainables import storage, wholeness
+from trainables.storage import complete, files
 
 
 class Facts(NamedTuple):
@@ -118,8 +118,8 @@ def test_how_much_of_what_trials_share_is_there(tmp_path: Path) -> None:
         (tmp_path / "runs" / "shared" / "models" / made[count - 1]).mkdir(parents=True)
         lines = CliRunner().invoke(app, [word for word in typed if word != "--json"]).stdout.splitlines()
         assert f"made once: {note}, 2 reference evaluations" in lines
-    damaged = tmp_path / "runs" / "shared" / "models" / made[0] / wholeness.WHOLE
-    storage.write_json(damaged, {"model.safetensors": 7})
+    damaged = tmp_path / "runs" / "shared" / "models" / made[0] / complete.WHOLE
+    files.write_json(damaged, {"model.safetensors": 7})
     assert json.loads(CliRunner().invoke(app, typed).stdout)["shared"]["model"] == {"count": 2, "there": 1}
 
 

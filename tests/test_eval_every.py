@@ -11,7 +11,7 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
-from trainables import candidates, launching, storage, trial
+from trainables import candidates, launching, trial
 from trainables.config.settings import (
     Benchmark,
     Calibration,
@@ -24,6 +24,9 @@ from trainables.config.settings import (
 )
 from trainables.config.trial import Trial
 from trainables.records import Place
+from trainables.storage import files
+from trainables.storage.base import ROWS, Storage
+from trainables.storage.location import open_storage
 
 STEPS, EVERY = 6, 2
 
@@ -43,8 +46,8 @@ def configuration(house: Any, **training: Any) -> Trial:
 
 def finish(
     config: Trial, place: Path, stop_after: int | None = None, keep: bool = True
-) -> tuple[dict[str, Any], storage.Storage]:
-    store = storage.open_storage(str(place))
+) -> tuple[dict[str, Any], Storage]:
+    store = open_storage(str(place))
     found: dict[str, Any] = {}
     for event in trial.run(config, store, keep_weights=keep):
         if event["phase"] == "training" and event["step"] == stop_after:
@@ -54,11 +57,11 @@ def finish(
 
 
 @pytest.fixture(scope="module")
-def watched(learned: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], storage.Storage]:
+def watched(learned: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Storage]:
     return finish(configuration(learned), tmp_path_factory.mktemp("watched"))
 
 
-def weights(store: storage.Storage, config: Trial) -> dict[str, torch.Tensor]:
+def weights(store: Storage, config: Trial) -> dict[str, torch.Tensor]:
     return load_file(store.trial(config.id()) / trial.WEIGHTS / "model.safetensors")
 
 
@@ -85,8 +88,8 @@ def test_the_rule_chooses_the_step(learned: Any, watched: Any, tmp_path: Path) -
     _, alone = finish(shorter, tmp_path)
     kept, expected = weights(store, config), weights(alone, shorter)
     assert all(torch.equal(kept[name], expected[name]) for name in expected)
-    rows = storage.read_rows(store.trial(config.id()) / storage.ROWS)
-    assert rows == storage.read_rows(alone.trial(shorter.id()) / storage.ROWS)
+    rows = files.read_rows(store.trial(config.id()) / ROWS)
+    assert rows == files.read_rows(alone.trial(shorter.id()) / ROWS)
     assert not (store.trial(config.id()) / "evaluations").exists()
 
 
@@ -118,7 +121,7 @@ def test_what_a_resume_falls_back_on_stays(learned: Any, tmp_path: Path, monkeyp
     """Utilities 0.3 and 0.5, a checkpoint, then 0.6 and 0.7: weights of the second outlive those of the third."""
     utilities = iter((0.3, 0.5, 0.6, 0.7, 0.1))
     folder, config = tmp_path / "trial", configuration(learned)
-    place = Place(storage.Storage(tmp_path), folder, folder / "weights")
+    place = Place(Storage(tmp_path), folder, folder / "weights")
     watch = candidates.Candidates(config, place, None, None)
     watch.target = {"metrics": {"model_utility": 0.9}}
     network = SimpleNamespace(eval=lambda: None)
@@ -175,7 +178,7 @@ def test_bar_of_the_utility_needs_evaluations(learned: Any) -> None:
 def test_two_ranks_evaluate_as_one(learned: Any, watched: Any, tmp_path: Path, ray_session: None) -> None:
     config = configuration(learned)
     config = config.model_copy(update={"resources": Resources(ranks=2, zero_stage=3, evaluation_tokens=8192)})
-    found = launching.launch(config, storage.open_storage(str(tmp_path)))
+    found = launching.launch(config, open_storage(str(tmp_path)))
     assert found["status"] == "finished", found["error"]
     for mine, theirs in zip(found["evaluations"], watched[0]["evaluations"], strict=True):
         assert mine["step"] == theirs["step"]

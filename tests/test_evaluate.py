@@ -14,9 +14,10 @@ import torch
 import typer
 from typer.testing import CliRunner, Result
 
-from trainables import evaluate, models, rows, storage
+from trainables import evaluate, models, rows
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
+from trainables.storage import files
 
 KEYS = {"forget_quality", "forget_quality_pvalue", "model_utility", "forget_truth_ratio", "forget_prob", "forget_rouge"}
 KEYS |= {f"{task}_{kind}" for task in ("retain", "real_authors", "world_facts") for kind in ("prob", "rouge")}
@@ -43,7 +44,7 @@ def published(tofu_data: Path, tofu_models: Path, run_module: Any, tmp_path_fact
         )
         assert done.returncode == 0, done.stderr
         found[name] = json.loads((folder / f"{name}.json").read_text())
-        found[name]["rows"] = storage.read_rows(folder / f"{name}.parquet")
+        found[name]["rows"] = files.read_rows(folder / f"{name}.parquet")
     return found
 
 
@@ -123,7 +124,7 @@ def refused(done: Result, *words: str) -> None:
 def test_what_it_writes(house: Any, run: Run, evaluated: Path, tmp_path: Path) -> None:
     done = run(retain_evaluation=evaluated, rows=tmp_path / "deep" / "rows.parquet")
     assert done.exit_code == 0, done.output
-    kept, records = json.loads((tmp_path / "out.json").read_text()), storage.read_rows(tmp_path / "deep/rows.parquet")
+    kept, records = json.loads((tmp_path / "out.json").read_text()), files.read_rows(tmp_path / "deep/rows.parquet")
     assert kept.keys() >= KEYS | {"versions", "commit", "model", "benchmark"}
     assert kept["model"]["fingerprint"] == models.fingerprint(Model(path=str(house.target)))
     assert kept["benchmark"]["dialect"] == "paper"
@@ -237,7 +238,7 @@ def test_a_retain_evaluation_of_something_else_is_refused(
 ) -> None:
     kept = json.loads(evaluated.read_text())
     kept["benchmark"][field] = value
-    storage.write_json(tmp_path / "other.json", kept)
+    files.write_json(tmp_path / "other.json", kept)
     done = run(retain_evaluation=tmp_path / "other.json")
     refused(
         done, "--retain-evaluation: ", f"was made with {field} '{value}'", "forget quality compares the same rows only"

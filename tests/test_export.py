@@ -16,11 +16,14 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
-from trainables import evaluation, export, storage, trial, verification
+from trainables import evaluation, export, trial, verification
 from trainables.benchmarks import tofu
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Selection, Training
 from trainables.config.trial import Trial
+from trainables.storage import files
+from trainables.storage.base import CONFIG, RESULT, Storage
+from trainables.storage.location import open_storage
 
 APP = typer.Typer()
 APP.command()(export.main)
@@ -38,10 +41,10 @@ def configuration(house: Any) -> Trial:
 
 
 @pytest.fixture(scope="module")
-def kept(learned: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[storage.Storage, str]:
+def kept(learned: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Storage, str]:
     """A trial whose weights were kept."""
     config = configuration(learned)
-    store = storage.open_storage(str(tmp_path_factory.mktemp("runs")))
+    store = open_storage(str(tmp_path_factory.mktemp("runs")))
     monkey = pytest.MonkeyPatch()
     monkey.setattr(trial, "check_inputs", lambda trial: None)  # its fingerprints are names here
     *_, event = trial.run(config, store, keep_weights=True)
@@ -113,7 +116,7 @@ def test_rows_are_named_by_their_content(learned: Any) -> None:
 
 def test_weights_that_were_changed_are_not_exported(kept: Any, tmp_path: Path) -> None:
     store, trial_id = kept
-    place = storage.open_storage(str(tmp_path / "runs"))
+    place = open_storage(str(tmp_path / "runs"))
     shutil.copytree(store.trial(trial_id), place.trial(trial_id))
     file = place.trial(trial_id) / trial.WEIGHTS / "model.safetensors"
     tensors = load_file(file)
@@ -140,7 +143,7 @@ def test_what_cannot_be_exported_is_told(kept: Any, tmp_path: Path) -> None:
         done = CliRunner().invoke(APP, [name, "--storage", str(store.root), "--output", str(tmp_path / folder)])
         assert done.exit_code == 2
         assert message in done.stderr
-    place = storage.open_storage(str(tmp_path / "runs"))
+    place = open_storage(str(tmp_path / "runs"))
     shutil.copytree(store.trial(trial_id), place.trial(trial_id))
     shutil.rmtree(place.trial(trial_id) / trial.WEIGHTS)
     with pytest.raises(InputError, match=r"the weights of trial .* were not kept; run its sweep again with --new"):
@@ -154,13 +157,13 @@ def test_a_storage_with_nothing_to_export_is_told(kept: Any, tmp_path: Path) -> 
     shutil.copytree(store.trial(trial_id), tmp_path / "bare" / "trials" / trial_id)
     shutil.rmtree(tmp_path / "bare" / "trials" / trial_id / trial.WEIGHTS)
     for name, words in cases.items():
-        place = storage.open_storage(str(tmp_path / name), writable=False)
+        place = open_storage(str(tmp_path / name), writable=False)
         with pytest.raises(InputError, match=f"no result of a trial 'abc' in {place.root}; {words}"):
             export.export("abc", place, tmp_path / "model")
 
 
 def test_a_trial_whose_objective_is_not_here_is_told(kept: Any, tmp_path: Path) -> None:
-    config = storage.read_json(kept[0].trial(kept[1]) / storage.CONFIG) or {}
+    config = files.read_json(kept[0].trial(kept[1]) / CONFIG) or {}
     place, key = doctored(kept, tmp_path / "runs", config={**config, "method": "nobodys"})
     told = rf"^ID: the configuration of trial {key} is none of this checkout's: method: .*\(got 'nobodys'\)"
     with pytest.raises(InputError, match=told):
@@ -189,11 +192,11 @@ def test_how_far_rows_are_apart() -> None:
 # Trials of other kinds: the kept one with another result.json
 
 
-def doctored(kept: Any, folder: Path, **changes: Any) -> tuple[storage.Storage, str]:
+def doctored(kept: Any, folder: Path, **changes: Any) -> tuple[Storage, str]:
     store, trial_id = kept
-    place = storage.open_storage(str(folder / "runs"))
+    place = open_storage(str(folder / "runs"))
     shutil.copytree(store.trial(trial_id), place.trial(trial_id))
-    storage.write_json(place.trial(trial_id) / storage.RESULT, store.result(trial_id) | changes)
+    files.write_json(place.trial(trial_id) / RESULT, store.result(trial_id) | changes)
     return place, trial_id
 
 

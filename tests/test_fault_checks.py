@@ -9,11 +9,12 @@ import pytest
 from fault_checks import restarted, twice
 from fault_sweep import Round, Watch, saved
 
-from trainables import records, storage
+from trainables import records
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
 from trainables.records import Record
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage.base import CHECKPOINT, META, PROGRESS, RESULT, Storage
 
 CONFIG = Trial(
     method="ga",
@@ -50,12 +51,12 @@ def test_a_trial_that_forgot_its_checkpoint_is_seen(
     store: Storage, tmp_path: Path, resumed_at: int | None, same: bool, aside: str | None, expected: list[str]
 ) -> None:
     folder, hit = store.trial(CONFIG.id()), Record(SECOND)
-    storage.write_json(folder / storage.PROGRESS, {"attempt": hit.attempt})
-    storage.write_json(folder / storage.CHECKPOINT / storage.META, {"step": 4})
+    files.write_json(folder / PROGRESS, {"attempt": hit.attempt})
+    files.write_json(folder / CHECKPOINT / META, {"step": 4})
     one = Round(0, tmp_path, [], {}, random.Random(0), Watch(store), saved=saved(store))
     assert one.saved == {CONFIG.id(): (hit.attempt, 4)}
     if aside:
-        storage.write_json(store.root / "set_aside" / "then" / CONFIG.id() / storage.RESULT, {"status": aside})
+        files.write_json(store.root / "set_aside" / "then" / CONFIG.id() / RESULT, {"status": aside})
     last = hit if same else Record(SECOND, resumed_at=resumed_at)
     records.write(CONFIG, last, None, folder)
     assert saved(store) == {}

@@ -23,12 +23,11 @@ from conftest import House
 from fault_checks import outcome
 from fault_sweep import PATIENCE, TRIALS, Command, Round, Watch, begin, begun, furnish, named, sweep_of
 
-from trainables import storage
-from trainables.storage import Storage
+from trainables.storage.base import RESULT, ROWS, STEPS, Storage
 
 pytestmark = pytest.mark.faults
 FIRST = int(os.environ.get("SEED") or 0)
-FILES = (storage.RESULT, storage.STEPS, storage.ROWS)
+FILES = (RESULT, STEPS, ROWS)
 WORKERS = ("Trainable", "TrialActor")
 """What Ray calls a process that runs trials: while it does, and in between."""
 DAY = 24 * 3600

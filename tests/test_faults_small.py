@@ -12,9 +12,10 @@ from conftest import House
 from fault_checks import differences, litter, mirrored, restarted, rewritten, twice
 from fault_sweep import PATIENCE, TRIALS, Command, Round, Watch, furnish, saved, sweep_of
 
-from trainables import storage, trial
+from trainables import trial
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage.base import CONFIG, PROGRESS, RESULT, Storage
 
 joined = test_faults.joined
 
@@ -43,7 +44,7 @@ def test_sweep_survives_the_death_of_a_worker_and_of_its_driver(
     assert results[killed]["training"]["resumed_at"] >= step
     assert disturbed
     for name in disturbed:
-        config = Trial.model_validate(storage.read_json(store.trial(name) / storage.CONFIG))
+        config = Trial.model_validate(files.read_json(store.trial(name) / CONFIG))
         assert len(list(trial.run(config, base))) > 1
     assert differences(store, base, disturbed) == []
 
@@ -57,11 +58,11 @@ def kill_at_a_checkpoint(one: Round, driver: Command) -> tuple[str, int]:
         time.sleep(0.01)
     one.strike(driver)
     killed, (_, step) = next(iter(one.saved.items()))
-    told = storage.read_json(one.store.trial(killed) / storage.PROGRESS) or {}
+    told = files.read_json(one.store.trial(killed) / PROGRESS) or {}
     psutil.Process(told["pid"]).kill()
     return killed, step
 
 
 def under_way(store: Storage) -> set[str]:
     """Trials that have begun and not ended."""
-    return {folder.name for folder in store.root.glob("trials/*") if not (folder / storage.RESULT).exists()}
+    return {folder.name for folder in store.root.glob("trials/*") if not (folder / RESULT).exists()}

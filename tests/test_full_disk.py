@@ -14,11 +14,11 @@ import platform.disk as disk
 import platform.live as live
 import platform.progress as progress
 from platform.gate import Gate, Limits
-from trainables import storage
 from trainables.common import cli
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage.base import Storage
 
 CONFIG = Trial(
     method="ga",
@@ -43,7 +43,7 @@ def test_failure_that_cannot_be_recorded_stops_the_sweep(
     store: Storage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The trial stays missing, so that --resume runs it."""
-    monkeypatch.setattr(storage, "write_text", full)
+    monkeypatch.setattr(files, "write_text", full)
     gate, mirrored = Gate(Limits()), []
     keeper: Any = SimpleNamespace(prune=lambda study, ended: None)
     mirror: Any = SimpleNamespace(trial=mirrored.append)

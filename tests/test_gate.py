@@ -12,12 +12,13 @@ from small_sweep import Small, seeds
 import platform.computer as computer
 import platform.ledger as ledger
 import platform.plan as planning
-from platform.gate import FIRST, Gate, Limits, spent
+from platform.gate import FIRST, Gate, Limits
 from platform.searcher import Queue, Searcher, Studies
-from trainables import storage
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage.base import RESULT, Storage, set_aside
+from trainables.storage.results import spent
 
 
 def outcome(status: str, message: str = "") -> dict[str, Any]:
@@ -83,7 +84,7 @@ def test_what_no_result_tells_is_kept_while_the_driver_lives(
     path = store.spent(plan.sweep.name, plan.hash)
     made = {"id": plan.trials[0].id(), "started": "2026-01-02T03:04:05+00:00", "status": "finished", "metrics": {}}
     made["config"] = plan.trials[0].model_dump(mode="json")
-    storage.write_json(store.trial(plan.trials[0].id()) / storage.RESULT, made | {"seconds": {"total": 30.0}})
+    files.write_json(store.trial(plan.trials[0].id()) / RESULT, made | {"seconds": {"total": 30.0}})
     assert ledger.read(planning.again(plan, store), store) == 30.0
 
     gate = Gate(Limits(), spent=30.0)
@@ -95,7 +96,7 @@ def test_what_no_result_tells_is_kept_while_the_driver_lives(
             time.sleep(0.02)
     noted = ledger.read(plan, store)
     assert noted == pytest.approx(gate.hours * 3600, rel=0.5)
-    storage.set_aside([store.trial(plan.trials[0].id())], store)  # --new
+    set_aside([store.trial(plan.trials[0].id())], store)  # --new
     assert ledger.read(planning.again(plan, store), store) == noted
 
 

@@ -13,8 +13,9 @@ import platform.history as history
 import platform.overrides as overrides
 import platform.plan as planning
 import search_spaces.base as spaces
-from trainables import directions, storage
-from trainables.storage import Storage
+from trainables import directions
+from trainables.storage import files
+from trainables.storage.base import RESULT, Storage
 
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0", "deepspeed": "0.19.8", "scipy": "1.17.1"}
 
@@ -96,9 +97,9 @@ def test_what_trials_share_is_told_where_other_code_made_it(store: Storage) -> N
     assert plan.history.warning() is None
     original, retain = (store.evaluation(ref.evaluation) for ref in plan.references)
     model = store.model(plan.recipes[0].id())
-    storage.write_json(original / storage.RESULT, result("ffff", code="01d"))
-    storage.write_json(retain / storage.RESULT, result())
-    storage.write_json(
+    files.write_json(original / RESULT, result("ffff", code="01d"))
+    files.write_json(retain / RESULT, result())
+    files.write_json(
         model / "recipe.json", {"commit": "ffff", "code": "01d", "versions": VERSIONS | {"torch": "2.12.0"}}
     )
     plan = planning.again(plan, store)
@@ -110,7 +111,7 @@ def test_what_trials_share_is_told_where_other_code_made_it(store: Storage) -> N
     )
     told = {"id": plan.trials[0].id(), "started": "2026-11-20T10:00:00Z"}
     found = result("eeee", code="01d") | told | {"config": plan.trials[0].model_dump(mode="json")}
-    storage.write_json(store.trial(plan.trials[0].id()) / storage.RESULT, found)
+    files.write_json(store.trial(plan.trials[0].id()) / RESULT, found)
     both = planning.again(plan, store).history.warning() or ""
     assert both.startswith("1 result made by other code than")
     assert f"shared/models/{model.name} at commit ffff, code 01d, torch 2.12.0" in both
@@ -120,7 +121,7 @@ def test_direction_of_other_code_is_told(small: Small, store: Storage) -> None:
     plan = small.plan(store, only=["method=tru", "benchmark.split=forget01"])
     (direction,) = plan.directions()
     folder = directions.folder_of(direction, store)
-    storage.write_json(folder / storage.RESULT, {"commit": "ffff", "code": "01d", "versions": VERSIONS})
+    files.write_json(folder / RESULT, {"commit": "ffff", "code": "01d", "versions": VERSIONS})
     warning = planning.again(plan, store).history.warning() or ""
     assert f"made: shared/directions/{folder.name} at commit ffff, code 01d;" in warning
 
@@ -136,7 +137,7 @@ def test_plan_refines_its_estimate(store: Storage) -> None:
     for trial in plan.trials[:4]:
         told = {"id": trial.id(), "started": "2026-11-20T10:00:00Z", "config": trial.model_dump(mode="json")}
         found = result(seconds=3600.0) | told
-        storage.write_json(store.trial(trial.id()) / storage.RESULT, found)
+        files.write_json(store.trial(trial.id()) / RESULT, found)
     left = len(plan.trials) - 4
     hours, basis = estimate.gpu_hours(planning.again(plan, store))
     assert hours == pytest.approx(left)
@@ -155,7 +156,7 @@ def test_the_time_without_gpus_is_told_before_and_after_the_first_trials(store: 
     assert (estimate.told(plan, 2) or "").startswith("time: about 64 s for 15 trials, 2 at a time (about 8 s each, the")
     for trial in plan.trials[:4]:
         made = {"id": trial.id(), "started": "2026-11-20T10:00:00Z", "config": trial.model_dump(mode="json")}
-        storage.write_json(store.trial(trial.id()) / storage.RESULT, result(seconds=60.0) | made)
+        files.write_json(store.trial(trial.id()) / RESULT, result(seconds=60.0) | made)
     plan = planning.again(plan, store)
     after, basis = estimate.seconds(plan, 3)
     assert after == 240

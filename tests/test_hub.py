@@ -22,7 +22,7 @@ import platform.session as session
 from platform.needs import OFFLINE
 from trainables import pins
 from trainables.common.errors import InputError
-from trainables.storage import read_json
+from trainables.storage.files import read_json
 from trainables.wanted import Wanted
 
 

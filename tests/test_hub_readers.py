@@ -13,13 +13,14 @@ import test_benchmark_plans
 import tiny
 from hub_bench import ASKED, ASKED_ID, MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, Bench
 
-from trainables import benchmarks, evaluation, pins, rows, storage
+from trainables import benchmarks, evaluation, pins, rows
 from trainables.benchmarks import questions
 from trainables.config.ids import identity
 from trainables.config.settings import Benchmark, Model
-from trainables.storage import Storage
+from trainables.storage.base import Storage
+from trainables.storage.location import open_storage
+from trainables.storage.object_storage import WorkingCopy
 from trainables.wanted import Wanted
-from trainables.working_copy import WorkingCopy
 
 
 def test_rows_are_read_from_the_storage_as_from_the_hub(bench: Bench) -> None:
@@ -134,7 +135,7 @@ def test_every_machine_brings_what_was_fetched_to_its_copy_once(
 
     def machine(name: str) -> Storage:
         monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / name))
-        return storage.open_storage(uri)
+        return open_storage(uri)
 
     bench.store = machine("driver")
     bench.store.refresh()

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import platform.keep as keep
-from trainables import storage
 from trainables.common.errors import InputError
 from trainables.config.settings import Model, Selection
 from trainables.config.trial import Trial
+from trainables.storage import files
+from trainables.storage.base import RESULT, Storage
+from trainables.storage.location import open_storage
 
 NUMBERS = st.sampled_from([-9.0, -3.0, -1.0, 0.0])
 POINTS = st.lists(st.tuples(NUMBERS, st.sampled_from([0.0, 0.3, 0.6, 0.9])), max_size=8).map(
@@ -21,27 +23,27 @@ POINTS = st.lists(st.tuples(NUMBERS, st.sampled_from([0.0, 0.3, 0.6, 0.9])), max
 )
 
 
-def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[Trial], storage.Storage]:
+def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[Trial], Storage]:
     """One trial a point with weights on disk; None: it diverged."""
-    store = storage.open_storage(str(folder))
+    store = open_storage(str(folder))
     trials = [Trial(method="ga", target=Model(path="somewhere/else"), seed=seed) for seed in range(len(points))]
     for trial, point in zip(trials, points, strict=True):
         found: dict[str, Any] = {} if point is None else {"forget_quality": point[0], "model_utility": point[1]}
         status = "diverged" if point is None else "finished"
-        storage.write_json(store.trial(trial.id()) / storage.RESULT, {"status": status, "metrics": found})
+        files.write_json(store.trial(trial.id()) / RESULT, {"status": status, "metrics": found})
         if point is not None:
             keep.weights(store, trial.id()).mkdir(exist_ok=True)
     return trials, store
 
 
-def pruned(trials: list[Trial], store: storage.Storage, choice: str) -> list[str]:
+def pruned(trials: list[Trial], store: Storage, choice: str) -> list[str]:
     """The ids of the trials that lose their weights."""
     found = keep.Study(trials, store, Selection(), 0.8)
     found.read()
     return found.prune(choice)
 
 
-def kept(trials: list[Trial], store: storage.Storage) -> list[int]:
+def kept(trials: list[Trial], store: Storage) -> list[int]:
     return [trial.seed for trial in trials if keep.weights(store, trial.id()).is_dir()]
 
 

@@ -14,7 +14,7 @@ from machines import Machine
 import platform.lease as lease
 import platform.lock as lock
 from trainables.common.errors import InputError
-from trainables.working_copy import WorkingCopy
+from trainables.storage.object_storage import WorkingCopy
 
 machine = machines.machine
 

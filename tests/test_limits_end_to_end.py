@@ -13,7 +13,7 @@ import pytest
 import small_sweep
 from test_sweep_end_to_end import SETTINGS
 
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
 pytestmark = pytest.mark.slow

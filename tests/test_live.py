@@ -15,9 +15,9 @@ from small_sweep import Small
 import platform.driver as driver
 import platform.live as live
 import platform.progress as progress
-from trainables import storage
 from trainables.common import processes
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage.base import PROGRESS, RESULT, Storage
 
 ROWS = (
     live.Row("gru on npo forget05 gamma=0.8", "training", 5, 20, 20.0, 55.0),
@@ -111,7 +111,7 @@ def test_resumed_sweep_counts_what_earlier_starts_did(small: Small, store: Stora
     assert standing.line() == "done 2 | running 0 | failed 1 | left 1"
     assert standing.total == 4
     for trial, told in zip(every[2:], ("0 of 4 trials run in 0.5 min", "1 of 4 trials run in 0.5 min"), strict=True):
-        storage.write_json(store.trial(trial.id()) / storage.RESULT, {"status": "finished", "metrics": {}})
+        files.write_json(store.trial(trial.id()) / RESULT, {"status": "finished", "metrics": {}})
         assert driver._ran(plan, store, 30.0) == told
 
 
@@ -125,7 +125,7 @@ def test_row_of_a_running_trial_is_what_its_storage_tells(tmp_path: Path) -> Non
     reporter = progress.Reporter(standing, store, never, never, never, live.Plain(), progress.Waiting({}, dict))
     known = {"phase": "training", "step": 5, "steps": 20, "training_left": 45.0, "seconds": 20.0, "phase_seconds": 15.0}
     known |= {"started": "2026-11-20T10:00:00Z", "beat": time.time()}
-    storage.write_json(store.trial("abc") / storage.PROGRESS, processes.myself() | known)
+    files.write_json(store.trial("abc") / PROGRESS, processes.myself() | known)
     first, second = reporter.view().rows
     assert first == live.Row("one", "training", 5, 20, 20.0, 55.0)
     assert (second.label, second.phase, second.left) == ("two", "starting", None)

@@ -10,7 +10,7 @@ import pytest
 
 import platform.mirror as mirrors
 import platform.tracking as tracking
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 
 class Recorder:

@@ -13,11 +13,14 @@ import tiny
 import torch
 from rouge_score.rouge_scorer import RougeScorer
 
-from trainables import benchmarks, chunks, recipes, rows, storage, trial
+from trainables import benchmarks, chunks, recipes, rows, trial
 from trainables.benchmarks import muse
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Dialect, Model, Resources, RetainEvaluation, Training
 from trainables.config.trial import Trial, evaluation_id
+from trainables.storage import files as storage_files
+from trainables.storage.base import RESULT, ROWS
+from trainables.storage.location import open_storage
 
 DIALECTS = get_args(Dialect)
 
@@ -152,7 +155,7 @@ def test_the_fingerprint_covers_every_file(data: Path, tmp_path: Path, config: s
 
 def test_a_trial_from_rows_to_result(data: Path, tmp_path: Path) -> None:
     """Gradient ascent on blocks; PrivLeak against the AUC of a retain model's evaluation."""
-    store = storage.open_storage(str(tmp_path / "runs"))
+    store = open_storage(str(tmp_path / "runs"))
     benchmark = on(data, limit=3)
     benchmark = benchmark.model_copy(update={"fingerprint": muse.fingerprint(benchmark)})
     retain = Model(path=str(tiny.write_model(tmp_path / "retain", seed=1)))
@@ -163,7 +166,7 @@ def test_a_trial_from_rows_to_result(data: Path, tmp_path: Path) -> None:
         method="ga",
         benchmark=benchmark,
         target=Model(path=str(tiny.write_model(tmp_path / "target"))),
-        retain_evaluation=RetainEvaluation(path=str(store.evaluation(key) / storage.RESULT), fingerprint=key),
+        retain_evaluation=RetainEvaluation(path=str(store.evaluation(key) / RESULT), fingerprint=key),
         training=Training(lr=1e-3, batch_size=2, max_steps=2, max_length=64),
     )
     *_, told = trial.run(chosen, store)
@@ -173,7 +176,7 @@ def test_a_trial_from_rows_to_result(data: Path, tmp_path: Path) -> None:
     assert found["privleak_reference"] == kept["privleak_auc"]
     assert found["privleak"] == pytest.approx((found["privleak_auc"] / kept["privleak_auc"] - 1) * 100)
     assert benchmarks.gains("muse", found) == (-found["verbmem_f"], -found["knowmem_f"], found["knowmem_r"])
-    records = storage.read_rows(store.trial(chosen.id()) / storage.ROWS)
+    records = storage_files.read_rows(store.trial(chosen.id()) / ROWS)
     assert {**muse.aggregate(records, benchmark, kept["privleak_auc"]), "relative_change": ANY} == found
     with pytest.raises(InputError, match="was made with dialect 'paper', this evaluation has 'open-unlearning'"):
         muse.reference(kept, on(data, "open-unlearning", limit=3), "here")

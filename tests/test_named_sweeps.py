@@ -13,7 +13,7 @@ from search_spaces import backbones
 from search_spaces import base as spaces
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 from trainables.templates import TEMPLATES
 
 OWN_ROWS = ("quickstart", "tofu_tiny", "own")

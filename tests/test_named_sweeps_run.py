@@ -17,9 +17,10 @@ from conftest import RunModule
 import platform.plan as planning
 from platform.overrides import apply
 from search_spaces import base as spaces
-from trainables import benchmarks, recipes, storage, trial
+from trainables import benchmarks, recipes, trial
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage.base import RESULT, Storage
 
 HERE = ("tofu_phi_uwc", "tofu_gamma", "tofu_ablation", "muse_books", "wmdp_zephyr", "wmdp_rmu")
 """Of these the second trial runs in this process."""
@@ -43,7 +44,7 @@ def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) 
     for result in results:
         check(result, store)
         for folder in (Path(result["config"]["target"]["path"]), store.trial(result["id"]) / trial.WEIGHTS):
-            known = storage.read_json(folder / "config.json") or {}
+            known = files.read_json(folder / "config.json") or {}
             assert known["architectures"] == [f"{shrunk.family(sweep)}ForCausalLM"]
     assert results[0]["metrics"] != results[1]["metrics"]
 
@@ -68,7 +69,7 @@ def check(result: dict[str, Any], store: Storage) -> None:
     assert gains is not None, result["metrics"]
     assert all(math.isfinite(gain) for gain in gains), result["metrics"]
     if config.task_vector:
-        assert (store.root / "shared" / "directions" / result["direction"] / storage.RESULT).is_file()
+        assert (store.root / "shared" / "directions" / result["direction"] / RESULT).is_file()
     else:
         assert (result["training"]["steps"], result["topology"]["micro_batch"]) == (2, 2)
     targets = (result["calibration"] or {}).get("targets", [])

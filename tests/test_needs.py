@@ -12,7 +12,7 @@ import platform.plan as planning
 from platform.overrides import apply
 from search_spaces import base as spaces
 from trainables.common.errors import InputError
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 from trainables.wanted import Wanted
 
 

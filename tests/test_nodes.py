@@ -17,8 +17,8 @@ import pytest
 import small_sweep
 from conftest import INHERITED_PREFIXES, RunModule
 
-from trainables import storage
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage.base import CONFIG, PROGRESS, STEPS, Storage
 
 pytestmark = pytest.mark.slow
 SETTINGS = (
@@ -33,7 +33,7 @@ PLACED = """
 import os, sys
 import ray
 from trainables import launching, storage
-from trainables.config import Resources
+from trainables.config.settings import Resources
 
 def told(config):
     with open(f"{config['folder']}/{os.getpid()}", "w") as stream:
@@ -147,7 +147,7 @@ class Sweep:
 
     def checkpoint(self) -> int | None:
         """The step of the trial's checkpoint."""
-        found = [storage.read_json(path) or {} for path in self.store.root.glob("trials/*/checkpoint/meta.json")]
+        found = [files.read_json(path) or {} for path in self.store.root.glob("trials/*/checkpoint/meta.json")]
         return found[0].get("step") if found else None
 
     def beyond(self, step: int) -> None:
@@ -167,14 +167,12 @@ LONG = ("training.epochs=2000", "training.max_steps=300")
 def undisturbed(store: Storage, run_module: RunModule, place: Path) -> None:
     """The trial's metrics and losses are those of a run of its own, in one go, without Ray."""
     (result,) = results(store)
-    config = store.trial(result["id"]) / storage.CONFIG
+    config = store.trial(result["id"]) / CONFIG
     done = run_module("trainables.run", config, "--storage", place, timeout=400)
     assert done.returncode == 0, done.stderr
     other = Storage(place)
     assert result["metrics"] == (other.result(result["id"]) or {})["metrics"]
-    series = [
-        [row["loss"] for row in storage.read_rows(one.trial(result["id"]) / storage.STEPS)] for one in (store, other)
-    ]
+    series = [[row["loss"] for row in files.read_rows(one.trial(result["id"]) / STEPS)] for one in (store, other)]
     assert len(series[0]) == 300
     assert series[0] == series[1]
 
@@ -207,10 +205,8 @@ def test_notice_makes_a_checkpoint_and_the_trial_goes_on_elsewhere(
     sets = [part for setting in LONG for part in ("--set", setting)]
     place = nodes.add(1)
     sweep = Sweep(nodes, [*arguments, *sets], Storage(tmp_path / "runs"), root)
-    told = storage.PROGRESS
-    until(
-        lambda: any((storage.read_json(path) or {}).get("step") for path in sweep.store.root.glob(f"trials/*/{told}"))
-    )
+    told = PROGRESS
+    until(lambda: any((files.read_json(path) or {}).get("step") for path in sweep.store.root.glob(f"trials/*/{told}")))
     assert sweep.checkpoint() is None
     nodes.add(1)
     nodes.drain(place, seconds=60)

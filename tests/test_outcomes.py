@@ -12,10 +12,13 @@ import torch
 from interrupted import alike, configuration, finish
 from safetensors.torch import load_file
 
-from trainables import launching, loop, passes, storage, trial, workers
+from trainables import launching, loop, passes, trial, workers
 from trainables.common.errors import InputError
 from trainables.config.ids import identity
 from trainables.config.settings import Rectifier
+from trainables.storage import files
+from trainables.storage.base import RETRY, STEPS
+from trainables.storage.location import open_storage
 
 
 def run_out(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
@@ -46,7 +49,7 @@ def test_memory_that_runs_out_is_tried_again_with_half_the_micro_batch(
     assert found["topology"]["micro_batch"] == 4
     assert found["training"]["steps"] == whole["training"]["steps"]
     assert found["metrics"]["model_utility"] == pytest.approx(whole["metrics"]["model_utility"], abs=2e-3)
-    assert not (store.trial(config.id()) / storage.RETRY).exists()
+    assert not (store.trial(config.id()) / RETRY).exists()
 
 
 def test_memory_that_runs_out_twice_is_an_outcome(house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,11 +94,11 @@ def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
     finish(plain, tmp_path / "one")
     config = configuration(house, ranks=2, stage=2, every=None)
     monkeypatch.setattr(workers, "rank", starved(2, only))
-    store = storage.open_storage(str(tmp_path / "two"))
+    store = open_storage(str(tmp_path / "two"))
     found = launching.launch(config, store, keep=True)
     assert (found["status"], found["topology"]["micro_batch"]) == ("finished", 2), found["error"]
-    alike(storage.open_storage(str(tmp_path / "one")).trial(plain.id()), store.trial(config.id()), house.target)
-    assert not (store.trial(config.id()) / storage.RETRY).exists()
+    alike(open_storage(str(tmp_path / "one")).trial(plain.id()), store.trial(config.id()), house.target)
+    assert not (store.trial(config.id()) / RETRY).exists()
 
 
 @pytest.mark.slow
@@ -105,7 +108,7 @@ def test_a_rank_whose_memory_runs_out_twice_ends_the_trial(
 ) -> None:
     config = configuration(house, ranks=2, stage=2, every=None)
     monkeypatch.setattr(workers, "rank", starved(1, only))
-    store = storage.open_storage(str(tmp_path))
+    store = open_storage(str(tmp_path))
     found = launching.launch(config, store)
     assert found["status"] == "out_of_memory"
     assert found["error"]["message"].startswith("CUDA out of memory")
@@ -119,7 +122,7 @@ def test_two_ranks_that_diverge_say_where_and_why(house: Any, tmp_path: Path, ra
     config = configuration(house, ranks=2, stage=2, every=None)
     wild = config.training.model_copy(update={"optimizer": "sgd", "lr": 1e9})
     config = config.model_copy(update={"training": wild})
-    store = storage.open_storage(str(tmp_path))
+    store = open_storage(str(tmp_path))
     found = launching.launch(config, store)
     assert found["status"] == "diverged"
     step = found["error"]["step"]
@@ -127,7 +130,7 @@ def test_two_ranks_that_diverge_say_where_and_why(house: Any, tmp_path: Path, ra
     assert re.fullmatch(
         rf"(retain loss|loss|gradient norm) is (nan|inf|-inf) at step {step}", found["error"]["message"]
     )
-    assert len(storage.read_rows(store.trial(config.id()) / storage.STEPS)) == step - 1
+    assert len(files.read_rows(store.trial(config.id()) / STEPS)) == step - 1
 
 
 def test_a_loss_that_leaves_the_finite_numbers_names_the_step(
@@ -146,7 +149,7 @@ def test_a_loss_that_leaves_the_finite_numbers_names_the_step(
     found, store = finish(config, tmp_path)
     assert found["status"] == "diverged"
     assert found["error"] == {"kind": "diverged", "message": "loss is nan at step 3", "step": 3}
-    assert len(storage.read_rows(store.trial(config.id()) / storage.STEPS)) == 2
+    assert len(files.read_rows(store.trial(config.id()) / STEPS)) == 2
 
 
 @pytest.mark.parametrize("observed", [False, True], ids=["gru measures it", "observe measures it"])
@@ -160,7 +163,7 @@ def test_collapsed_model_stops_and_is_evaluated_as_it_is(house: Any, tmp_path: P
     whole_config = base.model_copy(update=changes)
     _, whole = finish(whole_config, tmp_path / "whole")
     name = "observed_retain_loss" if observed else "retain_loss"
-    rows = storage.read_rows(whole.trial(whole_config.id()) / storage.STEPS)
+    rows = files.read_rows(whole.trial(whole_config.id()) / STEPS)
     losses = [row[name] for row in rows]
     step = next(number for number in range(2, 8) if losses[number - 1] > max(losses[: number - 1]))
     bar = (losses[step - 1] + max(losses[: step - 1])) / 2
@@ -169,7 +172,7 @@ def test_collapsed_model_stops_and_is_evaluated_as_it_is(house: Any, tmp_path: P
     assert found["status"] == "collapsed"
     message = f"retain loss {losses[step - 1]:.4g} is above training.stop_above={bar:g} at step {step}"
     assert found["error"] == {"kind": "collapsed", "message": message, "step": step}
-    stopped = storage.read_rows(store.trial(config.id()) / storage.STEPS)
+    stopped = files.read_rows(store.trial(config.id()) / STEPS)
     assert [row[name] for row in stopped] == losses[:step]
     short = whole_config.model_copy(update={"training": wild.model_copy(update={"max_steps": step})})
     cut, _ = finish(short, tmp_path / "short")
@@ -204,7 +207,7 @@ def test_adapters_alone_are_trained_and_rectified(house: Any, tmp_path: Path) ->
     config = base.model_copy(update={"training": base.training.model_copy(update={"lora_rank": 2, "lr": 2e-2})})
     found, store = finish(config, tmp_path)
     assert found["status"] == "finished", found["error"]
-    steps = storage.read_rows(store.trial(config.id()) / storage.STEPS)
+    steps = files.read_rows(store.trial(config.id()) / STEPS)
     assert all(step["grad_norm"] > 0 for step in steps)
     assert abs(steps[-1]["loss"] - steps[0]["loss"]) > 0.1
     weights = load_file(store.trial(config.id()) / trial.WEIGHTS / "model.safetensors")

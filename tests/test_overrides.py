@@ -13,7 +13,7 @@ from platform.overrides import apply, flatten
 from search_spaces import base as spaces
 from search_spaces import tofu_llama, tofu_tiny, wmdp_zephyr
 from trainables.common.errors import InputError
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 make = small_sweep.plan_objectives
 

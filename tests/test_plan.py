@@ -17,10 +17,10 @@ import platform.plan as planning
 from platform.overrides import apply
 from search_spaces.base import Fictional, Making
 from search_spaces.tofu_tiny import SWEEP
-from trainables import storage
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage.base import RESULT, Storage
 
 MAKING = cast(Making, SWEEP.making)
 
@@ -262,7 +262,7 @@ def test_done_is_what_the_storage_holds(make: MakePlan, store: Storage) -> None:
     trials = make().trials
     for trial in trials[:3]:
         told = {"id": trial.id(), "status": "finished", "metrics": {}, "config": {}, "started": "then"}
-        storage.write_json(store.trial(trial.id()) / storage.RESULT, told)
+        files.write_json(store.trial(trial.id()) / RESULT, told)
     begun = store.trial(trials[3].id())
     begun.mkdir()
     (begun / "config.json").write_text("{}")

@@ -18,7 +18,7 @@ from search_spaces.base import Choice, Sweep
 from search_spaces.tofu_tiny import SWEEP
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 make = small_sweep.plan_objectives
 

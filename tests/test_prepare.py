@@ -17,7 +17,7 @@ from platform.gate import Gate, Limits
 from platform.session import Room
 from search_spaces import base as spaces
 from trainables import launching
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 
 class Asked(Exception):

@@ -9,20 +9,23 @@ from typing import Any
 import pytest
 from interrupted import configuration
 
-import platform.overview as overview
-from trainables import progress, storage, tally, trial
+from platform import overview
+from trainables import progress, tally, trial
 from trainables.common import processes
+from trainables.storage import files
+from trainables.storage.base import CONFIG, PROGRESS, RESULT, ROWS
+from trainables.storage.location import open_storage
 
 
 def test_trial_tells_where_it_is_until_its_result_is_there(
     house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "EVERY", 0.05)
-    config, store = configuration(house, every=None), storage.open_storage(str(tmp_path))
-    path = store.trial(config.id()) / storage.PROGRESS
+    config, store = configuration(house, every=None), open_storage(str(tmp_path))
+    path = store.trial(config.id()) / PROGRESS
     events = trial.run(config, store)
     assert next(events)["phase"] == "loading"
-    first = storage.read_json(path)
+    first = files.read_json(path)
     assert first is not None
     assert (first["phase"], first["steps"]) == ("loading", None)
     assert processes.alive(first)
@@ -31,19 +34,19 @@ def test_trial_tells_where_it_is_until_its_result_is_there(
         if event["phase"] == "done":
             break
         time.sleep(0.15)
-        now = storage.read_json(path) or {}
+        now = files.read_json(path) or {}
         assert (now["phase"], now["step"]) == (event["phase"], event["step"])
         assert now["started"] == first["started"]
         seen.append((now["phase"], now["step"], now["steps"], now["training_left"] is not None))
     assert seen == [("training", step, 7, step > 1) for step in range(1, 8)] + [("evaluation", 7, 7, False)]
-    assert {item.name for item in path.parent.iterdir()} >= {storage.RESULT, storage.CONFIG}
+    assert {item.name for item in path.parent.iterdir()} >= {RESULT, CONFIG}
     assert not path.exists()
 
 
 def test_an_evaluation_tells_how_many_rows_it_has_behind_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until another phase begins, and without the training's number of them."""
     monkeypatch.setattr(progress, "EVERY", 0.02)
-    store, path = storage.open_storage(str(tmp_path)), tmp_path / "trials" / "abc" / storage.PROGRESS
+    store, path = open_storage(str(tmp_path)), tmp_path / "trials" / "abc" / PROGRESS
     path.parent.mkdir(parents=True)
 
     def shown() -> str:
@@ -74,10 +77,10 @@ def test_all_that_is_evaluated_is_counted(house: Any, tmp_path: Path, monkeypatc
             super().begin(what, total)
 
     monkeypatch.setattr(tally, "NOW", Noted())
-    config, store = configuration(house, every=None), storage.open_storage(str(tmp_path))
+    config, store = configuration(house, every=None), open_storage(str(tmp_path))
     result = next(event for event in trial.run(config, store) if event["phase"] == "done")["result"]
     assert result["status"] == "finished"
-    questions = storage.read_rows(store.trial(config.id()) / storage.ROWS)
+    questions = files.read_rows(store.trial(config.id()) / ROWS)
     answers = sum(2 + len(row["perturbed_loss"]) for row in questions)
     counts = [count for count in begun if count[0]]
     assert [what for what, _ in counts] == ["answers", "generations"]

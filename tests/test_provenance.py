@@ -12,7 +12,7 @@ from trainables import workers
 from trainables.common import provenance
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 
 @pytest.fixture

@@ -14,9 +14,11 @@ import platform.prepare as prepare
 import platform.recommend as recommend
 from platform.overrides import apply
 from search_spaces import base as spaces
-from trainables import export, storage
+from trainables import export
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage import files as storage_files
+from trainables.storage.base import RESULT, Storage
+from trainables.storage.location import open_storage
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +51,10 @@ def swept(typed: list[str], folder: Path, target: float, *outcomes: tuple[float,
     store = Storage(folder)
     plan = planning.make(apply(sweep, typed), store, strategy="paper", only=["method=gd"])
     (reference,) = plan.references
-    storage.write_json(store.evaluation(reference.evaluation) / storage.RESULT, {"metrics": measures(1.0, target)})
+    storage_files.write_json(store.evaluation(reference.evaluation) / RESULT, {"metrics": measures(1.0, target)})
     for trial, outcome in zip(plan.trials, outcomes, strict=True):
         result = {"status": "finished", "metrics": measures(*outcome), "started": "then"} | more
-        storage.write_json(store.trial(trial.id()) / storage.RESULT, result)
+        storage_files.write_json(store.trial(trial.id()) / RESULT, result)
     return plan, store
 
 
@@ -94,7 +96,7 @@ def test_halves_are_reported_on_the_rows_that_were_not_chosen_on(
 def test_the_export_of_an_earlier_run_is_none_of_this_one(typed: list[str], tmp_path: Path) -> None:
     plan, store = swept(typed, tmp_path, 0.5, (0.1, 0.46), (0.3, 0.5))
     facts = tmp_path / export.FACTS
-    storage.write_json(facts, {"made_with": {"started": "then"}})
+    storage_files.write_json(facts, {"made_with": {"started": "then"}})
     assert recommend._current(facts, store.result(plan.trials[0].id()) or {})
     assert not recommend._current(facts, {"started": "later"})
     assert not recommend._current(tmp_path / "nothing", {"started": "then"})
@@ -108,14 +110,14 @@ def test_no_utility_at_all_recommends_nothing(typed: list[str], tmp_path: Path, 
 
 def test_target_that_hardly_knows_its_rows_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the wrong template a model seems to have nothing to forget; TOFU's rows say nothing of that kind."""
-    store = storage.open_storage(str(tmp_path))
+    store = open_storage(str(tmp_path))
     sweep = spaces.find("own")
     reference = SimpleNamespace(role="original", split="own", evaluation="abc")
     plan: Any = SimpleNamespace(sweep=sweep, references=[reference])
     heard: list[str] = []
     for known, told in ((0.71, 0), (0.24, 1)):
         metrics = {"forget_extraction_strength": known, "utility": 0.9}
-        storage.write_json(store.evaluation("abc") / storage.RESULT, {"metrics": metrics})
+        storage_files.write_json(store.evaluation("abc") / RESULT, {"metrics": metrics})
         prepare._warn(plan, store, heard.append)
         assert len(heard) == told
     assert heard[0].startswith("warning: asked in the template 'plain', the target model gives away little")

@@ -8,20 +8,22 @@ from typing import Any
 import pytest
 from starts import TOLD
 
-from trainables import remains, storage
+from trainables.storage import files
+from trainables.storage import results as results_
+from trainables.storage.base import RESULT, ROWS
 
 
 def test_every_cut_of_a_table_is_damage(tmp_path: Path) -> None:
-    storage.write_json(tmp_path / storage.RESULT, {**TOLD, "id": tmp_path.name})
-    path = tmp_path / storage.ROWS
-    storage.write_rows(path, [{"task": "forget", "index": number, "rouge": number / 7} for number in range(50)])
+    files.write_json(tmp_path / RESULT, {**TOLD, "id": tmp_path.name})
+    path = tmp_path / ROWS
+    files.write_rows(path, [{"task": "forget", "index": number, "rouge": number / 7} for number in range(50)])
     whole = path.read_bytes()
-    assert remains.read_result(tmp_path)[1] == []
+    assert results_.read_result(tmp_path)[1] == []
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        assert remains.read_result(tmp_path)[1] == [path], length
+        assert results_.read_result(tmp_path)[1] == [path], length
     path.write_bytes(bytes(len(whole)))
-    assert remains.read_result(tmp_path)[1] == [path]
+    assert results_.read_result(tmp_path)[1] == [path]
 
 
 @pytest.mark.parametrize(
@@ -31,8 +33,8 @@ def test_every_cut_of_a_table_is_damage(tmp_path: Path) -> None:
 )
 def test_a_result_of_something_else_is_damage(tmp_path: Path, change: dict[str, Any]) -> None:
     told = {**TOLD, "id": tmp_path.name}
-    storage.write_json(tmp_path / storage.RESULT, told)
-    assert remains.read_result(tmp_path) == (told, [])
+    files.write_json(tmp_path / RESULT, told)
+    assert results_.read_result(tmp_path) == (told, [])
     changed = {name: value for name, value in (told | change).items() if value is not ...}
-    storage.write_json(tmp_path / storage.RESULT, changed)
-    assert remains.read_result(tmp_path) == (None, [tmp_path / storage.RESULT])
+    files.write_json(tmp_path / RESULT, changed)
+    assert results_.read_result(tmp_path) == (None, [tmp_path / RESULT])

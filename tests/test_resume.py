@@ -16,23 +16,25 @@ from interrupted import alike, configuration, finish, same
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from trainables import launching, storage, trial
+from trainables import launching, trial
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage.base import CHECKPOINT, META, STEPS, Storage
+from trainables.storage.location import open_storage
 
 
 def test_resumed_trial_counts_the_seconds_before_its_checkpoint(house: Any, tmp_path: Path) -> None:
     """The checkpoint is taken for one that 1,110 s led to."""
     config = configuration(house)
     _, store = finish(config, tmp_path, stop_after=5)
-    path = store.trial(config.id()) / storage.CHECKPOINT / storage.META
-    meta = storage.read_json(path) or {}
+    path = store.trial(config.id()) / CHECKPOINT / META
+    meta = files.read_json(path) or {}
     seconds = meta["seconds"]
     assert 0 < seconds["loading"] + seconds["training"] <= seconds["total"] + 1e-6
     before = {"loading": 100.0, "training": 1000.0, "evaluation": 10.0, "total": 1110.0}
-    storage.write_json(path, meta | {"seconds": before})
+    files.write_json(path, meta | {"seconds": before})
     resumed, _ = finish(config, tmp_path)
     assert resumed["training"]["resumed_at"] == 4
     for name, least in before.items():
@@ -69,8 +71,8 @@ def test_interrupted_trial_with_dropout_goes_on_bit_for_bit(house: Any, tmp_path
     plain = configuration(house)
     _, silent = finish(plain, tmp_path / "silent", stop_after=5)
     kept = silent.trial(plain.id()) / trial.CHECKPOINT / "step-4"
-    noisy = storage.read_rows(undisturbed.trial(config.id()) / storage.STEPS)
-    losses = [[row["loss"] for row in rows[:4]] for rows in (noisy, storage.read_rows(kept / storage.STEPS))]
+    noisy = files.read_rows(undisturbed.trial(config.id()) / STEPS)
+    losses = [[row["loss"] for row in rows[:4]] for rows in (noisy, files.read_rows(kept / STEPS))]
     assert losses[0] != pytest.approx(losses[1], rel=1e-4)
 
 
@@ -153,7 +155,7 @@ def test_checkpoint_that_would_run_something_is_set_aside_and_runs_nothing(
     folder = store.trial(config.id()) / trial.CHECKPOINT
     (kept,) = folder.glob(f"step-2/{file}")
     torch.save({**torch.load(kept, weights_only=False), "param_shapes": Planted(tmp_path / "ran")}, kept)
-    storage.write_json(folder / storage.META, (storage.read_json(folder / storage.META) or {}) | {"files": {}})
+    files.write_json(folder / META, (files.read_json(folder / META) or {}) | {"files": {}})
     result, _ = finish(config, tmp_path)
     assert not (tmp_path / "ran").exists()
     assert (result["status"], result["training"]["resumed_at"]) == ("finished", None)
@@ -192,7 +194,7 @@ def spread(house: Any, ray_session: None, tmp_path_factory: pytest.TempPathFacto
     """A trial on two ranks of Ray Train, ZeRO 3, one row a micro-batch."""
     resources = Resources(ranks=2, zero_stage=3, micro_batch=1, checkpoint_every=2)
     config = configuration(house).model_copy(update={"resources": resources})
-    store = storage.open_storage(str(tmp_path_factory.mktemp("spread")))
+    store = open_storage(str(tmp_path_factory.mktemp("spread")))
     result = launching.launch(config, store, keep=True)
     assert result["status"] == "finished", result["error"]
     assert result["topology"]["ranks"] == 2
@@ -210,7 +212,7 @@ def test_ray_train_gives_what_one_process_gives(house: Any, spread: tuple[Trial,
 @pytest.mark.slow
 def test_two_ranks_survive_the_death_of_one(spread: tuple[Trial, Storage], tmp_path: Path) -> None:
     config, undisturbed = spread
-    store = storage.open_storage(str(tmp_path))
+    store = open_storage(str(tmp_path))
     killed: list[int] = []
     killer = threading.Thread(target=kill_one, args=(store.trial(config.id()) / trial.CHECKPOINT / "meta.json", killed))
     killer.start()
@@ -246,21 +248,21 @@ def test_every_layout_under_ray_train(
     finish(plain, tmp_path / "here")
     resources = Resources(ranks=ranks, zero_stage=stage, micro_batch=size)
     spread = plain.model_copy(update={"resources": resources})
-    store = storage.open_storage(str(tmp_path / "there"))
+    store = open_storage(str(tmp_path / "there"))
     assert launching.launch(spread, store, keep=True)["status"] == "finished"
-    alike(storage.open_storage(str(tmp_path / "here")).trial(plain.id()), store.trial(spread.id()), house.target)
+    alike(open_storage(str(tmp_path / "here")).trial(plain.id()), store.trial(spread.id()), house.target)
 
 
 def test_notice_makes_a_checkpoint_once_that_a_trial_goes_on_from(house: Any, tmp_path: Path) -> None:
     """Without checkpoint_every: nothing else would be left of its steps."""
     config = configuration(house, every=None)
     _, undisturbed = finish(config, tmp_path / "whole")
-    store, asked = storage.open_storage(str(tmp_path / "broken")), iter([False, False, True])
+    store, asked = open_storage(str(tmp_path / "broken")), iter([False, False, True])
     kept = store.trial(config.id()) / trial.CHECKPOINT
     seen = []
     for event in trial.run(config, store, keep_weights=True, notice=lambda: next(asked)):
         if event["phase"] == "training":
-            seen.append((storage.read_json(kept / storage.META) or {}).get("step"))
+            seen.append((files.read_json(kept / META) or {}).get("step"))
         if event.get("step") == 5:
             break
     assert seen == [None, None, 3, 3, 3]

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 import small_sweep
 
-from trainables import rows, run, storage
+from trainables import rows, run
 from trainables.benchmarks import tofu
 from trainables.common import cli, hashing, processes
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, RetainEvaluation, Training
 from trainables.config.trial import Trial, evaluation_id
-from trainables.storage import Storage
+from trainables.storage import files as storage_files
+from trainables.storage.base import PROGRESS, RESULT, Storage
 
 TIMING = ["tokens_per_second", "peak_memory_bytes"]
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
@@ -42,7 +43,7 @@ def trial(house: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
     )
     recipes.make_evaluation(retain.model_dump(), benchmark.model_dump(), None, str(place), Resources())
     key = evaluation_id(retain, benchmark)
-    kept = RetainEvaluation(path=str(Storage(place).evaluation(key) / storage.RESULT), fingerprint=key)
+    kept = RetainEvaluation(path=str(Storage(place).evaluation(key) / RESULT), fingerprint=key)
     return Trial(
         method="npo",
         rectifier=Rectifier(name="gru", gamma=0.8, tau=1.0),
@@ -167,7 +168,7 @@ def test_a_result_is_not_run_over(
 ) -> None:
     folder = Storage(tmp_path / "runs").trial(trial.id())
     folder.mkdir(parents=True)
-    (folder / storage.RESULT).write_text(content)
+    (folder / RESULT).write_text(content)
     assert started_again(trial, tmp_path, monkeypatch) == 2
     status = "finished" if content.endswith("}") else "damaged"
     assert capsys.readouterr().err == (
@@ -175,7 +176,7 @@ def test_a_result_is_not_run_over(
         "give another --storage to run it apart\n"
     )
     assert not (tmp_path / "begun").exists()
-    assert (folder / storage.RESULT).read_text() == content
+    assert (folder / RESULT).read_text() == content
 
 
 @pytest.mark.parametrize(
@@ -200,8 +201,8 @@ def test_a_trial_that_another_process_is_at_is_left_alone(
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as another:
         other = processes.myself() | {"pid": another.pid, "born": processes.born(another.pid), "beat": time.time()}
-        path = Storage(tmp_path / "runs").trial(trial.id()) / storage.PROGRESS
-        storage.write_json(path, other | told)
+        path = Storage(tmp_path / "runs").trial(trial.id()) / PROGRESS
+        storage_files.write_json(path, other | told)
         assert started_again(trial, tmp_path, monkeypatch) == (2 if refused else 0)
         another.kill()
     assert (tmp_path / "begun").exists() is not refused

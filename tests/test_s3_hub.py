@@ -10,12 +10,13 @@ import pytest
 from hub_bench import ASKED_ID, MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, Bench
 from test_hub_readers import write_questions
 
-from trainables import pins, storage
+from trainables import pins
 from trainables.benchmarks import questions
 from trainables.common.errors import Unreachable
-from trainables.storage import Storage
+from trainables.storage.base import Storage
+from trainables.storage.location import open_storage
+from trainables.storage.object_storage import WorkingCopy
 from trainables.wanted import Wanted
-from trainables.working_copy import WorkingCopy
 
 
 def open_bucket(object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
@@ -23,7 +24,7 @@ def open_bucket(object_store: dict[str, str], tmp_path: Path, monkeypatch: pytes
     for name, value in object_store.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / "machine"))
-    store = storage.open_storage(f"s3://bucket/{uuid.uuid4().hex}")
+    store = open_storage(f"s3://bucket/{uuid.uuid4().hex}")
     store.refresh()
     return store
 

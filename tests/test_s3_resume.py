@@ -9,10 +9,12 @@ import pytest
 import ranks
 from interrupted import configuration, finish, same
 
-from trainables import storage, trial
+from trainables import trial
 from trainables.config.settings import Rectifier, TaskVector
-from trainables.storage import Storage
-from trainables.working_copy import WorkingCopy
+from trainables.storage import files
+from trainables.storage.base import CONFIG, RESULT, ROWS, STEPS, WEIGHTS, Storage
+from trainables.storage.location import open_storage
+from trainables.storage.object_storage import WorkingCopy
 
 URI = "s3://bucket/resumed"
 
@@ -26,7 +28,7 @@ def machines(
     found = []
     for name in ("one", "other"):
         monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / name))
-        store = storage.open_storage(URI)
+        store = open_storage(URI)
         assert isinstance(store, WorkingCopy)
         found.append(store)
     return found[0], found[1]
@@ -44,19 +46,19 @@ def test_another_machine_goes_on_from_the_last_checkpoint(
     other.bring([config.id()])
     assert not other.has(config.id())
     other.fetch_trial(config.id())
-    assert (storage.read_json(other.trial(config.id()) / "checkpoint" / "meta.json") or {})["step"] == 4
+    assert (files.read_json(other.trial(config.id()) / "checkpoint" / "meta.json") or {})["step"] == 4
     *_, last = trial.run(other.here(config), other, keep_weights=True)
     assert last["result"]["training"]["resumed_at"] == 4
     assert last["result"]["metrics"] == whole["metrics"]
     same(undisturbed, other, config)
     kept = {name.removeprefix(f"trials/{config.id()}/") for name in other.exchange.list(other.trial(config.id()))}
     assert {name for name in kept if "/" not in name} == {
-        storage.CONFIG,
-        storage.RESULT,
-        storage.STEPS,
-        storage.ROWS,
+        CONFIG,
+        RESULT,
+        STEPS,
+        ROWS,
     }
-    assert {name.split("/")[0] for name in kept if "/" in name} == {storage.WEIGHTS}
+    assert {name.split("/")[0] for name in kept if "/" in name} == {WEIGHTS}
     one.refresh()  # the machine that had begun it takes what the other one found
     one.bring([config.id()])
     assert one.result(config.id()) == last["result"]
@@ -85,10 +87,10 @@ def test_ranks_on_machines_of_their_own_go_on_and_share_a_direction(
         {**apart, "machines": str(tmp_path / "second"), "trial": vector.model_dump()},
     ]
     ranks.run(2, jobs, house, tmp_path)
-    found, whole = storage.open_storage(uri), Storage(tmp_path / "whole")
+    found, whole = open_storage(uri), Storage(tmp_path / "whole")
     found.refresh()
     found.bring([config.id(), vector.id()])
-    found.fetch(found.trial(config.id()) / storage.WEIGHTS)
+    found.fetch(found.trial(config.id()) / WEIGHTS)
     assert (found.result(config.id()) or {})["training"]["resumed_at"] == 4
     same(whole, found, config)
     results = [store.result(vector.id()) or {} for store in (whole, found)]

@@ -16,7 +16,7 @@ from conftest import RunModule
 from test_sweep_end_to_end import SETTINGS
 
 from trainables.config.trial import Trial
-from trainables.storage import RESULT
+from trainables.storage.base import RESULT
 
 pytestmark = pytest.mark.slow
 URI = "s3://bucket/team/runs"

@@ -14,9 +14,10 @@ from ray.tune.search import Searcher
 
 import platform.driver as driver
 import platform.searcher as searcher
-from trainables import storage
 from trainables.config.settings import Benchmark, Model, Rectifier
 from trainables.config.trial import Trial
+from trainables.storage import files
+from trainables.storage.base import CHECKPOINT, META, PROGRESS, Storage
 
 Outcome = tuple[float, float] | None
 
@@ -267,14 +268,14 @@ def test_optuna_learns_where_the_good_points_are() -> None:
     assert sum(found[15:]) / 15 > sum(worth.values()) / len(worth) + 0.2
 
 
-@pytest.mark.parametrize("left", [f"{storage.CHECKPOINT}/{storage.META}", storage.PROGRESS])
+@pytest.mark.parametrize("left", [f"{CHECKPOINT}/{META}", PROGRESS])
 def test_resume_asks_for_what_the_storage_has_in_flight(tmp_path: Path, left: str) -> None:
     """Two trials of one study were killed, with a checkpoint or without one yet."""
-    small, store = small_sweep.write(tmp_path / "small"), storage.Storage(tmp_path / "runs")
+    small, store = small_sweep.write(tmp_path / "small"), Storage(tmp_path / "runs")
     plan = small.plan(store, "seed=0,1,2,3", only=["benchmark.split=forget05"], strategy="optuna", budget=6)
     begun = plan.studies()["forget05/npo/gru"][9:13:3]
     for trial in begun:
-        storage.write_json(store.trial(trial.id()) / left, {"step": 4})
+        files.write_json(store.trial(trial.id()) / left, {"step": 4})
     search, total = driver._searcher(plan, store, searcher, "none", "PACK", lambda: None)
     asked = [Trial.model_validate_json(search.suggest(str(number))["trial"]) for number in range(total)]
     assert [trial for trial in asked if trial.study() == begun[0].study()][:2] == begun

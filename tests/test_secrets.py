@@ -25,7 +25,7 @@ from trainables import records, trial
 from trainables.common import redaction
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
 SECRETS = {

@@ -19,7 +19,7 @@ from trainables import export, run
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, RetainEvaluation, Training
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 # Names and paths
 

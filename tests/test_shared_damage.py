@@ -14,9 +14,11 @@ from small_sweep import MakePlan
 import platform.plan as planning
 import platform.prepare as prepare
 from search_spaces import base as spaces
-from trainables import models, storage, wholeness
-from trainables.storage import Storage
-from trainables.working_copy import WorkingCopy
+from trainables import models
+from trainables.storage import complete, files
+from trainables.storage.base import RESULT, Storage
+from trainables.storage.location import open_storage
+from trainables.storage.object_storage import WorkingCopy
 
 make = small_sweep.plan_objectives
 FILES = {"config.json": "{}", "parts/model.safetensors": "weights"}
@@ -27,7 +29,7 @@ def write(folder: Path, seal: bool = True) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
     if seal:
-        wholeness.seal(folder)
+        complete.seal(folder)
     return folder
 
 
@@ -36,20 +38,20 @@ def cut(file: Path) -> None:
 
 
 def test_what_is_not_as_it_was_written_is_seen(tmp_path: Path) -> None:
-    assert wholeness.is_whole(write(tmp_path / "whole"))
-    assert wholeness.is_whole(write(tmp_path / "of an earlier version", seal=False))
-    for number, name in enumerate((*FILES, wholeness.WHOLE)):
+    assert complete.is_whole(write(tmp_path / "whole"))
+    assert complete.is_whole(write(tmp_path / "of an earlier version", seal=False))
+    for number, name in enumerate((*FILES, complete.WHOLE)):
         folder = write(tmp_path / str(number))
         cut(folder / name)
-        assert not wholeness.is_whole(folder), name
+        assert not complete.is_whole(folder), name
     gone = write(tmp_path / "gone")
     (gone / "config.json").unlink()
-    assert not wholeness.is_whole(gone)
+    assert not complete.is_whole(gone)
     (gone / "config.json").write_text(FILES["config.json"])
     (gone / "another").touch()
-    assert wholeness.is_whole(gone)
-    storage.write_json(gone / storage.RESULT, {"id": "another"})
-    assert not wholeness.is_whole(gone)
+    assert complete.is_whole(gone)
+    files.write_json(gone / RESULT, {"id": "another"})
+    assert not complete.is_whole(gone)
 
 
 def test_a_shared_model_is_sealed(tmp_path: Path) -> None:
@@ -57,24 +59,24 @@ def test_a_shared_model_is_sealed(tmp_path: Path) -> None:
     models.save(saved, saved, tmp_path / "shared", {}, shared=True)
     models.save(saved, saved, tmp_path / "own", {})
     sizes = {"config.json": 2, "parts/model.safetensors": 7, "recipe.json": 3}
-    assert storage.read_json(tmp_path / "shared" / wholeness.WHOLE) == sizes
-    assert not (tmp_path / "own" / wholeness.WHOLE).exists()
+    assert files.read_json(tmp_path / "shared" / complete.WHOLE) == sizes
+    assert not (tmp_path / "own" / complete.WHOLE).exists()
 
 
 @pytest.mark.parametrize("content", ['{"id": "cut sh', '{"id": "of another one"}'])
 def test_a_reference_evaluation_that_cannot_be_used_is_made_again(make: MakePlan, store: Storage, content: str) -> None:
     plan = make()
     for ref in plan.references:
-        storage.write_json(store.evaluation(ref.evaluation) / storage.RESULT, {"id": ref.evaluation, "metrics": {}})
+        files.write_json(store.evaluation(ref.evaluation) / RESULT, {"id": ref.evaluation, "metrics": {}})
     assert plan.compared(store)
     folder = store.evaluation(plan.references[0].evaluation)
-    (folder / storage.RESULT).write_text(content)
+    (folder / RESULT).write_text(content)
     assert not plan.compared(store)
     said: list[str] = []
     prepare._set_damaged_aside(plan, store, said.append)
     (aside,) = (store.root / "set_aside").iterdir()
     assert said == [f"damaged: {folder}; set aside in {aside}, it is made again"]
-    assert (aside / folder.name / storage.RESULT).read_text() == content
+    assert (aside / folder.name / RESULT).read_text() == content
     assert not folder.exists()
     prepare._set_damaged_aside(plan, store, said.append)
     assert len(said) == 1
@@ -101,7 +103,7 @@ def test_a_damaged_copy_is_fetched_again(tmp_path: Path, monkeypatch: pytest.Mon
     uri, copies = f"memory://runs/{uuid.uuid4().hex}", []
     for name in ("here", "there"):
         monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / name))
-        copies.append(storage.open_storage(uri))
+        copies.append(open_storage(uri))
     here, there = copies
     assert isinstance(there, WorkingCopy)
     here.push(write(here.model("m")))

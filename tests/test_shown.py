@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import platform.shown as shown
-from trainables import storage
 from trainables.common import provenance
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage.base import RESULT, Storage
 
 Change = Callable[[dict[str, Any], Storage, pytest.MonkeyPatch], Any]
 
@@ -23,7 +23,7 @@ def noted(store: Storage, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     sweep: dict[str, Any] = {"name": "tiny", "hash": "0a1b2c3d", "title": "Two trials", "trials": ["a1", "a2"]}
     for key in sweep["trials"]:
         found = {"id": key, "status": "finished", "started": "2026-11-20T10:00:00+00:00"}
-        storage.write_json(store.trial(key) / storage.RESULT, found)
+        files.write_json(store.trial(key) / RESULT, found)
     assert not shown.same(sweep, store)
     (store.root / "mlflow.db").touch()
     shown.note(sweep, store)
@@ -32,13 +32,13 @@ def noted(store: Storage, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def attempt(sweep: dict[str, Any], store: Storage, patch: pytest.MonkeyPatch) -> None:
-    path = store.trial(sweep["trials"][0]) / storage.RESULT
-    storage.write_json(path, (storage.read_json(path) or {}) | {"started": "2026-11-21T11:22:33+00:00"})
+    path = store.trial(sweep["trials"][0]) / RESULT
+    files.write_json(path, (files.read_json(path) or {}) | {"started": "2026-11-21T11:22:33+00:00"})
 
 
 CHANGES: dict[str, Change] = {
     "a trial ran again": attempt,
-    "a result went": lambda sweep, store, patch: (store.trial(sweep["trials"][0]) / storage.RESULT).unlink(),
+    "a result went": lambda sweep, store, patch: (store.trial(sweep["trials"][0]) / RESULT).unlink(),
     "trials were added": lambda sweep, store, patch: sweep["trials"].append("0a1b2c3d4e5f"),
     "the database went": lambda sweep, store, patch: (store.root / "mlflow.db").unlink(),
     "another server": lambda sweep, store, patch: patch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9"),
@@ -62,7 +62,7 @@ def test_full_disk_costs_the_note_alone(noted: dict[str, Any], store: Storage, m
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     attempt(noted, store, monkeypatch)
-    monkeypatch.setattr(storage, "write_json", full)
+    monkeypatch.setattr(files, "write_json", full)
     shown.note(noted, store)
     assert not shown.same(noted, store)
 

@@ -20,8 +20,8 @@ import platform.driver as driver
 import platform.lock as lock
 import platform.manifest as manifest
 from platform.plan import Plan
-from trainables import storage
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage.base import LOST, RESULT, Storage
 
 runs, signals = starts.runs, starts.signals
 
@@ -57,10 +57,10 @@ def test_new_sets_results_aside_and_starts_again(small: Small, tmp_path: Path, r
     assert in_process(*command).exit_code == 0
     finish(store, runs[-1].trials[:3])
     assert "55 trials, 3 done" in in_process(*command, "--dry-run").stdout
-    lost, strange = (store.trial(trial.id()) / storage.RESULT for trial in runs[-1].trials[:2])
-    storage.write_json(lost, (storage.read_json(lost) or {}) | {"status": storage.LOST})
+    lost, strange = (store.trial(trial.id()) / RESULT for trial in runs[-1].trials[:2])
+    files.write_json(lost, (files.read_json(lost) or {}) | {"status": LOST})
     versions = {"versions": {"torch": "1.0"}, "commit": "ffff", "code": "01d"}
-    storage.write_json(strange, (storage.read_json(strange) or {}) | versions)
+    files.write_json(strange, (files.read_json(strange) or {}) | versions)
     assert "1 result made by other code" in in_process(*command, "--dry-run").stdout
     told = in_process(*command, "--new", "--dry-run").stdout
     assert "55 trials, 0 done" in told

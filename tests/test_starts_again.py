@@ -14,8 +14,9 @@ from starts import finish, in_process
 import platform.manifest as manifest
 import platform.plan as planning
 from platform.plan import Plan
-from trainables import remains, storage
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage import results as results_
+from trainables.storage.base import LOST, RESULT, STEPS, Storage
 
 runs, signals = starts.runs, starts.signals
 
@@ -67,11 +68,11 @@ def test_lost_trial_goes_on_from_its_checkpoint_when_resumed(
     command, store, plan = ended
     lost, others = plan.trials[7], plan.trials[8:]
     folder = store.trial(lost.id())
-    finish(store, [lost], storage.LOST)
+    finish(store, [lost], LOST)
     for name in ("checkpoint/meta.json", "evaluations/step_2.json", "retry.json"):
         (folder / name).parent.mkdir(exist_ok=True)
-        storage.write_json(folder / name, {})
-    remains.tidy(folder)
+        files.write_json(folder / name, {})
+    results_.tidy(folder)
     refused = in_process(*command)
     assert refused.exit_code == 2
     assert "1 of its 55 trials are missing; add --resume" in refused.stderr
@@ -98,7 +99,7 @@ def test_result_that_came_since_a_plan_was_made_is_not_set_aside(small: Small, t
 
 def test_dry_run_tells_of_failed_and_damaged_trials(ended: tuple[list[Any], Storage, Plan]) -> None:
     command, store, plan = ended
-    path = store.trial(plan.trials[9].id()) / storage.RESULT
+    path = store.trial(plan.trials[9].id()) / RESULT
     path.write_text("")
     said = in_process(*command, "--dry-run").stdout
     assert "strategy grid, 55 trials, 54 done" in said
@@ -119,8 +120,8 @@ def test_damaged_results_are_named_set_aside_and_run_again(
     """A result cut short, one that is no result, a table of steps cut short; what was written stays to be looked at."""
     command, store, plan = ended
     folders = [store.trial(plan.trials[number].id()) for number in (7, 8, 9)]
-    storage.write_rows(folders[2] / storage.STEPS, [{"step": 1}])
-    spoilt = [folders[0] / storage.RESULT, folders[1] / storage.RESULT, folders[2] / storage.STEPS]
+    files.write_rows(folders[2] / STEPS, [{"step": 1}])
+    spoilt = [folders[0] / RESULT, folders[1] / RESULT, folders[2] / STEPS]
     spoilt[0].write_bytes(spoilt[0].read_bytes()[:-9])
     spoilt[1].write_text("{}")
     spoilt[2].write_bytes(spoilt[2].read_bytes()[:-1])
@@ -151,7 +152,7 @@ def test_damaged_sweep_file_is_set_aside_and_written_anew(
     assert f"damaged: {path}; set aside in " in done.stdout
     assert aside(store) == {path.name}
     assert manifest.read("tofu_tiny", store)["trials"] == [trial.id() for trial in plan.trials]
-    (store.trial(plan.trials[20].id()) / storage.RESULT).unlink()
+    (store.trial(plan.trials[20].id()) / RESULT).unlink()
     path.write_bytes(b"")
     refused = in_process(*command)
     assert refused.exit_code == 2

@@ -22,12 +22,14 @@ import platform.lock as lock
 import platform.manifest as manifest
 import platform.status as status
 from platform.progress import outcome
-from trainables import records, storage
+from trainables import records
 from trainables.common import processes
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage import base, files
+from trainables.storage.base import CONFIG, PROGRESS, RESULT, Storage
+from trainables.storage.location import open_storage
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -58,11 +60,11 @@ def begin(store: Storage, trial_id: str, **changed: Any) -> Trial:
     """A trial without a result that is at step 5 of 20 of its training, in this process unless changed."""
     config = Trial(method="ga", target=Model(path="somewhere/else"))
     folder = store.trial(trial_id)
-    (folder / storage.RESULT).unlink(missing_ok=True)
-    storage.write_json(folder / storage.CONFIG, config.model_dump(mode="json"))
+    (folder / RESULT).unlink(missing_ok=True)
+    files.write_json(folder / CONFIG, config.model_dump(mode="json"))
     known = {"phase": "training", "step": 5, "steps": 20, "training_left": 45.0, "seconds": 20.0, "phase_seconds": 15.0}
     known |= {"started": "2026-11-20T10:00:00Z", "beat": time.time()}
-    storage.write_json(folder / storage.PROGRESS, processes.myself() | known | changed)
+    files.write_json(folder / PROGRESS, processes.myself() | known | changed)
     return config
 
 
@@ -168,7 +170,7 @@ def test_trial_whose_process_nobody_here_sees(
 
 
 def test_damaged_result_is_named_and_left(store: Storage) -> None:
-    path = store.trial(f"{3:012x}") / storage.RESULT
+    path = store.trial(f"{3:012x}") / RESULT
     path.write_bytes(path.read_bytes()[:100])
     found = told(store)
     assert found["damaged"] == [str(path)]
@@ -256,15 +258,15 @@ def test_size_of_a_folder_and_of_nothing(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "c").write_text("123")
     (tmp_path / "d").write_text("4567")
-    assert storage.Storage(tmp_path).size(tmp_path) == 7
-    assert storage.Storage(tmp_path).size(tmp_path / "nowhere") == 0
+    assert base.Storage(tmp_path).size(tmp_path) == 7
+    assert base.Storage(tmp_path).size(tmp_path / "nowhere") == 0
 
 
 def test_died_trial_leaves_no_progress_behind_its_result(house: Any, tmp_path: Path) -> None:
-    config, store = configuration(house), storage.open_storage(str(tmp_path))
+    config, store = configuration(house), open_storage(str(tmp_path))
     begin(store, config.id(), born=1.0)
     records.refused(config, store, "its process died")
-    assert not (store.trial(config.id()) / storage.PROGRESS).exists()
+    assert not (store.trial(config.id()) / PROGRESS).exists()
 
 
 def test_sweep_that_is_being_prepared_is_told_of(tmp_path: Path) -> None:
@@ -280,6 +282,6 @@ def test_sweep_that_is_being_prepared_is_told_of(tmp_path: Path) -> None:
     child = subprocess.Popen(["sleep", "0"])
     child.wait()
     owner = lock.owner("sweep") | {"pid": child.pid}
-    storage.write_json(store.lock("tiny", "0a1b2c3d"), owner)
+    files.write_json(store.lock("tiny", "0a1b2c3d"), owner)
     with pytest.raises(InputError, match=r"^sweep tiny-0a1b2c3d was interrupted while it was prepared; start it again"):
         manifest.read("tiny", store)

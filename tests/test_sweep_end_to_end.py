@@ -15,9 +15,9 @@ import pytest
 import small_sweep
 from conftest import RunModule
 
-from trainables import storage
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage import files as storage_files
+from trainables.storage.base import CONFIG, STEPS, Storage
 
 TIMING = ["tokens_per_second", "peak_memory_bytes"]
 SETTINGS = (
@@ -64,7 +64,7 @@ def stamps(store: Storage) -> dict[str, int]:
 def steps(store: Storage, name: str) -> Any:
     import pandas
 
-    return pandas.read_parquet(store.trial(name) / storage.STEPS).drop(columns=TIMING)
+    return pandas.read_parquet(store.trial(name) / STEPS).drop(columns=TIMING)
 
 
 def assert_same(one: Storage, other: Storage, name: str) -> None:
@@ -98,7 +98,7 @@ def started(house: Any, run_module: RunModule, tmp_path_factory: pytest.TempPath
 def alone(started: Started, run_module: RunModule, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, Storage]:
     """One of the sweep's trials in a fresh process of its own, without Ray."""
     place = tmp_path_factory.mktemp("alone")
-    config = started.store.trial(started.result("npo", 1.0)["id"]) / storage.CONFIG
+    config = started.store.trial(started.result("npo", 1.0)["id"]) / CONFIG
     done = run_module("trainables.run", config, "--storage", place, OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
     return Trial.model_validate(json.loads(config.read_text())), Storage(place)
@@ -285,7 +285,7 @@ def test_one_direction_serves_every_strength(started: Started, join: RunModule) 
         "making TRU's",
     ]
     folders = {folder.name for folder in (store.root / "shared" / "directions").iterdir()}
-    results = [storage.read_json(path) or {} for path in store.root.glob("trials/*/result.json")]
+    results = [storage_files.read_json(path) or {} for path in store.root.glob("trials/*/result.json")]
     assert len(results) == 4
     assert len(folders) == 2
     assert {result["direction"] for result in results} == folders

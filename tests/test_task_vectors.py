@@ -15,10 +15,12 @@ from hypothesis.extra import numpy as arrays
 from naive_vectors import Naive, make, recipe
 from pydantic import ValidationError
 
-from trainables import directions, storage, task_vectors
+from trainables import directions, task_vectors
 from trainables.common.errors import InputError
 from trainables.config.settings import Model, TaskVector
 from trainables.config.trial import Trial
+from trainables.storage import files
+from trainables.storage.base import Storage
 
 SIZES = (3, 4)
 VECTOR = arrays.arrays(np.float64, sum(SIZES), elements=st.floats(-10, 10, width=16))
@@ -113,7 +115,7 @@ def test_tru_is_the_naive_mean_of_rectified_unit_vectors(
     expected = torch.stack(naive.unit_vectors(batches)).mean(0)
     flat = torch.cat([found[name].double().reshape(-1) for name, _ in naive.network.named_parameters()])
     assert float((flat - expected).norm() / expected.norm()) < tolerance
-    records = storage.read_rows(directions.folder_of(direction, storage.Storage(tmp_path)) / directions.BATCHES)
+    records = files.read_rows(directions.folder_of(direction, Storage(tmp_path)) / directions.BATCHES)
     assert [record["batch"] for record in records] == list(range(5))
     for record, batch in zip(records, batches, strict=True):
         vector, gradient = naive.vector(batch), naive.gradient(naive.others(batches, batch))

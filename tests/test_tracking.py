@@ -18,7 +18,7 @@ import platform.manifest as manifest
 import platform.tracking as tracking
 import platform.views as views
 from trainables.config.settings import Rectifier
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 store, client = synced.store, synced.client
 

@@ -16,7 +16,7 @@ import platform.manifest as manifest
 import platform.tracking as tracking
 from platform.mirror import Mirror
 from trainables.common.errors import InputError
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 store, client = synced.store, synced.client
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from trainables import progress, storage, trial, workers
+from trainables import progress, trial, workers
 from trainables.common import processes
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage.base import PROGRESS, RESULT, STEPS, Storage
 
 CONFIG = Trial(
     method="ga",
@@ -59,14 +60,14 @@ def actor(store: Storage) -> workers.TrialActor:
 def test_trial_with_a_result_does_not_run_again(store: Storage, runs: list[str]) -> None:
     """Its worker was killed between the result and the end of the trial: what that left is removed."""
     folder = store.trial(CONFIG.id())
-    storage.write_json(folder / storage.RESULT, result(-1.0))
-    storage.write_rows(folder / storage.STEPS, [{"step": 1}])
-    for name in ("checkpoint/step-2/weights", "evaluations/2.json", storage.PROGRESS, ".steps.parquet.0a1b2c3d"):
+    files.write_json(folder / RESULT, result(-1.0))
+    files.write_rows(folder / STEPS, [{"step": 1}])
+    for name in ("checkpoint/step-2/weights", "evaluations/2.json", PROGRESS, ".steps.parquet.0a1b2c3d"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("left")
     told = actor(store).step()
     assert (told["done"], told["forget_quality"], runs) == (True, -1.0, [])
-    assert {path.name for path in folder.iterdir()} == {storage.RESULT, storage.STEPS}
+    assert {path.name for path in folder.iterdir()} == {RESULT, STEPS}
 
 
 def test_trial_waits_for_the_process_that_is_at_it(
@@ -74,7 +75,7 @@ def test_trial_waits_for_the_process_that_is_at_it(
 ) -> None:
     folder = store.trial(CONFIG.id())
     identity = processes.myself() | {"pid": another.pid, "born": processes.born(another.pid)}
-    storage.write_json(folder / storage.PROGRESS, identity)
+    files.write_json(folder / PROGRESS, identity)
     worker = actor(store)
     assert [worker.step()["phase"] for _ in range(3)] == ["waiting"] * 3
     assert runs == []
@@ -96,6 +97,6 @@ def test_who_else_is_at_a_trial(tmp_path: Path, another: subprocess.Popen[bytes]
         (mine, False),
         ({}, False),
     ):
-        storage.write_json(tmp_path / storage.PROGRESS, told)
+        files.write_json(tmp_path / PROGRESS, told)
         assert progress.elsewhere(tmp_path) is expected, told
     assert os.getpid() != another.pid

@@ -12,12 +12,15 @@ import pytest
 import platform.live as live
 import platform.progress as progress
 from platform.gate import Gate, Limits
-from trainables import records, storage
+from trainables import records
 from trainables.common.errors import Unreachable
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
 from trainables.records import Record
-from trainables.working_copy import WorkingCopy
+from trainables.storage import base, files
+from trainables.storage.base import ERROR
+from trainables.storage.location import open_storage
+from trainables.storage.object_storage import WorkingCopy
 
 CONFIG = Trial(
     method="ga",
@@ -34,7 +37,7 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[WorkingCopy]
     uri, found = f"memory://runs/{uuid.uuid4().hex}", []
     for name in ("driver", "worker"):
         monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / name))
-        copy = storage.open_storage(uri)
+        copy = open_storage(uri)
         assert isinstance(copy, WorkingCopy)
         found.append(copy)
     return found
@@ -54,7 +57,7 @@ def finish(store: WorkingCopy) -> dict[str, bytes]:
     store.began(KEY)
     record = Record("2026-11-21T12:00:00+00:00", metrics={"forget_quality": -1.0, "model_utility": 0.5})
     record.steps, record.questions = [{"step": 1, "loss": 0.5, "skipped": False}], [{"task": "forget", "index": 0}]
-    storage.write_json(store.trial(KEY) / storage.CONFIG, CONFIG.model_dump(mode="json"))
+    files.write_json(store.trial(KEY) / base.CONFIG, CONFIG.model_dump(mode="json"))
     records.write(CONFIG, record, None, store.trial(KEY))
     store.push_trial(KEY)
     return held(store)
@@ -136,7 +139,7 @@ def test_a_refusal_does_not_replace_a_result(copies: list[WorkingCopy]) -> None:
     assert held(driver) == before
     assert found == worker.result(KEY) == driver.result(KEY)
     assert driver.sent(KEY)
-    assert not (driver.trial(KEY) / storage.ERROR).exists()
+    assert not (driver.trial(KEY) / ERROR).exists()
 
 
 @pytest.mark.parametrize("spoilt", [True, False], ids=["over a damaged one", "over another refusal"])

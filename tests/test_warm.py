@@ -17,7 +17,7 @@ from trainables.benchmarks import tofu
 from trainables.common import hashing
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Training
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 TIMING = ["tokens_per_second", "peak_memory_bytes"]
 

@@ -14,11 +14,14 @@ import pytest
 import tiny
 import torch
 
-from trainables import chunks, rows, storage, trial
+from trainables import chunks, rows, trial
 from trainables.benchmarks import questions, wmdp
 from trainables.common.errors import InputError, TrialStopped
 from trainables.config.settings import Benchmark, Model, Objective, Rectifier, Training
 from trainables.config.trial import Trial
+from trainables.storage import files as storage_files
+from trainables.storage.base import STEPS
+from trainables.storage.location import open_storage
 
 CORPORA = ("bio-forget-corpus", "bio-retain-corpus", "cyber-forget-corpus", "cyber-retain-corpus")
 SUBJECTS = {"virology": 5, "global_facts": 3}
@@ -175,7 +178,7 @@ def test_the_fingerprint_covers_every_file(data: Path, tmp_path: Path, file: str
 @pytest.mark.parametrize("rectifier", [Rectifier(), Rectifier(name="gru", gamma=0.99, tau=1.0)], ids=["plain", "gru"])
 def test_rmu_from_rows_to_result(data: Path, tmp_path: Path, rectifier: Rectifier) -> None:
     """RMU moves the hidden states of forget texts and three matrices alone; with GRU the update is rectified."""
-    store = storage.open_storage(str(tmp_path / "runs"))
+    store = open_storage(str(tmp_path / "runs"))
     target = tiny.write_model(tmp_path / "target", layers=5)
     chosen = Trial(
         method="rmu",
@@ -190,7 +193,7 @@ def test_rmu_from_rows_to_result(data: Path, tmp_path: Path, rectifier: Rectifie
     assert result["status"] == "finished", result["error"]
     assert result["versions"]["lm-eval"] == version("lm-eval")
     assert set(result["metrics"]) >= {"wmdp_bio", "wmdp_cyber", "mmlu", "mmlu_stderr"}
-    steps = storage.read_rows(store.trial(chosen.id()) / storage.STEPS)
+    steps = storage_files.read_rows(store.trial(chosen.id()) / STEPS)
     assert len(steps) == 3
     assert steps[-1]["loss"] < steps[0]["loss"]
     if rectifier.name == "gru":

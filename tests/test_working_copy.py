@@ -12,10 +12,13 @@ import machines
 import pytest
 from machines import Machine, names, record_puts, write_folder, write_trial
 
-from trainables import remains, remote, storage, working_copy
 from trainables.common.errors import InputError, Unreachable
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
 from trainables.config.trial import Trial
+from trainables.storage import files, object_storage
+from trainables.storage import object_store as storage_object_store
+from trainables.storage import results as results_
+from trainables.storage.base import CHECKPOINT, CONFIG, EVALUATIONS, PROGRESS, RESULT, STEPS, WEIGHTS, set_aside
 
 machine = machines.machine
 
@@ -25,8 +28,8 @@ def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine, mo
     order = record_puts(here, monkeypatch)
     here.began("a1")
     folder = write_trial(here, "a1")
-    write_folder(folder / storage.WEIGHTS, "model.safetensors", "config.json")
-    storage.write_json(folder / storage.PROGRESS, {})
+    write_folder(folder / WEIGHTS, "model.safetensors", "config.json")
+    files.write_json(folder / PROGRESS, {})
     here.push_trial("a1")
     assert order[-1] == "trials/a1/result.json"
     assert order.index("trials/a1/weights/.whole") > order.index("trials/a1/weights/model.safetensors")
@@ -35,11 +38,11 @@ def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine, mo
     there.bring(["a1"])
     assert there.result("a1") == here.result("a1")
     assert there.ended() == ["a1"]
-    assert not (there.trial("a1") / storage.STEPS).exists()  # a reader of results has no need of it
-    assert there.there(there.trial("a1") / storage.WEIGHTS)
-    assert not (there.trial("a1") / storage.WEIGHTS).exists()
-    there.fetch(there.trial("a1") / storage.WEIGHTS)
-    assert sorted(path.name for path in (there.trial("a1") / storage.WEIGHTS).iterdir()) == [
+    assert not (there.trial("a1") / STEPS).exists()  # a reader of results has no need of it
+    assert there.there(there.trial("a1") / WEIGHTS)
+    assert not (there.trial("a1") / WEIGHTS).exists()
+    there.fetch(there.trial("a1") / WEIGHTS)
+    assert sorted(path.name for path in (there.trial("a1") / WEIGHTS).iterdir()) == [
         ".whole",
         "config.json",
         "model.safetensors",
@@ -52,11 +55,11 @@ def test_a_trial_cut_off_while_it_is_sent_has_no_result(machine: Machine, monkey
     write = here.exchange.remote._write
 
     def cut(name: str, pieces: Any) -> None:
-        if name.endswith(storage.RESULT):
+        if name.endswith(RESULT):
             raise Unreachable("gone")
         write(name, pieces)
 
-    monkeypatch.setattr(working_copy, "WAITS", (0.0,))
+    monkeypatch.setattr(object_storage, "WAITS", (0.0,))
     monkeypatch.setattr(here.exchange.remote, "_write", cut)
     here.push_trial("a1")
     assert not here.sent("a1")
@@ -105,7 +108,7 @@ def test_a_folder_appears_whole(machine: Machine, monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_unchanged_is_not_asked_for_again(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "RECENT", -1.0)  # as if all that were long ago
+    monkeypatch.setattr(storage_object_store, "RECENT", -1.0)  # as if all that were long ago
     here, there = machine("here"), machine("there")
     for key in ("a1", "a2", "a3"):
         write_trial(here, key)
@@ -122,7 +125,7 @@ def test_what_is_unchanged_is_not_asked_for_again(machine: Machine, monkeypatch:
     here.push_trial("a2")
     there.refresh()
     there.bring(["a1", "a2", "a3"])
-    assert set(asked) <= {f"trials/a2/{name}" for name in (storage.RESULT, storage.CONFIG, storage.STEPS)}
+    assert set(asked) <= {f"trials/a2/{name}" for name in (RESULT, CONFIG, STEPS)}
     assert (there.result("a2") or {})["note"] == "again"
     asked.clear()
     here.refresh()
@@ -137,7 +140,7 @@ def test_what_has_gone_from_the_store_goes_from_the_copy(machine: Machine) -> No
     for key in ("a1", "a2"):
         write_trial(here, key)
         here.push_trial(key)
-    storage.write_json(here.sweep("tiny", "0" * 8), {"name": "tiny"})
+    files.write_json(here.sweep("tiny", "0" * 8), {"name": "tiny"})
     here.push(here.sweep("tiny", "0" * 8))
     there.refresh()
     there.bring(["a1", "a2"])
@@ -151,14 +154,14 @@ def test_what_has_gone_from_the_store_goes_from_the_copy(machine: Machine) -> No
 def test_damage_is_set_aside_for_everybody(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
     write_trial(here, "a1")
-    write_folder(here.trial("a1") / storage.WEIGHTS, "model.safetensors")
+    write_folder(here.trial("a1") / WEIGHTS, "model.safetensors")
     here.push_trial("a1")
     here.exchange.remote.write("trials/a1/steps.parquet", b"PAR1 cut short")
     there.refresh()
     there.bring(["a1"])
-    assert remains.read_result(there.trial("a1"))[1] == [there.trial("a1") / storage.STEPS]
-    place = storage.set_aside([there.trial("a1")], there)
-    assert (place / "a1" / storage.STEPS).read_bytes() == b"PAR1 cut short"
+    assert results_.read_result(there.trial("a1"))[1] == [there.trial("a1") / STEPS]
+    place = set_aside([there.trial("a1")], there)
+    assert (place / "a1" / STEPS).read_bytes() == b"PAR1 cut short"
     kept = {"config.json", "steps.parquet", "result.json", "weights/model.safetensors", "weights/.whole"}
     assert names(there) == {f"set_aside/{place.name}/a1/{name}" for name in kept}
     here.refresh()
@@ -168,43 +171,43 @@ def test_damage_is_set_aside_for_everybody(machine: Machine) -> None:
 
 def test_a_checkpoint_counts_when_all_of_it_is_there(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
-    folder = here.trial("a1") / storage.CHECKPOINT
+    folder = here.trial("a1") / CHECKPOINT
     write_folder(folder / "step-2", "shard")
     assert here.push_checkpoint(folder, "step-2")
     there.fetch_trial("a1")
-    assert not (there.trial("a1") / storage.CHECKPOINT).exists()
-    write_folder(here.trial("a1") / storage.EVALUATIONS, "2.json")
-    storage.write_json(folder / "meta.json", {"tag": "step-2"})
+    assert not (there.trial("a1") / CHECKPOINT).exists()
+    write_folder(here.trial("a1") / EVALUATIONS, "2.json")
+    files.write_json(folder / "meta.json", {"tag": "step-2"})
     here.finish_checkpoint(folder, "step-2")
     there.fetch_trial("a1")
-    assert (there.trial("a1") / storage.CHECKPOINT / "step-2" / "shard").is_file()
-    assert (there.trial("a1") / storage.EVALUATIONS / "2.json").is_file()
+    assert (there.trial("a1") / CHECKPOINT / "step-2" / "shard").is_file()
+    assert (there.trial("a1") / EVALUATIONS / "2.json").is_file()
 
     write_folder(folder / "step-4", "shard")
-    storage.write_json(folder / "meta.json", {"tag": "step-4"})
+    files.write_json(folder / "meta.json", {"tag": "step-4"})
     here.push_checkpoint(folder, "step-4")
     here.finish_checkpoint(folder, "step-4")
     assert names(here) == {
         *(f"trials/a1/checkpoint/{name}" for name in ("meta.json", "step-4/shard")),
         "trials/a1/evaluations/2.json",
     }
-    write_folder(there.trial("a1") / storage.CHECKPOINT / "step-9", "shard")  # of an attempt that was never sent
+    write_folder(there.trial("a1") / CHECKPOINT / "step-9", "shard")  # of an attempt that was never sent
     there.fetch_trial("a1")
-    found = {path.name for path in (there.trial("a1") / storage.CHECKPOINT).rglob("*") if path.is_file()}
+    found = {path.name for path in (there.trial("a1") / CHECKPOINT).rglob("*") if path.is_file()}
     assert found == {"meta.json", "shard"}
-    assert (storage.read_json(there.trial("a1") / storage.CHECKPOINT / "meta.json") or {})["tag"] == "step-4"
-    assert not (there.trial("a1") / storage.CHECKPOINT / "step-9" / "shard").exists()
+    assert (files.read_json(there.trial("a1") / CHECKPOINT / "meta.json") or {})["tag"] == "step-4"
+    assert not (there.trial("a1") / CHECKPOINT / "step-9" / "shard").exists()
 
 
 def test_paths_become_those_of_the_machine(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
     here.push(write_folder(here.model("m"), "config.json"))
-    storage.write_json(here.evaluation("e") / storage.RESULT, {"id": "e"})
+    files.write_json(here.evaluation("e") / RESULT, {"id": "e"})
     here.push_parts(here.evaluation("e"))
     trial = Trial(
         method="ga",
         target=Model(path=str(here.model("m")), fingerprint="recipe:m"),
-        retain_evaluation=RetainEvaluation(path=str(here.evaluation("e") / storage.RESULT), fingerprint="e"),
+        retain_evaluation=RetainEvaluation(path=str(here.evaluation("e") / RESULT), fingerprint="e"),
         benchmark=Benchmark(data="/data/tofu", split="forget05"),
     )
     moved = there.here(trial)
@@ -212,43 +215,43 @@ def test_paths_become_those_of_the_machine(machine: Machine) -> None:
     assert moved.target.path == str(there.model("m"))
     assert (there.model("m") / "config.json").is_file()
     assert moved.retain_evaluation is not None
-    assert storage.read_json(Path(moved.retain_evaluation.path)) == {"id": "e"}
+    assert files.read_json(Path(moved.retain_evaluation.path)) == {"id": "e"}
     assert moved.benchmark.data == "/data/tofu"
 
 
 def test_weights_that_are_not_kept_go_from_the_store(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
     write_trial(here, "a1")
-    write_folder(here.trial("a1") / storage.WEIGHTS, "model.safetensors")
+    write_folder(here.trial("a1") / WEIGHTS, "model.safetensors")
     here.push_trial("a1")
     there.refresh()
     assert there.size(there.root) == there.size(there.root / "trials") > 0
-    there.remove(there.trial("a1") / storage.WEIGHTS)
-    assert not there.there(there.trial("a1") / storage.WEIGHTS)
+    there.remove(there.trial("a1") / WEIGHTS)
+    assert not there.there(there.trial("a1") / WEIGHTS)
     assert {name for name in names(here) if "weights" in name} == set()
 
 
 def test_weights_of_an_earlier_attempt_are_not_taken_for_the_new_ones(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
     write_trial(here, "a1")
-    write_folder(here.trial("a1") / storage.WEIGHTS, "old.safetensors")
+    write_folder(here.trial("a1") / WEIGHTS, "old.safetensors")
     here.push_trial("a1")
     there.catch_up(["a1"])
-    there.fetch(there.trial("a1") / storage.WEIGHTS)
+    there.fetch(there.trial("a1") / WEIGHTS)
     here.refresh()
-    storage.set_aside([here.trial("a1")], here)
+    set_aside([here.trial("a1")], here)
     here.fetch_trial("a1")
     write_trial(here, "a1", note="again")
-    write_folder(here.trial("a1") / storage.WEIGHTS, "new.safetensors")
+    write_folder(here.trial("a1") / WEIGHTS, "new.safetensors")
     here.push_trial("a1")
     there.catch_up(["a1"])
-    there.fetch(there.trial("a1") / storage.WEIGHTS)
-    found = {path.name for path in (there.trial("a1") / storage.WEIGHTS).iterdir()}
+    there.fetch(there.trial("a1") / WEIGHTS)
+    found = {path.name for path in (there.trial("a1") / WEIGHTS).iterdir()}
     assert found == {".whole", "new.safetensors"}
     here.refresh()
-    storage.set_aside([here.trial("a1")], here)
+    set_aside([here.trial("a1")], here)
     there.fetch_trial("a1")  # before it runs there, without weights kept
-    assert not (there.trial("a1") / storage.WEIGHTS).exists()
+    assert not (there.trial("a1") / WEIGHTS).exists()
 
 
 def test_parts_of_several_machines_come_together(machine: Machine) -> None:
@@ -279,9 +282,9 @@ def test_a_file_is_known_by_size_and_time(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("four")
     os.utime(path, ns=(5 * 10**9, 5 * 10**9))
-    assert remote.same(path, remote.Entry(4, 5))
-    assert not remote.same(path, remote.Entry(4, 6))
-    assert not remote.same(path, remote.Entry(5, 5))
-    assert not remote.same(path, remote.Entry(4, None))
+    assert storage_object_store.same(path, storage_object_store.Entry(4, 5))
+    assert not storage_object_store.same(path, storage_object_store.Entry(4, 6))
+    assert not storage_object_store.same(path, storage_object_store.Entry(5, 5))
+    assert not storage_object_store.same(path, storage_object_store.Entry(4, None))
     os.utime(path, ns=(5 * 10**9 + 1, 5 * 10**9 + 1))  # written here in that very second
-    assert not remote.same(path, remote.Entry(4, 5))
+    assert not storage_object_store.same(path, storage_object_store.Entry(4, 5))

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import platform.tracking as tracking
-from trainables import storage
 from trainables.config.settings import Benchmark, Model, Rectifier, Training
 from trainables.config.trial import Trial
-from trainables.storage import Storage
+from trainables.storage import base, files
+from trainables.storage.base import RESULT, Storage
 
 STEPS = 3
 
@@ -54,7 +54,7 @@ def write_result(store: Storage, trial: Trial, status: str, **given: Any) -> Non
     finished = status == "finished"
     if status != "failed":
         rows = [step_row(step, trial.rectifier.name == "gru") for step in range(1, STEPS + 1)]
-        storage.write_rows(folder / storage.STEPS, rows)
+        files.write_rows(folder / base.STEPS, rows)
     metrics = {"forget_quality": -2.5, "model_utility": 0.6, "forget_quality_ks": None} if finished else {}
     result = {
         "id": trial.id(),
@@ -72,7 +72,7 @@ def write_result(store: Storage, trial: Trial, status: str, **given: Any) -> Non
         if trial == TRIALS["finished"]
         else None,
     }
-    storage.write_json(folder / storage.RESULT, result)
+    files.write_json(folder / RESULT, result)
 
 
 def write_sweep(store: Storage, digest: str = "0a1b2c3d") -> dict[str, Any]:
@@ -83,7 +83,7 @@ def write_sweep(store: Storage, digest: str = "0a1b2c3d") -> dict[str, Any]:
         "created": "2026-11-20T09:00:00+00:00",
         "trials": [trial.id() for trial in TRIALS.values()],
     }
-    storage.write_json(store.sweep("tiny", digest), sweep)
+    files.write_json(store.sweep("tiny", digest), sweep)
     return sweep
 
 

@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainables import benchmarks, calibration, candidates, evaluation, models, originals, storage
+from trainables import benchmarks, calibration, candidates, evaluation, models, originals
 from trainables.common.errors import TrialStopped
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
+from trainables.storage.base import Storage
 
 Metrics = dict[str, Any]
 
@@ -26,7 +27,7 @@ class Subject:
     tokenizer: Any
     reference: Any
     origin: originals.Originals
-    store: storage.Storage
+    store: Storage
     weights: Path | None
 
     @property

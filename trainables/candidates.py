@@ -13,26 +13,28 @@ from typing import Any
 
 import torch.distributed as dist
 
-from trainables import benchmarks, evaluation, lanes, models, originals, selection, storage
+from trainables import benchmarks, evaluation, lanes, models, originals, selection
 from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.config import trial as config
 from trainables.config.trial import Trial
 from trainables.records import Place, Record
+from trainables.storage import files
+from trainables.storage.base import EVALUATIONS, RESULT, Storage
 
-FOLDER, WEIGHTS = storage.EVALUATIONS, "weights-{}"
+FOLDER, WEIGHTS = EVALUATIONS, "weights-{}"
 BEST = "best"
 Document = dict[str, Any]
 """An evaluation: `metrics` and `halves`, of a step also whether it was the best so far."""
 
 
-def original(trial: Trial, store: storage.Storage) -> Document | None:
+def original(trial: Trial, store: Storage) -> Document | None:
     """The target model's evaluation that the sweep made once, None where there is none."""
     retain = trial.retain_evaluation.fingerprint if trial.retain_evaluation else None
     key = config.evaluation_id(trial.target, trial.benchmark, retain, trial.resources.precision)
-    file = store.evaluation(key) / storage.RESULT
+    file = store.evaluation(key) / RESULT
     store.fetch(file)
-    return storage.read_json(file)
+    return files.read_json(file)
 
 
 class Candidates:
@@ -86,11 +88,11 @@ class Candidates:
         document = self._document(network, metrics, questions)
         if self.trial.selection.halves and self.trial.training.eval_every and document["halves"] is None:
             raise InputError("selection.halves: each task needs at least two evaluation rows")
-        storage.write_rows(self.folder / f"{step}.parquet", questions)
-        storage.write_json(self.folder / f"{step}.json", document)
+        files.write_rows(self.folder / f"{step}.parquet", questions)
+        files.write_json(self.folder / f"{step}.json", document)
         if self.best() != step:
             return
-        storage.write_json(self.folder / f"{step}.json", document | {BEST: True})
+        files.write_json(self.folder / f"{step}.json", document | {BEST: True})
         if self.place.weights is None:
             return
         fallback = self._best_until(self.saved)
@@ -125,13 +127,13 @@ class Candidates:
         step = self.best()
         document = self._read(step)
         record.metrics, record.halves = document["metrics"], document["halves"]
-        record.questions = storage.read_rows(self.folder / f"{step}.parquet")
+        record.questions = files.read_rows(self.folder / f"{step}.parquet")
         if self.trial.training.eval_every is not None:
             record.evaluations = [{"step": number, **self._read(number)["metrics"]} for number in self._steps()]
             record.chosen_step = step
         if self.place.weights is not None:
             shutil.rmtree(self.place.weights, ignore_errors=True)  # of a process that was killed before its result
-            storage.publish(self._weights(step), self.place.weights)
+            files.publish(self._weights(step), self.place.weights)
 
     def _evaluate(self, network: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         budget = self.trial.resources.evaluation_tokens
@@ -162,7 +164,7 @@ class Candidates:
         return sorted(int(file.stem) for file in self.folder.glob("*.json"))
 
     def _read(self, step: int) -> Document:
-        return storage.read_json(self.folder / f"{step}.json") or {}
+        return files.read_json(self.folder / f"{step}.json") or {}
 
     def _weights(self, step: int) -> Path:
         return self.folder / WEIGHTS.format(step)

@@ -15,13 +15,16 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
-from trainables import loop, storage, wholeness
+from trainables import loop
 from trainables.common import processes
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 from trainables.engine import Engine
+from trainables.storage import base, complete
+from trainables.storage import files as storage_files
+from trainables.storage.base import CHECKPOINT, OUTAGES, STEPS, Storage
 
-FOLDER, META = storage.CHECKPOINT, storage.META
+FOLDER, META = CHECKPOINT, base.META
 LAYOUT = ("ranks", "zero_stage", "precision", "offload_optimizer")
 """Shards belong to one layout; another one cannot read them."""
 
@@ -37,7 +40,7 @@ def save(
     records: list[dict[str, Any]],
     seconds: Mapping[str, float],
     folder: Path,
-    store: storage.Storage,
+    store: Storage,
 ) -> None:
     """Write the state after `state.step`, reached in `seconds` of each part, and drop the one before."""
     tag = f"step-{state.step}"
@@ -46,20 +49,20 @@ def save(
     save_file({**average, "step": torch.tensor(state.step)}, folder / tag / f"average-{engine.rank}.safetensors")
     dist.barrier()
     if engine.rank == 0:
-        storage.write_rows(folder / tag / storage.STEPS, records)
+        storage_files.write_rows(folder / tag / STEPS, records)
         if state.reference is not None:
             reference = torch.tensor(list(state.reference.values()), dtype=torch.float64)
             numbers = torch.tensor(list(state.reference), dtype=torch.int64)
             save_file({"reference": reference, "rows": numbers}, folder / tag / "reference.safetensors")
         layout = {name: getattr(engine.resources, name) for name in LAYOUT}
-        files = wholeness.sizes_of(folder / tag)
+        files = complete.sizes_of(folder / tag)
         meta = {"step": state.step, "tag": tag, "layout": layout, "seconds": dict(seconds), "files": files}
-        storage.write_json(folder / META, meta)
+        storage_files.write_json(folder / META, meta)
     dist.barrier()
     _show(engine, folder, tag, store)
 
 
-def _show(engine: Engine, folder: Path, tag: str, store: storage.Storage) -> None:
+def _show(engine: Engine, folder: Path, tag: str, store: Storage) -> None:
     """Let other machines see a checkpoint: it counts when every machine's shards are there. Then the old ones go."""
     first = processes.first_here()
     sent = torch.tensor(int(not first or store.push_checkpoint(folder, tag)), device=engine.device)
@@ -74,7 +77,7 @@ def _show(engine: Engine, folder: Path, tag: str, store: storage.Storage) -> Non
 
 def check(folder: Path, resources: Resources) -> bool:
     """Whether there is a checkpoint to go on from. Raises InputError where it is of another layout."""
-    meta = storage.read_json(folder / META)
+    meta = storage_files.read_json(folder / META)
     if meta is None:
         return False
     for name in LAYOUT:
@@ -89,12 +92,12 @@ def check(folder: Path, resources: Resources) -> bool:
 
 def step_of(folder: Path) -> int:
     """The step that a checkpoint is of, 0 where there is none."""
-    return (storage.read_json(folder / META) or {}).get("step", 0)
+    return (storage_files.read_json(folder / META) or {}).get("step", 0)
 
 
 def seconds_of(folder: Path) -> dict[str, float]:
     """The seconds of each part of the trial that a checkpoint took, empty where there is none."""
-    return (storage.read_json(folder / META) or {}).get("seconds", {})
+    return (storage_files.read_json(folder / META) or {}).get("seconds", {})
 
 
 def drop(folder: Path) -> None:
@@ -105,25 +108,25 @@ def drop(folder: Path) -> None:
 
 def layout(folder: Path) -> dict[str, Any]:
     """The layout a checkpoint was written with, empty where there is none."""
-    return (storage.read_json(folder / META) or {}).get("layout", {})
+    return (storage_files.read_json(folder / META) or {}).get("layout", {})
 
 
-def set_aside(folder: Path, store: storage.Storage) -> Path:
+def set_aside(folder: Path, store: Storage) -> Path:
     """Move a checkpoint that cannot be read out of the way; of several ranks the first one does it."""
     with contextlib.suppress(FileNotFoundError):
-        return storage.set_aside([folder], store) / folder.name
+        return base.set_aside([folder], store) / folder.name
     return folder
 
 
 def restore(engine: Engine, task: loop.Task, folder: Path) -> tuple[loop.State, list[dict[str, Any]]]:
     """Load what `save` wrote: the state and the records of the steps before it. Raises Damaged: `engine` is spoilt."""
-    meta = storage.read_json(folder / META) or {}
-    if not wholeness.are_there(meta.get("files", {}), folder / meta["tag"]):
+    meta = storage_files.read_json(folder / META) or {}
+    if not complete.are_there(meta.get("files", {}), folder / meta["tag"]):
         raise Damaged(f"the files of {meta['tag']} are not all there as they were written")
     try:
         return _restore(engine, task, folder, meta)
     except Exception as error:
-        if isinstance(error, torch.OutOfMemoryError) or getattr(error, "errno", None) in storage.OUTAGES:
+        if isinstance(error, torch.OutOfMemoryError) or getattr(error, "errno", None) in OUTAGES:
             raise
         # what DeepSpeed, torch, safetensors and pyarrow make of a file that is no more whole
         first = (str(error).splitlines() or [""])[0]
@@ -143,4 +146,4 @@ def _restore(
     if path.is_file():
         kept = load_file(path)
         reference = dict(zip(kept["rows"].tolist(), kept["reference"].tolist(), strict=True))
-    return loop.State(reference, meta["step"]), storage.read_rows(folder / tag / storage.STEPS)
+    return loop.State(reference, meta["step"]), storage_files.read_rows(folder / tag / STEPS)

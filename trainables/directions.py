@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trainables.common.errors import InputError
 from trainables.config.trial import Direction
-from trainables.storage import Storage
+from trainables.storage.base import Storage
 
 GROUPS = 4
 """Batches are dealt to so many groups, which can run side by side. Fixed, so that the order in which vectors are added

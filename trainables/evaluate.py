@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from trainables import benchmarks, evaluation, models, storage, templates
+from trainables import benchmarks, evaluation, models, templates
 from trainables.benchmarks import own
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model
+from trainables.storage import files
 
 
 def main(
@@ -64,7 +65,7 @@ def _evaluate(
     reference = evaluation.reference(retain, benchmark) if retain else None
     for field, file in (("--output", output), ("--rows", rows_file)):
         if file:
-            storage.check_writable(file, field)
+            files.check_writable(file, field)
     cli.quiet()
     import torch
 
@@ -72,9 +73,9 @@ def _evaluate(
     device = "cuda" if torch.cuda.is_available() else "cpu"
     found, records = evaluation.evaluate(network.to(device), tokenizer, benchmark, reference, token_budget=token_budget)
     if rows_file:
-        storage.write_rows(rows_file, records)
+        files.write_rows(rows_file, records)
     kept = evaluation.document(benchmark, found, records)
-    storage.write_json(output, {**kept, "model": subject.model_dump(mode="json"), **provenance.stamp()})
+    files.write_json(output, {**kept, "model": subject.model_dump(mode="json"), **provenance.stamp()})
     told = [(goal.title, found[goal.metric]) for goal in kind.GOALS]
     shown = [f"{title} {'null (no --retain-evaluation)' if value is None else f'{value:.4f}'}" for title, value in told]
     print(f"{', '.join(shown)}: {output}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from trainables import benchmarks, storage
+from trainables import benchmarks
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark
+from trainables.storage import files
 
 
 def evaluate(
@@ -35,4 +36,4 @@ def document(benchmark: Benchmark, found: dict[str, Any], records: list[dict[str
 
 def reference(path: Path, benchmark: Benchmark, field: str = "--retain-evaluation") -> Any:
     """What metrics need of the retain model's kept evaluation. Raises InputError where it is of something else."""
-    return benchmarks.find(benchmark.name).reference(storage.read_json(path), benchmark, f"{field}: {path}")
+    return benchmarks.find(benchmark.name).reference(files.read_json(path), benchmark, f"{field}: {path}")

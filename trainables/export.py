@@ -17,14 +17,17 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from trainables import benchmarks, candidates, card, evaluation, selection, storage, verification
+from trainables import benchmarks, candidates, card, evaluation, selection, verification
 from trainables.common import cli, hashing, paths, provenance
 from trainables.common.errors import InputError
 from trainables.config.ids import digest, identity
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.records import WEIGHTS
-from trainables.wholeness import WHOLE
+from trainables.storage import files
+from trainables.storage.base import EVALUATED, ROWS, Storage
+from trainables.storage.complete import WHOLE
+from trainables.storage.location import DEFAULT, Location, open_storage
 
 FACTS, CARD = "unlearning.json", "README.md"
 LISTED = 20
@@ -41,7 +44,7 @@ class Choice:
     rule: Selection
 
 
-def export(trial_id: str, store: storage.Storage, output: Path, choice: Choice | None = None) -> dict[str, Any]:
+def export(trial_id: str, store: Storage, output: Path, choice: Choice | None = None) -> dict[str, Any]:
     """Write and verify the model folder of a trial; returns its facts.
 
     Raises InputError where the trial has no weights or `output` is taken, where the rows are no longer those of the
@@ -50,35 +53,35 @@ def export(trial_id: str, store: storage.Storage, output: Path, choice: Choice |
     result = _result(trial_id, store)
     trial = store.here(_trial(result))
     weights = store.trial(trial_id) / WEIGHTS
-    for needed in (weights, store.trial(trial_id) / storage.ROWS):
+    for needed in (weights, store.trial(trial_id) / ROWS):
         store.fetch(needed)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         what = "a folder with files in it" if output.is_dir() else "a file"
         raise InputError(f"--output: '{output}' is there already, {what}; give a new folder")
     if not output.is_dir():
-        storage.check_writable(output, "--output")
+        files.check_writable(output, "--output")
     evaluation.check_data(trial.benchmark)
     staging = output.with_name(f".{output.name}.{uuid.uuid4().hex[:8]}")
     try:
         shutil.copytree(weights, staging, ignore=shutil.ignore_patterns(hashing.RECIPE, WHOLE))
         verified = verification.verify(trial, result, staging, store)
         facts = _facts(trial, result, verified, store, choice)
-        storage.write_json(staging / FACTS, facts)
-        storage.write_text(staging / CARD, card.write(facts))
+        files.write_json(staging / FACTS, facts)
+        files.write_text(staging / CARD, card.write(facts))
         if output.is_dir():  # empty, as was checked
             output.rmdir()
-        storage.publish(staging, output)
+        files.publish(staging, output)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return facts
 
 
-def _result(trial_id: str, store: storage.Storage) -> dict[str, Any]:
+def _result(trial_id: str, store: Storage) -> dict[str, Any]:
     store.catch_up([trial_id])
     result = store.result(trial_id)
     if result is None:
         raise InputError(f"ID: no result of a trial '{trial_id}' in {store.location}; {_meant(trial_id, store)}")
-    if result["status"] not in storage.EVALUATED:
+    if result["status"] not in EVALUATED:
         raise InputError(f"ID: trial {trial_id} ended as {result['status']}: it has no model")
     if not store.there(store.trial(trial_id) / WEIGHTS):
         raise InputError(
@@ -88,7 +91,7 @@ def _result(trial_id: str, store: storage.Storage) -> dict[str, Any]:
     return result
 
 
-def _meant(typed: str, store: storage.Storage) -> str:
+def _meant(typed: str, store: Storage) -> str:
     """The trials that can be exported, by id and label; first those that may be meant."""
     labels = {key: _label(key, store) for key in store.ended() if store.there(store.trial(key) / WEIGHTS)}
     if not labels:
@@ -101,7 +104,7 @@ def _meant(typed: str, store: storage.Storage) -> str:
     return f"{hint}weights are kept of: {', '.join(told[:LISTED])}{more}"
 
 
-def _label(trial_id: str, store: storage.Storage) -> str:
+def _label(trial_id: str, store: Storage) -> str:
     try:
         return Trial.model_validate((store.result(trial_id) or {}).get("config")).label()
     except ValidationError:
@@ -121,7 +124,7 @@ def _facts(
     trial: Trial,
     result: dict[str, Any],
     verified: verification.Verified,
-    store: storage.Storage,
+    store: Storage,
     choice: Choice | None,
 ) -> dict[str, Any]:
     """What card and programs are told."""
@@ -172,12 +175,12 @@ def _side(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def main(
     trial_id: Annotated[str, typer.Argument(metavar="ID", help="A trial's id.")],
     output: Annotated[Path, typer.Option(help="Folder to write.")],
-    location: storage.Location = storage.DEFAULT,
+    location: Location = DEFAULT,
 ) -> None:
     """Export a trial's kept weights with a model card, and verify them by evaluating them again."""
 
     def run() -> int:
-        store = storage.open_storage(location, writable=False)
+        store = open_storage(location, writable=False)
         _result(trial_id, store)
         cli.quiet()
         folder = paths.expand(str(output)).absolute()

@@ -13,10 +13,12 @@ from typing import Any
 import ray
 from ray import tune
 
-from trainables import storage, workers
+from trainables import workers
 from trainables.common.errors import Unreachable
 from trainables.config.settings import Resources
 from trainables.config.trial import Direction, Trial
+from trainables.storage.base import LOST, Storage
+from trainables.storage.location import reopen
 
 ANSWER_SECONDS = 2.0
 """How long a node may take to answer before it counts as gone."""
@@ -39,7 +41,7 @@ def train_ranks(config: dict[str, Any]) -> None:
     from trainables import progress, records
 
     trial = Trial.model_validate_json(config["trial"])
-    store = storage.reopen(config["storage"])
+    store = reopen(config["storage"])
     while store.result(trial.id()) is None and progress.elsewhere(store.trial(trial.id())):
         time.sleep(workers.REPORT_SECONDS)
     try:
@@ -47,7 +49,7 @@ def train_ranks(config: dict[str, Any]) -> None:
         keep, strategy = bool(config.get("keep")), config.get("strategy", PACK)
         result = store.result(trial.id())
         if result is None and (lost := config.get("lost")) is not None:
-            result = records.refused(trial, store, lost, storage.LOST)
+            result = records.refused(trial, store, lost, LOST)
         result = result or launch(trial, store, keep=keep, strategy=strategy)
     except Unreachable:
         raise
@@ -68,11 +70,11 @@ def _kind(failure: Exception) -> str:
         return "out_of_memory"
     if isinstance(failure, WorkerGroupError):
         died = (WorkerHealthCheckFailedError, WorkerHealthCheckTimeoutError)
-        return storage.LOST if any(isinstance(error, died) for error in failure.worker_failures.values()) else "failed"
-    return storage.LOST if isinstance(failure, ControllerError) else "failed"
+        return LOST if any(isinstance(error, died) for error in failure.worker_failures.values()) else "failed"
+    return LOST if isinstance(failure, ControllerError) else "failed"
 
 
-def launch(trial: Trial, store: storage.Storage, *, keep: bool = False, strategy: str = PACK) -> dict[str, Any]:
+def launch(trial: Trial, store: Storage, *, keep: bool = False, strategy: str = PACK) -> dict[str, Any]:
     """Run a trial as a Ray Train TorchTrainer, whose ranks run the same loop as one process; returns the result.
 
     `strategy`: Ray's, for the placement of the ranks. Ranks that die are started again and go on from the last
@@ -97,7 +99,7 @@ def launch(trial: Trial, store: storage.Storage, *, keep: bool = False, strategy
 
 
 def launch_direction(
-    direction: Direction, store: storage.Storage, resources: Resources, micro_batch: int, strategy: str
+    direction: Direction, store: Storage, resources: Resources, micro_batch: int, strategy: str
 ) -> None:
     """Make a direction on many ranks that share the model; ranks that die go on after their last vector."""
     told = {"direction": direction.model_dump(mode="json"), "resources": resources.model_dump(mode="json")}
@@ -106,7 +108,7 @@ def launch_direction(
     _fit(f"direction-{direction.id()}", store, **ranks, strategy=strategy)
 
 
-def _fit(name: str, store: storage.Storage, **described: Any) -> None:
+def _fit(name: str, store: Storage, **described: Any) -> None:
     """Run what `_trainer` makes. Raises what Ray Train raises after its restarts, anew where a node was lost."""
     from ray.train import TrainingFailedError
 
@@ -118,7 +120,7 @@ def _fit(name: str, store: storage.Storage, **described: Any) -> None:
             return
         except TrainingFailedError as failure:
             before, there = there, nodes()
-            if before <= there or _kind(failure) != storage.LOST:
+            if before <= there or _kind(failure) != LOST:
                 raise
         finally:
             shutil.rmtree(store.root / "ray" / run, ignore_errors=True)
@@ -142,7 +144,7 @@ def _answers(node: dict[str, Any]) -> bool:
 
 def _trainer(
     run: str,
-    store: storage.Storage,
+    store: Storage,
     *,
     function: Callable[[dict[str, Any]], None],
     config: dict[str, Any],

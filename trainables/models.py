@@ -7,10 +7,12 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from trainables import memory, storage, wholeness
+from trainables import memory
 from trainables.common import hashing, paths
 from trainables.common.errors import InputError
 from trainables.config.settings import Model, Shape
+from trainables.storage import complete
+from trainables.storage import files as storage_files
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 TOKENIZER = {"tokenizer.json": ["tokenizer.json", "tokenizer.model"]}
@@ -65,7 +67,7 @@ def fingerprint(model: Model) -> str:
 
 def depth_of(model: Model) -> int | None:
     """Number of layers as the folder's config.json has it; None for a hub id."""
-    settings = storage.read_json(paths.expand(model.path) / "config.json") or {}
+    settings = storage_files.read_json(paths.expand(model.path) / "config.json") or {}
     return settings.get("num_hidden_layers")
 
 
@@ -152,8 +154,8 @@ def save(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any], *, sh
     tokenizer.save_pretrained(staging)
     (staging / hashing.RECIPE).write_text(json.dumps(note, indent=2, sort_keys=True) + "\n")
     if shared:
-        wholeness.seal(staging)
-    storage.publish(staging, folder)
+        complete.seal(staging)
+    storage_files.publish(staging, folder)
 
 
 def _advice(path: str, error: Exception) -> str:

@@ -13,11 +13,13 @@ import torch.distributed as dist
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from trainables import directions, storage, vectors, wholeness
+from trainables import directions, vectors
 from trainables.common import processes, provenance
 from trainables.common.errors import InputError
 from trainables.config.trial import Direction
-from trainables.storage import RESULT, Storage
+from trainables.storage import complete
+from trainables.storage import files as storage_files
+from trainables.storage.base import RESULT, Storage
 
 PART_BYTES = 4 * 2**30
 """Size of one safetensors file of a direction."""
@@ -78,7 +80,9 @@ def combine(direction: Direction, store: Storage) -> Path:
 
 
 def _combine(direction: Direction, making: Path, folder: Path) -> None:
-    notes = [storage.read_json(making / directions.NOTE.format(group)) for group in range(directions.groups(direction))]
+    notes = [
+        storage_files.read_json(making / directions.NOTE.format(group)) for group in range(directions.groups(direction))
+    ]
     records = sorted((record for note in notes if note for record in note["records"]), key=lambda item: item["batch"])
     if [record["batch"] for record in records] != list(range(direction.vector.batches)):
         raise RuntimeError(f"the parts of direction {direction.id()} in {making} are not all there; start again")
@@ -100,14 +104,14 @@ def _combine(direction: Direction, making: Path, folder: Path) -> None:
             f"task_vector: every vector is zero after {vector.steps} step(s) at lr {vector.lr:g}, so there is no "
             "direction; raise task_vector.lr or task_vector.steps"
         )
-    storage.write_rows(staging / directions.BATCHES, records)
+    storage_files.write_rows(staging / directions.BATCHES, records)
     told = {"id": direction.id(), "recipe": direction.model_dump(mode="json"), "norm": square**0.5}
     zero = sum(record["rectified_norm"] == 0 for record in records)
     told |= {"batches": len(records), "rectified": sum(record["rectified"] for record in records), "zero": zero}
     told |= {"ranks": sorted({note["world"] for note in notes if note}), "threads": torch.get_num_threads()}
-    storage.write_json(staging / RESULT, {**told, "made": provenance.now(), **provenance.stamp()})
-    wholeness.seal(staging)
-    storage.publish(staging, folder)
+    storage_files.write_json(staging / RESULT, {**told, "made": provenance.now(), **provenance.stamp()})
+    complete.seal(staging)
+    storage_files.publish(staging, folder)
 
 
 @torch.no_grad()

@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 from filelock import FileLock
 from pydantic import BaseModel
 
-from trainables import benchmarks, storage
+from trainables import benchmarks
 from trainables.common import paths
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Recipe
-from trainables.sharing import Sharing
+from trainables.storage import files as storage_files
+from trainables.storage.sync_interface import Sharing
 from trainables.wanted import DATA, Wanted
 
 V = TypeVar("V")
@@ -55,14 +56,14 @@ def read(wanted: Wanted, store: Sharing) -> Pin | None:
     """The pin, None where the thing was never fetched for this storage."""
     file = file_of(wanted, store)
     store.fetch(file)
-    found = storage.read_json(file)
+    found = storage_files.read_json(file)
     return Pin(**found) if found else None
 
 
 def write(wanted: Wanted, pin: Pin, store: Sharing) -> None:
     """Others see it after this: the folder is there before."""
     file = file_of(wanted, store)
-    storage.write_json(file, asdict(pin))
+    storage_files.write_json(file, asdict(pin))
     store.push(file)
 
 

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trainables import storage, tally
+from trainables import tally
 from trainables.common import processes, provenance
+from trainables.storage import files
+from trainables.storage.base import PROGRESS, Storage
 
 EVERY, BEAT, SHOWN, SILENT = 2.0, 10.0, 30.0, 60.0
 """Seconds between two writings of news, between two signs of life without news (lm-eval tells nothing), and
@@ -20,13 +22,13 @@ between two showings to other machines, and without any after which a process of
 
 def elsewhere(folder: Path) -> bool:
     """Whether another process, which lives on this machine, is at this trial."""
-    told = storage.read_json(folder / storage.PROGRESS)
+    told = files.read_json(folder / PROGRESS)
     return told is not None and told.get("pid") != os.getpid() and processes.alive(told) is True
 
 
 def owner(folder: Path) -> processes.Identity | None:
     """The other process that is at this trial, None where there is none: of another machine by its signs of life."""
-    told = storage.read_json(folder / storage.PROGRESS)
+    told = files.read_json(folder / PROGRESS)
     if told is None or (told.get("place"), told.get("pid")) == (processes.place(), os.getpid()):
         return None
     alive = processes.alive(told)
@@ -37,8 +39,8 @@ def owner(folder: Path) -> processes.Identity | None:
 class Progress:
     """What is told of a trial; a thread writes it, so that neither a slow disk nor a long phase holds anything up."""
 
-    def __init__(self, folder: Path, store: storage.Storage, attempt: str | None) -> None:
-        self.path = folder / storage.PROGRESS
+    def __init__(self, folder: Path, store: Storage, attempt: str | None) -> None:
+        self.path = folder / PROGRESS
         self.store = store
         self.attempt = attempt
         self.shown = 0.0
@@ -104,5 +106,5 @@ class Progress:
             "beat": time.time(),
         }
         with contextlib.suppress(OSError):
-            storage.write_json(self.path, self.told | self.fixed | times, durable=False)
+            files.write_json(self.path, self.told | self.fixed | times, durable=False)
             self.written = now

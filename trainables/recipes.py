@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables import benchmarks, directions, evaluation, models, rows, storage, wholeness
+from trainables import benchmarks, directions, evaluation, models, rows
 from trainables.benchmarks import tofu
 from trainables.common import provenance
 from trainables.config import trial as config
 from trainables.config.settings import Benchmark, Model, Resources, Selection
 from trainables.config.trial import Direction, Recipe
+from trainables.storage import complete, files
+from trainables.storage.base import RESULT, ROWS
+from trainables.storage.location import reopen
 
 if TYPE_CHECKING:
     from trainables.vectors import Workshop
@@ -23,7 +26,7 @@ SPECIAL = ("<s>", "</s>", "<pad>")
 
 def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | None = None) -> str:
     """Train the model of a recipe unless it is there; returns its folder."""
-    store = storage.reopen(root)
+    store = reopen(root)
     recipe, folder = store.here(recipe), store.model(recipe.id())
     store.fetch(folder)
     if folder.is_dir():
@@ -66,13 +69,13 @@ def make_evaluation(
 
     `retain`: the id of the retain model's evaluation, for FQ.
     """
-    store = storage.reopen(root)
+    store = reopen(root)
     subject, on = store.here(Model.model_validate(model)), store.here(Benchmark.model_validate(benchmark))
     key = config.evaluation_id(subject, on, retain, resources.precision)
     folder = store.evaluation(key)
-    store.fetch(folder / storage.RESULT)
-    kept = storage.read_json(folder / storage.RESULT)
-    if kept and wholeness.has_result(folder):
+    store.fetch(folder / RESULT)
+    kept = files.read_json(folder / RESULT)
+    if kept and complete.has_result(folder):
         store.push_parts(folder)
         return kept
     from trainables import trial
@@ -80,13 +83,13 @@ def make_evaluation(
     device = trial.prepare_process(resources, 0)
     reference = None
     if retain:
-        store.fetch(store.evaluation(retain) / storage.RESULT)
-        reference = evaluation.reference(store.evaluation(retain) / storage.RESULT, on)
+        store.fetch(store.evaluation(retain) / RESULT)
+        reference = evaluation.reference(store.evaluation(retain) / RESULT, on)
     network, tokenizer = models.load(subject, resources.precision)
     found, records = evaluation.evaluate(
         network.to(device), tokenizer, on, reference, token_budget=resources.evaluation_tokens
     )
-    storage.write_rows(folder / storage.ROWS, records)
+    files.write_rows(folder / ROWS, records)
     result = {
         "id": key,
         "model": subject.model_dump(mode="json"),
@@ -95,7 +98,7 @@ def make_evaluation(
         "halves": benchmarks.halves(on, records, reference),
         **provenance.stamp(),
     }
-    storage.write_json(folder / storage.RESULT, result)
+    files.write_json(folder / RESULT, result)
     store.push_parts(folder)
     return result
 
@@ -129,7 +132,7 @@ def _workshop(
     """A workshop that has the parts that it needs of other machines, and shows them those that it makes."""
     from trainables import trial, vectors
 
-    store = storage.reopen(root)
+    store = reopen(root)
     direction, making = store.here(direction), directions.making_of(direction, store)
     trial.prepare_process(resources, direction.seed)
     store.update(making, needed)
@@ -141,7 +144,7 @@ def make_direction(direction: Direction, root: str) -> str:
     """Add the groups of a direction up; returns its folder."""
     from trainables import moves
 
-    store = storage.reopen(root)
+    store = reopen(root)
     store.update(directions.making_of(direction, store), ("vectors-",))
     return str(moves.combine(direction, store))
 
@@ -152,7 +155,7 @@ def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection
     from trainables.common import cli
 
     cli.quiet()
-    store = storage.reopen(root)
+    store = reopen(root)
     place = Path(store.here(folder))
     export.export(trial_id, store, place, export.Choice(why, rule))
     store.push(place)

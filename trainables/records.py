@@ -11,14 +11,16 @@ from typing import Any
 
 import torch
 
-from trainables import pins, storage
+from trainables import pins
 from trainables.common import provenance
 from trainables.common.redaction import redact
 from trainables.config.trial import Trial
 from trainables.notice import Notice, never
+from trainables.storage import base, files
+from trainables.storage.base import ERROR, LOST, PROGRESS, RESULT, ROWS, STEPS, Storage
 
 Event = dict[str, Any]
-CHECKPOINT, WEIGHTS, RETRY = storage.CHECKPOINT, storage.WEIGHTS, storage.RETRY
+CHECKPOINT, WEIGHTS, RETRY = base.CHECKPOINT, base.WEIGHTS, base.RETRY
 
 
 @dataclass
@@ -75,7 +77,7 @@ class Record:
 class Place:
     """Where a trial writes."""
 
-    store: storage.Storage
+    store: Storage
     folder: Path
     weights: Path | None
     notice: Notice = never
@@ -84,9 +86,9 @@ class Place:
 def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Path) -> dict[str, Any]:
     """Write the files of a trial, result.json last."""
     if record.steps:
-        storage.write_rows(folder / storage.STEPS, record.steps)
+        files.write_rows(folder / STEPS, record.steps)
     if record.questions:
-        storage.write_rows(folder / storage.ROWS, record.questions)
+        files.write_rows(folder / ROWS, record.questions)
     if error:
         error = error | {"message": redact(error["message"])}
     result = {
@@ -113,8 +115,8 @@ def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pa
         "error": error,
         **provenance.stamp(trial.method),
     }
-    storage.write_json(folder / storage.RESULT, result)
-    for name in (storage.PROGRESS, *(() if result["status"] == storage.LOST else (RETRY,))):
+    files.write_json(folder / RESULT, result)
+    for name in (PROGRESS, *(() if result["status"] == LOST else (RETRY,))):
         (folder / name).unlink(missing_ok=True)
     return result
 
@@ -136,12 +138,10 @@ def device_name(gpus: float) -> str:
     return torch.cuda.get_device_name(0) if gpus and torch.cuda.is_available() else "cpu"
 
 
-def refused(
-    trial: Trial, store: storage.Storage, message: str, kind: str = "failed", seconds: float = 0.0
-) -> dict[str, Any]:
+def refused(trial: Trial, store: Storage, message: str, kind: str = "failed", seconds: float = 0.0) -> dict[str, Any]:
     """The result of a trial that cannot be run, or that was lost after `seconds`, with the reason."""
     folder = store.trial(trial.id())
-    storage.write_text(folder / storage.ERROR, message + "\n")
+    files.write_text(folder / ERROR, message + "\n")
     last = message.strip().splitlines()[-1] if message.strip() else "no reason given"
     record = Record(provenance.now(), attempt=None, seconds=Seconds(total=seconds))
     result = write(trial, record, {"kind": kind, "message": last, "step": None}, folder)

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from trainables import checkpoints, storage
+from trainables import checkpoints
 from trainables.common.errors import StartAgain
 from trainables.config.trial import Trial
 from trainables.records import CHECKPOINT, RETRY, Event, Place, Record
+from trainables.storage import files
 
 Phases = Callable[[Trial, Record, Place], Iterator[Event]]
 
@@ -18,7 +19,7 @@ Phases = Callable[[Trial, Record, Place], Iterator[Event]]
 def follow(trial: Trial, record: Record, place: Place, phases: Phases) -> Iterator[Event]:
     """The phases, a second time with half the micro-batch where memory ran out the first time."""
     folder = place.folder
-    retry = storage.read_json(folder / RETRY)
+    retry = files.read_json(folder / RETRY)
     record.micro_batch = retry["micro_batch"] if retry else trial.resources.micro_batch
     try:
         yield from _from_checkpoint(trial, record, place, phases)
@@ -28,7 +29,7 @@ def follow(trial: Trial, record: Record, place: Place, phases: Phases) -> Iterat
         if retry is not None or (record.micro_batch or share) == 1:
             raise
         half = max(1, (record.micro_batch or share) // 2)
-        storage.write_json(folder / RETRY, {"micro_batch": half})
+        files.write_json(folder / RETRY, {"micro_batch": half})
         place.store.tell(folder / RETRY)
         if trial.resources.ranks > 1:
             raise StartAgain(f"out of memory at step {len(record.steps) + 1}: again with micro-batch {half}") from full

@@ -9,15 +9,17 @@ from typing import Annotated
 
 import typer
 
-from trainables import benchmarks, progress, storage, templates
+from trainables import benchmarks, progress, templates
 from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
+from trainables.storage.base import RESULT, Storage
+from trainables.storage.location import DEFAULT, Location, open_storage
 
 
 def main(
     config: Annotated[Path, typer.Argument(help="A trial's config.json.")],
-    location: storage.Location = storage.DEFAULT,
+    location: Location = DEFAULT,
 ) -> None:
     """Run one trial and print its result."""
     raise typer.Exit(cli.guarded(lambda: _run(config, location)))
@@ -39,7 +41,7 @@ def _read(config: Path) -> Trial:
     return trial
 
 
-def _check_free(trial: Trial, store: storage.Storage) -> None:
+def _check_free(trial: Trial, store: Storage) -> None:
     """Bring what there is of a trial. Raises InputError where it has a result, or another process is at it."""
     folder, other = store.trial(trial.id()), "give another --storage to run it apart"
     owner = progress.owner(folder)
@@ -65,7 +67,7 @@ def _run(config: Path, location: str) -> int:
         )
     if not trial.resources.gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    store = storage.open_storage(location)
+    store = open_storage(location)
     cli.quiet()
     from trainables import trial as trials
 
@@ -77,7 +79,7 @@ def _run(config: Path, location: str) -> int:
         elif event["phase"] == "done":
             result = event["result"]
             print(json.dumps({key: result[key] for key in ("id", "status", "metrics", "error")}, indent=2))
-            print(f"result: {store.trial(trial.id()) / storage.RESULT}")
+            print(f"result: {store.trial(trial.id()) / RESULT}")
             return 0 if result["status"] == "finished" and store.sent(trial.id()) else 1
         else:
             print(event["phase"], flush=True)

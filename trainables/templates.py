@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainables import storage
 from trainables.common import paths
 from trainables.common.errors import InputError, closest
 from trainables.common.tokens import Example
+from trainables.storage import files
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def check(name: str) -> None:
 
 def check_folder(name: str, place: str) -> None:
     """Raise InputError where a tokenizer in a folder has no chat template to take; the hub is not asked."""
-    settings = storage.read_json(paths.expand(place) / "tokenizer_config.json")
+    settings = files.read_json(paths.expand(place) / "tokenizer_config.json")
     jinja = paths.expand(place) / "chat_template.jinja"
     if name == CHAT and settings is not None and not (settings.get("chat_template") or jinja.is_file()):
         raise InputError(NO_CHAT)

@@ -28,9 +28,7 @@ from trainables import (
     originals,
     progress,
     records,
-    remains,
     retries,
-    storage,
     warm,
 )
 from trainables.common import provenance
@@ -40,11 +38,14 @@ from trainables.config.settings import Resources, RetainEvaluation
 from trainables.config.trial import Trial
 from trainables.notice import Due, Notice, never
 from trainables.records import CHECKPOINT, WEIGHTS, Event, Place, Record
+from trainables.storage import files
+from trainables.storage import results as results_
+from trainables.storage.base import CONFIG, ERROR, LOST, Storage, is_outage
 
 Follow = Callable[[Iterator[Event]], Iterator[Event]]
 
 
-def run(trial: Trial, store: storage.Storage, *, keep_weights: bool = False, notice: Notice = never) -> Iterator[Event]:
+def run(trial: Trial, store: Storage, *, keep_weights: bool = False, notice: Notice = never) -> Iterator[Event]:
     """Run a trial and write its result; yields `{"phase", "step", "steps", ...}` as it goes, the result last.
 
     A loss that is not finite ends it as `diverged`, a retain loss or utility beyond its bar (`training.stop_above`,
@@ -59,7 +60,7 @@ def run(trial: Trial, store: storage.Storage, *, keep_weights: bool = False, not
     if trial.resources.ranks > 1 and dist.get_rank() > 0:
         yield from _outcome(trial, record, place, iter)
         return
-    storage.write_json(folder / storage.CONFIG, trial.model_dump(mode="json"))
+    files.write_json(folder / CONFIG, trial.model_dump(mode="json"))
     store.began(trial.id())
     with progress.Progress(folder, store, record.attempt) as told:
         result = yield from _outcome(trial, record, place, told.follow)
@@ -87,8 +88,8 @@ def _outcome(
     except Exception as failure:
         if many:
             raise
-        storage.write_text(folder / storage.ERROR, traceback.format_exc())
-        kind = storage.LOST if storage.is_outage(failure, place.store) else "failed"
+        files.write_text(folder / ERROR, traceback.format_exc())
+        kind = LOST if is_outage(failure, place.store) else "failed"
         error = {"kind": kind, "message": f"{type(failure).__name__}: {failure}", "step": len(record.steps)}
     if dist.is_initialized() and dist.get_rank() > 0:
         return None
@@ -100,8 +101,8 @@ def _end(trial: Trial, record: Record, error: dict[str, Any] | None, place: Plac
     record.seconds.total = perf_counter() - record.begun
     result = records.write(trial, record, error, place.folder)
     if error is None:
-        (place.folder / storage.ERROR).unlink(missing_ok=True)
-    remains.tidy(place.folder)
+        (place.folder / ERROR).unlink(missing_ok=True)
+    results_.tidy(place.folder)
     place.store.push_trial(trial.id())
     return result
 
@@ -199,7 +200,7 @@ def _named(trial: Trial) -> Trial:
 def _reference(kept: RetainEvaluation, trial: Trial) -> Any:
     """The retain model's evaluation. Raises InputError where the file is another one than was planned."""
     path = Path(kept.path)
-    found = (storage.read_json(path) or {}).get("id")
+    found = (files.read_json(path) or {}).get("id")
     if kept.fingerprint and found and found != kept.fingerprint:
         raise InputError(
             f"retain_evaluation: {path} is evaluation {found}, this trial was planned with {kept.fingerprint}"

@@ -18,23 +18,13 @@ import torch
 import torch.distributed as dist
 from safetensors import safe_open
 
-from trainables import (
-    benchmarks,
-    directions,
-    models,
-    objectives,
-    originals,
-    passes,
-    scoring,
-    sharded,
-    storage,
-    task_vectors,
-)
+from trainables import benchmarks, directions, models, objectives, originals, passes, scoring, sharded, task_vectors
 from trainables.common.errors import TrialStopped
 from trainables.common.tokens import Example
 from trainables.config.settings import TaskVector
 from trainables.config.trial import Direction
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage.base import Storage
 
 
 @dataclass(frozen=True)
@@ -106,7 +96,7 @@ def sum_gradients(shop: Workshop, group: int) -> None:
         loss, tokens = shop.gradient(rows)
         _finite(loss, "the forget set at the target model")
         found = {piece.name: piece.gradient.mul(tokens) for piece in shop.engine.pieces()}
-        storage.write_tensors(shop.file("gradient", group), found, {"tokens": str(tokens)})
+        files.write_tensors(shop.file("gradient", group), found, {"tokens": str(tokens)})
         shop.engine.clear()
 
 
@@ -131,11 +121,11 @@ def _sum_vectors(shop: Workshop, group: int) -> None:
         _reset(shop, pieces)
         records.append({"batch": number, **_one_vector(shop, pieces, number, mean, total, tokens)})
         done += 1
-        storage.write_tensors(shop.file("vectors", group, done), mean, {"tokens": str(tokens)})
+        files.write_tensors(shop.file("vectors", group, done), mean, {"tokens": str(tokens)})
         dist.barrier()
         if shop.engine.rank == 0:
             note = {"done": done, "world": shop.engine.world, "records": records}
-            storage.write_json(shop.making / directions.NOTE.format(group), note)
+            files.write_json(shop.making / directions.NOTE.format(group), note)
         dist.barrier()
         shop.file("vectors", group, done - 1).unlink(missing_ok=True)
 
@@ -218,7 +208,7 @@ def _origin(shop: Workshop, piece: sharded.Piece) -> torch.Tensor:
 
 def _resume(shop: Workshop, group: int, wanted: int) -> tuple[int, list[dict[str, Any]]]:
     """How many vectors of a group are summed, and their records; other ranks than made them take a whole group only."""
-    note = storage.read_json(shop.making / directions.NOTE.format(group)) or {"done": 0, "world": 0, "records": []}
+    note = files.read_json(shop.making / directions.NOTE.format(group)) or {"done": 0, "world": 0, "records": []}
     same = note["world"] == shop.engine.world and shop.file("vectors", group, note["done"]).is_file()
     return (note["done"], note["records"]) if _agreed(shop, same or note["done"] == wanted) else (0, [])
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainables import evaluation, models, storage
+from trainables import evaluation, models
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
+from trainables.storage import files
+from trainables.storage.base import ROWS, Storage
 
 TOLERANCE = 1e-3
 """Of a metric, absolute and relative, on a device like the trial's: its code may have been built otherwise."""
@@ -30,7 +32,7 @@ class Verified:
     differences: list[str]
 
 
-def verify(trial: Trial, result: Mapping[str, Any], folder: Path, store: storage.Storage) -> Verified:
+def verify(trial: Trial, result: Mapping[str, Any], folder: Path, store: Storage) -> Verified:
     """Evaluate a model folder as the trial did: its precision, threads and determinism, on a GPU where it had one.
 
     Raises InputError where the metrics are others; on another device, where the rows' losses are.
@@ -41,7 +43,7 @@ def verify(trial: Trial, result: Mapping[str, Any], folder: Path, store: storage
     if device == before and wrong:
         raise InputError(f"--output: the written weights do not give the trial's metrics again: {'; '.join(wrong)}")
     if device != before:
-        apart = distance(storage.read_rows(store.trial(trial.id()) / storage.ROWS), records)
+        apart = distance(files.read_rows(store.trial(trial.id()) / ROWS), records)
         if not apart <= ROWS_TOLERANCE:
             raise InputError(
                 f"--output: the written weights do not give the trial's losses again: on {device} they are "

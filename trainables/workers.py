@@ -13,11 +13,14 @@ import ray
 from ray import tune
 from ray._private.state import state
 
-from trainables import benchmarks, remains, storage
+from trainables import benchmarks
 from trainables.common import cli, processes, provenance
 from trainables.common.errors import InputError, Unreachable
 from trainables.config.settings import Resources
 from trainables.config.trial import Direction, Trial
+from trainables.storage import results as results_
+from trainables.storage.base import LOST, Storage
+from trainables.storage.location import reopen
 
 REPORT_SECONDS, NOTICE_SECONDS = 2.0, 5.0
 """Between two reports to Tune, and between two looks whether this node will be taken away."""
@@ -65,7 +68,7 @@ class TrialActor(tune.Trainable):
     def _take(self, new_config: dict[str, Any]) -> None:
         self.events: Iterator[dict[str, Any]] | None = None
         self.trial = Trial.model_validate_json(new_config["trial"])
-        self.store = storage.reopen(new_config["storage"])
+        self.store = reopen(new_config["storage"])
         self.keep = bool(new_config.get("keep"))
         self.lost: str | None = new_config.get("lost")
 
@@ -86,11 +89,11 @@ class TrialActor(tune.Trainable):
                 self.store.fetch_trial(key)
                 found = self.store.result(key)
                 if found is not None:
-                    remains.tidy(self.store.trial(key))
+                    results_.tidy(self.store.trial(key))
                     _check_sent(self.trial, self.store)
                     return final(found)
                 if self.lost is not None:
-                    return final(records.refused(self.trial, self.store, self.lost, storage.LOST))
+                    return final(records.refused(self.trial, self.store, self.lost, LOST))
                 trial_here = self.store.here(self.trial)
                 self.events = trial.run(trial_here, self.store, keep_weights=self.keep, notice=self.draining)
             return self._go_on(self.events)
@@ -124,7 +127,7 @@ def rank(config: dict[str, Any]) -> None:
 
     provenance.stamp()
     cli.quiet()
-    store, wanted = storage.reopen(config["storage"]), Trial.model_validate(config["trial"])
+    store, wanted = reopen(config["storage"]), Trial.model_validate(config["trial"])
     _arrive(store, lambda: store.fetch_trial(wanted.id()))
     wanted = store.here(wanted)
     if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
@@ -141,14 +144,14 @@ def direction_rank(config: dict[str, Any]) -> None:
     cli.quiet()
     direction = Direction.model_validate(config["direction"])
     resources = Resources.model_validate(config["resources"])
-    store = storage.reopen(config["storage"])
+    store = reopen(config["storage"])
     _arrive(store, lambda: store.here(direction))
     direction = store.here(direction)
     trial.prepare_process(resources, direction.seed)
     moves.ensure(direction, store, config["micro_batch"], resources.gradient_checkpointing)
 
 
-def _arrive(store: storage.Storage, fetch: Callable[[], object]) -> None:
+def _arrive(store: Storage, fetch: Callable[[], object]) -> None:
     """The first rank of every machine brings what all of them need there, where each machine has a copy of its own."""
     from ray.train import collective
 
@@ -158,7 +161,7 @@ def _arrive(store: storage.Storage, fetch: Callable[[], object]) -> None:
         collective.barrier()
 
 
-def _check_sent(trial: Trial, store: storage.Storage) -> None:
+def _check_sent(trial: Trial, store: Storage) -> None:
     """Raise Unreachable where only this machine has the result: the next attempt sends it."""
     if not store.sent(trial.id()):
         raise Unreachable(f"--storage: the result of trial {trial.id()} is in {store.trial(trial.id())} and not sent")

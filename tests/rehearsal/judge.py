@@ -12,8 +12,8 @@ import pandas as pd
 import psutil
 
 from tests.rehearsal.lab import COUNT, Broken, Lab, demand
-from trainables import storage
-from trainables.storage import STEPS, Storage
+from trainables.storage import files
+from trainables.storage.base import RESULT, STEPS, Storage
 
 CHANGING = ["tokens_per_second", "peak_memory_bytes"]
 """Columns of steps.parquet that differ between two runs of one trial."""
@@ -35,8 +35,8 @@ class Watch:
             self.look()
 
     def look(self) -> None:
-        for path in self.place.glob(f"trials/*/{storage.RESULT}"):
-            if found := storage.read_json(path):
+        for path in self.place.glob(f"trials/*/{RESULT}"):
+            if found := files.read_json(path):
                 self.started.setdefault(path.parent.name, set()).add(found["started"])
 
 

@@ -25,8 +25,9 @@ import requests
 import platform.manifest as manifest
 from tests.rehearsal import judge, page
 from tests.rehearsal.lab import COUNT, ROOT, Broken, Lab, demand, missing, until
-from trainables import storage
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage.base import PROGRESS, RESULT, Storage
+from trainables.storage.location import open_storage
 
 SETTINGS = (
     "benchmark.data=/srv/shared/data/tofu",
@@ -105,13 +106,13 @@ def sweep(lab: Lab, store: Storage) -> None:
 
 
 def results(store: Storage) -> list[Path]:
-    return list(store.root.glob(f"trials/*/{storage.RESULT}"))
+    return list(store.root.glob(f"trials/*/{RESULT}"))
 
 
 def victims(lab: Lab, store: Storage) -> Iterator[tuple[str, int]]:
     """Trials in the middle of training on hosts other than the head, with their hosts."""
-    for path in store.root.glob(f"trials/*/{storage.PROGRESS}"):
-        told: dict[str, Any] = storage.read_json(path) or {}
+    for path in store.root.glob(f"trials/*/{PROGRESS}"):
+        told: dict[str, Any] = files.read_json(path) or {}
         host = int(told.get("host", f"{lab.name}-0").removeprefix(f"{lab.name}-"))
         if host and told["phase"] == "training" and STRIKE <= told["step"] < told["steps"] - STRIKE:
             yield path.parent.name, host
@@ -143,7 +144,7 @@ def one_host(lab: Lab, store: Storage) -> Storage:
     with act("one of them again, both ranks on one host"):
         typed = shlex.join(["python", "-m", "platform.sweep", *SWEEP, *RANKS, *more])
         lab.on_head(f"env -u MLFLOW_TRACKING_URI {typed}", seconds=600)
-    return storage.open_storage(str(lab.common / "one"), writable=False)
+    return open_storage(str(lab.common / "one"), writable=False)
 
 
 def inspect(lab: Lab, store: Storage, watch: judge.Watch, again: Storage) -> None:
@@ -177,7 +178,7 @@ def rehearse(lab: Lab) -> None:
     watch = judge.Watch(place)
     threading.Thread(target=watch.follow, daemon=True).start()
     start(lab)
-    store = storage.open_storage(str(place))
+    store = open_storage(str(place))
     sweep(lab, store)
     with act("status from the laptop"):
         said = lab.run(*lab.line("python -m platform.status tofu_llama --cluster cluster.yaml", ["tofu_tiny"]))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trainables import storage
+from trainables.storage import files as storage_files
+from trainables.storage.base import RESULT
 
 WHOLE = ".whole"
 """In a folder that never changes: its files and their sizes, written last."""
@@ -29,18 +30,18 @@ def seal(folder: Path) -> None:
     for name in sizes:
         with (folder / name).open("rb") as stream:
             os.fsync(stream.fileno())
-    storage.write_json(folder / WHOLE, sizes)
+    storage_files.write_json(folder / WHOLE, sizes)
 
 
 def is_whole(folder: Path) -> bool:
     """Whether a folder is as it was sealed, and its result its own. One that an earlier version made has no list."""
     if (folder / WHOLE).exists():
-        sizes = storage.read_json(folder / WHOLE)
+        sizes = storage_files.read_json(folder / WHOLE)
         if sizes is None or not are_there(sizes, folder):
             return False
-    return not (folder / storage.RESULT).exists() or has_result(folder)
+    return not (folder / RESULT).exists() or has_result(folder)
 
 
 def has_result(folder: Path) -> bool:
     """Whether a folder named by an id holds the result of that id."""
-    return (storage.read_json(folder / storage.RESULT) or {}).get("id") == folder.name
+    return (storage_files.read_json(folder / RESULT) or {}).get("id") == folder.name

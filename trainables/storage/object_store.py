@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import pyarrow
 import pyarrow.fs
 
-from trainables import addresses
 from trainables.common.errors import InputError, Unreachable
+from trainables.storage import uri as storage_uri
 
 OBJECT_STORES = ("s3", "gcs", "abfs")
 """pyarrow's names of file systems whose objects appear when they are whole."""
@@ -217,7 +217,7 @@ class Remote:
         except FileNotFoundError:
             raise
         except (OSError, pyarrow.ArrowException) as error:
-            raise Unreachable(addresses.advice(self.uri, error)) from error
+            raise Unreachable(storage_uri.advice(self.uri, error)) from error
 
 
 def _set_time(file: Path | int, nanoseconds: int) -> None:

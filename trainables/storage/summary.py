@@ -7,8 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from trainables import storage
-from trainables.storage import Storage
+from trainables.storage import files
+from trainables.storage.base import RESULT, Storage
 
 
 class Brief(NamedTuple):
@@ -21,7 +21,7 @@ class Brief(NamedTuple):
 
 def of(store: Storage, trial_id: str) -> Brief | None:
     """Of a trial's result, None where there is none that can be read."""
-    path = store.trial(trial_id) / storage.RESULT
+    path = store.trial(trial_id) / RESULT
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -32,7 +32,7 @@ def of(store: Storage, trial_id: str) -> Brief | None:
 @lru_cache(maxsize=2**14)
 def _read(path: Path, file: tuple[int, int, int]) -> Brief | None:
     """Kept for `file`, a file's number, time and size: results are written by rename, never in place."""
-    result = storage.read_json(path)
+    result = files.read_json(path)
     if result is None or not result.keys() >= {"status", "started"}:
         return None
     return Brief(result["status"], result["started"], (result.get("error") or {}).get("message"))

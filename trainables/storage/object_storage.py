@@ -18,12 +18,25 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from trainables import addresses, remains, storage
 from trainables.common.errors import InputError
-from trainables.exchange import Exchange, was_sent
-from trainables.remote import Entry, Remote, is_inside, same
-from trainables.storage import RESULT, Storage
-from trainables.wholeness import is_whole
+from trainables.storage import files as storage_files
+from trainables.storage import results as results_
+from trainables.storage import uri as storage_uri
+from trainables.storage.base import (
+    CHECKPOINT,
+    CONFIG,
+    EVALUATIONS,
+    LOST,
+    META,
+    PROGRESS,
+    RESULT,
+    RETRY,
+    WEIGHTS,
+    Storage,
+)
+from trainables.storage.complete import is_whole
+from trainables.storage.object_store import Entry, Remote, is_inside, same
+from trainables.storage.transfer import Exchange, was_sent
 
 CACHE = Path("~/.cache/unlearning/storages")
 UNSENT = ".unsent"
@@ -82,13 +95,13 @@ class WorkingCopy(Storage):
         if trial_id in self._unsent() and f"{name}/{RESULT}" not in found and self.has(trial_id):
             self.push_trial(trial_id)
             return
-        checkpoint, weights = f"{name}/{storage.CHECKPOINT}/", f"{name}/{storage.WEIGHTS}/"
-        whole = checkpoint + storage.META in found
+        checkpoint, weights = f"{name}/{CHECKPOINT}/", f"{name}/{WEIGHTS}/"
+        whole = checkpoint + META in found
         without = (weights,) if whole else (weights, checkpoint)
         kept = {key: entry for key, entry in found.items() if not key.startswith(without)}
-        self.exchange.mirror(folder, kept, lambda path: storage.WEIGHTS not in path.relative_to(folder).parts)
+        self.exchange.mirror(folder, kept, lambda path: WEIGHTS not in path.relative_to(folder).parts)
         if f"{name}/{RESULT}" not in found:  # weights of an attempt that was set aside
-            shutil.rmtree(folder / storage.WEIGHTS, ignore_errors=True)
+            shutil.rmtree(folder / WEIGHTS, ignore_errors=True)
         self._unsent_file(trial_id).unlink(missing_ok=True)
 
     def look_at_trial(self, trial_id: str) -> bool:
@@ -101,7 +114,7 @@ class WorkingCopy(Storage):
 
     def began(self, trial_id: str) -> None:
         self._mark_unsent(trial_id)
-        self.tell(self.trial(trial_id) / storage.CONFIG)
+        self.tell(self.trial(trial_id) / CONFIG)
 
     def push_trial(self, trial_id: str) -> None:
         self._mark_unsent(trial_id)
@@ -117,12 +130,12 @@ class WorkingCopy(Storage):
         return self.exchange.softly(lambda: self.push_parts(folder / tag))
 
     def finish_checkpoint(self, folder: Path, tag: str) -> None:
-        evaluations = folder.parent / storage.EVALUATIONS
+        evaluations = folder.parent / EVALUATIONS
 
         def finish() -> None:
             self.push_parts(evaluations)
-            self.push(folder / storage.META)
-            kept, counts = self.exchange.named(evaluations), self.exchange.name(folder / storage.META)
+            self.push(folder / META)
+            kept, counts = self.exchange.named(evaluations), self.exchange.name(folder / META)
             gone = [name for name in self.exchange.list(evaluations) if name not in kept]
             before = self.exchange.list(folder)
             shards = f"{self.exchange.name(folder / tag)}/"  # other machines' too
@@ -194,7 +207,7 @@ class WorkingCopy(Storage):
         """
         folder, name = self.trial(trial_id), f"trials/{trial_id}"
         before = self.exchange.list(folder)
-        if remains.is_refusal(self.result(trial_id)) and self._is_known(f"{name}/{RESULT}", before):
+        if results_.is_refusal(self.result(trial_id)) and self._is_known(f"{name}/{RESULT}", before):
             found = {key: entry for key, entry in before.items() if key.count("/") == 2}
             self._drop_others(folder, found)
             self.exchange.bring(found)
@@ -203,21 +216,21 @@ class WorkingCopy(Storage):
         files = {self.exchange.name(file): file for file in folder.iterdir() if file.is_file() and _is_kept(file)}
         result = {f"{name}/{RESULT}": files.pop(f"{name}/{RESULT}")}
         self.exchange.send_changed(files, before)
-        weights = folder / storage.WEIGHTS
+        weights = folder / WEIGHTS
         if weights.is_dir():
             self.push(weights)
         self.exchange.send(result)
-        kept, lost = {**files, **result}, (self.result(trial_id) or {}).get("status") == storage.LOST
+        kept, lost = {**files, **result}, (self.result(trial_id) or {}).get("status") == LOST
         self.exchange.remote.delete(
-            key for key in before if not lost and key not in kept and not key.startswith(f"{name}/{storage.WEIGHTS}/")
+            key for key in before if not lost and key not in kept and not key.startswith(f"{name}/{WEIGHTS}/")
         )
         self._unsent_file(trial_id).unlink(missing_ok=True)
 
     def _is_known(self, name: str, there: dict[str, Entry]) -> bool:
         """Whether the store holds a result that can be read and tells of a trial that ran."""
         content = self.exchange.remote.read(name) if name in there else None
-        found = storage.as_object(content) if content else None
-        return found is not None and "status" in found and not remains.is_refusal(found)
+        found = storage_files.as_object(content) if content else None
+        return found is not None and "status" in found and not results_.is_refusal(found)
 
     def _drop_others(self, folder: Path, found: dict[str, Entry]) -> None:
         """The copy of a trial that is no more in the store goes, and so does what is of an earlier attempt."""
@@ -226,7 +239,7 @@ class WorkingCopy(Storage):
             shutil.rmtree(folder, ignore_errors=True)
         elif folder.is_dir():
             if entry is not None and not same(folder / RESULT, entry):
-                shutil.rmtree(folder / storage.WEIGHTS, ignore_errors=True)
+                shutil.rmtree(folder / WEIGHTS, ignore_errors=True)
             for file in folder.iterdir():
                 if file.is_file() and not file.name.startswith(".") and self.exchange.name(file) not in found:
                     file.unlink(missing_ok=True)
@@ -246,8 +259,8 @@ class WorkingCopy(Storage):
 
 def open_copy(uri: str, *, writable: bool, check: bool) -> WorkingCopy:
     """The working copy of a storage. Raises InputError where its address, or the place of the copy, cannot be used."""
-    remote = Remote(uri, *addresses.connect(uri))
-    root = storage.usable_folder(place_of(uri), "UNLEARN_CACHE", writable=True)
+    remote = Remote(uri, *storage_uri.connect(uri))
+    root = storage_files.usable_folder(place_of(uri), "UNLEARN_CACHE", writable=True)
     if check:
         remote.check()
     if check and writable:
@@ -257,11 +270,11 @@ def open_copy(uri: str, *, writable: bool, check: bool) -> WorkingCopy:
 
 def place_of(uri: str) -> Path:
     """Where the working copy lies: named by the address and the server that it stands for."""
-    asked = (addresses.server() or "") if uri.startswith("s3:") else ""
+    asked = (storage_uri.server() or "") if uri.startswith("s3:") else ""
     key = hashlib.sha256(f"{uri.rstrip('/')} {asked}".encode()).hexdigest()[:16]
     return Path(os.environ.get("UNLEARN_CACHE") or CACHE).expanduser().absolute() / key
 
 
 def _is_kept(file: Path) -> bool:
     """Whether a trial that has ended keeps the file."""
-    return file.name not in (storage.PROGRESS, storage.RETRY) and not file.name.startswith(".")
+    return file.name not in (PROGRESS, RETRY) and not file.name.startswith(".")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainables.storage import (
+from trainables.storage.base import (
     CHECKPOINT,
     ERROR,
     LOST,
@@ -18,8 +19,8 @@ from trainables.storage import (
     UNFINISHED,
     Storage,
     dated_place,
-    read_json,
 )
+from trainables.storage.files import read_json
 
 
 def read_result(folder: Path) -> tuple[dict[str, Any] | None, list[Path]]:
@@ -81,3 +82,21 @@ def set_results_aside(trial_ids: Iterable[str], store: Storage) -> Path:
         for name in (RESULT, ERROR, STEPS, ROWS):  # the result first: from then on the trial is one to run
             store.move(store.trial(key) / name, place / key / name)
     return place
+
+
+def spent(results: Iterable[Mapping[str, Any]]) -> float:
+    """GPU-seconds of finished trials, as their results tell."""
+    timed = (result for result in results if "seconds" in result)
+    return sum(result["seconds"].get("total", 0.0) * gpus(result["config"]) for result in timed)
+
+
+def gpus(config: Mapping[str, Any]) -> float:
+    """Of a trial's configuration; a rank without a GPU counts as one."""
+    resources = config["resources"]
+    return resources["ranks"] * (resources["gpus"] or 1)
+
+
+def cause(result: dict[str, Any]) -> str:
+    """What failures have in common: the message without its numbers, addresses and ids."""
+    message = (result["error"] or {}).get("message", result["status"])
+    return re.sub(r"\b(0x)?[0-9a-f]*\d[0-9a-f]*\b", "#", message.splitlines()[0] if message else "")

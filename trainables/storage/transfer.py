@@ -10,13 +10,14 @@ import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from trainables import storage
 from trainables.common.errors import Unreachable
-from trainables.listing import Listing
-from trainables.remote import Entry, Remote, same
-from trainables.wholeness import WHOLE, seal
+from trainables.storage import files as storage_files
+from trainables.storage.base import META, RESULT
+from trainables.storage.complete import WHOLE, seal
+from trainables.storage.index import Listing
+from trainables.storage.object_store import Entry, Remote, same
 
-LAST = (f"/{storage.RESULT}", f"/{storage.META}")
+LAST = (f"/{RESULT}", f"/{META}")
 """What makes other files count comes after them."""
 
 
@@ -136,7 +137,7 @@ class Exchange:
                         f"{name}/{WHOLE}, so that the folder is made again"
                     )
             seal(staging)
-            storage.publish(staging, path)
+            storage_files.publish(staging, path)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
 

@@ -15,7 +15,7 @@ class Sharing:
     """A folder that all machines see: most of it is nothing to do.
 
     Code reads and writes files below `root`, and calls these where others are to see what was written, or what they
-    wrote is needed. trainables.working_copy does both where `root` is a copy of a storage elsewhere.
+    wrote is needed. trainables.storage.object_storage does both where `root` is a copy of a storage elsewhere.
     """
 
     root: Path

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainables.remote import Entry
-from trainables.wholeness import WHOLE
+from trainables.storage.complete import WHOLE
+from trainables.storage.object_store import Entry
 
 
 class Listing:
