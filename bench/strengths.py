@@ -116,9 +116,9 @@ def memories(worlds: list[int]) -> list[dict[str, Any]]:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from trainables import models, recipes
-    from trainables.benchmarks import fictional
     from trainables.config.settings import Training
     from trainables.config.trial import Recipe
+    from trainables.data import fictional
 
     with tempfile.TemporaryDirectory() as folder:
         data, model = Path(folder) / "data", Path(folder) / "model"

@@ -40,7 +40,7 @@ def _check_fictional(fictional: Fictional, split: str) -> None:
 
 def fictional_key(fictional: Fictional) -> str:
     """Twelve hex digits that name the made-up rows."""
-    from trainables.benchmarks.fictional import VERSION
+    from trainables.data.fictional import VERSION
 
     return digest({"version": VERSION, **fictional.model_dump(mode="json")})[:12]
 

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 import platform.listings as listings
 from platform.listings import File, Listing
-from trainables import shards
 from trainables.common import cli
 from trainables.common.errors import InputError
-from trainables.wanted import Wanted
+from trainables.data import safetensors_check
+from trainables.data.hub_requirements import Wanted
 
 SECONDS = 5.0
 """Between two lines."""
@@ -135,12 +135,14 @@ def _file(listing: Listing, file: File, folder: Path, field: str, say: Say, *, a
 def _weights(listing: Listing, folder: Path, field: str, say: Say) -> None:
     """Hold the weights against their own index: a file at fault is fetched once more."""
     known = {file.name: file for file in listing.files}
-    for name, fault in shards.faults(folder).items():
+    for name, fault in safetensors_check.faults(folder).items():
         say(f"{listing.id}: {name} is damaged ({fault}); fetching it again")
         if name in known:
             _file(listing, known[name], folder, field, say, again=True)
-    for name, fault in shards.faults(folder).items():
-        if name == shards.INDEX and all(file.sha256 for file in listing.files if file.name.endswith(".safetensors")):
+    for name, fault in safetensors_check.faults(folder).items():
+        if name == safetensors_check.INDEX and all(
+            file.sha256 for file in listing.files if file.name.endswith(".safetensors")
+        ):
             say(f"warning: {listing.id}: {name}: {fault}; the shards are as the hub has them")
             continue
         raise InputError(f"{field}: {name} of {listing.id} at {listing.commit} is not whole on the hub: {fault}")

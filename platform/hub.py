@@ -1,6 +1,6 @@
 """What a sweep wants of the hub is fetched once, by the driver, into the storage; then every machine reads it there.
 
-See trainables.pins for what lies where. Nothing is fetched by a trial.
+See trainables.data.hub for what lies where. Nothing is fetched by a trial.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ import platform.needs as needs
 from platform.downloads import Say, Silent
 from platform.listings import Listing
 from platform.plan import Plan
-from trainables import pins, shards
 from trainables.benchmarks import questions
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError
-from trainables.pins import Pin
+from trainables.data import hub as data_hub
+from trainables.data import safetensors_check
+from trainables.data.hub import Pin
+from trainables.data.hub_requirements import FILES, Wanted
 from trainables.storage import files as storage_files
 from trainables.storage.base import Storage
-from trainables.wanted import FILES, Wanted
 
 PATIENCE = 5.0
 """Seconds that the hub has to say whether it has moved on: nothing waits for that."""
@@ -94,7 +95,7 @@ class Hub:
     @contextmanager
     def _alone(self, thing: Wanted) -> Iterator[None]:
         """Nobody else on this machine's file system fetches the thing until the block ends."""
-        lock = FileLock(pins.locks(self.store) / f"{thing.key}.lock")
+        lock = FileLock(data_hub.locks(self.store) / f"{thing.key}.lock")
         try:
             lock.acquire(timeout=1)
         except Timeout:
@@ -106,11 +107,11 @@ class Hub:
             lock.release()
 
     def _there(self, thing: Wanted) -> Pin | None:
-        pin = pins.read(thing, self.store)
-        return pin if pin and self.store.there(pins.folder_of(pin, self.store)) else None
+        pin = data_hub.read(thing, self.store)
+        return pin if pin and self.store.there(data_hub.folder_of(pin, self.store)) else None
 
     def _here(self, thing: Wanted) -> bool:
-        return self._there(thing) is not None or (pins.home(self.store) / thing.key).is_dir()
+        return self._there(thing) is not None or (data_hub.home(self.store) / thing.key).is_dir()
 
     def _look(self, thing: Wanted, pin: Pin) -> None:
         """Say where the hub has moved on from what this storage keeps to."""
@@ -132,12 +133,12 @@ class Hub:
 
     def _brought(self, thing: Wanted) -> bool:
         """Whether a person put the files where messages say. Raises InputError where they are not whole."""
-        folder = pins.home(self.store) / thing.key
+        folder = data_hub.home(self.store) / thing.key
         if not folder.is_dir():
             return False
         if thing.kind == "models":
             absent = {} if (folder / "config.json").is_file() else {"config.json": "it is not there"}
-            for name, why in (shards.faults(folder) | absent).items():
+            for name, why in (safetensors_check.faults(folder) | absent).items():
                 raise InputError(f"{thing.field}: {folder / name}: {why}; bring it again")
         files = [file for file in sorted(folder.iterdir()) if file.is_file() and not file.name.startswith(".")]
         sizes = {file.name: {"size": file.stat().st_size} for file in files}
@@ -167,10 +168,10 @@ class Hub:
 
     def _download(self, thing: Wanted, plain: Wanted, config: str | None) -> None:
         """Raises InputError or what the hub answers; Silent where it does not."""
-        pin = pins.read(thing, self.store)
+        pin = data_hub.read(thing, self.store)
         revision = (pin.commit if pin else None) or thing.revision or "main"  # its folder was lost: the same once more
         whole = downloads.listing(plain, revision, config, self.say)
-        staging = pins.home(self.store) / f".{whole.folder}.part"  # goes on after an interrupt
+        staging = data_hub.home(self.store) / f".{whole.folder}.part"  # goes on after an interrupt
         card: dict[str, Any] = {}
         if plain.kind == "datasets":
             card = downloads.card(whole, staging, plain.field, self.say)
@@ -178,7 +179,7 @@ class Hub:
         else:
             listing = listings.read_of_model(plain, whole)
         self.known[thing.key] = listing
-        folder = pins.home(self.store) / listing.folder
+        folder = data_hub.home(self.store) / listing.folder
         if self.store.there(folder) or self._left(thing, listing, folder):
             shutil.rmtree(staging, ignore_errors=True)  # the card alone
         else:
@@ -225,10 +226,10 @@ class Hub:
         names = [path.name for path in found.iterdir() if path.is_file()]
         files = tuple(listings.File(name, (found / name).stat().st_size) for name in sorted(names))
         whole = Listing(plain.id, plain.kind, found.name, files)
-        if "config.json" not in names or (plain.kind == "models" and shards.faults(found)):
+        if "config.json" not in names or (plain.kind == "models" and safetensors_check.faults(found)):
             return False
         listing = listings.read_of_model(plain, whole)
-        staging = pins.home(self.store) / f".{listing.folder}.part"
+        staging = data_hub.home(self.store) / f".{listing.folder}.part"
         staging.mkdir(parents=True, exist_ok=True)
         for file in listing.files:
             shutil.copyfile(found / file.name, staging / file.name)
@@ -239,7 +240,7 @@ class Hub:
     def _keep(self, thing: Wanted, listing: Listing, staging: Path, source: str) -> None:
         files = {file.name: {"size": file.size, "sha256": file.sha256} for file in listing.files}
         pin = Pin(listing.id, thing.revision or "main", listing.commit, listing.folder, source, _now(), files)
-        folder = pins.folder_of(pin, self.store)
+        folder = data_hub.folder_of(pin, self.store)
         if staging.is_dir() and not folder.is_dir():
             storage_files.publish(staging, folder)
         shutil.rmtree(staging, ignore_errors=True)
@@ -248,7 +249,7 @@ class Hub:
     def _publish(self, thing: Wanted, folder: Path, pin: Pin) -> None:
         if folder.is_dir():
             self.store.push(folder)
-        pins.write(thing, pin, self.store)
+        data_hub.write(thing, pin, self.store)
 
 
 def _refuse(thing: Wanted, error: Exception) -> None:

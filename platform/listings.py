@@ -10,9 +10,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from trainables import shards, wanted
 from trainables.common.errors import InputError
-from trainables.wanted import Wanted
+from trainables.data import hub_requirements, safetensors_check
+from trainables.data.hub_requirements import Wanted
 
 DATA = (".json", ".jsonl", ".parquet", ".csv", ".tsv", ".txt", ".gz", ".zst", ".bz2", ".xz", ".arrow")
 CARD = "README.md"
@@ -40,7 +40,7 @@ class File:
             git = hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
             if _hash(path, git) != self.blob:
                 return "its hash is not the hub's"
-        return shards.fault(path) if path.suffix == ".safetensors" else None
+        return safetensors_check.fault(path) if path.suffix == ".safetensors" else None
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Listing:
     def folder(self) -> str:
         """What it is called in a storage."""
         part = "" if self.config is None else "+" + re.sub(r"[^A-Za-z0-9._-]", "_", self.config)
-        return wanted.name(self.kind, self.id, self.commit) + part
+        return hub_requirements.name(self.kind, self.id, self.commit) + part
 
     def of(self, names: Iterable[str]) -> Listing:
         """The same with some of the files."""
@@ -86,15 +86,16 @@ def of(info: Any, kind: str, config: str | None) -> Listing:
 
 def read_of_model(thing: Wanted, listing: Listing) -> Listing:
     """The files of a model or tokenizer that are read. Raises InputError where there are no safetensors."""
-    patterns = wanted.FILES[thing.kind]
+    patterns = hub_requirements.FILES[thing.kind]
     names = [file.name for file in listing.files if any(fnmatchcase(file.name, pattern) for pattern in patterns)]
     names = [name for name in names if "/" not in name]
-    if thing.kind == "models" and shards.SINGLE in names:
-        names = [name for name in names if not (name.startswith("model-") or name == shards.INDEX)]
-    elif thing.kind == "models" and shards.INDEX not in names:
+    if thing.kind == "models" and safetensors_check.SINGLE in names:
+        names = [name for name in names if not (name.startswith("model-") or name == safetensors_check.INDEX)]
+    elif thing.kind == "models" and safetensors_check.INDEX not in names:
         there = ", ".join(sorted(file.name for file in listing.files)) or "nothing"
         raise InputError(
-            f"{thing.field}: {thing.id} has no {shards.SINGLE} on the hub, and nothing else is loaded; it has {there}; "
+            f"{thing.field}: {thing.id} has no {safetensors_check.SINGLE} on the hub, and nothing else is loaded; "
+            f"it has {there}; "
             f"save it as safetensors and give that folder: {thing.instead}"
         )
     return listing.of(names)

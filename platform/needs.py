@@ -11,12 +11,13 @@ from platform.making import Reference
 from search_spaces import backbones
 from search_spaces.base import Sweep
 from trainables import benchmarks as kinds
-from trainables import models, pins, rows
+from trainables import models
 from trainables.common import cli
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Recipe
+from trainables.data import hub, rows
+from trainables.data.hub_requirements import MODEL, Wanted
 from trainables.storage.base import Storage
-from trainables.wanted import MODEL, Wanted
 
 BYTES = 2
 """Of a weight as models are published: bf16."""
@@ -62,7 +63,7 @@ def _united(found: Iterable[Wanted]) -> tuple[Wanted, ...]:
 
 def of(sweep: Sweep, things: Iterable[Wanted], store: Storage) -> tuple[str, ...]:
     """What a real start has to find and a dry run cannot see; what the storage has of the hub is none of it."""
-    needs = [told(thing, store) for thing in things if not store.there(pins.file_of(thing, store))]
+    needs = [told(thing, store) for thing in things if not store.there(hub.file_of(thing, store))]
     gpus = sweep.resources.gpus * sweep.resources.ranks
     if gpus:
         needs.append(f"{gpus:g} GPU{'s' if gpus > 1 else ''} for each trial (a start counts the cluster's)")
@@ -81,7 +82,7 @@ def told(thing: Wanted, store: Storage, listing: Listing | None = None) -> str:
     else:
         what = "--repo-type dataset " if thing.kind == "datasets" else ""
         revision = f"--revision {thing.revision} " if thing.revision else ""
-        command = f"hf download {thing.id} {what}{revision}--local-dir {pins.home(store) / thing.key}"
+        command = f"hf download {thing.id} {what}{revision}--local-dir {hub.home(store) / thing.key}"
         ways = [f"either: {command} (typed where there is a network, then copied there)", f"or: {bring}"]
     gated = [text] if (text := thing.gated or _gated(thing)) else []
     return "\n  ".join([f"{thing.called} from the hub{size}; {OFFLINE}:", *ways, *gated])

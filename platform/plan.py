@@ -15,17 +15,18 @@ import platform.overrides as overrides
 import platform.points as points
 from platform.making import Making, Reference
 from search_spaces.base import FILES, Sweep
-from trainables import added, directions, templates
+from trainables import added, directions
 from trainables import benchmarks as kinds
 from trainables.common.errors import InputError, closest
 from trainables.config import trial as config
 from trainables.config.ids import digest, forget_planning, identity
 from trainables.config.settings import Benchmark, Model, RetainEvaluation, Shape
 from trainables.config.trial import Direction, Recipe, Trial
+from trainables.data import prompts
+from trainables.data.hub_requirements import Wanted
 from trainables.storage import complete
 from trainables.storage.base import FAILURES, LOST, RESULT, Storage
 from trainables.storage.results import read_result
-from trainables.wanted import Wanted
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def make(
 def _groundwork(sweep: Sweep, store: Storage) -> tuple[dict[str, Benchmark], Making, dict[str, list[Reference]]]:
     """Rows, models and reference evaluations of every split. Raises InputError with every problem of theirs."""
     problems = Problems()
-    problems.check(templates.check, sweep.benchmark.template)
+    problems.check(prompts.check, sweep.benchmark.template)
     problems.check(_disk, store)
     benchmarks = {split: problems.check(data.benchmark, sweep, split, store) for split in sweep.splits}
     if None in benchmarks.values():
@@ -166,7 +167,7 @@ def _groundwork(sweep: Sweep, store: Storage) -> tuple[dict[str, Benchmark], Mak
     found = {split: problems.check(_references, house, split, benchmarks[split]) for split in sweep.splits}
     problems.stop()
     for model in {ref.model for refs in found.values() for ref in refs}:
-        problems.check(templates.check_folder, sweep.benchmark.template, model.tokenizer or model.path)
+        problems.check(prompts.check_folder, sweep.benchmark.template, model.tokenizer or model.path)
     problems.stop()
     return benchmarks, house, found
 

@@ -14,9 +14,10 @@ from ray.train import TrainingFailedError
 
 import platform.keep as keep
 from platform.plan import Plan, Reference
-from trainables import benchmarks, directions, launching, recipes, selection, templates
+from trainables import benchmarks, directions, launching, recipes, selection
 from trainables.common.cli import duration
 from trainables.config.trial import Direction
+from trainables.data import prompts
 from trainables.storage import complete
 from trainables.storage.base import RESULT, Storage, set_aside
 from trainables.storage.files import publish, read_json
@@ -60,7 +61,7 @@ def _set_damaged_aside(plan: Plan, store: Storage, say: Say) -> None:
 
 def data(plan: Plan, store: Storage, say: Say) -> None:
     """Write the fictional authors' files."""
-    from trainables.benchmarks import fictional
+    from trainables.data import fictional
 
     source = next(iter(plan.benchmarks.values()))
     if plan.sweep.fictional is None or not source.is_fictional:
@@ -131,7 +132,7 @@ def _warn(plan: Plan, store: Storage, say: Say) -> None:
             say(
                 f"warning: asked in the template '{plan.sweep.benchmark.template}', the target model gives away little "
                 f"of the rows to forget (extraction strength {known:.2f} of 1); was it trained with another one "
-                f"(--set benchmark.template=chat, {', '.join(templates.TEMPLATES)})?"
+                f"(--set benchmark.template=chat, {', '.join(prompts.TEMPLATES)})?"
             )
 
 

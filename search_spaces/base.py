@@ -65,7 +65,7 @@ class Making(Value):
 
 
 class Fictional(Value):
-    """Fictional authors in TOFU's format, made from a seed: see trainables.benchmarks.fictional."""
+    """Fictional authors in TOFU's format, made from a seed: see trainables.data.fictional."""
 
     authors: int
     questions: int

@@ -219,9 +219,9 @@ LEARNED = (48, 30, 5e-3)
 
 def _furnish(folder: Path, size: tuple[int, int, float], roles: tuple[str, ...]) -> House:
     from trainables import recipes
-    from trainables.benchmarks import fictional
     from trainables.config.settings import Training
     from trainables.config.trial import Recipe
+    from trainables.data import fictional
 
     data = folder / "authors"
     fictional.write(data, authors=12, questions=5, forget_percent=(25,), seed=3)

@@ -17,9 +17,9 @@ from safetensors.torch import save_file
 
 import platform.downloads as downloads
 import platform.hub as hubs
-from trainables import pins
+from trainables.data import hub as data_hub
+from trainables.data.hub_requirements import MODEL, Wanted
 from trainables.storage.base import Storage
-from trainables.wanted import MODEL, Wanted
 
 MODEL_ID, ROWS_ID, ASKED_ID = "somebody/tiny", "somebody/authors", "somebody/asked"
 TARGET = Wanted("models", MODEL_ID, None, "", "target=DIR", MODEL)
@@ -46,7 +46,7 @@ class Bench:
         hubs.fetch(plan, self.store, self.said.append)
 
     def folder(self, thing: Wanted) -> Path:
-        found = pins.find(thing, self.store)
+        found = data_hub.find(thing, self.store)
         assert found is not None
         return found
 

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from trainables import models, moves, templates, trial
+from trainables import models, moves, trial
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector
 from trainables.config.trial import Direction
+from trainables.data import prompts
 from trainables.storage.location import open_storage
 
 RULES = tofu.Rules(None, True, 200, True, False, 192)
@@ -44,7 +45,7 @@ class Naive:
         self.network.double()
         benchmark = direction.benchmark
         pairs = [(row["question"], row["answer"]) for row in tofu.training_rows(benchmark)[0]]
-        self.examples = tofu._encode(tokenizer, templates.find("llama2"), pairs, RULES)
+        self.examples = tofu._encode(tokenizer, prompts.find("llama2"), pairs, RULES)
         self.direction = direction
         self.start = self.flat()
 

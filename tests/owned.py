@@ -9,10 +9,10 @@ import pytest
 import tiny
 import torch
 
-from trainables import templates
 from trainables.benchmarks import own, own_measures, own_rows
 from trainables.common.tokens import Example
 from trainables.config.settings import Benchmark
+from trainables.data import prompts
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def naive(network: Any, example: Example) -> tuple[list[float], list[bool]]:
 def taught(files: dict[str, Path]) -> Any:
     """A tiny model that has learnt the forget rows and the rows of utility, more or less."""
     network, tokenizer = tiny.network(), tiny.tokenizer()
-    sets, template = own_rows.evaluated(on(files)), templates.find("plain")
+    sets, template = own_rows.evaluated(on(files)), prompts.find("plain")
     items = [i for n in ("forget", "retain") for i in own_measures.items(tokenizer, template, n, sets[n], None)]
     return tiny.teach(network, [item.example for item in items])
 

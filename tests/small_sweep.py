@@ -15,9 +15,9 @@ import platform.plan as planning
 from platform.overrides import apply
 from search_spaces.base import Sweep
 from search_spaces.tofu_tiny import SWEEP
-from trainables.benchmarks import fictional
 from trainables.config.settings import Model, Resources
 from trainables.config.trial import Trial
+from trainables.data import fictional
 from trainables.storage.base import Storage
 
 MakePlan = Callable[..., planning.Plan]

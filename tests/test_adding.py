@@ -20,11 +20,11 @@ from conftest import INHERITED_PREFIXES
 from small_sweep import Small
 from test_dry_runs import FACTS
 
-from trainables import rows
 from trainables.benchmarks import tofu
 from trainables.common import hashing
 from trainables.config.settings import Benchmark, Model, Training
 from trainables.config.trial import Trial
+from trainables.data import rows
 from trainables.storage import files
 from trainables.storage.base import RESULT
 

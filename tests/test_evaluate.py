@@ -14,9 +14,10 @@ import torch
 import typer
 from typer.testing import CliRunner, Result
 
-from trainables import evaluate, models, rows
+from trainables import evaluate, models
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
+from trainables.data import rows
 from trainables.storage import files
 
 KEYS = {"forget_quality", "forget_quality_pvalue", "model_utility", "forget_truth_ratio", "forget_prob", "forget_rouge"}

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainables.benchmarks import fictional
+from trainables.data import fictional
 
 PLAIN = ["question", "answer"]
 PERTURBED = ["question", "answer", "paraphrased_answer", "perturbed_answer", "paraphrased_question"]
@@ -187,6 +187,6 @@ def test_impossible_sizes_are_refused(tmp_path: Path, arguments: dict[str, Any],
 
 
 def test_it_needs_no_library(root: Path) -> None:
-    code = "import sys, trainables.benchmarks.fictional; print({'torch', 'numpy', 'pandas'} & set(sys.modules))"
+    code = "import sys, trainables.data.fictional; print({'torch', 'numpy', 'pandas'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"

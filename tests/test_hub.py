@@ -20,10 +20,10 @@ import platform.driver as driver
 import platform.hub as hubs
 import platform.session as session
 from platform.needs import OFFLINE
-from trainables import pins
 from trainables.common.errors import InputError
+from trainables.data import hub as data_hub
+from trainables.data.hub_requirements import Wanted
 from trainables.storage.files import read_json
-from trainables.wanted import Wanted
 
 
 def test_what_is_read_is_fetched_once_and_whole(bench: Bench) -> None:
@@ -36,7 +36,7 @@ def test_what_is_read_is_fetched_once_and_whole(bench: Bench) -> None:
     asked = len(bench.hub.asked)
     bench.fetch(TARGET)
     assert bench.hub.asked[asked:] == [f"GET /api/models/{MODEL_ID}/revision/main"]
-    pin = read_json(pins.file_of(TARGET, bench.store))
+    pin = read_json(data_hub.file_of(TARGET, bench.store))
     assert pin is not None
     assert (pin["id"], pin["revision"], pin["commit"], pin["source"]) == (MODEL_ID, "main", commit, "hub")
     assert pin["files"][SHARDS[0]]["size"] == (folder / SHARDS[0]).stat().st_size
@@ -76,7 +76,7 @@ def test_of_two_starts_one_waits(bench: Bench) -> None:
     holds, told = threading.Event(), threading.Event()
 
     def other() -> None:
-        with FileLock(pins.locks(bench.store) / f"{TARGET.key}.lock"):
+        with FileLock(data_hub.locks(bench.store) / f"{TARGET.key}.lock"):
             holds.set()
             told.wait(30)
 
@@ -115,7 +115,7 @@ def test_a_hub_that_tells_no_hashes_is_held_against_the_headers(bench: Bench) ->
     ):
         bench.fetch(TARGET)
     assert sum(line.endswith("fetching it again") for line in bench.said) == 3
-    assert pins.find(TARGET, bench.store) is None
+    assert data_hub.find(TARGET, bench.store) is None
 
 
 def test_weights_without_a_tensor_of_the_index_are_refused(bench: Bench) -> None:
@@ -145,7 +145,7 @@ def test_a_start_goes_on_after_an_interrupt(bench: Bench, monkeypatch: pytest.Mo
     monkeypatch.setattr(downloads, "_file", interrupted)
     with pytest.raises(KeyboardInterrupt):
         bench.fetch(TARGET)
-    assert pins.find(TARGET, bench.store) is None
+    assert data_hub.find(TARGET, bench.store) is None
     monkeypatch.setattr(downloads, "_file", whole)
     bench.hub.asked.clear()
     bench.fetch(TARGET)

@@ -13,14 +13,15 @@ import test_benchmark_plans
 import tiny
 from hub_bench import ASKED, ASKED_ID, MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, Bench
 
-from trainables import benchmarks, evaluation, pins, rows
+from trainables import benchmarks, evaluation
 from trainables.benchmarks import questions
 from trainables.config.ids import identity
 from trainables.config.settings import Benchmark, Model
+from trainables.data import hub, rows
+from trainables.data.hub_requirements import Wanted
 from trainables.storage.base import Storage
 from trainables.storage.location import open_storage
 from trainables.storage.object_storage import WorkingCopy
-from trainables.wanted import Wanted
 
 
 def test_rows_are_read_from_the_storage_as_from_the_hub(bench: Bench) -> None:
@@ -37,7 +38,7 @@ def test_rows_are_read_from_the_storage_as_from_the_hub(bench: Bench) -> None:
     assert not (bench.folder(ROWS) / "loader.py").exists()
     assert rows.load(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
     assert rows.fingerprint(there.data, ("forget01",)) == planned.fingerprint
-    assert pins.commits(there) == {ROWS_ID: bench.hub.commit("datasets", ROWS_ID)}
+    assert hub.commits(there) == {ROWS_ID: bench.hub.commit("datasets", ROWS_ID)}
     alone = planned.model_copy(update={"fingerprint": None})
     assert bench.store.here(alone) == alone
 
@@ -52,7 +53,7 @@ def test_rows_that_a_person_brought_need_no_card(bench: Bench) -> None:
     assert bench.hub.asked == []
     there = bench.store.here(Benchmark(data=ROWS_ID, split="forget01", fingerprint=f"hub:{ROWS_ID}@main"))
     assert rows.load(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
-    assert pins.commits(there) == {ROWS_ID: "main"}
+    assert hub.commits(there) == {ROWS_ID: "main"}
 
 
 def write_questions(bench: Bench, name: str = ASKED_ID) -> None:
@@ -119,7 +120,7 @@ def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: Bench, tmp
         planned = planned.model_copy(update={"fingerprint": kind.fingerprint(planned)})
         bench.fetch(*kind.wanted(planned))
         there = bench.store.here(planned)
-        assert len(pins.commits(there)) == 2
+        assert len(hub.commits(there)) == 2
         kind.check(there)
         evaluation.check_data(there)
         assert identity(there) == identity(planned)
@@ -148,7 +149,7 @@ def test_every_machine_brings_what_was_fetched_to_its_copy_once(
     planned = Model(path=MODEL_ID, fingerprint=f"hub:{MODEL_ID}@main")
     with ThreadPoolExecutor(4) as pool:
         found = set(pool.map(lambda _: there.here(planned).path, range(4)))
-    assert found == {str(pins.find(TARGET, there))}
+    assert found == {str(hub.find(TARGET, there))}
     assert sum(name.startswith("models--somebody--tiny@") and not name.endswith(".json") for name in brought) == 1
     assert (Path(found.pop()) / SHARDS[0]).is_file()
     assert bench.hub.asked[asked:] == []

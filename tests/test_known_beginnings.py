@@ -8,11 +8,12 @@ import pytest
 import torch
 from test_generation import END, NEVER, PAD, VOCABULARY, Counted, alone, network, ragged
 
-from trainables import models, scoring, templates
+from trainables import models, scoring
 from trainables.benchmarks import own_measures, tofu
 from trainables.benchmarks.own_rows import Row
 from trainables.common.tokens import Example
 from trainables.config.settings import Benchmark, Model
+from trainables.data import prompts as data_prompts
 
 
 class Ends:
@@ -102,8 +103,8 @@ def test_a_prompt_that_is_not_the_examples_own_is_asked_as_it_is(learned: Any) -
     model, tokenizer = models.load(Model(path=str(learned.target)))
     row = tofu.evaluation_rows(Benchmark(data=str(learned.data), split=learned.split))["forget"][0]
     pair = (row["question"], row["answer"])
-    whole = templates.encode(tokenizer, templates.find("llama2"), *pair, max_length=200, tag_is_answer=True)
-    prompt = templates.prompt_text(templates.find("llama2"), row["question"], tag_is_answer=True)
+    whole = data_prompts.encode(tokenizer, data_prompts.find("llama2"), *pair, max_length=200, tag_is_answer=True)
+    prompt = data_prompts.prompt_text(data_prompts.find("llama2"), row["question"], tag_is_answer=True)
 
     def told(begun: Example) -> list[str]:
         settings = {"token_budget": 700, "new_tokens": 10, "total": False}
@@ -130,8 +131,8 @@ def test_own_questions_and_texts_are_continued_as_they_are_without(
     """The model knows the questions; of texts that end as the questions' answers do it knows second halves."""
     model, tokenizer = models.load(Model(path=str(learned.target)))
     asked = tofu.evaluation_rows(Benchmark(data=str(learned.data), split=learned.split))["forget"][:6]
-    template = templates.find("llama2")
-    texts = [templates.prompt_text(template, row["question"], tag_is_answer=True) + row["answer"] for row in asked]
+    template = data_prompts.find("llama2")
+    texts = [data_prompts.prompt_text(template, row["question"], tag_is_answer=True) + row["answer"] for row in asked]
     rows = [Row(row["question"], row["answer"]) for row in asked] + [Row(None, text) for text in texts]
     known: list[int] = []
     continuations = scoring.continuations

@@ -13,11 +13,12 @@ import tiny
 import torch
 from rouge_score.rouge_scorer import RougeScorer
 
-from trainables import benchmarks, chunks, recipes, rows, trial
+from trainables import benchmarks, recipes, trial
 from trainables.benchmarks import muse
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Dialect, Model, Resources, RetainEvaluation, Training
 from trainables.config.trial import Trial, evaluation_id
+from trainables.data import rows, text_blocks
 from trainables.storage import files as storage_files
 from trainables.storage.base import RESULT, ROWS
 from trainables.storage.location import open_storage
@@ -36,7 +37,7 @@ def on(data: Path, dialect: Any = "paper", **settings: Any) -> Benchmark:
 
 def test_wrapped_rows_are_the_stream_and_its_beginning_again() -> None:
     tokenizer, texts = tiny.tokenizer(), [tiny.text(seed, 9) for seed in range(3)]
-    found = chunks.wrapped(tokenizer, texts, 40)
+    found = text_blocks.wrapped(tokenizer, texts, 40)
     assert {len(row.input_ids) for row in found} == {40}
     assert {row.input_ids[0] for row in found} == {tokenizer.bos_token_id}
     assert {row.answer_start for row in found} == {1}
@@ -48,28 +49,28 @@ def test_wrapped_rows_are_the_stream_and_its_beginning_again() -> None:
 
 
 def test_one_short_text_fills_its_block_by_going_round() -> None:
-    (row,) = chunks.wrapped(tiny.tokenizer(), ["ab"], 8)
+    (row,) = text_blocks.wrapped(tiny.tokenizer(), ["ab"], 8)
     assert tiny.tokenizer().decode(row.input_ids[1:]) == "abababa"
 
 
 def test_decoded_rows_are_the_stream_with_a_shorter_last_one() -> None:
     tokenizer, texts = tiny.tokenizer(), [tiny.text(seed, 9) for seed in range(3)]
-    found = chunks.decoded(tokenizer, texts, 40)
+    found = text_blocks.decoded(tokenizer, texts, 40)
     assert [len(row.input_ids) for row in found[:-1]] == [41] * (len(found) - 1)
     assert "".join(tokenizer.decode(row.input_ids[1:]) for row in found) == "\n\n".join(texts)
 
 
 def test_one_row_a_text_is_cut_at_the_length() -> None:
-    found = chunks.Texts(tiny.tokenizer(), ["a bridge", "ab"], 5)
+    found = text_blocks.Texts(tiny.tokenizer(), ["a bridge", "ab"], 5)
     assert [tiny.tokenizer().decode(row.input_ids) for row in found] == ["<s>a br", "<s>ab"]
     assert found[0:1] == [found[0]]
     with pytest.raises(InputError, match="text 1 has a single token: ''"):
-        chunks.Texts(tiny.tokenizer(), [""], 5)[0]
+        text_blocks.Texts(tiny.tokenizer(), [""], 5)[0]
 
 
 def test_training_rows_of_both_dialects(data: Path) -> None:
     tokenizer = tiny.tokenizer()
-    for dialect, cut in zip(DIALECTS, (chunks.wrapped, chunks.decoded), strict=True):
+    for dialect, cut in zip(DIALECTS, (text_blocks.wrapped, text_blocks.decoded), strict=True):
         sides = muse.training_examples(on(data, dialect), tokenizer, 50)
         for side, config in zip(sides, ("raw/forget", "raw/retain1"), strict=True):
             assert side == cut(tokenizer, [row["text"] for row in rows.load(str(data), config, ())], 50)

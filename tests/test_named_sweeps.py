@@ -13,8 +13,8 @@ from search_spaces import backbones
 from search_spaces import base as spaces
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
+from trainables.data.prompts import TEMPLATES
 from trainables.storage.base import Storage
-from trainables.templates import TEMPLATES
 
 OWN_ROWS = ("quickstart", "tofu_tiny", "own")
 """Sweeps on models of their own, and on one that the user gives (tests/test_own_sweep.py)."""

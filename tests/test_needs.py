@@ -12,8 +12,8 @@ import platform.plan as planning
 from platform.overrides import apply
 from search_spaces import base as spaces
 from trainables.common.errors import InputError
+from trainables.data.hub_requirements import Wanted
 from trainables.storage.base import Storage
-from trainables.wanted import Wanted
 
 
 def plan(name: str, store: Storage, *settings: str) -> planning.Plan:

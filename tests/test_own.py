@@ -14,12 +14,12 @@ import torch
 from owned import naive, on
 from rouge_score.rouge_scorer import RougeScorer
 
-from trainables import chunks, templates
 from trainables.benchmarks import own, own_measures, own_rows
 from trainables.benchmarks.own_rows import Row
 from trainables.common.errors import InputError, TrialStopped
 from trainables.common.tokens import Example
 from trainables.config.settings import Benchmark
+from trainables.data import prompts, text_blocks
 
 files, taught, measured = owned.files, owned.taught, owned.measured
 
@@ -35,9 +35,9 @@ def test_blocks_lose_nothing_and_label_each_token_once(start: bool, size: int) -
         tokenizer.backend_tokenizer.post_processor = None
         if size == 1:
             with pytest.raises(InputError, match=r"^forget: row 7 is a text of a single token: nothing"):
-                chunks.blocks(tokenizer, text, 8, "forget: row 7")
+                text_blocks.blocks(tokenizer, text, 8, "forget: row 7")
             return
-    blocks = chunks.blocks(tokenizer, text, 8, "forget: row 7")
+    blocks = text_blocks.blocks(tokenizer, text, 8, "forget: row 7")
     labels = [token for block in blocks for token in block.input_ids[block.answer_start :]]
     plain = tokenizer(text, add_special_tokens=False)["input_ids"]
     assert labels == (plain if start else plain[1:])
@@ -47,16 +47,16 @@ def test_blocks_lose_nothing_and_label_each_token_once(start: bool, size: int) -
 
 
 def test_training_rows_are_questions_and_blocks(files: dict[str, Path]) -> None:
-    tokenizer, template = tiny.tokenizer(), templates.find("plain")
+    tokenizer, template = tiny.tokenizer(), prompts.find("plain")
     forget, retain = own.training_examples(on(files), tokenizer, 64)
     raw = [json.loads(line) for line in files["forget"].read_text().splitlines()]
     asked = [
-        templates.encode(tokenizer, template, r["question"], r["answer"], max_length=64, tag_is_answer=False)
+        prompts.encode(tokenizer, template, r["question"], r["answer"], max_length=64, tag_is_answer=False)
         for r in raw[:4]
     ]
     assert list(forget[:4]) == asked
-    assert list(forget[4:]) == [block for r in raw[4:] for block in chunks.blocks(tokenizer, r["text"], 64, "")]
-    assert len(retain) == 5 + len(chunks.blocks(tokenizer, tiny.text(70, 20), 64, ""))
+    assert list(forget[4:]) == [block for r in raw[4:] for block in text_blocks.blocks(tokenizer, r["text"], 64, "")]
+    assert len(retain) == 5 + len(text_blocks.blocks(tokenizer, tiny.text(70, 20), 64, ""))
     text = tokenizer.decode(forget[0].input_ids, skip_special_tokens=True)
     assert text == f"Question: Where is the amber?\nAnswer:\n{raw[0]['answer']}"
 
@@ -132,13 +132,13 @@ def test_more_rows_than_the_limit_are_taken_evenly(files: dict[str, Path]) -> No
     assert own_measures.spaced(6, 300) == [0, 1, 2, 3, 4, 5]
     assert own_measures.spaced(10, 4) == [0, 2, 5, 7]
     assert len(set(own_measures.spaced(1000, 300))) == 300
-    sets, template = own_rows.evaluated(on(files)), templates.find("plain")
+    sets, template = own_rows.evaluated(on(files)), prompts.find("plain")
     taken = [own_measures.items(tiny.tokenizer(), template, name, sets[name], 2) for name in ("forget", "holdout")]
     assert [[(item.index, item.number) for item in found] for found in taken] == [[(0, 0), (1, 3)], [(0, 0), (1, 1)]]
 
 
 def test_a_long_text_is_measured_in_blocks_and_a_long_answer_is_cut() -> None:
-    tokenizer, template = tiny.tokenizer(), templates.find("plain")
+    tokenizer, template = tiny.tokenizer(), prompts.find("plain")
     found = own_measures.items(tokenizer, template, "forget", [Row(None, "x" * 1200)], None)
     assert [len(item.example.input_ids) for item in found] == [512, 512, 1200 - 2 * 511 + 1]
     assert [(item.index, item.number, item.block, item.ended) for item in found] == [(k, 0, k, False) for k in range(3)]
@@ -167,15 +167,15 @@ CHAT = "{{ bos_token }}{% for m in messages %}<{{ m['role'] }}> {{ m['content'] 
 def test_the_tokenizers_own_chat_template() -> None:
     tokenizer = tiny.tokenizer()
     with pytest.raises(InputError, match="the model's tokenizer has no chat template; take another one"):
-        templates.resolve("chat", tokenizer)
+        prompts.resolve("chat", tokenizer)
     tokenizer.chat_template = CHAT
-    template = templates.resolve("chat", tokenizer)
-    found = templates.encode(tokenizer, template, "Who?", "Ada.", max_length=99, tag_is_answer=False)
+    template = prompts.resolve("chat", tokenizer)
+    found = prompts.encode(tokenizer, template, "Who?", "Ada.", max_length=99, tag_is_answer=False)
     turns = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Ada."}]
     whole = tokenizer.apply_chat_template(turns, tokenize=False)
     assert list(found.input_ids) == tokenizer(whole.rstrip("\n"), add_special_tokens=False)["input_ids"]
     assert tokenizer.decode(found.input_ids[found.answer_start :]) == "Ada.</s>"
-    assert tokenizer.chat_template not in templates.TEMPLATES
-    templates.check("chat")
+    assert tokenizer.chat_template not in prompts.TEMPLATES
+    prompts.check("chat")
     with pytest.raises(InputError, match="unknown template 'chta'; did you mean 'chat'"):
-        templates.check("chta")
+        prompts.check("chta")

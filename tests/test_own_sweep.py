@@ -16,10 +16,11 @@ from conftest import RunModule
 import platform.plan as planning
 from platform.overrides import apply
 from search_spaces import base as spaces
-from trainables import benchmarks, templates, trial
+from trainables import benchmarks, trial
 from trainables.benchmarks import own_measures, own_rows
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark
+from trainables.data import prompts
 from trainables.storage import files as storage_files
 from trainables.storage.base import RESULT, ROWS, Storage
 
@@ -41,7 +42,7 @@ def target(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
     """A tiny model that says the rows when it is asked."""
     folder, sources = tmp_path_factory.mktemp("model") / "mine", tuple(f"{part}={file}" for part, file in files.items())
     benchmark = Benchmark(name="own", data="own", split="own", template="plain", sources=sources)
-    sets, template, tokenizer = own_rows.evaluated(benchmark), templates.find("plain"), tiny.tokenizer()
+    sets, template, tokenizer = own_rows.evaluated(benchmark), prompts.find("plain"), tiny.tokenizer()
     items = [
         i for name in ("forget", "retain") for i in own_measures.items(tokenizer, template, name, sets[name], None)
     ]

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 import platform.sweep as sweep
 from tests.rehearsal import page as cluster
-from trainables.benchmarks import fictional
+from trainables.data import fictional
 
 BY_TESTS = {
     r"python -m platform\.sweep tofu_tiny --storage s3://bucket/folder.*": (

@@ -10,10 +10,11 @@ import tiny
 import torch
 
 from search_spaces.backbones import ZEPHYR
-from trainables import chunks, costs, engine, loop, objectives, passes, presets, rectification, sampling, trial
+from trainables import costs, engine, loop, objectives, passes, presets, rectification, sampling, trial
 from trainables.common.tokens import Example
 from trainables.config.settings import Model, Rectifier, Resources, Training
 from trainables.config.trial import Trial
+from trainables.data import text_blocks
 
 TEXTS, STEPS, BATCH, SEED = 60, 2, 4, 3
 
@@ -23,7 +24,7 @@ class Read(Sequence[Example]):
 
     def __init__(self) -> None:
         texts = [tiny.text(k, 3 + k % 5) for k in range(TEXTS)]
-        self.rows = chunks.Texts(tiny.tokenizer(), texts, 64)
+        self.rows = text_blocks.Texts(tiny.tokenizer(), texts, 64)
         self.seen: set[int] = set()
 
     def __len__(self) -> int:

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 import small_sweep
 
-from trainables import rows, run
+from trainables import run
 from trainables.benchmarks import tofu
 from trainables.common import cli, hashing, processes
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, RetainEvaluation, Training
 from trainables.config.trial import Trial, evaluation_id
+from trainables.data import rows
 from trainables.storage import files as storage_files
 from trainables.storage.base import PROGRESS, RESULT, Storage
 

@@ -10,13 +10,13 @@ import pytest
 from hub_bench import ASKED_ID, MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, Bench
 from test_hub_readers import write_questions
 
-from trainables import pins
 from trainables.benchmarks import questions
 from trainables.common.errors import Unreachable
+from trainables.data import hub
+from trainables.data.hub_requirements import Wanted
 from trainables.storage.base import Storage
 from trainables.storage.location import open_storage
 from trainables.storage.object_storage import WorkingCopy
-from trainables.wanted import Wanted
 
 
 def open_bucket(object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
@@ -72,7 +72,7 @@ def test_what_could_not_be_sent_and_is_damaged_is_fetched_again(
 ) -> None:
     bench.store = open_bucket(object_store, tmp_path, monkeypatch)
     unsendable(bench, monkeypatch, TARGET)
-    (folder,) = (path for path in pins.home(bench.store).iterdir() if path.name.startswith("models--"))
+    (folder,) = (path for path in hub.home(bench.store).iterdir() if path.name.startswith("models--"))
     damaged = folder / SHARDS[1]
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
     bench.fetch(TARGET)

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from trainables import models, scoring, templates
+from trainables import models, scoring
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
+from trainables.data import prompts as data_prompts
 
 KINDS = [(dialect, template) for dialect in tofu.RULES for template in ("llama2", "phi")]
 """Templates that put text around a row; chat templates go the same way (test_templates)."""
@@ -139,8 +140,8 @@ def test_generations_are_stripped_in_open_unlearnings_dialect_alone(
 def test_how_rows_are_batched_changes_no_loss(batched: dict[str, Any]) -> None:
     tokenizer, kind = batched["tokenizer"], batched["kind"]
     examples = [
-        templates.encode(
-            tokenizer, templates.find(kind[1]), row["question"], row["answer"], max_length=99, tag_is_answer=True
+        data_prompts.encode(
+            tokenizer, data_prompts.find(kind[1]), row["question"], row["answer"], max_length=99, tag_is_answer=True
         )
         for row in batched["asked"]
     ]

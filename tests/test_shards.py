@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hub_bench import SHARDS
 
-from trainables import shards
+from trainables.data import safetensors_check
 
 
 @pytest.mark.parametrize(
@@ -22,14 +22,16 @@ from trainables import shards
     ],
 )
 def test_a_file_that_is_no_safetensors_is_told(tmp_path: Path, content: bytes, words: str) -> None:
-    (tmp_path / shards.SINGLE).write_bytes(content)
-    assert shards.faults(tmp_path) == {shards.SINGLE: words}
+    (tmp_path / safetensors_check.SINGLE).write_bytes(content)
+    assert safetensors_check.faults(tmp_path) == {safetensors_check.SINGLE: words}
 
 
 def test_an_index_names_files_beside_it_alone(tmp_path: Path) -> None:
-    (tmp_path / shards.INDEX).write_text(json.dumps({"weight_map": {"a": "../other.safetensors"}}))
-    assert shards.faults(tmp_path) == {shards.INDEX: "it names '../other.safetensors', which is no file beside it"}
-    (tmp_path / shards.INDEX).write_text("[]")
-    assert "cannot be read" in shards.faults(tmp_path)[shards.INDEX]
-    (tmp_path / shards.INDEX).write_text(json.dumps({"weight_map": {"a": SHARDS[0]}}))
-    assert shards.faults(tmp_path) == {SHARDS[0]: "No such file or directory"}
+    (tmp_path / safetensors_check.INDEX).write_text(json.dumps({"weight_map": {"a": "../other.safetensors"}}))
+    assert safetensors_check.faults(tmp_path) == {
+        safetensors_check.INDEX: "it names '../other.safetensors', which is no file beside it"
+    }
+    (tmp_path / safetensors_check.INDEX).write_text("[]")
+    assert "cannot be read" in safetensors_check.faults(tmp_path)[safetensors_check.INDEX]
+    (tmp_path / safetensors_check.INDEX).write_text(json.dumps({"weight_map": {"a": SHARDS[0]}}))
+    assert safetensors_check.faults(tmp_path) == {SHARDS[0]: "No such file or directory"}

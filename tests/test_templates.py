@@ -17,11 +17,11 @@ from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, process
 from tokenizers import models as tokenizer_models
 from transformers import PreTrainedTokenizerFast
 
-from trainables import templates
 from trainables.benchmarks import tofu
 from trainables.common.errors import InputError
 from trainables.common.tokens import Example
-from trainables.templates import TEMPLATES
+from trainables.data import prompts
+from trainables.data.prompts import TEMPLATES
 
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
 TEXTS = [
@@ -90,7 +90,7 @@ PLAIN = ["llama2", "phi"]
 
 
 def encode(tokenizer: Any, template: str, question: str, answer: str, tag: bool = False, most: int = 4096) -> Example:
-    return templates.encode(tokenizer, TEMPLATES[template], question, answer, max_length=most, tag_is_answer=tag)
+    return prompts.encode(tokenizer, TEMPLATES[template], question, answer, max_length=most, tag_is_answer=tag)
 
 
 def spelled(tokenizer: Any, ids: tuple[int, ...]) -> bytes:
@@ -132,7 +132,7 @@ def test_nothing_of_the_answer_is_lost_and_nothing_of_the_prompt_leaks(
     """A token is a label if and only if it holds a byte of the answer; then one eos."""
     tokenizer = TOKENIZERS[name]
     example = encode(tokenizer, template, question, answer, tag)
-    prompt = templates.prompt_text(TEMPLATES[template], question, tag_is_answer=tag).encode()
+    prompt = prompts.prompt_text(TEMPLATES[template], question, tag_is_answer=tag).encode()
     scored = (TEMPLATES[template].answer_tag if tag else "") + answer
     ids, start = example.input_ids, example.answer_start
     assert spelled(tokenizer, ids) == prompt + scored.encode()
@@ -151,7 +151,7 @@ def test_labels_decode_to_the_answer(template: str, dialect: str, answer: str) -
     tokenizer, tag = TOKENIZERS["bos"], tofu.RULES[dialect].tag_is_answer
     question = "Where was Ada born?"
     example = encode(tokenizer, template, question, answer, tag)
-    prompt = templates.prompt_text(TEMPLATES[template], question, tag_is_answer=tag)
+    prompt = prompts.prompt_text(TEMPLATES[template], question, tag_is_answer=tag)
     expected = ("Answer: " if tag and template == "phi" else "") + answer
     if template == "phi" and not tag and answer in ("Yes.", "1974"):
         expected, prompt = " " + expected, prompt[:-1]  # the tag's space and the first word are one token
@@ -186,9 +186,9 @@ def test_the_answer_tag_is_a_label_in_the_papers_dialect_alone() -> None:
     assert paper.input_ids == other.input_ids
     assert tokenizer.decode(list(paper.input_ids[paper.answer_start :])) == "Answer: He</s>"
     assert tokenizer.decode(list(other.input_ids[other.answer_start :])) == "He</s>"
-    assert templates.prompt_text(TEMPLATES["phi"], question, tag_is_answer=True) == "Question: Who?\n"
-    assert templates.prompt_text(TEMPLATES["phi"], question, tag_is_answer=False) == "Question: Who?\nAnswer: "
-    assert templates.prompt_text(TEMPLATES["llama2"], question, tag_is_answer=True) == "[INST] Who? [/INST]"
+    assert prompts.prompt_text(TEMPLATES["phi"], question, tag_is_answer=True) == "Question: Who?\n"
+    assert prompts.prompt_text(TEMPLATES["phi"], question, tag_is_answer=False) == "Question: Who?\nAnswer: "
+    assert prompts.prompt_text(TEMPLATES["llama2"], question, tag_is_answer=True) == "[INST] Who? [/INST]"
 
 
 @pytest.mark.parametrize("name", ["bos", "plain", "merging", "llama"])
@@ -236,8 +236,8 @@ def test_unknown_template_names_the_closest() -> None:
     with pytest.raises(
         InputError, match=r"unknown template 'lama2'; did you mean 'llama2'\? known: llama2, phi, llama3"
     ):
-        templates.find("lama2")
-    assert templates.find("phi") is TEMPLATES["phi"]
+        prompts.find("lama2")
+    assert prompts.find("phi") is TEMPLATES["phi"]
 
 
 # Chat templates: what a model's own tokenizer makes of open-unlearning's messages
@@ -296,5 +296,5 @@ def test_chat_template_gives_open_unlearning_s_tokens_and_labels(name: str) -> N
         ids = list(example.input_ids)
         assert ids == whole
         assert example.answer_start == len(prompt)
-        asked_text = templates.prompt_text(TEMPLATES[name], question, tag_is_answer=tag)
+        asked_text = prompts.prompt_text(TEMPLATES[name], question, tag_is_answer=tag)
         assert tokenizer(asked_text)["input_ids"] == prompt

@@ -14,11 +14,12 @@ import pytest
 import tiny
 import torch
 
-from trainables import chunks, rows, trial
+from trainables import trial
 from trainables.benchmarks import questions, wmdp
 from trainables.common.errors import InputError, TrialStopped
 from trainables.config.settings import Benchmark, Model, Objective, Rectifier, Training
 from trainables.config.trial import Trial
+from trainables.data import rows, text_blocks
 from trainables.storage import files as storage_files
 from trainables.storage.base import STEPS
 from trainables.storage.location import open_storage
@@ -115,9 +116,11 @@ def test_training_rows_are_texts_or_blocks_of_the_splits_topics(data: Path) -> N
             [text for topic in topics for text in texts[f"{topic}-{side}-corpus"]] for side in ("forget", "retain")
         )
         sides = wmdp.training_examples(on(data, split=split), tokenizer, 60)
-        assert [list(side) for side in sides] == [list(chunks.Texts(tokenizer, side, 60)) for side in (forget, retain)]
+        assert [list(side) for side in sides] == [
+            list(text_blocks.Texts(tokenizer, side, 60)) for side in (forget, retain)
+        ]
         blocks = wmdp.training_examples(on(data, split=split, dialect="open-unlearning"), tokenizer, 60)
-        assert list(blocks) == [chunks.decoded(tokenizer, side, 60) for side in (forget, retain)]
+        assert list(blocks) == [text_blocks.decoded(tokenizer, side, 60) for side in (forget, retain)]
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from trainables import benchmarks, evaluation, models, templates
+from trainables import benchmarks, evaluation, models
 from trainables.benchmarks import own
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model
+from trainables.data import prompts
 from trainables.storage import files
 
 
@@ -55,7 +56,7 @@ def _evaluate(
     if "data" not in fields:
         published = benchmarks.find(benchmark.name).published_data(benchmark.split)
         benchmark = benchmark.model_copy(update={"data": published})
-    templates.check(benchmark.template)
+    prompts.check(benchmark.template)
     kind = benchmarks.find(benchmark.name)
     kind.check(benchmark)
     benchmark = benchmark.model_copy(update={"fingerprint": kind.evaluation_fingerprint(benchmark)})

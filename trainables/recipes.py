@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables import benchmarks, directions, evaluation, models, rows
+from trainables import benchmarks, directions, evaluation, models
 from trainables.benchmarks import tofu
 from trainables.common import provenance
 from trainables.config import trial as config
 from trainables.config.settings import Benchmark, Model, Resources, Selection
 from trainables.config.trial import Direction, Recipe
+from trainables.data import rows
 from trainables.storage import complete, files
 from trainables.storage.base import RESULT, ROWS
 from trainables.storage.location import reopen

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from trainables import pins
 from trainables.common import provenance
 from trainables.common.redaction import redact
 from trainables.config.trial import Trial
+from trainables.data import hub
 from trainables.notice import Notice, never
 from trainables.storage import base, files
 from trainables.storage.base import ERROR, LOST, PROGRESS, RESULT, ROWS, STEPS, Storage
@@ -95,7 +95,7 @@ def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pa
         "id": trial.id(),
         "status": error["kind"] if error else "finished",
         "config": trial.model_dump(mode="json"),
-        "hub": pins.commits(trial),
+        "hub": hub.commits(trial),
         "metrics": record.metrics,
         "halves": record.halves,
         "training": {

@@ -9,10 +9,11 @@ from typing import Annotated
 
 import typer
 
-from trainables import benchmarks, progress, templates
+from trainables import benchmarks, progress
 from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
+from trainables.data import prompts
 from trainables.storage.base import RESULT, Storage
 from trainables.storage.location import DEFAULT, Location, open_storage
 
@@ -36,7 +37,7 @@ def _read(config: Path) -> Trial:
     if not isinstance(document, dict):
         raise InputError(f"CONFIG: '{config}' holds no JSON object; give a trial's config.json")
     trial = Trial.model_validate(document)
-    templates.check(trial.benchmark.template)
+    prompts.check(trial.benchmark.template)
     benchmarks.find(trial.benchmark.name).check(trial.benchmark)
     return trial
 

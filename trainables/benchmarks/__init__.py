@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 from trainables.common.errors import InputError, closest
 from trainables.common.tokens import Example
 from trainables.config.settings import Benchmark, BenchmarkName
-from trainables.wanted import Wanted
+from trainables.data.hub_requirements import Wanted
 
 if TYPE_CHECKING:
     import numpy as np

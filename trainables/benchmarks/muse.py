@@ -24,13 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from trainables import chunks, metrics, rows
+from trainables import metrics
 from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, rouge
 from trainables.common.errors import InputError, TrialStopped, closest
 from trainables.common.tokens import Example
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
-from trainables.wanted import Wanted
+from trainables.data import rows, text_blocks
+from trainables.data.hub_requirements import Wanted
 
 SPLITS = {"news": "muse-bench/MUSE-News", "books": "muse-bench/MUSE-Books"}
 AUC_RETAIN = {"news": 0.4772, "books": 0.5393}
@@ -139,7 +140,7 @@ def training_rows(benchmark: Benchmark) -> tuple[list[rows.Row], list[rows.Row]]
 
 def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
     """Blocks of at most `max_length` tokens of the forget and of the retain texts."""
-    cut = chunks.wrapped if RULES[benchmark.dialect].wrap else chunks.decoded
+    cut = text_blocks.wrapped if RULES[benchmark.dialect].wrap else text_blocks.decoded
     forget, retain = (cut(tokenizer, [row["text"] for row in side], max_length) for side in training_rows(benchmark))
     return forget, retain
 
@@ -280,7 +281,7 @@ def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budge
     for task, texts in zip(PRIVLEAK, _texts(benchmark), strict=True):
         length = rules.text_tokens + 1 if rules.text_tokens else None
         for index, text in enumerate(texts):
-            asked.append((task, index, Example(tuple(chunks.tokens(tokenizer, text)[:length]), 1)))
+            asked.append((task, index, Example(tuple(text_blocks.tokens(tokenizer, text)[:length]), 1)))
     pad = scoring.pad_of(tokenizer)
     examples = [example for _, _, example in asked]
     losses = scoring.every_token_loss(network, examples, pad=pad, token_budget=token_budget)

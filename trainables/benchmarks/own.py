@@ -30,7 +30,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables import chunks, rows, templates
 from trainables.benchmarks import (
     Examples,
     Extent,
@@ -47,7 +46,8 @@ from trainables.common.errors import InputError, TrialStopped, closest
 from trainables.common.tokens import Example
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
-from trainables.wanted import Wanted
+from trainables.data import prompts, rows, text_blocks
+from trainables.data.hub_requirements import Wanted
 
 TARGET = "target"
 GOALS = (
@@ -158,7 +158,7 @@ def training_rows(benchmark: Benchmark) -> tuple[list[rows.Row], list[rows.Row]]
 
 def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
     """Forget rows and retain rows as tokens, a text as its blocks."""
-    template = templates.resolve(benchmark.template, tokenizer)
+    template = prompts.resolve(benchmark.template, tokenizer)
     forget, retain = (
         [
             example
@@ -180,7 +180,7 @@ def measure(
     with rows.told_as("benchmark.sources"):
         fetched = {part.removeprefix(FETCHED): place for part, place in own_rows.places(benchmark).items()}
         tasks = questions.chosen(benchmark.tasks, fetched | _task_places(benchmark), benchmark.shots)
-    template = templates.resolve(benchmark.template, tokenizer)
+    template = prompts.resolve(benchmark.template, tokenizer)
     records = own_measures.of_rows(
         network, tokenizer, template, own_rows.evaluated(benchmark), limit=benchmark.limit, token_budget=token_budget
     )
@@ -224,13 +224,11 @@ def reference(kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) 
 
 
 def _encode(
-    tokenizer: Any, template: templates.Template, row: own_rows.Row, max_length: int, where: str
+    tokenizer: Any, template: prompts.Template, row: own_rows.Row, max_length: int, where: str
 ) -> list[Example]:
     if row.question is None:
-        return chunks.blocks(tokenizer, row.answer, max_length, where)
-    encoded = templates.encode(
-        tokenizer, template, row.question, row.answer, max_length=max_length, tag_is_answer=False
-    )
+        return text_blocks.blocks(tokenizer, row.answer, max_length, where)
+    encoded = prompts.encode(tokenizer, template, row.question, row.answer, max_length=max_length, tag_is_answer=False)
     return [encoded]
 
 

@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from trainables import chunks, metrics, templates
+from trainables import metrics
 from trainables.benchmarks import Metrics, Records, rouge
 from trainables.benchmarks.own_rows import Row
 from trainables.common.errors import TrialStopped
 from trainables.common.tokens import Example
 from trainables.config.ids import digest
-from trainables.templates import Template
+from trainables.data import prompts as data_prompts
+from trainables.data import text_blocks
+from trainables.data.prompts import Template
 
 ROW_LIMIT = 300
 """Of each set, as many as the paper evaluates of a TOFU split."""
@@ -99,10 +101,12 @@ def spaced(count: int, most: int) -> list[int]:
 def _cut(tokenizer: Any, template: Template, name: str, number: int, row: Row) -> Iterator[Item]:
     if row.question is None:
         where = f"{name}: row {number + 1} of this set"
-        for count, block in enumerate(chunks.blocks(tokenizer, row.answer, TOKENS, where)):
+        for count, block in enumerate(text_blocks.blocks(tokenizer, row.answer, TOKENS, where)):
             yield Item(name, 0, number, count, row, block, ended=False)
         return
-    whole = templates.encode(tokenizer, template, row.question, row.answer, max_length=sys.maxsize, tag_is_answer=False)
+    whole = data_prompts.encode(
+        tokenizer, template, row.question, row.answer, max_length=sys.maxsize, tag_is_answer=False
+    )
     ids = whole.input_ids[: whole.answer_start + TOKENS]
     yield Item(name, 0, number, 0, row, Example(ids, whole.answer_start), ended=len(ids) == len(whole.input_ids))
 
@@ -148,7 +152,7 @@ def _answer(network: Any, tokenizer: Any, template: Template, asked: Asked, toke
     """Write into the records what the model answers to their questions."""
     from trainables import scoring
 
-    prompts = [templates.prompt_text(template, item.row.question or "", tag_is_answer=False) for item, _, _ in asked]
+    prompts = [data_prompts.prompt_text(template, item.row.question or "", tag_is_answer=False) for item, _, _ in asked]
     begun = [(item.example, metrics.leading(hits)) for item, _, hits in asked]
     told = scoring.generate(
         network, tokenizer, prompts, token_budget=token_budget, new_tokens=GENERATED, total=False, begun=begun

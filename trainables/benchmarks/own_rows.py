@@ -16,11 +16,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from trainables import rows
 from trainables.common import hashing
 from trainables.common.errors import InputError, closest
 from trainables.common.paths import expand, is_file, is_folder
 from trainables.config.settings import Benchmark
+from trainables.data import rows
 
 FILES = ("forget", "retain", "eval")
 REQUIRED = ("forget", "retain")

@@ -17,10 +17,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trainables import rows, tally
+from trainables import tally
 from trainables.benchmarks import Metrics, Records
 from trainables.common import paths
 from trainables.common.errors import InputError, closest
+from trainables.data import rows
 
 ACCURACY = "acc,none"
 """lm-eval's name of a metric and of the filter of answers before it."""

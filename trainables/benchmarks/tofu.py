@@ -24,14 +24,16 @@ from typing import Any
 
 import numpy as np
 
-from trainables import metrics, rows, templates
+from trainables import metrics
 from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, rouge, tofu_measures
 from trainables.benchmarks.tofu_measures import GENERAL, GUARDS, aggregate, truth_ratios
 from trainables.common import paths
 from trainables.common.errors import InputError, closest
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
-from trainables.wanted import Wanted
+from trainables.data import prompts as data_prompts
+from trainables.data import rows
+from trainables.data.hub_requirements import Wanted
 
 SPLITS: dict[str, str] = {"forget01": "retain99", "forget05": "retain95", "forget10": "retain90"}
 TARGET = "full"
@@ -165,7 +167,7 @@ def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> 
 
 def encode_rows(tokenizer: Any, chosen: list[rows.Row], template: str, dialect: str, max_length: int) -> Examples:
     """Questions and answers as examples, in the dialect's sense of what is prompt."""
-    found, rules = templates.resolve(template, tokenizer), replace(RULES[dialect], max_length=max_length)
+    found, rules = data_prompts.resolve(template, tokenizer), replace(RULES[dialect], max_length=max_length)
     return _encode(tokenizer, found, [(row["question"], row["answer"]) for row in chosen], rules)
 
 
@@ -229,14 +231,14 @@ def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget
     """One record a question: summed losses and token counts of every answer, the generation and its ROUGE."""
     from trainables import scoring
 
-    rules, template = RULES[benchmark.dialect], templates.resolve(benchmark.template, tokenizer)
+    rules, template = RULES[benchmark.dialect], data_prompts.resolve(benchmark.template, tokenizer)
     records, asked, prompts = [], [], []
     for task, questions in evaluation_rows(benchmark).items():
         for index, row in enumerate(questions):
             right = row["paraphrased_answer"] if "paraphrased_answer" in row else row["answer"]
             answers = [row["answer"], right, *row["perturbed_answer"]]
             asked.append([(row["question"], answer) for answer in answers])
-            prompts.append(templates.prompt_text(template, row["question"], tag_is_answer=rules.tag_is_answer))
+            prompts.append(data_prompts.prompt_text(template, row["question"], tag_is_answer=rules.tag_is_answer))
             records.append({"task": task, "index": index, "question": row["question"], "answer": row["answer"]})
     encoded = iter(_encode(tokenizer, template, [pair for pairs in asked for pair in pairs], rules))
     groups, pad = [[next(encoded) for _ in pairs] for pairs in asked], scoring.pad_of(tokenizer)
@@ -254,9 +256,9 @@ def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget
     return _with_results(records, [answers.losses for answers in scores], counts, texts, rules)
 
 
-def _encode(tokenizer: Any, template: templates.Template, pairs: list[tuple[str, str]], rules: Rules) -> Examples:
+def _encode(tokenizer: Any, template: data_prompts.Template, pairs: list[tuple[str, str]], rules: Rules) -> Examples:
     settings = {"max_length": rules.max_length, "tag_is_answer": rules.tag_is_answer}
-    return templates.encode_all(tokenizer, template, pairs, **settings)
+    return data_prompts.encode_all(tokenizer, template, pairs, **settings)
 
 
 def _with_results(

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables import chunks, rows
 from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, questions
 from trainables.common import paths
 from trainables.common.errors import InputError, TrialStopped, closest
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
-from trainables.wanted import Wanted
+from trainables.data import rows, text_blocks
+from trainables.data.hub_requirements import Wanted
 
 TARGET = "target"
 GOALS = (
@@ -150,7 +150,7 @@ def training_rows(benchmark: Benchmark) -> tuple[list[rows.Row], list[rows.Row]]
 
 def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
     """The corpora as tokens."""
-    cut = chunks.Texts if benchmark.dialect == "paper" else chunks.decoded
+    cut = text_blocks.Texts if benchmark.dialect == "paper" else text_blocks.decoded
     forget, retain = (cut(tokenizer, [row["text"] for row in side], max_length) for side in training_rows(benchmark))
     return forget, retain
 

@@ -11,7 +11,7 @@ from trainables.common.errors import InputError
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9._-]{1,96}")
 """OWNER/NAME, by the hub's own rules."""
 HUB_FOLDER = re.compile(r"(?:models|tokenizers|datasets)--([^@/]+)@[^@/]+")
-"""What a storage calls a folder of the hub: see trainables.pins."""
+"""What a storage calls a folder of the hub: see trainables.data.hub."""
 LISTED = 30
 
 

@@ -126,9 +126,9 @@ class Sharing:
 
     def here(self, value: V) -> V:
         """A configuration with the paths of this machine: of what the storage holds, and of what it has of the hub."""
-        from trainables import pins
+        from trainables.benchmarks import localize
 
-        return pins.located(value, self)
+        return localize.located(value, self)
 
 
 def _size(folder: Path) -> int:

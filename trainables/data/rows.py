@@ -10,7 +10,7 @@ from typing import Any
 
 from trainables.common import hashing, paths
 from trainables.common.errors import InputError
-from trainables.wanted import Wanted
+from trainables.data.hub_requirements import Wanted
 
 Row = dict[str, Any]
 SUFFIXES = (".json", ".jsonl", ".parquet")
