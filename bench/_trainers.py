@@ -17,7 +17,7 @@ from transformers import DataCollatorForSeq2Seq, PrinterCallback, Trainer, Train
 
 from trainables.common.tokens import Example
 from trainables.config.settings import Training
-from trainables.scoring import IGNORED
+from trainables.inference.scoring import IGNORED
 
 PUBLISHED_WIDTH = 500
 """Tokens that TOFU's published code pads each row to, and GRU's after it."""

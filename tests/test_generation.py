@@ -11,7 +11,7 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainables import caches, generation
+from trainables.inference import generation, kv_cache
 
 END, PAD, VOCABULARY = 1, 2, 60
 NEVER = VOCABULARY
@@ -230,13 +230,13 @@ def test_a_model_with_a_penalty_is_left_to_transformers(monkeypatch: pytest.Monk
 
 
 def test_which_models_keep_keys_and_values_of_the_past_alone() -> None:
-    assert caches.reach(tiny.network()) == float("inf")
-    assert caches.reach(network("Mistral")) == 200
+    assert kv_cache.reach(tiny.network()) == float("inf")
+    assert kv_cache.reach(network("Mistral")) == 200
     state_space = transformers.MambaForCausalLM(
         transformers.MambaConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, state_size=2)
     )
     alibi = transformers.BloomForCausalLM(transformers.BloomConfig(vocab_size=20, hidden_size=8, n_layer=1, n_head=2))
-    assert caches.reach(state_space) == caches.reach(alibi) == 0
+    assert kv_cache.reach(state_space) == kv_cache.reach(alibi) == 0
 
 
 def test_a_model_without_positions_is_left_to_transformers() -> None:

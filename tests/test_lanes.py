@@ -17,8 +17,8 @@ from test_generation import END, FAMILIES, NEVER, PAD, alone, frequent, network,
 from test_prefixes import drawn
 from torch.multiprocessing.spawn import spawn
 
-from trainables import generation, lanes, scoring
 from trainables.common.errors import InputError
+from trainables.inference import generation, parallel, scoring
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def family(request: Any) -> Any:
 def works_with(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Threads that computed something of a pass; where there are to be two, the first one waits for the other."""
     seen: list[int] = []
-    read, both = lanes._beside, threading.Barrier(2)
+    read, both = parallel._beside, threading.Barrier(2)
 
     def watched(model: Any, works: Any, beside: int) -> Any:
         def noted(work: Any) -> Any:
@@ -54,14 +54,14 @@ def works_with(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         return read(model, [noted(work) for work in works], beside)
 
-    monkeypatch.setattr(lanes, "_beside", watched)
+    monkeypatch.setattr(parallel, "_beside", watched)
     return seen
 
 
 def test_losses_of_two_threads_are_those_of_one(family: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without trunks in passes of the same tokens by one thread each: the same to the last bit."""
     groups, threads = drawn(3, groups=40), works_with(monkeypatch)
-    monkeypatch.setattr(lanes, "LEAST", 50)
+    monkeypatch.setattr(parallel, "LEAST", 50)
     beside = scoring.score_answers(family, groups, pad=PAD, token_budget=100)
     assert len(set(threads)) == 2
     examples = [example for group in groups for example in group]
@@ -79,7 +79,7 @@ def test_losses_of_two_threads_are_those_of_one(family: Any, monkeypatch: pytest
 def test_texts_of_two_threads_are_those_of_each_row_alone(family: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts, limits = ragged(24, seed=7)
     end, threads = frequent(family, prompts), works_with(monkeypatch)
-    monkeypatch.setattr(lanes, "LEAST", 10)
+    monkeypatch.setattr(parallel, "LEAST", 10)
     found = generation.continuations(family, prompts, limits, end=end, pad=PAD, token_budget=400)
     assert found == [alone(family, ids, limit, end) for ids, limit in zip(prompts, limits, strict=True)]
     assert len(set(threads)) == 2
@@ -87,7 +87,7 @@ def test_texts_of_two_threads_are_those_of_each_row_alone(family: Any, monkeypat
 
 def test_lanes_hold_the_same_weights_and_share_no_hook() -> None:
     model = tiny.network()
-    twins = lanes._twins(model, 3)
+    twins = parallel._twins(model, 3)
     assert twins[0] is model
     for twin in twins[1:]:
         pairs = zip(model.state_dict(keep_vars=True).items(), twin.state_dict(keep_vars=True).items(), strict=True)
@@ -98,12 +98,12 @@ def test_lanes_hold_the_same_weights_and_share_no_hook() -> None:
 
 def test_how_many_lanes_the_budget_and_the_threads_allow(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny.network()
-    assert [lanes.here(model, budget) for budget in (1, 2047, 2048, 10**6)] == [1, 1, 2, 2]
+    assert [parallel.here(model, budget) for budget in (1, 2047, 2048, 10**6)] == [1, 1, 2, 2]
     torch.set_num_threads(1)
-    assert lanes.here(model, 10**6) == 1
+    assert parallel.here(model, 10**6) == 1
     torch.set_num_threads(2)
     with torch.device("meta"):
-        assert lanes.here(tiny.network(), 10**6) == 1
+        assert parallel.here(tiny.network(), 10**6) == 1
 
 
 def test_an_error_in_a_lane_is_the_callers_and_ends_the_others() -> None:
@@ -118,7 +118,7 @@ def test_an_error_in_a_lane_is_the_callers_and_ends_the_others() -> None:
         return run
 
     with pytest.raises(RuntimeError, match="row 1"):
-        lanes.each(tiny.network(), [work(number) for number in range(1000)], 2)
+        parallel.each(tiny.network(), [work(number) for number in range(1000)], 2)
     assert len(done) < 999
 
 
@@ -127,11 +127,11 @@ def evaluated(rank: int, file: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
     model, groups, (prompts, limits) = network("Llama"), drawn(5, groups=60), ragged(15, seed=8)
-    with lanes.over_ranks(together=False):
+    with parallel.over_ranks(together=False):
         expected = everything(model, groups, prompts, limits)
     read: list[int] = []
     hook = model.get_input_embeddings().register_forward_hook(lambda _, __, found: read.append(found[..., 0].numel()))
-    with lanes.over_ranks(together=True):
+    with parallel.over_ranks(together=True):
         found = everything(model, groups, prompts, limits)
     shared = sum(read)
     everything(model, groups, prompts, limits)
@@ -141,7 +141,7 @@ def evaluated(rank: int, file: str) -> None:
         assert one.said == other.said
     assert found[1] == expected[1]
     assert 0 < shared < 0.6 * (sum(read) - shared)
-    with lanes.over_ranks(together=True):
+    with parallel.over_ranks(together=True):
         few = generation.continuations(model, prompts[:1], [3], end=NEVER, pad=PAD, token_budget=400)
     assert few == generation.continuations(model, prompts[:1], [3], end=NEVER, pad=PAD, token_budget=400)
     dist.destroy_process_group()
@@ -180,7 +180,7 @@ def test_an_error_or_an_interrupt_ends_a_long_work(first: bool, kind: type[BaseE
     model = tiny.network()
     try:
         with pytest.raises(kind, match="row 1" if kind is RuntimeError else None):
-            lanes.each(model, [wrong, long] if first else [long, wrong], 2)
+            parallel.each(model, [wrong, long] if first else [long, wrong], 2)
     finally:
         signal.signal(signal.SIGINT, kept)
     assert 3 <= len(passes) < 5_000
@@ -203,12 +203,12 @@ def failing(rank: int, file: str) -> None:
     kind, words = (RuntimeError, "rank 1 failed in an evaluation: OutOfMemoryError: no room")
     if rank == 1:
         kind, words = (torch.OutOfMemoryError, "no room")
-    with lanes.over_ranks(together=True):
+    with parallel.over_ranks(together=True):
         with pytest.raises(kind, match=words):
-            lanes.each(model, [full, full], 1)
-        assert lanes.once(lambda: rank) == 0
+            parallel.each(model, [full, full], 1)
+        assert parallel.once(lambda: rank) == 0
         with pytest.raises(InputError if rank == 0 else RuntimeError, match="no such task"):
-            lanes.once(nothing)
+            parallel.once(nothing)
     dist.destroy_process_group()
 
 
@@ -218,7 +218,7 @@ def test_an_error_on_one_rank_is_every_ranks(tmp_path: Path) -> None:
 
 
 def test_shares_have_several_works_each_unless_there_is_one() -> None:
-    assert lanes.portion(17_000, 4096, 1) == 4096
-    assert lanes.portion(17_000, 2048, 2) == 2048
-    assert [lanes.portion(17_000, 4096, ranks) for ranks in (2, 8, 10_000)] == [2125, 1024, 1024]
-    assert lanes.portion(17_000, 512, 8) == 512
+    assert parallel.portion(17_000, 4096, 1) == 4096
+    assert parallel.portion(17_000, 2048, 2) == 2048
+    assert [parallel.portion(17_000, 4096, ranks) for ranks in (2, 8, 10_000)] == [2125, 1024, 1024]
+    assert parallel.portion(17_000, 512, 8) == 512

@@ -14,9 +14,10 @@ from owned import naive
 from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenizers import DefaultTokenizer
 
-from trainables import metrics, scoring
+from trainables import metrics
 from trainables.benchmarks import own_measures, rouge
 from trainables.common.tokens import Example
+from trainables.inference import scoring
 
 
 @pytest.mark.parametrize(

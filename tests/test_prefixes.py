@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_generation import FAMILIES, PAD, VOCABULARY, Counted, network
 
-from trainables import caches, prefixes, scoring
 from trainables.common.tokens import Example
+from trainables.inference import kv_cache, scoring, shared_prefix
 
 Group = list[Example]
 
@@ -105,17 +105,17 @@ def test_the_beginning_is_computed_once_and_logits_for_labels_alone() -> None:
 
 
 def test_the_trunk_ends_before_the_token_before_any_label() -> None:
-    assert prefixes.trunk([Example((5, 6, 7, 8), 2), Example((5, 6, 7, 9), 3)]) == 1
-    assert prefixes.trunk([Example((5, 6, 7, 8), 3), Example((5, 9, 7, 8), 3)]) == 1
-    assert prefixes.trunk([Example((5, 6, 7), 2), Example((4, 6, 7), 2)]) == 0
+    assert shared_prefix.trunk([Example((5, 6, 7, 8), 2), Example((5, 6, 7, 9), 3)]) == 1
+    assert shared_prefix.trunk([Example((5, 6, 7, 8), 3), Example((5, 9, 7, 8), 3)]) == 1
+    assert shared_prefix.trunk([Example((5, 6, 7), 2), Example((4, 6, 7), 2)]) == 0
 
 
 @pytest.mark.parametrize("budget", [200, 10**6])
 def test_no_pass_keeps_more_than_the_budget(monkeypatch: pytest.MonkeyPatch, budget: int) -> None:
     """Columns of a pass: those of the beginnings, as often as rows use them, and of what is read."""
     columns: list[int] = []
-    read = caches.read
-    monkeypatch.setattr(caches, "read", lambda *given: (columns.append(given[3].numel()), read(*given))[1])
+    read = kv_cache.read
+    monkeypatch.setattr(kv_cache, "read", lambda *given: (columns.append(given[3].numel()), read(*given))[1])
     scoring.score_answers(LLAMA, drawn(2, groups=20), pad=PAD, token_budget=budget)
     assert 0 < max(columns) <= budget
 
@@ -123,7 +123,7 @@ def test_no_pass_keeps_more_than_the_budget(monkeypatch: pytest.MonkeyPatch, bud
 def test_examples_longer_than_a_window_and_other_kinds_of_models_are_read_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(caches, "read", lambda *_: pytest.fail("a beginning was shared"))
+    monkeypatch.setattr(kv_cache, "read", lambda *_: pytest.fail("a beginning was shared"))
     torch.manual_seed(0)
     state_space = transformers.MambaConfig(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, state_size=4)
     for model in (network("Mistral", sliding_window=8), transformers.MambaForCausalLM(state_space).eval()):
@@ -140,6 +140,6 @@ def test_the_same_groups_twice_are_the_same_bit_for_bit(family: Any) -> None:
 
 def test_a_head_is_as_it_was_after_an_error() -> None:
     model = tiny.network()
-    with pytest.raises(RuntimeError, match="stop"), caches.chosen_positions(model, lambda hidden: hidden[:, :0]):
+    with pytest.raises(RuntimeError, match="stop"), kv_cache.chosen_positions(model, lambda hidden: hidden[:, :0]):
         raise RuntimeError("stop")
     assert model(input_ids=torch.tensor([[3, 4]])).logits.shape == (1, 2, 259)

@@ -10,8 +10,9 @@ import pytest
 from interrupted import configuration
 
 from platform import overview
-from trainables import progress, tally, trial
+from trainables import progress, trial
 from trainables.common import processes
+from trainables.inference import work_counter
 from trainables.storage import files
 from trainables.storage.base import CONFIG, PROGRESS, RESULT, ROWS
 from trainables.storage.location import open_storage
@@ -53,13 +54,13 @@ def test_an_evaluation_tells_how_many_rows_it_has_behind_it(tmp_path: Path, monk
         time.sleep(0.2)
         return overview.phase(overview.under_way("abc", store, {"evaluation": None}) or {})
 
-    tally.NOW.begin("answers", 9)  # by the trial before this one, in the same process
+    work_counter.NOW.begin("answers", 9)  # by the trial before this one, in the same process
     with progress.Progress(path.parent, store, None) as told:
         assert shown() == "loading"
         told._note({"phase": "evaluation", "step": 7, "steps": 7})
         assert shown() == "evaluation"
-        tally.NOW.begin("answers", 717)
-        tally.NOW.add(310)
+        work_counter.NOW.begin("answers", 717)
+        work_counter.NOW.add(310)
         assert shown() == "evaluation, 310 of 717 answers"
         told._note({"phase": "calibration", "step": 7, "steps": 7})
         assert shown() == "calibration"
@@ -70,13 +71,13 @@ def test_all_that_is_evaluated_is_counted(house: Any, tmp_path: Path, monkeypatc
     begun: list[tuple[str, int]] = []
     ended: list[int] = []
 
-    class Noted(tally.Tally):
+    class Noted(work_counter.Tally):
         def begin(self, what: str, total: int) -> None:
             ended.append(self.done)
             begun.append((what, total))
             super().begin(what, total)
 
-    monkeypatch.setattr(tally, "NOW", Noted())
+    monkeypatch.setattr(work_counter, "NOW", Noted())
     config, store = configuration(house, every=None), open_storage(str(tmp_path))
     result = next(event for event in trial.run(config, store) if event["phase"] == "done")["result"]
     assert result["status"] == "finished"
@@ -87,4 +88,4 @@ def test_all_that_is_evaluated_is_counted(house: Any, tmp_path: Path, monkeypatc
     scored, answered = (total for _, total in counts)
     assert 0 < answered <= len(questions), "what the model says of an answer is known from scoring it"
     assert len(questions) < scored <= answers, "a question's paraphrase may be its answer, which is scored once"
-    assert [*ended, tally.NOW.done][-2:] == [scored, answered]
+    assert [*ended, work_counter.NOW.done][-2:] == [scored, answered]

@@ -10,8 +10,9 @@ import pytest
 import torch
 import transformers
 
-from trainables import objectives, passes, presets, scoring
+from trainables import objectives, passes, presets
 from trainables.common.tokens import Example
+from trainables.inference import scoring
 from trainables.objectives import Pass, Term
 
 LENGTHS = ((5, 2), (17, 4), (9, 8), (12, 1), (3, 2), (17, 9))

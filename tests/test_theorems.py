@@ -17,9 +17,10 @@ import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from trainables import models, rectification, scoring
+from trainables import models, rectification
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
+from trainables.inference import scoring
 
 seeds, sizes = st.integers(0, 10_000), st.integers(2, 6)
 fractions = st.floats(0.01, 0.95)

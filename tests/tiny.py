@@ -59,7 +59,7 @@ def teach(network: Any, examples: Any) -> Any:
     """The network after it has learnt rows, so that it says them."""
     import torch
 
-    from trainables import scoring
+    from trainables.inference import scoring
 
     batch = scoring.collate(examples, 2)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-2)

@@ -10,22 +10,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainables import (
-    benchmarks,
-    checkpoints,
-    engine,
-    loop,
-    memory,
-    models,
-    objectives,
-    presets,
-    rectification,
-    scoring,
-    warm,
-)
+from trainables import benchmarks, checkpoints, engine, loop, memory, models, objectives, presets, rectification, warm
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 from trainables.config.trial import Trial
+from trainables.inference import scoring
 
 RMU_WEIGHTS = "mlp.down_proj.weight"
 """RMU trains these of its layer and the two before it, as its authors do."""

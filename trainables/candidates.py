@@ -13,11 +13,12 @@ from typing import Any
 
 import torch.distributed as dist
 
-from trainables import benchmarks, evaluation, lanes, models, originals, selection
+from trainables import benchmarks, evaluation, models, originals, selection
 from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.config import trial as config
 from trainables.config.trial import Trial
+from trainables.inference import parallel
 from trainables.records import Place, Record
 from trainables.storage import files
 from trainables.storage.base import EVALUATIONS, RESULT, Storage
@@ -81,7 +82,7 @@ class Candidates:
         Raises TrialStopped where the model has diverged: that ends the trial, whatever earlier steps gave.
         """
         network.eval()
-        with lanes.over_ranks(together):
+        with parallel.over_ranks(together):
             metrics, questions = self._evaluate(network)
         if together and dist.get_rank() > 0:
             return

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -30,11 +29,6 @@ class ForgetQuality:
     pvalue: float
     distance: float
     rows: int
-
-
-def leading(hits: Sequence[bool]) -> int:
-    """How many there are before the first miss."""
-    return sum(1 for _ in takewhile(bool, hits))
 
 
 def truth_ratio(correct: Array, wrong: Array, guard: float = 0.0) -> Array:

@@ -19,8 +19,8 @@ import torch
 from torch.nn import functional
 
 from trainables import added
+from trainables.inference.scoring import IGNORED
 from trainables.presets import FIXED_PAD, Constants, KLReduction
-from trainables.scoring import IGNORED
 
 Side = Literal["forget", "retain"]
 Positions = Literal["labels", "attended", "all", "none"]

@@ -16,8 +16,9 @@ from typing import Any, Protocol
 
 import torch
 
-from trainables import objectives, scoring
+from trainables import objectives
 from trainables.common.tokens import Example
+from trainables.inference import scoring
 from trainables.objectives import Pass, Positions, Term, Totals
 
 Planned = tuple[Term, Sequence[Example], list[int]]

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trainables import tally
 from trainables.common import processes, provenance
+from trainables.inference import work_counter
 from trainables.storage import files
 from trainables.storage.base import PROGRESS, Storage
 
@@ -56,7 +56,7 @@ class Progress:
     def __enter__(self) -> Progress:
         self.fixed = {**processes.myself(), "started": provenance.now(), "attempt": self.attempt}
         self.begun = self.entered = time.monotonic()
-        tally.NOW.begin("", 0)
+        work_counter.NOW.begin("", 0)
         self._write()
         self.thread.start()
         return self
@@ -78,7 +78,7 @@ class Progress:
         now, step = time.monotonic(), event.get("step", self.told["step"])
         if event["phase"] != self.told["phase"]:
             self.entered = now
-            tally.NOW.begin("", 0)
+            work_counter.NOW.begin("", 0)
         steps = event.get("steps", self.told["steps"])
         left = self.told["training_left"] if steps and step < steps else None
         if event["phase"] == "training":
@@ -90,7 +90,7 @@ class Progress:
 
     def _work(self) -> None:
         while not self.over.wait(EVERY):
-            if self.news or self.work != tally.NOW.told() or time.monotonic() - self.written >= BEAT:
+            if self.news or self.work != work_counter.NOW.told() or time.monotonic() - self.written >= BEAT:
                 self._write()
             if time.monotonic() - max(self.shown, self.begun) >= SHOWN and self.store.tell(self.path):
                 self.shown = time.monotonic()
@@ -98,7 +98,7 @@ class Progress:
     def _write(self) -> None:
         """A full disk is told where it hurts, by the trial's own files."""
         self.news, now = False, time.monotonic()
-        self.work = tally.NOW.told()
+        self.work = work_counter.NOW.told()
         times = {
             "work": self.work,
             "seconds": now - self.begun,

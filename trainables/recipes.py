@@ -33,7 +33,8 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     if folder.is_dir():
         store.push(folder)
         return str(folder)
-    from trainables import engine, loop, objectives, presets, rectification, scoring, trial
+    from trainables import engine, loop, objectives, presets, rectification, trial
+    from trainables.inference import scoring
 
     resources = Resources(cpus=recipe.cpus, gpus=gpus, precision=recipe.precision)
     device = trial.prepare_process(resources, recipe.seed)

@@ -18,11 +18,12 @@ import torch
 import torch.distributed as dist
 from safetensors import safe_open
 
-from trainables import benchmarks, directions, models, objectives, originals, passes, scoring, sharded, task_vectors
+from trainables import benchmarks, directions, models, objectives, originals, passes, sharded, task_vectors
 from trainables.common.errors import TrialStopped
 from trainables.common.tokens import Example
 from trainables.config.settings import TaskVector
 from trainables.config.trial import Direction
+from trainables.inference import scoring
 from trainables.storage import files
 from trainables.storage.base import Storage
 

@@ -252,7 +252,7 @@ def _knowmem(benchmark: Benchmark) -> Records:
 
 def _generated(network: Any, tokenizer: Any, asked: Records, rules: Rules, token_budget: int) -> Records:
     """The records with what the model writes and its ROUGE."""
-    from trainables import scoring
+    from trainables.inference import scoring
 
     scorer = rouge.scorer("rougeL", stemmer=rules.stemmer)
     for verbatim, length in ((True, VERBMEM_TOKENS), (False, KNOWMEM_TOKENS)):
@@ -274,7 +274,7 @@ def until_stop(text: str) -> str:
 
 def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budget: int) -> Records:
     """Min-40 % of every forget and hold-out text, which are not kept themselves."""
-    from trainables import scoring
+    from trainables.inference import scoring
 
     rules = RULES[benchmark.dialect]
     asked: list[tuple[str, int, Example]] = []

@@ -20,6 +20,7 @@ from trainables.config.ids import digest
 from trainables.data import prompts as data_prompts
 from trainables.data import text_blocks
 from trainables.data.prompts import Template
+from trainables.inference import scoring as inference_scoring
 
 ROW_LIMIT = 300
 """Of each set, as many as the paper evaluates of a TOFU split."""
@@ -65,7 +66,7 @@ class Item:
     def said(self, hits: Sequence[bool]) -> int:
         """With how many tokens of the second half the model itself would go on; `hits`: of every label."""
         first = self.half - self.example.answer_start
-        return metrics.leading(hits[first:]) if first >= 0 else 0
+        return inference_scoring.leading(hits[first:]) if first >= 0 else 0
 
 
 def of_rows(
@@ -115,7 +116,7 @@ def _scored(
     network: Any, tokenizer: Any, chosen: Sequence[Item], token_budget: int
 ) -> tuple[Records, list[list[bool]]]:
     """A record an item, from one teacher-forced pass, and which of its labels are the likeliest tokens."""
-    from trainables import scoring
+    from trainables.inference import scoring
 
     examples = [item.example for item in chosen]
     pad = scoring.pad_of(tokenizer)
@@ -150,10 +151,10 @@ Asked = list[tuple[Item, dict[str, Any], list[bool]]]
 
 def _answer(network: Any, tokenizer: Any, template: Template, asked: Asked, token_budget: int) -> None:
     """Write into the records what the model answers to their questions."""
-    from trainables import scoring
+    from trainables.inference import scoring
 
     prompts = [data_prompts.prompt_text(template, item.row.question or "", tag_is_answer=False) for item, _, _ in asked]
-    begun = [(item.example, metrics.leading(hits)) for item, _, hits in asked]
+    begun = [(item.example, inference_scoring.leading(hits)) for item, _, hits in asked]
     told = scoring.generate(
         network, tokenizer, prompts, token_budget=token_budget, new_tokens=GENERATED, total=False, begun=begun
     )
@@ -162,7 +163,7 @@ def _answer(network: Any, tokenizer: Any, template: Template, asked: Asked, toke
 
 def _continue(network: Any, tokenizer: Any, asked: Asked, token_budget: int) -> None:
     """Write into the records how the model goes on after the first half of their blocks."""
-    from trainables import scoring
+    from trainables.inference import scoring
 
     starts = [item.example.input_ids[: item.half] for item, _, _ in asked]
     truths = [list(item.example.input_ids[item.half :]) for item, _, _ in asked]

@@ -17,11 +17,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trainables import tally
 from trainables.benchmarks import Metrics, Records
 from trainables.common import paths
 from trainables.common.errors import InputError, closest
 from trainables.data import rows
+from trainables.inference import work_counter
 
 ACCURACY = "acc,none"
 """lm-eval's name of a metric and of the filter of answers before it."""
@@ -189,10 +189,10 @@ def ask(
     A task without an accuracy tells its first metric. Raises InputError where that one is best low. `limit`: the first
     so many questions of each task, of each subject for MMLU.
     """
-    from trainables import lanes
+    from trainables.inference import parallel
 
-    tally.NOW.begin("", 0)
-    return lanes.once(lambda: _ask(network, tokenizer, tasks, limit, token_budget))
+    work_counter.NOW.begin("", 0)
+    return parallel.once(lambda: _ask(network, tokenizer, tasks, limit, token_budget))
 
 
 def _ask(

@@ -229,7 +229,7 @@ def reference(kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) 
 
 def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget: int) -> Records:
     """One record a question: summed losses and token counts of every answer, the generation and its ROUGE."""
-    from trainables import scoring
+    from trainables.inference import scoring
 
     rules, template = RULES[benchmark.dialect], data_prompts.resolve(benchmark.template, tokenizer)
     records, asked, prompts = [], [], []

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from trainables import caches
 from trainables.common.tokens import Example
+from trainables.inference import kv_cache
 
 
 class Part(NamedTuple):
@@ -73,9 +73,9 @@ class Trunks:
 
     def __init__(self, network: Any, beginnings: Sequence[Sequence[int]], pad: int) -> None:
         self.network = network
-        input_ids, self.mask = caches.left_padded(beginnings, pad, network.device)
+        input_ids, self.mask = kv_cache.left_padded(beginnings, pad, network.device)
         positions = (self.mask.cumsum(1) - 1).clamp(min=0)
-        self.layers, _ = caches.read(network, [], input_ids, self.mask, positions, lambda hidden: hidden[:, :0])
+        self.layers, _ = kv_cache.read(network, [], input_ids, self.mask, positions, lambda hidden: hidden[:, :0])
 
     def logits(self, parts: Sequence[Part], batch: Batch) -> torch.Tensor:
         """(labels, vocabulary) of the parts, each after the trunk of its group."""
@@ -84,7 +84,7 @@ class Trunks:
         mask = torch.cat([self.mask[rows], batch.mask], 1)
         starts = torch.tensor([part.start for part in parts], device=self.mask.device)
         positions = starts[:, None] + torch.arange(batch.mask.shape[1], device=self.mask.device)
-        return caches.read(self.network, layers, batch.input_ids, mask, positions, batch.choose)[1][0]
+        return kv_cache.read(self.network, layers, batch.input_ids, mask, positions, batch.choose)[1][0]
 
 
 def split(groups: Sequence[Sequence[Example]], reach: float) -> tuple[list[Part], list[list[Part]]]:

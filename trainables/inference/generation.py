@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from trainables import caches, lanes, tally
-from trainables.caches import Layer
+from trainables.inference import kv_cache, parallel, work_counter
+from trainables.inference.kv_cache import Layer
 
 HARMLESS = frozenset(
     "do_sample temperature top_p top_k min_p typical_p max_length max_new_tokens use_cache transformers_version "
@@ -57,17 +57,17 @@ def continuations(
     found: list[list[int]] = [[] for _ in requests]
     if not order:
         return found
-    ours = is_plain(network) and requests[order[0]].reach <= caches.reach(network)
+    ours = is_plain(network) and requests[order[0]].reach <= kv_cache.reach(network)
     decode = _moving if ours else _at_once
-    beside = lanes.here(network, token_budget // 4)
-    shares = min(lanes.everywhere(network, token_budget // 4), len(order))
+    beside = parallel.here(network, token_budget // 4)
+    shares = min(parallel.everywhere(network, token_budget // 4), len(order))
 
     def work(rows: list[int], lane: Any) -> list[tuple[int, int]]:
         return list(decode(lane, requests, rows, end, pad, token_budget // beside))
 
     parts = [order[share::shares] for share in range(shares)]
-    tally.NOW.begin("generations", sum(map(len, lanes.mine(parts))))
-    for part in lanes.each(network, [partial(work, rows) for rows in parts], beside):
+    work_counter.NOW.begin("generations", sum(map(len, parallel.mine(parts))))
+    for part in parallel.each(network, [partial(work, rows) for rows in parts], beside):
         for row, token in part:
             found[row].append(token)
     return found
@@ -96,7 +96,7 @@ def _at_once(
     while order:
         size = places(requests, order, limits, token_budget)
         rows, order = order[:size], order[size:]
-        input_ids, mask = caches.left_padded([requests[row].ids for row in rows], pad, network.device)
+        input_ids, mask = kv_cache.left_padded([requests[row].ids for row in rows], pad, network.device)
         produced = network.generate(
             input_ids=input_ids,
             attention_mask=mask,
@@ -112,7 +112,7 @@ def _at_once(
         for row, ids in zip(rows, produced, strict=True):
             ids = ids[: requests[row].limit]
             yield from ((row, token) for token in (ids[: ids.index(end)] if end in ids else ids))
-        tally.NOW.add(size)
+        work_counter.NOW.add(size)
 
 
 def _moving(
@@ -132,7 +132,7 @@ def _moving(
                 yield row, token
             if token == end or left[row] == 0:
                 del left[row]
-                tally.NOW.add(1)
+                work_counter.NOW.add(1)
 
     while left:
         alive = [place for place, row in enumerate(batch.rows) if row in left]
@@ -191,15 +191,15 @@ class _Batch:
 
     def take(self, rows: list[int], prompts: Sequence[tuple[int, ...]], pad: int) -> None:
         """Read new rows' prompts and put them below those under way."""
-        input_ids, mask = caches.left_padded(prompts, pad, self.network.device)
+        input_ids, mask = kv_cache.left_padded(prompts, pad, self.network.device)
         cache, last = self._read([], input_ids, mask, (mask.cumsum(1) - 1).clamp(min=0))
         if self.rows:
             width = max(mask.shape[1], self.mask.shape[1])
-            mask = torch.cat([caches.right_aligned(part, width, 1) for part in (self.mask, mask)])
+            mask = torch.cat([kv_cache.right_aligned(part, width, 1) for part in (self.mask, mask)])
             last = torch.cat([self.last, last])
             for old, new in zip(self.cache, cache, strict=True):
                 pairs = zip(old.held(), new.held(), strict=True)
-                new.hold(*(torch.cat([caches.right_aligned(part, width, 2) for part in pair]) for pair in pairs))
+                new.hold(*(torch.cat([kv_cache.right_aligned(part, width, 2) for part in pair]) for pair in pairs))
         self.rows, self.cache, self.mask, self.last = [*self.rows, *rows], cache, mask, last
 
     def step(self) -> None:
@@ -212,5 +212,5 @@ class _Batch:
         self, layers: list[Layer], input_ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor
     ) -> tuple[list[Layer], torch.Tensor]:
         """The layers' keys and values with those of `input_ids`, and each row's likeliest next token."""
-        cache, logits = caches.read(self.network, layers, input_ids, mask, positions, lambda hidden: hidden[:, -1:])
+        cache, logits = kv_cache.read(self.network, layers, input_ids, mask, positions, lambda hidden: hidden[:, -1:])
         return cache, logits[:, -1].argmax(-1)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch.nn import functional
 
-from trainables import caches, generation, lanes, metrics, prefixes, tally
 from trainables.common.tokens import Example
+from trainables.inference import generation, kv_cache, parallel, shared_prefix, work_counter
 
 IGNORED = -100
 
@@ -65,7 +66,7 @@ def score_answers(network: Any, groups: Sequence[Sequence[Example]], *, pad: int
         chosen = torch.tensor(rows, device=logits.device)
         hits = (logits[chosen].argmax(-1) == labels[chosen]).cpu()
         first = [example for example, one in zip(examples, led, strict=True) if one]
-        said = {example: metrics.leading(part.tolist()) for example, part in _by_example(first, hits)}
+        said = {example: leading(part.tolist()) for example, part in _by_example(first, hits)}
         return {example: (float(part.sum()), said.get(example, 0)) for example, part in _by_example(examples, losses)}
 
     found = _of_labels(network, [list(dict.fromkeys(group)) for group in groups], pad, token_budget, told)
@@ -107,16 +108,16 @@ def _of_labels(
 
     What a model keeps of trunks counts in the budget.
     """
-    count, shares = lanes.here(network, token_budget), lanes.everywhere(network, token_budget)
+    count, shares = parallel.here(network, token_budget), parallel.everywhere(network, token_budget)
     token_budget //= count
-    alone, shared = prefixes.split(groups, caches.reach(network))
+    alone, shared = shared_prefix.split(groups, kv_cache.reach(network))
     works: list[tuple[int, int, Callable[[Any], Found]]] = []  # tokens and examples of each
     lengths = [part.tokens for part in alone]
-    for rows in batches(lengths, lanes.portion(sum(lengths), token_budget, shares)):
+    for rows in batches(lengths, parallel.portion(sum(lengths), token_budget, shares)):
         parts = [alone[row] for row in rows]
         works.append((sum(lengths[row] for row in rows), len(parts), partial(_whole, parts, pad)))
     starts = [group[0].start for group in shared]
-    for numbers in batches(starts, lanes.portion(sum(starts), token_budget, shares)):
+    for numbers in batches(starts, parallel.portion(sum(starts), token_budget, shares)):
         chosen = [shared[number] for number in numbers]
         under = [part.tokens for group in chosen for part in group]
         tokens = sum(starts[number] for number in numbers) + sum(under)
@@ -127,28 +128,28 @@ def _of_labels(
         found = []
         for examples, logits, labels in read(lane):
             found.append(told(examples, logits, labels))
-            tally.NOW.add(len(examples))
+            work_counter.NOW.add(len(examples))
         return found
 
-    tally.NOW.begin("answers", sum(count for _, count, _ in lanes.mine(works)))
-    results = lanes.each(network, [partial(done, read) for *_, read in works], count)
+    work_counter.NOW.begin("answers", sum(count for _, count, _ in parallel.mine(works)))
+    results = parallel.each(network, [partial(done, read) for *_, read in works], count)
     return {example: result for parts in results for found in parts for example, result in found.items()}
 
 
-def _whole(parts: list[prefixes.Part], pad: int, network: Any) -> Found:
+def _whole(parts: list[shared_prefix.Part], pad: int, network: Any) -> Found:
     """The head sees the positions before labels alone: a label of 2,048 to 150,000 logits is much of a pass."""
-    batch = prefixes.collate(parts, pad, network.device)
-    with caches.chosen_positions(network, batch.choose):
+    batch = shared_prefix.collate(parts, pad, network.device)
+    with kv_cache.chosen_positions(network, batch.choose):
         logits = network(input_ids=batch.input_ids, attention_mask=batch.mask, use_cache=False).logits[0]
     yield [part.example for part in parts], logits, batch.labels
 
 
-def _after_trunks(groups: list[list[prefixes.Part]], pad: int, token_budget: int, network: Any) -> Found:
-    trunks = prefixes.Trunks(network, [group[0].example.input_ids[: group[0].start] for group in groups], pad)
-    under = list(prefixes.numbered(groups))
+def _after_trunks(groups: list[list[shared_prefix.Part]], pad: int, token_budget: int, network: Any) -> Found:
+    trunks = shared_prefix.Trunks(network, [group[0].example.input_ids[: group[0].start] for group in groups], pad)
+    under = list(shared_prefix.numbered(groups))
     for rows in batches([trunks.mask.shape[1] + part.tokens for part in under], token_budget):
         parts = [under[row] for row in rows]
-        batch = prefixes.collate(parts, pad, network.device)
+        batch = shared_prefix.collate(parts, pad, network.device)
         yield [part.example for part in parts], trunks.logits(parts, batch), batch.labels
 
 
@@ -218,3 +219,8 @@ def batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:
         size = max(1, token_budget // max(1, lengths[order[start]]))
         yield order[start : start + size]
         start += size
+
+
+def leading(hits: Sequence[bool]) -> int:
+    """How many there are before the first miss."""
+    return sum(1 for _ in takewhile(bool, hits))
