@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from trainables import rectification
+from trainables.methods import rectifiers
 
 
 class Bare:
@@ -53,19 +53,19 @@ class HostGRU:
         self.gamma = gamma
         self.average: list[torch.Tensor] = []
 
-    def fold(self, retain: rectification.Shard) -> None:
+    def fold(self, retain: rectifiers.Shard) -> None:
         flat = _host(retain)
         mean = self.average[0] if self.average else torch.zeros_like(flat)
         self.average = [(1 - self.gamma) * mean + self.gamma * flat]
 
-    def apply(self, gradient: rectification.Shard, reduce: rectification.Reduce) -> rectification.Outcome:
+    def apply(self, gradient: rectifiers.Shard, reduce: rectifiers.Reduce) -> rectifiers.Outcome:
         flat, (mean,) = _host(gradient), self.average
         dot, norm, average_norm = float(flat @ mean), float(flat.norm()), float(mean.norm())
         if dot < 0:
             flat = flat - dot / average_norm**2 * mean
         for part, piece in zip(gradient, flat.split([part.numel() for part in gradient]), strict=True):
             part.copy_(piece.view_as(part))
-        return rectification.Outcome(norm, norm, average_norm, dot, rectified=dot < 0)
+        return rectifiers.Outcome(norm, norm, average_norm, dot, rectified=dot < 0)
 
     def state(self) -> list[torch.Tensor]:
         return self.average
@@ -74,5 +74,5 @@ class HostGRU:
         self.average = state
 
 
-def _host(parts: rectification.Shard) -> torch.Tensor:
+def _host(parts: rectifiers.Shard) -> torch.Tensor:
     return torch.cat([part.reshape(-1) for part in parts]).cpu().double()

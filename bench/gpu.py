@@ -18,11 +18,12 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script, rectify
-from trainables import engine, evaluation, loop, memory, models, objectives, presets, recipes, rectification, trial
+from trainables import engine, evaluation, loop, memory, models, recipes, trial
 from trainables.common import cli
 from trainables.common.tokens import Example
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Shape, Training
 from trainables.config.trial import Recipe, Trial
+from trainables.methods import objectives, presets, rectifiers
 
 SIZES: dict[str, dict[str, Any]] = {
     "1b": {
@@ -87,7 +88,7 @@ def steps(options: argparse.Namespace, network: Any, shape: Shape, device: torch
         both,
         both,
         objectives.make("ga", presets.Constants()),
-        rectification.make("gru", rectify.GAMMA, rectify.TAU),
+        rectifiers.make("gru", rectify.GAMMA, rectify.TAU),
         asked.training,
         rectify.SEED,
         pad=0,

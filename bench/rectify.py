@@ -26,10 +26,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench import _script
 from bench._authors import Bare, HostGRU
 from bench._timing import now, timed
-from trainables import engine, loop, objectives, passes, presets, rectification, sampling, trial
+from trainables import engine, loop, passes, sampling, trial
 from trainables.common import cli
 from trainables.common.tokens import Example
 from trainables.config.settings import Resources, Training
+from trainables.methods import objectives, presets, rectifiers
 
 ROWS, LENGTHS, PROMPT = 32, (60, 71), 24
 """Rows of a pass; tokens of a row, from and below; of these the prompt's, which are no labels: as in TOFU."""
@@ -111,7 +112,7 @@ def network(options: argparse.Namespace, device: torch.device) -> Any:
     return model.to(device, DTYPES[options.precision]).train()
 
 
-def task_of(options: argparse.Namespace, rectifier: rectification.Rectifier) -> loop.Task:
+def task_of(options: argparse.Namespace, rectifier: rectifiers.Rectifier) -> loop.Task:
     """Gradient ascent on the rows that the retain pass draws from too, so that every step is in conflict."""
     training = Training(lr=1e-6, epochs=10**6, batch_size=ROWS)
     both = rows(SEED, options.vocabulary)
@@ -130,7 +131,7 @@ def authors(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
 
 def ours(options: argparse.Namespace, device: torch.device, world: int, stage: int) -> dict[str, Any]:
     """One row: our loop on a DeepSpeed engine. Bytes of the moving average are those of the rank with most."""
-    task, model = task_of(options, rectification.make("gru", GAMMA, TAU)), network(options, device)
+    task, model = task_of(options, rectifiers.make("gru", GAMMA, TAU)), network(options, device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     resources = Resources(ranks=world, zero_stage=stage, precision=options.precision)
     runner = engine.create(model, task.training, resources)

@@ -21,12 +21,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script
 from bench._trainers import Published, Spent, Transformers, between, moment
-from trainables import engine, loop, models, objectives, presets, rectification, sampling, trial
+from trainables import engine, loop, models, sampling, trial
 from trainables.benchmarks import Examples, tofu
 from trainables.common import cli
 from trainables.common.tokens import Example
 from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.inference import scoring
+from trainables.methods import objectives, presets, rectifiers
 
 SEED, GAMMA, LR = 0, 0.8, 1e-5
 BARS = {"trainer": 1.0, "published": 3.0}
@@ -86,13 +87,13 @@ def _contenders(
     """Four ways to train on the batches, each with a copy of the model of its own."""
     training, pad = Training(lr=LR, batch_size=len(batches[0]), epochs=10**6), scoring.pad_of(tokenizer)
 
-    def ours(rectifier: rectification.Rectifier) -> Ours:
+    def ours(rectifier: rectifiers.Rectifier) -> Ours:
         objective = objectives.make("nll", presets.Constants())
         return Ours(copy.deepcopy(network), loop.Task(*sides, objective, rectifier, training, SEED, pad))
 
     return {
-        "plain": ours(rectification.make("none", None, None)),
-        "gru": ours(rectification.make("gru", GAMMA, None)),
+        "plain": ours(rectifiers.make("none", None, None)),
+        "gru": ours(rectifiers.make("gru", GAMMA, None)),
         "trainer": Transformers(copy.deepcopy(network), tokenizer, batches, training, folder),
         "published": Published(copy.deepcopy(network).train(), pad, batches, training),
     }

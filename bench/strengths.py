@@ -62,7 +62,7 @@ def tensor_bytes() -> int:
 
 def watched(held: list[int]) -> Callable[..., Any]:
     """`task_vectors.rectify`, at whose call most vectors are alive, noting how many bytes that is."""
-    from trainables import task_vectors
+    from trainables.methods import task_vectors
 
     real = task_vectors.rectify
 
@@ -74,8 +74,9 @@ def watched(held: list[int]) -> Callable[..., Any]:
 
 
 def _rank(rank: int, world: int, folder: str, model: str, data: str) -> None:
-    from trainables import moves, task_vectors, trial
+    from trainables import moves, trial
     from trainables.common import cli
+    from trainables.methods import task_vectors
 
     cli.quiet()
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))

@@ -15,8 +15,8 @@ import platform.overrides as overrides
 import platform.points as points
 from platform.making import Making, Reference
 from search_spaces.base import FILES, Sweep
-from trainables import added, directions
 from trainables import benchmarks as kinds
+from trainables import directions
 from trainables.common.errors import InputError, closest
 from trainables.config import trial as config
 from trainables.config.ids import digest, forget_planning, identity
@@ -24,6 +24,7 @@ from trainables.config.settings import Benchmark, Model, RetainEvaluation, Shape
 from trainables.config.trial import Direction, Recipe, Trial
 from trainables.data import prompts
 from trainables.data.hub_requirements import Wanted
+from trainables.methods import custom
 from trainables.storage import complete
 from trainables.storage.base import FAILURES, LOST, RESULT, Storage
 from trainables.storage.results import read_result
@@ -180,8 +181,8 @@ def _chosen(
     trials = problems.check(overrides.select, every, only) or every
     for trial in trials:
         problems.check(points.check_layer, trial, recipes)
-    for method in sorted({trial.method for trial in trials} & set(added.NAMES)):
-        problems.check(added.find, method)
+    for method in sorted({trial.method for trial in trials} & set(custom.NAMES)):
+        problems.check(custom.find, method)
     costs = budgets.of(sweep, trials, recipes)
     problems.check(costs.check)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if trial.method == "tru"):

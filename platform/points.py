@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pydantic import ValidationError
 
 from search_spaces.base import Choice, Sweep
-from trainables import presets
 from trainables.common.cli import describe
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Rectifier, RetainEvaluation, TaskVector
 from trainables.config.trial import TASK_VECTORS, Recipe, Trial, check_bar
+from trainables.methods import presets
 from trainables.models import depth_of
 
 STRATEGIES = ("grid", "paper", "optuna")

@@ -12,9 +12,10 @@ import torch
 import transformers
 
 from bench._memory import Peak
-from trainables import assembly, engine, loop, models, objectives, presets, rectification
+from trainables import assembly, engine, loop, models
 from trainables.common.tokens import Example
 from trainables.config.settings import Objective, Resources, Training
+from trainables.methods import objectives, presets, rectifiers
 
 DEVICE = torch.device("cuda" if os.environ.get("DS_ACCELERATOR") == "cuda" else "cpu")
 
@@ -51,7 +52,7 @@ def train(job: dict[str, Any]) -> None:
         forget=rows,
         retain=rows,
         objective=objective,
-        rectifier=rectification.make("gru", 0.8, None),
+        rectifier=rectifiers.make("gru", 0.8, None),
         training=training,
         seed=0,
         pad=0,

@@ -15,8 +15,8 @@ import torch
 
 from trainables import passes
 from trainables.common.tokens import Example
-from trainables.objectives import Objective, Term
-from trainables.presets import FIXED_PAD, Constants
+from trainables.methods.objectives import Objective, Term
+from trainables.methods.presets import FIXED_PAD, Constants
 
 WORDS, HIDDEN, LAYER = 11, 6, 1
 NAME = 1000

@@ -68,9 +68,10 @@ def _engine(world: int, job: Job, target: str) -> Any:
 
 def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:
     """GRU on NPO for a few steps: the series and the final weights."""
-    from trainables import loop, objectives, presets, rectification
+    from trainables import loop
     from trainables.benchmarks import tofu
     from trainables.config.settings import Benchmark
+    from trainables.methods import objectives, presets, rectifiers
 
     runner, training, tokenizer = _engine(world, job, target)
     sides = tofu.training_rows(Benchmark(data=data, split=split))
@@ -79,7 +80,7 @@ def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str
         forget=encoded[0],
         retain=encoded[1],
         objective=objectives.make(job.get("method", "npo"), presets.Constants()),
-        rectifier=rectification.make("gru", 0.8, job.get("tau")),
+        rectifier=rectifiers.make("gru", 0.8, job.get("tau")),
         training=training,
         seed=SEED,
         pad=tokenizer.pad_token_id,
@@ -94,7 +95,7 @@ def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str
 
 def _write(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:
     """Two micro-batches, cleared; two again; then a constant written over the gradient, and one SGD step of lr 1."""
-    from trainables import rectification
+    from trainables.methods import rectifiers
 
     runner, _, _ = _engine(world, job, target)
     before = _masters(runner)
@@ -104,7 +105,7 @@ def _write(world: int, job: Job, target: str, data: str, split: str) -> dict[str
             ids = torch.arange(5, 25, device=runner.device).view(2, 10)
             output = runner.inner(input_ids=ids, labels=ids)
             runner.backward(output.loss / 2 / world, last=last)
-        norms.append(float(runner.reduce(rectification.inner(runner.shard(), runner.shard()))))
+        norms.append(float(runner.reduce(rectifiers.inner(runner.shard(), runner.shard()))))
         if len(norms) == 1:
             runner.clear()
     for part in runner.shard():

@@ -31,7 +31,7 @@ from trainables.storage.base import RESULT
 FILES = pages.files(pages.read("README.md").split("\n## Add something\n")[1].split("\n## ")[0])
 SWEEP, OBJECTIVE, BENCHMARK, BACKBONE = (
     "search_spaces/npo_gammas.py",
-    "trainables/added/known.py",
+    "trainables/methods/custom/known.py",
     "trainables/benchmarks/tofu_alone.py",
     "search_spaces/tofu_smol.py",
 )
@@ -125,7 +125,7 @@ def test_a_wrong_objective_is_named_before_it_runs(
     try:
         done = run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=known"))
         assert done.returncode == 2
-        assert done.stderr.startswith(f"error: trainables/added/known.py: {words}")
+        assert done.stderr.startswith(f"error: trainables/methods/custom/known.py: {words}")
         assert run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=npo")).returncode == 0
     finally:
         (copy / OBJECTIVE).write_text(text)

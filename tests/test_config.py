@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from trainables import added
 from trainables.common import cli
 from trainables.config.ids import identity
 from trainables.config.settings import Benchmark, Model, Rectifier, RetainEvaluation, Training
 from trainables.config.trial import METHOD_LABELS, Published, Recipe, Trial, evaluation_id
+from trainables.methods import custom
 
 FIXED: dict[str, Any] = {
     "method": "npo",
@@ -228,8 +228,8 @@ def test_model_may_be_given_as_a_path_alone() -> None:
 
 def test_published_methods_have_labels_and_added_ones_other_names() -> None:
     assert set(get_args(Published)) == METHOD_LABELS.keys()
-    assert set(get_args(Trial.model_fields["method"].annotation)) == {*METHOD_LABELS, *added.NAMES}
-    assert not METHOD_LABELS.keys() & set(added.NAMES)
+    assert set(get_args(Trial.model_fields["method"].annotation)) == {*METHOD_LABELS, *custom.NAMES}
+    assert not METHOD_LABELS.keys() & set(custom.NAMES)
 
 
 @hypothesis.settings(deadline=None)

@@ -14,10 +14,11 @@ from naive_vectors import make, recipe
 from safetensors.torch import load_file, save_file
 from torch.multiprocessing.spawn import spawn
 
-from trainables import directions, models, moves, recipes, task_vectors, trial, vectors
+from trainables import directions, models, moves, recipes, trial, vectors
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector, Training
 from trainables.config.trial import Direction, Trial
+from trainables.methods import task_vectors
 from trainables.storage import files
 from trainables.storage.base import RESULT, Storage
 from trainables.storage.location import open_storage

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from naive_objectives import Row, leaves, of_objective, of_term, rows, sums
 from scipy import stats
 
-from trainables import objectives, presets
 from trainables.config.settings import Objective as Settings
 from trainables.config.trial import TASK_VECTORS, Method
-from trainables.objectives import Pass, Totals
-from trainables.presets import Constants
+from trainables.methods import objectives, presets
+from trainables.methods.objectives import Pass, Totals
+from trainables.methods.presets import Constants
 
 TOLERANCE = 1e-5
 """Losses are taken in fp32."""

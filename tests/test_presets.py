@@ -7,9 +7,9 @@ from typing import Any, get_args
 
 import pytest
 
-from trainables import objectives, presets
 from trainables.config.settings import Objective
 from trainables.config.trial import TASK_VECTORS, Method
+from trainables.methods import objectives, presets
 
 SHORT = {
     "beta": "beta",

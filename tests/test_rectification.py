@@ -16,8 +16,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
-from trainables import rectification
-from trainables.rectification import GRU, Outcome, Plain
+from trainables.methods import rectifiers
+from trainables.methods.rectifiers import GRU, Outcome, Plain
 
 ROUNDING = 1e-6
 """Relative to ||g|| (or ||g|| ||m||): some ten roundings of fp32, whose unit is 6e-8."""
@@ -239,10 +239,10 @@ def test_zero_gradient_stays_zero() -> None:
 @unhurried
 @given(pairs(), st.integers(1, 8))
 def test_chunks_change_no_product(pair: Pair, chunk: int) -> None:
-    before = [rectification.products(*pair), rectification.inner(*pair)]
+    before = [rectifiers.products(*pair), rectifiers.inner(*pair)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rectification, "CHUNK", chunk)
-        after = [rectification.products(*pair), rectification.inner(*pair)]
+        patch.setattr(rectifiers, "CHUNK", chunk)
+        after = [rectifiers.products(*pair), rectifiers.inner(*pair)]
     g, m = whole(pair.gradient), whole(pair.retain)
     for value in (before, after):
         assert value[0].tolist() == [g @ m, m @ m, g @ g]
@@ -253,7 +253,7 @@ def test_chunks_change_no_product(pair: Pair, chunk: int) -> None:
 def test_two_ranks_do_what_one_does_with_one_reduction(tau: float | None) -> None:
     pair = normal(1, (40, 60))
     ranks = [Pair(pair.gradient[k : k + 1], pair.retain[k : k + 1]) for k in range(2)]
-    total = sum(rectification.products(*rank) for rank in ranks)
+    total = sum(rectifiers.products(*rank) for rank in ranks)
     assert isinstance(total, torch.Tensor)
     parts, calls = [], []
     for rank in ranks:
@@ -290,7 +290,7 @@ def test_plain_without_tau_touches_nothing_and_wants_no_retain_gradient() -> Non
 
 
 def test_names_make_rectifiers() -> None:
-    made = [rectification.make(name, 0.3, tau) for name, tau in (("none", None), ("clip", 2.0), ("gru", 3.0))]
+    made = [rectifiers.make(name, 0.3, tau) for name, tau in (("none", None), ("clip", 2.0), ("gru", 3.0))]
     assert [type(rectifier) for rectifier in made] == [Plain, Plain, GRU]
     assert [vars(rectifier) for rectifier in made] == [
         {"tau": None},

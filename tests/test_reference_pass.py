@@ -10,11 +10,12 @@ import tiny
 import torch
 
 from search_spaces.backbones import ZEPHYR
-from trainables import costs, engine, loop, objectives, passes, presets, rectification, sampling, trial
+from trainables import costs, engine, loop, passes, sampling, trial
 from trainables.common.tokens import Example
 from trainables.config.settings import Model, Rectifier, Resources, Training
 from trainables.config.trial import Trial
 from trainables.data import text_blocks
+from trainables.methods import objectives, presets, rectifiers
 
 TEXTS, STEPS, BATCH, SEED = 60, 2, 4, 3
 
@@ -54,7 +55,7 @@ def task(rows: Sequence[Example], method: str = "npo", micro_batch: int | None =
         forget=rows,
         retain=rows,
         objective=objectives.make(method, presets.Constants()),
-        rectifier=rectification.make("none", None, None),
+        rectifier=rectifiers.make("none", None, None),
         training=Training(lr=1e-3, max_steps=STEPS, epochs=20, batch_size=BATCH),
         seed=SEED,
         pad=2,

@@ -10,10 +10,11 @@ import pytest
 import torch
 import transformers
 
-from trainables import objectives, passes, presets
+from trainables import passes
 from trainables.common.tokens import Example
 from trainables.inference import scoring
-from trainables.objectives import Pass, Term
+from trainables.methods import objectives, presets
+from trainables.methods.objectives import Pass, Term
 
 LENGTHS = ((5, 2), (17, 4), (9, 8), (12, 1), (3, 2), (17, 9))
 SIZES = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "pad_token_id": 0}

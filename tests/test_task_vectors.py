@@ -15,10 +15,11 @@ from hypothesis.extra import numpy as arrays
 from naive_vectors import Naive, make, recipe
 from pydantic import ValidationError
 
-from trainables import directions, task_vectors
+from trainables import directions
 from trainables.common.errors import InputError
 from trainables.config.settings import Model, TaskVector
 from trainables.config.trial import Trial
+from trainables.methods import task_vectors
 from trainables.storage import files
 from trainables.storage.base import Storage
 

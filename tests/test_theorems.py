@@ -17,10 +17,11 @@ import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from trainables import models, rectification
+from trainables import models
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
 from trainables.inference import scoring
+from trainables.methods import rectifiers
 
 seeds, sizes = st.integers(0, 10_000), st.integers(2, 6)
 fractions = st.floats(0.01, 0.95)
@@ -51,9 +52,9 @@ def quadratic(generator: torch.Generator, size: int, low: float, high: float) ->
 
 def rectified(
     gradient: torch.Tensor, retain: torch.Tensor, tau: float | None = None
-) -> tuple[torch.Tensor, rectification.Outcome]:
+) -> tuple[torch.Tensor, rectifiers.Outcome]:
     """What GRU with gamma None makes of a full-batch gradient."""
-    rectifier = rectification.GRU(None, tau)
+    rectifier = rectifiers.GRU(None, tau)
     rectifier.fold([retain])
     changed = gradient.clone()
     return changed, rectifier.apply([changed], lambda value: value)
@@ -188,7 +189,7 @@ def step_of(house: Any) -> Any:
         return list(torch.autograd.grad(sign * loss(network, batch), list(network.parameters())))
 
     plain, kept = gradient(-1.0, forget), gradient(1.0, retain)
-    rectifier = rectification.GRU(None, None)
+    rectifier = rectifiers.GRU(None, None)
     rectifier.fold(kept)
     ours = [part.clone() for part in plain]
     outcome = rectifier.apply(ours, lambda value: value)

@@ -9,9 +9,10 @@ import pytest
 import reference
 import torch
 
-from trainables import engine, loop, models, objectives, presets, rectification, sampling, trial
+from trainables import engine, loop, models, sampling, trial
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model, Resources, Training
+from trainables.methods import objectives, presets, rectifiers
 
 STEPS, BATCH, SEED = 5, 6, 4
 
@@ -49,7 +50,7 @@ def train(
         forget=rows["forget"],
         retain=retain_side(rows, settings.method),
         objective=objectives.make(settings.method, presets.Constants(beta=settings.beta)),
-        rectifier=rectification.make(settings.rectifier, settings.gamma, settings.tau),
+        rectifier=rectifiers.make(settings.rectifier, settings.gamma, settings.tau),
         training=training,
         seed=SEED,
         pad=rows["pad"],

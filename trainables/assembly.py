@@ -10,11 +10,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainables import benchmarks, checkpoints, engine, loop, memory, models, objectives, presets, rectification, warm
+from trainables import benchmarks, checkpoints, engine, loop, memory, models, warm
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 from trainables.config.trial import Trial
 from trainables.inference import scoring
+from trainables.methods import objectives, presets, rectifiers
 
 RMU_WEIGHTS = "mlp.down_proj.weight"
 """RMU trains these of its layer and the two before it, as its authors do."""
@@ -33,7 +34,7 @@ def task(trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro
         forget=forget,
         retain=retain,
         objective=objective,
-        rectifier=rectification.make(trial.rectifier.name, trial.rectifier.gamma, trial.rectifier.tau),
+        rectifier=rectifiers.make(trial.rectifier.name, trial.rectifier.gamma, trial.rectifier.tau),
         training=trial.training,
         seed=trial.seed,
         pad=scoring.pad_of(tokenizer),

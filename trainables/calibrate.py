@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainables import benchmarks, calibration, candidates, evaluation, models, originals
+from trainables import benchmarks, candidates, evaluation, models, originals
 from trainables.common.errors import TrialStopped
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
+from trainables.methods import uwc
 from trainables.storage.base import Storage
 
 Metrics = dict[str, Any]
@@ -82,12 +83,12 @@ def _search(subject: Subject, unlearned: Metrics, after: originals.Originals) ->
 
     for target in sorted(settings.targets):
         yield {"phase": "calibration", "step": len(found) + 1, "steps": len(settings.targets)}
-        outcome = calibration.search(target, target * known[0.0], known, evaluate, settings)
+        outcome = uwc.search(target, target * known[0.0], known, evaluate, settings)
         metrics = seen[outcome.weight]
         found.append({**asdict(outcome), **subject.told(metrics), "metrics": metrics})
     whole = {
         "original_model_utility": known[0.0],
-        "monotone": calibration.monotone(known, settings.tolerance),
+        "monotone": uwc.monotone(known, settings.tolerance),
         "evaluations": [{"weight": weight, **subject.told(seen[weight])} for weight in sorted(seen)],
         "targets": found,
     }

@@ -6,18 +6,19 @@ activations add 2 N D. Evaluation is not in it: most of that is generation, whic
 
 from __future__ import annotations
 
-from trainables import added, memory, presets, sampling
+from trainables import memory, sampling
 from trainables.config.settings import Shape
 from trainables.config.trial import Trial
+from trainables.methods import custom, presets
 
 FORWARD, BACKWARD = 2, 4
 EFFICIENCY = 0.35
 """The share of a GPU's speed that training reaches: an assumption."""
 SPEED = {"bf16": 312e12, "fp32": 19.5e12}
 """Floating-point operations a second of an A100."""
-KEPT = ("gd", "wga", "npo_gd", "simnpo_gd", *added.NAMES)
+KEPT = ("gd", "wga", "npo_gd", "simnpo_gd", *custom.NAMES)
 """Methods with a term on the retain rows, where its coefficient is not 0."""
-REFERENCED = ("npo", "npo_kl", "npo_gd", *added.NAMES)
+REFERENCED = ("npo", "npo_kl", "npo_gd", *custom.NAMES)
 """Methods that run the target model first, once over every forget row that their steps draw."""
 
 

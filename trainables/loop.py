@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
-from trainables import objectives, passes, rectification, sampling
+from trainables import passes, sampling
 from trainables.common.errors import TrialStopped
 from trainables.common.tokens import Example
 from trainables.config.settings import Training
 from trainables.engine import Engine
+from trainables.methods import objectives, rectifiers
 
 MAX_ATTEMPTS = 10
 OBSERVED = 1 << 20
@@ -28,7 +29,7 @@ class Task:
     forget: Sequence[Example]
     retain: Sequence[Example]
     objective: objectives.Objective
-    rectifier: rectification.Rectifier
+    rectifier: rectifiers.Rectifier
     training: Training
     seed: int
     pad: int
@@ -137,7 +138,7 @@ def learning_rate(training: Training, step: int, steps: int) -> float:
 
 def _gradient(
     engine: Engine, task: Task, reference: dict[int, float] | None, step: int, attempt: int
-) -> tuple[dict[str, Any], rectification.Outcome]:
+) -> tuple[dict[str, Any], rectifiers.Outcome]:
     """Leave the rectified gradient of one attempt in the engine.
 
     Its random numbers depend on (seed, step, attempt, rank) alone: a resumed trial draws the same ones.
@@ -185,7 +186,7 @@ def _observed(engine: Engine, seen: tuple[float, list[torch.Tensor]] | None) -> 
     if seen is None:
         return {"observed_cos": math.nan, "observed_retain_loss": math.nan}
     loss, retain = seen
-    dot, retain_square, square = engine.reduce(rectification.products(engine.shard(), retain)).tolist()
+    dot, retain_square, square = engine.reduce(rectifiers.products(engine.shard(), retain)).tolist()
     norm = math.sqrt(retain_square * square)
     return {"observed_cos": dot / norm if norm > 0 else 0.0, "observed_retain_loss": loss}
 
@@ -195,7 +196,7 @@ def _finite(value: float, name: str, step: int) -> None:
         raise TrialStopped("diverged", f"{name} is {value} at step {step + 1}", step + 1)
 
 
-def _told(outcome: rectification.Outcome) -> dict[str, Any]:
+def _told(outcome: rectifiers.Outcome) -> dict[str, Any]:
     names = ("cos_before", "cos_after", "grad_norm", "rectified_norm", "average_norm")
     names += ("dot", "coefficient", "clip_scale", "rectified")
     return {name: getattr(outcome, name) for name in names}

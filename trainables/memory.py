@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainables import added, presets
 from trainables.config.settings import Precision, Shape
 from trainables.config.trial import TASK_VECTORS, Trial
+from trainables.methods import custom, presets
 
 WIDTH: dict[str, int] = {"fp32": 4, "bf16": 2}
 FILLED = 0.7
@@ -26,9 +26,9 @@ BUCKET = 500_000_000
 """Elements of DeepSpeed's buffer of gradients on their way, on a GPU."""
 SUBGROUP = 1_000_000_000
 """Elements that ZeRO 3 updates at a time."""
-FROZEN = ("ga_kl", "npo_kl", "rmu", *added.NAMES)
+FROZEN = ("ga_kl", "npo_kl", "rmu", *custom.NAMES)
 """Methods that compare with a frozen copy of the target model; of added ones a plan reckons with all they may need."""
-COMPARED = ("ga_kl", "npo_kl", *added.NAMES)
+COMPARED = ("ga_kl", "npo_kl", *custom.NAMES)
 """Of these, the ones that compare distributions over the vocabulary."""
 UNGATED = ("phi", "gpt_neox", "gpt2", "opt")
 """Architectures, as config.json's model_type has them, whose feed-forward layer has no gate."""

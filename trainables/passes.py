@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 import torch
 
-from trainables import objectives
 from trainables.common.tokens import Example
 from trainables.inference import scoring
-from trainables.objectives import Pass, Positions, Term, Totals
+from trainables.methods import objectives
+from trainables.methods.objectives import Pass, Positions, Term, Totals
 
 Planned = tuple[Term, Sequence[Example], list[int]]
 """A term, the rows of its side, and the row numbers of the effective batch."""

@@ -33,8 +33,9 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     if folder.is_dir():
         store.push(folder)
         return str(folder)
-    from trainables import engine, loop, objectives, presets, rectification, trial
+    from trainables import engine, loop, trial
     from trainables.inference import scoring
+    from trainables.methods import objectives, presets, rectifiers
 
     resources = Resources(cpus=recipe.cpus, gpus=gpus, precision=recipe.precision)
     device = trial.prepare_process(resources, recipe.seed)
@@ -47,7 +48,7 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
         forget=examples,
         retain=(),
         objective=objectives.make("nll", presets.Constants()),
-        rectifier=rectification.make("clip", None, recipe.clip),
+        rectifier=rectifiers.make("clip", None, recipe.clip),
         training=recipe.training,
         seed=recipe.seed,
         pad=scoring.pad_of(tokenizer),

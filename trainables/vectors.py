@@ -18,12 +18,13 @@ import torch
 import torch.distributed as dist
 from safetensors import safe_open
 
-from trainables import benchmarks, directions, models, objectives, originals, passes, sharded, task_vectors
+from trainables import benchmarks, directions, models, originals, passes, sharded
 from trainables.common.errors import TrialStopped
 from trainables.common.tokens import Example
 from trainables.config.settings import TaskVector
 from trainables.config.trial import Direction
 from trainables.inference import scoring
+from trainables.methods import objectives, task_vectors
 from trainables.storage import files
 from trainables.storage.base import Storage
 

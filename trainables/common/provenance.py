@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trainables import added
+from trainables.methods import custom
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("torch", "deepspeed", "transformers", "ray", "numpy", "scipy", "rouge-score", "lm-eval", "optuna", "mlflow")
@@ -40,22 +40,22 @@ def commit() -> tuple[str | None, bool]:
 def code(method: str | None = None) -> str:
     """Twelve hex digits of the modules of trainables/, which make a trial's numbers from its configuration.
 
-    The objectives in trainables/added/ count for trials of such a `method` alone, and then all of them do: a file
+    The objectives in trainables/methods/custom/ count for trials of such a `method` alone, and then all of them do: a file
     there may import another one, and nothing else imports any.
     """
     plain, whole = _codes()
-    return whole if method in added.NAMES else plain
+    return whole if method in custom.NAMES else plain
 
 
 @cache
 def _codes() -> tuple[str, str]:
-    """Without and with the objectives in trainables/added/."""
+    """Without and with the objectives in trainables/methods/custom/."""
     plain, whole = hashlib.sha256(), hashlib.sha256()
     folder = ROOT / "trainables"
     for path in sorted(folder.rglob("*.py")):
         told = f"{path.relative_to(ROOT)}\0".encode() + hashlib.sha256(path.read_bytes()).digest()
         whole.update(told)
-        if path.parent != folder / "added" or path.name == "__init__.py":
+        if path.parent != folder / "methods" / "custom" or path.name == "__init__.py":
             plain.update(told)
     return plain.hexdigest()[:12], whole.hexdigest()[:12]
 

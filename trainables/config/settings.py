@@ -99,7 +99,7 @@ class Rectifier(Value):
 class Objective(Value):
     """Settings of the unlearning objective: a published preset, and over it what is stated here.
 
-    trainables.presets lists the presets' numbers; a method ignores what it does not read.
+    trainables.methods.presets lists the presets' numbers; a method ignores what it does not read.
     """
 
     preset: Literal["paper", "authors", "open-unlearning"] = "paper"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import model_validator
 
-from trainables import added
 from trainables.common.errors import InputError
 from trainables.config.ids import digest, forget_planning, identity
 from trainables.config.settings import (
@@ -30,6 +29,7 @@ from trainables.config.settings import (
     Value,
 )
 from trainables.config.types import Count, Seed
+from trainables.methods import custom
 
 METHOD_LABELS: dict[str, str] = {
     "ga": "GA",
@@ -51,9 +51,11 @@ Published = Literal["ga", "ga_kl", "gd", "wga", "npo", "npo_kl", "npo_gd", "simn
 if TYPE_CHECKING:
     Method = Published
 else:
-    for name in set(get_args(Published)) & set(added.NAMES):
-        raise ValueError(f"trainables/added/{name}.py: '{name}' is a published method; give the file another name")
-    Method = Literal[(*get_args(Published), *added.NAMES)]
+    for name in set(get_args(Published)) & set(custom.NAMES):
+        raise ValueError(
+            f"trainables/methods/custom/{name}.py: '{name}' is a published method; give the file another name"
+        )
+    Method = Literal[(*get_args(Published), *custom.NAMES)]
 TASK_VECTORS = ("tv", "tru")
 """Methods that make a direction once and move the target model along it; the others train an objective."""
 

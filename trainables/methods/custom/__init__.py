@@ -18,7 +18,7 @@ NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if
 
 def find(method: str) -> Any:
     """The module of an added method, which has `make`. Raises InputError where its file is wrong: people write them."""
-    file = f"trainables/added/{method}.py"
+    file = f"trainables/methods/custom/{method}.py"
     try:
         module = importlib.import_module(f"{__name__}.{method}")
     except Exception as error:

@@ -15,7 +15,7 @@ from typing import Literal
 
 import torch
 
-from trainables import rectification
+from trainables.methods import rectifiers
 
 Normalise = Literal["whole", "per_tensor"]
 
@@ -40,10 +40,10 @@ class Outcome:
 def products(vector: Sequence[torch.Tensor], gradient: Sequence[torch.Tensor] | None) -> torch.Tensor:
     """<T, G>, ||G||^2, ||T||^2 of each tensor (of this rank's part): (tensors, 3) in fp64; no gradient is zero."""
     if gradient is None:
-        squares = torch.stack([rectification.inner([part], [part]) for part in vector])
+        squares = torch.stack([rectifiers.inner([part], [part]) for part in vector])
         return torch.stack((torch.zeros_like(squares), torch.zeros_like(squares), squares), dim=1)
     # the gradient of `rectification.products` is what is projected, here the vector
-    return torch.stack([rectification.products([t], [g]) for t, g in zip(vector, gradient, strict=True)])
+    return torch.stack([rectifiers.products([t], [g]) for t, g in zip(vector, gradient, strict=True)])
 
 
 def rectify(found: torch.Tensor, normalise: Normalise) -> Outcome:
@@ -55,7 +55,7 @@ def rectify(found: torch.Tensor, normalise: Normalise) -> Outcome:
     conflict = dot < 0 and retain_square > 0
     coefficient = -dot / retain_square if conflict else 0.0
     left = (squares + 2 * coefficient * dots + coefficient**2 * retain).clamp(min=0)
-    if conflict and abs(1 + cos) < rectification.DEGENERATE:
+    if conflict and abs(1 + cos) < rectifiers.DEGENERATE:
         left = torch.zeros_like(left)
     rectified_norm = math.sqrt(float(left.sum()))
     lengths = left.sqrt().tolist() if normalise == "per_tensor" else [rectified_norm] * len(left)

@@ -18,9 +18,9 @@ from typing import Literal
 import torch
 from torch.nn import functional
 
-from trainables import added
 from trainables.inference.scoring import IGNORED
-from trainables.presets import FIXED_PAD, Constants, KLReduction
+from trainables.methods import custom
+from trainables.methods.presets import FIXED_PAD, Constants, KLReduction
 
 Side = Literal["forget", "retain"]
 Positions = Literal["labels", "attended", "all", "none"]
@@ -251,8 +251,8 @@ def make(method: str, c: Constants, seed: int = 0) -> Objective:
             away = inside("forget", steer(c.steering, c.rmu_reduction, seed))
             hold = inside("retain", keep(c.alpha, c.rmu_reduction), frozen=True)
             return Objective((away, hold))
-    if method in added.NAMES:
-        return added.find(method).make(c, seed)
+    if method in custom.NAMES:
+        return custom.find(method).make(c, seed)
     raise ValueError(f"unknown method '{method}'")
 
 

@@ -1,0 +1,1 @@
+"""The mathematics: objectives, rectifiers, task vectors, UWC; no Ray, no DeepSpeed. It imports common to inference."""
