@@ -18,7 +18,7 @@ import pandas as pd
 from analysis import tracking as servers
 from analysis.goals import Goals, goals
 from analysis.sweeps import DamagedFileError, find_sweep, opened, read
-from trainables import selection
+from trainables.benchmarks import selection
 from trainables.config.ids import PLANNING, without_paths
 from trainables.config.settings import Benchmark, Selection
 from trainables.storage.base import EVALUATED, Storage

@@ -10,9 +10,9 @@ import pandas as pd
 from analysis import goals
 from analysis.goals import Goals
 from analysis.runs import CHOICE, STRENGTHS, evaluated, settings
+from trainables.benchmarks.selection import Candidate, pick, sentence
 from trainables.config.settings import Selection
 from trainables.config.trial import METHOD_LABELS
-from trainables.selection import Candidate, pick, sentence
 
 DEFAULT = Selection()
 STUDY = ["benchmark.split", "method", "rectifier.name"]

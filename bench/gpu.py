@@ -18,7 +18,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script, rectify
-from trainables import engine, evaluation, loop, memory, models, recipes, trial
+from trainables import engine, loop, memory, models, recipes, trial
+from trainables.benchmarks import evaluation
 from trainables.common import cli
 from trainables.common.tokens import Example
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Shape, Training

@@ -20,7 +20,7 @@ import platform.needs as needs
 from platform.downloads import Say, Silent
 from platform.listings import Listing
 from platform.plan import Plan
-from trainables.benchmarks import questions
+from trainables.benchmarks import lm_eval_questions
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError
 from trainables.data import hub as data_hub
@@ -150,7 +150,7 @@ class Hub:
         """Whether the hub gives it, or else this machine's cache of Hugging Face's libraries. Raises InputError."""
         plain, config = thing, None
         if thing.kind == "tasks":
-            source = questions.source_of(thing.id)
+            source = lm_eval_questions.source_of(thing.id)
             if source is None:
                 self.say(f"{thing.called}: lm-eval fetches them itself, on each machine")
                 return True

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables import benchmarks, selection
+from trainables import benchmarks
+from trainables.benchmarks import selection
 from trainables.common.errors import InputError, closest
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial

@@ -14,7 +14,8 @@ from ray.train import TrainingFailedError
 
 import platform.keep as keep
 from platform.plan import Plan, Reference
-from trainables import benchmarks, directions, launching, recipes, selection
+from trainables import benchmarks, directions, launching, recipes
+from trainables.benchmarks import selection
 from trainables.common.cli import duration
 from trainables.config.trial import Direction
 from trainables.data import prompts

@@ -8,7 +8,8 @@ from typing import Any
 
 import platform.keep as keep
 from platform.plan import Plan
-from trainables import benchmarks, selection
+from trainables import benchmarks
+from trainables.benchmarks import selection
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import Storage, set_aside

@@ -137,7 +137,7 @@ def test_a_mixture_is_what_its_weight_says(learned: Any, calibrated: tuple[Trial
     for before, after, between in zip(target.parameters(), unlearned.parameters(), mixed.parameters(), strict=True):
         expected = item["weight"] * after.double() + (1 - item["weight"]) * before.double()
         assert torch.allclose(between.double(), expected, atol=1e-7)
-    from trainables import evaluation
+    from trainables.benchmarks import evaluation
 
     trial.prepare_process(config.resources, config.seed)
     again, _ = evaluation.evaluate(mixed.eval(), tokenizer, config.benchmark, None, token_budget=4096)

@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
-from trainables import evaluation, export, trial, verification
-from trainables.benchmarks import tofu
+from trainables import export, trial, verification
+from trainables.benchmarks import evaluation, tofu
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Selection, Training
 from trainables.config.trial import Trial

@@ -13,8 +13,8 @@ import test_benchmark_plans
 import tiny
 from hub_bench import ASKED, ASKED_ID, MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, Bench
 
-from trainables import benchmarks, evaluation
-from trainables.benchmarks import questions
+from trainables import benchmarks
+from trainables.benchmarks import evaluation, lm_eval_questions
 from trainables.config.ids import identity
 from trainables.config.settings import Benchmark, Model
 from trainables.data import hub, rows
@@ -78,22 +78,22 @@ def test_lm_eval_asks_the_storages_questions(bench: Bench) -> None:
     write_questions(bench)
     bench.fetch(ASKED)
     asked = len(bench.hub.asked)
-    task = questions.one("wmdp_bio", str(bench.folder(ASKED)), "wmdp-bio")
+    task = lm_eval_questions.one("wmdp_bio", str(bench.folder(ASKED)), "wmdp-bio")
     assert [row["answer"] for row in task.test_docs()] == [2]
     assert bench.hub.asked[asked:] == []
 
 
 def test_of_a_tasks_data_set_its_configuration_alone_is_fetched(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     write_questions(bench)
-    assert questions.source_of("arc_easy") == ("allenai/ai2_arc", "ARC-Easy")
-    assert questions.source_of("mmlu") == ("cais/mmlu", None)
-    monkeypatch.setattr(questions, "source_of", lambda task: (ASKED_ID, "wmdp-bio"))
+    assert lm_eval_questions.source_of("arc_easy") == ("allenai/ai2_arc", "ARC-Easy")
+    assert lm_eval_questions.source_of("mmlu") == ("cais/mmlu", None)
+    monkeypatch.setattr(lm_eval_questions, "source_of", lambda task: (ASKED_ID, "wmdp-bio"))
     task = Wanted("tasks", "arc_easy", None, "hub:arc_easy", "benchmark.sources=arc_easy=DIR")
     bench.fetch(task)
     folder = bench.folder(task)
     assert folder.name.endswith("+wmdp-bio")
     assert {path.name for path in folder.iterdir()} == {"README.md", "wmdp-bio"}
-    made = questions.one("wmdp_bio", str(folder), "wmdp-bio")
+    made = lm_eval_questions.one("wmdp_bio", str(folder), "wmdp-bio")
     assert set(made.dataset) == {"test", "dev"}
 
 
@@ -108,7 +108,7 @@ def test_a_model_keeps_its_identity_where_its_files_lie(bench: Bench) -> None:
 
 
 def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: Bench, tmp_path: Path) -> None:
-    for name in (questions.WMDP_HUB, questions.MMLU_HUB):
+    for name in (lm_eval_questions.WMDP_HUB, lm_eval_questions.MMLU_HUB):
         write_questions(bench, name)
     data = test_benchmark_plans.corpora(tmp_path / "corpora")
     files = tuple(f"{part}={file}" for part, file in tiny.own(tmp_path / "own").items())

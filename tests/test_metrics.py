@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from trainables import metrics
-from trainables.benchmarks import tofu
+from trainables.benchmarks import metrics, tofu
 from trainables.common.errors import TrialStopped
 
 LOGGED = {

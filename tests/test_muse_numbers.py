@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainables import metrics
-from trainables.benchmarks import muse
+from trainables.benchmarks import metrics, muse
 from trainables.common.errors import TrialStopped
 from trainables.config.settings import Benchmark, Dialect
 

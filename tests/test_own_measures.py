@@ -14,8 +14,7 @@ from owned import naive
 from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenizers import DefaultTokenizer
 
-from trainables import metrics
-from trainables.benchmarks import own_measures, rouge
+from trainables.benchmarks import metrics, own_measures, rouge
 from trainables.common.tokens import Example
 from trainables.inference import scoring
 

@@ -11,8 +11,8 @@ import pytest
 import tiny
 from owned import naive, on
 
-from trainables import benchmarks, metrics
-from trainables.benchmarks import own, own_measures, questions
+from trainables import benchmarks
+from trainables.benchmarks import lm_eval_questions, metrics, own, own_measures
 from trainables.common.errors import InputError
 from trainables.common.tokens import Example
 
@@ -90,7 +90,7 @@ def test_any_other_task_of_lm_eval(files: dict[str, Path], tmp_path: Path) -> No
     from lm_eval.tasks import TaskManager
 
     theirs = set(TaskManager().all_subtasks)
-    ours = frozenset().union(*(questions._names(folder) for folder in questions._folders("")))
+    ours = frozenset().union(*(lm_eval_questions._names(folder) for folder in lm_eval_questions._folders("")))
     assert ours == theirs
 
 

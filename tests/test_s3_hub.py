@@ -10,7 +10,7 @@ import pytest
 from hub_bench import ASKED_ID, MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, Bench
 from test_hub_readers import write_questions
 
-from trainables.benchmarks import questions
+from trainables.benchmarks import lm_eval_questions
 from trainables.common.errors import Unreachable
 from trainables.data import hub
 from trainables.data.hub_requirements import Wanted
@@ -50,7 +50,7 @@ def test_what_could_not_be_sent_is_not_fetched_again(
 ) -> None:
     bench.store = open_bucket(object_store, tmp_path, monkeypatch)
     write_questions(bench)
-    monkeypatch.setattr(questions, "source_of", lambda task: (ASKED_ID, "wmdp-bio"))
+    monkeypatch.setattr(lm_eval_questions, "source_of", lambda task: (ASKED_ID, "wmdp-bio"))
     task = Wanted("tasks", "arc_easy", None, "hub:arc_easy", "benchmark.sources=arc_easy=DIR")
     unsendable(bench, monkeypatch, TARGET, task)
     bench.fetch(TARGET, task)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_metrics import invented
 
-from trainables import benchmarks, selection
-from trainables.benchmarks import tofu
+from trainables import benchmarks
+from trainables.benchmarks import selection, tofu
+from trainables.benchmarks.selection import Candidate
 from trainables.config.settings import Benchmark, Selection
-from trainables.selection import Candidate
 
 VALUES = st.sampled_from([0.0, 0.2, 0.45, 0.5, 0.9, 1.0])
 CANDIDATES = st.lists(st.tuples(st.none() | VALUES, VALUES), max_size=7).map(

@@ -15,7 +15,7 @@ import tiny
 import torch
 
 from trainables import trial
-from trainables.benchmarks import questions, wmdp
+from trainables.benchmarks import lm_eval_questions, wmdp
 from trainables.common.errors import InputError, TrialStopped
 from trainables.config.settings import Benchmark, Model, Objective, Rectifier, Training
 from trainables.config.trial import Trial
@@ -148,7 +148,7 @@ def test_what_is_missing_from_folders_is_told_with_the_setting(data: Path, tmp_p
         wmdp.check_rows(on(data, sources=(f"mmlu={tmp_path / 'mmlu'}",)))
     (tmp_path / "mmlu" / "virology").rename(tmp_path / "mmlu" / "virolog")
     with pytest.raises(InputError, match="'virolog' is no subject of MMLU; did you mean 'virology'"):
-        questions.mmlu(str(tmp_path / "mmlu"), ["virolog"], 0)
+        lm_eval_questions.mmlu(str(tmp_path / "mmlu"), ["virolog"], 0)
 
 
 def test_the_gated_corpus_is_told_with_what_to_do() -> None:
@@ -217,8 +217,8 @@ def test_real_mmlu_rows_equal_lm_evals_command_line(shared: Path, tmp_path: Path
     """The same definitions with a local path, offline; the command line reads them from files written here."""
     place, names = shared / "data" / "mmlu", ["global_facts", "virology"]
     model = tiny.write_model(tmp_path / "model")
-    group = questions.mmlu(str(place), names, shots)
-    found, _ = questions.ask(tiny.network(), tiny.tokenizer(), [group], limit=25, token_budget=2048)
+    group = lm_eval_questions.mmlu(str(place), names, shots)
+    found, _ = lm_eval_questions.ask(tiny.network(), tiny.tokenizer(), [group], limit=25, token_budget=2048)
     import lm_eval.tasks
 
     definitions = Path(lm_eval.tasks.__file__).parent / "mmlu" / "default"

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainables import benchmarks, candidates, evaluation, models, originals
+from trainables import benchmarks, candidates, models, originals
+from trainables.benchmarks import evaluation
 from trainables.common.errors import TrialStopped
 from trainables.config.settings import Model
 from trainables.config.trial import Trial

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from trainables import benchmarks, evaluation, models, originals, selection
+from trainables import benchmarks, models, originals
+from trainables.benchmarks import evaluation, selection
 from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.config import trial as config

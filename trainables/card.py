@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainables import benchmarks, selection
+from trainables import benchmarks
+from trainables.benchmarks import selection
 from trainables.config.trial import METHOD_LABELS, Trial
 
 RECTIFIERS = {"none": "", "clip": " with clipped gradients", "gru": " with GRU", "pcgrad": " with PCGrad"}

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from trainables import benchmarks, evaluation, models
-from trainables.benchmarks import own
+from trainables import benchmarks, models
+from trainables.benchmarks import evaluation, own
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model

@@ -17,7 +17,8 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from trainables import benchmarks, candidates, card, evaluation, selection, verification
+from trainables import benchmarks, candidates, card, verification
+from trainables.benchmarks import evaluation, selection
 from trainables.common import cli, hashing, paths, provenance
 from trainables.common.errors import InputError
 from trainables.config.ids import digest, identity

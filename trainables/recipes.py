@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables import benchmarks, directions, evaluation, models
-from trainables.benchmarks import tofu
+from trainables import benchmarks, directions, models
+from trainables.benchmarks import evaluation, tofu
 from trainables.common import provenance
 from trainables.config import trial as config
 from trainables.config.settings import Benchmark, Model, Resources, Selection

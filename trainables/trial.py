@@ -21,7 +21,6 @@ from trainables import (
     candidates,
     checkpoints,
     engine,
-    evaluation,
     loop,
     models,
     moves,
@@ -31,6 +30,7 @@ from trainables import (
     retries,
     warm,
 )
+from trainables.benchmarks import evaluation
 from trainables.common import provenance
 from trainables.common.errors import InputError, StartAgain, TrialStopped
 from trainables.config import trial as config

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainables import evaluation, models
+from trainables import models
+from trainables.benchmarks import evaluation
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.config.trial import Trial

@@ -24,8 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from trainables import metrics
-from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, rouge
+from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, metrics, rouge
 from trainables.common.errors import InputError, TrialStopped, closest
 from trainables.common.tokens import Example
 from trainables.config.ids import digest

@@ -7,7 +7,8 @@ the first questions of a task).
 
 Of each set, `forget`, `paraphrase` (where there are such rows) and `retain`, the mean over its rows of:
 
-- `{set}_extraction_strength`, `{set}_exact_memorisation`: teacher-forced (trainables.metrics), without the end token;
+- `{set}_extraction_strength`, `{set}_exact_memorisation`: teacher-forced (trainables.benchmarks.metrics), without the
+  end token;
 - `{set}_rouge`: ROUGE-L recall with the stemmer of greedy generation: of the answer, 200 tokens; of a block of a text,
   its second half of tokens after the first half. Words are of any script (own_measures.Words);
 - `{set}_prob`: exp(-mean loss) of the tokens of an answer with its end token, or of a block.
@@ -37,9 +38,9 @@ from trainables.benchmarks import (
     Metrics,
     Records,
     every_other,
+    lm_eval_questions,
     own_measures,
     own_rows,
-    questions,
 )
 from trainables.common import hashing, paths
 from trainables.common.errors import InputError, TrialStopped, closest
@@ -81,8 +82,8 @@ def check(benchmark: Benchmark) -> None:
         raise InputError("benchmark.data: own has no data set but files, forget=FILE and retain=FILE; leave it out")
     if benchmark.dialect != "paper":
         raise InputError("benchmark.dialect: own has no dialects; leave it out")
-    questions.check_shots(benchmark.shots)
-    questions.check_names(benchmark.tasks)
+    lm_eval_questions.check_shots(benchmark.shots)
+    lm_eval_questions.check_names(benchmark.tasks)
     at = own_rows.places(benchmark)
     missing = [part for part in own_rows.REQUIRED if part not in at]
     if missing:
@@ -179,14 +180,16 @@ def measure(
     """
     with rows.told_as("benchmark.sources"):
         fetched = {part.removeprefix(FETCHED): place for part, place in own_rows.places(benchmark).items()}
-        tasks = questions.chosen(benchmark.tasks, fetched | _task_places(benchmark), benchmark.shots)
+        tasks = lm_eval_questions.chosen(benchmark.tasks, fetched | _task_places(benchmark), benchmark.shots)
     template = prompts.resolve(benchmark.template, tokenizer)
     records = own_measures.of_rows(
         network, tokenizer, template, own_rows.evaluated(benchmark), limit=benchmark.limit, token_budget=token_budget
     )
     asked: Metrics = {}
     if tasks:
-        asked, answered = questions.ask(network, tokenizer, tasks, limit=benchmark.limit, token_budget=token_budget)
+        asked, answered = lm_eval_questions.ask(
+            network, tokenizer, tasks, limit=benchmark.limit, token_budget=token_budget
+        )
         if not all(row["finite"] for row in answered):
             raise TrialStopped("diverged", "evaluation: the log-likelihood of a choice is not finite")
         records += answered
@@ -199,7 +202,9 @@ def measure(
 def half(benchmark: Benchmark, records: Records, reference: None, which: int) -> Metrics:
     """Every number of every other row, block or question."""
     chosen = every_other(records, which)
-    found = own_measures.aggregate(chosen) | {task: questions.mean_score(task, chosen) for task in benchmark.tasks}
+    found = own_measures.aggregate(chosen) | {
+        task: lm_eval_questions.mean_score(task, chosen) for task in benchmark.tasks
+    }
     return found | {"utility": own_measures.utility(found, benchmark.tasks)}
 
 
@@ -252,8 +257,8 @@ def _folder(task: str, place: str) -> list[Path] | None:
     with rows.told_as(f"benchmark.sources {task}"):
         if not rows.is_folder(place):
             return None
-        if task == questions.MMLU:
-            questions.subjects(place)
+        if task == lm_eval_questions.MMLU:
+            lm_eval_questions.subjects(place)
     found = sorted(file for suffix in rows.SUFFIXES for file in paths.expand(place).rglob(f"*{suffix}"))
     if not found:
         raise InputError(f"benchmark.sources {task}: {place} has no file of questions ({', '.join(rows.SUFFIXES)})")

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trainables import metrics
-from trainables.benchmarks import Metrics, Records, rouge
+from trainables.benchmarks import Metrics, Records, metrics, rouge
 from trainables.benchmarks.own_rows import Row
 from trainables.common.errors import TrialStopped
 from trainables.common.tokens import Example

@@ -24,8 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from trainables import metrics
-from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, rouge, tofu_measures
+from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, metrics, rouge, tofu_measures
 from trainables.benchmarks.tofu_measures import GENERAL, GUARDS, aggregate, truth_ratios
 from trainables.common import paths
 from trainables.common.errors import InputError, closest

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainables import metrics
-from trainables.benchmarks import Metrics, Records
+from trainables.benchmarks import Metrics, Records, metrics
 from trainables.common.errors import TrialStopped
 from trainables.config.settings import Dialect
 

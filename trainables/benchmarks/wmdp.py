@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, questions
+from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, lm_eval_questions
 from trainables.common import paths
 from trainables.common.errors import InputError, TrialStopped, closest
 from trainables.config.ids import digest
@@ -39,8 +39,12 @@ SPLITS = {"bio": ("bio",), "cyber": ("cyber",), "bio_cyber": ("bio", "cyber")}
 FORGET, RETAIN = "{}-forget-corpus", "{}-retain-corpus"
 SHORTEST = 50
 BIO_FORGET = "bio_forget"
-SOURCES = {BIO_FORGET: "cais/wmdp-bio-forget-corpus", "wmdp": questions.WMDP_HUB, "mmlu": questions.MMLU_HUB}
-QUESTIONS = {task: questions.WMDP[task] for task in ("wmdp_bio", "wmdp_cyber")}
+SOURCES = {
+    BIO_FORGET: "cais/wmdp-bio-forget-corpus",
+    "wmdp": lm_eval_questions.WMDP_HUB,
+    "mmlu": lm_eval_questions.MMLU_HUB,
+}
+QUESTIONS = {task: lm_eval_questions.WMDP[task] for task in ("wmdp_bio", "wmdp_cyber")}
 """lm-eval's task: the configuration of its data set."""
 SUBJECT = "SUBJECT"
 """In the place of each subject of MMLU."""
@@ -81,7 +85,7 @@ def check(benchmark: Benchmark) -> None:
         part = source.split("=", 1)[0]
         if part not in SOURCES:
             raise InputError(f"benchmark.sources: unknown part '{part}'; {closest(part, SOURCES)}")
-    questions.check_shots(benchmark.shots)
+    lm_eval_questions.check_shots(benchmark.shots)
 
 
 def check_rows(benchmark: Benchmark) -> None:
@@ -98,7 +102,7 @@ def check_rows(benchmark: Benchmark) -> None:
 
 def wanted(benchmark: Benchmark) -> tuple[Wanted, ...]:
     """What a start has to fetch: the hub's parts, the gated one with what to do about it."""
-    subject = rows.holding(f"{SUBJECT}/{split}" for split in questions.SPLITS)
+    subject = rows.holding(f"{SUBJECT}/{split}" for split in lm_eval_questions.SPLITS)
     holds = {"wmdp": rows.holding(f"{config}/test" for config in QUESTIONS.values()), "mmlu": subject}
     corpora = rows.holding(config for at, config, _ in _corpora(benchmark) if at == benchmark.data)
     found = [
@@ -162,9 +166,9 @@ def measure(
 
     Raises TrialStopped where a log-likelihood is not finite.
     """
-    tasks = [questions.one(task, place(benchmark, "wmdp"), config) for task, config in QUESTIONS.items()]
-    tasks.append(questions.mmlu(place(benchmark, "mmlu"), _subjects(benchmark), benchmark.shots))
-    found, records = questions.ask(network, tokenizer, tasks, limit=benchmark.limit, token_budget=token_budget)
+    tasks = [lm_eval_questions.one(task, place(benchmark, "wmdp"), config) for task, config in QUESTIONS.items()]
+    tasks.append(lm_eval_questions.mmlu(place(benchmark, "mmlu"), _subjects(benchmark), benchmark.shots))
+    found, records = lm_eval_questions.ask(network, tokenizer, tasks, limit=benchmark.limit, token_budget=token_budget)
     if not all(row["finite"] for row in records):
         raise TrialStopped("diverged", "evaluation: the log-likelihood of a choice is not finite")
     return found, records
@@ -234,7 +238,7 @@ def _folder(at: str) -> bool:
 def _subjects(benchmark: Benchmark) -> list[str] | None:
     """The subjects that a folder holds; None: the hub's, all of them."""
     with rows.told_as("benchmark.sources mmlu"):
-        return questions.subjects(place(benchmark, "mmlu"))
+        return lm_eval_questions.subjects(place(benchmark, "mmlu"))
 
 
 def _asked(benchmark: Benchmark) -> dict[str, list[str]]:

@@ -40,8 +40,8 @@ def commit() -> tuple[str | None, bool]:
 def code(method: str | None = None) -> str:
     """Twelve hex digits of the modules of trainables/, which make a trial's numbers from its configuration.
 
-    The objectives in trainables/methods/custom/ count for trials of such a `method` alone, and then all of them do: a file
-    there may import another one, and nothing else imports any.
+    The objectives in trainables/methods/custom/ count for trials of such a `method` alone, and then all of them do: a
+    file there may import another one, and nothing else imports any.
     """
     plain, whole = _codes()
     return whole if method in custom.NAMES else plain

@@ -264,7 +264,7 @@ class Calibration(Value):
 
 
 class Selection(Value):
-    """Which of several candidates is chosen: of a study's trials, of a trial's steps (trainables.selection).
+    """Which of several candidates is chosen: of a study's trials, of a trial's steps (trainables.benchmarks.selection).
 
     `utility_floor`: the most removal among those that keep `share` of the target model's utility, else the most
     utility. With `halves` it is chosen on one half of the evaluation rows and reported on the other.
