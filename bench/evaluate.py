@@ -19,11 +19,11 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _plain, _script
-from trainables import models
 from trainables.benchmarks import Records, tofu
 from trainables.common import cli
 from trainables.config.settings import Benchmark, Model
 from trainables.inference import scoring
+from trainables.training import models
 
 ASCENT_STEPS, ASCENT_ROWS, ASCENT_RATE = 12, 16, 1e-3
 """Gradient ascent after which tofu_tiny/full ends no answer any more."""

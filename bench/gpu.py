@@ -18,13 +18,14 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script, rectify
-from trainables import engine, loop, memory, models, recipes, trial
+from trainables import recipes, trial
 from trainables.benchmarks import evaluation
 from trainables.common import cli
 from trainables.common.tokens import Example
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Shape, Training
 from trainables.config.trial import Recipe, Trial
 from trainables.methods import objectives, presets, rectifiers
+from trainables.training import engine, loop, memory, models
 
 SIZES: dict[str, dict[str, Any]] = {
     "1b": {

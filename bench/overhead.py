@@ -50,7 +50,7 @@ class Noted(workers.TrialActor):
     """A trial as every other one, which notes when it was taken and when its first step began."""
 
     def _take(self, new_config: dict[str, Any]) -> None:
-        from trainables import loop
+        from trainables.training import loop
 
         super()._take(new_config)
         told = {"storage": str(self.store.root), "id": self.trial.id()}
@@ -64,8 +64,9 @@ def rank(config: dict[str, Any]) -> None:
     """One rank, of which the first notes when Ray Train called it and when its first step began."""
     import torch.distributed as dist
 
-    from trainables import loop, workers
+    from trainables import workers
     from trainables.config.trial import Trial
+    from trainables.training import loop
 
     told = {"storage": config["storage"], "id": Trial.model_validate(config["trial"]).id()}
     if dist.get_rank() == 0:

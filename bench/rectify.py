@@ -26,11 +26,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench import _script
 from bench._authors import Bare, HostGRU
 from bench._timing import now, timed
-from trainables import engine, loop, passes, sampling, trial
+from trainables import trial
 from trainables.common import cli
 from trainables.common.tokens import Example
 from trainables.config.settings import Resources, Training
 from trainables.methods import objectives, presets, rectifiers
+from trainables.training import effective_batch, engine, loop, sampling
 
 ROWS, LENGTHS, PROMPT = 32, (60, 71), 24
 """Rows of a pass; tokens of a row, from and below; of these the prompt's, which are no labels: as in TOFU."""
@@ -46,12 +47,12 @@ def plain_step(runner: Any, task: loop.Task, step: int) -> float:
     size = task.training.batch_size
     retain = sampling.retain_batch(task.seed, step, 0, len(task.retain), size)
     forget = sampling.forget_batch(task.seed, step, 0, len(task.forget), size)
-    passes.effective_batch(runner, [(objectives.NLL, task.retain, retain)], task, None)
+    effective_batch.effective_batch(runner, [(objectives.NLL, task.retain, retain)], task, None)
     started = time.perf_counter()
     runner.clear()
     clear = time.perf_counter() - started
     plan = [(term, task.rows(term.side), forget) for term in task.objective.terms]
-    passes.effective_batch(runner, plan, task, None)
+    effective_batch.effective_batch(runner, plan, task, None)
     runner.step(task.training.lr)
     return clear
 

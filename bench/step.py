@@ -21,13 +21,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script
 from bench._trainers import Published, Spent, Transformers, between, moment
-from trainables import engine, loop, models, sampling, trial
+from trainables import trial
 from trainables.benchmarks import Examples, tofu
 from trainables.common import cli
 from trainables.common.tokens import Example
 from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.inference import scoring
 from trainables.methods import objectives, presets, rectifiers
+from trainables.training import engine, loop, models, sampling
 
 SEED, GAMMA, LR = 0, 0.8, 1e-5
 BARS = {"trainer": 1.0, "published": 3.0}

@@ -74,9 +74,10 @@ def watched(held: list[int]) -> Callable[..., Any]:
 
 
 def _rank(rank: int, world: int, folder: str, model: str, data: str) -> None:
-    from trainables import moves, trial
+    from trainables import trial
     from trainables.common import cli
     from trainables.methods import task_vectors
+    from trainables.training.task_vectors import combine
 
     cli.quiet()
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
@@ -92,7 +93,7 @@ def _rank(rank: int, world: int, folder: str, model: str, data: str) -> None:
     held: list[int] = []
     task_vectors.rectify = watched(held)
     with Peak() as peak:
-        moves.ensure(direction, open_storage(f"{folder}/{world}"), micro_batch=1)
+        combine.ensure(direction, open_storage(f"{folder}/{world}"), micro_batch=1)
     (Path(folder) / f"{world}-{rank}.json").write_text(json.dumps([peak.growth, max(held)]))
     dist.destroy_process_group()
 
@@ -116,10 +117,11 @@ def memories(worlds: list[int]) -> list[dict[str, Any]]:
     """A Llama of random weights and a few fictional rows."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from trainables import models, recipes
+    from trainables import recipes
     from trainables.config.settings import Training
     from trainables.config.trial import Recipe
     from trainables.data import fictional
+    from trainables.training import models
 
     with tempfile.TemporaryDirectory() as folder:
         data, model = Path(folder) / "data", Path(folder) / "model"

@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from search_spaces.base import Sweep
-from trainables import benchmarks, costs, memory
+from trainables import benchmarks
 from trainables.common import paths
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Shape
 from trainables.config.trial import Direction, Recipe, Trial, direction
 from trainables.storage import files
+from trainables.training import flops, memory
 
 ADVICE = (
     "what helps: more resources.ranks, a higher zero_stage, a smaller micro_batch, gradient_checkpointing=true, "
@@ -108,8 +109,8 @@ def of(sweep: Sweep, trials: Sequence[Trial], recipes: dict[str, Recipe]) -> Bud
         found = _operations(trial, shape, extents(trial))
         total = None if total is None or found is None else total + found
     needs = tuple(Need(*key, memory.fit(trial, shape, extents(trial).longest, device)) for key, trial in kinds.items())
-    hours = costs.hours(total, resources.precision) if total is not None and resources.gpus else None
-    return Budget(needs, total, hours, costs.basis(resources.precision) if hours is not None else "")
+    hours = flops.hours(total, resources.precision) if total is not None and resources.gpus else None
+    return Budget(needs, total, hours, flops.basis(resources.precision) if hours is not None else "")
 
 
 def shape_of(sweep: Sweep, trial: Trial, recipes: dict[str, Recipe]) -> Shape | None:
@@ -145,4 +146,4 @@ def _operations(trial: Trial, shape: Shape, extent: benchmarks.Extent) -> float 
     steps, points = trial.training.max_steps, extent.points
     if points is None and steps is not None:
         points = steps * trial.training.batch_size
-    return None if points is None else costs.operations(trial, shape, points, extent.mean)
+    return None if points is None else flops.operations(trial, shape, points, extent.mean)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import platform.budget as budgets
 import platform.keep as keep
 from platform.plan import Plan
-from trainables import directions
 from trainables.common.cli import size as told
 from trainables.common.errors import InputError
 from trainables.storage.base import Storage
+from trainables.training.task_vectors import spec
 
 BYTES_PER_TRIAL = 2 * 2**20
 """Measured on tofu_tiny: 0.4 MB of Parquet and JSON a trial, and its part of the MLflow store."""
@@ -46,7 +46,7 @@ def forecast(plan: Plan, store: Storage, choice: str, slots: int) -> dict[str, i
     resources, size = plan.sweep.resources, shape.parameters
     weights = size * (4 if resources.precision == "fp32" else 2)
     missing = sum(not store.there(store.model(recipe.id())) for recipe in plan.recipes)
-    vectors = sum(not store.there(directions.folder_of(made, store)) for made in plan.directions())
+    vectors = sum(not store.there(spec.folder_of(made, store)) for made in plan.directions())
     left = len({trial.study() for trial in plan.left})
     kept = {"all": plan.outstanding, "pareto": left, "best": left, "none": 0}[choice]
     parts |= {"models made": missing * size * 4, "directions": vectors * size * 4, "weights": kept * weights}

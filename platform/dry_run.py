@@ -11,11 +11,11 @@ import platform.data as data
 import platform.disk as disk
 import platform.estimate as estimate
 from platform.plan import Plan
-from trainables import sampling
 from trainables.common.cli import several, size
 from trainables.config.trial import Trial
 from trainables.storage import complete
 from trainables.storage.base import Storage
+from trainables.training import sampling
 
 
 def show(plan: Plan, store: Storage, lacks: list[str], *, as_json: bool, kept: str, slots: int, aside: int = 0) -> int:

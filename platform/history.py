@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trainables import directions
 from trainables.common import hashing, provenance
 from trainables.common.cli import several
 from trainables.storage import files as storage_files
 from trainables.storage import results as results_
 from trainables.storage.base import EVALUATED, RESULT, Storage
+from trainables.training.task_vectors import spec
 
 if TYPE_CHECKING:
     from platform.plan import Plan
@@ -111,7 +111,7 @@ def shared(plan: Plan, store: Storage) -> tuple[tuple[str, Strange], ...]:
     """Of reference evaluations, models and directions that new trials will not make, because they are there."""
     files = [store.evaluation(ref.evaluation) / RESULT for ref in plan.references]
     files += [store.model(recipe.id()) / hashing.RECIPE for recipe in plan.recipes]
-    files += [directions.folder_of(made, store) / RESULT for made in plan.directions()]
+    files += [spec.folder_of(made, store) / RESULT for made in plan.directions()]
     found = []
     for file in filter(store.there, files):
         store.fetch(file)

@@ -9,13 +9,13 @@ from pathlib import Path
 from search_spaces.base import Making as SweepMaking
 from search_spaces.base import Sweep
 from trainables import benchmarks as kinds
-from trainables import models
 from trainables.common import paths as common_paths
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Training
 from trainables.config.trial import Recipe
 from trainables.data import rows
 from trainables.storage.base import Storage
+from trainables.training import models
 
 RECIPES_OF = "tofu"
 """The benchmark whose models are fine-tuned here: the roles of its models are configurations of its data."""

@@ -11,13 +11,13 @@ from platform.making import Reference
 from search_spaces import backbones
 from search_spaces.base import Sweep
 from trainables import benchmarks as kinds
-from trainables import models
 from trainables.common import cli
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Recipe
 from trainables.data import hub, rows
 from trainables.data.hub_requirements import MODEL, Wanted
 from trainables.storage.base import Storage
+from trainables.training import models
 
 BYTES = 2
 """Of a weight as models are published: bf16."""

@@ -16,7 +16,6 @@ import platform.points as points
 from platform.making import Making, Reference
 from search_spaces.base import FILES, Sweep
 from trainables import benchmarks as kinds
-from trainables import directions
 from trainables.common.errors import InputError, closest
 from trainables.config import trial as config
 from trainables.config.ids import digest, forget_planning, identity
@@ -28,6 +27,7 @@ from trainables.methods import custom
 from trainables.storage import complete
 from trainables.storage.base import FAILURES, LOST, RESULT, Storage
 from trainables.storage.results import read_result
+from trainables.training.task_vectors import spec
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def _batches(sweep: Sweep, benchmark: Benchmark) -> None:
     """Refuse more batches than forget points where the points can be counted."""
     points = kinds.find(benchmark.name).forget_points(benchmark)
     if points is not None:
-        directions.check_sizes(points, sweep.task_vector.batches, benchmark.split)
+        spec.check_sizes(points, sweep.task_vector.batches, benchmark.split)
 
 
 def _references(house: Making, split: str, benchmark: Benchmark) -> list[Reference]:

@@ -12,7 +12,7 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Rectifier, RetainEvaluation, TaskVector
 from trainables.config.trial import TASK_VECTORS, Recipe, Trial, check_bar
 from trainables.methods import presets
-from trainables.models import depth_of
+from trainables.training.models import depth_of
 
 STRATEGIES = ("grid", "paper", "optuna")
 Models = Callable[[str], tuple[Model, RetainEvaluation | None]]

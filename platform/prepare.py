@@ -14,7 +14,7 @@ from ray.train import TrainingFailedError
 
 import platform.keep as keep
 from platform.plan import Plan, Reference
-from trainables import benchmarks, directions, launching, recipes
+from trainables import benchmarks, launching, recipes
 from trainables.benchmarks import selection
 from trainables.common.cli import duration
 from trainables.config.trial import Direction
@@ -22,6 +22,7 @@ from trainables.data import prompts
 from trainables.storage import complete
 from trainables.storage.base import RESULT, Storage, set_aside
 from trainables.storage.files import publish, read_json
+from trainables.training.task_vectors import spec
 
 Say = Callable[[str], None]
 KNOWN = 0.3
@@ -53,7 +54,7 @@ def _set_damaged_aside(plan: Plan, store: Storage, say: Say) -> None:
     damaged = [folder for folder in evaluations if (folder / RESULT).exists() and not complete.has_result(folder)]
     if not store.copied:
         folders = [store.model(recipe.id()) for recipe in plan.recipes]
-        folders += [directions.folder_of(direction, store) for direction in plan.directions()]
+        folders += [spec.folder_of(direction, store) for direction in plan.directions()]
         folders += [Path(found.data) for found in plan.benchmarks.values() if found.is_fictional]
         damaged += [folder for folder in dict.fromkeys(folders) if folder.is_dir() and not complete.is_whole(folder)]
     for folder in damaged:
@@ -154,7 +155,7 @@ def _directions(plan: Plan, store: Storage, say: Say, strategy: str) -> None:
     resources = plan.sweep.resources
     for direction in plan.directions():
         rows = resources.micro_batch or plan.costs.micro_batch(direction) or plan.sweep.training.batch_size
-        if store.there(directions.folder_of(direction, store)):
+        if store.there(spec.folder_of(direction, store)):
             continue
         kind, count = ("TRU", direction.vector.batches) if direction.rectified else ("TV", 1)
         say(f"making {kind}'s direction for {direction.benchmark.split}, {count} task vector(s) (once)")
@@ -172,7 +173,7 @@ def _groups(direction: Direction, plan: Plan, store: Storage, rows: int) -> None
     """Ray tasks: a group that is lost is started again and goes on after its last vector."""
     resources, root = plan.sweep.resources, store.location
     options = {"num_cpus": resources.cpus, "num_gpus": min(1, resources.gpus), "max_retries": RETRIES}
-    numbers = range(directions.groups(direction))
+    numbers = range(spec.groups(direction))
     if direction.rectified:
         summed = ray.remote(recipes.make_gradients).options(**options)
         ray.get([summed.remote(direction, number, root, resources, rows) for number in numbers])

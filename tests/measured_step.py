@@ -12,10 +12,11 @@ import torch
 import transformers
 
 from bench._memory import Peak
-from trainables import assembly, engine, loop, models
+from trainables import assembly
 from trainables.common.tokens import Example
 from trainables.config.settings import Objective, Resources, Training
 from trainables.methods import objectives, presets, rectifiers
+from trainables.training import engine, loop, models
 
 DEVICE = torch.device("cuda" if os.environ.get("DS_ACCELERATOR") == "cuda" else "cpu")
 

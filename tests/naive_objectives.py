@@ -1,4 +1,5 @@
-"""Each objective re-stated row by row in float64, and recorded model outputs that trainables.passes can be run on.
+"""Each objective re-stated row by row in float64, and recorded model outputs that trainables.training.effective_batch
+can be run on.
 
 A model here is a tape: what it says at every position of a row, padding too, because a causal model's outputs do not
 depend on what is to the right of them. Used by test_objectives.py as the truth.
@@ -13,10 +14,10 @@ from typing import Any
 
 import torch
 
-from trainables import passes
 from trainables.common.tokens import Example
 from trainables.methods.objectives import Objective, Term
 from trainables.methods.presets import FIXED_PAD, Constants
+from trainables.training import effective_batch
 
 WORDS, HIDDEN, LAYER = 11, 6, 1
 NAME = 1000
@@ -109,7 +110,7 @@ def of_term(
         tape = Tape(side, rank, world)
         task = SimpleNamespace(micro_batch=size, pad=0, frozen=tape.frozen)
         known = None if reference is None else list(reference)
-        passes.effective_batch(tape, [(term, examples, order)], task, known)  # type: ignore[arg-type]
+        effective_batch.effective_batch(tape, [(term, examples, order)], task, known)  # type: ignore[arg-type]
         losses += tape.losses
     return torch.stack(losses).sum()
 

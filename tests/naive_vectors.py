@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from trainables import models, moves, trial
+from trainables import trial
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector
 from trainables.config.trial import Direction
 from trainables.data import prompts
 from trainables.storage.location import open_storage
+from trainables.training import models
+from trainables.training.task_vectors import combine
 
 RULES = tofu.Rules(None, True, 200, True, False, 192)
 
@@ -33,7 +35,7 @@ def recipe(house: Any, **changes: Any) -> Direction:
 def make(direction: Direction, place: Path, micro_batch: int | None = None) -> dict[str, torch.Tensor]:
     """The direction's tensors, made in this process."""
     trial.prepare_process(Resources(), 0)
-    folder = moves.ensure(direction, open_storage(str(place)), micro_batch)
+    folder = combine.ensure(direction, open_storage(str(place)), micro_batch)
     return load_file(folder / "direction-00000.safetensors")
 
 

@@ -40,8 +40,8 @@ def _rank(
 
 
 def _engine(world: int, job: Job, target: str) -> Any:
-    from trainables import engine, models
     from trainables.config.settings import Model, Resources, Training
+    from trainables.training import engine, models
 
     network, tokenizer = models.load(Model(path=target), job.get("precision", "fp32"))
     if job.get("checkpointing"):
@@ -68,10 +68,10 @@ def _engine(world: int, job: Job, target: str) -> Any:
 
 def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:
     """GRU on NPO for a few steps: the series and the final weights."""
-    from trainables import loop
     from trainables.benchmarks import tofu
     from trainables.config.settings import Benchmark
     from trainables.methods import objectives, presets, rectifiers
+    from trainables.training import loop
 
     runner, training, tokenizer = _engine(world, job, target)
     sides = tofu.training_rows(Benchmark(data=data, split=split))

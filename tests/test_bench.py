@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from bench import gpu
-from trainables import memory
+from trainables.training import memory
 
 Run = Callable[..., Any]
 

@@ -17,11 +17,12 @@ from platform.dry_run import describe
 from platform.overrides import apply
 from search_spaces import backbones
 from search_spaces import base as spaces
-from trainables import assembly, costs, memory
+from trainables import assembly
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Objective, Rectifier, Resources, Shape, TaskVector, Training
 from trainables.config.trial import Trial
 from trainables.storage.base import Storage
+from trainables.training import flops, memory
 
 GB = 1e9
 SEVEN = backbones.LLAMA2.shape
@@ -247,11 +248,11 @@ def test_operations_by_hand() -> None:
     step, first = 31 * 32 * 80 * SEVEN.parameters, 200 * 80 * SEVEN.parameters
     expected = {"ga": 6 * step, "gd": 12 * step, "npo": 6 * step + 2 * first, "npo_gd": 12 * step + 2 * first}
     for method, operations in expected.items():
-        assert costs.operations(trial(method=method), SEVEN, 200, 80) == pytest.approx(operations)
-        rectified = costs.operations(trial(method=method, rectifier=GRU), SEVEN, 200, 80)
+        assert flops.operations(trial(method=method), SEVEN, 200, 80) == pytest.approx(operations)
+        rectified = flops.operations(trial(method=method, rectifier=GRU), SEVEN, 200, 80)
         assert rectified == pytest.approx(operations + 6 * step)
     saved = EIGHTY.model_copy(update={"gradient_checkpointing": True})
-    assert costs.operations(trial(resources=saved), SEVEN, 200, 80) == pytest.approx(8 * step)
+    assert flops.operations(trial(resources=saved), SEVEN, 200, 80) == pytest.approx(8 * step)
     padded = 31 * 32 * SEVEN.parameters * (6 * 80 + 8 * 500)
-    assert costs.operations(trial(method="ga_kl"), SEVEN, 200, 80) == pytest.approx(padded)
-    assert costs.hours(0.35 * 312e12 * 3600, "bf16") == pytest.approx(1)
+    assert flops.operations(trial(method="ga_kl"), SEVEN, 200, 80) == pytest.approx(padded)
+    assert flops.hours(0.35 * 312e12 * 3600, "bf16") == pytest.approx(1)

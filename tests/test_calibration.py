@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from interrupted import configuration, finish
 
-from trainables import models, originals, trial
+from trainables import trial
 from trainables.config.settings import Calibration, Model, Rectifier
 from trainables.config.trial import Trial, evaluation_id
 from trainables.methods import uwc
 from trainables.storage import files
 from trainables.storage.base import RESULT, Storage
 from trainables.storage.location import open_storage
+from trainables.training import models, target_weights
 
 SETTINGS = Calibration(targets=(0.9,))
 
@@ -133,7 +134,9 @@ def test_a_mixture_is_what_its_weight_says(learned: Any, calibrated: tuple[Trial
     target, tokenizer = models.load(Model(path=str(learned.target)))
     unlearned, _ = models.load(Model(path=str(saved)))
     mixed, _ = models.load(Model(path=str(saved)))
-    originals.mix(mixed, originals.of(Model(path=str(saved))), originals.of(config.target), item["weight"])
+    target_weights.mix(
+        mixed, target_weights.of(Model(path=str(saved))), target_weights.of(config.target), item["weight"]
+    )
     for before, after, between in zip(target.parameters(), unlearned.parameters(), mixed.parameters(), strict=True):
         expected = item["weight"] * after.double() + (1 - item["weight"]) * before.double()
         assert torch.allclose(between.double(), expected, atol=1e-7)

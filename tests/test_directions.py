@@ -14,7 +14,7 @@ from naive_vectors import make, recipe
 from safetensors.torch import load_file, save_file
 from torch.multiprocessing.spawn import spawn
 
-from trainables import directions, models, moves, recipes, trial, vectors
+from trainables import recipes, trial
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector, Training
 from trainables.config.trial import Direction, Trial
@@ -22,6 +22,8 @@ from trainables.methods import task_vectors
 from trainables.storage import files
 from trainables.storage.base import RESULT, Storage
 from trainables.storage.location import open_storage
+from trainables.training import models
+from trainables.training.task_vectors import combine, spec, train
 
 
 def test_micro_batches_and_interruptions_change_nothing(house: Any, tmp_path: Path, monkeypatch: Any) -> None:
@@ -42,7 +44,7 @@ def test_micro_batches_and_interruptions_change_nothing(house: Any, tmp_path: Pa
     resumed = make(direction, tmp_path / "broken", micro_batch=3)
     assert len(counted) == 4
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-    assert not directions.making_of(direction, Storage(tmp_path / "broken")).exists()
+    assert not spec.making_of(direction, Storage(tmp_path / "broken")).exists()
     again = make(direction, tmp_path / "broken", micro_batch=3)
     assert len(counted) == 4
     assert all(torch.equal(whole[name], again[name]) for name in whole)
@@ -52,14 +54,14 @@ def test_what_another_number_of_ranks_left_is_not_mixed_in(house: Any, tmp_path:
     """A group that two ranks began is begun again by one; parts that are missing are said to be."""
     direction, store = recipe(house, rectified=False, batches=1), open_storage(str(tmp_path / "left"))
     expected = make(direction, tmp_path / "clean")
-    making = directions.making_of(direction, store)
+    making = spec.making_of(direction, store)
     making.mkdir(parents=True)
-    files.write_json(making / directions.NOTE.format(0), {"done": 0, "world": 2, "records": []})
+    files.write_json(making / spec.NOTE.format(0), {"done": 0, "world": 2, "records": []})
     for rank in (0, 1):
         half = {name: torch.ones_like(part)[: -(-len(part) // 2)] for name, part in expected.items()}
         save_file(half, making / f"vectors-0-1-{rank}of2.safetensors")
     with pytest.raises(RuntimeError, match="are not all there; start again"):
-        moves.combine(direction, store)
+        combine.combine(direction, store)
     found = make(direction, tmp_path / "left")
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert {path.name for path in making.parent.iterdir()} == {direction.id()}
@@ -69,22 +71,22 @@ def test_a_direction_that_is_there_is_left_alone(house: Any, tmp_path: Path) -> 
     """A task that is started again after the direction was published does nothing."""
     direction, store = recipe(house, steps=1), open_storage(str(tmp_path))
     make(direction, tmp_path)
-    stamp = (directions.folder_of(direction, store) / RESULT).stat().st_mtime_ns
+    stamp = (spec.folder_of(direction, store) / RESULT).stat().st_mtime_ns
     recipes.make_vectors(direction, 0, str(tmp_path), Resources(), 4)
-    assert recipes.make_direction(direction, str(tmp_path)) == str(directions.folder_of(direction, store))
-    assert (directions.folder_of(direction, store) / RESULT).stat().st_mtime_ns == stamp
+    assert recipes.make_direction(direction, str(tmp_path)) == str(spec.folder_of(direction, store))
+    assert (spec.folder_of(direction, store) / RESULT).stat().st_mtime_ns == stamp
 
 
 def count_vectors(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The batches that a vector is made for, as they are made."""
     made: list[int] = []
-    real = vectors._one_vector
+    real = train._one_vector
 
     def one(shop: Any, pieces: Any, number: int, *rest: Any) -> Any:
         made.append(number)
         return real(shop, pieces, number, *rest)
 
-    monkeypatch.setattr(vectors, "_one_vector", one)
+    monkeypatch.setattr(train, "_one_vector", one)
     return made
 
 
@@ -117,7 +119,7 @@ def test_moving_goes_as_far_as_it_says(house: Any, tmp_path: Path) -> None:
     found = make(direction, tmp_path)
     network, _ = models.load(direction.target)
     before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
-    moves.move(network, directions.folder_of(direction, Storage(tmp_path)), 2.5)
+    combine.move(network, spec.folder_of(direction, Storage(tmp_path)), 2.5)
     for name, parameter in network.named_parameters():
         assert torch.allclose(parameter, before[name] - 2.5 * found[name], atol=1e-7)
 
@@ -138,10 +140,10 @@ def test_groups_in_tasks_give_what_one_process_gives(house: Any, tmp_path: Path)
     direction, store = recipe(house), open_storage(str(tmp_path / "tasks"))
     expected = make(direction, tmp_path / "one", micro_batch=4)
     for kind in (recipes.make_gradients, recipes.make_vectors):
-        for group in range(directions.groups(direction)):
+        for group in range(spec.groups(direction)):
             kind(direction, group, str(store.root), Resources(), 4)
     recipes.make_direction(direction, str(store.root))
-    found = load_file(directions.folder_of(direction, store) / "direction-00000.safetensors")
+    found = load_file(spec.folder_of(direction, store) / "direction-00000.safetensors")
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
@@ -149,7 +151,7 @@ def _one_of_two(rank: int, folder: Path, told: str) -> None:
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
-    moves.ensure(Direction.model_validate_json(told), open_storage(str(folder)), micro_batch=1)
+    combine.ensure(Direction.model_validate_json(told), open_storage(str(folder)), micro_batch=1)
     dist.destroy_process_group()
 
 
@@ -174,15 +176,14 @@ def test_two_ranks_share_the_vectors_and_make_the_same_direction(
     (tmp_path / "two").mkdir()
     expected = make(direction, tmp_path / "one")
     spawn(_one_of_two, (tmp_path / "two", direction.model_dump_json()), nprocs=2)
-    folder = directions.folder_of(direction, Storage(tmp_path / "two"))
+    folder = spec.folder_of(direction, Storage(tmp_path / "two"))
     found = load_file(folder / "direction-00000.safetensors")
     assert found.keys() == expected.keys()
     whole = torch.cat([expected[name].reshape(-1) for name in expected])
     difference = torch.cat([(found[name] - expected[name]).reshape(-1) for name in expected])
     assert float(difference.norm() / whole.norm()) < tolerance
     one, two = (
-        files.read_rows(directions.folder_of(direction, Storage(tmp_path / name)) / directions.BATCHES)
-        for name in ("one", "two")
+        files.read_rows(spec.folder_of(direction, Storage(tmp_path / name)) / spec.BATCHES) for name in ("one", "two")
     )
     for first, second in zip(one, two, strict=True):
         for name in ("batch", "rows", "tokens"):

@@ -14,11 +14,12 @@ import torch
 import typer
 from typer.testing import CliRunner, Result
 
-from trainables import evaluate, models
+from trainables import evaluate
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
 from trainables.data import rows
 from trainables.storage import files
+from trainables.training import models
 
 KEYS = {"forget_quality", "forget_quality_pvalue", "model_utility", "forget_truth_ratio", "forget_prob", "forget_rouge"}
 KEYS |= {f"{task}_{kind}" for task in ("retain", "real_authors", "world_facts") for kind in ("prob", "rouge")}

@@ -13,9 +13,9 @@ import platform.history as history
 import platform.overrides as overrides
 import platform.plan as planning
 import search_spaces.base as spaces
-from trainables import directions
 from trainables.storage import files
 from trainables.storage.base import RESULT, Storage
+from trainables.training.task_vectors import spec
 
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0", "deepspeed": "0.19.8", "scipy": "1.17.1"}
 
@@ -120,7 +120,7 @@ def test_what_trials_share_is_told_where_other_code_made_it(store: Storage) -> N
 def test_direction_of_other_code_is_told(small: Small, store: Storage) -> None:
     plan = small.plan(store, only=["method=tru", "benchmark.split=forget01"])
     (direction,) = plan.directions()
-    folder = directions.folder_of(direction, store)
+    folder = spec.folder_of(direction, store)
     files.write_json(folder / RESULT, {"commit": "ffff", "code": "01d", "versions": VERSIONS})
     warning = planning.again(plan, store).history.warning() or ""
     assert f"made: shared/directions/{folder.name} at commit ffff, code 01d;" in warning

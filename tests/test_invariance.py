@@ -13,8 +13,8 @@ import torch
 from copies import tied
 from pydantic import ValidationError
 
-from trainables import models
 from trainables.config.settings import Model, Resources
+from trainables.training import models
 
 SERIES = ("loss", "retain_loss", "cos_before", "grad_norm", "rectified_norm", "average_norm", "dot")
 ONE = [{"stage": 1}, {"stage": 0}, {"stage": 2, "micro_batch": 1}, {"stage": 3, "micro_batch": 8}]

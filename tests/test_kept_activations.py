@@ -8,9 +8,10 @@ import pytest
 import torch
 import transformers
 
-from trainables import assembly, memory, models
+from trainables import assembly
 from trainables.config.settings import Model, Objective, Rectifier, Resources, Training
 from trainables.config.trial import Trial
+from trainables.training import memory, models
 
 ROWS, LENGTH = 4, 64
 SIZES = {

@@ -8,13 +8,13 @@ import pytest
 import torch
 from test_generation import END, NEVER, PAD, VOCABULARY, Counted, alone, network, ragged
 
-from trainables import models
 from trainables.benchmarks import own_measures, tofu
 from trainables.benchmarks.own_rows import Row
 from trainables.common.tokens import Example
 from trainables.config.settings import Benchmark, Model
 from trainables.data import prompts as data_prompts
 from trainables.inference import scoring
+from trainables.training import models
 
 
 class Ends:

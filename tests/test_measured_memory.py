@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from trainables import memory
 from trainables.config.settings import Model, Objective, Rectifier, Resources, Training
 from trainables.config.trial import Trial
+from trainables.training import memory
 
 pytestmark = [
     pytest.mark.slow,

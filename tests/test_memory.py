@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainables import memory
+from trainables.training import memory
 
 SEVEN = 7_000_000_000
 GB = 1e9

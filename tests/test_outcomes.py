@@ -12,19 +12,21 @@ import torch
 from interrupted import alike, configuration, finish
 from safetensors.torch import load_file
 
-from trainables import launching, loop, passes, trial, workers
+from trainables import launching, trial, workers
 from trainables.common.errors import InputError
 from trainables.config.ids import identity
 from trainables.config.settings import Rectifier
 from trainables.storage import files
 from trainables.storage.base import RETRY, STEPS
 from trainables.storage.location import open_storage
+from trainables.training import effective_batch as training_effective_batch
+from trainables.training import loop
 
 
 def run_out(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
     """Let the device hold at most `most` rows of a forward pass; the sizes that were tried."""
     tried: list[int] = []
-    real = passes.forward
+    real = training_effective_batch.forward
 
     def forward(engine: Any, term: Any, rows: Any, *rest: Any) -> Any:
         tried.append(len(rows))
@@ -32,7 +34,7 @@ def run_out(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return real(engine, term, rows, *rest)
 
-    monkeypatch.setattr(passes, "forward", forward)
+    monkeypatch.setattr(training_effective_batch, "forward", forward)
     return tried
 
 
@@ -69,16 +71,17 @@ def starved(most: int, only: int | None) -> Callable[[dict[str, Any]], None]:
     def rank(config: dict[str, Any]) -> None:
         import torch
 
-        from trainables import passes, workers
+        from trainables import workers
+        from trainables.training import effective_batch as training_effective_batch
 
-        real = passes.forward
+        real = training_effective_batch.forward
 
         def forward(engine: Any, term: Any, rows: Any, *rest: Any) -> Any:
             if len(rows) > most and only in (None, engine.rank):
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
             return real(engine, term, rows, *rest)
 
-        passes.forward = forward
+        training_effective_batch.forward = forward
         workers.rank(config)
 
     return rank

@@ -10,12 +10,13 @@ import tiny
 import torch
 
 from search_spaces.backbones import ZEPHYR
-from trainables import costs, engine, loop, passes, sampling, trial
+from trainables import trial
 from trainables.common.tokens import Example
 from trainables.config.settings import Model, Rectifier, Resources, Training
 from trainables.config.trial import Trial
 from trainables.data import text_blocks
 from trainables.methods import objectives, presets, rectifiers
+from trainables.training import effective_batch, engine, flops, loop, sampling
 
 TEXTS, STEPS, BATCH, SEED = 60, 2, 4, 3
 
@@ -85,15 +86,17 @@ def test_only_the_rows_that_are_drawn_are_read_and_run() -> None:
 @pytest.mark.parametrize("size", [1, 3])
 def test_sums_are_those_of_a_pass_over_all_rows(size: int) -> None:
     rows, network = Read(), tiny.network(layers=1)
-    few, all_rows = (passes.row_sums(Runner(network), rows, part, 2, size) for part in (sorted(drawn()), range(TEXTS)))
+    few, all_rows = (
+        effective_batch.row_sums(Runner(network), rows, part, 2, size) for part in (sorted(drawn()), range(TEXTS))
+    )
     for row, value in few.items():
         assert value == (all_rows[row] if size == 1 else pytest.approx(all_rows[row], rel=1e-5))
 
 
 def test_three_ranks_share_the_rows_out() -> None:
     rows, network, numbers = Read(), tiny.network(layers=1), sorted(drawn())
-    whole = passes.row_sums(Runner(network), rows, numbers, 2, 1)
-    parts = [passes.row_sums(Runner(network, rank, 3), rows, numbers, 2, 1) for rank in range(3)]
+    whole = effective_batch.row_sums(Runner(network), rows, numbers, 2, 1)
+    parts = [effective_batch.row_sums(Runner(network, rank, 3), rows, numbers, 2, 1) for rank in range(3)]
     for row in numbers:
         found = [part[row] for part in parts if part[row] != 0]
         assert found == [whole[row]]
@@ -102,9 +105,9 @@ def test_three_ranks_share_the_rows_out() -> None:
 def test_a_row_without_a_sum_is_refused() -> None:
     rows, network = Read(), tiny.network(layers=1)
     asked = task(rows)
-    plan: list[passes.Planned] = [(asked.objective.terms[0], rows, [5])]
+    plan: list[effective_batch.Planned] = [(asked.objective.terms[0], rows, [5])]
     with pytest.raises(KeyError, match="5"):
-        passes.effective_batch(Runner(network), plan, asked, {4: 1.0})
+        effective_batch.effective_batch(Runner(network), plan, asked, {4: 1.0})
 
 
 def test_another_attempt_takes_rows_that_have_a_sum() -> None:
@@ -132,7 +135,7 @@ def test_the_plan_counts_the_rows_that_are_drawn() -> None:
                 training=Training(epochs=20, max_steps=20, batch_size=32),
                 rectifier=Rectifier(),
             )
-            found[method, points] = costs.operations(config, shape, points, tokens)
+            found[method, points] = flops.operations(config, shape, points, tokens)
     assert found["npo", 25_000] == found["npo", 640]
     extra = found["npo", 25_000] - found["ga", 25_000]
     assert extra == pytest.approx(2 * shape.parameters * 640 * tokens)

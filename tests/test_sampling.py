@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainables import sampling
+from trainables.training import sampling
 
 unhurried = settings(deadline=None)
 seeds = st.integers(0, 2**31)

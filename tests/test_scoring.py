@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from trainables import models
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
 from trainables.data import prompts as data_prompts
 from trainables.inference import scoring
+from trainables.training import models
 
 KINDS = [(dialect, template) for dialect in tofu.RULES for template in ("llama2", "phi")]
 """Templates that put text around a row; chat templates go the same way (test_templates)."""

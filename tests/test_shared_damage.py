@@ -14,11 +14,11 @@ from small_sweep import MakePlan
 import platform.plan as planning
 import platform.prepare as prepare
 from search_spaces import base as spaces
-from trainables import models
 from trainables.storage import complete, files
 from trainables.storage.base import RESULT, Storage
 from trainables.storage.location import open_storage
 from trainables.storage.object_storage import WorkingCopy
+from trainables.training import models
 
 make = small_sweep.plan_objectives
 FILES = {"config.json": "{}", "parts/model.safetensors": "weights"}

@@ -10,11 +10,11 @@ import pytest
 import torch
 import transformers
 
-from trainables import passes
 from trainables.common.tokens import Example
 from trainables.inference import scoring
 from trainables.methods import objectives, presets
 from trainables.methods.objectives import Pass, Term
+from trainables.training import effective_batch
 
 LENGTHS = ((5, 2), (17, 4), (9, 8), (12, 1), (3, 2), (17, 9))
 SIZES = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "pad_token_id": 0}
@@ -68,13 +68,13 @@ class Runner:
 
 def ours(model: Any, terms: tuple[Term, ...], frozen: Any, size: int | None, known: Any) -> float:
     task = SimpleNamespace(pad=0, micro_batch=size, frozen=frozen)
-    plan: list[passes.Planned] = [(term, rows(), list(range(len(LENGTHS)))) for term in terms]
-    return passes.effective_batch(Runner(model), plan, task, known)[0]
+    plan: list[effective_batch.Planned] = [(term, rows(), list(range(len(LENGTHS)))) for term in terms]
+    return effective_batch.effective_batch(Runner(model), plan, task, known)[0]
 
 
 def whole(model: Any, terms: tuple[Term, ...], frozen: Any, known: dict[int, float]) -> float:
     """Every term over the whole batch at once: mask and logits everywhere, of which a term's positions are taken."""
-    totals, total = passes.count(rows()), 0.0
+    totals, total = effective_batch.count(rows()), 0.0
     for term in terms:
         width = totals.longest if term.width is None or term.width == "batch" else term.width
         batch = scoring.collate(rows(), 0, width)
@@ -139,7 +139,7 @@ def compare(terms: tuple[Term, ...], size: int | None) -> None:
     with torch.no_grad():
         for each in (model, theirs):
             each.model.layers[0].mlp.up_proj.weight.mul_(1.1)
-    known = passes.row_sums(Runner(copy.deepcopy(frozen)), rows(), range(len(LENGTHS)), 0, 2)
+    known = effective_batch.row_sums(Runner(copy.deepcopy(frozen)), rows(), range(len(LENGTHS)), 0, 2)
     agree(model, theirs, (ours(model, terms, frozen, size, known), whole(theirs, terms, frozen, known)))
 
 
@@ -164,7 +164,7 @@ def test_micro_batches_hold_rows_of_like_length() -> None:
 
 
 def test_adapters_pass_it_on() -> None:
-    from trainables import models
+    from trainables.training import models
 
     model = network()
     adapted = models.with_adapters(model, 2, 4)

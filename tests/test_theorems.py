@@ -17,11 +17,11 @@ import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from trainables import models
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
 from trainables.inference import scoring
 from trainables.methods import rectifiers
+from trainables.training import models
 
 seeds, sizes = st.integers(0, 10_000), st.integers(2, 6)
 fractions = st.floats(0.01, 0.95)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import tiny
 
-from trainables import models
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
+from trainables.training import models
 
 
 @pytest.fixture

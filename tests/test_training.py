@@ -9,10 +9,11 @@ import pytest
 import reference
 import torch
 
-from trainables import engine, loop, models, sampling, trial
+from trainables import trial
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.methods import objectives, presets, rectifiers
+from trainables.training import engine, loop, models, sampling
 
 STEPS, BATCH, SEED = 5, 6, 4
 

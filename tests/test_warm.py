@@ -12,13 +12,14 @@ import pandas
 import pytest
 import small_sweep
 
-from trainables import benchmarks, loop, run, warm
+from trainables import benchmarks, run, warm
 from trainables.benchmarks import tofu
 from trainables.common import hashing
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Training
 from trainables.config.trial import Trial
 from trainables.data import rows
 from trainables.storage.base import Storage
+from trainables.training import loop
 
 TIMING = ["tokens_per_second", "peak_memory_bytes"]
 

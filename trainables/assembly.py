@@ -10,12 +10,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainables import benchmarks, checkpoints, engine, loop, memory, models, warm
+from trainables import benchmarks, warm
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 from trainables.config.trial import Trial
 from trainables.inference import scoring
 from trainables.methods import objectives, presets, rectifiers
+from trainables.training import checkpoints, engine, loop, memory, models
 
 RMU_WEIGHTS = "mlp.down_proj.weight"
 """RMU trains these of its layer and the two before it, as its authors do."""

@@ -9,13 +9,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainables import benchmarks, candidates, models, originals
+from trainables import benchmarks, candidates
 from trainables.benchmarks import evaluation
 from trainables.common.errors import TrialStopped
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
 from trainables.methods import uwc
 from trainables.storage.base import Storage
+from trainables.training import models, target_weights
 
 Metrics = dict[str, Any]
 
@@ -28,7 +29,7 @@ class Subject:
     network: Any
     tokenizer: Any
     reference: Any
-    origin: originals.Originals
+    origin: target_weights.Originals
     store: Storage
     weights: Path | None
 
@@ -65,20 +66,20 @@ def run(subject: Subject, unlearned: Metrics) -> Iterator[dict[str, Any]]:
     try:
         if subject.weights is None:
             models.save(subject.network, subject.tokenizer, saved, {"trial": subject.trial.id()})
-        yield from _search(subject, unlearned, originals.of(Model(path=str(saved))))
+        yield from _search(subject, unlearned, target_weights.of(Model(path=str(saved))))
     finally:
         if subject.weights is None:
             shutil.rmtree(saved, ignore_errors=True)
 
 
-def _search(subject: Subject, unlearned: Metrics, after: originals.Originals) -> Iterator[dict[str, Any]]:
+def _search(subject: Subject, unlearned: Metrics, after: target_weights.Originals) -> Iterator[dict[str, Any]]:
     settings = subject.trial.calibration
     seen: dict[float, Metrics] = {1.0: unlearned, 0.0: _target(subject, after)}
     known = {weight: subject.utility(metrics) for weight, metrics in seen.items()}
     found: list[dict[str, Any]] = []
 
     def evaluate(weight: float) -> float:
-        originals.mix(subject.network, after, subject.origin, weight)
+        target_weights.mix(subject.network, after, subject.origin, weight)
         seen[weight] = subject.evaluate()
         return subject.utility(seen[weight])
 
@@ -96,10 +97,10 @@ def _search(subject: Subject, unlearned: Metrics, after: originals.Originals) ->
     yield {"phase": "calibration", "step": len(found), "steps": len(found), "calibration": whole}
 
 
-def _target(subject: Subject, after: originals.Originals) -> Metrics:
+def _target(subject: Subject, after: target_weights.Originals) -> Metrics:
     """The target model's metrics: its stored evaluation, made once for the sweep, else evaluated as w = 0."""
     kept = candidates.original(subject.trial, subject.store)
     if kept:
         return kept["metrics"]
-    originals.mix(subject.network, after, subject.origin, 0.0)
+    target_weights.mix(subject.network, after, subject.origin, 0.0)
     return subject.evaluate()

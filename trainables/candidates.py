@@ -13,7 +13,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from trainables import benchmarks, models, originals
+from trainables import benchmarks
 from trainables.benchmarks import evaluation, selection
 from trainables.common import provenance
 from trainables.common.errors import InputError
@@ -23,6 +23,7 @@ from trainables.inference import parallel
 from trainables.records import Place, Record
 from trainables.storage import files
 from trainables.storage.base import EVALUATIONS, RESULT, Storage
+from trainables.training import models, target_weights
 
 FOLDER, WEIGHTS = EVALUATIONS, "weights-{}"
 BEST = "best"
@@ -142,7 +143,7 @@ class Candidates:
         return evaluation.evaluate(network, self.tokenizer, self.trial.benchmark, self.reference, token_budget=budget)
 
     def _document(self, network: Any, metrics: dict[str, Any], questions: list[dict[str, Any]]) -> Document:
-        metrics["relative_change"] = originals.relative_change(network, originals.of(self.trial.target))
+        metrics["relative_change"] = target_weights.relative_change(network, target_weights.of(self.trial.target))
         return {"metrics": metrics, "halves": benchmarks.halves(self.trial.benchmark, questions, self.reference)}
 
     def _target(self) -> Document:

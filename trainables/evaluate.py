@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from trainables import benchmarks, models
+from trainables import benchmarks
 from trainables.benchmarks import evaluation, own
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model
 from trainables.data import prompts
 from trainables.storage import files
+from trainables.training import models
 
 
 def main(

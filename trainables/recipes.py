@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables import benchmarks, directions, models
+from trainables import benchmarks
 from trainables.benchmarks import evaluation, tofu
 from trainables.common import provenance
 from trainables.config import trial as config
@@ -17,9 +17,11 @@ from trainables.data import rows
 from trainables.storage import complete, files
 from trainables.storage.base import RESULT, ROWS
 from trainables.storage.location import reopen
+from trainables.training import models
+from trainables.training.task_vectors import spec
 
 if TYPE_CHECKING:
-    from trainables.vectors import Workshop
+    from trainables.training.task_vectors.train import Workshop
 
 TOKENIZER_CONFIGS = ("full", "real_authors", "world_facts")
 SPECIAL = ("<s>", "</s>", "<pad>")
@@ -33,9 +35,10 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     if folder.is_dir():
         store.push(folder)
         return str(folder)
-    from trainables import engine, loop, trial
+    from trainables import trial
     from trainables.inference import scoring
     from trainables.methods import objectives, presets, rectifiers
+    from trainables.training import engine, loop
 
     resources = Resources(cpus=recipe.cpus, gpus=gpus, precision=recipe.precision)
     device = trial.prepare_process(resources, recipe.seed)
@@ -108,19 +111,19 @@ def make_evaluation(
 
 def make_gradients(direction: Direction, group: int, root: str, resources: Resources, micro_batch: int) -> None:
     """The summed gradient of one group of a direction's batches at the target model."""
-    from trainables import vectors
+    from trainables.training.task_vectors import train
 
     with _workshop(direction, root, resources, micro_batch, (f"gradient-{group}-",), (f"gradient-{group}-",)) as shop:
-        vectors.sum_gradients(shop, group)
+        train.sum_gradients(shop, group)
 
 
 def make_vectors(direction: Direction, group: int, root: str, resources: Resources, micro_batch: int) -> None:
     """The summed vectors of one group of a direction's batches."""
-    from trainables import vectors
+    from trainables.training.task_vectors import train
 
     own = (f"vectors-{group}-", f"vectors-{group}.")
     with _workshop(direction, root, resources, micro_batch, ("gradient-", *own), own) as shop:
-        vectors.sum_vectors(shop, group)
+        train.sum_vectors(shop, group)
 
 
 @contextlib.contextmanager
@@ -133,23 +136,24 @@ def _workshop(
     made: tuple[str, ...],
 ) -> Iterator[Workshop]:
     """A workshop that has the parts that it needs of other machines, and shows them those that it makes."""
-    from trainables import trial, vectors
+    from trainables import trial
+    from trainables.training.task_vectors import train
 
     store = reopen(root)
-    direction, making = store.here(direction), directions.making_of(direction, store)
+    direction, making = store.here(direction), spec.making_of(direction, store)
     trial.prepare_process(resources, direction.seed)
     store.update(making, needed)
-    yield vectors.open_workshop(direction, store, micro_batch, resources.gradient_checkpointing)
+    yield train.open_workshop(direction, store, micro_batch, resources.gradient_checkpointing)
     store.push_parts(making, made)
 
 
 def make_direction(direction: Direction, root: str) -> str:
     """Add the groups of a direction up; returns its folder."""
-    from trainables import moves
+    from trainables.training.task_vectors import combine
 
     store = reopen(root)
-    store.update(directions.making_of(direction, store), ("vectors-",))
-    return str(moves.combine(direction, store))
+    store.update(spec.making_of(direction, store), ("vectors-",))
+    return str(combine.combine(direction, store))
 
 
 def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection) -> None:

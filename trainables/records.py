@@ -15,9 +15,9 @@ from trainables.common import provenance
 from trainables.common.redaction import redact
 from trainables.config.trial import Trial
 from trainables.data import hub
-from trainables.notice import Notice, never
 from trainables.storage import base, files
 from trainables.storage.base import ERROR, LOST, PROGRESS, RESULT, ROWS, STEPS, Storage
+from trainables.training.checkpoint_schedule import Notice, never
 
 Event = dict[str, Any]
 CHECKPOINT, WEIGHTS, RETRY = base.CHECKPOINT, base.WEIGHTS, base.RETRY

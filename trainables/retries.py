@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from trainables import checkpoints
 from trainables.common.errors import StartAgain
 from trainables.config.trial import Trial
 from trainables.records import CHECKPOINT, RETRY, Event, Place, Record
 from trainables.storage import files
+from trainables.training import checkpoints
 
 Phases = Callable[[Trial, Record, Place], Iterator[Event]]
 

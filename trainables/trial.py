@@ -14,33 +14,20 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainables import (
-    assembly,
-    benchmarks,
-    calibrate,
-    candidates,
-    checkpoints,
-    engine,
-    loop,
-    models,
-    moves,
-    originals,
-    progress,
-    records,
-    retries,
-    warm,
-)
+from trainables import assembly, benchmarks, calibrate, candidates, progress, records, retries, warm
 from trainables.benchmarks import evaluation
 from trainables.common import provenance
 from trainables.common.errors import InputError, StartAgain, TrialStopped
 from trainables.config import trial as config
 from trainables.config.settings import Resources, RetainEvaluation
 from trainables.config.trial import Trial
-from trainables.notice import Due, Notice, never
 from trainables.records import CHECKPOINT, WEIGHTS, Event, Place, Record
 from trainables.storage import files
 from trainables.storage import results as results_
 from trainables.storage.base import CONFIG, ERROR, LOST, Storage, is_outage
+from trainables.training import checkpoints, engine, loop, models, target_weights
+from trainables.training.checkpoint_schedule import Due, Notice, never
+from trainables.training.task_vectors import combine
 
 Follow = Callable[[Iterator[Event]], Iterator[Event]]
 
@@ -150,7 +137,7 @@ def _phases(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
         return
     network, tokenizer = models.load(trial.target, trial.resources.precision)
     if trial.calibration.targets:
-        originals.of(trial.target).check(network)
+        target_weights.of(trial.target).check(network)
     task = assembly.task(trial, network, tokenizer, device, record.micro_batch)
     network = assembly.adapted(trial, network)
     resources = assembly.resolved(trial, network, task, device, place.folder)
@@ -178,11 +165,11 @@ def _moved(trial: Trial, record: Record, place: Place, device: torch.device) -> 
         raise AssertionError("a trial of an objective has no direction")
     record.direction = direction.id()
     rows = record.micro_batch or trial.training.batch_size
-    folder = moves.ensure(direction, place.store, rows, trial.resources.gradient_checkpointing)
+    folder = combine.ensure(direction, place.store, rows, trial.resources.gradient_checkpointing)
     if dist.get_rank() > 0:
         return None, None
     network, tokenizer = models.load(trial.target)
-    moves.move(network.to(device), folder, vector.stg or vector.strength or 0.0)
+    combine.move(network.to(device), folder, vector.stg or vector.strength or 0.0)
     return network, tokenizer
 
 
@@ -297,7 +284,7 @@ def _wait() -> None:
 def _calibration(
     trial: Trial, record: Record, place: Place, network: Any, watch: candidates.Candidates
 ) -> Iterator[Event]:
-    origin = originals.of(trial.target)
+    origin = target_weights.of(trial.target)
     subject = calibrate.Subject(trial, network, watch.tokenizer, watch.reference, origin, place.store, place.weights)
     for event in calibrate.run(subject, record.metrics):
         record.calibration = event.pop("calibration", None)

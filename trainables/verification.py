@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainables import models
 from trainables.benchmarks import evaluation
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import ROWS, Storage
+from trainables.training import models
 
 TOLERANCE = 1e-3
 """Of a metric, absolute and relative, on a device like the trial's: its code may have been built otherwise."""

@@ -11,10 +11,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from trainables import benchmarks, loop
+from trainables import benchmarks
 from trainables.benchmarks import Examples
 from trainables.config.trial import Trial
-from trainables.engine import Engine
+from trainables.training import loop
+from trainables.training.engine import Engine
 
 MOST = 4
 """Values that are kept: a sweep's studies take turns, and the rows of a corpus are no small thing."""

@@ -139,7 +139,8 @@ def rank(config: dict[str, Any]) -> None:
 
 def direction_rank(config: dict[str, Any]) -> None:
     """One rank of a direction's making."""
-    from trainables import moves, trial
+    from trainables import trial
+    from trainables.training.task_vectors import combine
 
     cli.quiet()
     direction = Direction.model_validate(config["direction"])
@@ -148,7 +149,7 @@ def direction_rank(config: dict[str, Any]) -> None:
     _arrive(store, lambda: store.here(direction))
     direction = store.here(direction)
     trial.prepare_process(resources, direction.seed)
-    moves.ensure(direction, store, config["micro_batch"], resources.gradient_checkpointing)
+    combine.ensure(direction, store, config["micro_batch"], resources.gradient_checkpointing)
 
 
 def _arrive(store: Storage, fetch: Callable[[], object]) -> None:

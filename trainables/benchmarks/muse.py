@@ -13,7 +13,8 @@
 
 Both: greedy decoding, 128 (VerbMem) and 32 (KnowMem) new tokens; ten worked examples for KnowMem, whose generation ends
 at the first stop word; PrivLeak in percent. A retain model's evaluation, where given, replaces PrivLeak's reference.
-Left out: sustainability and scalability. Retain rows are drawn as everywhere here (trainables.sampling), not in turn.
+Left out: sustainability and scalability. Retain rows are drawn as everywhere here (trainables.training.sampling), not
+in turn.
 """
 
 from __future__ import annotations

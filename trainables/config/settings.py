@@ -189,7 +189,7 @@ class Resources(Value):
 
     ranks: Count = 1
     zero_stage: int | None = Field(default=None, ge=0, le=3)
-    """None: the first of ZeRO 1, 2, 3 whose states fit the device (trainables.memory); the result tells which."""
+    """None: the first of ZeRO 1, 2, 3 whose states fit the device (training.memory); the result tells which."""
     precision: Precision = "fp32"
     offload_optimizer: bool = False
     gradient_checkpointing: bool = False
@@ -198,8 +198,8 @@ class Resources(Value):
     gpu_memory: Positive | None = None
     """GB (10^9 bytes) of a GPU, that the plan goes by; none: the plan leaves it open and a run asks its GPU."""
     micro_batch: Count | None = None
-    """Rows of one rank's forward pass; none: as many as fit a GPU (trainables.memory), on the CPU its whole share of
-    the effective batch; the result tells which."""
+    """Rows of one rank's forward pass; none: as many as fit a GPU (trainables.training.memory), on the CPU its whole
+    share of the effective batch; the result tells which."""
     checkpoint_every: Count | None = None
     """Optimizer steps between checkpoints of a trial in progress."""
     evaluation_tokens: int = Field(default=4096, ge=256, le=10**9)

@@ -6,10 +6,10 @@ activations add 2 N D. Evaluation is not in it: most of that is generation, whic
 
 from __future__ import annotations
 
-from trainables import memory, sampling
 from trainables.config.settings import Shape
 from trainables.config.trial import Trial
 from trainables.methods import custom, presets
+from trainables.training import memory, sampling
 
 FORWARD, BACKWARD = 2, 4
 EFFICIENCY = 0.35

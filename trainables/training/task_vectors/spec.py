@@ -1,7 +1,8 @@
 """A direction's name on disk and its batches: what a plan and a driver need to know, without torch.
 
 A direction is what `theta_org - strength * direction` moves along: TRU's mean of rectified unit vectors, or TV's plain
-vector. It is made once for all strengths (trainables.vectors, trainables.moves).
+vector. It is made once for all strengths (trainables.training.task_vectors.train,
+trainables.training.task_vectors.combine).
 """
 
 from __future__ import annotations

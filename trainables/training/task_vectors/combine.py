@@ -13,13 +13,13 @@ import torch.distributed as dist
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from trainables import directions, vectors
 from trainables.common import processes, provenance
 from trainables.common.errors import InputError
 from trainables.config.trial import Direction
 from trainables.storage import complete
 from trainables.storage import files as storage_files
 from trainables.storage.base import RESULT, Storage
+from trainables.training.task_vectors import spec, train
 
 PART_BYTES = 4 * 2**30
 """Size of one safetensors file of a direction."""
@@ -27,7 +27,7 @@ PART_BYTES = 4 * 2**30
 
 def ensure(direction: Direction, store: Storage, micro_batch: int | None, checkpointing: bool = False) -> Path:
     """The folder of a direction, made here, by the ranks of this group, where it is not there."""
-    folder = directions.folder_of(direction, store)
+    folder = spec.folder_of(direction, store)
     if dist.get_rank() == 0:
         store.fetch(folder)
     there: list[Any] = [folder.is_dir()]
@@ -42,14 +42,14 @@ def ensure(direction: Direction, store: Storage, micro_batch: int | None, checkp
 
 def make_groups(direction: Direction, store: Storage, micro_batch: int | None, checkpointing: bool = False) -> None:
     """Both stages of every group, one after another; on many ranks, every rank calls it."""
-    shop = vectors.open_workshop(direction, store, micro_batch, checkpointing)
+    shop = train.open_workshop(direction, store, micro_batch, checkpointing)
     if direction.rectified:
-        for group in range(directions.groups(direction)):
-            vectors.sum_gradients(shop, group)
-        _gather(directions.making_of(direction, store), store)
-    for group in range(directions.groups(direction)):
-        vectors.sum_vectors(shop, group)
-    _gather(directions.making_of(direction, store), store)
+        for group in range(spec.groups(direction)):
+            train.sum_gradients(shop, group)
+        _gather(spec.making_of(direction, store), store)
+    for group in range(spec.groups(direction)):
+        train.sum_vectors(shop, group)
+    _gather(spec.making_of(direction, store), store)
 
 
 def _gather(making: Path, store: Storage) -> None:
@@ -66,8 +66,8 @@ def _gather(making: Path, store: Storage) -> None:
 
 def combine(direction: Direction, store: Storage) -> Path:
     """Add the groups up, tensor by tensor and rank by rank, and publish the direction unless it is there."""
-    folder, making = directions.folder_of(direction, store), directions.making_of(direction, store)
-    with directions.locked(making.with_name(f"{making.name}.lock")):
+    folder, making = spec.folder_of(direction, store), spec.making_of(direction, store)
+    with spec.locked(making.with_name(f"{making.name}.lock")):
         if not folder.is_dir():
             for left in folder.parent.glob(f".{folder.name}.*"):  # of a process that was killed here
                 shutil.rmtree(left, ignore_errors=True)
@@ -80,9 +80,7 @@ def combine(direction: Direction, store: Storage) -> Path:
 
 
 def _combine(direction: Direction, making: Path, folder: Path) -> None:
-    notes = [
-        storage_files.read_json(making / directions.NOTE.format(group)) for group in range(directions.groups(direction))
-    ]
+    notes = [storage_files.read_json(making / spec.NOTE.format(group)) for group in range(spec.groups(direction))]
     records = sorted((record for note in notes if note for record in note["records"]), key=lambda item: item["batch"])
     if [record["batch"] for record in records] != list(range(direction.vector.batches)):
         raise RuntimeError(f"the parts of direction {direction.id()} in {making} are not all there; start again")
@@ -104,7 +102,7 @@ def _combine(direction: Direction, making: Path, folder: Path) -> None:
             f"task_vector: every vector is zero after {vector.steps} step(s) at lr {vector.lr:g}, so there is no "
             "direction; raise task_vector.lr or task_vector.steps"
         )
-    storage_files.write_rows(staging / directions.BATCHES, records)
+    storage_files.write_rows(staging / spec.BATCHES, records)
     told = {"id": direction.id(), "recipe": direction.model_dump(mode="json"), "norm": square**0.5}
     zero = sum(record["rectified_norm"] == 0 for record in records)
     told |= {"batches": len(records), "rectified": sum(record["rectified"] for record in records), "zero": zero}

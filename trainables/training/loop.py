@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from trainables import passes, sampling
 from trainables.common.errors import TrialStopped
 from trainables.common.tokens import Example
 from trainables.config.settings import Training
-from trainables.engine import Engine
 from trainables.methods import objectives, rectifiers
+from trainables.training import effective_batch, sampling
+from trainables.training.engine import Engine
 
 MAX_ATTEMPTS = 10
 OBSERVED = 1 << 20
@@ -75,7 +75,7 @@ def begin(engine: Engine, task: Task) -> State:
         return State(None)
     size = task.micro_batch or task.training.batch_size // engine.world
     engine.module.eval()
-    reference = passes.row_sums(engine, task.forget, task.drawn(), task.pad, size)
+    reference = effective_batch.row_sums(engine, task.forget, task.drawn(), task.pad, size)
     engine.module.train()
     return State(reference)
 
@@ -114,7 +114,7 @@ def _step(engine: Engine, task: Task, state: State, steps: int) -> dict[str, Any
         "attempts": attempt + 1,
         "lr": lr,
         "tokens_per_second": tokens / (time.perf_counter() - started),
-        "peak_memory_bytes": passes.peak_memory(engine.device),
+        "peak_memory_bytes": effective_batch.peak_memory(engine.device),
     }
 
 
@@ -156,7 +156,7 @@ def _gradient(
         engine.clear()
     seen = _observe(engine, task, step) if task.observe and step % task.observe == 0 else None
     plan = [(term, task.rows(term.side), forget if term.side == "forget" else retain) for term in task.objective.terms]
-    told["loss"], tokens = passes.effective_batch(engine, plan, task, reference)
+    told["loss"], tokens = effective_batch.effective_batch(engine, plan, task, reference)
     told["tokens"] += tokens
     _finite(told["loss"], "loss", step)
     if task.observe:
@@ -167,7 +167,7 @@ def _gradient(
 
 
 def _retain_pass(engine: Engine, task: Task, rows: list[int], step: int) -> tuple[float, int]:
-    loss, tokens = passes.effective_batch(engine, [(objectives.NLL, task.retain, rows)], task, None)
+    loss, tokens = effective_batch.effective_batch(engine, [(objectives.NLL, task.retain, rows)], task, None)
     _finite(loss, "retain loss", step)
     return loss, tokens
 
@@ -175,7 +175,7 @@ def _retain_pass(engine: Engine, task: Task, rows: list[int], step: int) -> tupl
 def _observe(engine: Engine, task: Task, step: int) -> tuple[float, list[torch.Tensor]]:
     """Retain loss and gradient on rows of their own: the engine's gradient is zero before and after."""
     rows = sampling.retain_batch(task.seed + OBSERVED, step, 0, len(task.retain), task.training.batch_size)
-    loss, _ = passes.effective_batch(engine, [(objectives.NLL, task.retain, rows)], task, None)
+    loss, _ = effective_batch.effective_batch(engine, [(objectives.NLL, task.retain, rows)], task, None)
     gradient = [part.detach().clone() for part in engine.shard()]
     engine.clear()
     return loss, gradient

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from trainables.engine import Engine
+from trainables.training.engine import Engine
 
 Notice = Callable[[], bool]
 """Whether this process's machine is about to be taken away."""

@@ -15,14 +15,14 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
-from trainables import loop
 from trainables.common import processes
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
-from trainables.engine import Engine
 from trainables.storage import base, complete
 from trainables.storage import files as storage_files
 from trainables.storage.base import CHECKPOINT, OUTAGES, STEPS, Storage
+from trainables.training import loop
+from trainables.training.engine import Engine
 
 FOLDER, META = CHECKPOINT, base.META
 LAYOUT = ("ranks", "zero_stage", "precision", "offload_optimizer")

@@ -7,12 +7,12 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from trainables import memory
 from trainables.common import hashing, paths
 from trainables.common.errors import InputError
 from trainables.config.settings import Model, Shape
 from trainables.storage import complete
 from trainables.storage import files as storage_files
+from trainables.training import memory
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 TOKENIZER = {"tokenizer.json": ["tokenizer.json", "tokenizer.model"]}

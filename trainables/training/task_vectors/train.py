@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from safetensors import safe_open
 
-from trainables import benchmarks, directions, models, originals, passes, sharded
+from trainables import benchmarks
 from trainables.common.errors import TrialStopped
 from trainables.common.tokens import Example
 from trainables.config.settings import TaskVector
@@ -27,11 +27,13 @@ from trainables.inference import scoring
 from trainables.methods import objectives, task_vectors
 from trainables.storage import files
 from trainables.storage.base import Storage
+from trainables.training import effective_batch, models, target_weights
+from trainables.training.task_vectors import fsdp, spec
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What trainables.passes reads of a task."""
+    """What trainables.training.effective_batch reads of a task."""
 
     pad: int
     micro_batch: int | None
@@ -43,17 +45,17 @@ class Workshop:
     """One rank's model on the forget rows, and the batches as row numbers."""
 
     direction: Direction
-    engine: sharded.Sharded
+    engine: fsdp.Sharded
     rows: Sequence[Example]
     batches: list[list[int]]
     settings: Settings
-    origin: originals.Originals
+    origin: target_weights.Originals
     making: Path
     published: Path
 
     def gradient(self, rows: list[int]) -> tuple[float, int]:
         """Add the gradient of the mean NLL of `rows` to the model's: loss and label tokens."""
-        return passes.effective_batch(self.engine, [(objectives.NLL, self.rows, rows)], self.settings, None)
+        return effective_batch.effective_batch(self.engine, [(objectives.NLL, self.rows, rows)], self.settings, None)
 
     def file(self, kind: str, group: int, tag: int = 0) -> Path:
         return self.making / f"{kind}-{group}-{tag}-{self.engine.rank}of{self.engine.world}.safetensors"
@@ -71,20 +73,20 @@ def open_workshop(
     benchmark, count = direction.benchmark, direction.vector.batches
     rows, _ = benchmarks.find(benchmark.name).training_examples(benchmark, tokenizer, direction.max_length)
     if direction.rectified:
-        directions.check_sizes(len(rows), count, benchmark.split)
-    origin = originals.of(direction.target)
+        spec.check_sizes(len(rows), count, benchmark.split)
+    origin = target_weights.of(direction.target)
     origin.check(network)
     if checkpointing:
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return Workshop(
         direction=direction,
-        engine=sharded.wrap(network.train(checkpointing), device, direction.precision),
+        engine=fsdp.wrap(network.train(checkpointing), device, direction.precision),
         rows=rows,
-        batches=directions.divide(len(rows), count, direction.seed),
+        batches=spec.divide(len(rows), count, direction.seed),
         settings=Settings(scoring.pad_of(tokenizer), micro_batch),
         origin=origin,
-        making=directions.making_of(direction, store),
-        published=directions.folder_of(direction, store),
+        making=spec.making_of(direction, store),
+        published=spec.folder_of(direction, store),
     )
 
 
@@ -93,7 +95,7 @@ def sum_gradients(shop: Workshop, group: int) -> None:
     with _alone(shop, group):
         if _first(shop, shop.published.is_dir()) or _agreed(shop, shop.file("gradient", group).is_file()):
             return
-        rows = [row for batch in shop.batches[group :: directions.groups(shop.direction)] for row in batch]
+        rows = [row for batch in shop.batches[group :: spec.groups(shop.direction)] for row in batch]
         shop.engine.clear()
         loss, tokens = shop.gradient(rows)
         _finite(loss, "the forget set at the target model")
@@ -110,7 +112,7 @@ def sum_vectors(shop: Workshop, group: int) -> None:
 
 
 def _sum_vectors(shop: Workshop, group: int) -> None:
-    mine = list(range(len(shop.batches)))[group :: directions.groups(shop.direction)]
+    mine = list(range(len(shop.batches)))[group :: spec.groups(shop.direction)]
     done, records = _resume(shop, group, len(mine))
     if done == len(mine):
         return
@@ -127,14 +129,14 @@ def _sum_vectors(shop: Workshop, group: int) -> None:
         dist.barrier()
         if shop.engine.rank == 0:
             note = {"done": done, "world": shop.engine.world, "records": records}
-            files.write_json(shop.making / directions.NOTE.format(group), note)
+            files.write_json(shop.making / spec.NOTE.format(group), note)
         dist.barrier()
         shop.file("vectors", group, done - 1).unlink(missing_ok=True)
 
 
 def _one_vector(
     shop: Workshop,
-    pieces: list[sharded.Piece],
+    pieces: list[fsdp.Piece],
     number: int,
     mean: dict[str, torch.Tensor],
     total: dict[str, torch.Tensor],
@@ -163,7 +165,7 @@ def _one_vector(
 
 
 def _fine_tune(
-    shop: Workshop, pieces: list[sharded.Piece], number: int, total: dict[str, torch.Tensor], tokens: int
+    shop: Workshop, pieces: list[fsdp.Piece], number: int, total: dict[str, torch.Tensor], tokens: int
 ) -> tuple[list[float], int, dict[str, torch.Tensor]]:
     """Take a batch's steps from theta_org: the loss of each, the batch's label tokens, and the other points' gradient.
 
@@ -196,21 +198,21 @@ def inner_optimizer(parameters: list[torch.nn.Parameter], vector: TaskVector) ->
 def _whole_gradient(shop: Workshop) -> tuple[dict[str, torch.Tensor], int]:
     """The gradient of the summed NLL over the forget set, this rank's part, and its label tokens."""
     total = {piece.name: torch.zeros_like(piece.weight) for piece in shop.engine.pieces()}
-    return total, sum(_add(shop.file("gradient", group), total) for group in range(directions.groups(shop.direction)))
+    return total, sum(_add(shop.file("gradient", group), total) for group in range(spec.groups(shop.direction)))
 
 
-def _reset(shop: Workshop, pieces: list[sharded.Piece]) -> None:
+def _reset(shop: Workshop, pieces: list[fsdp.Piece]) -> None:
     for piece in pieces:
         piece.weight.copy_(_origin(shop, piece))
 
 
-def _origin(shop: Workshop, piece: sharded.Piece) -> torch.Tensor:
+def _origin(shop: Workshop, piece: fsdp.Piece) -> torch.Tensor:
     return shop.origin.rows(piece.name, piece.start, piece.stop).to(shop.engine.device, torch.float32)
 
 
 def _resume(shop: Workshop, group: int, wanted: int) -> tuple[int, list[dict[str, Any]]]:
     """How many vectors of a group are summed, and their records; other ranks than made them take a whole group only."""
-    note = files.read_json(shop.making / directions.NOTE.format(group)) or {"done": 0, "world": 0, "records": []}
+    note = files.read_json(shop.making / spec.NOTE.format(group)) or {"done": 0, "world": 0, "records": []}
     same = note["world"] == shop.engine.world and shop.file("vectors", group, note["done"]).is_file()
     return (note["done"], note["records"]) if _agreed(shop, same or note["done"] == wanted) else (0, [])
 
@@ -218,7 +220,7 @@ def _resume(shop: Workshop, group: int, wanted: int) -> tuple[int, list[dict[str
 @contextlib.contextmanager
 def _alone(shop: Workshop, group: int) -> Iterator[None]:
     """Wait until no other process works on this rank's part of the group."""
-    with directions.locked(shop.making.with_name(f"{shop.making.name}-{group}-{shop.engine.rank}.lock")):
+    with spec.locked(shop.making.with_name(f"{shop.making.name}-{group}-{shop.engine.rank}.lock")):
         yield
 
 

@@ -40,7 +40,7 @@ class Piece:
 
 
 class Sharded:
-    """What trainables.passes needs of an engine, and the pieces."""
+    """What trainables.training.effective_batch needs of an engine, and the pieces."""
 
     def __init__(self, inner: Any, device: torch.device) -> None:
         self.inner = inner

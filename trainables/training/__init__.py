@@ -1,0 +1,1 @@
+"""The training loop and its engine, the memory plan, checkpoints, task vectors. It imports config to data, and methods."""
