@@ -18,7 +18,6 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script, rectify
-from trainables import recipes, trial
 from trainables.benchmarks import evaluation
 from trainables.common import cli
 from trainables.common.tokens import Example
@@ -26,6 +25,8 @@ from trainables.config.settings import Benchmark, Model, Rectifier, Resources, S
 from trainables.config.trial import Recipe, Trial
 from trainables.methods import objectives, presets, rectifiers
 from trainables.training import engine, loop, memory, models
+from trainables.trial import runner as trial_runner
+from trainables.workers import shared_artifacts
 
 SIZES: dict[str, dict[str, Any]] = {
     "1b": {
@@ -150,7 +151,7 @@ def evaluate(options: argparse.Namespace, network: Any, device: torch.device) ->
         template="llama2",
         training=Training(max_length=512),
     )
-    tokenizer = recipes._learn_tokenizer(recipe)
+    tokenizer = shared_artifacts._learn_tokenizer(recipe)
     started = time.perf_counter()
     _, records = evaluation.evaluate(
         network.eval(), tokenizer, benchmark, None, token_budget=Resources().evaluation_tokens
@@ -168,7 +169,7 @@ def evaluate(options: argparse.Namespace, network: Any, device: torch.device) ->
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    device = trial.prepare_process(configuration(options).resources, rectify.SEED)
+    device = trial_runner.prepare_process(configuration(options).resources, rectify.SEED)
     sizes = {**SIZES[options.size], "max_position_embeddings": 1024}
     config = LlamaConfig(**sizes, bos_token_id=0, eos_token_id=1, pad_token_id=2)  # type: ignore[arg-type]
     shape = memory.shape_of(config.to_dict())

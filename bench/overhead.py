@@ -18,9 +18,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script
-from trainables import launching, workers
 from trainables.storage import files
 from trainables.storage.base import RESULT
+from trainables.workers import launcher, trial_actor
 
 NOTES = "overhead"
 """The folder in the storage where each trial leaves its moments."""
@@ -46,7 +46,7 @@ def noted(step: Callable[..., Any], config: dict[str, Any]) -> Callable[..., Any
     return call
 
 
-class Noted(workers.TrialActor):
+class Noted(trial_actor.TrialActor):
     """A trial as every other one, which notes when it was taken and when its first step began."""
 
     def _take(self, new_config: dict[str, Any]) -> None:
@@ -64,31 +64,31 @@ def rank(config: dict[str, Any]) -> None:
     """One rank, of which the first notes when Ray Train called it and when its first step began."""
     import torch.distributed as dist
 
-    from trainables import workers
     from trainables.config.trial import Trial
     from trainables.training import loop
+    from trainables.workers import trial_actor
 
     told = {"storage": config["storage"], "id": Trial.model_validate(config["trial"]).id()}
     if dist.get_rank() == 0:
         note(told, taken=time.time())
         loop._step = noted(loop._step, told)
-    workers.rank(config)
+    trial_actor.rank(config)
 
 
 def ranks(config: dict[str, Any]) -> None:
     """Tune's function for a trial of many ranks, whose ranks take notes."""
-    from trainables import launching, workers
+    from trainables.workers import launcher, trial_actor
 
-    plain, workers.rank = workers.rank, rank
+    plain, trial_actor.rank = trial_actor.rank, rank
     try:
-        launching.train_ranks(config)
+        launcher.train_ranks(config)
     finally:
-        workers.rank = plain
+        trial_actor.rank = plain
 
 
 def drive() -> int:
     """The sweep's own command in this process, with actors and ranks that take notes."""
-    workers.TrialActor, launching.train_ranks = Noted, ranks  # type: ignore[misc]
+    trial_actor.TrialActor, launcher.train_ranks = Noted, ranks  # type: ignore[misc]
     return _script.drive()
 
 

@@ -21,22 +21,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import psutil
 
 from bench import _script
-from trainables import records, workers
 from trainables.common import provenance
 from trainables.storage import files
 from trainables.storage.base import CONFIG
+from trainables.trial import record as trial_record
+from trainables.workers import trial_actor
 
 SWEEP = "quickstart"
 FACTS = "scale.json"
 """Where the driver's process leaves what it measured of itself, in the storage."""
 
 
-class Empty(workers.TrialActor):
+class Empty(trial_actor.TrialActor):
     """A trial as every other one, but for its training and evaluation: it writes made-up metrics of its seed."""
 
     def step(self) -> dict[str, Any]:
         dice = random.Random(self.trial.id())
-        record = records.Record(provenance.now())
+        record = trial_record.Record(provenance.now())
         quality, utility = -20 * dice.random(), dice.random()
         record.metrics = {"forget_quality": quality, "model_utility": utility}
         record.metrics |= {f"part_{number}": dice.random() for number in range(20)}
@@ -45,7 +46,7 @@ class Empty(workers.TrialActor):
         record.steps = [{"step": step, "loss": dice.random(), "skipped": False} for step in range(1, 6)]
         place = self.store.trial(self.trial.id())
         files.write_json(place / CONFIG, self.trial.model_dump(mode="json"))
-        return workers.final(records.write(self.trial, record, None, place))
+        return trial_actor.final(trial_record.write(self.trial, record, None, place))
 
 
 def arguments(trials: int, place: Path) -> list[str]:
@@ -76,7 +77,7 @@ def drive(command: Sequence[str]) -> int:
     import platform.driver as driver
     import platform.progress as progress
 
-    workers.TrialActor = Empty  # type: ignore[misc]
+    trial_actor.TrialActor = Empty  # type: ignore[misc]
     watch, init, facts = Watch(), progress.Reporter.__init__, {}
     everything = driver._all
 

@@ -21,7 +21,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script
 from bench._trainers import Published, Spent, Transformers, between, moment
-from trainables import trial
 from trainables.benchmarks import Examples, tofu
 from trainables.common import cli
 from trainables.common.tokens import Example
@@ -29,6 +28,7 @@ from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.inference import scoring
 from trainables.methods import objectives, presets, rectifiers
 from trainables.training import engine, loop, models, sampling
+from trainables.trial import runner
 
 SEED, GAMMA, LR = 0, 0.8, 1e-5
 BARS = {"trainer": 1.0, "published": 3.0}
@@ -63,7 +63,7 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
         [forget[row] for row in sampling.forget_batch(SEED, step, 0, len(forget), options.batch_size)]
         for step in range(block * (options.repeats + 1))
     ]
-    trial.prepare_process(Resources(cpus=options.threads), SEED)
+    runner.prepare_process(Resources(cpus=options.threads), SEED)
     contenders = _contenders(network, tokenizer, (forget, retain), batches, folder)
     seconds: dict[str, list[Spent]] = {name: [] for name in contenders}
     for repeat in range(options.repeats + 1):

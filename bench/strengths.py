@@ -74,15 +74,15 @@ def watched(held: list[int]) -> Callable[..., Any]:
 
 
 def _rank(rank: int, world: int, folder: str, model: str, data: str) -> None:
-    from trainables import trial
     from trainables.common import cli
     from trainables.methods import task_vectors
     from trainables.training.task_vectors import combine
+    from trainables.trial import runner
 
     cli.quiet()
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
     dist.init_process_group("gloo", init_method=f"file://{folder}/group-{world}", rank=rank, world_size=world)
-    trial.prepare_process(Resources(), 0)
+    runner.prepare_process(Resources(), 0)
     direction = Direction(
         rectified=True,
         target=Model(path=model, fingerprint="bench"),
@@ -117,11 +117,11 @@ def memories(worlds: list[int]) -> list[dict[str, Any]]:
     """A Llama of random weights and a few fictional rows."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from trainables import recipes
     from trainables.config.settings import Training
     from trainables.config.trial import Recipe
     from trainables.data import fictional
     from trainables.training import models
+    from trainables.workers import shared_artifacts
 
     with tempfile.TemporaryDirectory() as folder:
         data, model = Path(folder) / "data", Path(folder) / "model"
@@ -130,7 +130,7 @@ def memories(worlds: list[int]) -> list[dict[str, Any]]:
             architecture=SHAPE, vocabulary=400, data=str(data), data_fingerprint="bench", configs=("full",),
             template="llama2", training=Training(max_length=128),
         )  # fmt: skip
-        tokenizer = recipes._start(recipe)[1]
+        tokenizer = shared_artifacts._start(recipe)[1]
         network: Any = LlamaForCausalLM(LlamaConfig(vocab_size=VOCABULARY, **dict(SHAPE)))  # type: ignore[arg-type]
         parameters = sum(parameter.numel() for parameter in network.parameters())
         models.save(network, tokenizer, model, {})

@@ -175,7 +175,7 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, room: Room, keep:
     import platform.progress as progress
     import platform.raylet as raylet
     import platform.searcher as searcher
-    from trainables.launching import nodes
+    from trainables.workers.launcher import nodes
 
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     class_cache.ENV_VARS_TO_PROPAGATE.difference_update(VARIABLES)  # Ray's log would hold their values
@@ -228,8 +228,8 @@ def _trainable(resources: Resources) -> Any:
     """What runs a trial, with what Tune is to keep for it."""
     from ray import tune
 
-    from trainables.launching import LAUNCHER, train_ranks
-    from trainables.workers import TrialActor
+    from trainables.workers.launcher import LAUNCHER, train_ranks
+    from trainables.workers.trial_actor import TrialActor
 
     if resources.ranks == 1:
         return tune.with_resources(TrialActor, {"cpu": resources.cpus, "gpu": resources.gpus})

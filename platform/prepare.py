@@ -14,7 +14,7 @@ from ray.train import TrainingFailedError
 
 import platform.keep as keep
 from platform.plan import Plan, Reference
-from trainables import benchmarks, launching, recipes
+from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common.cli import duration
 from trainables.config.trial import Direction
@@ -23,6 +23,7 @@ from trainables.storage import complete
 from trainables.storage.base import RESULT, Storage, set_aside
 from trainables.storage.files import publish, read_json
 from trainables.training.task_vectors import spec
+from trainables.workers import launcher, shared_artifacts
 
 Say = Callable[[str], None]
 KNOWN = 0.3
@@ -91,7 +92,7 @@ def _models(plan: Plan, store: Storage, say: Say) -> None:
             say(f"training the model for {recipe.configs[0]} ({recipe.training.epochs:g} epochs, once)")
         resources = plan.sweep.resources
         gpus = min(1, resources.gpus)
-        make: Any = ray.remote(recipes.make_model).options(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)
+        make: Any = ray.remote(shared_artifacts.make_model).options(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)
         made = [make.remote(recipe, store.location, gpus, resources.micro_batch) for recipe in ready]
         _wait(made, [f"the model for {recipe.configs[0]} is trained" for recipe in ready], say)
         waiting = [recipe for recipe in waiting if recipe not in ready]
@@ -142,7 +143,9 @@ def _evaluate(plan: Plan, store: Storage, ref: Reference) -> Any:
     retain = plan.retain_reference(ref.split) if ref.role == "original" else None
     against = retain.evaluation if retain else None
     resources = plan.sweep.resources.model_copy(update={"ranks": 1, "gpus": min(1, plan.sweep.resources.gpus)})
-    make = ray.remote(recipes.make_evaluation).options(num_cpus=1, num_gpus=resources.gpus, max_retries=RETRIES)
+    make = ray.remote(shared_artifacts.make_evaluation).options(
+        num_cpus=1, num_gpus=resources.gpus, max_retries=RETRIES
+    )
     benchmark = plan.benchmarks[ref.split]
     return make.remote(ref.model.model_dump(), benchmark.model_dump(), against, store.location, resources)
 
@@ -161,7 +164,7 @@ def _directions(plan: Plan, store: Storage, say: Say, strategy: str) -> None:
         say(f"making {kind}'s direction for {direction.benchmark.split}, {count} task vector(s) (once)")
         try:
             if resources.ranks > 1:
-                launching.launch_direction(direction, store, resources, rows, strategy)
+                launcher.launch_direction(direction, store, resources, rows, strategy)
             else:
                 _groups(direction, plan, store, rows)
         except (ray.exceptions.RayTaskError, TrainingFailedError) as error:
@@ -175,9 +178,9 @@ def _groups(direction: Direction, plan: Plan, store: Storage, rows: int) -> None
     options = {"num_cpus": resources.cpus, "num_gpus": min(1, resources.gpus), "max_retries": RETRIES}
     numbers = range(spec.groups(direction))
     if direction.rectified:
-        summed = ray.remote(recipes.make_gradients).options(**options)
+        summed = ray.remote(shared_artifacts.make_gradients).options(**options)
         ray.get([summed.remote(direction, number, root, resources, rows) for number in numbers])
-    made = ray.remote(recipes.make_vectors).options(**options)
+    made = ray.remote(shared_artifacts.make_vectors).options(**options)
     ray.get([made.remote(direction, number, root, resources, rows) for number in numbers])
-    joined = ray.remote(recipes.make_direction).options(num_cpus=1, max_retries=RETRIES)
+    joined = ray.remote(shared_artifacts.make_direction).options(num_cpus=1, max_retries=RETRIES)
     ray.get(joined.remote(direction, root))

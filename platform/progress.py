@@ -190,13 +190,13 @@ class Reporter(Callback):
 
         None is left where the disk is full, nor where nobody could look whether there is one.
         """
-        from trainables import records
+        from trainables.trial import record
 
         if not looked:
             message = f"not recorded, because the storage does not answer; --resume looks again: {cause.strip()}"
             return {"status": LOST, "error": {"kind": LOST, "message": message}}
         try:
-            return records.refused(config, self.store, cause, LOST, seconds)
+            return record.refused(config, self.store, cause, LOST, seconds)
         except OSError as error:
             self.gate.unwritable = f"{error.strerror} ({self.store.root})"
             message = f"not recorded, because the storage takes nothing more: {error.strerror}"

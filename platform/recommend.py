@@ -49,17 +49,17 @@ def _write(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
     import ray
     import ray.exceptions
 
-    from trainables import export, recipes
+    from trainables.workers import shared_artifacts
 
     folder = store.root / "exports" / trial.id()
     if store.there(folder):
         store.fetch(folder)
     shown = store.uri(folder) if store.copied else str(folder)
-    if _current(folder / export.FACTS, store.result(trial.id()) or {}):
+    if _current(folder / write.FACTS, store.result(trial.id()) or {}):
         return f"model: {shown}"
     place = set_aside([folder], store) if folder.exists() else None
     told = f"model: {shown}{f' (the one of an earlier run is in {place})' if place else ''}"
-    make: Any = ray.remote(recipes.make_export).options(num_cpus=1, num_gpus=min(1, plan.sweep.resources.gpus))
+    make: Any = ray.remote(shared_artifacts.make_export).options(num_cpus=1, num_gpus=min(1, plan.sweep.resources.gpus))
     try:
         ray.get(make.remote(trial.id(), store.location, str(folder), why, plan.sweep.selection))
     except ray.exceptions.RayTaskError as error:

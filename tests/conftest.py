@@ -218,10 +218,10 @@ LEARNED = (48, 30, 5e-3)
 
 
 def _furnish(folder: Path, size: tuple[int, int, float], roles: tuple[str, ...]) -> House:
-    from trainables import recipes
     from trainables.config.settings import Training
     from trainables.config.trial import Recipe
     from trainables.data import fictional
+    from trainables.workers import shared_artifacts
 
     data = folder / "authors"
     fictional.write(data, authors=12, questions=5, forget_percent=(25,), seed=3)
@@ -243,7 +243,7 @@ def _furnish(folder: Path, size: tuple[int, int, float], roles: tuple[str, ...])
             template="llama2",
             training=Training(lr=lr, epochs=epochs, batch_size=16, max_length=192),
         )
-        made.append(Path(recipes.make_model(recipe, str(folder / "store"))))
+        made.append(Path(shared_artifacts.make_model(recipe, str(folder / "store"))))
     return House(data=data, target=made[0], retain=made[-1], split="forget25")
 
 

@@ -12,11 +12,11 @@ import torch
 import transformers
 
 from bench._memory import Peak
-from trainables import assembly
 from trainables.common.tokens import Example
 from trainables.config.settings import Objective, Resources, Training
 from trainables.methods import objectives, presets, rectifiers
 from trainables.training import engine, loop, models
+from trainables.trial import setup
 
 DEVICE = torch.device("cuda" if os.environ.get("DS_ACCELERATOR") == "cuda" else "cpu")
 
@@ -32,14 +32,14 @@ def network_of(job: dict[str, Any]) -> Any:
 def train(job: dict[str, Any]) -> None:
     """Two steps of the job's method with GRU on rows that are labels from the second token on, two micro-batches each.
 
-    The model, its frozen copy and what is trained of it are put together as in trainables.assembly.
+    The model, its frozen copy and what is trained of it are put together as in trainables.trial.setup.
     """
     network, length, size = network_of(job), job["length"], job["micro_batch"]
     constants = presets.constants(job["method"], Objective(layer=job["layer"]), "forget05")
     objective = objectives.make(job["method"], constants)
     frozen = copy.deepcopy(network).eval().requires_grad_(False) if objective.needs_frozen else None
     if job["method"] == "rmu":
-        assembly._only_rmu_weights(network, job["layer"])
+        setup._only_rmu_weights(network, job["layer"])
     if job["lora"]:
         network = models.with_adapters(network, job["lora"], 16)
     if job["checkpointing"]:

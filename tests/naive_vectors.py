@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from trainables import trial
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector
 from trainables.config.trial import Direction
@@ -16,6 +15,7 @@ from trainables.data import prompts
 from trainables.storage.location import open_storage
 from trainables.training import models
 from trainables.training.task_vectors import combine
+from trainables.trial import runner
 
 RULES = tofu.Rules(None, True, 200, True, False, 192)
 
@@ -34,7 +34,7 @@ def recipe(house: Any, **changes: Any) -> Direction:
 
 def make(direction: Direction, place: Path, micro_batch: int | None = None) -> dict[str, torch.Tensor]:
     """The direction's tensors, made in this process."""
-    trial.prepare_process(Resources(), 0)
+    runner.prepare_process(Resources(), 0)
     folder = combine.ensure(direction, open_storage(str(place)), micro_batch)
     return load_file(folder / "direction-00000.safetensors")
 

@@ -17,12 +17,12 @@ from platform.dry_run import describe
 from platform.overrides import apply
 from search_spaces import backbones
 from search_spaces import base as spaces
-from trainables import assembly
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Objective, Rectifier, Resources, Shape, TaskVector, Training
 from trainables.config.trial import Trial
 from trainables.storage.base import Storage
 from trainables.training import flops, memory
+from trainables.trial import setup
 
 GB = 1e9
 SEVEN = backbones.LLAMA2.shape
@@ -186,8 +186,8 @@ def test_a_run_takes_the_micro_batch_of_the_plan(tmp_path: Path) -> None:
     )
     planned = memory.fit(chosen, shape, 256, 0.012 * GB)
     assert 1 < planned.micro_batch < 32
-    assert assembly.micro_batch(chosen, torch.device("cuda")) == planned.micro_batch
-    assert assembly.micro_batch(chosen, torch.device("cpu")) is None
+    assert setup.micro_batch(chosen, torch.device("cuda")) == planned.micro_batch
+    assert setup.micro_batch(chosen, torch.device("cpu")) is None
 
 
 # Plans

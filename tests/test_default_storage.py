@@ -13,7 +13,6 @@ import platform.manifest as manifest
 import platform.status as status
 import platform.tracking as tracking
 from analysis import report
-from trainables import export
 from trainables.storage.base import Storage
 from trainables.storage.location import VARIABLE
 
@@ -21,7 +20,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], list[str]]] = {
     "status": (status.main, ["tofu_tiny"]),
     "tracking": (tracking.main, ["sync", "tofu_tiny"]),
     "report": (report.main, ["tofu_tiny"]),
-    "export": (export.main, ["0123", "--output", "model"]),
+    "export": (write.main, ["0123", "--output", "model"]),
 }
 
 

@@ -14,7 +14,6 @@ from naive_vectors import make, recipe
 from safetensors.torch import load_file, save_file
 from torch.multiprocessing.spawn import spawn
 
-from trainables import recipes, trial
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector, Training
 from trainables.config.trial import Direction, Trial
@@ -24,6 +23,8 @@ from trainables.storage.base import RESULT, Storage
 from trainables.storage.location import open_storage
 from trainables.training import models
 from trainables.training.task_vectors import combine, spec, train
+from trainables.trial import runner
+from trainables.workers import shared_artifacts
 
 
 def test_micro_batches_and_interruptions_change_nothing(house: Any, tmp_path: Path, monkeypatch: Any) -> None:
@@ -72,8 +73,8 @@ def test_a_direction_that_is_there_is_left_alone(house: Any, tmp_path: Path) -> 
     direction, store = recipe(house, steps=1), open_storage(str(tmp_path))
     make(direction, tmp_path)
     stamp = (spec.folder_of(direction, store) / RESULT).stat().st_mtime_ns
-    recipes.make_vectors(direction, 0, str(tmp_path), Resources(), 4)
-    assert recipes.make_direction(direction, str(tmp_path)) == str(spec.folder_of(direction, store))
+    shared_artifacts.make_vectors(direction, 0, str(tmp_path), Resources(), 4)
+    assert shared_artifacts.make_direction(direction, str(tmp_path)) == str(spec.folder_of(direction, store))
     assert (spec.folder_of(direction, store) / RESULT).stat().st_mtime_ns == stamp
 
 
@@ -139,10 +140,10 @@ def test_what_has_no_direction_is_refused(house: Any, tmp_path: Path, changes: d
 def test_groups_in_tasks_give_what_one_process_gives(house: Any, tmp_path: Path) -> None:
     direction, store = recipe(house), open_storage(str(tmp_path / "tasks"))
     expected = make(direction, tmp_path / "one", micro_batch=4)
-    for kind in (recipes.make_gradients, recipes.make_vectors):
+    for kind in (shared_artifacts.make_gradients, shared_artifacts.make_vectors):
         for group in range(spec.groups(direction)):
             kind(direction, group, str(store.root), Resources(), 4)
-    recipes.make_direction(direction, str(store.root))
+    shared_artifacts.make_direction(direction, str(store.root))
     found = load_file(spec.folder_of(direction, store) / "direction-00000.safetensors")
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
@@ -214,7 +215,7 @@ def test_a_trial_moves_the_target_model_and_says_how_far(house: Any, tmp_path: P
             training=Training(max_length=192),
             task_vector=TaskVector(steps=2, lr=0.05, batches=3, **field),  # type: ignore[arg-type]
         )
-        *_, last = trial.run(config, store)
+        *_, last = runner.run(config, store)
         found.append(last["result"])
     assert [result["status"] for result in found] == ["finished", "finished"], found[0]["error"]
     (folder,) = (store.root / "shared" / "directions").iterdir()

@@ -11,7 +11,6 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
-from trainables import candidates, launching, trial
 from trainables.config.settings import (
     Benchmark,
     Calibration,
@@ -23,10 +22,12 @@ from trainables.config.settings import (
     Training,
 )
 from trainables.config.trial import Trial
-from trainables.records import Place
 from trainables.storage import files
 from trainables.storage.base import ROWS, Storage
 from trainables.storage.location import open_storage
+from trainables.trial import runner, step_selection
+from trainables.trial.record import Place
+from trainables.workers import launcher
 
 STEPS, EVERY = 6, 2
 
@@ -49,7 +50,7 @@ def finish(
 ) -> tuple[dict[str, Any], Storage]:
     store = open_storage(str(place))
     found: dict[str, Any] = {}
-    for event in trial.run(config, store, keep_weights=keep):
+    for event in runner.run(config, store, keep_weights=keep):
         if event["phase"] == "training" and event["step"] == stop_after:
             break
         found = event
@@ -62,7 +63,7 @@ def watched(learned: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[dic
 
 
 def weights(store: Storage, config: Trial) -> dict[str, torch.Tensor]:
-    return load_file(store.trial(config.id()) / trial.WEIGHTS / "model.safetensors")
+    return load_file(store.trial(config.id()) / runner.WEIGHTS / "model.safetensors")
 
 
 @pytest.mark.parametrize("step", [2, 6])
@@ -122,13 +123,13 @@ def test_what_a_resume_falls_back_on_stays(learned: Any, tmp_path: Path, monkeyp
     utilities = iter((0.3, 0.5, 0.6, 0.7, 0.1))
     folder, config = tmp_path / "trial", configuration(learned)
     place = Place(Storage(tmp_path), folder, folder / "weights")
-    watch = candidates.Candidates(config, place, None, None)
+    watch = step_selection.Candidates(config, place, None, None)
     watch.target = {"metrics": {"model_utility": 0.9}}
     network = SimpleNamespace(eval=lambda: None)
     measured = ({"model_utility": u} for u in utilities)
     monkeypatch.setattr(watch, "_evaluate", lambda _: (next(measured), [{"task": "forget"}]))
     monkeypatch.setattr(watch, "_document", lambda _, metrics, __: {"metrics": metrics, "halves": None})
-    monkeypatch.setattr(candidates.models, "save", lambda network, tokenizer, folder, note: folder.mkdir())
+    monkeypatch.setattr(step_selection.models, "save", lambda network, tokenizer, folder, note: folder.mkdir())
 
     def held() -> list[str]:
         return sorted(path.name for path in watch.folder.glob("weights-*"))
@@ -178,7 +179,7 @@ def test_bar_of_the_utility_needs_evaluations(learned: Any) -> None:
 def test_two_ranks_evaluate_as_one(learned: Any, watched: Any, tmp_path: Path, ray_session: None) -> None:
     config = configuration(learned)
     config = config.model_copy(update={"resources": Resources(ranks=2, zero_stage=3, evaluation_tokens=8192)})
-    found = launching.launch(config, open_storage(str(tmp_path)))
+    found = launcher.launch(config, open_storage(str(tmp_path)))
     assert found["status"] == "finished", found["error"]
     for mine, theirs in zip(found["evaluations"], watched[0]["evaluations"], strict=True):
         assert mine["step"] == theirs["step"]

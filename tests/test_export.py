@@ -16,7 +16,6 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
-from trainables import export, trial, verification
 from trainables.benchmarks import evaluation, tofu
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Selection, Training
@@ -24,9 +23,11 @@ from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import CONFIG, RESULT, Storage
 from trainables.storage.location import open_storage
+from trainables.trial import runner
+from trainables.trial.export import model_folder, verify
 
 APP = typer.Typer()
-APP.command()(export.main)
+APP.command()(write.main)
 
 
 def configuration(house: Any) -> Trial:
@@ -46,8 +47,8 @@ def kept(learned: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Storag
     config = configuration(learned)
     store = open_storage(str(tmp_path_factory.mktemp("runs")))
     monkey = pytest.MonkeyPatch()
-    monkey.setattr(trial, "check_inputs", lambda trial: None)  # its fingerprints are names here
-    *_, event = trial.run(config, store, keep_weights=True)
+    monkey.setattr(runner, "check_inputs", lambda trial: None)  # its fingerprints are names here
+    *_, event = runner.run(config, store, keep_weights=True)
     monkey.undo()
     assert event["result"]["status"] == "finished", event["result"]["error"]
     return store, config.id()
@@ -67,7 +68,7 @@ def exported(kept: Any, run_module: Any, tmp_path_factory: pytest.TempPathFactor
 def test_the_checkpoint_loads_with_plain_transformers(kept: Any, exported: Path) -> None:
     store, trial_id = kept
     network = AutoModelForCausalLM.from_pretrained(exported)
-    saved = load_file(store.trial(trial_id) / trial.WEIGHTS / "model.safetensors")
+    saved = load_file(store.trial(trial_id) / runner.WEIGHTS / "model.safetensors")
     state = network.state_dict()
     assert all(torch.equal(state[name], tensor) for name, tensor in saved.items())
     assert AutoTokenizer.from_pretrained(exported)("Who wrote it?")["input_ids"]
@@ -79,7 +80,7 @@ def test_another_evaluation_of_it_agrees(kept: Any, exported: Path, learned: Any
     network = AutoModelForCausalLM.from_pretrained(exported).eval()
     benchmark = configuration(learned).benchmark
     found, _ = evaluation.evaluate(network, AutoTokenizer.from_pretrained(exported), benchmark, None, token_budget=4096)
-    facts = json.loads((exported / export.FACTS).read_text())
+    facts = json.loads((exported / write.FACTS).read_text())
     assert found == facts["verified_metrics"]
     known = (store.result(trial_id) or {})["metrics"]
     assert {name: known[name] for name in found} == found
@@ -88,7 +89,7 @@ def test_another_evaluation_of_it_agrees(kept: Any, exported: Path, learned: Any
 def test_the_card(kept: Any, exported: Path, learned: Any) -> None:
     store, trial_id = kept
     result = store.result(trial_id) or {}
-    text = (exported / export.CARD).read_text()
+    text = (exported / write.CARD).read_text()
     _, front, body = text.split("---\n", 2)
     assert yaml.safe_load(front)["tags"] == ["unlearning", "npo", "gru"]
     forget, retain = tofu.training_rows(configuration(learned).benchmark)
@@ -98,7 +99,7 @@ def test_the_card(kept: Any, exported: Path, learned: Any) -> None:
     assert "NPO with GRU, seed 0" in body
     assert f"| step chosen | {result['chosen_step']} |" in body
     assert "at least 90% of the target model's utility" in body
-    whole = text + (exported / export.FACTS).read_text()
+    whole = text + (exported / write.FACTS).read_text()
     for row in (*forget, *retain):
         assert row["question"] not in whole
         assert row["answer"] not in whole
@@ -110,19 +111,19 @@ def test_rows_are_named_by_their_content(learned: Any) -> None:
     """Another format gives the same hash, another row another one."""
     benchmark = configuration(learned).benchmark
     rows = tofu.training_rows(benchmark)[0]
-    assert export._side(rows) == export._side(json.loads(json.dumps(rows)))
-    assert export._side(rows)["sha256"] != export._side(rows[1:])["sha256"]
+    assert model_folder._side(rows) == model_folder._side(json.loads(json.dumps(rows)))
+    assert model_folder._side(rows)["sha256"] != model_folder._side(rows[1:])["sha256"]
 
 
 def test_weights_that_were_changed_are_not_exported(kept: Any, tmp_path: Path) -> None:
     store, trial_id = kept
     place = open_storage(str(tmp_path / "runs"))
     shutil.copytree(store.trial(trial_id), place.trial(trial_id))
-    file = place.trial(trial_id) / trial.WEIGHTS / "model.safetensors"
+    file = place.trial(trial_id) / runner.WEIGHTS / "model.safetensors"
     tensors = load_file(file)
     save_file({name: tensor * 1.2 for name, tensor in tensors.items()}, file, metadata={"format": "pt"})
     with pytest.raises(InputError, match=r"do not give the trial's metrics again: model_utility 0\.\d+ is "):
-        export.export(trial_id, place, tmp_path / "model")
+        model_folder.export(trial_id, place, tmp_path / "model")
     assert list(tmp_path.iterdir()) == [tmp_path / "runs"]
 
 
@@ -145,9 +146,9 @@ def test_what_cannot_be_exported_is_told(kept: Any, tmp_path: Path) -> None:
         assert message in done.stderr
     place = open_storage(str(tmp_path / "runs"))
     shutil.copytree(store.trial(trial_id), place.trial(trial_id))
-    shutil.rmtree(place.trial(trial_id) / trial.WEIGHTS)
+    shutil.rmtree(place.trial(trial_id) / runner.WEIGHTS)
     with pytest.raises(InputError, match=r"the weights of trial .* were not kept; run its sweep again with --new"):
-        export.export(trial_id, place, tmp_path / "model")
+        model_folder.export(trial_id, place, tmp_path / "model")
 
 
 def test_a_storage_with_nothing_to_export_is_told(kept: Any, tmp_path: Path) -> None:
@@ -155,11 +156,11 @@ def test_a_storage_with_nothing_to_export_is_told(kept: Any, tmp_path: Path) -> 
     cases = {"nowhere": "there is no such folder", "empty": "it holds none", "bare": "it holds none whose weights are"}
     (tmp_path / "empty").mkdir()
     shutil.copytree(store.trial(trial_id), tmp_path / "bare" / "trials" / trial_id)
-    shutil.rmtree(tmp_path / "bare" / "trials" / trial_id / trial.WEIGHTS)
+    shutil.rmtree(tmp_path / "bare" / "trials" / trial_id / runner.WEIGHTS)
     for name, words in cases.items():
         place = open_storage(str(tmp_path / name), writable=False)
         with pytest.raises(InputError, match=f"no result of a trial 'abc' in {place.root}; {words}"):
-            export.export("abc", place, tmp_path / "model")
+            model_folder.export("abc", place, tmp_path / "model")
 
 
 def test_a_trial_whose_objective_is_not_here_is_told(kept: Any, tmp_path: Path) -> None:
@@ -167,13 +168,13 @@ def test_a_trial_whose_objective_is_not_here_is_told(kept: Any, tmp_path: Path) 
     place, key = doctored(kept, tmp_path / "runs", config={**config, "method": "nobodys"})
     told = rf"^ID: the configuration of trial {key} is none of this checkout's: method: .*\(got 'nobodys'\)"
     with pytest.raises(InputError, match=told):
-        export.export(key, place, tmp_path / "model")
+        model_folder.export(key, place, tmp_path / "model")
 
 
 def test_what_counts_as_the_same() -> None:
     known = {"a": 0.5, "b": None, "c": 3, "relative_change": 0.1}
-    assert verification.differences(known, {"a": 0.5004, "b": None, "c": 3}) == []
-    found = verification.differences(known, {"a": 0.52, "b": 0.1, "c": 4})
+    assert verify.differences(known, {"a": 0.5004, "b": None, "c": 3}) == []
+    found = verify.differences(known, {"a": 0.52, "b": 0.1, "c": 4})
     assert found == ["a 0.5 is 0.52", "b None is 0.1", "c 3 is 4"]
 
 
@@ -181,12 +182,12 @@ def test_how_far_rows_are_apart() -> None:
     """Of values above 1 the relative difference, of others the absolute one; only rows that are the same compare."""
     row = {"task": "forget", "index": 0, "answer_loss": 4.0, "perturbed_loss": [0.5, 2.0], "rougeL_recall": 1.0}
     moved = row | {"answer_loss": 4.4, "perturbed_loss": [0.6, 2.0], "rougeL_recall": 0.0}
-    assert verification.distance([row], [moved]) == pytest.approx(0.2 / 3)
-    assert verification.distance([row], [row]) == 0
-    assert verification.distance([row], [row | {"index": 1}]) == math.inf
-    assert verification.distance([row], [row | {"perturbed_loss": [0.5]}]) == math.inf
-    assert not verification.distance([row], [row | {"answer_loss": math.nan}]) <= 1
-    assert verification.distance([], []) == math.inf
+    assert verify.distance([row], [moved]) == pytest.approx(0.2 / 3)
+    assert verify.distance([row], [row]) == 0
+    assert verify.distance([row], [row | {"index": 1}]) == math.inf
+    assert verify.distance([row], [row | {"perturbed_loss": [0.5]}]) == math.inf
+    assert not verify.distance([row], [row | {"answer_loss": math.nan}]) <= 1
+    assert verify.distance([], []) == math.inf
 
 
 # Trials of other kinds: the kept one with another result.json
@@ -209,7 +210,7 @@ def test_rows_that_have_changed_since_are_refused(kept: Any, tmp_path: Path) -> 
     config = config_of(kept, "benchmark", fingerprint="files:of-other-rows")
     place, trial_id = doctored(kept, tmp_path, config=config)
     with pytest.raises(InputError, match="holds has changed since this trial was planned"):
-        export.export(trial_id, place, tmp_path / "model")
+        model_folder.export(trial_id, place, tmp_path / "model")
 
 
 def test_a_collapsed_trial_chosen_on_other_rows(kept: Any, tmp_path: Path) -> None:
@@ -218,9 +219,11 @@ def test_a_collapsed_trial_chosen_on_other_rows(kept: Any, tmp_path: Path) -> No
     error = {"kind": "collapsed", "message": "retain loss 9 is above training.stop_above=5 at step 3", "step": 3}
     place, trial_id = doctored(kept, tmp_path, status="collapsed", error=error, halves=halves)
     torch.set_num_threads(3)
-    facts = export.export(trial_id, place, tmp_path / "model", export.Choice("So it was.", Selection(halves=True)))
+    facts = model_folder.export(
+        trial_id, place, tmp_path / "model", model_folder.Choice("So it was.", Selection(halves=True))
+    )
     assert torch.get_num_threads() == (place.result(trial_id) or {})["config"]["resources"]["cpus"]
-    text = (tmp_path / "model" / export.CARD).read_text()
+    text = (tmp_path / "model" / write.CARD).read_text()
     assert "stopped before its last step: retain loss 9 is above training.stop_above=5 at step 3. So it was." in text
     assert "| **model utility** (highest is best) | – | 0.2222 |" in text
     assert "of the evaluation rows that were not chosen on" in text
@@ -236,18 +239,18 @@ def test_another_device_is_compared_by_rows(kept: Any, tmp_path: Path) -> None:
     }
     config = config_of(kept, "target", path="/gone/secret-place")
     place, trial_id = doctored(kept, tmp_path, config=config, **changes)
-    export.export(trial_id, place, tmp_path / "model")
-    text = (tmp_path / "model" / export.CARD).read_text()
+    model_folder.export(trial_id, place, tmp_path / "model")
+    text = (tmp_path / "model" / write.CARD).read_text()
     assert "on cpu, where the trial ran on GPU of another make" in text
     assert "Other metrics than the trial's: forget_rouge 0.9876 is 0." in text
-    assert "secret-place" not in text + (tmp_path / "model" / export.FACTS).read_text()
+    assert "secret-place" not in text + (tmp_path / "model" / write.FACTS).read_text()
     assert "no longer reproduces" not in text
-    file = place.trial(trial_id) / trial.WEIGHTS / "model.safetensors"
+    file = place.trial(trial_id) / runner.WEIGHTS / "model.safetensors"
     save_file({name: tensor * 1.05 for name, tensor in load_file(file).items()}, file, metadata={"format": "pt"})
     with pytest.raises(InputError, match=r"do not give the trial's losses again: on cpu they are .* from those on GPU"):
-        export.export(trial_id, place, tmp_path / "other")
+        model_folder.export(trial_id, place, tmp_path / "other")
 
 
 def test_places_of_a_trial_without_fingerprints_are_not_told() -> None:
     config = {"target": {"path": "/home/x", "tokenizer": "/home/t"}, "benchmark": {"sources": ["forget=/home/f"]}}
-    assert export._without_places(config | {"seed": 1}) == {"target": {}, "benchmark": {}, "seed": 1}
+    assert model_folder._without_places(config | {"seed": 1}) == {"target": {}, "benchmark": {}, "seed": 1}

@@ -9,12 +9,12 @@ import pytest
 from fault_checks import restarted, twice
 from fault_sweep import Round, Watch, saved
 
-from trainables import records
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
-from trainables.records import Record
 from trainables.storage import files
 from trainables.storage.base import CHECKPOINT, META, PROGRESS, RESULT, Storage
+from trainables.trial import record
+from trainables.trial.record import Record
 
 CONFIG = Trial(
     method="ga",
@@ -26,10 +26,10 @@ SECOND = "2026-11-21T12:00:00Z"
 
 def test_two_attempts_in_one_second_are_two(store: Storage) -> None:
     watch, folder = Watch(store), store.trial(CONFIG.id())
-    records.write(CONFIG, Record(SECOND), None, folder)
+    record.write(CONFIG, Record(SECOND), None, folder)
     watch.look()
     assert twice(watch, ()) == []
-    records.write(CONFIG, Record(SECOND), None, folder)
+    record.write(CONFIG, Record(SECOND), None, folder)
     assert [line.partition(":")[0] for line in twice(watch, ())] == [CONFIG.id()]
     assert twice(watch, [CONFIG.id()]) == []
 
@@ -58,6 +58,6 @@ def test_a_trial_that_forgot_its_checkpoint_is_seen(
     if aside:
         files.write_json(store.root / "set_aside" / "then" / CONFIG.id() / RESULT, {"status": aside})
     last = hit if same else Record(SECOND, resumed_at=resumed_at)
-    records.write(CONFIG, last, None, folder)
+    record.write(CONFIG, last, None, folder)
     assert saved(store) == {}
     assert restarted(one) == [f"{CONFIG.id()}: {words}" for words in expected]

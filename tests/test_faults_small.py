@@ -12,10 +12,10 @@ from conftest import House
 from fault_checks import differences, litter, mirrored, restarted, rewritten, twice
 from fault_sweep import PATIENCE, TRIALS, Command, Round, Watch, furnish, saved, sweep_of
 
-from trainables import trial
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import CONFIG, PROGRESS, RESULT, Storage
+from trainables.trial import runner
 
 joined = test_faults.joined
 
@@ -45,7 +45,7 @@ def test_sweep_survives_the_death_of_a_worker_and_of_its_driver(
     assert disturbed
     for name in disturbed:
         config = Trial.model_validate(files.read_json(store.trial(name) / CONFIG))
-        assert len(list(trial.run(config, base))) > 1
+        assert len(list(runner.run(config, base))) > 1
     assert differences(store, base, disturbed) == []
 
 

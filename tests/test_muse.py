@@ -13,7 +13,7 @@ import tiny
 import torch
 from rouge_score.rouge_scorer import RougeScorer
 
-from trainables import benchmarks, recipes, trial
+from trainables import benchmarks
 from trainables.benchmarks import muse
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Dialect, Model, Resources, RetainEvaluation, Training
@@ -22,6 +22,8 @@ from trainables.data import rows, text_blocks
 from trainables.storage import files as storage_files
 from trainables.storage.base import RESULT, ROWS
 from trainables.storage.location import open_storage
+from trainables.trial import runner
+from trainables.workers import shared_artifacts
 
 DIALECTS = get_args(Dialect)
 
@@ -161,7 +163,9 @@ def test_a_trial_from_rows_to_result(data: Path, tmp_path: Path) -> None:
     benchmark = benchmark.model_copy(update={"fingerprint": muse.fingerprint(benchmark)})
     retain = Model(path=str(tiny.write_model(tmp_path / "retain", seed=1)))
     key = evaluation_id(retain, benchmark)
-    kept = recipes.make_evaluation(retain.model_dump(), benchmark.model_dump(), None, str(store.root), Resources())
+    kept = shared_artifacts.make_evaluation(
+        retain.model_dump(), benchmark.model_dump(), None, str(store.root), Resources()
+    )
     assert kept["privleak"] == pytest.approx((kept["privleak_auc"] / 0.4772 - 1) * 100)
     chosen = Trial(
         method="ga",
@@ -170,7 +174,7 @@ def test_a_trial_from_rows_to_result(data: Path, tmp_path: Path) -> None:
         retain_evaluation=RetainEvaluation(path=str(store.evaluation(key) / RESULT), fingerprint=key),
         training=Training(lr=1e-3, batch_size=2, max_steps=2, max_length=64),
     )
-    *_, told = trial.run(chosen, store)
+    *_, told = runner.run(chosen, store)
     result = told["result"]
     assert result["status"] == "finished", result["error"]
     found = result["metrics"]

@@ -17,10 +17,12 @@ from conftest import RunModule
 import platform.plan as planning
 from platform.overrides import apply
 from search_spaces import base as spaces
-from trainables import benchmarks, recipes, trial
+from trainables import benchmarks
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import RESULT, Storage
+from trainables.trial import runner
+from trainables.workers import shared_artifacts
 
 HERE = ("tofu_phi_uwc", "tofu_gamma", "tofu_ablation", "muse_books", "wmdp_zephyr", "wmdp_rmu")
 """Of these the second trial runs in this process."""
@@ -43,7 +45,7 @@ def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) 
     assert sorted(Trial.model_validate(result["config"]).label() for result in results) == sorted(chosen.labels)
     for result in results:
         check(result, store)
-        for folder in (Path(result["config"]["target"]["path"]), store.trial(result["id"]) / trial.WEIGHTS):
+        for folder in (Path(result["config"]["target"]["path"]), store.trial(result["id"]) / runner.WEIGHTS):
             known = files.read_json(folder / "config.json") or {}
             assert known["architectures"] == [f"{shrunk.family(sweep)}ForCausalLM"]
     assert results[0]["metrics"] != results[1]["metrics"]
@@ -56,8 +58,10 @@ def test_a_trial_runs(name: str, store: Storage, tmp_path: Path) -> None:
     assert (plan.needs, plan.recipes) == ((), ())
     for reference in (ref for ref in plan.references if ref.role == "retain"):
         benchmark = plan.benchmarks[reference.split].model_dump()
-        recipes.make_evaluation(reference.model.model_dump(), benchmark, None, str(store.root), plan.sweep.resources)
-    *_, event = trial.run(next(found for found in plan.trials if found.label() == chosen.labels[1]), store)
+        shared_artifacts.make_evaluation(
+            reference.model.model_dump(), benchmark, None, str(store.root), plan.sweep.resources
+        )
+    *_, event = runner.run(next(found for found in plan.trials if found.label() == chosen.labels[1]), store)
     check(event["result"], store)
 
 

@@ -12,7 +12,6 @@ import torch
 from interrupted import alike, configuration, finish
 from safetensors.torch import load_file
 
-from trainables import launching, trial, workers
 from trainables.common.errors import InputError
 from trainables.config.ids import identity
 from trainables.config.settings import Rectifier
@@ -21,6 +20,8 @@ from trainables.storage.base import RETRY, STEPS
 from trainables.storage.location import open_storage
 from trainables.training import effective_batch as training_effective_batch
 from trainables.training import loop
+from trainables.trial import runner
+from trainables.workers import launcher, trial_actor
 
 
 def run_out(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
@@ -71,8 +72,8 @@ def starved(most: int, only: int | None) -> Callable[[dict[str, Any]], None]:
     def rank(config: dict[str, Any]) -> None:
         import torch
 
-        from trainables import workers
         from trainables.training import effective_batch as training_effective_batch
+        from trainables.workers import trial_actor
 
         real = training_effective_batch.forward
 
@@ -82,7 +83,7 @@ def starved(most: int, only: int | None) -> Callable[[dict[str, Any]], None]:
             return real(engine, term, rows, *rest)
 
         training_effective_batch.forward = forward
-        workers.rank(config)
+        trial_actor.rank(config)
 
     return rank
 
@@ -96,9 +97,9 @@ def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
     plain = configuration(house, every=None)
     finish(plain, tmp_path / "one")
     config = configuration(house, ranks=2, stage=2, every=None)
-    monkeypatch.setattr(workers, "rank", starved(2, only))
+    monkeypatch.setattr(trial_actor, "rank", starved(2, only))
     store = open_storage(str(tmp_path / "two"))
-    found = launching.launch(config, store, keep=True)
+    found = launcher.launch(config, store, keep=True)
     assert (found["status"], found["topology"]["micro_batch"]) == ("finished", 2), found["error"]
     alike(open_storage(str(tmp_path / "one")).trial(plain.id()), store.trial(config.id()), house.target)
     assert not (store.trial(config.id()) / RETRY).exists()
@@ -110,9 +111,9 @@ def test_a_rank_whose_memory_runs_out_twice_ends_the_trial(
     house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_session: None, only: int | None
 ) -> None:
     config = configuration(house, ranks=2, stage=2, every=None)
-    monkeypatch.setattr(workers, "rank", starved(1, only))
+    monkeypatch.setattr(trial_actor, "rank", starved(1, only))
     store = open_storage(str(tmp_path))
-    found = launching.launch(config, store)
+    found = launcher.launch(config, store)
     assert found["status"] == "out_of_memory"
     assert found["error"]["message"].startswith("CUDA out of memory")
     assert (found["error"]["step"], found["topology"]["micro_batch"]) == (1, 2)
@@ -126,7 +127,7 @@ def test_two_ranks_that_diverge_say_where_and_why(house: Any, tmp_path: Path, ra
     wild = config.training.model_copy(update={"optimizer": "sgd", "lr": 1e9})
     config = config.model_copy(update={"training": wild})
     store = open_storage(str(tmp_path))
-    found = launching.launch(config, store)
+    found = launcher.launch(config, store)
     assert found["status"] == "diverged"
     step = found["error"]["step"]
     assert step >= 2
@@ -181,7 +182,7 @@ def test_collapsed_model_stops_and_is_evaluated_as_it_is(house: Any, tmp_path: P
     cut, _ = finish(short, tmp_path / "short")
     assert found["metrics"] == cut["metrics"]
     assert found["metrics"]["model_utility"] is not None
-    assert (store.trial(config.id()) / trial.WEIGHTS).is_dir()
+    assert (store.trial(config.id()) / runner.WEIGHTS).is_dir()
 
 
 @pytest.mark.parametrize("rectifier", [Rectifier(), Rectifier(name="clip", tau=1.0)], ids=["none", "clip"])
@@ -191,9 +192,9 @@ def test_bar_that_nothing_would_look_at_is_refused(house: Any, tmp_path: Path, r
     config = base.model_copy(update={"training": barred, "rectifier": rectifier})
     refusal = rf"training\.stop_above: with rectifier '{rectifier.name}' no retain loss is measured; set observe=K"
     with pytest.raises(InputError, match=refusal):
-        trial.check_inputs(config)
+        runner.check_inputs(config)
     for update in ({"observe": 3}, {"rectifier": Rectifier(name="gru", gamma=0.8)}, {"training": base.training}):
-        trial.check_inputs(config.model_copy(update=update))
+        runner.check_inputs(config.model_copy(update=update))
 
 
 def test_bar_that_is_not_set_is_no_part_of_an_id(house: Any) -> None:
@@ -213,7 +214,7 @@ def test_adapters_alone_are_trained_and_rectified(house: Any, tmp_path: Path) ->
     steps = files.read_rows(store.trial(config.id()) / STEPS)
     assert all(step["grad_norm"] > 0 for step in steps)
     assert abs(steps[-1]["loss"] - steps[0]["loss"]) > 0.1
-    weights = load_file(store.trial(config.id()) / trial.WEIGHTS / "model.safetensors")
+    weights = load_file(store.trial(config.id()) / runner.WEIGHTS / "model.safetensors")
     origin = load_file(house.target / "model.safetensors")
     assert weights.keys() == origin.keys()
     for name in origin:

@@ -16,13 +16,14 @@ from conftest import RunModule
 import platform.plan as planning
 from platform.overrides import apply
 from search_spaces import base as spaces
-from trainables import benchmarks, trial
+from trainables import benchmarks
 from trainables.benchmarks import own_measures, own_rows
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark
 from trainables.data import prompts
 from trainables.storage import files as storage_files
 from trainables.storage.base import RESULT, ROWS, Storage
+from trainables.trial import runner
 
 TYPED = "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE"
 
@@ -181,7 +182,7 @@ def test_files_may_move_and_must_not_change(
     assert fewer.name != here.name
     assert {t.id() for t in fewer.trials}.isdisjoint(t.id() for t in here.trials)
     with pytest.raises(InputError, match=r"forget\.jsonl.* holds has changed since this trial was planned"):
-        trial.check_inputs(
+        runner.check_inputs(
             moved.trials[0].model_copy(
                 update={
                     "benchmark": fewer.trials[0].benchmark.model_copy(

@@ -16,8 +16,8 @@ import platform.prepare as prepare
 from platform.gate import Gate, Limits
 from platform.session import Room
 from search_spaces import base as spaces
-from trainables import launching
 from trainables.storage.base import Storage
+from trainables.workers import launcher
 
 
 class Asked(Exception):
@@ -34,7 +34,7 @@ def test_a_directions_ranks_lie_where_a_trials_do(
         placed.append((resources.ranks, strategy))
         raise Asked
 
-    monkeypatch.setattr(launching, "launch_direction", launch)
+    monkeypatch.setattr(launcher, "launch_direction", launch)
     monkeypatch.setattr(hub, "fetch", lambda *arguments: None)
     for step in ("data", "_models", "_evaluations", "_warn"):
         monkeypatch.setattr(prepare, step, lambda *arguments: None)

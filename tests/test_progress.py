@@ -10,12 +10,12 @@ import pytest
 from interrupted import configuration
 
 from platform import overview
-from trainables import progress, trial
 from trainables.common import processes
 from trainables.inference import work_counter
 from trainables.storage import files
 from trainables.storage.base import CONFIG, PROGRESS, RESULT, ROWS
 from trainables.storage.location import open_storage
+from trainables.trial import progress, runner
 
 
 def test_trial_tells_where_it_is_until_its_result_is_there(
@@ -24,7 +24,7 @@ def test_trial_tells_where_it_is_until_its_result_is_there(
     monkeypatch.setattr(progress, "EVERY", 0.05)
     config, store = configuration(house, every=None), open_storage(str(tmp_path))
     path = store.trial(config.id()) / PROGRESS
-    events = trial.run(config, store)
+    events = runner.run(config, store)
     assert next(events)["phase"] == "loading"
     first = files.read_json(path)
     assert first is not None
@@ -79,7 +79,7 @@ def test_all_that_is_evaluated_is_counted(house: Any, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(work_counter, "NOW", Noted())
     config, store = configuration(house, every=None), open_storage(str(tmp_path))
-    result = next(event for event in trial.run(config, store) if event["phase"] == "done")["result"]
+    result = next(event for event in runner.run(config, store) if event["phase"] == "done")["result"]
     assert result["status"] == "finished"
     questions = files.read_rows(store.trial(config.id()) / ROWS)
     answers = sum(2 + len(row["perturbed_loss"]) for row in questions)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from trainables import workers
 from trainables.common import provenance
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
 from trainables.storage.base import Storage
+from trainables.workers import trial_actor
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_worker_stamps_the_code_that_it_began_with(checkout: Path, store: Storag
     before = provenance.code()
     forget()
     trial = Trial(method="ga", benchmark=Benchmark(data="data"), target=Model(path="models/full"))
-    workers.TrialActor({"trial": trial.model_dump_json(), "storage": str(store.root)})
+    trial_actor.TrialActor({"trial": trial.model_dump_json(), "storage": str(store.root)})
     (checkout / "trainables" / "loss.py").write_text("SIGN = -1\n")
     made = provenance.stamp()
     assert (made["code"], made["dirty"]) == (before, False)

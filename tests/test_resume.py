@@ -16,13 +16,14 @@ from interrupted import alike, configuration, finish, same
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from trainables import launching, trial
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import CHECKPOINT, META, STEPS, Storage
 from trainables.storage.location import open_storage
+from trainables.trial import runner
+from trainables.workers import launcher
 
 
 def test_resumed_trial_counts_the_seconds_before_its_checkpoint(house: Any, tmp_path: Path) -> None:
@@ -57,7 +58,7 @@ def test_interrupted_trial_goes_on_bit_for_bit(house: Any, tmp_path: Path, stage
     resumed, store = finish(config, tmp_path / "broken")
     assert resumed["training"] == {"steps": 7, "skipped": 0, "resumed_at": 4}
     same(undisturbed, store, config)
-    assert not (store.trial(config.id()) / trial.CHECKPOINT).exists()
+    assert not (store.trial(config.id()) / runner.CHECKPOINT).exists()
 
 
 def test_interrupted_trial_with_dropout_goes_on_bit_for_bit(house: Any, tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_interrupted_trial_with_dropout_goes_on_bit_for_bit(house: Any, tmp_path
     same(undisturbed, store, config)
     plain = configuration(house)
     _, silent = finish(plain, tmp_path / "silent", stop_after=5)
-    kept = silent.trial(plain.id()) / trial.CHECKPOINT / "step-4"
+    kept = silent.trial(plain.id()) / runner.CHECKPOINT / "step-4"
     noisy = files.read_rows(undisturbed.trial(config.id()) / STEPS)
     losses = [[row["loss"] for row in rows[:4]] for rows in (noisy, files.read_rows(kept / STEPS))]
     assert losses[0] != pytest.approx(losses[1], rel=1e-4)
@@ -81,7 +82,7 @@ def test_reference_of_the_target_model_is_without_dropout(house: Any, tmp_path: 
     for place in (house, with_dropout(house, tmp_path / "noisy")):
         config = configuration(place, every=1)
         _, store = finish(config, tmp_path / place.target.name, stop_after=2)
-        kept = store.trial(config.id()) / trial.CHECKPOINT / "step-2" / "reference.safetensors"
+        kept = store.trial(config.id()) / runner.CHECKPOINT / "step-2" / "reference.safetensors"
         references.append(load_file(kept)["reference"])
     assert torch.equal(*references)
 
@@ -105,10 +106,10 @@ def test_two_ranks_keep_the_weights_of_one(house: Any, tmp_path: Path, kind: str
     ranks.run(2, [{"trial": spread.model_dump(), "storage": str(tmp_path / "two")}], house, tmp_path)
     folders = [Storage(tmp_path / name).trial(config.id()) for name, config in (("one", plain), ("two", spread))]
     alike(folders[0], folders[1], Path(plain.target.path))
-    loaded: Any = AutoModelForCausalLM.from_pretrained(folders[1] / trial.WEIGHTS, output_loading_info=True)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(folders[1] / runner.WEIGHTS, output_loading_info=True)
     network, report = loaded
     assert not any(report.values()), report
-    kept = load_file(folders[1] / trial.WEIGHTS / "model.safetensors")
+    kept = load_file(folders[1] / runner.WEIGHTS / "model.safetensors")
     assert ("lm_head.weight" in kept) == (kind != "tied")
     for name, parameter in network.named_parameters():
         assert torch.equal(parameter, kept[name]), name
@@ -152,7 +153,7 @@ def test_checkpoint_that_would_run_something_is_set_aside_and_runs_nothing(
 ) -> None:
     config = configuration(house)
     _, store = finish(config, tmp_path, stop_after=3)
-    folder = store.trial(config.id()) / trial.CHECKPOINT
+    folder = store.trial(config.id()) / runner.CHECKPOINT
     (kept,) = folder.glob(f"step-2/{file}")
     torch.save({**torch.load(kept, weights_only=False), "param_shapes": Planted(tmp_path / "ran")}, kept)
     files.write_json(folder / META, (files.read_json(folder / META) or {}) | {"files": {}})
@@ -175,7 +176,7 @@ def test_checkpoint_that_is_damaged_is_set_aside_and_the_trial_begins_again(
     }
     for number, (name, damage) in enumerate(damages.items()):
         _, store = finish(config, tmp_path / str(number), stop_after=5)
-        (file,) = (store.trial(config.id()) / trial.CHECKPOINT).glob(f"step-4/{name}")
+        (file,) = (store.trial(config.id()) / runner.CHECKPOINT).glob(f"step-4/{name}")
         damage(file)
         result, store = finish(config, tmp_path / str(number))
         assert result["training"] == {"steps": 7, "skipped": 0, "resumed_at": None}
@@ -195,7 +196,7 @@ def spread(house: Any, ray_session: None, tmp_path_factory: pytest.TempPathFacto
     resources = Resources(ranks=2, zero_stage=3, micro_batch=1, checkpoint_every=2)
     config = configuration(house).model_copy(update={"resources": resources})
     store = open_storage(str(tmp_path_factory.mktemp("spread")))
-    result = launching.launch(config, store, keep=True)
+    result = launcher.launch(config, store, keep=True)
     assert result["status"] == "finished", result["error"]
     assert result["topology"]["ranks"] == 2
     return config, store
@@ -214,9 +215,11 @@ def test_two_ranks_survive_the_death_of_one(spread: tuple[Trial, Storage], tmp_p
     config, undisturbed = spread
     store = open_storage(str(tmp_path))
     killed: list[int] = []
-    killer = threading.Thread(target=kill_one, args=(store.trial(config.id()) / trial.CHECKPOINT / "meta.json", killed))
+    killer = threading.Thread(
+        target=kill_one, args=(store.trial(config.id()) / runner.CHECKPOINT / "meta.json", killed)
+    )
     killer.start()
-    result = launching.launch(config, store, keep=True)
+    result = launcher.launch(config, store, keep=True)
     killer.join()
     assert killed, "no rank was killed in time"
     assert result["training"]["resumed_at"] in (2, 4, 6)
@@ -249,7 +252,7 @@ def test_every_layout_under_ray_train(
     resources = Resources(ranks=ranks, zero_stage=stage, micro_batch=size)
     spread = plain.model_copy(update={"resources": resources})
     store = open_storage(str(tmp_path / "there"))
-    assert launching.launch(spread, store, keep=True)["status"] == "finished"
+    assert launcher.launch(spread, store, keep=True)["status"] == "finished"
     alike(open_storage(str(tmp_path / "here")).trial(plain.id()), store.trial(spread.id()), house.target)
 
 
@@ -258,9 +261,9 @@ def test_notice_makes_a_checkpoint_once_that_a_trial_goes_on_from(house: Any, tm
     config = configuration(house, every=None)
     _, undisturbed = finish(config, tmp_path / "whole")
     store, asked = open_storage(str(tmp_path / "broken")), iter([False, False, True])
-    kept = store.trial(config.id()) / trial.CHECKPOINT
+    kept = store.trial(config.id()) / runner.CHECKPOINT
     seen = []
-    for event in trial.run(config, store, keep_weights=True, notice=lambda: next(asked)):
+    for event in runner.run(config, store, keep_weights=True, notice=lambda: next(asked)):
         if event["phase"] == "training":
             seen.append((files.read_json(kept / META) or {}).get("step"))
         if event.get("step") == 5:

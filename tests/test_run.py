@@ -31,7 +31,7 @@ RunModule = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture(scope="module")
 def trial(house: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
     """GRU with NPO on the tiny models and a few general rows, measured against the retain model."""
-    from trainables import recipes
+    from trainables.workers import shared_artifacts
 
     place = tmp_path_factory.mktemp("evaluations")
     data = small_sweep.cut_short(house.data, place / "data")
@@ -42,7 +42,7 @@ def trial(house: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
         Model(path=str(folder), fingerprint="files:" + hashing.of_model(folder))
         for folder in (house.target, house.retain)
     )
-    recipes.make_evaluation(retain.model_dump(), benchmark.model_dump(), None, str(place), Resources())
+    shared_artifacts.make_evaluation(retain.model_dump(), benchmark.model_dump(), None, str(place), Resources())
     key = evaluation_id(retain, benchmark)
     kept = RetainEvaluation(path=str(Storage(place).evaluation(key) / RESULT), fingerprint=key)
     return Trial(
@@ -159,7 +159,7 @@ def started_again(trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         (tmp_path / "begun").touch()
         yield {"phase": "done", "result": {"id": config.id(), "status": "finished", "metrics": {}, "error": None}}
 
-    monkeypatch.setattr("trainables.trial.run", begun)
+    monkeypatch.setattr("trainables.trial.runner.run", begun)
     return cli.guarded(lambda: run._run(write_config(tmp_path, trial), str(tmp_path / "runs")))
 
 

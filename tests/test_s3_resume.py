@@ -9,12 +9,12 @@ import pytest
 import ranks
 from interrupted import configuration, finish, same
 
-from trainables import trial
 from trainables.config.settings import Rectifier, TaskVector
 from trainables.storage import files
 from trainables.storage.base import CONFIG, RESULT, ROWS, STEPS, WEIGHTS, Storage
 from trainables.storage.location import open_storage
 from trainables.storage.object_storage import WorkingCopy
+from trainables.trial import runner
 
 URI = "s3://bucket/resumed"
 
@@ -39,7 +39,7 @@ def test_another_machine_goes_on_from_the_last_checkpoint(
 ) -> None:
     config, (one, other) = configuration(house), machines
     whole, undisturbed = finish(config, tmp_path / "whole")
-    for event in trial.run(config, one):
+    for event in runner.run(config, one):
         if event["phase"] == "training" and event["step"] == 5:
             break
     other.refresh()
@@ -47,7 +47,7 @@ def test_another_machine_goes_on_from_the_last_checkpoint(
     assert not other.has(config.id())
     other.fetch_trial(config.id())
     assert (files.read_json(other.trial(config.id()) / "checkpoint" / "meta.json") or {})["step"] == 4
-    *_, last = trial.run(other.here(config), other, keep_weights=True)
+    *_, last = runner.run(other.here(config), other, keep_weights=True)
     assert last["result"]["training"]["resumed_at"] == 4
     assert last["result"]["metrics"] == whole["metrics"]
     same(undisturbed, other, config)

@@ -22,7 +22,6 @@ import platform.lock as lock
 import platform.manifest as manifest
 import platform.status as status
 from platform.progress import outcome
-from trainables import records
 from trainables.common import processes
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
@@ -30,6 +29,7 @@ from trainables.config.trial import Trial
 from trainables.storage import base, files
 from trainables.storage.base import CONFIG, PROGRESS, RESULT, Storage
 from trainables.storage.location import open_storage
+from trainables.trial import record
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -265,7 +265,7 @@ def test_size_of_a_folder_and_of_nothing(tmp_path: Path) -> None:
 def test_died_trial_leaves_no_progress_behind_its_result(house: Any, tmp_path: Path) -> None:
     config, store = configuration(house), open_storage(str(tmp_path))
     begin(store, config.id(), born=1.0)
-    records.refused(config, store, "its process died")
+    record.refused(config, store, "its process died")
     assert not (store.trial(config.id()) / PROGRESS).exists()
 
 

@@ -187,7 +187,7 @@ def test_warm_actor_gives_what_a_fresh_process_gives(
     """Two trials, one after another, in one actor: nothing of the first is left in the second."""
     import ray
 
-    from trainables.workers import TrialActor
+    from trainables.workers.trial_actor import TrialActor
 
     trial, cold = alone
     store = Storage(tmp_path)

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from trainables import progress, trial, workers
 from trainables.common import processes
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import PROGRESS, RESULT, STEPS, Storage
+from trainables.trial import progress, runner
+from trainables.workers import trial_actor
 
 CONFIG = Trial(
     method="ga",
@@ -39,8 +40,8 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         begun.append(config.id())
         yield {"phase": "done", "result": result(-2.0)}
 
-    monkeypatch.setattr(trial, "run", run)
-    monkeypatch.setattr(workers, "REPORT_SECONDS", 0.01)
+    monkeypatch.setattr(runner, "run", run)
+    monkeypatch.setattr(trial_actor, "REPORT_SECONDS", 0.01)
     return begun
 
 
@@ -53,8 +54,8 @@ def another() -> Iterator[subprocess.Popen[bytes]]:
     process.communicate()
 
 
-def actor(store: Storage) -> workers.TrialActor:
-    return workers.TrialActor({"trial": CONFIG.model_dump_json(), "storage": str(store.root)})
+def actor(store: Storage) -> trial_actor.TrialActor:
+    return trial_actor.TrialActor({"trial": CONFIG.model_dump_json(), "storage": str(store.root)})
 
 
 def test_trial_with_a_result_does_not_run_again(store: Storage, runs: list[str]) -> None:

@@ -12,15 +12,15 @@ import pytest
 import platform.live as live
 import platform.progress as progress
 from platform.gate import Gate, Limits
-from trainables import records
 from trainables.common.errors import Unreachable
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
-from trainables.records import Record
 from trainables.storage import base, files
 from trainables.storage.base import ERROR
 from trainables.storage.location import open_storage
 from trainables.storage.object_storage import WorkingCopy
+from trainables.trial import record as trial_record
+from trainables.trial.record import Record
 
 CONFIG = Trial(
     method="ga",
@@ -58,7 +58,7 @@ def finish(store: WorkingCopy) -> dict[str, bytes]:
     record = Record("2026-11-21T12:00:00+00:00", metrics={"forget_quality": -1.0, "model_utility": 0.5})
     record.steps, record.questions = [{"step": 1, "loss": 0.5, "skipped": False}], [{"task": "forget", "index": 0}]
     files.write_json(store.trial(KEY) / base.CONFIG, CONFIG.model_dump(mode="json"))
-    records.write(CONFIG, record, None, store.trial(KEY))
+    trial_record.write(CONFIG, record, None, store.trial(KEY))
     store.push_trial(KEY)
     return held(store)
 
@@ -135,7 +135,7 @@ def test_a_trial_whose_process_died_is_recorded(reporter: progress.Reporter) -> 
 def test_a_refusal_does_not_replace_a_result(copies: list[WorkingCopy]) -> None:
     driver, worker = copies
     before = finish(worker)
-    found = records.refused(CONFIG, driver, "its process died")
+    found = trial_record.refused(CONFIG, driver, "its process died")
     assert held(driver) == before
     assert found == worker.result(KEY) == driver.result(KEY)
     assert driver.sent(KEY)
@@ -148,7 +148,7 @@ def test_a_refusal_replaces_what_tells_nothing(copies: list[WorkingCopy], spoilt
     if spoilt:
         driver.exchange.remote.write(f"trials/{KEY}/result.json", b'{"status": "fini')
     else:
-        records.refused(CONFIG, worker, "no room")
-    records.refused(CONFIG, driver, "its process died")
+        trial_record.refused(CONFIG, worker, "no room")
+    trial_record.refused(CONFIG, driver, "its process died")
     driver.catch_up([KEY])
     assert (driver.result(KEY) or {})["error"]["message"] == "its process died"

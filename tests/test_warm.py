@@ -12,7 +12,7 @@ import pandas
 import pytest
 import small_sweep
 
-from trainables import benchmarks, run, warm
+from trainables import benchmarks, run
 from trainables.benchmarks import tofu
 from trainables.common import hashing
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Training
@@ -20,14 +20,15 @@ from trainables.config.trial import Trial
 from trainables.data import rows
 from trainables.storage.base import Storage
 from trainables.training import loop
+from trainables.trial import cache
 
 TIMING = ["tokens_per_second", "peak_memory_bytes"]
 
 
 @pytest.fixture(autouse=True)
 def cold() -> None:
-    warm.ROWS.values.clear()
-    warm.SUMS.values.clear()
+    cache.ROWS.values.clear()
+    cache.SUMS.values.clear()
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +59,11 @@ def test_a_second_trial_makes_neither_rows_nor_likelihoods_and_gives_the_same(
 ) -> None:
     second = trial.model_copy(update={"rectifier": Rectifier(name="gru", gamma=0.8, tau=1.0)})
     fresh, steps = ended(second, tmp_path / "fresh")
-    cold_rows, cold_sums = dict(warm.ROWS.values), dict(warm.SUMS.values)
-    warm.ROWS.values.clear()
-    warm.SUMS.values.clear()
+    cold_rows, cold_sums = dict(cache.ROWS.values), dict(cache.SUMS.values)
+    cache.ROWS.values.clear()
+    cache.SUMS.values.clear()
     ended(trial, tmp_path / "first")
-    assert (warm.ROWS.values, warm.SUMS.values) == (cold_rows, cold_sums)
+    assert (cache.ROWS.values, cache.SUMS.values) == (cold_rows, cold_sums)
     with monkeypatch.context() as patch:
         patch.setattr(tofu, "training_examples", None)
         patch.setattr(loop, "begin", None)
@@ -77,7 +78,7 @@ def test_other_rows_lengths_models_and_sizes_are_made_anew(trial: Trial, monkeyp
 
     def makes(**changes: Any) -> bool:
         before = len(made)
-        warm.training_examples(trial.model_copy(update=changes), None)
+        cache.training_examples(trial.model_copy(update=changes), None)
         return len(made) > before
 
     assert makes()
@@ -86,7 +87,7 @@ def test_other_rows_lengths_models_and_sizes_are_made_anew(trial: Trial, monkeyp
     assert makes(benchmark=trial.benchmark.model_copy(update={"fingerprint": "files:other"}))
     assert makes(target=trial.target.model_copy(update={"fingerprint": "files:other"}))
     assert makes(training=trial.training.model_copy(update={"max_length": 64}))
-    assert len(warm.ROWS.values) == warm.MOST
+    assert len(cache.ROWS.values) == cache.MOST
     assert makes()  # the oldest has gone
 
 
@@ -98,7 +99,7 @@ def test_likelihoods_are_kept_by_all_that_they_depend_on(trial: Trial, monkeypat
         before = len(made)
         objective = SimpleNamespace(needs_reference=True)
         task: Any = SimpleNamespace(objective=objective, micro_batch=micro_batch, drawn=lambda: list(drawn))
-        state = warm.begin(trial.model_copy(update=changes), cast(Any, SimpleNamespace(stage=stage)), task)
+        state = cache.begin(trial.model_copy(update=changes), cast(Any, SimpleNamespace(stage=stage)), task)
         assert state.reference == {0: 1.0}
         assert state.reference is not None
         state.reference[0] = 2.0  # a trial may do with its own what it likes
@@ -133,14 +134,14 @@ def test_what_is_not_known_by_its_content_is_never_kept(
     monkeypatch.setattr(benchmarks.find("tofu"), "training_examples", lambda *asked: made.append(asked) or ([], []))
     part = getattr(trial, unknown).model_copy(update={"fingerprint": None})
     for _ in range(2):
-        warm.training_examples(trial.model_copy(update={unknown: part}), None)
-        warm.training_examples(trial.model_copy(update={"resources": Resources(ranks=2)}), None)
+        cache.training_examples(trial.model_copy(update={unknown: part}), None)
+        cache.training_examples(trial.model_copy(update={"resources": Resources(ranks=2)}), None)
     assert len(made) == 4
-    assert not warm.ROWS.values
+    assert not cache.ROWS.values
 
 
 def test_what_cannot_be_made_is_asked_for_again() -> None:
-    kept = warm.Kept(2)
+    kept = cache.Kept(2)
 
     def fails() -> None:
         raise ValueError("no room")

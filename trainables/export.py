@@ -1,176 +1,16 @@
-"""`python -m trainables.export ID --storage URI --output DIR`: a trial's kept weights as a model that others can load.
-
-The folder holds safetensors, the tokenizer, a model card (README.md) and `unlearning.json`, its facts for programs.
-Both tell what was forgotten by counts and hashes, never its text. The written weights are loaded and evaluated again
-before the folder gets its name: a folder that is there has been verified.
-"""
+"""`python -m trainables.export ID --storage URI --output DIR`: a trial's kept weights as a model folder."""
 
 from __future__ import annotations
 
-import difflib
-import shutil
-import uuid
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
-from trainables import benchmarks, candidates, card, verification
-from trainables.benchmarks import evaluation, selection
-from trainables.common import cli, hashing, paths, provenance
-from trainables.common.errors import InputError
-from trainables.config.ids import digest, identity
-from trainables.config.settings import Selection
-from trainables.config.trial import Trial
-from trainables.records import WEIGHTS
-from trainables.storage import files
-from trainables.storage.base import EVALUATED, ROWS, Storage
-from trainables.storage.complete import WHOLE
+from trainables import benchmarks
+from trainables.common import cli, paths
 from trainables.storage.location import DEFAULT, Location, open_storage
-
-FACTS, CARD = "unlearning.json", "README.md"
-LISTED = 20
-"""So many trials a message names."""
-PLACES = ("path", "data", "sources", "tokenizer")
-"""What a configuration without fingerprints names by place: nobody else's business."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """How a sweep chose the trial, in a sentence for the card, and the rule, which says what rows are reported."""
-
-    why: str
-    rule: Selection
-
-
-def export(trial_id: str, store: Storage, output: Path, choice: Choice | None = None) -> dict[str, Any]:
-    """Write and verify the model folder of a trial; returns its facts.
-
-    Raises InputError where the trial has no weights or `output` is taken, where the rows are no longer those of the
-    trial, or where the written weights do not give its metrics again.
-    """
-    result = _result(trial_id, store)
-    trial = store.here(_trial(result))
-    weights = store.trial(trial_id) / WEIGHTS
-    for needed in (weights, store.trial(trial_id) / ROWS):
-        store.fetch(needed)
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        what = "a folder with files in it" if output.is_dir() else "a file"
-        raise InputError(f"--output: '{output}' is there already, {what}; give a new folder")
-    if not output.is_dir():
-        files.check_writable(output, "--output")
-    evaluation.check_data(trial.benchmark)
-    staging = output.with_name(f".{output.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        shutil.copytree(weights, staging, ignore=shutil.ignore_patterns(hashing.RECIPE, WHOLE))
-        verified = verification.verify(trial, result, staging, store)
-        facts = _facts(trial, result, verified, store, choice)
-        files.write_json(staging / FACTS, facts)
-        files.write_text(staging / CARD, card.write(facts))
-        if output.is_dir():  # empty, as was checked
-            output.rmdir()
-        files.publish(staging, output)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    return facts
-
-
-def _result(trial_id: str, store: Storage) -> dict[str, Any]:
-    store.catch_up([trial_id])
-    result = store.result(trial_id)
-    if result is None:
-        raise InputError(f"ID: no result of a trial '{trial_id}' in {store.location}; {_meant(trial_id, store)}")
-    if result["status"] not in EVALUATED:
-        raise InputError(f"ID: trial {trial_id} ended as {result['status']}: it has no model")
-    if not store.there(store.trial(trial_id) / WEIGHTS):
-        raise InputError(
-            f"ID: the weights of trial {trial_id} were not kept; run its sweep again with --new --keep all "
-            "(--keep pareto, the default, and best keep only the weights that a study's later trials do not beat)"
-        )
-    return result
-
-
-def _meant(typed: str, store: Storage) -> str:
-    """The trials that can be exported, by id and label; first those that may be meant."""
-    labels = {key: _label(key, store) for key in store.ended() if store.there(store.trial(key) / WEIGHTS)}
-    if not labels:
-        return f"{store.emptiness()} whose weights are kept" if store.ended() else store.emptiness()
-    near = [key for key, label in labels.items() if typed == label or key.startswith(typed)]
-    near = near or difflib.get_close_matches(typed, labels, n=1, cutoff=0.5)
-    hint = f"did you mean {' or '.join(map(repr, near[:LISTED]))}? " if near else ""
-    told = [f"{key} ({label})" for key, label in labels.items()]
-    more = f" and {len(told) - LISTED} more" if len(told) > LISTED else ""
-    return f"{hint}weights are kept of: {', '.join(told[:LISTED])}{more}"
-
-
-def _label(trial_id: str, store: Storage) -> str:
-    try:
-        return Trial.model_validate((store.result(trial_id) or {}).get("config")).label()
-    except ValidationError:
-        return "of another version"
-
-
-def _trial(result: dict[str, Any]) -> Trial:
-    """Its configuration. Raises InputError where this checkout does not know it, such as an objective's file."""
-    try:
-        return Trial.model_validate(result["config"])
-    except ValidationError as error:
-        told = f"the configuration of trial {result['id']} is none of this checkout's"
-        raise InputError(f"ID: {told}: {cli.describe(error)}") from error
-
-
-def _facts(
-    trial: Trial,
-    result: dict[str, Any],
-    verified: verification.Verified,
-    store: Storage,
-    choice: Choice | None,
-) -> dict[str, Any]:
-    """What card and programs are told."""
-    forget, retain = benchmarks.find(trial.benchmark.name).training_rows(trial.benchmark)
-    target, fingerprint, rule = candidates.original(trial, store), trial.target.fingerprint or "", _rule(result, choice)
-    return {
-        "trial": trial.id(),
-        "label": trial.label(),
-        "base_model": fingerprint.removeprefix("hub:").partition("@")[0] if fingerprint.startswith("hub:") else None,
-        "target_fingerprint": trial.target.fingerprint,
-        "configuration": _without_places(identity(trial)),
-        "forget": _side(forget),
-        "retain": _side(retain),
-        "metrics": dict(selection.reported(result, rule)),
-        "target_metrics": dict(selection.reported(target, rule)) if target else None,
-        "held_out": rule.halves,
-        "verified_metrics": verified.metrics,
-        "verified_on": verified.device,
-        "differences": verified.differences,
-        "steps": result["training"]["steps"],
-        "stopped": result["error"]["message"] if result["error"] else None,
-        "chosen_step": result["chosen_step"],
-        "why": choice.why if choice else None,
-        "made_with": {name: result[name] for name in ("versions", "commit", "dirty", "started")}
-        | {"device": result["topology"]["device"]},
-        "exported_with": {**provenance.stamp(), "at": provenance.now()},
-    }
-
-
-def _rule(result: dict[str, Any], choice: Choice | None) -> Selection:
-    """By which the trial, or else its step, was chosen; the default, which reports all rows, where neither was."""
-    if choice:
-        return choice.rule
-    return Trial.model_validate(result["config"]).selection if result["chosen_step"] is not None else Selection()
-
-
-def _without_places(node: Any) -> Any:
-    if not isinstance(node, dict):
-        return node
-    return {key: _without_places(item) for key, item in node.items() if key not in PLACES}
-
-
-def _side(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """How many rows, and a SHA-256 of them that does not depend on the file's format."""
-    return {"rows": len(rows), "sha256": digest(rows)}
+from trainables.trial.export.model_folder import export, kept_result
 
 
 def main(
@@ -182,7 +22,7 @@ def main(
 
     def run() -> int:
         store = open_storage(location, writable=False)
-        _result(trial_id, store)
+        kept_result(trial_id, store)
         cli.quiet()
         folder = paths.expand(str(output)).absolute()
         facts = export(trial_id, store, folder)

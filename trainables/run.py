@@ -9,13 +9,14 @@ from typing import Annotated
 
 import typer
 
-from trainables import benchmarks, progress
+from trainables import benchmarks
 from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.data import prompts
 from trainables.storage.base import RESULT, Storage
 from trainables.storage.location import DEFAULT, Location, open_storage
+from trainables.trial import progress
 
 
 def main(
@@ -70,7 +71,7 @@ def _run(config: Path, location: str) -> int:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     store = open_storage(location)
     cli.quiet()
-    from trainables import trial as trials
+    from trainables.trial import runner as trials
 
     _check_free(trial, store)
     trial = store.here(trial)

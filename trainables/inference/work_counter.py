@@ -1,4 +1,4 @@
-"""How far the evaluation of this process is, counted where it works, read by trainables.progress."""
+"""How far the evaluation of this process is, counted where it works, read by trainables.trial.progress."""
 
 from __future__ import annotations
 

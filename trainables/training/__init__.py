@@ -1,1 +1,1 @@
-"""The training loop and its engine, the memory plan, checkpoints, task vectors. It imports config to data, and methods."""
+"""Engine, loop, checkpoints, memory plan, task vectors. It imports common to inference, and methods."""

@@ -20,10 +20,10 @@ from trainables.common.errors import InputError
 from trainables.config import trial as config
 from trainables.config.trial import Trial
 from trainables.inference import parallel
-from trainables.records import Place, Record
 from trainables.storage import files
 from trainables.storage.base import EVALUATIONS, RESULT, Storage
 from trainables.training import models, target_weights
+from trainables.trial.record import Place, Record
 
 FOLDER, WEIGHTS = EVALUATIONS, "weights-{}"
 BEST = "best"

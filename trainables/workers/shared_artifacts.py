@@ -35,13 +35,13 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     if folder.is_dir():
         store.push(folder)
         return str(folder)
-    from trainables import trial
     from trainables.inference import scoring
     from trainables.methods import objectives, presets, rectifiers
     from trainables.training import engine, loop
+    from trainables.trial import runner
 
     resources = Resources(cpus=recipe.cpus, gpus=gpus, precision=recipe.precision)
-    device = trial.prepare_process(resources, recipe.seed)
+    device = runner.prepare_process(resources, recipe.seed)
     network, tokenizer = _start(recipe)
     loaded = [
         row for name in recipe.configs for row in rows.load(recipe.data, name, ("question", "answer"), recipe.revision)
@@ -84,9 +84,9 @@ def make_evaluation(
     if kept and complete.has_result(folder):
         store.push_parts(folder)
         return kept
-    from trainables import trial
+    from trainables.trial import runner
 
-    device = trial.prepare_process(resources, 0)
+    device = runner.prepare_process(resources, 0)
     reference = None
     if retain:
         store.fetch(store.evaluation(retain) / RESULT)
@@ -136,12 +136,12 @@ def _workshop(
     made: tuple[str, ...],
 ) -> Iterator[Workshop]:
     """A workshop that has the parts that it needs of other machines, and shows them those that it makes."""
-    from trainables import trial
     from trainables.training.task_vectors import train
+    from trainables.trial import runner
 
     store = reopen(root)
     direction, making = store.here(direction), spec.making_of(direction, store)
-    trial.prepare_process(resources, direction.seed)
+    runner.prepare_process(resources, direction.seed)
     store.update(making, needed)
     yield train.open_workshop(direction, store, micro_batch, resources.gradient_checkpointing)
     store.push_parts(making, made)
@@ -158,13 +158,12 @@ def make_direction(direction: Direction, root: str) -> str:
 
 def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection) -> None:
     """A chosen trial's model in a folder of the storage, verified, with its card."""
-    from trainables import export
     from trainables.common import cli
 
     cli.quiet()
     store = reopen(root)
     place = Path(store.here(folder))
-    export.export(trial_id, store, place, export.Choice(why, rule))
+    model_folder.export(trial_id, store, place, model_folder.Choice(why, rule))
     store.push(place)
 
 

@@ -14,20 +14,22 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainables import assembly, benchmarks, calibrate, candidates, progress, records, retries, warm
+from trainables import benchmarks
 from trainables.benchmarks import evaluation
 from trainables.common import provenance
 from trainables.common.errors import InputError, StartAgain, TrialStopped
 from trainables.config import trial as config
 from trainables.config.settings import Resources, RetainEvaluation
 from trainables.config.trial import Trial
-from trainables.records import CHECKPOINT, WEIGHTS, Event, Place, Record
 from trainables.storage import files
 from trainables.storage import results as results_
 from trainables.storage.base import CONFIG, ERROR, LOST, Storage, is_outage
 from trainables.training import checkpoints, engine, loop, models, target_weights
 from trainables.training.checkpoint_schedule import Due, Notice, never
 from trainables.training.task_vectors import combine
+from trainables.trial import cache, calibration, progress, retry, setup, step_selection
+from trainables.trial import record as trial_record
+from trainables.trial.record import CHECKPOINT, WEIGHTS, Event, Place, Record
 
 Follow = Callable[[Iterator[Event]], Iterator[Event]]
 
@@ -61,7 +63,7 @@ def _outcome(
     folder, many = place.folder, trial.resources.ranks > 1
     error = None
     try:
-        yield from follow(retries.follow(trial, record, place, _phases))
+        yield from follow(retry.follow(trial, record, place, _phases))
         error = record.collapsed
     except (InputError, StartAgain):
         raise
@@ -86,7 +88,7 @@ def _outcome(
 def _end(trial: Trial, record: Record, error: dict[str, Any] | None, place: Place) -> dict[str, Any]:
     """Write the result, and drop what it makes useless."""
     record.seconds.total = perf_counter() - record.begun
-    result = records.write(trial, record, error, place.folder)
+    result = trial_record.write(trial, record, error, place.folder)
     if error is None:
         (place.folder / ERROR).unlink(missing_ok=True)
     results_.tidy(place.folder)
@@ -128,28 +130,28 @@ def _phases(trial: Trial, record: Record, place: Place) -> Iterator[Event]:
     check_inputs(trial)
     device = prepare_process(trial.resources, trial.seed)
     reference = _reference(trial.retain_evaluation, trial) if trial.retain_evaluation else None
-    record.micro_batch = record.micro_batch or assembly.micro_batch(trial, device)
+    record.micro_batch = record.micro_batch or setup.micro_batch(trial, device)
     if trial.task_vector is not None:
         network, tokenizer = _moved(trial, record, place, device)
         record.seconds.loading = perf_counter() - begun
-        watch = candidates.Candidates(trial, place, tokenizer, reference)
+        watch = step_selection.Candidates(trial, place, tokenizer, reference)
         yield from _evaluation(trial, record, place, network, watch, together=False)
         return
     network, tokenizer = models.load(trial.target, trial.resources.precision)
     if trial.calibration.targets:
         target_weights.of(trial.target).check(network)
-    task = assembly.task(trial, network, tokenizer, device, record.micro_batch)
-    network = assembly.adapted(trial, network)
-    resources = assembly.resolved(trial, network, task, device, place.folder)
+    task = setup.task(trial, network, tokenizer, device, record.micro_batch)
+    network = setup.adapted(trial, network)
+    resources = setup.resolved(trial, network, task, device, place.folder)
     record.zero_stage = resources.zero_stage
-    watch, kept = candidates.Candidates(trial, place, tokenizer, reference), place.folder / CHECKPOINT
+    watch, kept = step_selection.Candidates(trial, place, tokenizer, reference), place.folder / CHECKPOINT
     resuming = checkpoints.check(kept, resources) and watch.complete(checkpoints.step_of(kept))
     training = engine.create(network.to(device).train(), trial.training, resources)
     record.seconds.loading = perf_counter() - begun
     try:
         yield from _train(trial, record, training, task, place, resuming, watch)
         record.time()
-        network, together = assembly.whole(trial, training)
+        network, together = setup.whole(trial, training)
         yield from _evaluation(trial, record, place, network, watch, together=together)
     finally:
         training.close()
@@ -202,7 +204,7 @@ def _train(
     task: loop.Task,
     place: Place,
     resuming: bool,
-    watch: candidates.Candidates,
+    watch: step_selection.Candidates,
 ) -> Iterator[Event]:
     """The steps; those that `watch` asks for are evaluated before their checkpoint, so that a resume misses none."""
     steps, folder = task.steps(), place.folder / CHECKPOINT
@@ -212,7 +214,7 @@ def _train(
     else:
         if training.rank == 0:
             checkpoints.drop(folder)
-        state = warm.begin(trial, training, task)
+        state = cache.begin(trial, training, task)
     watch.forget_after(state.step)
     due = Due(trial.resources.checkpoint_every, place.notice)
     for told in loop.run(training, task, state):
@@ -229,11 +231,11 @@ def _train(
             return
 
 
-def _look(record: Record, training: engine.Engine, watch: candidates.Candidates, step: int) -> Event | None:
+def _look(record: Record, training: engine.Engine, watch: step_selection.Candidates, step: int) -> Event | None:
     """Evaluate the model as it is now; all ranks stop with rank 0 where it diverged or collapsed."""
     begun = perf_counter()
     found: list[Any] = [None, None]
-    network, together = assembly.whole(watch.trial, training, final=False)
+    network, together = setup.whole(watch.trial, training, final=False)
     if network is not None:
         try:
             watch.look(step, network, together=together)
@@ -250,7 +252,7 @@ def _look(record: Record, training: engine.Engine, watch: candidates.Candidates,
 
 
 def _evaluation(
-    trial: Trial, record: Record, place: Place, network: Any, watch: candidates.Candidates, *, together: bool
+    trial: Trial, record: Record, place: Place, network: Any, watch: step_selection.Candidates, *, together: bool
 ) -> Iterator[Event]:
     """Evaluate the whole model, keep it where asked, and calibrate it; ranks without it wait.
 
@@ -282,10 +284,10 @@ def _wait() -> None:
 
 
 def _calibration(
-    trial: Trial, record: Record, place: Place, network: Any, watch: candidates.Candidates
+    trial: Trial, record: Record, place: Place, network: Any, watch: step_selection.Candidates
 ) -> Iterator[Event]:
     origin = target_weights.of(trial.target)
-    subject = calibrate.Subject(trial, network, watch.tokenizer, watch.reference, origin, place.store, place.weights)
-    for event in calibrate.run(subject, record.metrics):
+    subject = calibration.Subject(trial, network, watch.tokenizer, watch.reference, origin, place.store, place.weights)
+    for event in calibration.run(subject, record.metrics):
         record.calibration = event.pop("calibration", None)
         yield event

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainables import benchmarks, candidates
+from trainables import benchmarks
 from trainables.benchmarks import evaluation
 from trainables.common.errors import TrialStopped
 from trainables.config.settings import Model
@@ -17,6 +17,7 @@ from trainables.config.trial import Trial
 from trainables.methods import uwc
 from trainables.storage.base import Storage
 from trainables.training import models, target_weights
+from trainables.trial import step_selection
 
 Metrics = dict[str, Any]
 
@@ -99,7 +100,7 @@ def _search(subject: Subject, unlearned: Metrics, after: target_weights.Original
 
 def _target(subject: Subject, after: target_weights.Originals) -> Metrics:
     """The target model's metrics: its stored evaluation, made once for the sweep, else evaluated as w = 0."""
-    kept = candidates.original(subject.trial, subject.store)
+    kept = step_selection.original(subject.trial, subject.store)
     if kept:
         return kept["metrics"]
     target_weights.mix(subject.network, after, subject.origin, 0.0)

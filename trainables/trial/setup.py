@@ -10,20 +10,21 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainables import benchmarks, warm
+from trainables import benchmarks
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 from trainables.config.trial import Trial
 from trainables.inference import scoring
 from trainables.methods import objectives, presets, rectifiers
 from trainables.training import checkpoints, engine, loop, memory, models
+from trainables.trial import cache
 
 RMU_WEIGHTS = "mlp.down_proj.weight"
 """RMU trains these of its layer and the two before it, as its authors do."""
 
 
 def task(trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro_batch: int | None) -> loop.Task:
-    forget, retain = warm.training_examples(trial, tokenizer)
+    forget, retain = cache.training_examples(trial, tokenizer)
     constants = presets.constants(trial.method, trial.objective, trial.benchmark.split)
     objective = objectives.make(trial.method, constants, trial.seed)
     frozen = copy.deepcopy(network).to(device).eval().requires_grad_(False) if objective.needs_frozen else None

@@ -9,9 +9,9 @@ import torch
 
 from trainables.common.errors import StartAgain
 from trainables.config.trial import Trial
-from trainables.records import CHECKPOINT, RETRY, Event, Place, Record
 from trainables.storage import files
 from trainables.training import checkpoints
+from trainables.trial.record import CHECKPOINT, RETRY, Event, Place, Record
 
 Phases = Callable[[Trial, Record, Place], Iterator[Event]]
 

@@ -1,6 +1,6 @@
 """What runs in Ray's processes: trials in a Tune actor that is used again, one rank of a trial, one of a direction.
 
-Of trainables/ only this file and trainables.launching, which starts ranks and tells Tune of them, know Ray.
+Of trainables/ only this file and trainables.workers.launcher, which starts ranks and tells Tune of them, know Ray.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class TrialActor(tune.Trainable):
         A trial that has a result by now does not run: its last process, or its last driver, died after it was written.
         One that another process runs waits for that one's end: it outlives a driver that was killed by a while.
         """
-        from trainables import progress, records, trial
+        from trainables.trial import progress, record, runner
 
         key = self.trial.id()
         try:
@@ -93,14 +93,14 @@ class TrialActor(tune.Trainable):
                     _check_sent(self.trial, self.store)
                     return final(found)
                 if self.lost is not None:
-                    return final(records.refused(self.trial, self.store, self.lost, LOST))
+                    return final(record.refused(self.trial, self.store, self.lost, LOST))
                 trial_here = self.store.here(self.trial)
-                self.events = trial.run(trial_here, self.store, keep_weights=self.keep, notice=self.draining)
+                self.events = runner.run(trial_here, self.store, keep_weights=self.keep, notice=self.draining)
             return self._go_on(self.events)
         except Unreachable:
             raise
         except InputError as error:
-            return final(records.refused(self.trial, self.store, str(error)))
+            return final(record.refused(self.trial, self.store, str(error)))
 
     def _go_on(self, events: Iterator[dict[str, Any]]) -> dict[str, Any]:
         begun = time.monotonic()
@@ -123,7 +123,7 @@ class TrialActor(tune.Trainable):
 
 def rank(config: dict[str, Any]) -> None:
     """One rank of a trial."""
-    from trainables import trial
+    from trainables.trial import runner
 
     provenance.stamp()
     cli.quiet()
@@ -132,15 +132,15 @@ def rank(config: dict[str, Any]) -> None:
     wanted = store.here(wanted)
     if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
         return
-    for event in trial.run(wanted, store, keep_weights=bool(config.get("keep")), notice=Draining()):
+    for event in runner.run(wanted, store, keep_weights=bool(config.get("keep")), notice=Draining()):
         if event["phase"] == "done":
             _check_sent(wanted, store)
 
 
 def direction_rank(config: dict[str, Any]) -> None:
     """One rank of a direction's making."""
-    from trainables import trial
     from trainables.training.task_vectors import combine
+    from trainables.trial import runner
 
     cli.quiet()
     direction = Direction.model_validate(config["direction"])
@@ -148,7 +148,7 @@ def direction_rank(config: dict[str, Any]) -> None:
     store = reopen(config["storage"])
     _arrive(store, lambda: store.here(direction))
     direction = store.here(direction)
-    trial.prepare_process(resources, direction.seed)
+    runner.prepare_process(resources, direction.seed)
     combine.ensure(direction, store, config["micro_batch"], resources.gradient_checkpointing)
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import ray
 from ray import tune
 
-from trainables import workers
 from trainables.common.errors import Unreachable
 from trainables.config.settings import Resources
 from trainables.config.trial import Direction, Trial
 from trainables.storage.base import LOST, Storage
 from trainables.storage.location import reopen
+from trainables.workers import trial_actor
 
 ANSWER_SECONDS = 2.0
 """How long a node may take to answer before it counts as gone."""
@@ -38,24 +38,24 @@ RANK_RESTARTS = 2
 
 def train_ranks(config: dict[str, Any]) -> None:
     """Tune's function for a trial of many ranks; see workers.TrialActor.step for a trial that does not run at once."""
-    from trainables import progress, records
+    from trainables.trial import progress, record
 
     trial = Trial.model_validate_json(config["trial"])
     store = reopen(config["storage"])
     while store.result(trial.id()) is None and progress.elsewhere(store.trial(trial.id())):
-        time.sleep(workers.REPORT_SECONDS)
+        time.sleep(trial_actor.REPORT_SECONDS)
     try:
         store.fetch_trial(trial.id())
         keep, strategy = bool(config.get("keep")), config.get("strategy", PACK)
         result = store.result(trial.id())
         if result is None and (lost := config.get("lost")) is not None:
-            result = records.refused(trial, store, lost, LOST)
+            result = record.refused(trial, store, lost, LOST)
         result = result or launch(trial, store, keep=keep, strategy=strategy)
     except Unreachable:
         raise
     except Exception as failure:
-        result = records.refused(trial, store, str(failure), _kind(failure))
-    tune.report(workers.final(result))
+        result = record.refused(trial, store, str(failure), _kind(failure))
+    tune.report(trial_actor.final(result))
 
 
 def _kind(failure: Exception) -> str:
@@ -85,7 +85,7 @@ def launch(trial: Trial, store: Storage, *, keep: bool = False, strategy: str = 
     told = {"trial": trial.model_dump(mode="json"), "storage": store.location, "keep": keep}
     waiting = COLLECTIVE_SECONDS * (1 + len(trial.calibration.targets))
     try:
-        ranks = {"function": workers.rank, "config": told, "resources": trial.resources}
+        ranks = {"function": trial_actor.rank, "config": told, "resources": trial.resources}
         _fit(f"train-{trial.id()}", store, **ranks, strategy=strategy, waiting=waiting)
     except TrainingFailedError:
         store.look_at_trial(trial.id())
@@ -104,7 +104,7 @@ def launch_direction(
     """Make a direction on many ranks that share the model; ranks that die go on after their last vector."""
     told = {"direction": direction.model_dump(mode="json"), "resources": resources.model_dump(mode="json")}
     told |= {"storage": store.location, "micro_batch": micro_batch}
-    ranks = {"function": workers.direction_rank, "config": told, "resources": resources}
+    ranks = {"function": trial_actor.direction_rank, "config": told, "resources": resources}
     _fit(f"direction-{direction.id()}", store, **ranks, strategy=strategy)
 
 
