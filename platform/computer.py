@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import platform.capacity as capacity
-from platform.plan import Plan
+from platform.plan.value import Plan
 from search_spaces.base import Sweep
 
 CGROUP = Path("/sys/fs/cgroup/cpu.max")

@@ -9,14 +9,13 @@ import time
 from typing import Any
 
 import platform.ending as ending
-import platform.ledger as ledger
-import platform.manifest as manifest
-import platform.plan as planning
 import platform.session as session
 import platform.shown as shown
-from platform.gate import Gate, Limits
-from platform.plan import Plan
+from platform.plan import build as planning
+from platform.plan.value import Plan
 from platform.session import Room
+from platform.state import ledger, manifest
+from platform.state.limits import Gate, Limits
 from trainables import benchmarks
 from trainables.common import provenance
 from trainables.common.cli import several
@@ -168,13 +167,13 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, room: Room, keep:
     import ray
     from ray.tune.execution import class_cache
 
-    import platform.disk as disk
-    import platform.keep as keeping
     import platform.live as live
     import platform.losses as losses
     import platform.progress as progress
     import platform.raylet as raylet
     import platform.searcher as searcher
+    from platform.state import disk
+    from platform.state import weights as keeping
     from trainables.workers.launcher import nodes
 
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)

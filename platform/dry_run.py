@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import platform.data as data
-import platform.disk as disk
-import platform.estimate as estimate
-from platform.plan import Plan
+from platform.plan import data, estimate
+from platform.plan.value import Plan
+from platform.state import disk
 from trainables.common.cli import several, size
 from trainables.config.trial import Trial
 from trainables.storage import complete

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-import platform.manifest as manifest
-from platform.plan import Plan
+from platform.plan.value import Plan
+from platform.state import manifest
 from trainables.common import cli, paths, provenance
 from trainables.config.ids import digest
 from trainables.storage import files, summary

@@ -16,10 +16,10 @@ from filelock import FileLock, Timeout
 
 import platform.downloads as downloads
 import platform.listings as listings
-import platform.needs as needs
 from platform.downloads import Say, Silent
 from platform.listings import Listing
-from platform.plan import Plan
+from platform.plan import requirements
+from platform.plan.value import Plan
 from trainables.benchmarks import lm_eval_questions
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError
@@ -63,7 +63,7 @@ class Hub:
         """Raises InputError where the hub is silent and something is not here, having said what to bring of it."""
         lacking = [thing for thing in things if not self.ensure(thing)]
         for thing in lacking:
-            self.say(f"needs: {needs.told(thing, self.store, self.known.get(thing.key))}")
+            self.say(f"needs: {requirements.told(thing, self.store, self.known.get(thing.key))}")
         if lacking:
             names = ", ".join(thing.called for thing in lacking)
             raise InputError(

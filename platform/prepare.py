@@ -12,8 +12,9 @@ import ray
 import ray.exceptions
 from ray.train import TrainingFailedError
 
-import platform.keep as keep
-from platform.plan import Plan, Reference
+from platform.plan.build import Reference
+from platform.plan.value import Plan
+from platform.state import weights
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common.cli import duration
@@ -123,7 +124,7 @@ def _wait(tasks: list[Any], told: list[str], say: Say) -> None:
 
 def _warn(plan: Plan, store: Storage, say: Say) -> None:
     """Say where the target model's utility is no bar for the selection rule, or it hardly knows what to forget."""
-    for split, utility in keep.planned_utilities(plan, store).items():
+    for split, utility in weights.planned_utilities(plan, store).items():
         why = selection.fallback(utility, plan.sweep.selection) if utility == 0 else ""
         if why:
             say(f"warning: {split}: {why}; more or other retain rows may give a bar to go by")

@@ -10,13 +10,12 @@ from typing import Any
 
 from ray.tune import Callback
 
-import platform.disk as disk
 import platform.losses as losses
-from platform import overview
-from platform.gate import Gate
 from platform.live import Row, Screen, View
 from platform.mirror import Mirror
-from platform.plan import Plan
+from platform.plan.value import Plan
+from platform.state import disk, sweep_state
+from platform.state.limits import Gate
 from trainables import benchmarks
 from trainables.common.cli import duration
 from trainables.config.trial import Trial
@@ -154,11 +153,11 @@ class Reporter(Callback):
         return View(standing.name, done, standing.total, standing.line(), rows, why)
 
     def _row(self, key: str, label: str, typical: dict[str, float | None]) -> Row:
-        found = overview.under_way(key, self.store, typical)
+        found = sweep_state.under_way(key, self.store, typical)
         if found is None:
             return Row(label, "starting", 0, None, time.monotonic() - self.begun.get(key, time.monotonic()), None)
         known = (found[name] for name in ("step", "steps", "seconds", "remaining_seconds"))
-        return Row(label, overview.phase(found), *known)
+        return Row(label, sweep_state.phase(found), *known)
 
     def _ended(self, trial: Any, cause: str) -> None:
         config = Trial.model_validate_json(trial.config["trial"])

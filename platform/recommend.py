@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import platform.keep as keep
-from platform.plan import Plan
+from platform.plan.value import Plan
+from platform.state import weights
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.config.trial import Trial
@@ -17,11 +17,11 @@ from trainables.storage.base import Storage, set_aside
 
 def recommend(plan: Plan, store: Storage, say: Callable[[str], None]) -> None:
     """Export the chosen trial of each split to STORAGE/exports/ID, once; says where, or why there is none."""
-    utilities, rule = keep.planned_utilities(plan, store), plan.sweep.selection
+    utilities, rule = weights.planned_utilities(plan, store), plan.sweep.selection
     for split in dict.fromkeys(trial.benchmark.split for trial in plan.trials):
         trials = [trial for trial in plan.trials if trial.benchmark.split == split]
         results = {trial.id(): store.result(trial.id()) or {} for trial in trials}
-        measured = keep.candidates(results, plan.sweep.benchmark.name, rule)
+        measured = weights.candidates(results, plan.sweep.benchmark.name, rule)
         chosen = selection.pick(measured, utilities.get(split), rule)
         if chosen is None:
             say("recommended: no trial has finished")
@@ -49,13 +49,14 @@ def _write(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
     import ray
     import ray.exceptions
 
+    from trainables.trial.export import model_folder
     from trainables.workers import shared_artifacts
 
     folder = store.root / "exports" / trial.id()
     if store.there(folder):
         store.fetch(folder)
     shown = store.uri(folder) if store.copied else str(folder)
-    if _current(folder / write.FACTS, store.result(trial.id()) or {}):
+    if _current(folder / model_folder.FACTS, store.result(trial.id()) or {}):
         return f"model: {shown}"
     place = set_aside([folder], store) if folder.exists() else None
     told = f"model: {shown}{f' (the one of an earlier run is in {place})' if place else ''}"

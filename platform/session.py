@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import platform.capacity as capacity
-from platform.plan import Plan
+from platform.plan.value import Plan
 from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources

@@ -8,9 +8,9 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
-import platform.lease as lease
-import platform.manifest as manifest
-import platform.plan as planning
+from platform.plan import build as planning
+from platform.plan.value import Plan
+from platform.state import lease, manifest
 from trainables.common.cli import several
 from trainables.common.errors import InputError, closest
 from trainables.common.redaction import redact
@@ -44,7 +44,7 @@ class Choice:
         return chosen if self.retry_failed else ()
 
 
-def start(plan: planning.Plan, store: Storage, choice: Choice, options: dict[str, Any]) -> int:
+def start(plan: Plan, store: Storage, choice: Choice, options: dict[str, Any]) -> int:
     """Run what is left of a plan as the sweep's only driver; returns the exit status."""
     command = shlex.join(["python", "-m", "platform.sweep", *map(redact, sys.argv[1:])])
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -60,7 +60,7 @@ def start(plan: planning.Plan, store: Storage, choice: Choice, options: dict[str
         return 130
 
 
-def _agreed(plan: planning.Plan, store: Storage, choice: Choice) -> planning.Plan:
+def _agreed(plan: Plan, store: Storage, choice: Choice) -> Plan:
     """The plan after what was asked for is done. Raises InputError where a person has to choose."""
     if choice.new:
         set_aside((store.trial(trial.id()) for trial in plan.trials), store)

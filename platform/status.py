@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-import platform.manifest as manifest
-from platform import overview
+from platform.state import manifest, sweep_state
 from trainables.common import cli
 from trainables.common.cli import duration, several
 from trainables.storage.base import FAILURES
@@ -34,7 +33,7 @@ def main(
             return submission.ask(cluster, "platform.status", sys.argv[1:])
         store = open_storage(location, writable=False)
         sweep, *others = manifest.find(name, store)
-        found = overview.read(sweep, store)
+        found = sweep_state.read(sweep, store)
         found["others"] = [
             {"name": f"{item['name']}-{item['hash']}", "created": item["created"], "trials": len(item["trials"])}
             for item in others
@@ -84,7 +83,7 @@ def _under_way(found: dict[str, Any]) -> list[str]:
     for item in trials[:SHOWN]:
         step = "" if item["steps"] is None else f"{item['step']}/{item['steps']}"
         left = "" if item["remaining_seconds"] is None else duration(item["remaining_seconds"])
-        rows.append((item["label"], overview.phase(item), step, duration(item["seconds"]), left, item["host"]))
+        rows.append((item["label"], sweep_state.phase(item), step, duration(item["seconds"]), left, item["host"]))
     lines = _aligned(rows) if trials else []
     if len(trials) > SHOWN:
         lines.append(f"and {len(trials) - SHOWN} more")
@@ -95,7 +94,7 @@ def _under_way(found: dict[str, Any]) -> list[str]:
     if found["unknown"]:
         many, hosts = several(len(found["unknown"]), "trial"), sorted({item["host"] for item in found["unknown"]})
         lines.append(
-            f"unknown: {many} on {', '.join(hosts)} with no sign of life within {overview.SILENT:.0f} s of this "
+            f"unknown: {many} on {', '.join(hosts)} with no sign of life within {sweep_state.SILENT:.0f} s of this "
             "machine's clock; nobody here knows whether they run; they count as left"
         )
     return lines

@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import platform.manifest as manifest
 import platform.reach as reach
 from platform.reach import Cluster
+from platform.state import manifest
 from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.common.redaction import redact

@@ -11,14 +11,13 @@ import typer
 from pydantic import ValidationError
 
 import platform.computer as computer
-import platform.disk as disk
 import platform.dry_run as dry
-import platform.keep as keep
-import platform.overrides as overrides
-import platform.plan as planning
 import platform.starting as starting
 import search_spaces.base as spaces
-from platform import gate
+from platform.plan import build as planning
+from platform.plan import overrides
+from platform.state import disk, weights
+from platform.state import limits as state_limits
 from trainables.common import cli
 from trainables.common.errors import InputError, closest, first_line
 from trainables.storage.base import Storage
@@ -55,12 +54,12 @@ def main(
         settings = [*(set_ or []), *([overrides.seeds(seeds)] if seeds is not None else [])]
         choice = starting.Choice(resume, new, retry_failed, reason)
         choice.check()
-        limits = gate.Limits(gpu_hours, disk.parse(disk_budget))
+        limits = state_limits.Limits(gpu_hours, disk.parse(disk_budget))
         limits.check()
         _check_budget(trials, strategy)
         if cluster is not None:
             return _elsewhere(name, cluster, address)
-        options = {"address": address, "max_concurrent": max_concurrent, "keep": keep.check(kept), "limits": limits}
+        options = {"address": address, "max_concurrent": max_concurrent, "keep": weights.check(kept), "limits": limits}
         store = open_storage(location, writable=not dry_run)
         if dry_run:
             _check_place(store)

@@ -17,13 +17,12 @@ from typing import Annotated, Any
 import typer
 
 import platform.database as database
-import platform.lease as lease
-import platform.manifest as manifest
 import platform.runs as finding
 import platform.views as views
 from platform.database import tracking_uri
-from platform.keep import weights
 from platform.runs import ENDED, STATE_TAG, SWEEP_TAG, TRIAL_TAG, Runs
+from platform.state import lease, manifest
+from platform.state.weights import weights
 from trainables import benchmarks
 from trainables.common import cli
 from trainables.common.errors import InputError

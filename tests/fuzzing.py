@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from platform.overrides import settable
+from platform.plan.overrides import settable
 from search_spaces import base as spaces
 
 LONG = "9" * 5000

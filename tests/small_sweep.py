@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-import platform.plan as planning
-from platform.overrides import apply
+from platform.plan import build as planning
+from platform.plan.overrides import apply
+from platform.plan.value import Plan
 from search_spaces.base import Sweep
 from search_spaces.tofu_tiny import SWEEP
 from trainables.config.settings import Model, Resources
@@ -20,7 +21,7 @@ from trainables.config.trial import Trial
 from trainables.data import fictional
 from trainables.storage.base import Storage
 
-MakePlan = Callable[..., planning.Plan]
+MakePlan = Callable[..., Plan]
 OBJECTIVES = SWEEP.model_copy(update={"methods": ("ga", "gd", "npo")})
 ROLES = ("full", "retain99", "retain95", "retain90")
 
@@ -53,7 +54,7 @@ class Small:
         """The folders' settings and more as a person types them."""
         return [part for setting in (*self.settings(), *more) for part in ("--set", setting)]
 
-    def plan(self, store: Storage, *settings: str, sweep: Sweep = SWEEP, **options: object) -> planning.Plan:
+    def plan(self, store: Storage, *settings: str, sweep: Sweep = SWEEP, **options: object) -> Plan:
         """tofu_tiny with these settings after the folders'; options as planning.make takes them."""
         chosen = apply(sweep, [*self.settings(), *settings])
         return planning.make(chosen, store, **options)  # type: ignore[arg-type]

@@ -11,9 +11,9 @@ import typer
 from typer.testing import CliRunner
 
 import platform.driver as driver
-import platform.manifest as manifest
 import platform.sweep as sweep
-from platform.plan import Plan
+from platform.plan.value import Plan
+from platform.state import manifest
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import RESULT, Storage

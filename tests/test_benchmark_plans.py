@@ -9,8 +9,8 @@ import pytest
 import small_sweep
 import tiny
 
-import platform.plan as planning
-from platform.overrides import apply
+from platform.plan import build as planning
+from platform.plan.overrides import apply
 from search_spaces.base import Choice, Sweep
 from search_spaces.tofu_tiny import SWEEP
 from trainables.benchmarks import muse, wmdp

@@ -12,9 +12,10 @@ import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
-import platform.plan as planning
 from platform.dry_run import describe
-from platform.overrides import apply
+from platform.plan import build as planning
+from platform.plan.overrides import apply
+from platform.plan.value import Plan
 from search_spaces import backbones
 from search_spaces import base as spaces
 from trainables.common.errors import InputError
@@ -34,7 +35,7 @@ def trial(**settings: Any) -> Trial:
     return Trial(**{"method": "ga", "target": Model(path="m"), "resources": EIGHTY, **settings})
 
 
-def plan(name: str, store: Storage, *settings: str, **options: Any) -> planning.Plan:
+def plan(name: str, store: Storage, *settings: str, **options: Any) -> Plan:
     sweep = spaces.find(name)
     return planning.make(apply(sweep, settings), store, **{"strategy": "paper", **options})
 

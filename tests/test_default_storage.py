@@ -9,10 +9,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import platform.manifest as manifest
 import platform.status as status
 import platform.tracking as tracking
 from analysis import report
+from platform.state import manifest
+from trainables import export
 from trainables.storage.base import Storage
 from trainables.storage.location import VARIABLE
 
@@ -20,7 +21,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], list[str]]] = {
     "status": (status.main, ["tofu_tiny"]),
     "tracking": (tracking.main, ["sync", "tofu_tiny"]),
     "report": (report.main, ["tofu_tiny"]),
-    "export": (write.main, ["0123", "--output", "model"]),
+    "export": (export.main, ["0123", "--output", "model"]),
 }
 
 

@@ -9,9 +9,8 @@ import pytest
 import small_sweep
 from small_sweep import Small, seeds
 
-import platform.disk as disk
-import platform.keep as keep
-from platform.gate import Gate, Limits
+from platform.state import disk, weights
+from platform.state.limits import Gate, Limits
 from trainables.common.errors import InputError
 from trainables.config.settings import Selection
 from trainables.storage import files
@@ -50,7 +49,7 @@ def test_forecast_counts_what_a_plan_writes(small: Small, tmp_path: Path) -> Non
     config.write_text(sizes + '"vocab_size": 1000, "model_type": "llama"}')
     try:
         plan = small.plan(store, "resources.checkpoint_every=5", only=["benchmark.split=forget01"])
-        parts = {choice: disk.forecast(plan, store, choice, 3) for choice in keep.CHOICES}
+        parts = {choice: disk.forecast(plan, store, choice, 3) for choice in weights.CHOICES}
     finally:
         config.write_text(before)
     parameters = 2 * 1000 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64
@@ -86,18 +85,18 @@ def test_disk_without_room_is_refused(small: Small, tmp_path: Path, monkeypatch:
         disk.check_free(plan, store, "pareto", 1)
 
 
-def weighty(folder: Path) -> tuple[keep.Keeper, Storage]:
+def weighty(folder: Path) -> tuple[weights.Keeper, Storage]:
     """Four trials of one study with 1 MB of weights each: 0 and 1 are the front, 1 is the rule's choice."""
     store = open_storage(str(folder))
     found = seeds(4)
     for trial, (quality, utility) in zip(found, [(-1.0, 0.3), (-5.0, 0.8), (-6.0, 0.2), (-9.0, 0.1)], strict=True):
         metrics = {"forget_quality": quality, "model_utility": utility}
         files.write_json(store.trial(trial.id()) / RESULT, {"status": "finished", "metrics": metrics})
-        keep.weights(store, trial.id()).mkdir()
-        (keep.weights(store, trial.id()) / "model.safetensors").write_bytes(bytes(1_000_000))
-    study = keep.Study(found, store, Selection(), 0.8)
+        weights.weights(store, trial.id()).mkdir()
+        (weights.weights(store, trial.id()) / "model.safetensors").write_bytes(bytes(1_000_000))
+    study = weights.Study(found, store, Selection(), 0.8)
     study.read()
-    return keep.Keeper({found[0].study(): study}, store, "all"), store
+    return weights.Keeper({found[0].study(): study}, store, "all"), store
 
 
 @pytest.mark.parametrize(
@@ -138,8 +137,8 @@ def test_ends_do_not_count_the_whole_storage_each(tmp_path: Path, monkeypatch: p
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     store, found = Counting(tmp_path), seeds(12)
-    study = keep.Study(found, store, Selection(), 0.8)
-    watch = disk.Watch(keep.Keeper({found[0].study(): study}, store, "none"), 1_050_000)
+    study = weights.Study(found, store, Selection(), 0.8)
+    watch = disk.Watch(weights.Keeper({found[0].study(): study}, store, "none"), 1_050_000)
     why = watch.tick()
     assert why is None
     for number, trial in enumerate(found):

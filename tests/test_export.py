@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
+from trainables import export
 from trainables.benchmarks import evaluation, tofu
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Selection, Training
@@ -27,7 +28,7 @@ from trainables.trial import runner
 from trainables.trial.export import model_folder, verify
 
 APP = typer.Typer()
-APP.command()(write.main)
+APP.command()(export.main)
 
 
 def configuration(house: Any) -> Trial:
@@ -80,7 +81,7 @@ def test_another_evaluation_of_it_agrees(kept: Any, exported: Path, learned: Any
     network = AutoModelForCausalLM.from_pretrained(exported).eval()
     benchmark = configuration(learned).benchmark
     found, _ = evaluation.evaluate(network, AutoTokenizer.from_pretrained(exported), benchmark, None, token_budget=4096)
-    facts = json.loads((exported / write.FACTS).read_text())
+    facts = json.loads((exported / model_folder.FACTS).read_text())
     assert found == facts["verified_metrics"]
     known = (store.result(trial_id) or {})["metrics"]
     assert {name: known[name] for name in found} == found
@@ -89,7 +90,7 @@ def test_another_evaluation_of_it_agrees(kept: Any, exported: Path, learned: Any
 def test_the_card(kept: Any, exported: Path, learned: Any) -> None:
     store, trial_id = kept
     result = store.result(trial_id) or {}
-    text = (exported / write.CARD).read_text()
+    text = (exported / model_folder.CARD).read_text()
     _, front, body = text.split("---\n", 2)
     assert yaml.safe_load(front)["tags"] == ["unlearning", "npo", "gru"]
     forget, retain = tofu.training_rows(configuration(learned).benchmark)
@@ -99,7 +100,7 @@ def test_the_card(kept: Any, exported: Path, learned: Any) -> None:
     assert "NPO with GRU, seed 0" in body
     assert f"| step chosen | {result['chosen_step']} |" in body
     assert "at least 90% of the target model's utility" in body
-    whole = text + (exported / write.FACTS).read_text()
+    whole = text + (exported / model_folder.FACTS).read_text()
     for row in (*forget, *retain):
         assert row["question"] not in whole
         assert row["answer"] not in whole
@@ -223,7 +224,7 @@ def test_a_collapsed_trial_chosen_on_other_rows(kept: Any, tmp_path: Path) -> No
         trial_id, place, tmp_path / "model", model_folder.Choice("So it was.", Selection(halves=True))
     )
     assert torch.get_num_threads() == (place.result(trial_id) or {})["config"]["resources"]["cpus"]
-    text = (tmp_path / "model" / write.CARD).read_text()
+    text = (tmp_path / "model" / model_folder.CARD).read_text()
     assert "stopped before its last step: retain loss 9 is above training.stop_above=5 at step 3. So it was." in text
     assert "| **model utility** (highest is best) | – | 0.2222 |" in text
     assert "of the evaluation rows that were not chosen on" in text
@@ -240,10 +241,10 @@ def test_another_device_is_compared_by_rows(kept: Any, tmp_path: Path) -> None:
     config = config_of(kept, "target", path="/gone/secret-place")
     place, trial_id = doctored(kept, tmp_path, config=config, **changes)
     model_folder.export(trial_id, place, tmp_path / "model")
-    text = (tmp_path / "model" / write.CARD).read_text()
+    text = (tmp_path / "model" / model_folder.CARD).read_text()
     assert "on cpu, where the trial ran on GPU of another make" in text
     assert "Other metrics than the trial's: forget_rouge 0.9876 is 0." in text
-    assert "secret-place" not in text + (tmp_path / "model" / write.FACTS).read_text()
+    assert "secret-place" not in text + (tmp_path / "model" / model_folder.FACTS).read_text()
     assert "no longer reproduces" not in text
     file = place.trial(trial_id) / runner.WEIGHTS / "model.safetensors"
     save_file({name: tensor * 1.05 for name, tensor in load_file(file).items()}, file, metadata={"format": "pt"})

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-import platform.disk as disk
 import platform.live as live
 import platform.progress as progress
-from platform.gate import Gate, Limits
+from platform.state import disk
+from platform.state.limits import Gate, Limits
 from trainables.common import cli
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial

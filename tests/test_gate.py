@@ -10,10 +10,10 @@ import pytest
 from small_sweep import Small, seeds
 
 import platform.computer as computer
-import platform.ledger as ledger
-import platform.plan as planning
-from platform.gate import FIRST, Gate, Limits
+from platform.plan import build as planning
 from platform.searcher import Queue, Searcher, Studies
+from platform.state import ledger
+from platform.state.limits import FIRST, Gate, Limits
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.storage import files

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from small_sweep import Small
 
-import platform.estimate as estimate
-import platform.history as history
-import platform.overrides as overrides
-import platform.plan as planning
 import search_spaces.base as spaces
+from platform.plan import build as planning
+from platform.plan import estimate, overrides
+from platform.state import history
 from trainables.storage import files
 from trainables.storage.base import RESULT, Storage
 from trainables.training.task_vectors import spec

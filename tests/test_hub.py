@@ -19,7 +19,7 @@ import platform.downloads as downloads
 import platform.driver as driver
 import platform.hub as hubs
 import platform.session as session
-from platform.needs import OFFLINE
+from platform.plan.requirements import OFFLINE
 from trainables.common.errors import InputError
 from trainables.data import hub as data_hub
 from trainables.data.hub_requirements import Wanted

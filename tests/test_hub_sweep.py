@@ -17,8 +17,8 @@ from hub_bench import Bench
 from small_sweep import cut_short
 
 import platform.hub as hubs
-import platform.plan as planning
-from platform.overrides import apply
+from platform.plan import build as planning
+from platform.plan.overrides import apply
 from search_spaces.tofu_tiny import SWEEP
 
 TARGET, ROWS = "somebody/tiny", "somebody/authors"

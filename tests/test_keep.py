@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import platform.keep as keep
+from platform.state import weights
 from trainables.common.errors import InputError
 from trainables.config.settings import Model, Selection
 from trainables.config.trial import Trial
@@ -32,19 +32,19 @@ def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[
         status = "diverged" if point is None else "finished"
         files.write_json(store.trial(trial.id()) / RESULT, {"status": status, "metrics": found})
         if point is not None:
-            keep.weights(store, trial.id()).mkdir(exist_ok=True)
+            weights.weights(store, trial.id()).mkdir(exist_ok=True)
     return trials, store
 
 
 def pruned(trials: list[Trial], store: Storage, choice: str) -> list[str]:
     """The ids of the trials that lose their weights."""
-    found = keep.Study(trials, store, Selection(), 0.8)
+    found = weights.Study(trials, store, Selection(), 0.8)
     found.read()
     return found.prune(choice)
 
 
 def kept(trials: list[Trial], store: Storage) -> list[int]:
-    return [trial.seed for trial in trials if keep.weights(store, trial.id()).is_dir()]
+    return [trial.seed for trial in trials if weights.weights(store, trial.id()).is_dir()]
 
 
 @pytest.mark.parametrize(
@@ -72,15 +72,15 @@ def test_trial_after_trial_gives_what_all_at_once_gives(tmp_path: Path) -> None:
     trials, store = study(tmp_path / "one", points)
     pruned(trials, store, "pareto")
     steps, other = study(tmp_path / "other", points)
-    moving = keep.Keeper({"study": keep.Study(steps, other, Selection(), 0.8)}, other, "pareto")
+    moving = weights.Keeper({"study": weights.Study(steps, other, Selection(), 0.8)}, other, "pareto")
     for trial in steps:
         moving.prune("study", trial.id())
     assert kept(steps, other) == kept(trials, store) == [0, 2, 4, 5]
 
 
 @given(points=POINTS)
-def test_front_is_what_nothing_beats(points: list[keep.Point]) -> None:
-    front = set(keep.front(points))
+def test_front_is_what_nothing_beats(points: list[weights.Point]) -> None:
+    front = set(weights.front(points))
     for key, quality, utility in points:
         beaten = any((q > quality and u >= utility) or (q >= quality and u > utility) for _, q, u in points)
         assert (key not in front) == beaten
@@ -89,4 +89,4 @@ def test_front_is_what_nothing_beats(points: list[keep.Point]) -> None:
 
 def test_unknown_choice_is_told() -> None:
     with pytest.raises(InputError, match=r"--keep: unknown choice 'paretto'; did you mean 'pareto'\?"):
-        keep.check("paretto")
+        weights.check("paretto")

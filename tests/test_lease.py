@@ -11,8 +11,7 @@ import machines
 import pytest
 from machines import Machine
 
-import platform.lease as lease
-import platform.lock as lock
+from platform.state import lease, lock
 from trainables.common.errors import InputError
 from trainables.storage.object_storage import WorkingCopy
 

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-import platform.lock as lock
+from platform.state import lock
 from trainables.common import processes
 from trainables.common.errors import InputError
 
 HOLD = """
 import sys, time
 from pathlib import Path
-import platform.lock as lock
+import platform.state.lock as lock
 with lock.held(Path(sys.argv[1]), "python -m platform.sweep tiny"):
     print("held", flush=True)
     sys.stdin.readline()

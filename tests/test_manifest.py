@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import platform.manifest as manifest
+from platform.state import manifest
 
 
 @pytest.mark.parametrize(

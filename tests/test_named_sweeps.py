@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-import platform.plan as planning
 from analysis import paper
-from platform.overrides import apply
+from platform.plan import build as planning
+from platform.plan.overrides import apply
+from platform.plan.value import Plan
 from search_spaces import backbones
 from search_spaces import base as spaces
 from trainables.common.errors import InputError
@@ -36,7 +37,7 @@ TRIALS = {
 REPORTED = ("original", "retain")
 
 
-def plan(name: str, store: Storage, *settings: str, **options: Any) -> planning.Plan:
+def plan(name: str, store: Storage, *settings: str, **options: Any) -> Plan:
     sweep = spaces.find(name)
     return planning.make(apply(sweep, settings), store, **options)
 

@@ -14,8 +14,8 @@ import pytest
 import shrunk
 from conftest import RunModule
 
-import platform.plan as planning
-from platform.overrides import apply
+from platform.plan import build as planning
+from platform.plan.overrides import apply
 from search_spaces import base as spaces
 from trainables import benchmarks
 from trainables.config.trial import Trial

@@ -8,20 +8,21 @@ from pathlib import Path
 import pytest
 from small_sweep import Small, write_model
 
-import platform.plan as planning
-from platform.overrides import apply
+from platform.plan import build as planning
+from platform.plan.overrides import apply
+from platform.plan.value import Plan
 from search_spaces import base as spaces
 from trainables.common.errors import InputError
 from trainables.data.hub_requirements import Wanted
 from trainables.storage.base import Storage
 
 
-def plan(name: str, store: Storage, *settings: str) -> planning.Plan:
+def plan(name: str, store: Storage, *settings: str) -> Plan:
     sweep = spaces.find(name)
     return planning.make(apply(sweep, [*settings, "task_vector.batches=2"]), store, strategy="paper")
 
 
-def asked(found: planning.Plan, kind: str) -> list[Wanted]:
+def asked(found: Plan, kind: str) -> list[Wanted]:
     return [thing for thing in found.hub if thing.kind == kind]
 
 

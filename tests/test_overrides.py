@@ -8,8 +8,9 @@ import pytest
 import small_sweep
 from small_sweep import MakePlan, Small, point
 
-import platform.plan as planning
-from platform.overrides import apply, flatten
+from platform.plan import build as planning
+from platform.plan.overrides import apply, flatten
+from platform.plan.value import Plan
 from search_spaces import base as spaces
 from search_spaces import tofu_llama, tofu_tiny, wmdp_zephyr
 from trainables.common.errors import InputError
@@ -18,7 +19,7 @@ from trainables.storage.base import Storage
 make = small_sweep.plan_objectives
 
 
-def values(plan: planning.Plan, path: str) -> set[object]:
+def values(plan: Plan, path: str) -> set[object]:
     return {flatten(trial)[path] for trial in plan.trials}
 
 

@@ -13,8 +13,9 @@ import pytest
 import tiny
 from conftest import RunModule
 
-import platform.plan as planning
-from platform.overrides import apply
+from platform.plan import build as planning
+from platform.plan.overrides import apply
+from platform.plan.value import Plan
 from search_spaces import base as spaces
 from trainables import benchmarks
 from trainables.benchmarks import own_measures, own_rows
@@ -56,7 +57,7 @@ def settings(target: Path | str, files: dict[str, Path]) -> list[str]:
     return [f"target={target}", *(f"{part}={file}" for part, file in files.items())]
 
 
-def plan(store: Storage, chosen: list[str], **options: Any) -> planning.Plan:
+def plan(store: Storage, chosen: list[str], **options: Any) -> Plan:
     sweep = spaces.find("own")
     return planning.make(apply(sweep, chosen), store, **options)
 

@@ -12,9 +12,9 @@ import pytest
 import small_sweep
 from small_sweep import ROLES, MakePlan, Small, write_model
 
-import platform.making as making
-import platform.plan as planning
-from platform.overrides import apply
+from platform.plan import build as planning
+from platform.plan import models as plan_models
+from platform.plan.overrides import apply
 from search_spaces.base import Fictional, Making
 from search_spaces.tofu_tiny import SWEEP
 from trainables.common.errors import InputError
@@ -91,7 +91,7 @@ def test_without_models_the_base_is_trained_first_and_once(make: MakePlan) -> No
 
 def test_recipes_follow_what_they_start_from() -> None:
     """A chain of three, asked for from its end."""
-    house = making.Making(SWEEP, Storage(Path("store")), Benchmark(data="a/b", fingerprint="fictional:0"))
+    house = plan_models.Making(SWEEP, Storage(Path("store")), Benchmark(data="a/b", fingerprint="fictional:0"))
     first = house._planned(("retain90",), MAKING.finetuning, None)
     second = house._planned(("retain95",), MAKING.finetuning, first)
     third = house._planned(("full",), MAKING.finetuning, second)

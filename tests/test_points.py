@@ -11,9 +11,9 @@ import small_sweep
 from hypothesis import strategies as st
 from small_sweep import MakePlan, Small, point
 
-import platform.plan as planning
-import platform.points as points
-from platform.overrides import flatten
+from platform.plan import trials as plan_trials
+from platform.plan.overrides import flatten
+from platform.plan.value import Plan
 from search_spaces.base import Choice, Sweep
 from search_spaces.tofu_tiny import SWEEP
 from trainables.common.errors import InputError
@@ -66,10 +66,10 @@ def test_the_last_choice_that_fits_a_cell_is_the_published_one() -> None:
         ("gd", "forget01"): (0.4, 2.0),
     }
     for (method, split), expected in cells.items():
-        choice = points.published(sweep, method, split)
+        choice = plan_trials.published(sweep, method, split)
         assert (choice.gamma, choice.tau) == expected
     with pytest.raises(InputError, match="no published choice for npo on forget10"):
-        points.published(sweep.model_copy(update={"choices": choices[1:]}), "npo", "forget10")
+        plan_trials.published(sweep.model_copy(update={"choices": choices[1:]}), "npo", "forget10")
 
 
 def test_unknown_strategy_names_the_closest(make: MakePlan) -> None:
@@ -98,7 +98,7 @@ def test_every_point_of_any_axes_is_there_exactly_once(chosen: dict[str, list[ob
     sweep = Sweep.model_validate({**SWEEP.model_dump(), **chosen})
     benchmarks = {split: Benchmark(split=split, fingerprint=f"files:{split}") for split in sweep.splits}
     models = (Model(path="m", fingerprint="files:1"), RetainEvaluation(path="r", fingerprint="2"))
-    trials = points.enumerate_trials(sweep, "grid", benchmarks, lambda split: models)
+    trials = plan_trials.enumerate_trials(sweep, "grid", benchmarks, lambda split: models)
     rectified: set[tuple[object, ...]] = set()
     for name in sweep.rectifiers:
         for gamma, tau in itertools.product(sweep.gammas, sweep.taus):
@@ -122,7 +122,7 @@ def vectors(small: Small, store: Storage) -> MakePlan:
     return functools.partial(small.plan, store, sweep=sweep)
 
 
-def strengths(plan: planning.Plan, field: str) -> list[object]:
+def strengths(plan: Plan, field: str) -> list[object]:
     return [flatten(trial)[f"task_vector.{field}"] for trial in plan.trials]
 
 

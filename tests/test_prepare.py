@@ -11,10 +11,10 @@ from small_sweep import Small
 
 import platform.driver as driver
 import platform.hub as hub
-import platform.plan as planning
 import platform.prepare as prepare
-from platform.gate import Gate, Limits
+from platform.plan import build as planning
 from platform.session import Room
+from platform.state.limits import Gate, Limits
 from search_spaces import base as spaces
 from trainables.storage.base import Storage
 from trainables.workers import launcher

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from interrupted import configuration
 
-from platform import overview
+from platform.state import sweep_state
 from trainables.common import processes
 from trainables.inference import work_counter
 from trainables.storage import files
@@ -52,7 +52,7 @@ def test_an_evaluation_tells_how_many_rows_it_has_behind_it(tmp_path: Path, monk
 
     def shown() -> str:
         time.sleep(0.2)
-        return overview.phase(overview.under_way("abc", store, {"evaluation": None}) or {})
+        return sweep_state.phase(sweep_state.under_way("abc", store, {"evaluation": None}) or {})
 
     work_counter.NOW.begin("answers", 9)  # by the trial before this one, in the same process
     with progress.Progress(path.parent, store, None) as told:

@@ -87,9 +87,9 @@ def test_every_command_of_the_pages_is_run_by_somebody() -> None:
 
 
 def test_a_new_command_that_nobody_runs_is_found() -> None:
-    block = "```\npython -m platform.keep x      # new\n```\n\n```text\npython -m a.b\n```\n"
+    block = "```\npython -m platform.state.weights x      # new\n```\n\n```text\npython -m a.b\n```\n"
     text = f"a\n\n{block}and `python -m platform.new x`."
-    assert unrun(pages.commands(text)) == ["python -m platform.keep x", "python -m platform.new x"]
+    assert unrun(pages.commands(text)) == ["python -m platform.state.weights x", "python -m platform.new x"]
 
 
 def test_no_exception_outlives_its_command() -> None:

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 import tiny
 
-import platform.plan as planning
 import platform.prepare as prepare
 import platform.recommend as recommend
-from platform.overrides import apply
+from platform.plan import build as planning
+from platform.plan.overrides import apply
 from search_spaces import base as spaces
 from trainables.config.trial import Trial
 from trainables.storage import files as storage_files
 from trainables.storage.base import RESULT, Storage
 from trainables.storage.location import open_storage
+from trainables.trial.export import model_folder
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +95,7 @@ def test_halves_are_reported_on_the_rows_that_were_not_chosen_on(
 
 def test_the_export_of_an_earlier_run_is_none_of_this_one(typed: list[str], tmp_path: Path) -> None:
     plan, store = swept(typed, tmp_path, 0.5, (0.1, 0.46), (0.3, 0.5))
-    facts = tmp_path / write.FACTS
+    facts = tmp_path / model_folder.FACTS
     storage_files.write_json(facts, {"made_with": {"started": "then"}})
     assert recommend._current(facts, store.result(plan.trials[0].id()) or {})
     assert not recommend._current(facts, {"started": "later"})

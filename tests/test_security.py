@@ -15,7 +15,7 @@ import typer
 from sweep_store import write_sweep
 
 from analysis import sweeps
-from trainables import run
+from trainables import export, run
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, RetainEvaluation, Training
 from trainables.config.trial import Trial
@@ -37,7 +37,7 @@ def test_storage_gives_no_place_outside_itself(store: Storage, name: str) -> Non
 
 def test_export_takes_an_id_and_no_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit) as ended:
-        write.main("../../elsewhere", output=tmp_path / "model", location=str(tmp_path / "runs"))
+        export.main("../../elsewhere", output=tmp_path / "model", location=str(tmp_path / "runs"))
     assert ended.value.exit_code == 2
     assert "'../../elsewhere' names nothing in" in capsys.readouterr().err
 

@@ -17,9 +17,8 @@ from small_sweep import Small
 from starts import finish, in_process
 
 import platform.driver as driver
-import platform.lock as lock
-import platform.manifest as manifest
-from platform.plan import Plan
+from platform.plan.value import Plan
+from platform.state import lock, manifest
 from trainables.storage import files
 from trainables.storage.base import LOST, RESULT, Storage
 

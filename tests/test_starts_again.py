@@ -11,9 +11,9 @@ import starts
 from small_sweep import Small
 from starts import finish, in_process
 
-import platform.manifest as manifest
-import platform.plan as planning
-from platform.plan import Plan
+from platform.plan import build as planning
+from platform.plan.value import Plan
+from platform.state import manifest
 from trainables.storage import files
 from trainables.storage import results as results_
 from trainables.storage.base import LOST, RESULT, STEPS, Storage

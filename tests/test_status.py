@@ -18,10 +18,9 @@ from interrupted import configuration
 from test_commands import HEAVY, SECONDS_OF_CPU
 from typer.testing import CliRunner
 
-import platform.lock as lock
-import platform.manifest as manifest
 import platform.status as status
 from platform.progress import outcome
+from platform.state import lock, manifest
 from trainables.common import processes
 from trainables.common.errors import InputError
 from trainables.config.settings import Model

@@ -14,9 +14,9 @@ import synced
 from synced import all_runs, parent_of, run_of
 from tracked_store import TRIALS, write_result, write_sweep
 
-import platform.manifest as manifest
 import platform.tracking as tracking
 import platform.views as views
+from platform.state import manifest
 from trainables.config.settings import Rectifier
 from trainables.storage.base import Storage
 

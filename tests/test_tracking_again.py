@@ -11,10 +11,9 @@ import synced
 from synced import all_runs, everything, parent_of, run_of
 from tracked_store import TRIALS, write_result, write_sweep
 
-import platform.lock as lock
-import platform.manifest as manifest
 import platform.tracking as tracking
 from platform.mirror import Mirror
+from platform.state import lock, manifest
 from trainables.common.errors import InputError
 from trainables.storage.base import Storage
 

@@ -11,7 +11,7 @@ import pytest
 
 import platform.live as live
 import platform.progress as progress
-from platform.gate import Gate, Limits
+from platform.state.limits import Gate, Limits
 from trainables.common.errors import Unreachable
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial

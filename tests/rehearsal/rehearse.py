@@ -22,7 +22,7 @@ from typing import Any
 
 import requests
 
-import platform.manifest as manifest
+from platform.state import manifest
 from tests.rehearsal import judge, page
 from tests.rehearsal.lab import COUNT, ROOT, Broken, Lab, demand, missing, until
 from trainables.storage import files

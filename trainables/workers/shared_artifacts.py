@@ -161,6 +161,8 @@ def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection
     from trainables.common import cli
 
     cli.quiet()
+    from trainables.trial.export import model_folder
+
     store = reopen(root)
     place = Path(store.here(folder))
     model_folder.export(trial_id, store, place, model_folder.Choice(why, rule))

@@ -6,9 +6,9 @@ import re
 import time
 from dataclasses import dataclass
 
-import platform.budget as budgets
-import platform.keep as keep
-from platform.plan import Plan
+from platform.plan import budget as budgets
+from platform.plan.value import Plan
+from platform.state import weights as state_weights
 from trainables.common.cli import size as told
 from trainables.common.errors import InputError
 from trainables.storage.base import Storage
@@ -93,7 +93,7 @@ class Watch:
     folder of each trial that ends is added. A running trial's checkpoint goes with its end and cannot give way before.
     """
 
-    keeper: keep.Keeper
+    keeper: state_weights.Keeper
     budget: int | None
     size: int = 0
     """Bytes: never less than the storage has, but for what running trials wrote since it was counted."""

@@ -15,7 +15,7 @@ from trainables.storage.base import EVALUATED, RESULT, Storage
 from trainables.training.task_vectors import spec
 
 if TYPE_CHECKING:
-    from platform.plan import Plan
+    from platform.plan.value import Plan
 
 WATCHED = ("torch", "transformers", "deepspeed")
 """Packages whose change may change a trial's numbers."""

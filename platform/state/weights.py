@@ -16,7 +16,7 @@ from trainables.storage import files
 from trainables.storage.base import EVALUATED, RESULT, Storage
 
 if TYPE_CHECKING:
-    from platform.plan import Plan
+    from platform.plan.value import Plan
 
 CHOICES = ("pareto", "best", "all", "none")
 """`best` is the trial that the sweep's selection rule chooses; `pareto` keeps it beside the front."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-import platform.lock as lock
+from platform.state import lock
 from trainables.common import paths, provenance
 from trainables.common.errors import InputError, closest
 from trainables.storage import files as storage_files
@@ -13,7 +13,7 @@ from trainables.storage import location, summary
 from trainables.storage.base import EVALUATED, FAILURES, LOST, Storage
 
 if TYPE_CHECKING:
-    from platform.plan import Plan
+    from platform.plan.value import Plan
 
 OUTCOMES = (*EVALUATED, "diverged", *FAILURES)
 """How a trial may end."""

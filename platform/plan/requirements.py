@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-import platform.making as making
 from platform.listings import Listing
-from platform.making import Reference
+from platform.plan import models as plan_models
+from platform.plan.models import Reference
 from search_spaces import backbones
 from search_spaces.base import Sweep
 from trainables import benchmarks as kinds
@@ -33,9 +33,9 @@ def wanted(
         kind = kinds.find(sweep.benchmark.name)
         found += [thing for benchmark in benchmarks.values() for thing in kind.wanted(benchmark)]
         for recipe in recipes:
-            found += rows.wanted(recipe.data, making.read(recipe.configs, recipe.base), recipe.revision)
-    loaded = [(making.role_of(sweep, ref), ref.model) for ref in references]
-    loaded += [(making.BASE, recipe.base) for recipe in recipes if recipe.base is not None]
+            found += rows.wanted(recipe.data, plan_models.read(recipe.configs, recipe.base), recipe.revision)
+    loaded = [(plan_models.role_of(sweep, ref), ref.model) for ref in references]
+    loaded += [(plan_models.BASE, recipe.base) for recipe in recipes if recipe.base is not None]
     for role, model in loaded:
         if (model.fingerprint or "").startswith("hub:"):
             found.append(_model(sweep, role, model))

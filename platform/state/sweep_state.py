@@ -9,9 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-import platform.keep as keep
-import platform.lease as lease
-import platform.manifest as manifest
+from platform.state import lease, manifest, weights
 from trainables import benchmarks
 from trainables.common import processes
 from trainables.config.settings import Selection
@@ -159,11 +157,11 @@ def _studies(sweep: dict[str, Any], results: Results, store: Storage) -> list[di
         return []
     rule = Selection.model_validate(sweep.get("selection", {}))
     benchmark = next(iter(results.values()))["config"]["benchmark"]["name"]
-    utilities = keep.utilities(sweep["references"], store, benchmark, rule)
+    utilities = weights.utilities(sweep["references"], store, benchmark, rule)
     told = []
     for name, found in studies.items():
-        best = keep.best(found, benchmark, rule, utilities.get(name.split("/")[0]))
-        front = keep.front(keep.points_of(found, benchmark))
+        best = weights.best(found, benchmark, rule, utilities.get(name.split("/")[0]))
+        front = weights.front(weights.points_of(found, benchmark))
         pareto = [_told(key, found[key]) for key in front]
         chosen = None if best is None else _told(best, found[best])
         told.append({"study": name, "done": len(found), "best": chosen, "pareto": pareto})

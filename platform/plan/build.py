@@ -3,102 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-import platform.budget as budgets
-import platform.data as data
-import platform.history as histories
-import platform.needs as needs
-import platform.overrides as overrides
-import platform.points as points
-from platform.making import Making, Reference
+from platform.plan import budget as budgets
+from platform.plan import data, overrides, requirements
+from platform.plan import trials as plan_trials
+from platform.plan.models import Making, Reference
+from platform.plan.value import Plan
+from platform.state import history as histories
 from search_spaces.base import FILES, Sweep
 from trainables import benchmarks as kinds
 from trainables.common.errors import InputError, closest
 from trainables.config import trial as config
 from trainables.config.ids import digest, forget_planning, identity
-from trainables.config.settings import Benchmark, Model, RetainEvaluation, Shape
-from trainables.config.trial import Direction, Recipe, Trial
+from trainables.config.settings import Benchmark, Model, RetainEvaluation
+from trainables.config.trial import Recipe, Trial
 from trainables.data import prompts
-from trainables.data.hub_requirements import Wanted
 from trainables.methods import custom
-from trainables.storage import complete
 from trainables.storage.base import FAILURES, LOST, RESULT, Storage
 from trainables.storage.results import read_result
 from trainables.training.task_vectors import spec
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A sweep resolved into trials."""
-
-    sweep: Sweep
-    strategy: str
-    hash: str
-    trials: tuple[Trial, ...]
-    benchmarks: dict[str, Benchmark]
-    references: tuple[Reference, ...]
-    recipes: tuple[Recipe, ...]
-    hub: tuple[Wanted, ...]
-    """What it takes from the hub."""
-    needs: tuple[str, ...] = ()
-    done: frozenset[str] = frozenset()
-    retry: tuple[str, ...] = ()
-    """Outcomes whose trials run again."""
-    retried: tuple[str, ...] = ()
-    """Their ids, and those of lost trials; their results are set aside before that."""
-    damaged: tuple[Path, ...] = ()
-    """Result files that cannot be read: set aside, and their trials run again."""
-    failed: tuple[tuple[str, str], ...] = ()
-    """Ids and outcomes of trials that failed and count as done."""
-    history: histories.History = field(default_factory=histories.History)
-    budget: int | None = None
-    costs: budgets.Budget = field(default_factory=budgets.Budget)
-
-    @property
-    def name(self) -> str:
-        return f"{self.sweep.name}-{self.hash}"
-
-    def backbone(self, store: Storage) -> str:
-        """The name of the sweep's backbone where the target model has its sizes; empty where it is another model."""
-        named = self.sweep.backbone
-        if named is None or not self.trials:
-            return ""
-        recipes = {str(store.model(recipe.id())): recipe for recipe in self.recipes}
-        shape = budgets.shape_of(self.sweep, self.trials[0], recipes)
-        return named.name if shape is not None and _body(shape) == _body(named.shape) else ""
-
-    @cached_property
-    def left(self) -> list[Trial]:
-        return [trial for trial in self.trials if trial.id() not in self.done]
-
-    @cached_property
-    def outstanding(self) -> int:
-        """How many trials a start has to run: `optuna` stops each study at its budget."""
-        if self.strategy != "optuna" or self.budget is None:
-            return len(self.left)
-        done = {name: sum(trial.id() in self.done for trial in found) for name, found in self.studies().items()}
-        return sum(max(0, min(self.budget, len(found)) - done[name]) for name, found in self.studies().items())
-
-    def directions(self) -> list[Direction]:
-        """The directions that the trials that are left move along, each once."""
-        found = [config.direction(trial) for trial in self.left]
-        return list({made.id(): made for made in found if made is not None}.values())
-
-    def studies(self) -> dict[str, list[Trial]]:
-        found: dict[str, list[Trial]] = {}
-        for trial in self.trials:
-            found.setdefault(trial.study(), []).append(trial)
-        return found
-
-    def compared(self, store: Storage) -> bool:
-        """Whether every reference evaluation is there and can be used."""
-        return all(complete.has_result(store.evaluation(ref.evaluation)) for ref in self.references)
-
-    def retain_reference(self, split: str) -> Reference | None:
-        return next((ref for ref in self.references if ref.split == split and ref.role == "retain"), None)
 
 
 @dataclass
@@ -130,10 +54,10 @@ def make(
     retry: tuple[str, ...] = (),
 ) -> Plan:
     """Resolve a sweep; trials whose outcome is one of `retry` run again. Raises InputError with every problem found."""
-    if strategy not in points.STRATEGIES:
-        raise InputError(f"--strategy: unknown strategy '{strategy}'; {closest(strategy, points.STRATEGIES)}")
+    if strategy not in plan_trials.STRATEGIES:
+        raise InputError(f"--strategy: unknown strategy '{strategy}'; {closest(strategy, plan_trials.STRATEGIES)}")
     benchmarks, house, found = _groundwork(sweep, store)
-    every = points.enumerate_trials(sweep, strategy, benchmarks, lambda split: _models(found[split], store))
+    every = plan_trials.enumerate_trials(sweep, strategy, benchmarks, lambda split: _models(found[split], store))
     trials, costs = _chosen(sweep, every, only or [], house.recipes)
     splits = {trial.benchmark.split for trial in trials}
     references = tuple(ref for split in sweep.splits if split in splits for ref in found[split])
@@ -146,13 +70,13 @@ def make(
         benchmarks=benchmarks,
         references=references,
         recipes=recipes,
-        hub=needs.wanted(sweep, benchmarks, references, recipes),
+        hub=requirements.wanted(sweep, benchmarks, references, recipes),
         retry=retry,
         budget=budget,
         costs=costs,
     )
     plan = again(plan, store)
-    return replace(plan, needs=needs.of(sweep, plan.hub, store))
+    return replace(plan, needs=requirements.of(sweep, plan.hub, store))
 
 
 def _groundwork(sweep: Sweep, store: Storage) -> tuple[dict[str, Benchmark], Making, dict[str, list[Reference]]]:
@@ -180,7 +104,7 @@ def _chosen(
     problems = Problems()
     trials = problems.check(overrides.select, every, only) or every
     for trial in trials:
-        problems.check(points.check_layer, trial, recipes)
+        problems.check(plan_trials.check_layer, trial, recipes)
     for method in sorted({trial.method for trial in trials} & set(custom.NAMES)):
         problems.check(custom.find, method)
     costs = budgets.of(sweep, trials, recipes)
@@ -247,11 +171,6 @@ def _models(references: list[Reference], store: Storage) -> tuple[Model, RetainE
     (retain,) = others
     path = str(store.evaluation(retain.evaluation) / RESULT)
     return target.model, RetainEvaluation(path=path, fingerprint=retain.evaluation)
-
-
-def _body(shape: Shape) -> Shape:
-    """A model's sizes without its vocabulary, which fine-tuning may extend."""
-    return shape.model_copy(update={"vocabulary": 0, "tied": False})
 
 
 def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Reference, ...]) -> str:

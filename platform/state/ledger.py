@@ -9,9 +9,9 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-import platform.lock as lock
-from platform.gate import Gate
-from platform.plan import Plan
+from platform.plan.value import Plan
+from platform.state import lock
+from platform.state.limits import Gate
 from trainables.storage import files
 from trainables.storage.base import Storage
 from trainables.storage.results import spent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from platform.making import absolute
+from platform.plan.models import absolute
 from search_spaces.base import FILES, Fictional, Sweep
 from trainables import benchmarks as kinds
 from trainables.common import paths

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-import platform.history as histories
-from platform.plan import Plan
+from platform.plan.value import Plan
+from platform.state import history as histories
 from trainables.common.cli import duration, few, several
 
 

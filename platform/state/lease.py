@@ -2,7 +2,7 @@
 
 A driver writes its own token, waits SETTLE seconds and reads it back: of several that begin at once the one whose token
 stands goes on (an object store shows the last writing to everybody). Who is taken for dead, and the heartbeat, are as
-in platform.lock; that one parts the drivers of this machine.
+in platform.state.lock; that one parts the drivers of this machine.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import platform.lock as lock
-from platform.lock import Owner, Seen
+from platform.state import lock
+from platform.state.lock import Owner, Seen
 from trainables.common.errors import InputError, Unreachable
 from trainables.storage.base import Storage
 
@@ -93,7 +93,7 @@ def _write(remote: Remote, name: str, owner: Owner) -> None:
 
 
 def _beat(remote: Remote, name: str, owner: Owner) -> Seen | None:
-    """As platform.lock's. A store that does not answer changes nothing: who took over is seen when it answers."""
+    """As platform.state.lock's. A store that does not answer changes nothing: who took over is seen when it answers."""
     with contextlib.suppress(Unreachable):
         found = _look(remote, name)
         if found is not None and not lock.mine(found, owner):
