@@ -34,7 +34,7 @@ NOT_HELD = {
 """Columns of `analysis.runs.load` that a frame from a tracking server has not, or has empty, and why."""
 
 DRAWN = "tau"
-"""The param that is there for MLflow's charts only (platform.views)."""
+"""The param that is there for MLflow's charts only (platform.tracking.views)."""
 NAMES = ("rectifier.name",)
 """Settings of which `none` is a name; of every other it stands for no value."""
 

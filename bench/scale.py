@@ -74,11 +74,11 @@ def drive(command: Sequence[str]) -> int:
 
     `wall` and `cpu` are those of everything between Ray's start and the report: preparation, Tune, storage, MLflow.
     """
-    import platform.driver as driver
-    import platform.progress as progress
+    from platform.driver import driver
+    from platform.driver import reporter as driver_reporter
 
     trial_actor.TrialActor = Empty  # type: ignore[misc]
-    watch, init, facts = Watch(), progress.Reporter.__init__, {}
+    watch, init, facts = Watch(), driver_reporter.Reporter.__init__, {}
     everything = driver._all
 
     def reporter(self: Any, *values: Any) -> None:
@@ -92,7 +92,7 @@ def drive(command: Sequence[str]) -> int:
         facts["wall"], facts["cpu"] = time.perf_counter() - wall, time.process_time() - cpu
         return mirror
 
-    progress.Reporter.__init__ = reporter  # type: ignore[method-assign]
+    driver_reporter.Reporter.__init__ = reporter  # type: ignore[method-assign]
     driver._all = measured
     status = _script.drive()
     facts["samples"] = watch.samples

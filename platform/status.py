@@ -28,9 +28,9 @@ def main(
 
     def run() -> int:
         if cluster is not None:
-            import platform.submission as submission
+            from platform.cluster import submit
 
-            return submission.ask(cluster, "platform.status", sys.argv[1:])
+            return submit.ask(cluster, "platform.status", sys.argv[1:])
         store = open_storage(location, writable=False)
         sweep, *others = manifest.find(name, store)
         found = sweep_state.read(sweep, store)

@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-import platform.computer as computer
-import platform.dry_run as dry
-import platform.starting as starting
 import search_spaces.base as spaces
+from platform.driver import dry_run as dry
+from platform.driver import start
 from platform.plan import build as planning
 from platform.plan import overrides
+from platform.schedule import machine
 from platform.state import disk, weights
 from platform.state import limits as state_limits
 from trainables.common import cli
@@ -52,7 +52,7 @@ def main(
         if list_:
             return _list(as_json)
         settings = [*(set_ or []), *([overrides.seeds(seeds)] if seeds is not None else [])]
-        choice = starting.Choice(resume, new, retry_failed, reason)
+        choice = start.Choice(resume, new, retry_failed, reason)
         choice.check()
         limits = state_limits.Limits(gpu_hours, disk.parse(disk_budget))
         limits.check()
@@ -67,13 +67,13 @@ def main(
         plan = planning.make(sweep, store, strategy=strategy, only=only, budget=trials, retry=choice.retry)
         aside = len(plan.done) + len(plan.retried) + len(plan.damaged) if new else 0
         plan = planning.afresh(plan, store) if new else plan
-        slots = computer.slots(plan, max_concurrent, address)
+        slots = machine.slots(plan, max_concurrent, address)
         disk.check(plan, store, kept, limits.disk_bytes, slots)
         if dry_run:
-            lacks = computer.lacks(plan.sweep) if computer.is_used(address) else []
+            lacks = machine.lacks(plan.sweep) if machine.is_used(address) else []
             return dry.show(plan, store, lacks, as_json=as_json, kept=kept, slots=slots, aside=aside)
         disk.check_free(plan, store, kept, slots)
-        return starting.start(plan, store, choice, options)
+        return start.start(plan, store, choice, options)
 
     raise typer.Exit(cli.guarded(run))
 
@@ -88,9 +88,9 @@ def _check_budget(trials: int | None, strategy: str) -> None:
 def _elsewhere(name: str | None, cluster: str, address: str | None) -> int:
     if address is not None:
         raise InputError("--cluster and --address exclude each other: the first starts the sweep on the cluster's head")
-    import platform.submission as submission
+    from platform.cluster import submit
 
-    return submission.sweep(_find(name).name, cluster, sys.argv[1:])
+    return submit.sweep(_find(name).name, cluster, sys.argv[1:])
 
 
 def _find(name: str | None) -> spaces.Sweep:

@@ -268,14 +268,14 @@ def shipped(root: Path) -> str:
 @pytest.fixture
 def problems(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
     """Return `problems(text)`: what `check` says about a file with this text."""
-    import platform.cluster_file as cluster_file
+    from platform.cluster import checks, file
 
     monkeypatch.chdir(root)  # file_mounts names the checkout as `.`
 
     def found(text: str) -> list[str]:
         path = tmp_path / "cluster.yaml"
         path.write_text(text)
-        return cluster_file.problems(cluster_file.read(str(path)))
+        return checks.problems(file.read(str(path)))
 
     return found
 

@@ -15,8 +15,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-import platform.downloads as downloads
-import platform.hub as hubs
+from platform.preparation import downloads
+from platform.preparation import hub as hubs
 from trainables.data import hub as data_hub
 from trainables.data.hub_requirements import MODEL, Wanted
 from trainables.storage.base import Storage

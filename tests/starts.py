@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import platform.driver as driver
 import platform.sweep as sweep
+from platform.driver import driver
 from platform.plan.value import Plan
 from platform.state import manifest
 from trainables.config.trial import Trial

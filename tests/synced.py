@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tracked_store import TRIALS, write_store, write_sweep
 
-import platform.tracking as tracking
+from platform.tracking import tracker
 from trainables.storage.base import Storage
 
 
@@ -23,7 +23,7 @@ def client(store: Storage) -> Any:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        assert tracking.sync(write_sweep(store), store) == 4
+        assert tracker.sync(write_sweep(store), store) == 4
     return MlflowClient(tracking_uri=f"sqlite:///{store.root / 'mlflow.db'}")
 
 

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from tracked_store import TRIALS, make_trial, write_result, write_store, write_sweep
 
-import platform.tracking as mirror
 from analysis import runs, selection, tracking
 from analysis.sweeps import InputError
+from platform.tracking import tracker as mirror
 from trainables.config.settings import Calibration, Rectifier, TaskVector
 from trainables.config.trial import Trial
 from trainables.storage.base import Storage

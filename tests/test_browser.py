@@ -21,9 +21,8 @@ from sweep_store import write_store
 from tracked_store import TRIALS, write_sweep
 from tracked_store import write_store as write_tracked
 
-import platform.tracking as tracking
-import platform.views as views
 from analysis import report, runs
+from platform.tracking import tracker, views
 
 pytestmark = [
     pytest.mark.slow,
@@ -73,7 +72,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
     store = write_tracked(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        tracking.sync(write_sweep(store), store)
+        tracker.sync(write_sweep(store), store)
     uri = f"sqlite:///{store.root / 'mlflow.db'}"
     experiment = MlflowClient(tracking_uri=uri).get_experiment_by_name("tiny")
     assert experiment is not None

@@ -12,7 +12,7 @@ import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
-from platform.dry_run import describe
+from platform.driver.dry_run import describe
 from platform.plan import build as planning
 from platform.plan.overrides import apply
 from platform.plan.value import Plan

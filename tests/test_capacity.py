@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-import platform.capacity as capacity
-import platform.progress as progress
-import platform.session as session
-from platform.capacity import Growth, Shape
+from platform.driver import reporter
+from platform.schedule import capacity, session
+from platform.schedule.capacity import Growth, Shape
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 
@@ -200,12 +199,12 @@ def test_start_waits_for_the_nodes_that_a_cluster_always_has(monkeypatch: pytest
 
 
 def test_a_trial_that_waits_says_that_nodes_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
-    standing = progress.Standing("sweep", total=4, slots=2)
+    monkeypatch.setattr(reporter, "PATIENCE", 0.0)
+    standing = reporter.Standing("sweep", total=4, slots=2)
     asked = {"CPU": 1.0, "GPU": 1.0}
-    waiting = progress.Waiting(asked, lambda: {"CPU": 8.0}, lambda: "0 of up to 4 nodes for it are there")
+    waiting = reporter.Waiting(asked, lambda: {"CPU": 8.0}, lambda: "0 of up to 4 nodes for it are there")
     assert waiting.why(standing) == "a trial waits: needs 1 GPU, 0 free; 0 of up to 4 nodes for it are there"
-    waiting = progress.Waiting(asked, lambda: {"CPU": 8.0, "GPU": 8.0}, lambda: "3 of up to 4 nodes for it are there")
+    waiting = reporter.Waiting(asked, lambda: {"CPU": 8.0, "GPU": 8.0}, lambda: "3 of up to 4 nodes for it are there")
     assert waiting.why(standing) == (
         "a trial waits: its process or a node is starting; 3 of up to 4 nodes for it are there"
     )

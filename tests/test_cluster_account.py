@@ -11,10 +11,9 @@ import pytest
 import yaml
 from cluster_files import fill
 
-import platform.account as account
-import platform.cluster as cluster
-import platform.cluster_aws as cluster_aws
-import platform.cluster_file as cluster_file
+from platform.cluster import __main__ as cluster
+from platform.cluster import account, aws
+from platform.cluster import file as cluster_file
 from trainables.common.errors import InputError
 
 
@@ -149,7 +148,7 @@ def test_a_refused_rule_leaves_the_group_as_it_was(prepared: Callable[..., str],
     """What EC2 refuses although we took it: nobody is locked out of a running cluster."""
     group = prepared()
     before = sources(group)
-    monkeypatch.setattr(cluster_aws, "ssh_source", lambda file: "203.0.113.7/40")
+    monkeypatch.setattr(aws, "ssh_source", lambda file: "203.0.113.7/40")
     with pytest.raises(InputError, match="AWS: "):
         prepared(ssh_from="198.51.100.0/24")
     assert sources(group) == before

@@ -13,9 +13,8 @@ import pytest
 import yaml
 from cluster_files import VALUES, changed, fill
 
-import platform.cluster as cluster
-import platform.cluster_aws as cluster_aws
-import platform.cluster_file as cluster_file
+from platform.cluster import __main__ as cluster
+from platform.cluster import aws, file
 from trainables.common.errors import InputError
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
@@ -157,7 +156,7 @@ def test_what_is_no_cluster_file(problems: Callable[[str], list[str]]) -> None:
         with pytest.raises(InputError, match=told):
             problems(text)
     with pytest.raises(InputError, match="No such file"):
-        cluster_file.read("no-such.yaml")
+        file.read("no-such.yaml")
     assert problems("provider: [aws]\navailable_node_types: 3\nsetup_commands: none\nauth:\n")  # and no traceback
 
 
@@ -198,7 +197,7 @@ def test_unknown_action(run_module: RunModule) -> None:
 def test_environment_of_the_head(tmp_path: Path, capsys: pytest.CaptureFixture[str], shipped: str) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(fill(shipped, storage="'s3://bucket/a b'"))
-    assert cluster.environment(cluster_file.read(str(path))) == 0
+    assert cluster.environment(file.read(str(path))) == 0
     shell = capsys.readouterr().out + 'echo "$UNLEARN_STORAGE|$MLFLOW_TRACKING_URI|$RAY_ADDRESS|$MLFLOW_BACKEND"'
     told = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True).stdout
     assert told.strip() == "s3://bucket/a b|http://127.0.0.1:5000|auto|sqlite"
@@ -211,10 +210,10 @@ def test_gpus_by_instance_type() -> None:
     known = json.loads(gzip.decompress(path.read_bytes()))
     checked = 0
     for name, kind in known.items():
-        told = cluster_aws.capacity(name)
+        told = aws.capacity(name)
         if told:
             assert told["CPU"] == kind["VCpuInfo"]["DefaultVCpus"], name
-        assert bool(cluster_aws.ARM.match(name)) == ("arm64" in kind["ProcessorInfo"]["SupportedArchitectures"]), name
+        assert bool(aws.ARM.match(name)) == ("arm64" in kind["ProcessorInfo"]["SupportedArchitectures"]), name
         if "GPU" in told:
             assert told["GPU"] == sum(gpu["Count"] for gpu in kind.get("GpuInfo", {}).get("Gpus", [])), name
             checked += told["GPU"] > 0

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from cluster_files import changed, fill
 
-import platform.cluster_file as cluster_file
+from platform.cluster import checks, file
 
 A100 = "available_node_types.a100"
 NODE = f"{A100}.node_config"
@@ -96,10 +96,10 @@ def test_a_head_command_of_several_lines(shipped: str, problems: Callable[[str],
 
 @pytest.mark.parametrize("name", ["onprem", "rehearsal"])
 def test_the_files_for_own_machines_lack_no_step(name: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import platform.cluster_commands as cluster_commands
+    from platform.cluster import shell
 
     monkeypatch.chdir(root)
-    assert list(cluster_commands.problems(cluster_file.read(f"clusters/{name}.yaml"))) == []
+    assert list(shell.problems(file.read(f"clusters/{name}.yaml"))) == []
 
 
 def test_numbers_of_workers_that_ray_lowers_are_noted(shipped: str, tmp_path: Path) -> None:
@@ -109,11 +109,11 @@ def test_numbers_of_workers_that_ray_lowers_are_noted(shipped: str, tmp_path: Pa
 
     def noted(old: str, new: str) -> str:
         path.write_text(changed(fill(shipped), old, new))
-        return "\n".join(cluster_file.notes(cluster_file.read(str(path))))
+        return "\n".join(checks.notes(file.read(str(path))))
 
     told = noted("    max_workers: 4", "    max_workers: 10")
     assert f"{A100}.max_workers: 10 is more than the file's max_workers of 4, which is the one that counts" in told
     told = noted("\nmax_workers: 4", "")
     assert "max_workers: missing; Ray starts 2 workers at most, although the node types have 4; write max_" in told
-    assert prepare_config(yaml.safe_load(path.read_text()))["max_workers"] == cluster_file.RAYS_MOST
+    assert prepare_config(yaml.safe_load(path.read_text()))["max_workers"] == checks.RAYS_MOST
     assert "max_workers" not in noted("cluster_name", "cluster_name")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from small_sweep import Small
 
-import platform.ending as ending
+from platform.driver import finish
 from search_spaces import base as spaces
 from trainables.common import cli, paths
 from trainables.storage.base import Storage
@@ -216,7 +216,7 @@ def test_small_amounts_are_not_told_as_nothing(amount: float, told: str) -> None
 def test_what_the_quickstart_ends_with_is_a_part_of_the_next_sweep(
     run_module: RunModule, small: Small, tmp_path: Path
 ) -> None:
-    typed, _, told = ending.AFTER_QUICKSTART.partition("   ")
+    typed, _, told = finish.AFTER_QUICKSTART.partition("   ")
     words = typed.removeprefix(".venv/bin/python -m platform.sweep ").split()
     done = run_module("platform.sweep", *words, *small.flags(), "--storage", tmp_path / "runs")
     assert done.returncode == 0, done.stderr

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import platform.database as database
+from platform.tracking import database
 
 
 def experiments(uri: str) -> list[str]:

@@ -10,9 +10,9 @@ import typer
 from typer.testing import CliRunner
 
 import platform.status as status
-import platform.tracking as tracking
 from analysis import report
 from platform.state import manifest
+from platform.tracking import __main__ as tracking
 from trainables import export
 from trainables.storage.base import Storage
 from trainables.storage.location import VARIABLE

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import platform.live as live
-import platform.progress as progress
+from platform.driver import console
+from platform.driver import reporter as driver_reporter
 from platform.state import disk
 from platform.state.limits import Gate, Limits
 from trainables.common import cli
@@ -47,9 +47,11 @@ def test_failure_that_cannot_be_recorded_stops_the_sweep(
     gate, mirrored = Gate(Limits()), []
     keeper: Any = SimpleNamespace(prune=lambda study, ended: None)
     mirror: Any = SimpleNamespace(trial=mirrored.append)
-    standing = progress.Standing(name="tiny", total=3, slots=1)
-    waiting = progress.Waiting({}, dict)
-    reporter = progress.Reporter(standing, store, mirror, disk.Watch(keeper, None), gate, live.screen(), waiting)
+    standing = driver_reporter.Standing(name="tiny", total=3, slots=1)
+    waiting = driver_reporter.Waiting({}, dict)
+    reporter = driver_reporter.Reporter(
+        standing, store, mirror, disk.Watch(keeper, None), gate, console.screen(), waiting
+    )
     kept = SimpleNamespace(metric_analysis={}, metric_n_steps={})
     died = SimpleNamespace(config={"trial": CONFIG.model_dump_json()}, trial_id="1", run_metadata=kept)
     died.error_file, died.last_result = None, {}

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from small_sweep import Small, seeds
 
-import platform.computer as computer
 from platform.plan import build as planning
-from platform.searcher import Queue, Searcher, Studies
+from platform.schedule import machine
+from platform.schedule.searcher import Queue, Searcher, Studies
 from platform.state import ledger
 from platform.state.limits import FIRST, Gate, Limits
 from trainables.common.errors import InputError
@@ -171,8 +171,8 @@ def test_trials_side_by_side(
 ) -> None:
     """Eight cores, two for each trial."""
     (tmp_path / "cpu.max").write_text(limit)
-    monkeypatch.setattr(computer, "CGROUP", tmp_path / "cpu.max")
-    monkeypatch.setattr(computer.os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(machine, "CGROUP", tmp_path / "cpu.max")
+    monkeypatch.setattr(machine.os, "cpu_count", lambda: 8)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     plan = small.plan(Storage(tmp_path / "runs"), "resources.cpus=2")
-    assert computer.slots(plan, concurrent, address) == expected
+    assert machine.slots(plan, concurrent, address) == expected

@@ -15,11 +15,11 @@ from filelock import FileLock
 from hub_bench import MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, Bench
 from safetensors.torch import save_file
 
-import platform.downloads as downloads
-import platform.driver as driver
-import platform.hub as hubs
-import platform.session as session
+from platform.driver import driver
 from platform.plan.requirements import OFFLINE
+from platform.preparation import downloads
+from platform.preparation import hub as hubs
+from platform.schedule import session
 from trainables.common.errors import InputError
 from trainables.data import hub as data_hub
 from trainables.data.hub_requirements import Wanted

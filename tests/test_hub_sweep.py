@@ -16,9 +16,9 @@ from conftest import House, RunModule
 from hub_bench import Bench
 from small_sweep import cut_short
 
-import platform.hub as hubs
 from platform.plan import build as planning
 from platform.plan.overrides import apply
+from platform.preparation import hub as hubs
 from search_spaces.tofu_tiny import SWEEP
 
 TARGET, ROWS = "somebody/tiny", "somebody/authors"

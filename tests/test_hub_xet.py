@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hub_bench import MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, Bench
 
-import platform.downloads as downloads
-from platform.listings import Listing
+from platform.preparation import downloads
+from platform.preparation.repo_files import Listing
 from trainables.common.errors import InputError
 from trainables.data import hub
 

@@ -12,25 +12,25 @@ import pytest
 from rich.console import Console
 from small_sweep import Small
 
-import platform.driver as driver
-import platform.live as live
-import platform.progress as progress
+from platform.driver import console as driver_console
+from platform.driver import driver
+from platform.driver import reporter as driver_reporter
 from trainables.common import processes
 from trainables.storage import files
 from trainables.storage.base import PROGRESS, RESULT, Storage
 
 ROWS = (
-    live.Row("gru on npo forget05 gamma=0.8", "training", 5, 20, 20.0, 55.0),
-    live.Row("none on ga forget10", "evaluation", 20, 20, 200.0, None),
+    driver_console.Row("gru on npo forget05 gamma=0.8", "training", 5, 20, 20.0, 55.0),
+    driver_console.Row("none on ga forget10", "evaluation", 20, 20, 200.0, None),
 )
-VIEW = live.View(
+VIEW = driver_console.View(
     "tiny-0a1b2c3d", 3, 10, "done 3 | running 2 | failed 0 | left 5", ROWS, "a trial waits: needs 8 GPUs, 4 free"
 )
 
 
-def text(view: live.View, width: int = 100) -> list[str]:
+def text(view: driver_console.View, width: int = 100) -> list[str]:
     console = Console(file=io.StringIO(), width=width, record=True)
-    console.print(live.drawn(view))
+    console.print(driver_console.drawn(view))
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
@@ -46,16 +46,16 @@ def test_picture_tells_trials_steps_times_and_why_one_waits() -> None:
 
 
 def test_picture_of_many_trials_stays_small_and_fits_a_narrow_terminal() -> None:
-    many = live.View("tiny", 0, 99, "running 40", ROWS * 20)
+    many = driver_console.View("tiny", 0, 99, "running 40", ROWS * 20)
     lines = text(many, width=60)
-    assert len(lines) == 3 + live.SHOWN + 1
+    assert len(lines) == 3 + driver_console.SHOWN + 1
     assert lines[-1] == "and 28 more"
     assert max(map(len, lines)) <= 60
 
 
 def test_terminal_keeps_lines_and_takes_the_picture_away() -> None:
     out = io.StringIO()
-    screen = live.Terminal(Console(file=out, force_terminal=True, width=100))
+    screen = driver_console.Terminal(Console(file=out, force_terminal=True, width=100))
     screen.show(lambda: VIEW, last=True)
     screen.say("GA [forget10]: FQ -3.20 (4 s)")
     screen.close()
@@ -68,19 +68,19 @@ def test_terminal_keeps_lines_and_takes_the_picture_away() -> None:
 def test_plain_lines_come_now_and_then_and_at_the_end(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    screen = live.Plain()
+    screen = driver_console.Plain()
     screen.show(lambda: pytest.fail("it is not time to look"))
     assert capsys.readouterr().out == ""
-    monkeypatch.setattr(live, "PLAIN_SECONDS", -1.0)
+    monkeypatch.setattr(driver_console, "PLAIN_SECONDS", -1.0)
     screen.show(lambda: VIEW)
     assert capsys.readouterr().out == f"{VIEW.standing} | {VIEW.waiting}\n"
-    monkeypatch.setattr(live, "PLAIN_SECONDS", 99.0)
-    screen.show(lambda: live.View("tiny", 10, 10, "done 10"), last=True)
+    monkeypatch.setattr(driver_console, "PLAIN_SECONDS", 99.0)
+    screen.show(lambda: driver_console.View("tiny", 10, 10, "done 10"), last=True)
     assert capsys.readouterr().out == "done 10\n"
 
 
 def test_no_terminal_gets_plain_lines() -> None:
-    assert isinstance(live.screen(), live.Plain)
+    assert isinstance(driver_console.screen(), driver_console.Plain)
 
 
 @pytest.mark.parametrize(
@@ -92,14 +92,14 @@ def test_no_terminal_gets_plain_lines() -> None:
     ],
 )
 def test_why_a_trial_waits(monkeypatch: pytest.MonkeyPatch, free: dict[str, float], told: str) -> None:
-    waiting = progress.Waiting({"CPU": 1.0, "GPU": 8.0}, lambda: free)
-    standing = progress.Standing(name="tiny", total=4, slots=2, running={"a": "one"})
+    waiting = driver_reporter.Waiting({"CPU": 1.0, "GPU": 8.0}, lambda: free)
+    standing = driver_reporter.Standing(name="tiny", total=4, slots=2, running={"a": "one"})
     assert waiting.why(standing) is None
-    monkeypatch.setattr(progress, "PATIENCE", -1.0)
+    monkeypatch.setattr(driver_reporter, "PATIENCE", -1.0)
     assert waiting.why(standing) == told
     standing.running["b"] = "two"
     assert waiting.why(standing) is None
-    assert waiting.why(progress.Standing(name="tiny", total=1, slots=2, running={"a": "one"})) is None
+    assert waiting.why(driver_reporter.Standing(name="tiny", total=1, slots=2, running={"a": "one"})) is None
 
 
 def test_resumed_sweep_counts_what_earlier_starts_did(small: Small, store: Storage) -> None:
@@ -107,7 +107,7 @@ def test_resumed_sweep_counts_what_earlier_starts_did(small: Small, store: Stora
     every = small.plan(store, only=["benchmark.split=forget01"]).trials[:4]
     only = {"name": "tiny", "trials": every, "done": frozenset(trial.id() for trial in every[:3])}
     plan: Any = SimpleNamespace(**only, failed=((every[0].id(), "failed"),), left=[every[3]], outstanding=1)
-    standing = progress.Standing.of(plan, plan.outstanding, slots=1)
+    standing = driver_reporter.Standing.of(plan, plan.outstanding, slots=1)
     assert standing.line() == "done 2 | running 0 | failed 1 | left 1"
     assert standing.total == 4
     for trial, told in zip(every[2:], ("0 of 4 trials run in 0.5 min", "1 of 4 trials run in 0.5 min"), strict=True):
@@ -118,14 +118,16 @@ def test_resumed_sweep_counts_what_earlier_starts_did(small: Small, store: Stora
 def test_row_of_a_running_trial_is_what_its_storage_tells(tmp_path: Path) -> None:
     """The reporter reads what the trial writes; before that, it is starting."""
     store = Storage(tmp_path)
-    standing = progress.Standing(
+    standing = driver_reporter.Standing(
         name="tiny", total=2, slots=1, running={"abc": "one", "def": "two"}, evaluations=[10.0]
     )
     never: Any = None
-    reporter = progress.Reporter(standing, store, never, never, never, live.Plain(), progress.Waiting({}, dict))
+    reporter = driver_reporter.Reporter(
+        standing, store, never, never, never, driver_console.Plain(), driver_reporter.Waiting({}, dict)
+    )
     known = {"phase": "training", "step": 5, "steps": 20, "training_left": 45.0, "seconds": 20.0, "phase_seconds": 15.0}
     known |= {"started": "2026-11-20T10:00:00Z", "beat": time.time()}
     files.write_json(store.trial("abc") / PROGRESS, processes.myself() | known)
     first, second = reporter.view().rows
-    assert first == live.Row("one", "training", 5, 20, 20.0, 55.0)
+    assert first == driver_console.Row("one", "training", 5, 20, 20.0, 55.0)
     assert (second.label, second.phase, second.left) == ("two", "starting", None)

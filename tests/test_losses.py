@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from ray.tune.experiment import Trial
 
-import platform.losses as losses
-from platform.losses import Losses
+from platform.schedule import node_loss
+from platform.schedule.node_loss import Losses
 
 
 class Cluster:
@@ -19,11 +19,11 @@ class Cluster:
         self.now = 0.0
         self.there = {"head", "one", "two"}
         self.said: list[str] = []
-        monkeypatch.setattr(losses.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(node_loss.time, "monotonic", lambda: self.now)
         self.watch = Losses(lambda: set(self.there), self.said.append)
 
     def trial(self, name: str) -> Any:
-        settings: dict[str, Any] = {"max_failures": losses.TRIES, "config": {"trial": name}, "error_file": None}
+        settings: dict[str, Any] = {"max_failures": node_loss.TRIES, "config": {"trial": name}, "error_file": None}
         found = SimpleNamespace(trial_id=name, run_metadata=SimpleNamespace(num_failures=0), **settings)
         self.watch.on_trial_start(1, [], found)
         return found
@@ -62,18 +62,18 @@ def test_machine_whose_end_is_known_later(cluster: Cluster) -> None:
     cluster.there.remove("one")
     cluster.wait(1)
     assert trial.run_metadata.num_failures == 1  # looked a second ago
-    cluster.wait(losses.EVERY)
+    cluster.wait(node_loss.EVERY)
     assert trial.run_metadata.num_failures == 0
-    cluster.wait(losses.EVERY)
+    cluster.wait(node_loss.EVERY)
     assert len(cluster.said) == 1
 
 
 def test_process_that_died_on_its_own(cluster: Cluster) -> None:
     trial = cluster.trial("a")
     cluster.die(trial)
-    cluster.wait(losses.LATE + 1)
+    cluster.wait(node_loss.LATE + 1)
     cluster.there.remove("one")  # much later: another story
-    cluster.wait(losses.EVERY)
+    cluster.wait(node_loss.EVERY)
     assert (trial.run_metadata.num_failures, cluster.said) == (1, [])
 
 
@@ -82,7 +82,7 @@ def test_machines_that_were_lost_before_the_trial_began_or_join_do_not_count(clu
     trial = cluster.trial("a")
     cluster.there.add("three")
     cluster.die(trial)
-    cluster.wait(losses.EVERY)
+    cluster.wait(node_loss.EVERY)
     assert trial.run_metadata.num_failures == 1
 
 
@@ -91,7 +91,7 @@ def test_a_machine_lost_after_a_death_of_its_own(cluster: Cluster) -> None:
     trial = cluster.trial("a")
     assert cluster.die(trial)
     for name in ("one", "two"):
-        cluster.wait(losses.LATE + losses.EVERY)
+        cluster.wait(node_loss.LATE + node_loss.EVERY)
         cluster.there.remove(name)
         assert cluster.die(trial)
         assert "lost" not in trial.config
@@ -103,7 +103,7 @@ def test_two_deaths_of_its_own_are_the_end(cluster: Cluster) -> None:
     trial = cluster.trial("a")
     assert cluster.die(trial)
     assert "lost" not in trial.config
-    cluster.wait(losses.LATE + losses.EVERY)
+    cluster.wait(node_loss.LATE + node_loss.EVERY)
     assert cluster.die(trial)
     assert trial.config == {"trial": "a", "lost": "its process died"}
     assert not cluster.die(trial)
@@ -115,9 +115,9 @@ def test_machines_that_ended_long_before_a_death_do_not_excuse_it(cluster: Clust
     cluster.wait(600)
     cluster.there.remove("two")
     for _ in range(30):
-        cluster.wait(losses.EVERY)
+        cluster.wait(node_loss.EVERY)
     cluster.die(trial)
-    cluster.wait(losses.EVERY)
+    cluster.wait(node_loss.EVERY)
     assert (trial.run_metadata.num_failures, cluster.said) == (1, [])
 
 
@@ -126,6 +126,6 @@ def test_machine_that_was_gone_before_ray_told_of_the_death(cluster: Cluster) ->
     cluster.wait(600)
     cluster.there.remove("two")
     for _ in range(6):
-        cluster.wait(losses.EVERY)
+        cluster.wait(node_loss.EVERY)
     cluster.die(trial)
     assert (trial.run_metadata.num_failures, len(cluster.said)) == (0, 1)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import platform.mirror as mirrors
-import platform.tracking as tracking
+from platform.tracking import mirror as mirrors
+from platform.tracking import tracker as tracking_tracker
 from trainables.storage.base import Storage
 
 
@@ -91,7 +91,7 @@ def test_unreachable_server_is_told_at_the_end(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")
     sweep = {"name": "tiny", "hash": "0a1b2c3d", "title": "An invented sweep", "trials": []}
-    mirror = mirrors.Mirror(lambda: tracking.connect(sweep, Storage(tmp_path)))
+    mirror = mirrors.Mirror(lambda: tracking_tracker.connect(sweep, Storage(tmp_path)))
     mirror.start()
     mirror.trial("0123456789ab")
     problem = mirror.close({"total": 1}, seconds=60)

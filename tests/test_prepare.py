@@ -9,11 +9,10 @@ import pytest
 import ray
 from small_sweep import Small
 
-import platform.driver as driver
-import platform.hub as hub
-import platform.prepare as prepare
+from platform.driver import driver
 from platform.plan import build as planning
-from platform.session import Room
+from platform.preparation import hub, prepare
+from platform.schedule.session import Room
 from platform.state.limits import Gate, Limits
 from search_spaces import base as spaces
 from trainables.storage.base import Storage

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import tiny
 
-import platform.prepare as prepare
-import platform.recommend as recommend
+from platform.driver import recommend
 from platform.plan import build as planning
 from platform.plan.overrides import apply
+from platform.preparation import prepare
 from search_spaces import base as spaces
 from trainables.config.trial import Trial
 from trainables.storage import files as storage_files

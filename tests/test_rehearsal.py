@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-import platform.cluster_file as cluster_file
+from platform.cluster import checks
+from platform.cluster import file as cluster_file
 from tests.rehearsal import lab, page
 
 
@@ -41,7 +42,7 @@ def test_the_rehearsal_runs_what_the_file_for_own_machines_says(root: Path) -> N
 
 def test_the_file_for_own_machines_lacks_only_what_a_person_fills_in(root: Path) -> None:
     file = cluster_file.read(str(root / "clusters" / "onprem.yaml"))
-    fields = {problem.partition(":")[0] for problem in cluster_file.problems(file)} - {"auth.ssh_private_key"}
+    fields = {problem.partition(":")[0] for problem in checks.problems(file)} - {"auth.ssh_private_key"}
     assert fields == {"provider.head_ip", "provider.worker_ips[0]", "provider.storage", "auth.ssh_user"}
 
 

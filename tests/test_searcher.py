@@ -12,8 +12,8 @@ import small_sweep
 from hypothesis import strategies as st
 from ray.tune.search import Searcher
 
-import platform.driver as driver
-import platform.searcher as searcher
+from platform.driver import driver
+from platform.schedule import searcher
 from trainables.config.settings import Benchmark, Model, Rectifier
 from trainables.config.trial import Trial
 from trainables.storage import files

@@ -17,10 +17,10 @@ import typer
 from small_sweep import Small
 from test_sweep_end_to_end import SETTINGS
 
-import platform.driver as driver
-import platform.starting as starting
 import platform.sweep as sweep
-import platform.tracking as tracking
+from platform.driver import driver, start
+from platform.tracking import __main__ as tracking
+from platform.tracking import tracker
 from trainables.common import redaction
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
@@ -147,15 +147,15 @@ def test_kept_command_has_no_secret(
     given: list[str] = []
     monkeypatch.setattr(driver, "run", lambda plan, store, *, command: given.append(command) or 0)
     monkeypatch.setattr("sys.argv", ["sweep", "tofu_tiny", "--address", f"ray://somebody:{PASSWORD}@host:1"])
-    assert starting.start(small.plan(store), store, starting.Choice(), {}) == 0
+    assert start.start(small.plan(store), store, start.Choice(), {}) == 0
     assert given == ["python -m platform.sweep tofu_tiny --address 'ray://***@host:1'"]
 
 
 def test_sync_prints_no_secret(
     secrets: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracking.manifest, "read", lambda name, store: {})
-    monkeypatch.setattr(tracking, "sync", lambda sweep, store: 3)
+    monkeypatch.setattr(tracker.manifest, "read", lambda name, store: {})
+    monkeypatch.setattr(tracker, "sync", lambda sweep, store: 3)
     with pytest.raises(typer.Exit) as ended:
         tracking.main("sync", "tofu_tiny", location=str(tmp_path))
     assert (ended.value.exit_code, capsys.readouterr().out) == (0, "3 trials in http://***@127.0.0.1:9\n")

@@ -11,8 +11,8 @@ import pytest
 import small_sweep
 from small_sweep import MakePlan
 
-import platform.prepare as prepare
 from platform.plan import build as planning
+from platform.preparation import prepare
 from search_spaces import base as spaces
 from trainables.storage import complete, files
 from trainables.storage.base import RESULT, Storage

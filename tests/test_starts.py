@@ -16,7 +16,7 @@ import starts
 from small_sweep import Small
 from starts import finish, in_process
 
-import platform.driver as driver
+from platform.driver import driver
 from platform.plan.value import Plan
 from platform.state import lock, manifest
 from trainables.storage import files

@@ -19,7 +19,7 @@ from test_commands import HEAVY, SECONDS_OF_CPU
 from typer.testing import CliRunner
 
 import platform.status as status
-from platform.progress import outcome
+from platform.driver.reporter import outcome
 from platform.state import lock, manifest
 from trainables.common import processes
 from trainables.common.errors import InputError

@@ -24,16 +24,15 @@ from conftest import INHERITED_PREFIXES
 from ports import free_port
 from typer.testing import CliRunner
 
-import platform.reach as reach
 import platform.status as status
-import platform.submission as submission
 import platform.sweep as sweep
+from platform.cluster import connect, submit
 from trainables.common import provenance
 
 FILE = "cluster_name: some\nfile_mounts: {'~/elsewhere': /etc, '~/un learning': .}\n"
 LAPTOP = """
 import runpy, sys
-import platform.reach as reach
+import platform.cluster.connect as reach
 reach.RAY = [sys.executable, {ray!r}]
 sys.argv = ["-m", *{arguments!r}]
 runpy.run_module({module!r}, run_name="__main__")
@@ -86,10 +85,10 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_repository_on_the_cluster_is_the_mount_of_this_one(file: Path) -> None:
-    found = reach.find(str(file))
+    found = connect.find(str(file))
     assert (found.repository, found.by_address) == ("~/'un learning'", False)
     assert found.stop("job") == f"ray exec {file} 'cd ~/'\"'\"'un learning'\"'\"' && .venv/bin/ray job stop job'"
-    near = reach.find("http://127.0.0.1:8265/")
+    near = connect.find("http://127.0.0.1:8265/")
     assert near.stop("job") == "ray job stop job --address http://127.0.0.1:8265"
 
 
@@ -122,7 +121,7 @@ def test_secrets_do_not_travel(file: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("HF_TOKEN", "hf_of_nobody")
     for typed in ("--set=target=hf_of_nobody", "--storage=s3://somebody:word@bucket/folder"):
         with pytest.raises(Exception, match="holds a password or token") as refused:
-            submission.sweep("quickstart", str(file), [typed])
+            submit.sweep("quickstart", str(file), [typed])
         assert "nobody" not in str(refused.value)
         assert "word@" not in str(refused.value)
 
@@ -138,7 +137,7 @@ def test_clusters_that_do_not_answer(
     said: str, message: str, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "ray.py").write_text(f"raise SystemExit({said!r})")
-    monkeypatch.setattr(reach, "RAY", [sys.executable, str(tmp_path / "ray.py")])
+    monkeypatch.setattr(connect, "RAY", [sys.executable, str(tmp_path / "ray.py")])
     done = in_process(sweep.main, "quickstart", "--cluster", file)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr
@@ -146,8 +145,8 @@ def test_clusters_that_do_not_answer(
 
 def test_heads_without_a_dashboard(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ray.py").write_text("import time; time.sleep(60)")
-    monkeypatch.setattr(reach, "RAY", [sys.executable, str(tmp_path / "ray.py")])
-    monkeypatch.setattr(reach, "PATIENCE", 0.1)
+    monkeypatch.setattr(connect, "RAY", [sys.executable, str(tmp_path / "ray.py")])
+    monkeypatch.setattr(connect, "PATIENCE", 0.1)
     done = in_process(sweep.main, "quickstart", "--cluster", file)
     assert f"the head of '{file}' answers, its dashboard does not" in done.stderr
     assert not [child for child in psutil.Process().children() if str(tmp_path) in " ".join(child.cmdline())]
@@ -157,7 +156,7 @@ def test_heads_without_a_dashboard(file: Path, tmp_path: Path, monkeypatch: pyte
 
 def test_the_command_travels_without_the_cluster() -> None:
     typed = ["own", "--cluster", "a.yaml", "--set", "x=1", "--cluster=b.yaml", "--resume"]
-    assert submission.without_cluster(typed) == ["own", "--set", "x=1", "--resume"]
+    assert submit.without_cluster(typed) == ["own", "--set", "x=1", "--resume"]
 
 
 # A real head
@@ -211,7 +210,7 @@ def head(house: Any) -> Iterator[Head]:
     settings += ("training.max_steps=3", "training.batch_size=8", "rectifier.gamma=0.8")
     sets = [part for setting in settings for part in ("--set", setting)]
     ports = [part for name in names for part in (name, str(free_port()))]
-    command = [*reach.RAY, "start", "--head", "--block", "--num-cpus=1", f"--temp-dir={home / 'ray'}", *ports]
+    command = [*connect.RAY, "start", "--head", "--block", "--num-cpus=1", f"--temp-dir={home / 'ray'}", *ports]
     command += ["--dashboard-host=127.0.0.1", f"--dashboard-port={port}", "--object-store-memory=100000000"]
     env = clean() | {"HOME": str(home), "UNLEARN_STORAGE": str(home / "runs"), "RAY_USAGE_STATS_ENABLED": "0"}
     with (home / "log").open("w") as log:

@@ -14,9 +14,9 @@ import synced
 from synced import all_runs, parent_of, run_of
 from tracked_store import TRIALS, write_result, write_sweep
 
-import platform.tracking as tracking
-import platform.views as views
 from platform.state import manifest
+from platform.tracking import tracker as tracking_tracker
+from platform.tracking import views
 from trainables.config.settings import Rectifier
 from trainables.storage.base import Storage
 
@@ -59,10 +59,10 @@ def test_parent_tells_what_is_true_now(
 
     shutil.copytree(store.root, tmp_path / "copy")
     copy = Storage(tmp_path / "copy")
-    monkeypatch.setattr(tracking.time, "time", lambda: 1.7e9)
+    monkeypatch.setattr(tracking_tracker.time, "time", lambda: 1.7e9)
     for name in ("failed", "missing"):
         write_result(copy, TRIALS[name], "finished", started="2026-11-21T08:00:00+00:00")
-    tracking.sync(write_sweep(copy), copy)
+    tracking_tracker.sync(write_sweep(copy), copy)
     parent = parent_of(MlflowClient(tracking_uri=f"sqlite:///{copy.root / 'mlflow.db'}"))
     assert (parent.info.status, parent.data.metrics) == ("FINISHED", counts(finished=4, diverged=1))
 
@@ -71,7 +71,7 @@ def test_parent_runs_again_with_its_sweep(client: Any, store: Storage, tmp_path:
     """And ends as finished where an Optuna study is at its budget, which leaves points that nobody means to run."""
     shutil.copytree(store.root, tmp_path / "copy")
     copy = Storage(tmp_path / "copy")
-    tracker = tracking.connect({**write_sweep(copy), "target": 4}, copy)
+    tracker = tracking_tracker.connect({**write_sweep(copy), "target": 4}, copy)
     assert parent_of(tracker.client).info.status == "RUNNING"
     tracker.finish(manifest.counts(tracker.sweep, copy))
     assert parent_of(tracker.client).info.status == "FINISHED"
@@ -172,7 +172,7 @@ def test_report_and_kept_weights_are_shown_as_long_as_they_are_there(store: Stor
         path = copy.root / "reports" / name.replace("report", "tiny-0a1b2c3d", 1)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("<p>A report.</p>")
-    tracking.sync(write_sweep(copy), copy)
+    tracking_tracker.sync(write_sweep(copy), copy)
     client = MlflowClient(tracking_uri=f"sqlite:///{copy.root / 'mlflow.db'}")
     assert run_of(client, "finished").data.tags["checkpoint"] == folder.as_uri()
     assert "checkpoint" not in run_of(client, "rectified").data.tags
@@ -184,7 +184,7 @@ def test_report_and_kept_weights_are_shown_as_long_as_they_are_there(store: Stor
     ]
     assert sorted(shown) == list(made)
     folder.rmdir()
-    tracking.sync(write_sweep(copy), copy)
+    tracking_tracker.sync(write_sweep(copy), copy)
     assert "checkpoint" not in run_of(client, "finished").data.tags
 
 
@@ -226,11 +226,11 @@ def test_command_refuses_what_it_does_not_know(
 def test_tracking_uri_of_the_environment_is_respected(
     client: Any, store: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert tracking.tracking_uri(Storage(tmp_path)) != f"sqlite:///{store.root / 'mlflow.db'}"
+    assert tracking_tracker.tracking_uri(Storage(tmp_path)) != f"sqlite:///{store.root / 'mlflow.db'}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store.root / 'mlflow.db'}")
     elsewhere = Storage(tmp_path)
     write_result(elsewhere, TRIALS["missing"], "finished")
     sweep = {**write_sweep(elsewhere, digest="ffffffff"), "name": "elsewhere", "trials": [TRIALS["missing"].id()]}
-    assert tracking.sync(sweep, elsewhere) == 1
+    assert tracking_tracker.sync(sweep, elsewhere) == 1
     assert client.get_experiment_by_name("elsewhere") is not None
     assert not (tmp_path / "mlflow.db").exists()

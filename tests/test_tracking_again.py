@@ -11,9 +11,9 @@ import synced
 from synced import all_runs, everything, parent_of, run_of
 from tracked_store import TRIALS, write_result, write_sweep
 
-import platform.tracking as tracking
-from platform.mirror import Mirror
 from platform.state import lock, manifest
+from platform.tracking import tracker as tracking_tracker
+from platform.tracking.mirror import Mirror
 from trainables.common.errors import InputError
 from trainables.storage.base import Storage
 
@@ -23,7 +23,7 @@ store, client = synced.store, synced.client
 def test_syncing_twice_changes_nothing(client: Any, store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     before = everything(client)
-    assert tracking.sync(write_sweep(store), store) == 4
+    assert tracking_tracker.sync(write_sweep(store), store) == 4
     after = everything(client)
     assert after.keys() == before.keys()
     for name, (status, params, tags, series) in before.items():
@@ -42,7 +42,7 @@ def test_trial_that_ran_again_has_one_run_without_traces_of_the_first(
     shutil.copytree(store.root, tmp_path / "copy")
     copy = Storage(tmp_path / "copy")
     write_result(copy, TRIALS[name], "finished", started="2026-11-21T08:00:00+00:00")
-    tracking.sync(write_sweep(copy), copy)
+    tracking_tracker.sync(write_sweep(copy), copy)
     after = MlflowClient(tracking_uri=f"sqlite:///{copy.root / 'mlflow.db'}")
     assert len(all_runs(after)) == len(all_runs(client))
     run = run_of(after, name)
@@ -67,7 +67,7 @@ def test_doubled_runs_become_one_again(client: Any, store: Storage, tmp_path: Pa
         tags = {name: value for name, value in run.data.tags.items() if name not in ("started", "mirrored")}
         after.create_run(run.info.experiment_id, tags=tags)
     assert len(all_runs(after)) == len(before) + 3
-    tracking.sync(write_sweep(copy), copy)
+    tracking_tracker.sync(write_sweep(copy), copy)
     assert {run.info.run_id for run in all_runs(after)} == before
     assert run_of(after, "finished").data.metrics["eval/forget_quality"] == -2.5
 
@@ -86,7 +86,7 @@ def test_requests_that_made_two_runs_leave_one(tmp_path: Path, monkeypatch: pyte
     copy = Storage(tmp_path)
     write_result(copy, TRIALS["finished"], "finished")
     sweep = write_sweep(copy)
-    tracker = tracking.connect(sweep, copy)
+    tracker = tracking_tracker.connect(sweep, copy)
     tracker.trial(TRIALS["finished"].id())
     assert len(all_runs(tracker.client)) == 4
     tracker.finish(manifest.counts(sweep, copy))
@@ -97,7 +97,7 @@ def test_requests_that_made_two_runs_leave_one(tmp_path: Path, monkeypatch: pyte
 def test_sweeps_of_one_name_that_share_trials_have_a_run_each(client: Any, store: Storage, tmp_path: Path) -> None:
     shutil.copytree(store.root, tmp_path / "copy")
     copy = Storage(tmp_path / "copy")
-    tracker = tracking.connect(write_sweep(copy, digest="ffffffff"), copy)
+    tracker = tracking_tracker.connect(write_sweep(copy, digest="ffffffff"), copy)
     for trial in TRIALS.values():
         tracker.trial(trial.id())
     children = [run for run in all_runs(tracker.client) if run.data.tags.get("mlflow.parentRunId") == tracker.parent]
@@ -111,13 +111,13 @@ def test_sync_is_refused_while_a_driver_runs(tmp_path: Path) -> None:
         lock.held(copy.lock("tiny", "0a1b2c3d"), "python -m platform.sweep tiny"),
         pytest.raises(InputError, match=r"tiny-0a1b2c3d is being run by process .*; wait for its end"),
     ):
-        tracking.sync(sweep, copy)
+        tracking_tracker.sync(sweep, copy)
     assert not (tmp_path / "mlflow.db").exists()
 
 
 def test_mirror_feeds_the_same_runs_from_its_thread(client: Any, store: Storage) -> None:
     before = {run.info.run_id for run in all_runs(client)}
-    mirror = Mirror(lambda: tracking.connect(write_sweep(store), store))
+    mirror = Mirror(lambda: tracking_tracker.connect(write_sweep(store), store))
     mirror.start()
     for trial in TRIALS.values():
         mirror.trial(trial.id())

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import platform.live as live
-import platform.progress as progress
+from platform.driver import console
+from platform.driver import reporter as driver_reporter
 from platform.state.limits import Gate, Limits
 from trainables.common.errors import Unreachable
 from trainables.config.settings import Benchmark, Model
@@ -44,12 +44,12 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[WorkingCopy]
 
 
 @pytest.fixture
-def reporter(copies: list[WorkingCopy]) -> progress.Reporter:
+def reporter(copies: list[WorkingCopy]) -> driver_reporter.Reporter:
     pruned: list[str] = []
     watch: Any = SimpleNamespace(ended=lambda study, ended: pruned.append(ended))
     mirror: Any = SimpleNamespace(told=[], trial=lambda key: mirror.told.append(key))
-    standing, waiting = progress.Standing(name="tiny", total=1, slots=1), progress.Waiting({}, dict)
-    return progress.Reporter(standing, copies[0], mirror, watch, Gate(Limits()), live.screen(), waiting)
+    standing, waiting = driver_reporter.Standing(name="tiny", total=1, slots=1), driver_reporter.Waiting({}, dict)
+    return driver_reporter.Reporter(standing, copies[0], mirror, watch, Gate(Limits()), console.screen(), waiting)
 
 
 def finish(store: WorkingCopy) -> dict[str, bytes]:
@@ -88,7 +88,7 @@ def tune_trial(last_result: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("last", [DONE, {"done": False, "phase": "training"}], ids=["said that it ended", "died"])
 def test_a_result_that_cannot_be_seen_is_not_written_over(
     copies: list[WorkingCopy],
-    reporter: progress.Reporter,
+    reporter: driver_reporter.Reporter,
     last: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -115,7 +115,7 @@ def test_a_result_that_cannot_be_seen_is_not_written_over(
     assert reporter.mirror.told == [KEY, KEY]  # type: ignore[attr-defined]
 
 
-def test_a_result_that_the_storage_does_not_have_is_not_called_a_failure(reporter: progress.Reporter) -> None:
+def test_a_result_that_the_storage_does_not_have_is_not_called_a_failure(reporter: driver_reporter.Reporter) -> None:
     trial = tune_trial(DONE)
     reporter.on_trial_start(0, [], trial)
     reporter.on_trial_complete(0, [], trial)
@@ -123,7 +123,7 @@ def test_a_result_that_the_storage_does_not_have_is_not_called_a_failure(reporte
     assert reporter.standing.done == 1
 
 
-def test_a_trial_whose_process_died_is_recorded(reporter: progress.Reporter) -> None:
+def test_a_trial_whose_process_died_is_recorded(reporter: driver_reporter.Reporter) -> None:
     trial = tune_trial({"done": False})
     reporter.on_trial_start(0, [], trial)
     reporter.on_trial_error(0, [], trial)

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-import platform.tracking as tracking
+from platform.tracking import tracker
 from trainables.config.settings import Benchmark, Model, Rectifier, Training
 from trainables.config.trial import Trial
 from trainables.storage import base, files
@@ -34,7 +34,7 @@ TRIALS = {
 
 
 def step_row(step: int, rectified: bool) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(tracking.SERIES, 0.25)
+    row: dict[str, Any] = dict.fromkeys(tracker.SERIES, 0.25)
     retain_loss = 1.0 + step if rectified else math.nan
     return {
         **row,

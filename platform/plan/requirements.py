@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from platform.listings import Listing
 from platform.plan import models as plan_models
 from platform.plan.models import Reference
+from platform.preparation.repo_files import Listing
 from search_spaces import backbones
 from search_spaces.base import Sweep
 from trainables import benchmarks as kinds

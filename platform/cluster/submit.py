@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import platform.reach as reach
-from platform.reach import Cluster
+from platform.cluster import connect
+from platform.cluster.connect import Cluster
 from platform.state import manifest
 from trainables.common import provenance
 from trainables.common.errors import InputError
@@ -28,7 +28,7 @@ NAME, ARGUMENTS = "sweep", "arguments"
 """A job's metadata: what it runs."""
 ALIVE = ("PENDING", "RUNNING")
 REPORT = re.compile(r"^report: (.+)/index\.html$", re.MULTILINE)
-"""The line by which a sweep names its report (platform.ending)."""
+"""The line by which a sweep names its report (platform.driver.finish)."""
 RAYS = re.compile(r"^(\S+ \S+\tINFO job_manager\.py:\d+ -- |Running entrypoint for job ).*\n", re.MULTILINE)
 """Ray's own lines in a job's log."""
 POLL = 1.0
@@ -43,13 +43,13 @@ def sweep(name: str, place: str, arguments: Sequence[str]) -> int:
     from aiohttp import ClientError
 
     told = without_cluster(arguments)
-    cluster = reach.find(place)
+    cluster = connect.find(place)
     _check_secrets(told)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     job = None
     try:
-        with reach.client(cluster) as client:
+        with connect.client(cluster) as client:
             job = _running(client, name, told, cluster)
             if job:
                 _note(f"attached to {job}, which runs already; its log from the beginning:")
@@ -73,9 +73,9 @@ def sweep(name: str, place: str, arguments: Sequence[str]) -> int:
 
 def ask(place: str, module: str, arguments: Sequence[str]) -> int:
     """Run a short command on a cluster and print what it says; returns its exit status."""
-    cluster = reach.find(place)
+    cluster = connect.find(place)
     told = without_cluster(arguments)
-    with reach.client(cluster) as client:
+    with connect.client(cluster) as client:
         job = client.submit_job(entrypoint=_entrypoint(cluster, module, told), submission_id=_id(module.split(".")[-1]))
         try:
             _follow(client, job, lambda text: None)
@@ -182,7 +182,7 @@ def _fetch(cluster: Cluster, log: str) -> None:
         _note(f"the report is on the cluster, in {named[-1]} of {cluster.repository}")
         return
     local = Path("runs") / "reports" / Path(named[-1]).name
-    wrong = reach.fetch(cluster, named[-1], provenance.ROOT / local)
+    wrong = connect.fetch(cluster, named[-1], provenance.ROOT / local)
     _note(f"the report was not fetched: {wrong}" if wrong else f"fetched: {local / 'index.html'}")
 
 

@@ -8,14 +8,14 @@ import shutil
 import time
 from typing import Any
 
-import platform.ending as ending
-import platform.session as session
-import platform.shown as shown
+from platform.driver import finish
 from platform.plan import build as planning
 from platform.plan.value import Plan
-from platform.session import Room
+from platform.schedule import session
+from platform.schedule.session import Room
 from platform.state import ledger, manifest
 from platform.state.limits import Gate, Limits
+from platform.tracking import sync_state
 from trainables import benchmarks
 from trainables.common import provenance
 from trainables.common.cli import several
@@ -53,8 +53,8 @@ def run(
     if plan.outstanding or plan.sweep.export or not plan.compared(store):
         with ledger.kept(gate, store.spent(plan.sweep.name, plan.hash), store):
             mirror = _with_ray(plan, store, command, gate, address, max_concurrent, keep)
-    elif shown.same(document := manifest.write(plan, store, command), store):
-        return ending.end(plan, store, say)
+    elif sync_state.same(document := manifest.write(plan, store, command), store):
+        return finish.end(plan, store, say)
     else:
         mirror = _mirrored(document, plan, store)
         mirror.close(manifest.counts(document, store))
@@ -62,7 +62,7 @@ def run(
         return 1
     store.catch_up(trial.id() for trial in plan.trials)  # results that could not be sent are sent now
     say(_ran(plan, store, time.monotonic() - started))
-    status = ending.end(plan, store, say)
+    status = finish.end(plan, store, say)
     _show(plan, store, mirror)
     return max(status, _stopped(plan, store, gate)) if gate.closed else status
 
@@ -71,7 +71,7 @@ def _show(plan: Plan, store: Storage, mirror: Any) -> None:
     """The report in MLflow, and a note that all is there; or the command that mends what is not."""
     mirror.report()
     if mirror.problem is None:
-        shown.note(manifest.read(plan.name, store), store)
+        sync_state.note(manifest.read(plan.name, store), store)
         return
     first = str(mirror.problem).partition("\n")[0]
     behind = f"MLflow is behind ({first}); mend it with"
@@ -82,7 +82,7 @@ def _with_ray(
     plan: Plan, store: Storage, command: str, gate: Gate, address: str | None, max_concurrent: int | None, keep: str
 ) -> Any:
     """Preparation, trials that are left and export; returns the mirror, None where one failed."""
-    import platform.hub as hub
+    from platform.preparation import hub
 
     hub.ask(plan, store, say)
     import ray.exceptions
@@ -104,9 +104,8 @@ def _with_ray(
 
 
 def _all(plan: Plan, store: Storage, command: str, gate: Gate, room: Room, keep: str) -> Any:
-    import platform.hub as hub
-    import platform.prepare as prepare
-    import platform.recommend as recommend
+    from platform.driver import recommend
+    from platform.preparation import hub, prepare
 
     hub.fetch(plan, store, say)
     with gate.preparing(gpus(plan.trials[0].model_dump(include={"resources"}))):
@@ -123,10 +122,10 @@ def _all(plan: Plan, store: Storage, command: str, gate: Gate, room: Room, keep:
 
 def _mirrored(document: dict[str, Any], plan: Plan, store: Storage) -> Any:
     """MLflow as the sweep's view, which has been told of every result; what kills left is removed."""
-    import platform.tracking as tracking
-    from platform.mirror import Mirror
+    from platform.tracking import tracker
+    from platform.tracking.mirror import Mirror
 
-    mirror = Mirror(lambda: tracking.connect(document, store))
+    mirror = Mirror(lambda: tracker.connect(document, store))
     mirror.start()
     for old in (store.root / "ray").glob(f"{plan.name}-*"):  # Tune's state, of drivers that were killed
         shutil.rmtree(old, ignore_errors=True)
@@ -167,11 +166,9 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, room: Room, keep:
     import ray
     from ray.tune.execution import class_cache
 
-    import platform.live as live
-    import platform.losses as losses
-    import platform.progress as progress
-    import platform.raylet as raylet
-    import platform.searcher as searcher
+    from platform.driver import console
+    from platform.driver import reporter as driver_reporter
+    from platform.schedule import node_loss, raylet, searcher
     from platform.state import disk
     from platform.state import weights as keeping
     from trainables.workers.launcher import nodes
@@ -179,12 +176,12 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, room: Room, keep:
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     class_cache.ENV_VARS_TO_PROPAGATE.difference_update(VARIABLES)  # Ray's log would hold their values
     search, total = _searcher(plan, store, searcher, keep, room.strategy, lambda: gate.closed)
-    standing = progress.Standing.of(plan, total, room.slots)
+    standing = driver_reporter.Standing.of(plan, total, room.slots)
     watch = disk.Watch(keeping.keeper(plan, store, keep), gate.limits.disk_bytes)
-    screen = live.screen()
-    waiting = progress.Waiting(session.needed(plan), ray.available_resources, room.coming)
-    reporter = progress.Reporter(standing, store, mirror, watch, gate, screen, waiting)
-    callbacks = [reporter, raylet.RayletWatch(), losses.Losses(nodes, screen.say)]
+    screen = console.screen()
+    waiting = driver_reporter.Waiting(session.needed(plan), ray.available_resources, room.coming)
+    reporter = driver_reporter.Reporter(standing, store, mirror, watch, gate, screen, waiting)
+    callbacks = [reporter, raylet.RayletWatch(), node_loss.Losses(nodes, screen.say)]
     state, name = store.root / "ray", f"{plan.name}-{os.getpid()}"
     try:
         tuner = _tuner(plan, search, total, room.slots, str(state), name, callbacks)
@@ -202,7 +199,7 @@ def _tuner(plan: Plan, search: Any, total: int, slots: int, state: str, name: st
     """Tune over `total` trials, `slots` at a time, its own notes at `state`/`name`."""
     from ray import tune
 
-    import platform.losses as losses
+    from platform.schedule import node_loss
 
     return tune.Tuner(
         _trainable(plan.sweep.resources),
@@ -217,7 +214,7 @@ def _tuner(plan: Plan, search: Any, total: int, slots: int, state: str, name: st
             storage_path=state,
             callbacks=callbacks,
             verbose=0,
-            failure_config=tune.FailureConfig(max_failures=losses.TRIES),
+            failure_config=tune.FailureConfig(max_failures=node_loss.TRIES),
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
         ),
     )

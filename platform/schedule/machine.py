@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import platform.capacity as capacity
 from platform.plan.value import Plan
+from platform.schedule import capacity
 from search_spaces.base import Sweep
 
 CGROUP = Path("/sys/fs/cgroup/cpu.max")

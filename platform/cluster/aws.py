@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from platform.cluster_file import OURS, ClusterFile, address, is_filled, listing, mapping, strangers
+from platform.cluster.checks import address, strangers
+from platform.cluster.file import OURS, ClusterFile, is_filled, listing, mapping
 from trainables.common.errors import InputError, closest
 
 RAYS = (

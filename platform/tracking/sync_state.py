@@ -9,7 +9,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-import platform.database as database
+from platform.tracking import database
 from trainables.common import provenance
 from trainables.config.ids import digest
 from trainables.storage import files, summary

@@ -14,12 +14,11 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-import platform.downloads as downloads
-import platform.listings as listings
-from platform.downloads import Say, Silent
-from platform.listings import Listing
 from platform.plan import requirements
 from platform.plan.value import Plan
+from platform.preparation import downloads, repo_files
+from platform.preparation.downloads import Say, Silent
+from platform.preparation.repo_files import Listing
 from trainables.benchmarks import lm_eval_questions
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError
@@ -175,9 +174,9 @@ class Hub:
         card: dict[str, Any] = {}
         if plain.kind == "datasets":
             card = downloads.card(whole, staging, plain.field, self.say)
-            listing = listings.read_of_data(whole, card)
+            listing = repo_files.read_of_data(whole, card)
         else:
-            listing = listings.read_of_model(plain, whole)
+            listing = repo_files.read_of_model(plain, whole)
         self.known[thing.key] = listing
         folder = data_hub.home(self.store) / listing.folder
         if self.store.there(folder) or self._left(thing, listing, folder):
@@ -187,7 +186,7 @@ class Hub:
             staging.mkdir(parents=True, exist_ok=True)
             downloads.fill(listing, staging, plain.field, self.say)
             if listing.config is not None:
-                downloads.write_card(staging, listings.reduced(card, listing.config))
+                downloads.write_card(staging, repo_files.reduced(card, listing.config))
             shutil.rmtree(staging / ".cache", ignore_errors=True)  # huggingface_hub's own notes
         self._keep(thing, listing, staging, "hub")
 
@@ -224,11 +223,11 @@ class Hub:
         except Exception:  # it has no such snapshot, or not all of it
             return False
         names = [path.name for path in found.iterdir() if path.is_file()]
-        files = tuple(listings.File(name, (found / name).stat().st_size) for name in sorted(names))
+        files = tuple(repo_files.File(name, (found / name).stat().st_size) for name in sorted(names))
         whole = Listing(plain.id, plain.kind, found.name, files)
         if "config.json" not in names or (plain.kind == "models" and safetensors_check.faults(found)):
             return False
-        listing = listings.read_of_model(plain, whole)
+        listing = repo_files.read_of_model(plain, whole)
         staging = data_hub.home(self.store) / f".{listing.folder}.part"
         staging.mkdir(parents=True, exist_ok=True)
         for file in listing.files:

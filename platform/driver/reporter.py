@@ -10,12 +10,12 @@ from typing import Any
 
 from ray.tune import Callback
 
-import platform.losses as losses
-from platform.live import Row, Screen, View
-from platform.mirror import Mirror
+from platform.driver.console import Row, Screen, View
 from platform.plan.value import Plan
+from platform.schedule import node_loss
 from platform.state import disk, sweep_state
 from platform.state.limits import Gate
+from platform.tracking.mirror import Mirror
 from trainables import benchmarks
 from trainables.common.cli import duration
 from trainables.config.trial import Trial
@@ -136,7 +136,7 @@ class Reporter(Callback):
         self._ended(trial, "it ended without a result")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._ended(trial, losses.noted(trial))
+        self._ended(trial, node_loss.noted(trial))
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
         for config in self.unseen:

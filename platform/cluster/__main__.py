@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-import platform.cluster_file as cluster_file
-from platform.cluster_file import ClusterFile
+from platform.cluster import checks
+from platform.cluster import file as cluster_file
+from platform.cluster.file import ClusterFile
 from trainables.common import cli
 from trainables.common.errors import InputError, closest
 from trainables.common.redaction import redact
@@ -35,7 +36,7 @@ def main(
 
 def check(file: ClusterFile) -> int:
     """Every problem of the file, each on its own line; 0 where there is none, else 2."""
-    problems, notes = cluster_file.problems(file), cluster_file.notes(file)
+    problems, notes = checks.problems(file), checks.notes(file)
     for problem in problems:
         print(f"error: {redact(problem)}", file=sys.stderr)
     for note in notes:
@@ -69,7 +70,7 @@ def variables(file: ClusterFile) -> dict[str, str]:
 
 def account(file: ClusterFile) -> int:
     """Make the security group and the instance profiles that an AWS cluster file names."""
-    import platform.account as aws_account
+    from platform.cluster import account as aws_account
 
     group = aws_account.prepare(file)
     print(f"fill in {file.path}: security_group_id: &group {group}")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from platform.cluster_file import ClusterFile, listing, mapping
+from platform.cluster.file import ClusterFile, listing, mapping
 from trainables.common import provenance
 
 SETUP = ("initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands")

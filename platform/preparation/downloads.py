@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import platform.listings as listings
-from platform.listings import File, Listing
+from platform.preparation import repo_files
+from platform.preparation.repo_files import File, Listing
 from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.data import safetensors_check
@@ -61,14 +61,14 @@ def listing(thing: Wanted, revision: str, config: str | None, say: Say) -> Listi
     info = asked(
         lambda: HfApi().repo_info(thing.id, repo_type=kind, revision=revision, files_metadata=True), thing.id, say
     )
-    return replace(listings.of(info, thing.kind, config), id=thing.id)
+    return replace(repo_files.of(info, thing.kind, config), id=thing.id)
 
 
 def card(whole: Listing, folder: Path, field: str, say: Say) -> dict[str, Any]:
     """The metadata of a data set's card, which names its configurations; empty where there is none."""
     from huggingface_hub import DatasetCard
 
-    for file in whole.of([listings.CARD]).files:
+    for file in whole.of([repo_files.CARD]).files:
         folder.mkdir(parents=True, exist_ok=True)
         _file(whole, file, folder, field, say)
         return DatasetCard.load(folder / file.name, ignore_metadata_errors=True).data.to_dict()
@@ -80,7 +80,7 @@ def write_card(folder: Path, metadata: dict[str, Any]) -> None:
     import yaml
 
     text = yaml.safe_dump(metadata, sort_keys=False)
-    (folder / listings.CARD).write_text(f"---\n{text}---\n", encoding="utf-8")
+    (folder / repo_files.CARD).write_text(f"---\n{text}---\n", encoding="utf-8")
 
 
 def fill(listing: Listing, folder: Path, field: str, say: Say) -> None:
@@ -97,7 +97,7 @@ def fill(listing: Listing, folder: Path, field: str, say: Say) -> None:
 
 def is_whole(listing: Listing, folder: Path) -> bool:
     """Whether a folder has every file as the hub has it; the card of one configuration is our own."""
-    ours = None if listing.config is None else listings.CARD
+    ours = None if listing.config is None else repo_files.CARD
     return all(
         (path := folder / file.name).is_file() and (file.name == ours or file.fault(path) is None)
         for file in listing.files

@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable
 
-from platform.tracking import Tracker
+from platform.tracking.tracker import Tracker
 
 RETRY_SECONDS = 15.0
 """Between tries to reach a tracking server that was away."""

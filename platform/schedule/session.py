@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import platform.capacity as capacity
 from platform.plan.value import Plan
+from platform.schedule import capacity
 from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources

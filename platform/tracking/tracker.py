@@ -12,27 +12,20 @@ import os
 import time
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-import platform.database as database
-import platform.runs as finding
-import platform.views as views
-from platform.database import tracking_uri
-from platform.runs import ENDED, STATE_TAG, SWEEP_TAG, TRIAL_TAG, Runs
 from platform.state import lease, manifest
 from platform.state.weights import weights
+from platform.tracking import database, views
+from platform.tracking import mlflow_runs as finding
+from platform.tracking.database import tracking_uri
+from platform.tracking.mlflow_runs import ENDED, STATE_TAG, SWEEP_TAG, TRIAL_TAG, Runs
 from trainables import benchmarks
-from trainables.common import cli
-from trainables.common.errors import InputError
-from trainables.common.redaction import redact
 from trainables.config import ids
 from trainables.config.settings import Benchmark
 from trainables.config.trial import Trial
 from trainables.storage import files, summary
 from trainables.storage.base import RESULT, STEPS, Storage
-from trainables.storage.location import DEFAULT, Location, open_storage
 
 KEPT_TAG = "checkpoint"
 """Where a trial's weights are, as long as they are kept."""
@@ -264,25 +257,3 @@ def _flatten(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + key] = value
     return flat
-
-
-def main(
-    action: Annotated[str, typer.Argument(help="sync")],
-    name: Annotated[str, typer.Argument(help="Sweep: NAME or NAME-HASH.")],
-    location: Location = DEFAULT,
-) -> None:
-    """Make a sweep's MLflow runs from its storage."""
-
-    def run() -> int:
-        if action != "sync":
-            raise InputError(f"unknown action '{action}'; known: sync")
-        store = open_storage(location)
-        count = sync(manifest.read(name, store), store)
-        print(f"{count} trials in {redact(tracking_uri(store))}")
-        return 0
-
-    raise typer.Exit(cli.guarded(run))
-
-
-if __name__ == "__main__":
-    typer.run(main)

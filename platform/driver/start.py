@@ -52,7 +52,7 @@ def start(plan: Plan, store: Storage, choice: Choice, options: dict[str, Any]) -
     try:
         with lease.held(store, store.lock(plan.sweep.name, plan.hash), command):
             plan = _agreed(planning.current(plan, store), store, choice)
-            import platform.driver as driver
+            from platform.driver import driver
 
             return driver.run(plan, store, command=command, **options)
     except KeyboardInterrupt:

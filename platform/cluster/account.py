@@ -11,8 +11,8 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
-import platform.cluster_aws as cluster_aws
-from platform.cluster_file import ClusterFile, is_filled
+from platform.cluster import aws
+from platform.cluster.file import ClusterFile, is_filled
 from trainables.common.errors import InputError
 
 GROUP = "unlearning"
@@ -34,7 +34,7 @@ def prepare(file: ClusterFile) -> str:
     for name in ("region", "storage", "ssh_from", "head_profile", "worker_profile"):
         if not is_filled(provider.get(name)):
             raise InputError(f"provider.{name}: fill it in first")
-    for problem in cluster_aws.account_problems(file):
+    for problem in aws.account_problems(file):
         raise InputError(problem)
     try:
         iam = boto3.client("iam", region_name=provider["region"])
@@ -45,7 +45,7 @@ def prepare(file: ClusterFile) -> str:
         hand_on = {"Effect": "Allow", "Action": "iam:PassRole", "Resource": worker}
         starts = {f"start-{provider['worker_profile']}": [image, hand_on]}
         _profile(iam, provider["head_profile"], store | starts, managed=f"{arn}:iam::aws:policy/{EC2}")
-        return _group(boto3.client("ec2", region_name=provider["region"]), cluster_aws.ssh_source(file))
+        return _group(boto3.client("ec2", region_name=provider["region"]), aws.ssh_source(file))
     except (BotoCoreError, ClientError) as error:
         raise InputError(f"AWS: {error}") from error
 

@@ -1,0 +1,1 @@
+"""MLflow as a view of the storage. It imports state."""

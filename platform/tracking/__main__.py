@@ -1,0 +1,37 @@
+"""`python -m platform.tracking sync NAME`: MLflow's runs made again from the storage."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from platform.state import manifest
+from platform.tracking.database import tracking_uri
+from platform.tracking.tracker import sync
+from trainables.common import cli
+from trainables.common.errors import InputError
+from trainables.common.redaction import redact
+from trainables.storage.location import DEFAULT, Location, open_storage
+
+
+def main(
+    action: Annotated[str, typer.Argument(help="sync")],
+    name: Annotated[str, typer.Argument(help="Sweep: NAME or NAME-HASH.")],
+    location: Location = DEFAULT,
+) -> None:
+    """Make a sweep's MLflow runs from its storage."""
+
+    def run() -> int:
+        if action != "sync":
+            raise InputError(f"unknown action '{action}'; known: sync")
+        store = open_storage(location)
+        count = sync(manifest.read(name, store), store)
+        print(f"{count} trials in {redact(tracking_uri(store))}")
+        return 0
+
+    raise typer.Exit(cli.guarded(run))
+
+
+if __name__ == "__main__":
+    typer.run(main)
