@@ -12,13 +12,17 @@ import pandas as pd
 import typer
 from markupsafe import Markup
 
-from analysis import gallery, pages, printing, published, sections, selection, significance, tables, verdict
-from analysis.caveats import caveats
-from analysis.gallery import Source
-from analysis.goals import Goals
+from analysis.load.goals import Goals
+from analysis.load.sweeps import InputError, Sweep, find_sweep, open_storage, told
+from analysis.page import html, paper_report, paper_sections, sections
+from analysis.page.paper_sections import Source
+from analysis.page.sections import Given
+from analysis.prose import verdict
+from analysis.prose.caveats import caveats
 from analysis.runs import CHOICE, load, references, settings
-from analysis.sections import Given
-from analysis.sweeps import InputError, Sweep, find_sweep, open_storage, told
+from analysis.stats import selection, significance
+from analysis.tables import format as tables_format
+from analysis.tables import main as tables_main
 from trainables.config.settings import Selection
 from trainables.storage.location import DEFAULT, Location
 
@@ -39,14 +43,14 @@ def build(
     cannot be read or the folder cannot be written; trials that failed are reported, never an error.
     """
     if source == Source.PAPER:
-        return published.build(name, storage, output)
+        return paper_report.build(name, storage, output)
     store = open_storage(storage)
     sweep = find_sweep(name, store)
     runs, models = load(sweep.label, store), references(sweep.label, store)
     folder = Path(output) if output else store.root / "reports" / sweep.label
     given = Given(folder, runs, models, sweep.selection, store)
     try:
-        parts = [*sections.write(given), *gallery.write(given, sweep, source)]
+        parts = [*sections.write(given), *paper_sections.write(given, sweep, source)]
         _write_lists(given)
         answers = _answers(given)
         (folder / "tables" / "verdict.md").write_text(_brief(answers), encoding="utf-8")
@@ -62,7 +66,7 @@ def build(
 
 def _write_lists(given: Given) -> None:
     """Write the chosen settings, every trial, and those without a result."""
-    given.frame("chosen", tables.chosen_settings(given.runs, given.models, given.rule))
+    given.frame("chosen", tables_main.chosen_settings(given.runs, given.models, given.rule))
     given.frame("trials", _trials(given.runs, given.rule))
     given.frame("failures", verdict.failures(given.runs, given.rule))
 
@@ -95,7 +99,7 @@ def _brief(answers: dict[str, Any]) -> str:
 def _page(sweep: Sweep, given: Given, parts: list[sections.Section], answers: dict[str, Any], reproduced: str) -> str:
     runs, models, rule, what = given.runs, given.models, given.rule, given.what
     failures = verdict.failures(runs, rule)
-    return pages.render(
+    return html.render(
         "report.html.j2",
         sweep=sweep,
         created=sweep.created.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -103,7 +107,7 @@ def _page(sweep: Sweep, given: Given, parts: list[sections.Section], answers: di
         counts=verdict.counts(runs),
         **answers,
         sections=[_section(part, given.folder / "figures") for part in parts],
-        chosen=tables.chosen_settings(runs, models, rule),
+        chosen=tables_main.chosen_settings(runs, models, rule),
         failures=failures.head(LISTED),
         unlisted=verdict.unlisted(failures.iloc[LISTED:]) if len(failures) > LISTED else "",
         models=_models(models, what),
@@ -118,13 +122,15 @@ def _section(part: sections.Section, folder: Path) -> dict[str, Any]:
     shown = [
         {
             "title": table.title,
-            "printed": Markup(printing.to_html(table.body)) if isinstance(table.body, printing.Table) else None,
+            "printed": Markup(tables_format.to_html(table.body))
+            if isinstance(table.body, tables_format.Table)
+            else None,
             "frame": table.body,
             "caption": table.caption,
         }
         for table in part.tables
     ]
-    drawn = pages.figures(part.figures, folder)
+    drawn = html.figures(part.figures, folder)
     return {"title": part.title, "text": part.text, "tables": shown, "figures": drawn}
 
 
@@ -133,7 +139,7 @@ def _models(models: pd.DataFrame, what: Goals) -> pd.DataFrame:
     numbers = {column.metric: column.label for column in what.columns}
     names = {"split": "Split", "role": "Role", **numbers, "model.path": "Model"}
     names |= {"model.fingerprint": "Fingerprint", "evaluation": "Evaluation", "status": "Status"}
-    formats = {name: printing.number if name in numbers else verdict.text for name in names}
+    formats = {name: tables_format.number if name in numbers else verdict.text for name in names}
     return pd.DataFrame({names[name]: [formats[name](value) for value in models[name]] for name in names}, dtype="str")
 
 

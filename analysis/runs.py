@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import tracking as servers
-from analysis.goals import Goals, goals
-from analysis.sweeps import DamagedFileError, find_sweep, opened, read
+from analysis.load import tracking as servers
+from analysis.load.goals import Goals, goals
+from analysis.load.sweeps import DamagedFileError, find_sweep, opened, read
 from trainables.benchmarks import selection
 from trainables.config.ids import PLANNING, without_paths
 from trainables.config.settings import Benchmark, Selection
@@ -41,7 +41,7 @@ def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | N
     """Return one row a trial of the sweep, in the sweep's order, failures and missing ones included.
 
     `tracking`: the address or database of an MLflow server, which is read instead of a storage. It knows the trials
-    that have a result, and not all of it: `analysis.tracking.NOT_HELD`.
+    that have a result, and not all of it: `analysis.load.tracking.NOT_HELD`.
 
     Columns: id, status (finished, collapsed, failed, diverged, out_of_memory; missing without result.json; damaged
     where it cannot be read), seconds, the configuration under its dotted paths (`method`, `rectifier.gamma`, ...), the

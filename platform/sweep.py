@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-import search_spaces.base as spaces
 from platform.driver import dry_run as dry
 from platform.driver import start
 from platform.plan import build as planning
@@ -18,6 +17,7 @@ from platform.plan import overrides
 from platform.schedule import machine
 from platform.state import disk, weights
 from platform.state import limits as state_limits
+from search_spaces.schema import sweep as spaces
 from trainables.common import cli
 from trainables.common.errors import InputError, closest, first_line
 from trainables.storage.base import Storage

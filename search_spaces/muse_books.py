@@ -1,8 +1,8 @@
 """The paper's MUSE table on ICLM-7B: five objectives without and with GRU, one epoch over the books."""
 
-from search_spaces import published
-from search_spaces.backbones import ICLM
-from search_spaces.base import GAMMAS, TAUS, Sweep
+from search_spaces.schema import paper
+from search_spaces.schema.backbones import ICLM
+from search_spaces.schema.sweep import GAMMAS, TAUS, Sweep
 from trainables.config.settings import Benchmark, Training
 
 TRAINING = Training(lr=ICLM.lr, epochs=1, batch_size=32, max_length=2048)
@@ -11,15 +11,15 @@ SWEEP = Sweep(
     name="muse_books",
     title="MUSE Books on ICLM-7B: five objectives without and with GRU",
     tables=("muse",),
-    methods=published.TEXT_METHODS,
+    methods=paper.TEXT_METHODS,
     splits=("books",),
     gammas=GAMMAS,
     taus=TAUS,
-    choices=published.MUSE_CHOICES,
+    choices=paper.MUSE_CHOICES,
     benchmark=Benchmark(
         name="muse", data="muse-bench/MUSE-Books", split="books", dialect="paper", template=ICLM.template
     ),
     training=TRAINING,
-    resources=published.gpus(ICLM, ranks=4),
+    resources=paper.gpus(ICLM, ranks=4),
     backbone=ICLM,
 )

@@ -1,23 +1,23 @@
 """The settings of the paper's MUSE table on the news, which it has no numbers for: MUSE's Llama-2-7B models."""
 
-from search_spaces import published
-from search_spaces.backbones import MUSE_LLAMA2
-from search_spaces.base import GAMMAS, TAUS, Sweep
 from search_spaces.muse_books import TRAINING
+from search_spaces.schema import paper
+from search_spaces.schema.backbones import MUSE_LLAMA2
+from search_spaces.schema.sweep import GAMMAS, TAUS, Sweep
 from trainables.config.settings import Benchmark
 
 SWEEP = Sweep(
     name="muse_news",
     title="MUSE News on Llama-2-7B: five objectives without and with GRU",
-    methods=published.TEXT_METHODS,
+    methods=paper.TEXT_METHODS,
     splits=("news",),
     gammas=GAMMAS,
     taus=TAUS,
-    choices=published.MUSE_CHOICES,
+    choices=paper.MUSE_CHOICES,
     benchmark=Benchmark(
         name="muse", data="muse-bench/MUSE-News", split="news", dialect="paper", template=MUSE_LLAMA2.template
     ),
     training=TRAINING,
-    resources=published.gpus(MUSE_LLAMA2, ranks=4),
+    resources=paper.gpus(MUSE_LLAMA2, ranks=4),
     backbone=MUSE_LLAMA2,
 )

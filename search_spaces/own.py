@@ -18,7 +18,7 @@ A model that was taught to chat: --set benchmark.template=chat. Accuracies of lm
 --set benchmark.tasks=mmlu,arc_easy, from folders with --set benchmark.sources=mmlu=DIR,arc_easy=DIR.
 """
 
-from search_spaces.base import SMALL_GAMMAS, SMALL_TAUS, Choice, Sweep
+from search_spaces.schema.sweep import SMALL_GAMMAS, SMALL_TAUS, Choice, Sweep
 from trainables.config.settings import Benchmark, Training
 
 SWEEP = Sweep(

@@ -1,6 +1,6 @@
 """The whole path in a few minutes without any file: fictional authors, two tiny models, GA, GD and NPO with GRU."""
 
-from search_spaces.base import Choice, Fictional, Making, Sweep
+from search_spaces.schema.sweep import Choice, Fictional, Making, Sweep
 from trainables.config.settings import Benchmark, Training
 
 SWEEP = Sweep(

@@ -3,9 +3,9 @@
 "N/A" is no moving average, the same as gamma 1. Columns that the paper prints as "--" (GD above 0.6) run like the rest.
 """
 
-from search_spaces import published
-from search_spaces.backbones import LLAMA2
-from search_spaces.base import Choice, Sweep
+from search_spaces.schema import paper
+from search_spaces.schema.backbones import LLAMA2
+from search_spaces.schema.sweep import Choice, Sweep
 from trainables.config.settings import Benchmark
 
 SWEEP = Sweep(
@@ -20,7 +20,7 @@ SWEEP = Sweep(
     taus=(1.0, None),
     choices=(Choice(gamma=0.8, tau=1.0), Choice(method="gd", gamma=0.05, tau=None)),
     benchmark=Benchmark(dialect="paper", template=LLAMA2.template),
-    training=published.tofu(LLAMA2),
-    resources=published.gpus(LLAMA2, ranks=4),
+    training=paper.tofu(LLAMA2),
+    resources=paper.gpus(LLAMA2, ranks=4),
     backbone=LLAMA2,
 )

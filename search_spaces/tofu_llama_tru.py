@@ -5,9 +5,9 @@ open. Here each tensor is brought to length 1: a choice, as whole unit vectors m
 these stg and no 7B model has been measured (docs/reproduction.md).
 """
 
-from search_spaces import published
-from search_spaces.backbones import LLAMA2
-from search_spaces.base import Choice, Sweep
+from search_spaces.schema import paper
+from search_spaces.schema.backbones import LLAMA2
+from search_spaces.schema.sweep import Choice, Sweep
 from trainables.config.settings import Benchmark, TaskVector
 
 BASELINES = ("ga", "wga", "npo")
@@ -31,8 +31,8 @@ SWEEP = Sweep(
         Choice(method="tv", strength=5.0),
     ),
     benchmark=Benchmark(dialect="paper", template=LLAMA2.template),
-    training=published.tofu(LLAMA2),
+    training=paper.tofu(LLAMA2),
     task_vector=VECTOR,
-    resources=published.gpus(LLAMA2, ranks=4),
+    resources=paper.gpus(LLAMA2, ranks=4),
     backbone=LLAMA2,
 )

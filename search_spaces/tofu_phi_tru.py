@@ -1,8 +1,8 @@
 """Table 1 of the paper on Phi-1.5: TRU and TV against objectives that use no retain data."""
 
-from search_spaces import published
-from search_spaces.backbones import PHI
-from search_spaces.base import Choice, Sweep
+from search_spaces.schema import paper
+from search_spaces.schema.backbones import PHI
+from search_spaces.schema.sweep import Choice, Sweep
 from search_spaces.tofu_llama_tru import BASELINES, STRENGTHS, VECTOR
 from trainables.config.settings import Benchmark
 
@@ -20,8 +20,8 @@ SWEEP = Sweep(
         Choice(method="tv", strength=5.0),
     ),
     benchmark=Benchmark(dialect="paper", template=PHI.template),
-    training=published.tofu(PHI),
+    training=paper.tofu(PHI),
     task_vector=VECTOR,
-    resources=published.gpus(PHI),
+    resources=paper.gpus(PHI),
     backbone=PHI,
 )

@@ -1,8 +1,8 @@
 """The paper's UWC tables on Phi-1.5: GA and NPO without and with GRU, mixed back to 85, 90 and 95 % of utility."""
 
-from search_spaces import published
-from search_spaces.backbones import PHI
-from search_spaces.base import GAMMAS, TAUS, Choice, Sweep
+from search_spaces.schema import paper
+from search_spaces.schema.backbones import PHI
+from search_spaces.schema.sweep import GAMMAS, TAUS, Choice, Sweep
 from trainables.config.settings import Benchmark, Calibration
 
 SWEEP = Sweep(
@@ -18,8 +18,8 @@ SWEEP = Sweep(
         Choice(split="forget10", gamma=0.8, tau=0.001),
     ),
     benchmark=Benchmark(dialect="paper", template=PHI.template),
-    training=published.tofu(PHI),
+    training=paper.tofu(PHI),
     calibration=Calibration(targets=(0.85, 0.90, 0.95)),
-    resources=published.gpus(PHI),
+    resources=paper.gpus(PHI),
     backbone=PHI,
 )

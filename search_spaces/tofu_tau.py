@@ -1,8 +1,8 @@
 """The paper's sensitivity to tau on Llama-2-7B-chat: its columns, at each method's published gamma."""
 
-from search_spaces import published
-from search_spaces.backbones import LLAMA2
-from search_spaces.base import Choice, Sweep
+from search_spaces.schema import paper
+from search_spaces.schema.backbones import LLAMA2
+from search_spaces.schema.sweep import Choice, Sweep
 from trainables.config.settings import Benchmark
 
 SWEEP = Sweep(
@@ -17,7 +17,7 @@ SWEEP = Sweep(
     taus=(0.001, 0.01, 0.1, 1.0, 2.0, 3.0, 10.0, 100.0, None),
     choices=(Choice(gamma=0.8, tau=None), Choice(method="gd", gamma=0.05, tau=None)),
     benchmark=Benchmark(dialect="paper", template=LLAMA2.template),
-    training=published.tofu(LLAMA2),
-    resources=published.gpus(LLAMA2, ranks=4),
+    training=paper.tofu(LLAMA2),
+    resources=paper.gpus(LLAMA2, ranks=4),
     backbone=LLAMA2,
 )

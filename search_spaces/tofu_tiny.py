@@ -1,6 +1,6 @@
 """A Llama of 1.4M parameters on the real TOFU rows: the paper's comparison on a CPU."""
 
-from search_spaces.base import SMALL_STGS, Choice, Making, Sweep
+from search_spaces.schema.sweep import SMALL_STGS, Choice, Making, Sweep
 from trainables.config.settings import Benchmark, TaskVector, Training
 
 SWEEP = Sweep(

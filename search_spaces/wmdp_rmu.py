@@ -14,9 +14,9 @@ the setting of the other objectives here, and not theirs:
 So a trial is no reproduction of their published Zephyr_RMU. gamma is the paper's for WMDP, without clipping.
 """
 
-from search_spaces import published
-from search_spaces.backbones import ZEPHYR
-from search_spaces.base import GAMMAS, TAUS, Choice, Sweep
+from search_spaces.schema import paper
+from search_spaces.schema.backbones import ZEPHYR
+from search_spaces.schema.sweep import GAMMAS, TAUS, Choice, Sweep
 from search_spaces.wmdp_zephyr import DATA
 from trainables.config.settings import Objective, Training
 
@@ -32,6 +32,6 @@ SWEEP = Sweep(
     benchmark=DATA,
     objective=Objective(layer=7, steering=6.5, alpha=1200.0),
     training=Training(lr=5e-5, epochs=150, max_steps=150, batch_size=4, max_length=512),
-    resources=published.gpus(ZEPHYR),
+    resources=paper.gpus(ZEPHYR),
     backbone=ZEPHYR,
 )

@@ -3,9 +3,9 @@
 Its published code cuts texts at 1024 tokens. `epochs` is what 20 steps need of the smallest corpus, one batch.
 """
 
-from search_spaces import published
-from search_spaces.backbones import ZEPHYR
-from search_spaces.base import GAMMAS, TAUS, Sweep
+from search_spaces.schema import paper
+from search_spaces.schema.backbones import ZEPHYR
+from search_spaces.schema.sweep import GAMMAS, TAUS, Sweep
 from trainables.config.settings import Benchmark, Training
 
 DATA = Benchmark(name="wmdp", data="cais/wmdp-corpora", split="bio_cyber", dialect="paper", template=ZEPHYR.template)
@@ -14,13 +14,13 @@ SWEEP = Sweep(
     name="wmdp_zephyr",
     title="WMDP on Zephyr-7B-beta: five objectives without and with GRU",
     tables=("wmdp",),
-    methods=published.TEXT_METHODS,
+    methods=paper.TEXT_METHODS,
     splits=(DATA.split,),
     gammas=GAMMAS,
     taus=TAUS,
-    choices=published.WMDP_CHOICES,
+    choices=paper.WMDP_CHOICES,
     benchmark=DATA,
     training=Training(lr=ZEPHYR.lr, epochs=20, max_steps=20, batch_size=32, max_length=1024),
-    resources=published.gpus(ZEPHYR, ranks=4),
+    resources=paper.gpus(ZEPHYR, ranks=4),
     backbone=ZEPHYR,
 )

@@ -5,7 +5,8 @@ from typing import Any
 
 from sweep_store import SETTINGS, Frames, grid, write_sweep, write_trial
 
-from analysis import report, sections
+from analysis import report
+from analysis.page import sections
 from trainables import benchmarks
 from trainables.config.settings import Selection
 from trainables.storage.base import Storage

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from analysis.style import STYLE
+from analysis.figures.style import STYLE
 
 SLACK = 1.0
 """Pixels at 100 per inch that extents may share: they are boxes around glyphs, with some air."""

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from platform.plan.overrides import settable
-from search_spaces import base as spaces
+from search_spaces.schema import sweep as spaces
 
 LONG = "9" * 5000
 NUMBERS = (

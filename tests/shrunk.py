@@ -11,7 +11,7 @@ import small_sweep
 import test_benchmark_plans
 import tiny
 
-from search_spaces.base import Sweep
+from search_spaces.schema.sweep import Sweep
 
 SMALL = (
     "resources.ranks=1",

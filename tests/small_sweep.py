@@ -14,7 +14,7 @@ import pytest
 from platform.plan import build as planning
 from platform.plan.overrides import apply
 from platform.plan.value import Plan
-from search_spaces.base import Sweep
+from search_spaces.schema.sweep import Sweep
 from search_spaces.tofu_tiny import SWEEP
 from trainables.config.settings import Model, Resources
 from trainables.config.trial import Trial

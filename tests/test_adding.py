@@ -138,7 +138,7 @@ def test_an_added_backbone(run: Run, copy: Path) -> None:
     assert any("HuggingFaceTB/SmolLM2-135M-Instruct" in need for need in told["needs"])
     assert told["gpu_hours"] == pytest.approx((FACTS["tofu_phi"].hours or 0) * 134.5 / 1418, rel=0.05), "by parameters"
     text = FILES[BACKBONE].split("SMOL = ")[1].split("\nFIXED")[0]
-    backbones = copy / "search_spaces/backbones.py"
+    backbones = copy / "search_spaces/schema/backbones.py"
     _name(backbones, "\nBACKBONES = (", "SMOL, ")
     backbones.write_text(backbones.read_text().replace("\nBACKBONES", f"\nSMOL = {text}\nBACKBONES"))
     told = planned(run, "tofu_llama", "--strategy", "paper", "--set", "backbone=SmolLM2-135M-Instruct")
@@ -173,7 +173,7 @@ def test_a_trial_of_the_added_objective_on_the_added_benchmark(run: Run, learned
     ("change", "words"),
     [
         (('"gammas"', '"gamas"'), "a sweep has no setting 'gamas'; did you mean 'gammas'?"),
-        (("SWEEP =", "SWEPT ="), "it has no SWEEP (search_spaces.base.Sweep)"),
+        (("SWEEP =", "SWEPT ="), "it has no SWEEP (search_spaces.schema.sweep.Sweep)"),
         (("from ", "import nowhere\nfrom "), "No module named 'nowhere'"),
         (("(0, 1, 2, 3, 4)", "3"), "seeds: Input should be a valid tuple (got 3)"),
         (('("npo",)', '("npoo",)'), "methods.0: Input should be 'ga', 'ga_kl', 'gd', 'wga', 'npo', 'npo_kl', "),

@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sweep_store import GRU, Frames, write_sweep, write_trial
 
-from analysis import runs, selection, sweeps
+from analysis import runs
+from analysis.load import sweeps
+from analysis.stats import selection
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.config.trial import Trial
 

@@ -12,7 +12,10 @@ import pytest
 from benchmark_store import SAME_ROWS, metrics, shown, write_store, written
 from sweep_store import ORIGINAL, ORIGINAL_FQ, grid, read, write_sweep, write_trial
 
-from analysis import figures, goals, selection, significance, verdict
+from analysis.figures import tradeoff
+from analysis.load import goals
+from analysis.prose import verdict
+from analysis.stats import selection, significance
 from trainables.benchmarks import Goal
 from trainables.config.settings import Selection
 
@@ -143,14 +146,14 @@ def test_kinds_of_changes_of_three_goals(changes: tuple[float, float, float], te
 def test_the_picture_is_better_to_the_right(name: str, tmp_path: Path) -> None:
     frames = read(write_store(tmp_path, name), name)
     what = goals.of(frames[0])
-    drawn = figures.tradeoff_points(*frames)
+    drawn = tradeoff.tradeoff_points(*frames)
     assert drawn["kind"].value_counts().to_dict() == {
         "trial": 12,
         "setting": len(selection.average(frames[0])),
         "chosen": 4,
         "reference": len(benchmark_store.MODELS[name]),
     }
-    axes = figures.tradeoff(drawn, what).axes[0]
+    axes = tradeoff.tradeoff(drawn, what).axes[0]
     left, right = axes.get_xlim()
     assert left > max(drawn[what.x.column]) > min(drawn[what.x.column]) > right
     assert (
@@ -176,7 +179,7 @@ def test_the_picture_is_better_to_the_right(name: str, tmp_path: Path) -> None:
 def test_a_model_close_to_a_method_does_not_cover_it(tmp_path: Path) -> None:
     """A chosen trial at the original model's very place stands above its star, which is larger."""
     write_sweep(tmp_path, [write_trial(tmp_path, "0" * 12, fq=ORIGINAL_FQ, mu=ORIGINAL)], splits=("forget05",))
-    axes = figures.tradeoff(figures.tradeoff_points(*read(tmp_path, "tiny")), goals.TOFU).axes[0]
+    axes = tradeoff.tradeoff(tradeoff.tradeoff_points(*read(tmp_path, "tiny")), goals.TOFU).axes[0]
     here = [line for line in axes.lines if np.asarray(line.get_xydata()).tolist() == [[ORIGINAL_FQ, ORIGINAL]]]
     star = next(line for line in here if line.get_marker() == "*")
     method = max((line for line in here if line.get_marker() != "*"), key=lambda line: line.get_markersize())

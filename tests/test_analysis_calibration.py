@@ -8,14 +8,17 @@ import pytest
 import sweep_store
 from sweep_store import GRU, NONE, Frames, calibrated, grid, read, write_sweep, write_trial
 
-from analysis import calibration, mixtures, printing, tables
+from analysis.figures import uwc
+from analysis.stats import calibration
+from analysis.tables import format as tables_format
+from analysis.tables import main
 
 store, frames = sweep_store.vectors_store, sweep_store.vectors_frames
 
 
 def test_uwc_table(frames: Frames) -> None:
     table = calibration.table(*frames)
-    rows = grid(printing.to_markdown(calibration.printed(table)))[2:]
+    rows = grid(tables_format.to_markdown(calibration.printed(table)))[2:]
     labels = [f"{method} ({share})" for share in ("85%", "90%", "95%") for method in ("M", "w/ GRU")]
     expected = [label.replace("M", method) for method in ("GA", "NPO") for label in labels]
     assert [row[0] for row in rows] == ["Original", *expected]
@@ -34,13 +37,13 @@ def test_uwc_notes_explain_the_signs_that_are_used(frames: Frames) -> None:
     assert [note[0] for note in notes[:3]] == ["†", "‡", "§"]
     sound = frames[0].loc[frames[0]["method"] != "npo"]
     assert calibration.printed(calibration.table(sound, frames[1])).notes == (calibration.RULE,)
-    latex = printing.to_latex(calibration.printed(calibration.table(*frames)))
+    latex = tables_format.to_latex(calibration.printed(calibration.table(*frames)))
     assert r"\textbf{-11.5000}\textsuperscript{$\ddagger$\S{}} $\pm$ 0.7071" in latex
     assert latex.index(r"\end{tabular}") < latex.index(r"$\dagger$ target not reached")
 
 
 def test_uwc_csv_holds_weights_and_counts(frames: Frames, tmp_path: Path) -> None:
-    (tmp_path / "uwc.csv").write_text(tables.to_csv(calibration.table(*frames)))
+    (tmp_path / "uwc.csv").write_text(main.to_csv(calibration.table(*frames)))
     table = pd.read_csv(tmp_path / "uwc.csv").set_index(["method", "rectifier", "target"])
     npo = table.loc[("npo", "gru", 0.95)]
     assert npo["forget05.weight.mean"] == pytest.approx(np.sqrt(0.05 * 0.9 / 0.1))
@@ -70,21 +73,19 @@ def test_a_mixture_without_forget_quality_is_a_dash(tmp_path: Path) -> None:
     trials = [write_trial(tmp_path, "0" * 12, "ga", NONE, mu=0.1, calibration=found)]
     write_sweep(tmp_path, trials, splits=())
     frames = read(tmp_path, "tiny")
-    rows = grid(printing.to_markdown(calibration.printed(calibration.table(*frames))))
+    rows = grid(tables_format.to_markdown(calibration.printed(calibration.table(*frames))))
     assert rows[-1] == ["GA (95%)", "—", "0.8550"]
-    texts = [
-        text.get_text() for axes in mixtures.draw(mixtures.points(*frames), "forget05").axes for text in axes.texts
-    ]
+    texts = [text.get_text() for axes in uwc.draw(uwc.points(*frames), "forget05").axes for text in axes.texts]
     assert texts == ["no FQ", "no FQ"]
 
 
 def test_uwc_curves_draw_every_mixture(frames: Frames) -> None:
-    drawn = mixtures.points(*frames)
+    drawn = uwc.points(*frames)
     assert drawn.groupby(["method", "rectifier"]).size().loc[("ga", "gru")] == 2 * (8 + 3)  # two seeds
-    figure = mixtures.draw(drawn, "forget05")
+    figure = uwc.draw(drawn, "forget05")
     assert [axes.get_title(loc="left") for axes in figure.axes[::3]] == ["GA", "NPO"]
     for place, axes in enumerate(figure.axes):
-        x, y = mixtures.PLANES[place % 3]
+        x, y = uwc.PLANES[place % 3]
         rows = drawn.loc[(drawn["method"] == ("ga", "npo")[place // 3])]
         lines = [np.asarray(line.get_xydata()).tolist() for line in axes.lines]
         points = {tuple(point) for line in lines if len(line) > 2 for point in line}

@@ -11,7 +11,12 @@ import pytest
 from benchmark_store import SAME_ROWS, metrics, shown, write_store, written
 from sweep_store import GRU, NONE, Frames, calibrated, grid, read, write_sweep, write_trial, write_vectors
 
-from analysis import figures, goals, report, runs, sections, selection, sweeps, tables
+from analysis import report, runs
+from analysis.figures import tradeoff
+from analysis.load import goals, sweeps
+from analysis.page import sections
+from analysis.stats import selection
+from analysis.tables import main
 from trainables.config.settings import Selection
 from trainables.storage.base import Storage
 
@@ -105,10 +110,10 @@ def test_the_rule_of_the_sweep_chooses(tmp_path: Path, rule: dict[str, Any], gam
     frames = read(write_store(tmp_path, "wmdp", **({"selection": rule} if rule else {})), "wmdp")
     chosen_by = sweeps.find_sweep("wmdp", tmp_path).selection
     assert chosen_by == Selection(**rule)
-    chosen = tables.chosen_settings(*frames, chosen_by).set_index("Method")
+    chosen = main.chosen_settings(*frames, chosen_by).set_index("Method")
     assert chosen.loc["GA w/ GRU", "gamma"] == gamma
     assert words in selection.rule_text(goals.of(frames[0]), chosen_by)
-    figure = figures.tradeoff(figures.tradeoff_points(*frames, chosen_by), goals.of(frames[0]), chosen_by)
+    figure = tradeoff.tradeoff(tradeoff.tradeoff_points(*frames, chosen_by), goals.of(frames[0]), chosen_by)
     labels = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
     floor = {f"{chosen_by.share:.0%} of the original's MMLU"} if chosen_by.rule == "utility_floor" else set()
     assert {label for label in labels if "of the original's" in label} == floor

@@ -8,7 +8,9 @@ from gridded import FQ, MU, gridded_frames, printed, shown
 from matplotlib.colors import to_rgb
 from sweep_store import Frames
 
-from analysis import heat, overlay, paper, sensitivity, shares, tidy
+from analysis import paper
+from analysis.figures import heatmap, sensitivity, shares
+from analysis.tables import overlay, tidy
 
 gridded = gridded_frames
 
@@ -75,11 +77,11 @@ def test_hollow_says_without_gru_and_the_chosen_setting_is_framed(gridded: Frame
 
 
 def test_heat_map_of_runs_hatches_what_is_missing(gridded: Frames) -> None:
-    drawn = heat.points(overlay.near_chosen(tidy.from_runs(*gridded), gridded[0]))
+    drawn = heatmap.points(overlay.near_chosen(tidy.from_runs(*gridded), gridded[0]))
     found = drawn.loc[drawn["metric"] == FQ].set_index(["method", "gamma", "tau"])["value"]
     assert len(found) == 9 + 8
     assert found["gd", "0.4", "none"] == pytest.approx(-4 - 3 - 0.5)
-    figure = heat.draw(drawn)
+    figure = heatmap.draw(drawn)
     panels = [axes for axes in figure.axes if axes.get_title()]
     assert shown(figure)[:4] == ["GA: FQ ↑", "GA: MU ↑", "GD: FQ ↑", "GD: MU ↑"]
     assert [len(axes.texts) for axes in panels] == [9, 9, 8, 8]
@@ -91,7 +93,7 @@ def test_heat_map_of_runs_hatches_what_is_missing(gridded: Frames) -> None:
 
 def test_heat_map_of_the_paper_is_a_cross_that_agrees_where_it_crosses() -> None:
     frame = pd.concat([paper.mended("tofu_tau"), paper.mended("tofu_gamma")])
-    drawn = heat.points(frame)
+    drawn = heatmap.points(frame)
     assert len(drawn) == 54 + 70 - 6  # a cell a method and goal is in both tables
     tau, gamma = printed("tofu_tau"), printed("tofu_gamma")
     for method, at_gamma, at_tau in (("ga", "0.8", "1.0"), ("npo", "0.8", "1.0"), ("gd", "0.05", "none")):

@@ -9,8 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sweep_store import GRU, ORIGINAL_FQ, write_sweep, write_trial
 
-from analysis import answer, figures, hypervolume, report, runs
-from analysis.goals import TOFU
+from analysis import report, runs
+from analysis.figures import tradeoff
+from analysis.load.goals import TOFU
+from analysis.prose import answer
+from analysis.stats import hypervolume
 
 steps = st.integers(0, 6)
 
@@ -74,11 +77,11 @@ def test_the_front_is_of_means_and_of_nothing_that_the_original_beats(tmp_path: 
     trials.append(write_trial(tmp_path, "5" * 12, "npo", fq=-30.0, mu=0.95))
     write_sweep(tmp_path, trials, splits=("forget05",))
     frame, references = runs.load("tiny", tmp_path), runs.references("tiny", tmp_path)
-    drawn = figures.tradeoff_points(frame, references)
+    drawn = tradeoff.tradeoff_points(frame, references)
     front = drawn.loc[drawn["front"]]
     found = sorted(zip(front["forget_quality"], front["model_utility"], strict=True))
     assert found == [(-30.0, 0.95), (-20.0, 0.85), (-8.0, 0.6)]
-    axes = figures.tradeoff(drawn, TOFU).axes[0]
+    axes = tradeoff.tradeoff(drawn, TOFU).axes[0]
     (line,) = [line for line in axes.lines if line.get_drawstyle() == "steps-pre"]
     assert sorted(np.asarray(line.get_xdata())[1:-1].tolist()) == [-30.0, -20.0, -8.0]
     means = drawn.loc[drawn["kind"] == "setting"]
@@ -94,8 +97,8 @@ def test_the_line_that_a_legend_names_is_in_sight(tmp_path: Path) -> None:
     """All utilities are above the 0.81 that the rule asks for."""
     trials = [write_trial(tmp_path, "0" * 12, fq=-3.0, mu=0.88), write_trial(tmp_path, "1" * 12, "gd", fq=-9.0, mu=0.9)]
     write_sweep(tmp_path, trials, splits=("forget05",))
-    drawn = figures.tradeoff_points(runs.load("tiny", tmp_path), runs.references("tiny", tmp_path))
-    axes = figures.tradeoff(drawn, TOFU).axes[0]
+    drawn = tradeoff.tradeoff_points(runs.load("tiny", tmp_path), runs.references("tiny", tmp_path))
+    axes = tradeoff.tradeoff(drawn, TOFU).axes[0]
     (floor,) = [float(np.asarray(line.get_ydata())[0]) for line in axes.lines if line.get_linestyle() == "--"]
     assert floor == pytest.approx(0.9 * 0.9)
     assert axes.get_ylim()[0] < floor < axes.get_ylim()[1]
@@ -107,7 +110,7 @@ def test_without_the_original_model_the_front_is_of_all_settings(tmp_path: Path)
         write_trial(tmp_path, "1" * 12, "gd", fq=-31.0, mu=0.7),
     ]
     write_sweep(tmp_path, trials, splits=())
-    drawn = figures.tradeoff_points(runs.load("tiny", tmp_path), runs.references("tiny", tmp_path))
+    drawn = tradeoff.tradeoff_points(runs.load("tiny", tmp_path), runs.references("tiny", tmp_path))
     assert drawn.loc[drawn["front"], "forget_quality"].tolist() == [-30.0]
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from sweep_store import GRU, write_sweep, write_trial
 
-from analysis import intervals, runs, seeds
+from analysis import runs
+from analysis.stats import intervals, seeds
 from trainables import benchmarks
 from trainables.config.settings import Benchmark, Selection
 from trainables.storage.base import ROWS, Storage

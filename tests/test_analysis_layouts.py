@@ -14,9 +14,11 @@ from benchmark_store import write_store as write_benchmark
 from sweep_store import GRU, NONE, Frames, read, write_sweep, write_trial
 from test_paper_tables import compiled
 
-from analysis import facsimiles, grids, layouts, paper, printing, report, runs, tidy
-from analysis.layouts import Sheet
-from search_spaces import base as spaces
+from analysis import paper, report, runs
+from analysis.tables import choose, facsimiles, render, tidy
+from analysis.tables import format as tables_format
+from analysis.tables.choose import Sheet
+from search_spaces.schema import sweep as spaces
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
 LLAMA = "Llama-2-7B-chat"
@@ -39,14 +41,14 @@ def write_llama(store: Path, backbone: str = LLAMA) -> Frames:
 
 
 def sheets_of(trials: pd.DataFrame, models: pd.DataFrame, command: str = "", beside: bool = False) -> list[Sheet]:
-    return layouts.of(tidy.from_runs(trials, models), trials, models, command=command, beside=beside)
+    return choose.of(tidy.from_runs(trials, models), trials, models, command=command, beside=beside)
 
 
 def sheet(sheets: list[Sheet], name: str) -> Sheet:
     return next(one for one in sheets if one.name == name)
 
 
-def row(table: printing.Table, label: str, place: int = 0) -> printing.Row:
+def row(table: tables_format.Table, label: str, place: int = 0) -> tables_format.Row:
     """The row so many lines below the one with this label."""
     return table.rows[[one.label for one in table.rows].index(label) + place]
 
@@ -58,10 +60,10 @@ def test_cells_from_runs_and_the_papers_beside(tmp_path: Path) -> None:
     assert [[head.text for head in level] for level in table.levels] == [["LLaMA2-7B"], ["5%", "10%"]]
     plain, rectified = row(table, "GA"), row(table, "GA", 1)
     # means of -16 and -15, of 0 and 0.1; the paper's are -16.9281 and 0.0000
-    assert plain.cells[0] == printing.Cell("-15.5000", "0.7071", False, beside="paper -16.9281, +1.4281")
+    assert plain.cells[0] == tables_format.Cell("-15.5000", "0.7071", False, beside="paper -16.9281, +1.4281")
     assert plain.cells[1].beside == "paper 0.0000, +0.0500"
-    assert rectified.cells[0] == printing.Cell("-3.0000", "0.7071", True, beside="paper -3.5161, +0.5161")
-    assert rectified.cells[3] == printing.Cell("0.5500", "0.0707", True, beside="paper 0.3108, +0.2392")
+    assert rectified.cells[0] == tables_format.Cell("-3.0000", "0.7071", True, beside="paper -3.5161, +0.5161")
+    assert rectified.cells[3] == tables_format.Cell("0.5500", "0.0707", True, beside="paper 0.3108, +0.2392")
     assert row(table, "Original").cells[1].beside == "paper 0.6332, +0.2668"
     alone = row(table, "WGA").cells[0]
     assert (alone.text, alone.n, alone.sd, alone.bold) == ("-7.0000", "1", "", False)
@@ -77,7 +79,7 @@ def test_of_two_collapsed_models_none_has_the_best_utility(tmp_path: Path) -> No
     table = sheet(sheets_of(*read(tmp_path, "tiny")), "tofu_main").table
     bold = [[cell.bold for cell in line.cells] for line in table.rows[-2:]]
     assert bold == [[False, False], [True, False]]
-    assert printing.BOLD["method"] in table.notes
+    assert tables_format.BOLD["method"] in table.notes
 
 
 def test_the_whole_table_has_dashes_and_the_command_that_fills_them(tmp_path: Path) -> None:
@@ -85,8 +87,8 @@ def test_the_whole_table_has_dashes_and_the_command_that_fills_them(tmp_path: Pa
     assert [one.label for one in table.rows if not one.under][2:] == [
         *("GA", "WGA", "NPO", "GD", "NPO+KL", "NPO+GD", "SimNPO+GD")
     ]
-    assert {cell.text for cell in row(table, "NPO").cells} == {printing.DASH}
-    (note,) = [note for note in table.notes if note.startswith(printing.DASH)]
+    assert {cell.text for cell in row(table, "NPO").cells} == {tables_format.DASH}
+    (note,) = [note for note in table.notes if note.startswith(tables_format.DASH)]
     assert note.endswith(
         "`python -m platform.sweep tofu_llama --set models=DIR --seeds 0,1 --retry-failed --strategy paper "
         "--only method=wga,npo,gd,npo_kl,npo_gd,simnpo_gd --only benchmark.split=forget10,forget05 "
@@ -138,7 +140,7 @@ def test_a_line_over_tau(tmp_path: Path) -> None:
     assert [cell.text for cell in row(table, "GA w/ GRU").cells] == ["0.0000", "-1.0000", "-2.0000"]
     assert row(table, "GA w/ GRU").cells[2].beside == "paper -3.5161, +1.5161"
     assert row(table, "GA w/ GRU", 1).cells[0].beside == "paper 0.6326, -0.1326"
-    assert [cell.text for cell in row(table, "NPO w/ GRU").cells] == [printing.DASH, "-9.0000", printing.DASH]
+    assert [cell.text for cell in row(table, "NPO w/ GRU").cells] == [tables_format.DASH, "-9.0000", tables_format.DASH]
     assert any("tau varies at one gamma: GA 0.8, NPO 0.8." in note for note in table.notes)
     assert not any("¶" in note for note in table.notes)
 
@@ -165,8 +167,8 @@ def test_a_line_at_another_gamma_is_not_the_papers(tmp_path: Path) -> None:
 
 def test_a_line_of_its_own_sweep_is_whole(tmp_path: Path) -> None:
     (found,) = sheets_of(*write_line(tmp_path, 0.8), command="python -m platform.sweep tofu_tau")
-    assert found.table.leaves == grids.render(facsimiles.TOFU_TAU, paper.load("tofu_tau")).leaves
-    (note,) = [note for note in found.table.notes if note.startswith(printing.DASH)]
+    assert found.table.leaves == render.render(facsimiles.TOFU_TAU, paper.load("tofu_tau")).leaves
+    (note,) = [note for note in found.table.notes if note.startswith(tables_format.DASH)]
     assert "--only rectifier.tau=0.01,0.1,2,3,10,100,0.001,none,1 --resume`" in note
 
 
@@ -190,7 +192,7 @@ def test_a_sweep_has_the_tables_of_what_it_varied(
     sheets = sheets_of(*read(tmp_path, name), command=f"python -m platform.sweep {name}", beside=True)
     assert [one.name for one in sheets] == names
     if shutil.which("pdflatex") and sheets:
-        compiled(tmp_path, [printing.to_latex(one.table) for one in sheets])
+        compiled(tmp_path, [tables_format.to_latex(one.table) for one in sheets])
 
 
 def test_mixtures_keep_their_doubts(tmp_path: Path) -> None:
@@ -225,7 +227,7 @@ def test_backbones_stand_side_by_side(tmp_path: Path) -> None:
     for backbone in (LLAMA, "Phi-1.5"):
         frames = write_llama(tmp_path / backbone, backbone)
         both.append(tidy.from_runs(*frames))
-    table = grids.render(facsimiles.TOFU_MAIN, pd.concat(both))
+    table = render.render(facsimiles.TOFU_MAIN, pd.concat(both))
     assert [head.text for head in table.levels[0]] == ["Phi-1.5", "LLaMA2-7B"]
     assert len(table.leaves) == 8
     assert set(llama["backbone"]) == {LLAMA}

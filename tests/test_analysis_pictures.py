@@ -11,13 +11,15 @@ from gridded import FQ, MU, gridded_frames, printed, shown
 from matplotlib.text import Annotation
 from sweep_store import Frames, read, write_sweep, write_trial
 
-from analysis import arrows, pairs, paper, pictures, style, tidy
+from analysis import paper
+from analysis.figures import arrows, bars, catalog, style
+from analysis.tables import tidy
 
 gridded = gridded_frames
 
 
 def test_figure_4_is_the_papers() -> None:
-    drawn = pairs.points(paper.mended("tofu_main"))
+    drawn = bars.points(paper.mended("tofu_main"))
     found = drawn.set_index(["backbone", "split", "metric", "method"])
     assert round(found.loc[("llama", "forget05", FQ, "ga"), "none"], 2) == -16.93  # the example of its caption
     assert round(found.loc[("llama", "forget05", FQ, "ga"), "gru"], 2) == -3.52
@@ -28,7 +30,7 @@ def test_figure_4_is_the_papers() -> None:
         for side in ("none", "gru"):
             known = numbers.get((backbone, split, method, side, "", "", "", metric))
             assert known == row[side] or (known is None and np.isnan(row[side]))
-    figure = pairs.draw(drawn)
+    figure = bars.draw(drawn)
     places = ("Llama, forget05 (5%)", "Llama, forget10 (10%)", "Phi, forget05 (5%)", "Phi, forget10 (10%)")
     named = [f"({letter}) {places[place // 2]}" for place, letter in enumerate("abcdefgh")]
     assert shown(figure) == named  # (h) is 10 %: the paper's caption of it is wrong
@@ -42,7 +44,7 @@ def test_figure_4_is_the_papers() -> None:
 
 @pytest.mark.parametrize("table", ["tofu_main", "wmdp", "muse"])
 def test_the_numbers_of_pairs_lie_upon_nothing(table: str) -> None:
-    figure = pairs.draw(pairs.points(paper.mended(table)))
+    figure = bars.draw(bars.points(paper.mended(table)))
     with mpl.rc_context(style.STYLE):
         figure.draw_without_rendering()
     for axes in figure.axes:
@@ -57,10 +59,10 @@ def test_the_numbers_of_pairs_lie_upon_nothing(table: str) -> None:
 
 
 def test_less_accuracy_on_what_is_to_be_forgotten_is_an_improvement() -> None:
-    drawn = pairs.points(paper.mended("wmdp")).set_index(["metric", "method"])["improvement"].to_dict()
+    drawn = bars.points(paper.mended("wmdp")).set_index(["metric", "method"])["improvement"].to_dict()
     assert drawn["wmdp_cyber", "gd"] == pytest.approx(0.2441 - 0.2511)
     assert drawn["mmlu", "gd"] == pytest.approx(0.2995 - 0.2589)
-    figure = pairs.draw(pairs.points(paper.mended("wmdp")))
+    figure = bars.draw(bars.points(paper.mended("wmdp")))
     assert [axes.get_ylabel() for axes in figure.axes] == ["bio ↓", "cyber ↓", "MMLU ↑"]
     assert "worse w/ GRU" in labels(figure)
 
@@ -87,7 +89,7 @@ def test_arrows_of_several_goals_are_over_their_mean() -> None:
 
 @pytest.mark.parametrize("benchmark", ["tofu", "wmdp", "muse"])
 def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
-    found = pictures.of_paper({table: "" for table in paper.TABLES if table.startswith(benchmark)})
+    found = catalog.of_paper({table: "" for table in paper.TABLES if table.startswith(benchmark)})
     stems = [picture.stem.removeprefix("paper-") for picture in found]
     more = ["gamma", "tau", "heat-forget05", "uwc"] if benchmark == "tofu" else []
     assert stems == ["arrows", "pairs", *more]
@@ -100,36 +102,36 @@ def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
 
 
 def test_the_papers_pictures_of_a_sweep_are_of_its_tables_and_backbone() -> None:
-    found = pictures.of_paper({"tofu_main": "phi"})
+    found = catalog.of_paper({"tofu_main": "phi"})
     assert [picture.stem for picture in found] == ["paper-arrows", "paper-pairs"]
     assert {backbone for picture in found for backbone in picture.points["backbone"]} == {"phi"}
-    assert [picture.stem for picture in pictures.of_paper({"tofu_tau": "llama"})] == ["paper-tau"]
-    assert pictures.of_paper({"tofu_retain_free": "llama"}) == []
+    assert [picture.stem for picture in catalog.of_paper({"tofu_tau": "llama"})] == ["paper-tau"]
+    assert catalog.of_paper({"tofu_retain_free": "llama"}) == []
 
 
 def test_a_sweeps_pictures_can_be_read_and_have_the_papers_numbers_over_them(gridded: Frames) -> None:
     runs, models = gridded
     frame = tidy.from_runs(runs, models)
-    alone = pictures.of(frame, runs)
+    alone = catalog.of(frame, runs)
     assert [picture.stem for picture in alone] == ["pairs", "gamma", "tau", "heat-forget05"]
     llama = frame.assign(backbone="llama")
-    both = pictures.of(llama, runs, beside=True)
+    both = catalog.of(llama, runs, beside=True)
     assert [picture.stem for picture in both] == ["arrows", "pairs", "gamma", "tau", "heat-forget05"]
     for picture in (*alone, *both):
         assert overlapping(picture.figure) == [], picture.stem
     for picture in both[:4]:
         assert set(picture.points["source"]) == {"paper", "runs"}
-        assert pictures.LAID in picture.caption
+        assert catalog.LAID in picture.caption
         assert any("the paper" in label for label in labels(picture.figure)), picture.stem
     assert set(both[1].points["split"]) == {"forget05"}  # the paper's other splits are no panels of this sweep
     otherwise = runs.assign(**{"benchmark.dialect": "open-unlearning"})
-    for apart in (pictures.of(frame, runs, beside=True), pictures.of(llama, otherwise, beside=True)):
+    for apart in (catalog.of(frame, runs, beside=True), catalog.of(llama, otherwise, beside=True)):
         assert [picture.stem for picture in apart] == ["pairs", "gamma", "tau", "heat-forget05"]
         assert all(set(picture.points["source"]) == {"runs"} for picture in apart)
 
 
 def test_pairs_of_runs_are_means_over_seeds_of_the_chosen_settings(gridded: Frames) -> None:
-    drawn = pairs.points(tidy.from_runs(*gridded)).set_index(["metric", "method"])
+    drawn = bars.points(tidy.from_runs(*gridded)).set_index(["metric", "method"])
     row = drawn.loc[(FQ, "ga")]
     assert row[["none", "gru", "none_n", "gru_n"]].tolist() == pytest.approx([-15.5, -1.1, 2, 2])
     assert row["improvement"] == pytest.approx(14.4)
@@ -139,13 +141,13 @@ def test_a_sweep_without_results_has_no_pictures(tmp_path: Path) -> None:
     trial = write_trial(tmp_path, "0" * 12, status="failed", error={"kind": "failed", "message": "x"})
     write_sweep(tmp_path, [trial])
     runs, models = read(tmp_path, "tiny")
-    assert pictures.of(tidy.from_runs(runs, models), runs) == []
+    assert catalog.of(tidy.from_runs(runs, models), runs) == []
 
 
 def test_equal_numbers_give_equal_bytes(gridded: Frames, tmp_path: Path) -> None:
     for folder in ("one", "two"):
         frame = tidy.from_runs(*gridded)
-        for picture in pictures.of(frame, gridded[0]):
+        for picture in catalog.of(frame, gridded[0]):
             style.save(picture.figure, tmp_path / folder, picture.stem, picture.points)
     names = sorted(path.name for path in (tmp_path / "one").iterdir())
     assert len(names) == 4 * 4

@@ -8,8 +8,10 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from analysis import facsimiles, layouts, paper, published, report
-from search_spaces import base as spaces
+from analysis import paper, report
+from analysis.page import paper_report
+from analysis.tables import choose, facsimiles
+from search_spaces.schema import sweep as spaces
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -17,7 +19,7 @@ RunModule = Callable[..., subprocess.CompletedProcess[str]]
 def test_every_sweep_of_the_papers_benchmarks_is_known() -> None:
     sweeps = [spaces.find(name) for name in spaces.names()]
     papers = {table.partition("_")[0] for table in paper.TABLES}
-    assert {s.name: s.benchmark.name for s in sweeps if s.benchmark.name in papers} == published.BENCHMARKS
+    assert {s.name: s.benchmark.name for s in sweeps if s.benchmark.name in papers} == paper_report.BENCHMARKS
 
 
 def test_the_papers_tables_need_no_storage(tmp_path: Path, run_module: RunModule) -> None:
@@ -47,7 +49,7 @@ def test_a_sweep_of_another_model_has_all_the_papers_tables_under_their_titles(t
 
 
 def test_every_table_is_what_some_sweep_fills() -> None:
-    filled = {name: layouts.filled_by(name) for name in published.BENCHMARKS}
+    filled = {name: choose.filled_by(name) for name in paper_report.BENCHMARKS}
     assert filled["tofu_phi_uwc"] == {"tofu_uwc_ga": "phi", "tofu_uwc_npo": "phi"}
     assert {table for tables in filled.values() for table in tables} == set(paper.TABLES)
     assert [name for name, tables in filled.items() if not tables] == ["quickstart", "tofu_tiny", "muse_news"]

@@ -12,11 +12,14 @@ import sweep_store
 from sweep_store import GRU, SETTINGS, Frames, write_sweep, write_trial
 from typer.testing import CliRunner
 
-from analysis import answer, figures, report, selection, significance, verdict
-from analysis.caveats import caveats
-from analysis.goals import TOFU
-from analysis.selection import DEFAULT
-from analysis.sweeps import find_sweep
+from analysis import report
+from analysis.figures import tradeoff
+from analysis.load.goals import TOFU
+from analysis.load.sweeps import find_sweep
+from analysis.prose import answer, verdict
+from analysis.prose.caveats import caveats
+from analysis.stats import selection, significance
+from analysis.stats.selection import DEFAULT
 from bench import report as bench
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
@@ -67,10 +70,10 @@ def test_headline_and_details(frames: Frames) -> None:
 
 
 def test_tradeoff_draws_every_point(frames: Frames) -> None:
-    drawn = figures.tradeoff_points(*frames)
+    drawn = tradeoff.tradeoff_points(*frames)
     count = {"trial": 33, "setting": len(selection.average(frames[0])), "chosen": 12, "reference": 4}
     assert drawn["kind"].value_counts().to_dict() == count
-    figure = figures.tradeoff(drawn, TOFU)
+    figure = tradeoff.tradeoff(drawn, TOFU)
     panels = [axes for axes in figure.axes if axes.get_title()]
     assert [axes.get_title() for axes in panels] == ["forget05 (5%)", "forget10 (10%)"]
     for axes, split in zip(panels, ("forget05", "forget10"), strict=True):

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sweep_store import GRU, NONE, calibrated, write_sweep, write_trial
 
-from analysis import answer, report, runs, selection, significance, verdict
-from analysis.goals import TOFU
+from analysis import report, runs
+from analysis.load.goals import TOFU
+from analysis.prose import answer, verdict
+from analysis.stats import selection, significance
 from trainables.config.settings import Selection
 
 

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sweep_store import GRU, NONE, Frames, read, write_sweep, write_trial
 
-from analysis import angles, dynamics, pictures, steps
+from analysis.figures import angles, catalog, training
+from analysis.stats import steps
 from trainables.storage.files import write_rows
 
 NAN = math.nan
@@ -87,7 +88,7 @@ def test_a_missing_and_a_damaged_file_are_told_and_left_out(tmp_path: Path, capl
 
 
 def test_figure_1_draws_what_was_observed(measured: pd.DataFrame) -> None:
-    drawn = dynamics.points(measured)
+    drawn = training.points(measured)
     assert set(drawn["measured"]) == {"observe"}
     line = drawn.loc[(drawn["method"] == "ga") & (drawn["rectifier"] == "none")]
     seed = line.loc[(line["kind"] == "seed") & (line["seed"] == 1)]
@@ -97,7 +98,7 @@ def test_figure_1_draws_what_was_observed(measured: pd.DataFrame) -> None:
     mean = line.loc[line["kind"] == "mean"]
     assert mean["cos"].tolist() == pytest.approx([-0.0625, -0.1625, -0.2625])
     assert mean["n"].tolist() == [2, 2, 2]
-    figure = dynamics.draw(drawn, "forget05")
+    figure = training.draw(drawn, "forget05")
     assert [axes.get_title() for axes in figure.axes] == ["GA", "NPO", "", ""]
     assert labels(figure) == {"method alone", "w/ GRU", "thin: one seed"}
     cosines, risks = figure.axes[0].lines, figure.axes[2].lines
@@ -114,13 +115,13 @@ def test_without_observation_gru_shows_its_own_steps(tmp_path: Path) -> None:
     store = write(tmp_path, observed=False)
     runs, models = read(store, "tiny")
     measured = steps.load(runs, models, storage=store)
-    drawn = dynamics.points(measured)
+    drawn = training.points(measured)
     assert set(drawn["rectifier"]) == {"gru"}
     assert set(drawn["measured"]) == {"each step"}
     seed = drawn.loc[(drawn["method"] == "npo") & (drawn["kind"] == "seed") & (drawn["seed"] == 0)]
     assert seed["cos"].tolist() == pytest.approx([-0.1 * step for step in range(1, 7)])
     assert seed["retain_loss"].tolist() == [step + 0.5 for step in range(1, 7)]
-    captions = {picture.stem: picture.caption for picture in pictures._training(measured)}
+    captions = {picture.stem: picture.caption for picture in catalog._training(measured)}
     assert "run the sweep with --set observe=K" in captions["dynamics-forget05"]
     assert set(angles.points(measured)["line"]) == {"Pre-rect.", "Post-rect."}
 
@@ -141,7 +142,7 @@ def test_figure_7_has_the_papers_three_lines(measured: pd.DataFrame) -> None:
 
 
 def test_their_pictures_can_be_read(measured: pd.DataFrame) -> None:
-    found = list(pictures._training(measured))
+    found = list(catalog._training(measured))
     assert [picture.stem for picture in found] == ["dynamics-forget05", "angles-forget05"]
     for picture in found:
         assert overlapping(picture.figure) == [], picture.stem
@@ -150,7 +151,7 @@ def test_their_pictures_can_be_read(measured: pd.DataFrame) -> None:
 
 def test_nothing_measured_is_nothing_drawn() -> None:
     empty = pd.DataFrame(columns=steps.COLUMNS)
-    assert list(pictures._training(empty)) == []
+    assert list(catalog._training(empty)) == []
 
 
 @given(st.integers(0, 3000))
@@ -178,7 +179,7 @@ def drawn_from(lengths: list[int]) -> pd.DataFrame:
 @settings(deadline=None, max_examples=40)
 def test_a_mean_is_of_all_seeds_and_ends_with_the_shortest(lengths: list[int]) -> None:
     """Seed s at step t is t + 100 s, so that the mean of n seeds is t + 50 (n - 1): a straight line, no zigzag."""
-    found = dynamics.points(drawn_from(lengths))
+    found = training.points(drawn_from(lengths))
     every = -(-max(lengths) // steps.MOST)
     mean = found.loc[found["kind"] == "mean"].sort_values("step")
     assert mean["step"].tolist() == list(range(1, min(lengths) + 1, every))
@@ -202,5 +203,5 @@ def test_a_step_that_one_seed_lacks_has_no_mean() -> None:
 
 def test_the_caption_says_that_a_mean_ends() -> None:
     for lengths, said in (([300, 600], True), ([600, 600], False)):
-        captions = [picture.caption for picture in pictures._training(drawn_from(lengths))]
-        assert [pictures.MEANS in caption for caption in captions] == [said, said]
+        captions = [picture.caption for picture in catalog._training(drawn_from(lengths))]
+        assert [catalog.MEANS in caption for caption in captions] == [said, said]

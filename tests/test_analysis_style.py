@@ -9,7 +9,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
-from analysis import arrows, paper, style
+from analysis import paper
+from analysis.figures import arrows, style
 from trainables.config.trial import METHOD_LABELS
 
 

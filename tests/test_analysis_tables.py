@@ -8,14 +8,16 @@ import pytest
 import sweep_store
 from sweep_store import GRU, NONE, Frames, grid, write_sweep, write_trial
 
-from analysis import printing, report, runs, tables
-from analysis.goals import TOFU
+from analysis import report, runs
+from analysis.load.goals import TOFU
+from analysis.tables import format as tables_format
+from analysis.tables import main
 
 store, frames = sweep_store.tiny_store, sweep_store.tiny_frames
 
 
 def test_main_table(frames: Frames) -> None:
-    table = tables.main_table(*frames)
+    table = main.main_table(*frames)
     assert list(table.index[:3]) == [("original", ""), ("retain", ""), ("ga", "none")]
     ga = table.loc[("ga", "none"), "forget05"]
     assert ga["forget_quality", "mean"] == -22.0  # its second seed failed
@@ -29,7 +31,7 @@ def test_main_table(frames: Frames) -> None:
 
 
 def test_markdown(frames: Frames) -> None:
-    lines = printing.to_markdown(tables.printed(tables.main_table(*frames), TOFU)).splitlines()
+    lines = tables_format.to_markdown(main.printed(main.main_table(*frames), TOFU)).splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert rows[0] == ["Method", "forget05 FQ ↑", "forget05 MU ↑", "forget10 FQ ↑", "forget10 MU ↑"]
     assert rows[2] == ["Original", "-21.4000", "0.9000", "-21.4000", "0.9000"]
@@ -39,12 +41,12 @@ def test_markdown(frames: Frames) -> None:
     assert [row[0] for row in rows[6:]] == ["GD", "w/ GRU", "NPO", "w/ GRU"]
 
 
-def pair(plain: float, gru: float, column: int = 0) -> list[printing.Cell]:
+def pair(plain: float, gru: float, column: int = 0) -> list[tables_format.Cell]:
     """Return the two cells of one column (FQ, MU) in a table of one method."""
     index = pd.MultiIndex.from_tuples([("ga", "none"), ("ga", "gru")], names=["method", "rectifier"])
-    columns = pd.MultiIndex.from_product([["forget05"], list(tables.METRICS), ["mean", "sd", "n"]], names=tables.LEVELS)
+    columns = pd.MultiIndex.from_product([["forget05"], list(main.METRICS), ["mean", "sd", "n"]], names=main.LEVELS)
     frame = pd.DataFrame([[plain, np.nan, 1] * 2, [gru, np.nan, 1] * 2], index=index, columns=columns)
-    return [row.cells[column] for row in tables.printed(frame, TOFU).rows]
+    return [row.cells[column] for row in main.printed(frame, TOFU).rows]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def test_bold(plain: float, gru: float, bold: tuple[bool, bool], texts: list[str
 )
 def test_a_utility_of_0_is_nobodys_best(plain: float, gru: float, bold: tuple[bool, bool]) -> None:
     assert tuple(cell.bold for cell in pair(plain, gru, column=1)) == bold
-    assert "a utility of 0 never is" in printing.BOLD["method"]
+    assert "a utility of 0 never is" in tables_format.BOLD["method"]
 
 
 def test_of_two_collapsed_models_of_your_own_none_is_the_best(tmp_path: Path) -> None:
@@ -88,11 +90,11 @@ def test_of_two_collapsed_models_of_your_own_none_is_the_best(tmp_path: Path) ->
     text = (folder / "tables/main.md").read_text()
     cells = [row[1:3] for row in grid(text) if row[0] in ("GA", "w/ GRU")]
     assert cells == [["**0.0000**", "0.0000"]] * 2
-    assert printing.BOLD["method"] in text
+    assert tables_format.BOLD["method"] in text
 
 
 def test_latex(frames: Frames) -> None:
-    text = printing.to_latex(tables.printed(tables.main_table(*frames), TOFU))
+    text = tables_format.to_latex(main.printed(main.main_table(*frames), TOFU))
     assert r"\begin{tabular}{lrrrr}" in text
     assert r"\multicolumn{2}{c}{forget05 (5\%)} & \multicolumn{2}{c}{forget10 (10\%)} \\" in text
     assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-5}" in text
@@ -102,7 +104,7 @@ def test_latex(frames: Frames) -> None:
 
 
 def test_csv_holds_the_numbers(frames: Frames, tmp_path: Path) -> None:
-    (tmp_path / "main.csv").write_text(tables.to_csv(tables.main_table(*frames)))
+    (tmp_path / "main.csv").write_text(main.to_csv(main.main_table(*frames)))
     table = pd.read_csv(tmp_path / "main.csv").set_index(["method", "rectifier"])
     assert table.loc[("npo", "gru"), "forget05.forget_quality.mean"] == -4.0
     assert table.loc[("npo", "gru"), "label"] == "w/ GRU"
@@ -114,7 +116,7 @@ def test_chosen_settings_name_what_else_varies(tmp_path: Path) -> None:
     ]
     trials.append(write_trial(tmp_path, "f" * 12, "npo", GRU | {"tau": 0.5}, fq=-4.0, mu=0.85))
     write_sweep(tmp_path, trials)
-    chosen = tables.chosen_settings(runs.load("tiny", tmp_path), runs.references("tiny", tmp_path))
+    chosen = main.chosen_settings(runs.load("tiny", tmp_path), runs.references("tiny", tmp_path))
     assert chosen["training.lr"].tolist() == ["0.0001", "0.001"]
     assert chosen[["Method", "gamma", "tau"]].values.tolist() == [["GA", "—", "—"], ["NPO w/ GRU", "0.8", "0.5"]]
     assert chosen["Keeps 90% of MU"].tolist() == ["no (11.1%)", "yes (94.4%)"]

@@ -10,7 +10,9 @@ import pytest
 import sweep_store
 from sweep_store import GRU, NONE, Frames, read, write_sweep, write_trial
 
-from analysis import calibration, paper, runs, selection, tables, tidy
+from analysis import paper, runs
+from analysis.stats import calibration, selection
+from analysis.tables import main, tidy
 
 store, frames = sweep_store.tiny_store, sweep_store.tiny_frames
 
@@ -62,10 +64,10 @@ def test_reference_models_are_methods(tiny: pd.DataFrame) -> None:
 
 def test_the_chosen_rows_are_the_main_table(tiny: pd.DataFrame, frames: Frames) -> None:
     shown = tiny.loc[tiny["chosen"] & tiny["target"].isna()]
-    table = tables.main_table(*frames)
+    table = main.main_table(*frames)
     assert len(shown) == 8 * 2 * 2
     for row in shown.to_dict("records"):
-        rectifier = "" if row["method"] in tables.REFERENCES else row["rectifier"]
+        rectifier = "" if row["method"] in main.REFERENCES else row["rectifier"]
         stats = table.loc[(row["method"], rectifier), (row["split"], row["metric"])]
         assert (stats["mean"], stats["n"]) == (row["value"], row["n"])
         assert stats["sd"] == pytest.approx(row["sd"], nan_ok=True)

@@ -11,8 +11,10 @@ import pandas as pd
 import pytest
 from tracked_store import TRIALS, make_trial, write_result, write_store, write_sweep
 
-from analysis import runs, selection, tracking
-from analysis.sweeps import InputError
+from analysis import runs
+from analysis.load import tracking
+from analysis.load.sweeps import InputError
+from analysis.stats import selection
 from platform.tracking import tracker as mirror
 from trainables.config.settings import Calibration, Rectifier, TaskVector
 from trainables.config.trial import Trial

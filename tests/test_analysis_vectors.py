@@ -14,8 +14,13 @@ import pytest
 import sweep_store
 from sweep_store import Frames, grid, read, task_vector, write_store, write_sweep, write_trial
 
-from analysis import mixtures, printing, report, retain_free, selection, significance, strengths, tables, verdict
-from analysis.goals import TOFU
+from analysis import report
+from analysis.figures import strengths, uwc
+from analysis.load.goals import TOFU
+from analysis.prose import verdict
+from analysis.stats import selection, significance
+from analysis.tables import format as tables_format
+from analysis.tables import main, retain_free
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -43,7 +48,7 @@ def test_results_from_before_task_vectors_average_with_later_ones(tmp_path: Path
 
 
 def test_the_best_strength_of_each_method_is_chosen_and_shown(frames: Frames) -> None:
-    chosen = tables.chosen_settings(*frames).set_index("Method")
+    chosen = main.chosen_settings(*frames).set_index("Method")
     assert chosen.loc[["TRU", "TV", "NPO w/ GRU"], "strength"].tolist() == ["12", "1", "—"]
     assert chosen.loc["TRU", ["gamma", "tau", "Chosen from"]].tolist() == ["—", "—", "4"]
     assert list(chosen.columns[:4]) == ["Split", "gamma", "tau", "strength"]
@@ -51,16 +56,16 @@ def test_the_best_strength_of_each_method_is_chosen_and_shown(frames: Frames) ->
 
 def test_sweeps_of_objectives_keep_their_tables(tmp_path: Path) -> None:
     frames = read(write_store(tmp_path), "tiny")
-    assert "strength" not in tables.chosen_settings(*frames)
+    assert "strength" not in main.chosen_settings(*frames)
     assert "strength" not in verdict.failures(frames[0])
 
 
 def test_task_vectors_are_not_paired_with_gru(frames: Frames) -> None:
-    table = tables.main_table(*frames)
-    rows = [row for row in table.index if row[0] in tables.TASK_VECTORS]
+    table = main.main_table(*frames)
+    rows = [row for row in table.index if row[0] in main.TASK_VECTORS]
     assert rows == [("tv", "none"), ("tru", "none")]
     assert not any(
-        cell.bold for row in tables.printed(table, TOFU).rows for cell in row.cells if row.label in ("TV", "TRU")
+        cell.bold for row in main.printed(table, TOFU).rows for cell in row.cells if row.label in ("TV", "TRU")
     )
     tests = significance.tests(frames[0], selection.choose(*frames), TOFU)
     assert tests["method"].tolist() == ["ga", "ga", "npo", "npo"]
@@ -79,14 +84,14 @@ def test_retain_free_table(frames: Frames) -> None:
     table = retain_free.table(*frames)
     assert [method for method, _ in table.index] == ["original", "retain", "tv", "ga", "wga", "npo", "tru"]
     assert set(table.index.get_level_values("rectifier")) == {"", "none"}
-    rows = {row[0]: row[1:] for row in grid(printing.to_markdown(retain_free.printed(table)))}
+    rows = {row[0]: row[1:] for row in grid(tables_format.to_markdown(retain_free.printed(table)))}
     assert [name.removeprefix("forget05 ") for name in rows["Method"]] == list(retain_free.COLUMNS)
     assert rows["Original"] == ["-21.4000", "0.9000", "—", "—", "—"]
     assert rows["TRU"] == ["-9.5000 ± 0.7071", "0.8200 ± 0.0000", "2", "12", "3.00%"]
     assert rows["TV"][1] == "**0.8700** ± 0.0000"  # the references compete with no method
     assert rows["NPO"][0] == "**-6.5000** ± 0.7071"
     assert sum("**" in cell for row in rows.values() for cell in row) == 2
-    latex = printing.to_latex(retain_free.printed(table))
+    latex = tables_format.to_latex(retain_free.printed(table))
     assert r"TRU & -9.5000 $\pm$ 0.7071 & 0.8200 $\pm$ 0.0000 & 2 & 12 & 3.00\% \\" in latex
     assert latex.count(r"\midrule") == 2
     assert not re.search(r"[^\x00-\x7f]", latex)
@@ -177,7 +182,7 @@ def test_strength_curves_draw_every_point(frames: Frames) -> None:
     assert [panel.get_title() for panel in panels[:3]] == ["TRU", "TV", "both, by distance moved"]
     assert [panel.get_xscale() for panel in panels[:3]] == ["linear", "log", "linear"]  # TV's strengths differ 40 times
     for place, panel in enumerate(panels):
-        metric = list(tables.METRICS)[place // 3]
+        metric = list(main.METRICS)[place // 3]
         lines = [np.asarray(line.get_xydata()).tolist() for line in panel.lines]
         across = [line[0][1] for line in lines if [x for x, _ in line] == [0, 1]]
         assert across == drawn.loc[drawn["kind"] == "reference", metric].tolist()
@@ -220,7 +225,7 @@ def test_the_report_shows_them(store: Path, frames: Frames, tmp_path: Path, run_
         f"figures/{stem}.{kind}" for stem in ("strength", "uwc-forget05") for kind in ("pdf", "svg", "png", "csv")
     }
     assert added <= names
-    for stem, points in (("strength", strengths.points(*frames)), ("uwc-forget05", mixtures.points(*frames))):
+    for stem, points in (("strength", strengths.points(*frames)), ("uwc-forget05", uwc.points(*frames))):
         assert (folder / f"figures/{stem}.csv").read_text() == points.to_csv(index=False, lineterminator="\n")
     page = (folder / "index.html").read_text()
     drawn = {path.stem for path in (folder / "figures").glob("*.svg")}

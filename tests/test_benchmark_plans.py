@@ -11,7 +11,7 @@ import tiny
 
 from platform.plan import build as planning
 from platform.plan.overrides import apply
-from search_spaces.base import Choice, Sweep
+from search_spaces.schema.sweep import Choice, Sweep
 from search_spaces.tofu_tiny import SWEEP
 from trainables.benchmarks import muse, wmdp
 from trainables.common.errors import InputError

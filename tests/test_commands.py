@@ -14,7 +14,7 @@ import pytest
 from small_sweep import Small
 
 from platform.driver import finish
-from search_spaces import base as spaces
+from search_spaces.schema import sweep as spaces
 from trainables.common import cli, paths
 from trainables.storage.base import Storage
 

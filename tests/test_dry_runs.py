@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import platform.sweep as command
 from platform.schedule import machine
-from search_spaces import base as spaces
+from search_spaces.schema import sweep as spaces
 from trainables.storage import complete, files
 
 

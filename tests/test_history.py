@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from small_sweep import Small
 
-import search_spaces.base as spaces
 from platform.plan import build as planning
 from platform.plan import estimate, overrides
 from platform.state import history
+from search_spaces.schema import sweep as spaces
 from trainables.storage import files
 from trainables.storage.base import RESULT, Storage
 from trainables.training.task_vectors import spec

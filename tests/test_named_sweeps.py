@@ -10,8 +10,8 @@ from analysis import paper
 from platform.plan import build as planning
 from platform.plan.overrides import apply
 from platform.plan.value import Plan
-from search_spaces import backbones
-from search_spaces import base as spaces
+from search_spaces.schema import backbones
+from search_spaces.schema import sweep as spaces
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.data.prompts import TEMPLATES

@@ -11,7 +11,7 @@ from small_sweep import Small, write_model
 from platform.plan import build as planning
 from platform.plan.overrides import apply
 from platform.plan.value import Plan
-from search_spaces import base as spaces
+from search_spaces.schema import sweep as spaces
 from trainables.common.errors import InputError
 from trainables.data.hub_requirements import Wanted
 from trainables.storage.base import Storage

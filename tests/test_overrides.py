@@ -11,8 +11,8 @@ from small_sweep import MakePlan, Small, point
 from platform.plan import build as planning
 from platform.plan.overrides import apply, flatten
 from platform.plan.value import Plan
-from search_spaces import base as spaces
 from search_spaces import tofu_llama, tofu_tiny, wmdp_zephyr
+from search_spaces.schema import sweep as spaces
 from trainables.common.errors import InputError
 from trainables.storage.base import Storage
 

@@ -16,7 +16,7 @@ from conftest import RunModule
 from platform.plan import build as planning
 from platform.plan.overrides import apply
 from platform.plan.value import Plan
-from search_spaces import base as spaces
+from search_spaces.schema import sweep as spaces
 from trainables import benchmarks
 from trainables.benchmarks import own_measures, own_rows
 from trainables.common.errors import InputError

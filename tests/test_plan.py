@@ -15,7 +15,7 @@ from small_sweep import ROLES, MakePlan, Small, write_model
 from platform.plan import build as planning
 from platform.plan import models as plan_models
 from platform.plan.overrides import apply
-from search_spaces.base import Fictional, Making
+from search_spaces.schema.sweep import Fictional, Making
 from search_spaces.tofu_tiny import SWEEP
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model

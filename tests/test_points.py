@@ -14,7 +14,7 @@ from small_sweep import MakePlan, Small, point
 from platform.plan import trials as plan_trials
 from platform.plan.overrides import flatten
 from platform.plan.value import Plan
-from search_spaces.base import Choice, Sweep
+from search_spaces.schema.sweep import Choice, Sweep
 from search_spaces.tofu_tiny import SWEEP
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, RetainEvaluation

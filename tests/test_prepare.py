@@ -14,7 +14,7 @@ from platform.plan import build as planning
 from platform.preparation import hub, prepare
 from platform.schedule.session import Room
 from platform.state.limits import Gate, Limits
-from search_spaces import base as spaces
+from search_spaces.schema import sweep as spaces
 from trainables.storage.base import Storage
 from trainables.workers import launcher
 

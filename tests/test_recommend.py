@@ -13,7 +13,7 @@ from platform.driver import recommend
 from platform.plan import build as planning
 from platform.plan.overrides import apply
 from platform.preparation import prepare
-from search_spaces import base as spaces
+from search_spaces.schema import sweep as spaces
 from trainables.config.trial import Trial
 from trainables.storage import files as storage_files
 from trainables.storage.base import RESULT, Storage

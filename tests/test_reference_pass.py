@@ -9,7 +9,7 @@ import pytest
 import tiny
 import torch
 
-from search_spaces.backbones import ZEPHYR
+from search_spaces.schema.backbones import ZEPHYR
 from trainables.common.tokens import Example
 from trainables.config.settings import Model, Rectifier, Resources, Training
 from trainables.config.trial import Trial

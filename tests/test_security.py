@@ -14,7 +14,7 @@ import small_sweep
 import typer
 from sweep_store import write_sweep
 
-from analysis import sweeps
+from analysis.load import sweeps
 from trainables import export, run
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, RetainEvaluation, Training

@@ -13,7 +13,7 @@ from small_sweep import MakePlan
 
 from platform.plan import build as planning
 from platform.preparation import prepare
-from search_spaces import base as spaces
+from search_spaces.schema import sweep as spaces
 from trainables.storage import complete, files
 from trainables.storage.base import RESULT, Storage
 from trainables.storage.location import open_storage

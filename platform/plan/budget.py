@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from search_spaces.base import Sweep
+from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks
 from trainables.common import paths
 from trainables.common.errors import InputError

@@ -11,7 +11,7 @@ from platform.plan import trials as plan_trials
 from platform.plan.models import Making, Reference
 from platform.plan.value import Plan
 from platform.state import history as histories
-from search_spaces.base import FILES, Sweep
+from search_spaces.schema.sweep import FILES, Sweep
 from trainables import benchmarks as kinds
 from trainables.common.errors import InputError, closest
 from trainables.config import trial as config

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from platform.plan.models import absolute
-from search_spaces.base import FILES, Fictional, Sweep
+from search_spaces.schema.sweep import FILES, Fictional, Sweep
 from trainables import benchmarks as kinds
 from trainables.common import paths
 from trainables.common.errors import InputError, closest

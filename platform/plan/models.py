@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from search_spaces.base import Making as SweepMaking
-from search_spaces.base import Sweep
+from search_spaces.schema.sweep import Making as SweepMaking
+from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks as kinds
 from trainables.common import paths as common_paths
 from trainables.common.errors import InputError

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from search_spaces.backbones import BACKBONES
-from search_spaces.base import FILES, Sweep
+from search_spaces.schema.backbones import BACKBONES
+from search_spaces.schema.sweep import FILES, Sweep
 from trainables.common.cli import describe
 from trainables.common.errors import InputError, closest
 from trainables.config.trial import Trial

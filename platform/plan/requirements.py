@@ -8,8 +8,8 @@ from dataclasses import replace
 from platform.plan import models as plan_models
 from platform.plan.models import Reference
 from platform.preparation.repo_files import Listing
-from search_spaces import backbones
-from search_spaces.base import Sweep
+from search_spaces.schema import backbones
+from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks as kinds
 from trainables.common import cli
 from trainables.config.settings import Benchmark, Model

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from pydantic import ValidationError
 
-from search_spaces.base import Choice, Sweep
+from search_spaces.schema.sweep import Choice, Sweep
 from trainables.common.cli import describe
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Rectifier, RetainEvaluation, TaskVector

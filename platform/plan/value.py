@@ -9,7 +9,7 @@ from pathlib import Path
 from platform.plan import budget as budgets
 from platform.plan.models import Reference
 from platform.state import history as histories
-from search_spaces.base import Sweep
+from search_spaces.schema.sweep import Sweep
 from trainables.config import trial as config
 from trainables.config.settings import Benchmark, Shape
 from trainables.config.trial import Direction, Recipe, Trial

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from platform.plan.value import Plan
 from platform.schedule import capacity
-from search_spaces.base import Sweep
+from search_spaces.schema.sweep import Sweep
 
 CGROUP = Path("/sys/fs/cgroup/cpu.max")
 DEVICES = Path("/dev")

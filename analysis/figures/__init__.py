@@ -1,0 +1,1 @@
+"""Figures from frames. It imports stats, load, tables' labels and paper."""

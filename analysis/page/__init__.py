@@ -1,0 +1,1 @@
+"""The report's page: sections and HTML. It imports every package of analysis."""

@@ -1,0 +1,1 @@
+"""Selection, significance, intervals, calibration, hypervolume. It imports load and paper."""

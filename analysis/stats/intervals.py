@@ -1,0 +1,95 @@
+"""Bootstrap intervals of the goal of retention (TOFU's MU): how much of it hangs on the rows it was measured on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis.load.sweeps import told
+from trainables import benchmarks
+from trainables.config.settings import Benchmark
+from trainables.storage.base import ROWS, Storage
+
+log = logging.getLogger(__name__)
+
+Array = NDArray[np.float64]
+RESAMPLES, LEVEL, SEED = 1000, 0.95, 0
+SAME = 1e-6
+"""Numbers from rows and from a result that are further apart are not of the same evaluation."""
+
+
+def of_trials(trials: pd.DataFrame, store: Storage, halves: bool = False) -> pd.DataFrame:
+    """Return `low` and `high`, the bounds for each of these rows of `runs.load`; NaN where no rows give its utility.
+
+    `halves`: of the second half of the rows, which is reported where settings were chosen on the first.
+    """
+    bounds = [_of_trial(trial, store, halves) for trial in trials.to_dict("records")]
+    return pd.DataFrame(bounds, columns=["low", "high"], index=trials.index, dtype=float)
+
+
+def _of_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) -> tuple[float, float]:
+    path = store.trial(trial["id"]) / ROWS
+    with told():
+        if not path.is_file():
+            store.fetch(path)
+    kind = benchmarks.find(trial["benchmark.name"])
+    found = (
+        kind.utility_parts(_benchmark(trial), _records(path, kind.UTILITY_COLUMNS, halves)) if path.is_file() else []
+    )
+    if not found:
+        return float("nan"), float("nan")
+    if not abs(utility(found) - trial[kind.GOALS[-1].metric]) < SAME:
+        log.warning("trials/%s/%s gives another %s than result.json: left out", trial["id"], ROWS, kind.GOALS[-1].short)
+        return float("nan"), float("nan")
+    return interval(found)
+
+
+def _benchmark(trial: dict[Hashable, Any]) -> Benchmark:
+    """Return of a trial's benchmark what its numbers depend on."""
+    tasks = trial.get("benchmark.tasks")
+    asked = tuple(tasks) if isinstance(tasks, list) else ()
+    return Benchmark(name=trial["benchmark.name"], dialect=trial["benchmark.dialect"], tasks=asked)
+
+
+def _records(path: Path, columns: Sequence[str], halves: bool) -> benchmarks.Records:
+    """Return these columns of an evaluation's rows; with `halves` of every other row, as the result's second half."""
+    import pyarrow.parquet
+
+    records = pyarrow.parquet.read_table(path, columns=["task", "index", *columns]).to_pylist()
+    return benchmarks.every_other(records, 1) if halves else records
+
+
+def utility(parts: Sequence[Array]) -> float:
+    """Return the harmonic mean of the means of all columns: (rows, numbers) of each set of rows. 0 where one is 0."""
+    return float(_harmonic(np.concatenate([part.mean(axis=0) for part in parts])[None, :])[0])
+
+
+def interval(parts: Sequence[Array]) -> tuple[float, float]:
+    """Return the percentile interval of `utility` over `RESAMPLES` resamples of rows, drawn within each set of rows.
+
+    All numbers of a row are drawn together. Sets of as many rows are drawn alike in every trial.
+    """
+    means = [_drawn(len(part), place) @ part / len(part) for place, part in enumerate(parts)]
+    drawn = _harmonic(np.concatenate(means, axis=1))
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+@lru_cache(maxsize=8)
+def _drawn(rows: int, place: int) -> Array:
+    """Return how often each row of a set is drawn in each resample: (RESAMPLES, rows)."""
+    dice = np.random.default_rng([SEED, place])
+    return dice.multinomial(rows, np.full(rows, 1 / rows), RESAMPLES).astype(np.float64)
+
+
+def _harmonic(values: Array) -> Array:
+    """Return the harmonic mean of each line; 0 where one of its numbers is 0."""
+    with np.errstate(divide="ignore"):
+        return values.shape[1] / (1 / values).sum(axis=1)

@@ -1,0 +1,126 @@
+"""Which trial speaks for a method: averages over seeds, the selection rule, the Pareto front."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from analysis.load import goals
+from analysis.load.goals import Goals
+from analysis.runs import CHOICE, STRENGTHS, evaluated, settings
+from trainables.benchmarks.selection import Candidate, pick, sentence
+from trainables.config.settings import Selection
+from trainables.config.trial import METHOD_LABELS
+
+DEFAULT = Selection()
+STUDY = ["benchmark.split", "method", "rectifier.name"]
+RECTIFIERS = ["none", "clip", "pcgrad", "gru"]
+
+
+def rule_text(what: Goals, rule: Selection = DEFAULT) -> str:
+    """Return the rule as a report states it: which trials are shown, and which rows they were chosen on."""
+    stated = sentence(rule, what.removal_words, what.retention.short)
+    return (
+        f"Shown of each split, method and rectifier: {stated}. Trials that differ only in the seed are averaged before "
+        "the choice."
+    )
+
+
+def average(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a configuration: mean, sd (n - 1) and n over the seeds of its trials that have a utility.
+
+    Averaged are what tables show, `removal` where that is of several goals, and what the selection rule goes by.
+    `id` is the lowest of its trials' ids, `planned` counts its trials of whatever status, `seeds` lists those used.
+    """
+    what = goals.of(runs)
+    able = evaluated(runs) & runs["choice.utility"].notna() & runs[what.y.column].notna()
+    shown = list(dict.fromkeys([*what.metrics, what.x.column]))
+    stats = {"": "mean", "_sd": "std", "_n": "count"}
+    averaged = {f"{metric}{end}": (metric, stat) for metric in shown for end, stat in stats.items()}
+    rows = (
+        runs.loc[able]
+        .sort_values("seed", kind="stable")
+        .groupby([*STUDY, "configuration"])
+        .agg(
+            id=("id", "min"),
+            gamma=("rectifier.gamma", "first"),
+            tau=("rectifier.tau", "first"),
+            strength=("strength", "first"),
+            seeds=("seed", _texts),
+            chosen_step=("chosen_step", _texts),
+            n=("id", "size"),
+            **averaged,
+            **{column: (column, "mean") for column in [*CHOICE, "relative_change"]},
+        )
+    )
+    planned = runs["configuration"].value_counts()
+    return rows.reset_index().assign(planned=lambda frame: frame["configuration"].map(planned))
+
+
+def _texts(numbers: pd.Series) -> str:
+    return ", ".join(f"{number:g}" for number in numbers.dropna())
+
+
+def choose(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
+    """Return the configuration that the rule chooses of every study that has an evaluated trial, in table order.
+
+    Adds `choice.original` (the original model's utility on the rows that are chosen on; NaN without that model),
+    `bar` (the share of it that is to be kept; NaN where it is not known or 0), `kept` (the configuration's is at or
+    above that), `original` (the utility that is reported of the original model) and `settings` (how many
+    configurations the study has).
+    """
+    configurations = average(runs)
+    models = references.loc[references["role"] == "original"].set_index("split").reindex(configurations[STUDY[0]])
+    configurations["choice.original"] = original = models["choice.utility"].to_numpy(dtype=float)
+    configurations["bar"] = rule.share * np.where(original > 0, original, np.nan)
+    configurations["original"] = models[goals.of(runs).y.column].to_numpy(dtype=float)
+    configurations["kept"] = configurations["choice.utility"] >= configurations["bar"]
+    studies = configurations.groupby(STUDY)
+    configurations["settings"] = studies["id"].transform("size")
+    chosen = [_best(study, rule) for _, study in studies]
+    return in_order(pd.concat(chosen) if chosen else configurations)
+
+
+def _best(study: pd.DataFrame, rule: Selection) -> pd.DataFrame:
+    """Return the one row of `study` that the rule picks."""
+    candidates = [
+        Candidate(key, _known(removal), utility)
+        for key, removal, utility in zip(study["id"], study["choice.removal"], study["choice.utility"], strict=True)
+    ]
+    chosen = pick(candidates, _known(study["choice.original"].iloc[0]), rule)
+    return study.loc[study["id"] == (chosen.key if chosen else None)]
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def in_order(frame: pd.DataFrame) -> pd.DataFrame:
+    """Sort by split, then by the paper's order of methods (unknown ones last), then none, clip, gru."""
+    methods = [*METHOD_LABELS, *sorted(set(frame["method"].dropna()) - set(METHOD_LABELS))]
+    ranks = {"method": {name: rank for rank, name in enumerate(methods)}}
+    ranks["rectifier.name"] = {name: rank for rank, name in enumerate(RECTIFIERS)}
+
+    def rank(column: pd.Series) -> pd.Series:
+        return column.map(ranks[str(column.name)]) if column.name in ranks else column
+
+    return frame.sort_values(STUDY, key=rank, kind="stable", ignore_index=True)
+
+
+def pareto(points: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
+    """Return the rows that no other row beats (both columns maximised), by falling x; of equal points the first."""
+    ranked = points.dropna(subset=[x, y]).sort_values([x, y], ascending=False, kind="stable")
+    best_before = ranked[y].cummax().shift(fill_value=-np.inf)
+    return ranked.loc[ranked[y] > best_before]
+
+
+def varied(runs: pd.DataFrame) -> list[str]:
+    """Return the settings, besides gamma, tau and a task vector's strength, that differ within at least one study."""
+    table = settings(runs).map(str)
+    if table.empty:
+        return []
+    known = {*STUDY, "rectifier.gamma", "rectifier.tau", *STRENGTHS}
+    studies = table.groupby([column for column in STUDY if column in table])
+    return [column for column in table if column not in known and max(studies[column].nunique()) > 1]

@@ -1,0 +1,108 @@
+"""What the chosen trials measured along training, read from their steps.parquet: the columns that figures need."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pandas as pd
+import pyarrow
+import pyarrow.parquet
+
+from analysis.load.sweeps import opened, told
+from analysis.runs import evaluated
+from analysis.stats.selection import DEFAULT, choose, in_order
+from analysis.tables.main import TASK_VECTORS
+from trainables.config.settings import Selection
+from trainables.storage.base import STEPS, Storage
+
+log = logging.getLogger(__name__)
+
+MEASURED = ["cos_before", "cos_after", "retain_loss", "observed_cos", "observed_retain_loss"]
+"""Of a rectified step against the moving average, and of `observe=K` every K steps (trainables.training.loop)."""
+NAMES = {"benchmark.split": "split", "rectifier.name": "rectifier"}
+COLUMNS = ["split", "method", "rectifier", "seed", "id", "step", *MEASURED]
+LINE = ["split", "method", "rectifier"]
+MOST = 250
+"""Points of a line that are drawn at most: a figure in print has no room for more."""
+
+
+def load(
+    runs: pd.DataFrame,
+    references: pd.DataFrame,
+    rule: Selection = DEFAULT,
+    storage: str | Path | Storage = "runs",
+) -> pd.DataFrame:
+    """Return one row a step of every evaluated trial, all seeds, of the settings that the rule chose.
+
+    NaN: not measured. Task vectors have no such steps. Of other trials than the chosen settings' nothing is read. Files
+    that are missing or damaged are left out, with a warning where others are there.
+    """
+    store = opened(storage)
+    chosen = choose(runs, references, rule)["configuration"]
+    trials = in_order(runs.loc[evaluated(runs) & runs["configuration"].isin(chosen)]).rename(columns=NAMES)
+    parts, missing = [], []
+    for trial in trials.loc[~trials["method"].isin(TASK_VECTORS)].to_dict("records"):
+        try:
+            found = _read(store, str(trial["id"]))
+        except FileNotFoundError:
+            missing.append(trial["id"])
+            continue
+        if found is not None:
+            parts.append(found.assign(**{name: trial[name] for name in [*LINE, "seed", "id"]}))
+    if missing and parts:
+        told_of = f"{STEPS} is missing of {len(missing)} trials (such as {missing[0]})"
+        log.warning("%s: figures along training are without them", told_of)
+    return pd.concat([part.reindex(columns=COLUMNS) for part in parts]) if parts else pd.DataFrame(columns=COLUMNS)
+
+
+def _read(store: Storage, trial: str) -> pd.DataFrame | None:
+    path = store.trial(trial) / STEPS
+    if not path.is_file():
+        with told():
+            store.fetch_trial(trial)  # a storage elsewhere: so far only what is light was brought
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            names = [name for name in ("step", *MEASURED) if name in file.schema_arrow.names]
+            table = file.read(columns=names)
+    except FileNotFoundError:
+        raise
+    except (OSError, pyarrow.ArrowException) as damage:
+        log.warning("trials/%s/%s is damaged: %s", trial, STEPS, damage)
+    else:
+        if "step" in names:
+            return table.to_pandas().astype(float)
+    return None
+
+
+def thinned(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return a line's rows, of all its seeds, at every K-th of its steps: the smallest K that leaves at most `MOST`.
+
+    One K for all seeds, however long each ran, so that they have the same steps.
+    """
+    steps = sorted(set(rows["step"]))
+    return rows.loc[rows["step"].isin(steps[:: max(1, -(-len(steps) // MOST))])]
+
+
+def with_means(rows: pd.DataFrame, by: list[str], values: list[str]) -> pd.DataFrame:
+    """Return rows of single seeds (`kind` seed, n = 1) and below them their means at each step (`kind` mean).
+
+    A mean is of all seeds of its line: it ends with the first seed that does, for a mean over the others would jump.
+    """
+    if rows.empty:
+        return rows.assign(kind="seed", n=1)
+    groups = rows.groupby([*by, "step"], sort=False)
+    means = groups.agg(**{value: (value, "mean") for value in values}, n=("seed", "nunique")).reset_index()
+    seeds = rows.groupby(by).agg(seeds=("seed", "nunique")).reset_index()
+    means = means.merge(seeds, on=by, how="left")
+    means = means.loc[means["n"] == means["seeds"]].drop(columns="seeds").assign(kind="mean")
+    return pd.concat([rows.assign(kind="seed", n=1), means], ignore_index=True)
+
+
+def ends_early(drawn: pd.DataFrame, by: list[str]) -> bool:
+    """Return whether in some line of `with_means` a seed goes on after the mean's end."""
+    last = {kind: rows.groupby(by).agg(last=("step", "max"))["last"] for kind, rows in drawn.groupby("kind")}
+    if "seed" not in last:
+        return False
+    means = last["mean"].to_dict() if "mean" in last else {}
+    return any(step > means.get(line, 0) for line, step in last["seed"].items())

@@ -1,0 +1,122 @@
+"""A sweep's results as one long frame with the columns of the paper's tables, for renderers and figures of either."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis.load import goals
+from analysis.runs import settings
+from analysis.stats import calibration
+from analysis.stats.selection import DEFAULT, STUDY, average, choose, in_order, varied
+from analysis.tables import main
+from trainables.config.settings import Selection
+
+PAPER = [
+    *("table", "benchmark", "backbone", "split", "method", "rectifier"),
+    *("gamma", "tau", "target", "metric", "value", "bold"),
+]
+"""The columns of `analysis.paper.load`."""
+COLUMNS = [*PAPER, "sd", "n", "strength", "chosen", "other", "id"]
+KEY = ["configuration", "split", "method", "rectifier", "gamma", "tau", "strength", "id"]
+SOURCE = "runs"
+"""What stands in `table` where a frame comes from runs; else it is the name of a table of the paper."""
+SHARES = ("reached", "monotone", "unmixed")
+BACKBONES = {"Llama-2-7B-chat": "llama", "Phi-1.5": "phi", "Zephyr-7B-beta": "zephyr", "ICLM-7B": "iclm"}
+"""What the paper's tables call the backbones of `search_spaces.schema.backbones`; others keep their names."""
+
+
+def from_runs(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
+    """Return one row a setting and metric: `value`, `sd` (n - 1) and `n` over the setting's seeds. Columns: COLUMNS.
+
+    `gamma` and `tau` are texts (`none`, `%g`; empty where the rectifier has no such setting), `strength` is a task
+    vector's, NaN elsewhere. `chosen`: the one that `selection.choose` picks of its split, method and rectifier. A
+    setting of which nothing is measured yet has NaN and n = 0. `other` says what else the sweep varies within a study
+    (`training.lr=0.001`, mostly empty), `id` is the lowest of the setting's trials' ids. The reference models are the
+    methods `original` and `retain`.
+
+    Mixtures of UWC are rows with `target` (elsewhere NaN): the benchmark's metrics, `weight`, and the shares of seeds
+    that reached the target, whose utility is monotone, and that keep more without mixing (`calibration.NOTES`).
+    `bold` is False: what is bold is for a renderer to find.
+    """
+    what = goals.of(runs)
+    chosen = choose(runs, references, rule)["configuration"]
+    found = _settings(runs)
+    parts = [_references(references, what.metrics), _long(found, what.metrics), _mixtures(runs, found)]
+    frame = pd.concat([part for part in parts if len(part)] or parts)
+    others = _others(runs)
+    of_model = frame["method"].isin(main.REFERENCES)
+    frame = frame.assign(
+        table=SOURCE,
+        benchmark=what.benchmark,
+        backbone=backbone(runs),
+        bold=False,
+        other=[others.get(configuration, "") for configuration in frame["configuration"]],
+        chosen=frame["configuration"].isin(chosen) | of_model,
+        n=frame["n"].astype(int),
+    )
+    return frame.reindex(columns=COLUMNS).reset_index(drop=True)
+
+
+def _others(runs: pd.DataFrame) -> dict[str, str]:
+    """Return what tells a configuration from others of its study besides gamma, tau and strength."""
+    columns = varied(runs)
+    rows = settings(runs).reindex(columns=columns)
+    texts = [", ".join(f"{name}={value}" for name, value in zip(columns, row, strict=True)) for row in rows.to_numpy()]
+    return dict(zip(rows.index, texts, strict=True))
+
+
+def backbone(runs: pd.DataFrame) -> str:
+    """Return what the paper calls the sweep's backbone, its name where the paper has it not, empty where unknown."""
+    names = runs.reindex(columns=["backbone"])["backbone"].dropna()
+    name = str(names.iloc[0]) if len(names) else ""
+    return BACKBONES.get(name, name)
+
+
+def _settings(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return `selection.average` and below it the settings without a measured seed, as n = 0; gamma and tau as text."""
+    measured = average(runs)
+    absent = runs.dropna(subset=["configuration", *STUDY])
+    absent = absent.loc[~absent["configuration"].isin(measured["configuration"])]
+    absent = absent.sort_values("id", kind="stable").drop_duplicates("configuration")
+    names = {"rectifier.gamma": "gamma", "rectifier.tau": "tau"}
+    columns = [*STUDY, "configuration", "id", *names, "strength"]
+    parts = [measured, absent[columns].rename(columns=names)]
+    found = in_order(pd.concat([part for part in parts if len(part)] or parts))
+    rectifier = found["rectifier.name"]
+    found["gamma"] = [main.setting_text(value) for value in found["gamma"]]
+    found["tau"] = [main.setting_text(value) for value in found["tau"]]
+    found["gamma"] = found["gamma"].where(rectifier == "gru", "")
+    found["tau"] = found["tau"].where(rectifier.isin(main.WITH), "")
+    return found.rename(columns={"benchmark.split": "split", "rectifier.name": "rectifier"})
+
+
+def _long(found: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
+    """Return a row a setting and metric, in the settings' order."""
+    parts = []
+    for metric in metrics:
+        stats = {"value": metric, "sd": f"{metric}_sd", "n": f"{metric}_n"}
+        rows = found.reindex(columns=[*KEY, *stats.values()]).set_axis([*KEY, *stats], axis=1)
+        parts.append(rows.assign(metric=metric, n=rows["n"].fillna(0), place=range(len(rows))))
+    return pd.concat(parts).sort_values("place", kind="stable").drop(columns="place")
+
+
+def _references(references: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
+    """Return a row a reference model and metric."""
+    models = references.rename(columns={"role": "method", "evaluation": "id"})
+    rows = models.melt(["method", "split", "id"], metrics, "metric", "value")
+    rows["value"] = rows["value"].astype(float)
+    return rows.assign(configuration="", rectifier="none", gamma="", tau="", n=rows["value"].notna())
+
+
+def _mixtures(runs: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a setting that was calibrated, target and metric."""
+    seeds = calibration.targets(runs).merge(runs[["id", "configuration"]], on="id").drop(columns="id")
+    seeds["unmixed"] = (seeds["weight"] == 1) & (seeds["model_utility"] > seeds["goal"])
+    metrics = [*main.METRICS, "weight", *SHARES]
+    seeds[metrics] = seeds[metrics].astype(float)
+    long = seeds.melt(["configuration", "target"], metrics, "metric", "value")
+    stats = long.groupby(["configuration", "target", "metric"], sort=False)["value"].agg(["mean", "std", "count"])
+    stats = stats.set_axis(["value", "sd", "n"], axis=1).reset_index()
+    rows = found[KEY].merge(stats, on="configuration")
+    order = rows["metric"].map(metrics.index)
+    return rows.assign(order=order).sort_values(["target", "order"], kind="stable").drop(columns="order")

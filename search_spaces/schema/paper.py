@@ -1,0 +1,58 @@
+"""What the paper's sweeps share: its methods, fixed settings, and its choices of gamma and tau for each cell.
+
+Source: the experiments section and the appendix "Hyper-parameter Configurations". Where they leave something open the
+reading is that of docs/reproduction.md: the paper's tables decide.
+"""
+
+from __future__ import annotations
+
+from search_spaces.schema.backbones import Backbone
+from search_spaces.schema.sweep import Choice
+from trainables.config.settings import Resources, Training
+from trainables.config.trial import Method
+
+TOFU_METHODS: tuple[Method, ...] = ("ga", "wga", "npo", "gd", "npo_kl", "npo_gd", "simnpo_gd")
+TEXT_METHODS: tuple[Method, ...] = ("ga", "wga", "gd", "npo", "npo_gd")
+"""Of the WMDP and MUSE tables."""
+SPLITS = ("forget05", "forget10")
+
+LLAMA_CHOICES = (
+    Choice(gamma=0.8, tau=1.0),
+    Choice(method="ga", split="forget05", gamma=0.8, tau=None),
+    Choice(method="npo", split="forget05", gamma=0.8, tau=None),
+    Choice(method="npo", split="forget10", gamma=0.8, tau=0.5),
+    Choice(method="npo_kl", split="forget10", gamma=0.8, tau=0.1),
+    Choice(method="gd", split="forget05", gamma=0.05, tau=None),
+    Choice(method="gd", split="forget10", gamma=0.05, tau=1.0),
+    Choice(method="simnpo_gd", split="forget05", gamma=0.5, tau=None),
+    Choice(method="simnpo_gd", split="forget10", gamma=0.5, tau=1.0),
+)
+PHI_CHOICES = (
+    Choice(split="forget05", gamma=0.8, tau=0.01),
+    Choice(split="forget10", gamma=0.8, tau=0.001),
+    Choice(method="gd", gamma=0.1, tau=None),
+    Choice(method="simnpo_gd", split="forget05", gamma=0.5, tau=0.01),
+    Choice(method="simnpo_gd", split="forget10", gamma=0.5, tau=0.001),
+)
+WMDP_CHOICES = (
+    Choice(method="ga", gamma=0.99, tau=1.0),
+    Choice(method="npo", gamma=0.99, tau=0.01),
+    Choice(method="npo_gd", gamma=0.99, tau=0.01),
+    Choice(method="gd", gamma=0.99, tau=0.001),
+    Choice(method="wga", gamma=0.99, tau=0.001),
+)
+MUSE_CHOICES = (
+    Choice(gamma=0.8, tau=1.0),
+    Choice(method="npo", gamma=0.8, tau=100.0),
+    Choice(method="npo_gd", gamma=0.8, tau=100.0),
+)
+
+
+def tofu(backbone: Backbone) -> Training:
+    """Five epochs of batches of 32 at the backbone's learning rate."""
+    return Training(lr=backbone.lr, epochs=5, batch_size=32)
+
+
+def gpus(backbone: Backbone, ranks: int = 1) -> Resources:
+    """So many GPUs of 80 GB; the micro-batch follows from the memory plan."""
+    return Resources(ranks=ranks, gpus=1, cpus=4, precision=backbone.precision, gpu_memory=80)

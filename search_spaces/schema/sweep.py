@@ -1,0 +1,149 @@
+"""The type of a sweep, and the one way to find them: every module of this folder that holds a SWEEP."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from search_spaces.schema.backbones import Backbone
+from trainables.config.settings import (
+    Attention,
+    Benchmark,
+    Calibration,
+    Objective,
+    RectifierName,
+    Resources,
+    Selection,
+    TaskVector,
+    Training,
+    Value,
+)
+from trainables.config.trial import Method
+from trainables.config.types import Count, Place, Positive, Seed, Share
+
+GAMMAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
+TAUS = (0.001, 0.005, 0.01, 0.1, 1.0, 10.0, 100.0, None)
+SMALL_GAMMAS = (0.05, 0.8)
+SMALL_TAUS = (None, 1.0)
+STGS = (0.50, 0.60, 0.65, 0.70, 0.75, 0.80, 0.85)
+FILES = ("forget", "retain", "eval")
+"""Settings of the sweep own that name files."""
+SMALL_STGS = (4.0, 8.0, 12.0, 16.0, 24.0)
+
+
+class Choice(Value):
+    """A published setting for some cells; a later choice that fits a cell overrides an earlier one.
+
+    `gamma` and `tau` are GRU's, `strength` is the stg of TRU or the strength of TV.
+    """
+
+    method: Method | None = None
+    split: str | None = None
+    gamma: float | None = None
+    tau: float | None = None
+    strength: float | None = None
+
+
+class Making(Value):
+    """How target and retain models are made where no folder holds them.
+
+    With `pretraining` a base model is trained first on `pretraining_configs`, then fine-tuned for each role.
+    """
+
+    architecture: tuple[tuple[str, bool | int | float], ...]
+    vocabulary: int
+    finetuning: Training
+    pretraining: Training | None = None
+    pretraining_configs: tuple[str, ...] = ()
+    general_configs: tuple[str, ...] = ("real_authors", "world_facts")
+
+
+class Fictional(Value):
+    """Fictional authors in TOFU's format, made from a seed: see trainables.data.fictional."""
+
+    authors: int
+    questions: int
+    forget_percent: tuple[int, ...] = (10,)
+    seed: int = 0
+
+
+class Sweep(Value):
+    """A named sweep: axes, fixed settings, and where models and data come from.
+
+    One study for each split, method and rectifier; a GRU study's points are `gammas` x `taus`, TRU's are `stgs`, TV's
+    `strengths`.
+    """
+
+    name: str
+    title: str
+    tables: tuple[str, ...] = ()
+    """The paper's tables that `--strategy paper` fills, as analysis.paper names them."""
+    methods: tuple[Method, ...]
+    splits: tuple[str, ...]
+    rectifiers: tuple[RectifierName, ...] = ("none", "gru")
+    gammas: tuple[Share | None, ...] = SMALL_GAMMAS
+    taus: tuple[Positive | None, ...] = SMALL_TAUS
+    varied: Literal["gamma", "tau"] | None = None
+    """GRU's points lie on this axis alone, the other setting being the published one: `paper` is the whole line."""
+    stgs: tuple[Positive, ...] = STGS
+    strengths: tuple[Positive, ...] = ()
+    seeds: tuple[Seed, ...] = (0,)
+    trial_seconds: Positive | None = None
+    """What a trial took on one core when that was measured, on average: for plans, before any trial is done."""
+    choices: tuple[Choice, ...] = (Choice(gamma=0.8, tau=None),)
+    benchmark: Benchmark = Benchmark()
+    objective: Objective = Objective()
+    training: Training = Training()
+    task_vector: TaskVector = TaskVector()
+    calibration: Calibration = Calibration()
+    selection: Selection = Selection()
+    """Which trial of a study speaks for it in tables, and which weights `--keep best` keeps."""
+    export: bool = False
+    """Whether the sweep ends with the chosen trial's model in a folder of its own."""
+    resources: Resources = Resources()
+    observe: Count | None = None
+    """Steps between measurements of the angle to the retain gradient (Trial.observe)."""
+    models: Place | None = None
+    """A folder with `full`, `retain95`, ... and/or `base`; none: every model is made."""
+    target: Place | None = None
+    """Another target model than `models/full`."""
+    forget: Place | None = None
+    """Of the sweep own: the file of rows to forget; `retain` and `eval` likewise (trainables.benchmarks.own_rows)."""
+    retain: Place | None = None
+    eval: Place | None = None
+    tokenizer: Place | None = None
+    """Another place for the tokenizer of every model that is found, where theirs is missing."""
+    attention: Attention | None = None
+    """Another implementation of attention for them."""
+    making: Making | None = None
+    backbone: Backbone | None = None
+    """Where models come from that no folder holds; a sweep has this or `making`."""
+    fictional: Fictional | None = None
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with other settings. Raises ValueError where one has no such name, or is not what it may be."""
+        for name in set(update or {}) - set(type(self).model_fields):
+            near = difflib.get_close_matches(name, type(self).model_fields, n=1, cutoff=0.5)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise ValueError(f"a sweep has no setting '{name}'{hint}")
+        return type(self).model_validate(super().model_copy(update=update, deep=deep).model_dump(warnings=False))
+
+
+def names() -> list[str]:
+    """Every named sweep, sorted."""
+    folder = str(Path(__file__).parents[1])
+    return sorted(module.name for module in pkgutil.iter_modules([folder]) if not module.ispkg)
+
+
+def find(name: str) -> Sweep:
+    """The sweep called `name`, one of `names()`. Raises what its file does, or ValueError, where it is wrong."""
+    sweep = getattr(importlib.import_module(f"search_spaces.{name}"), "SWEEP", None)
+    if not isinstance(sweep, Sweep):
+        raise ValueError("it has no SWEEP (search_spaces.schema.sweep.Sweep)")
+    if sweep.name != name:
+        raise ValueError(f"its SWEEP is called '{sweep.name}'; a sweep's name is its file's, so give name=\"{name}\"")
+    return sweep
