@@ -39,7 +39,7 @@ def test_list_names_every_sweep(run_module: RunModule, root: Path) -> None:
     done = run_module("platform.sweep", "--list")
     assert (done.returncode, done.stderr) == (0, "")
     names = [line.split()[0] for line in done.stdout.splitlines()]
-    files = {path.stem for path in (root / "search_spaces").glob("*.py")} - {"__init__", *spaces.SHARED}
+    files = {path.stem for path in (root / "search_spaces").glob("*.py")} - {"__init__"}
     assert set(names) == files
     assert "tofu_tiny" in names
     rows = json.loads(run_module("platform.sweep", "--list", "--json").stdout)
