@@ -9,47 +9,29 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import platform
+from tests.support.environment import INHERITED_PREFIXES, ROOT, House, RunModule
 
 if TYPE_CHECKING:
-    from hub_bench import Bench
-    from small_sweep import Small
-
+    from tests.support.hub_bench import Bench
+    from tests.support.small_sweep import Small
     from trainables.storage.base import Storage
-
-ROOT = Path(__file__).resolve().parent.parent
 
 # Under the script `pytest` the standard library's module is imported long before the root is on sys.path: with a
 # __path__ it finds our submodules (docs/decisions/0001). Under `python -m pytest` this is what the package has anyway.
 platform.__path__ = [str(ROOT / "platform")]
 
-# Also where there is a GPU, tests run on the CPU: those marked gpu start processes of their own (tests/test_gpu.py).
-os.environ["DS_ACCELERATOR"] = "cpu"
+# Also where there is a GPU, tests run on the CPU: those marked gpu start processes of their own
+# (tests/end_to_end/test_gpu.py). os.environ["DS_ACCELERATOR"] = "cpu"
 
 # Before torch is loaded, and for every process that tests start: threads of a tiny model mostly wait for one another.
 # A trial's own number is resources.cpus.
 os.environ["OMP_NUM_THREADS"] = "1"
-
-# Settings of the caller that would change what a command does.
-INHERITED_PREFIXES = ("PYTHON", "PYTEST_", "RAY_", "MLFLOW_", "UNLEARN_")
-
-RunModule = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@dataclass(frozen=True)
-class House:
-    """What the tests of trials stand on: rows in TOFU's format and two tiny models."""
-
-    data: Path
-    target: Path
-    retain: Path
-    split: str
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -146,7 +128,7 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str,
 
     In a process of its own: moto's other pretended services (`pretended`) empty all that is in theirs.
     """
-    from ports import free_port
+    from tests.support.ports import free_port
 
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
@@ -197,7 +179,7 @@ def store(tmp_path: Path) -> Storage:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """A hub on the loopback that this process asks, and a storage."""
-    import hub_bench
+    from tests.support import hub_bench
 
     with hub_bench.made(tmp_path, monkeypatch) as found:
         yield found
@@ -206,7 +188,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
     """Return tofu_tiny's rows and models as far as a plan looks at them."""
-    import small_sweep
+    from tests.support import small_sweep
 
     return small_sweep.write(tmp_path_factory.mktemp("small"))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 HEAD = "\n## On a cluster\n"
 ELSEWHERE = {
-    "python -m platform.cluster account cluster.yaml": "AWS alone has accounts: tests/test_cluster_account.py",
+    "python -m platform.cluster account cluster.yaml": "AWS alone has accounts: tests/platform/cluster",
     "make rehearsal": "is the rehearsal itself",
     'make rehearsal ARGS="--shared DIR"': "is the rehearsal itself",
 }

@@ -3,7 +3,7 @@
 States are weights, gradients, optimizer, GRU's moving average and a frozen copy; `choose_stage` fills a share of the
 device with them. What a row of the micro-batch keeps for its backward pass comes on top (`peak`), and `fit` takes as
 many rows as there is room for. The constants are counted from transformers' layers, autograd and DeepSpeed, and checked
-against measured peaks (tests/test_measured_memory.py).
+against measured peaks (tests/trainables/training/test_measured_memory.py).
 """
 
 from __future__ import annotations

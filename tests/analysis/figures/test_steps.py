@@ -1,0 +1,207 @@
+"""What steps measured, as it is seen: figures 1 and 7 of the paper, from steps.parquet of invented trials."""
+
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis.figures import angles, catalog, training
+from analysis.stats import steps
+from tests.support.drawn import labels, overlapping
+from tests.support.sweep_store import GRU, NONE, Frames, read, write_sweep, write_trial
+from trainables.storage.files import write_rows
+
+NAN = math.nan
+COUNT = 6
+
+
+def records(rectified: bool, seed: int, observed: bool) -> list[dict[str, Any]]:
+    """Return what a trial writes, observed every second step; the cosine falls with the step, and by the seed."""
+    found = []
+    for step in range(1, COUNT + 1):
+        cos = -0.1 * step - 0.05 * seed
+        every = observed and step % 2 == 1
+        told = {"step": step, "loss": 1.0, "lr": 1e-3}
+        told |= {"cos_before": cos if rectified else NAN, "cos_after": 0.0 if rectified else NAN}
+        told |= {"retain_loss": 0.5 + step if rectified else NAN}
+        if observed:
+            told |= {"observed_cos": cos / 2 if every else NAN, "observed_retain_loss": 2.0 * step if every else NAN}
+        found.append(told)
+    return found
+
+
+def write(store: Path, observed: bool = True) -> Path:
+    """Write GA and NPO without and with GRU at two seeds, and a worse GRU setting whose steps cannot be read."""
+    trials: list[str] = []
+    for method in ("ga", "npo"):
+        for seed in (0, 1):
+            for rectifier in (NONE, GRU):
+                name = f"{len(trials):012x}"
+                trials.append(write_trial(store, name, method, rectifier, fq=-5.0, mu=0.85, seed=seed))
+                write_rows(store / "trials" / name / "steps.parquet", records(rectifier == GRU, seed, observed))
+        name = f"{len(trials):012x}"
+        trials.append(write_trial(store, name, method, GRU | {"gamma": 0.05}, fq=-9.0, mu=0.85))
+        (store / "trials" / name / "steps.parquet").write_text("PAR1 is not all it takes PAR1")
+    write_sweep(store, trials, splits=("forget05",))
+    return store
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("steps"))
+
+
+@pytest.fixture(scope="module")
+def frames(store: Path) -> Frames:
+    return read(store, "tiny")
+
+
+@pytest.fixture(scope="module")
+def measured(store: Path, frames: Frames) -> pd.DataFrame:
+    return steps.load(*frames, storage=store)
+
+
+def test_steps_of_chosen_settings_alone_are_read(store: Path, frames: Frames, caplog: pytest.LogCaptureFixture) -> None:
+    found = steps.load(*frames, storage=store)
+    assert caplog.records == []  # the settings that were not chosen have files that cannot be read
+    assert list(found) == steps.COLUMNS
+    assert len(found) == 8 * COUNT
+    assert found.groupby(["method", "rectifier", "seed"]).size().tolist() == [COUNT] * 8
+
+
+def test_a_missing_and_a_damaged_file_are_told_and_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = write(tmp_path)
+    (store / "trials" / "000000000001" / "steps.parquet").unlink()
+    (store / "trials" / "000000000002" / "steps.parquet").write_bytes(b"PAR1")
+    with caplog.at_level(logging.WARNING):
+        found = steps.load(*read(store, "tiny"), storage=store)
+    assert len(found) == 6 * COUNT
+    told = " ".join(record.getMessage() for record in caplog.records)
+    assert "steps.parquet is missing of 1 trials (such as 000000000001): figures along training are without" in told
+    assert "trials/000000000002/steps.parquet is damaged" in told
+
+
+def test_figure_1_draws_what_was_observed(measured: pd.DataFrame) -> None:
+    drawn = training.points(measured)
+    assert set(drawn["measured"]) == {"observe"}
+    line = drawn.loc[(drawn["method"] == "ga") & (drawn["rectifier"] == "none")]
+    seed = line.loc[(line["kind"] == "seed") & (line["seed"] == 1)]
+    assert seed["step"].tolist() == [1, 3, 5]
+    assert seed["cos"].tolist() == pytest.approx([-0.075, -0.175, -0.275])
+    assert seed["retain_loss"].tolist() == [2.0, 6.0, 10.0]
+    mean = line.loc[line["kind"] == "mean"]
+    assert mean["cos"].tolist() == pytest.approx([-0.0625, -0.1625, -0.2625])
+    assert mean["n"].tolist() == [2, 2, 2]
+    figure = training.draw(drawn, "forget05")
+    assert [axes.get_title() for axes in figure.axes] == ["GA", "NPO", "", ""]
+    assert labels(figure) == {"method alone", "w/ GRU", "thin: one seed"}
+    cosines, risks = figure.axes[0].lines, figure.axes[2].lines
+    assert (len(cosines), len(risks)) == (1 + 6, 6)  # zero; of each rectifier two seeds and their mean
+    widths = sorted({line.get_linewidth() for line in risks})
+    assert widths == [0.5, 1.5]
+    thick = [np.asarray(line.get_ydata()).tolist() for line in risks if line.get_linewidth() == 1.5]
+    assert thick == [[2.0, 6.0, 10.0]] * 2
+    assert "retain risk" in figure.axes[2].get_ylabel()
+    assert "cos" in figure.axes[0].get_ylabel()
+
+
+def test_without_observation_gru_shows_its_own_steps(tmp_path: Path) -> None:
+    store = write(tmp_path, observed=False)
+    runs, models = read(store, "tiny")
+    measured = steps.load(runs, models, storage=store)
+    drawn = training.points(measured)
+    assert set(drawn["rectifier"]) == {"gru"}
+    assert set(drawn["measured"]) == {"each step"}
+    seed = drawn.loc[(drawn["method"] == "npo") & (drawn["kind"] == "seed") & (drawn["seed"] == 0)]
+    assert seed["cos"].tolist() == pytest.approx([-0.1 * step for step in range(1, 7)])
+    assert seed["retain_loss"].tolist() == [step + 0.5 for step in range(1, 7)]
+    captions = {picture.stem: picture.caption for picture in catalog._training(measured)}
+    assert "run the sweep with --set observe=K" in captions["dynamics-forget05"]
+    assert set(angles.points(measured)["line"]) == {"Pre-rect.", "Post-rect."}
+
+
+def test_figure_7_has_the_papers_three_lines(measured: pd.DataFrame) -> None:
+    drawn = angles.points(measured)
+    found = drawn.loc[(drawn["method"] == "ga") & (drawn["kind"] == "seed") & (drawn["seed"] == 0)]
+    lines = {name: rows["angle"].tolist() for name, rows in found.groupby("line")}
+    assert lines["Post-rect."] == pytest.approx([90.0] * COUNT)
+    assert lines["Orig."] == pytest.approx([math.degrees(math.acos(-0.05 * step)) for step in (1, 3, 5)])
+    assert lines["Pre-rect."][4] == pytest.approx(120.0)  # cos -0.5
+    figure = angles.draw(drawn, "forget05")
+    assert [axes.get_title() for axes in figure.axes] == ["GA", "NPO"]
+    assert labels(figure) == {"Orig.", "Pre-rect.", "Post-rect.", "thin: one seed"}
+    told = figure.get_supylabel()
+    assert all(words in told for words in ("unlearning gradient", "retain gradient or its average", "degrees"))
+    assert all(len(axes.lines) == 1 + 3 * 3 for axes in figure.axes)
+
+
+def test_their_pictures_can_be_read(measured: pd.DataFrame) -> None:
+    found = list(catalog._training(measured))
+    assert [picture.stem for picture in found] == ["dynamics-forget05", "angles-forget05"]
+    for picture in found:
+        assert overlapping(picture.figure) == [], picture.stem
+        assert f"figures/{picture.stem}.csv" in picture.text
+
+
+def test_nothing_measured_is_nothing_drawn() -> None:
+    empty = pd.DataFrame(columns=steps.COLUMNS)
+    assert list(catalog._training(empty)) == []
+
+
+@given(st.integers(0, 3000))
+def test_long_lines_are_thinned_evenly(length: int) -> None:
+    rows = pd.DataFrame({"step": range(length)})
+    kept = steps.thinned(rows)["step"].to_numpy()
+    assert len(kept) <= steps.MOST
+    assert len(kept) >= min(length, steps.MOST // 2)
+    assert len(set(np.diff(kept))) <= 1
+    assert length == 0 or kept[0] == 0
+
+
+def drawn_from(lengths: list[int]) -> pd.DataFrame:
+    """Return steps of one line whose cosine is -(step + 100 seed) / 10^4 and whose seeds ran so many steps."""
+    parts = []
+    for seed, length in enumerate(lengths):
+        step = np.arange(1, length + 1)
+        told = {"step": step, "observed_cos": -(step + 100 * seed) / 1e4, "observed_retain_loss": step + 100.0 * seed}
+        whose = {"split": "forget05", "method": "ga", "rectifier": "none", "seed": seed, "id": f"{seed:012x}"}
+        parts.append(pd.DataFrame(told | whose))
+    return pd.concat(parts, ignore_index=True).reindex(columns=steps.COLUMNS)
+
+
+@given(st.lists(st.integers(1, 900), min_size=1, max_size=4))
+@settings(deadline=None, max_examples=40)
+def test_a_mean_is_of_all_seeds_and_ends_with_the_shortest(lengths: list[int]) -> None:
+    """Seed s at step t is t + 100 s, so that the mean of n seeds is t + 50 (n - 1): a straight line, no zigzag."""
+    found = training.points(drawn_from(lengths))
+    every = -(-max(lengths) // steps.MOST)
+    mean = found.loc[found["kind"] == "mean"].sort_values("step")
+    assert mean["step"].tolist() == list(range(1, min(lengths) + 1, every))
+    assert mean["retain_loss"].tolist() == pytest.approx([t + 50.0 * (len(lengths) - 1) for t in mean["step"]])
+    assert set(mean["n"]) == {len(lengths)}
+    for seed, length in enumerate(lengths):
+        shown = found.loc[(found["kind"] == "seed") & (found["seed"] == seed), "step"].tolist()
+        assert shown == list(range(1, length + 1, every))
+    over = any(range(1, length + 1, every)[-1] > mean["step"].max() for length in lengths)
+    assert steps.ends_early(found, steps.LINE) == over
+
+
+def test_a_step_that_one_seed_lacks_has_no_mean() -> None:
+    rows = drawn_from([5, 5])
+    rows = rows.loc[~((rows["seed"] == 1) & (rows["step"] == 3))]
+    found = angles.points(rows)
+    mean = found.loc[found["kind"] == "mean"]
+    assert mean["step"].tolist() == [1, 2, 4, 5]
+    assert not steps.ends_early(found, ["split", "method", "line"])
+
+
+def test_the_caption_says_that_a_mean_ends() -> None:
+    for lengths, said in (([300, 600], True), ([600, 600], False)):
+        captions = [picture.caption for picture in catalog._training(drawn_from(lengths))]
+        assert [catalog.MEANS in caption for caption in captions] == [said, said]

@@ -1,0 +1,249 @@
+"""Reading a sweep's trials, choosing among them and the Pareto front, on an invented sweep and hand-made cases."""
+
+import shutil
+from collections import Counter
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis import runs
+from analysis.load import sweeps
+from analysis.stats import selection
+from tests.support import sweep_store
+from tests.support.sweep_store import GRU, Frames, write_sweep, write_trial
+from trainables.config.settings import Benchmark, Model, Resources
+from trainables.config.trial import Trial
+
+store, copy, frames = sweep_store.tiny_store, sweep_store.store_copy, sweep_store.tiny_frames
+
+
+def test_load_keeps_every_trial(frames: Frames) -> None:
+    trials, _ = frames
+    assert Counter(trials["status"]) == {"finished": 33, "failed": 1, "diverged": 1, "missing": 1}
+    rows = {row["status"]: row for row in trials.to_dict("records")}
+    missing, diverged, finished = rows["missing"], rows["diverged"], rows["finished"]
+    assert (missing["method"], missing["rectifier.gamma"], missing["seed"]) == ("npo", 0.05, 1)
+    assert np.isnan(diverged["forget_quality"])
+    assert (diverged["error.message"], diverged["error.step"]) == ("loss is <nan>", 12)
+    assert (finished["benchmark.split"], finished["training.lr"], finished["steps"]) == ("forget10", 0.001, 31)
+    assert (finished["seconds"], finished["versions.torch"], finished["commit"]) == (40.0, "2.13.0", "abc1234")
+    assert len(set(trials["configuration"])) == 18
+
+
+PLACES = ("here", "there")
+
+
+def test_a_moved_folder_changes_no_configuration() -> None:
+    here = {"benchmark": {"data": "a", "fingerprint": "f00d"}, "target": {"path": "a"}, "seed": 0}
+    moved = {"target": {"path": "a"}, "benchmark": {"data": "b", "fingerprint": "f00d"}, "seed": 1}
+    assert runs.canonical(here) == runs.canonical(moved)
+    assert runs.canonical(here) != runs.canonical(here | {"target": {"path": "b"}})
+
+
+def own(folder: str, seed: int, marks: str | None = "f00d") -> Trial:
+    """A trial on rows and models that lie in `folder`."""
+    return Trial(
+        method="gd",
+        benchmark=Benchmark(
+            name="own",
+            data="own",
+            split="own",
+            sources=(f"forget={folder}/forget.jsonl", f"retain={folder}/retain.jsonl"),
+            fingerprint=marks,
+        ),
+        target=Model(path=f"{folder}/model", tokenizer=f"{folder}/tokenizer", fingerprint=marks),
+        resources=Resources(checkpoint_every=10 if folder == "here" else None),
+        seed=seed,
+    )
+
+
+def test_seeds_whose_files_lay_elsewhere_are_of_one_configuration() -> None:
+    """As a trial's id has it: sources and tokenizer are places too, and how often is checkpointed changes nothing."""
+    here, there = (runs.canonical(own(folder, seed).model_dump(mode="json")) for seed, folder in enumerate(PLACES))
+    assert here == there
+    assert own("here", 0).id() == own("there", 0).id()
+    unknown = [runs.canonical(own(folder, 0, None).model_dump(mode="json")) for folder in PLACES]
+    assert unknown[0] != unknown[1]
+
+
+CALIBRATED = sweep_store.calibrated(-5.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("mixed", "plain", "counts"),
+    [
+        ({"fq": -5.0, "mu": 0.5}, {"fq": -5.0, "mu": 0.5}, "mixed"),
+        ({"status": "failed"}, {"fq": -5.0, "mu": 0.5}, "plain"),
+        ({"fq": -5.0, "mu": 0.5, "status": "collapsed"}, {"status": "failed"}, "mixed"),
+        ({"status": "diverged"}, {"status": "diverged"}, "plain"),
+    ],
+)
+@pytest.mark.parametrize("first", ["mixed", "plain"])
+def test_of_a_trial_with_and_without_calibration_one_counts(
+    tmp_path: Path, mixed: dict[str, Any], plain: dict[str, Any], counts: str, first: str
+) -> None:
+    """The calibrated one where it was evaluated; another seed and another setting are no twins."""
+    write_trial(tmp_path, "mixed", calibration=CALIBRATED, **mixed)
+    write_trial(tmp_path, "plain", **plain)
+    write_trial(tmp_path, "other", fq=-4.0, mu=0.6, seed=1)
+    write_trial(tmp_path, "slow", fq=-4.0, mu=0.6, lr=1e-5)
+    second = {"mixed": "plain", "plain": "mixed"}[first]
+    write_sweep(tmp_path, [first, "other", second, "slow", "unborn", "unknown"])
+    trials = runs.load("tiny", tmp_path)
+    left = {"plain": "mixed", "mixed": "plain"}[counts]
+    expected = [trial for trial in (first, "other", second, "slow", "unborn", "unknown") if trial != left]
+    assert trials["id"].tolist() == expected
+    assert dict(zip(trials["id"], trials["twins"], strict=True)) == dict.fromkeys(expected, 0) | {counts: 1}
+    assert len(set(trials["configuration"].dropna())) == 2
+    means = selection.average(trials)
+    seeds = 2 if "mu" in {"mixed": mixed, "plain": plain}[counts] else 1
+    assert sorted(means["n"]) == [1, seeds]
+    assert sorted(means["planned"]) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("{", "damaged"), ("[]", "not a JSON object"), ("{}", "no field id"), ('{"id": "x"}', "status")],
+)
+def test_a_damaged_result_is_named_and_not_fatal(
+    copy: Path, text: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (copy / "trials/000000000002/result.json").write_text(text)
+    trials = runs.load("tiny", copy).set_index("id")
+    assert trials.loc["000000000002", "status"] == "damaged"
+    assert trials.loc["000000000002", "method"] == "ga"
+    assert "trials/000000000002/result.json" in caplog.text
+    assert reason in caplog.text
+    assert list(trials["status"]).count("finished") == 32
+
+
+def test_the_result_of_another_trial_is_damaged(copy: Path) -> None:
+    shutil.copy(copy / "trials/000000000003/result.json", copy / "trials/000000000002/result.json")
+    trials = runs.load("tiny", copy).set_index("id")
+    assert "result of trial 000000000003" in trials.loc["000000000002", "error.message"]
+
+
+def test_references(frames: Frames, copy: Path) -> None:
+    models = frames[1].set_index(["split", "role"])
+    assert models.loc[("forget05", "original"), "forget_quality"] == -21.4
+    assert models.loc[("forget10", "retain"), "forget_quality"] == 0.0
+    assert models.loc[("forget10", "retain"), "model.path"] == "models/retain"
+    (copy / "shared/evaluations/retain-forget05/result.json").unlink()
+    missing = runs.references("tiny", copy).set_index(["split", "role"]).loc[("forget05", "retain")]
+    assert missing["status"] == "missing"
+    assert np.isnan(missing["forget_quality"])
+
+
+def test_find_sweep_takes_the_newest(copy: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_sweep(copy, [], digest="ffffffff", created="2026-11-19T23:59:00Z")
+    write_sweep(copy, [], digest="00000000", created="2026-11-20T11:00:00+01:00")
+    assert sweeps.find_sweep("tiny", copy).label == "tiny-00000000"
+    assert "taking the newest, tiny-00000000 (others: tiny-0a1b2c3d, tiny-ffffffff)" in caplog.text
+    caplog.clear()
+    assert sweeps.find_sweep("tiny-ffffffff", copy.as_uri()).hash == "ffffffff"
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("text", ["{", '{"name": "tiny", "hash": "0a1b2c3d", "created": "soon", "trials": []}'])
+def test_a_damaged_sweep_is_bad_input(copy: Path, text: str) -> None:
+    (copy / "sweeps/tiny-0a1b2c3d.json").write_text(text)
+    with pytest.raises(sweeps.InputError, match=r"sweeps/tiny-0a1b2c3d\.json cannot be used"):
+        sweeps.find_sweep("tiny", copy)
+
+
+def test_storage_must_be_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(sweeps.InputError, match="no such folder"):
+        sweeps.open_storage(tmp_path / "nowhere")
+    with pytest.raises(sweeps.InputError, match="unknown scheme 'nowhere'"):
+        sweeps.open_storage("nowhere://bucket/runs")
+    with pytest.raises(sweeps.InputError, match="holds no sweep yet"):
+        sweeps.find_sweep("tiny", tmp_path)
+
+
+def study(*points: tuple[float | None, float | None], original: float = 0.5) -> dict[Hashable, Any]:
+    """Return what the rule chooses from one study whose settings have these (FQ, MU)."""
+    rows = [
+        {
+            "id": f"{place:012x}",
+            "status": "finished",
+            "benchmark.split": "forget05",
+            "method": "ga",
+            "rectifier.name": "gru",
+            "rectifier.gamma": place / 10,
+            "rectifier.tau": None,
+            "strength": None,
+            "relative_change": None,
+            "seed": 0.0,
+            "configuration": str(place),
+            "benchmark.name": "tofu",
+            "chosen_step": None,
+            **dict.fromkeys(("forget_quality", "choice.removal"), fq),
+            **dict.fromkeys(("model_utility", "choice.utility"), mu),
+        }
+        for place, (fq, mu) in enumerate(points)
+    ]
+    numbers = ["forget_quality", "model_utility", *runs.CHOICE, "relative_change", "chosen_step"]
+    frame = pd.DataFrame(rows).astype(dict.fromkeys(numbers, float))
+    models = pd.DataFrame({"role": ["original"], "split": ["forget05"]})
+    models = models.assign(**{"model_utility": original, "choice.utility": original})
+    return selection.choose(frame, models).to_dict("records")[0]
+
+
+@pytest.mark.parametrize(
+    ("points", "place"),
+    [
+        ([(-9, 0.50), (-5, 0.46), (-1, 0.44)], 1),  # the highest FQ of those that keep 0.45, not of all
+        ([(-9, 0.50), (-5, 0.45)], 1),  # the bar itself keeps
+        ([(-1, 0.10), (-9, 0.30), (-5, 0.20)], 1),  # none keeps it: the highest MU
+        ([(-5, 0.46), (-5, 0.48), (-6, 0.50)], 1),  # equal FQ: the higher MU
+        ([(-9, 0.0), (-5, 0.0)], 1),  # equal MU below the bar: the higher FQ
+        ([(-5, 0.46), (-5, 0.46)], 0),  # equal in both: the lower id
+        ([(None, 0.50), (-5, 0.46)], 1),  # an unknown FQ is never the highest
+        ([(None, 0.10), (-5, 0.05)], 0),
+        ([(-1, None), (-5, 0.05)], 1),  # without MU it is no candidate
+    ],
+)
+def test_the_selection_rule(points: list[tuple[float | None, float | None]], place: int) -> None:
+    assert study(*points)["configuration"] == str(place)
+
+
+def test_without_the_original_model_the_highest_utility_is_chosen() -> None:
+    chosen = study((-9, 0.50), (-5, 0.46), original=float("nan"))
+    assert chosen["configuration"] == "0"
+    assert not chosen["kept"]
+
+
+def test_seeds_are_averaged_before_the_choice(tmp_path: Path) -> None:
+    gru = {"rectifier": GRU, "mu": 0.85}
+    trials = [write_trial(tmp_path, f"{seed:012x}", fq=fq, seed=seed, **gru) for seed, fq in enumerate([-1, -9, -11])]
+    lucky = GRU | {"gamma": 0.05}
+    trials += [
+        write_trial(tmp_path, f"{9 + seed:012x}", fq=-6.0, mu=0.85, rectifier=lucky, seed=seed) for seed in (0, 1)
+    ]
+    trials.append(write_trial(tmp_path, "f" * 12, rectifier=lucky, seed=2, status="failed"))
+    write_sweep(tmp_path, trials)
+    chosen = selection.choose(runs.load("tiny", tmp_path), runs.references("tiny", tmp_path)).to_dict("records")[0]
+    assert (chosen["gamma"], chosen["n"], chosen["planned"], chosen["settings"]) == (0.05, 2, 3, 2)
+    assert (chosen["seeds"], chosen["id"]) == ("0, 1", "000000000009")
+    assert chosen["forget_quality"] == -6.0
+
+
+points = st.tuples(st.integers(-5, 0), st.integers(0, 5))
+
+
+@given(st.lists(points, max_size=30))
+def test_pareto_front(values: list[tuple[int, int]]) -> None:
+    frame = pd.DataFrame(values, columns=["forget_quality", "model_utility"], dtype=float)
+    front = [tuple(row) for row in selection.pareto(frame, *frame).to_numpy()]
+
+    def beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+        return one != other and one[0] >= other[0] and one[1] >= other[1]
+
+    assert set(front) == {value for value in values if not any(beats(other, value) for other in values)}
+    assert len(front) == len(set(front))

@@ -1,0 +1,138 @@
+"""The notebooks: without outputs as they are kept, and executed from the first cell to the last on invented sweeps."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from tests.support.environment import INHERITED_PREFIXES, ROOT
+from tests.support.sweep_store import GRU, NONE, write_store, write_sweep, write_trial, write_vectors
+
+FOLDER = ROOT / "analysis" / "notebooks"
+STEMS = ["report", "retain_free", "sensitivity"]
+GAMMAS, TAUS = (0.05, 0.5, 0.8), (None, 0.01, 1.0)
+
+
+def read(stem: str) -> Any:
+    return nbformat.read(FOLDER / f"{stem}.ipynb", as_version=4)
+
+
+def write_grid(store: Path) -> Path:
+    """Write a sweep of GA and NPO over gamma and tau, two seeds: FQ falls by 10 gamma, MU by 0.1 where clipped."""
+    trials = []
+    for method in ("ga", "npo"):
+        for seed in (0, 1):
+            trials.append(write_trial(store, f"{len(trials):012x}", method, NONE, fq=-20.0, mu=0.5, seed=seed))
+            for gamma in GAMMAS:
+                for tau in TAUS:
+                    values = {"fq": -5 - 10 * gamma + seed, "mu": 0.8 if tau is None else 0.7, "seed": seed}
+                    rectifier = GRU | {"gamma": gamma, "tau": tau}
+                    trials.append(write_trial(store, f"{len(trials):012x}", method, rectifier, **values))
+    write_sweep(store, trials, name="grid", splits=("forget05",))
+    return store
+
+
+STORES = {
+    "report": ("tiny", write_store),
+    "sensitivity": ("grid", write_grid),
+    "retain_free": ("vectors", write_vectors),
+}
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return `executed(stem)`: the notebook after its execution, as Jupyter runs it: in its own folder."""
+    done: dict[str, Any] = {}
+
+    def execute(stem: str) -> Any:
+        if stem not in done:
+            name, write = STORES[stem]
+            folder = tmp_path_factory.mktemp(stem)
+            environment = {key: value for key, value in os.environ.items() if not key.startswith(INHERITED_PREFIXES)}
+            environment |= {"UNLEARN_SWEEP": name, "UNLEARN_STORAGE": str(write(folder / "store"))}
+            environment |= {"IPYTHONDIR": str(folder / "ipython")}
+            notebook = read(stem)
+            place = {"metadata": {"path": str(FOLDER)}}
+            NotebookClient(notebook, timeout=120, kernel_name="python3", resources=place).execute(env=environment)
+            done[stem] = notebook
+        return done[stem]
+
+    return execute
+
+
+def outputs(notebook: Any, kind: str) -> list[str]:
+    """Return what the cells show of one kind, such as image/png."""
+    shown = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    return [output["data"][kind] for output in shown if kind in output.get("data", {})]
+
+
+def test_every_notebook_is_tested() -> None:
+    assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == STEMS
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_kept_without_outputs(stem: str) -> None:
+    for cell in read(stem).cells:
+        assert cell.get("outputs", []) == []
+        assert cell.get("execution_count") is None
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_short_and_literate(stem: str) -> None:
+    """More is said than computed, no function is defined, and NAME and STORAGE are in the first cell of code."""
+    cells = read(stem).cells
+    code = [cell.source for cell in cells if cell.cell_type == "code"]
+    assert not re.search(r"^\s*(def|class) ", "\n".join(code), re.MULTILINE)
+    assert re.search(r"^NAME = .*\nSTORAGE = ", code[0], re.MULTILINE)
+    assert max(source.count("\n") + 1 for source in code) <= 12
+    assert sum(cell.cell_type == "markdown" for cell in cells) >= 4
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_runs_without_a_word_on_stderr(stem: str, executed: Any) -> None:
+    notebook = executed(stem)
+    loud = [output for cell in notebook.cells for output in cell.get("outputs", ()) if output.output_type != "stream"]
+    assert loud == [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    assert [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"] == list(
+        range(1, sum(cell.cell_type == "code" for cell in notebook.cells) + 1)
+    )
+
+
+def test_report_counts_compares_and_concludes(executed: Any) -> None:
+    notebook = executed("report")
+    table, verdict = outputs(notebook, "text/markdown")
+    assert "| GA" in table
+    assert "Shown of each split, method and rectifier" in table
+    assert re.search(r"^- On forget05.*GRU", verdict, re.MULTILINE | re.IGNORECASE)
+    counted = outputs(notebook, "text/html")[0]
+    assert {"diverged", "failed", "finished"} <= set(re.findall(r">(\w+)</th>", counted))
+    assert len(outputs(notebook, "image/png")) == 1
+
+
+def test_sensitivity_shows_every_pair(executed: Any) -> None:
+    """FQ of the mean over seeds 0 and 1: -4.5 - 10 gamma, whatever tau; its spread 7.5."""
+    notebook = executed("sensitivity")
+    told = outputs(notebook, "text/plain")
+    every, pairs, spread = told[0], told[1], told[-1]
+    assert len(every.splitlines()) == 1 + 2 * len(GAMMAS) * len(TAUS)
+    rows = [line.split() for line in pairs.splitlines()]
+    assert [line[-6:] for line in rows if line[-7:-6] == ["none"]] == 2 * [
+        ["-5.0", "-9.5", "-12.5", "0.8", "0.8", "0.8"]
+    ]
+    assert spread.count("7.5") == 2
+    assert len(outputs(notebook, "image/png")) == 3  # both, over gamma, over tau
+
+
+def test_retain_free_shows_strengths_and_who_keeps_more(executed: Any) -> None:
+    notebook = executed("retain_free")
+    table, split, verdict = outputs(notebook, "text/markdown")
+    assert "| TRU" in table
+    assert split == "**forget05**"
+    assert "TRU keeps more MU" in verdict
+    assert len(outputs(notebook, "image/png")) == 1

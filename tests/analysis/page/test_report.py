@@ -1,0 +1,234 @@
+"""Picture, verdict, page and the command `python -m analysis.report`, on an invented sweep."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from analysis import report
+from analysis.figures import tradeoff
+from analysis.load.goals import TOFU
+from analysis.load.sweeps import find_sweep
+from analysis.prose import answer, verdict
+from analysis.prose.caveats import caveats
+from analysis.stats import selection, significance
+from analysis.stats.selection import DEFAULT
+from bench import report as bench
+from tests.support import sweep_store
+from tests.support.sweep_store import GRU, SETTINGS, Frames, write_sweep, write_trial
+
+RunModule = Callable[..., subprocess.CompletedProcess[str]]
+
+
+store, copy, frames = sweep_store.tiny_store, sweep_store.store_copy, sweep_store.tiny_frames
+
+
+def test_headline_and_details(frames: Frames) -> None:
+    chosen = selection.choose(*frames)
+    tests = significance.tests(frames[0], chosen, TOFU)
+    comparison = significance.compare(chosen, tests)
+    sentence = verdict.headline(comparison, chosen, TOFU)[0]
+    assert sentence == (
+        "On forget05 (5%), GRU improved both FQ and MU for 2 of 3 methods (GD, NPO); "
+        "and improved MU and worsened FQ for 1 of 3 methods (GA)."
+    )
+    details = [verdict.detail(row, TOFU) for row in comparison.to_dict("records")]
+    texts = {(row["split"], row["method"]): row["text"] for row in details}
+    gd = texts["forget05 (5%)", "GD"]
+    assert gd.startswith("FQ rose by 4.0000, from -12.0000 to -8.0000 (by seed ")
+    assert gd.endswith("; n\u00a0=\u00a02.")
+    assert "over the n\u00a0=\u00a01 seed in common of 1 plain, 2 w/ GRU" in texts["forget05 (5%)", "GA"]
+    notes = " ".join(caveats(*frames, comparison, chosen, DEFAULT))
+    assert "best of up to 2 settings" in notes
+    assert "noise" not in notes  # two seeds say nothing of chance
+    told = verdict.sentences(*frames, comparison, chosen, DEFAULT, tests)
+    assert told[0] == (
+        "GRU improved the trade-off (a goal better, none worse) in 4 of 6 comparisons and traded one goal for another "
+        "in 2."
+    )
+    assert told[1] == (
+        f"{answer.counted(TOFU)} At least 90% of the original model's MU is kept in 2 of 6 with GRU, in 2 without it. "
+        "No difference is called significant here: that takes 5 seeds on both sides, and there are at most 2."
+    )
+    assert answer.counted(TOFU) == (
+        "A change counts from 0.01 in FQ and 0.001 in MU on, and where all seeds that both sides have moved the same "
+        "way (from 5 seeds on: where its 95% interval does not hold 0)."
+    )
+    assert told[2] == (
+        "No better than the original model on any goal, so that a change among them is no useful unlearning: 2 of 6 "
+        "with GRU (GA on forget05, GA on forget10) and 3 of 6 without (GA on forget05, GA on forget10, GD on forget10)."
+    )
+    assert told[3] == (
+        f"{sentence} With GRU the chosen setting changes FQ by -2.0000 (GA) to +4.0000 (GD) and MU by "
+        "+0.0400 (GD) to +0.2500 (NPO)."
+    )
+
+
+def test_tradeoff_draws_every_point(frames: Frames) -> None:
+    drawn = tradeoff.tradeoff_points(*frames)
+    count = {"trial": 33, "setting": len(selection.average(frames[0])), "chosen": 12, "reference": 4}
+    assert drawn["kind"].value_counts().to_dict() == count
+    figure = tradeoff.tradeoff(drawn, TOFU)
+    panels = [axes for axes in figure.axes if axes.get_title()]
+    assert [axes.get_title() for axes in panels] == ["forget05 (5%)", "forget10 (10%)"]
+    for axes, split in zip(panels, ("forget05", "forget10"), strict=True):
+        inside = drawn.loc[drawn["split"] == split]
+        (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+        assert all(left < x < right for x in inside["forget_quality"])
+        assert all(bottom < y < top for y in inside["model_utility"])
+        arrows = [text for text in axes.texts if getattr(text, "arrow_patch", None)]
+        assert len(arrows) == 3
+
+
+def test_report_command(copy: Path, run_module: RunModule) -> None:
+    done = run_module("analysis.report", "tiny", "--storage", copy)
+    assert (done.returncode, done.stderr) == (0, "")
+    folder = copy / "reports/tiny-0a1b2c3d"
+    assert done.stdout.startswith("Does GRU help?\nGRU improved the trade-off (a goal better, none worse) in 4 of 6 ")
+    assert (folder / "tables/verdict.md").read_text() + "\n" + (folder / "tables/main.md").read_text() in done.stdout
+    assert f"report: {folder / 'index.html'}" in done.stdout
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*.*")}
+    expected = {f"tables/{name}.csv" for name in ("chosen", "failures", "hypervolume", "seeds", "trials")}
+    expected |= {f"tables/{name}.{kind}" for name in ("main", "tofu_main") for kind in ("csv", "md", "tex")}
+    drawn = {f"figures/{name}.{kind}" for name in ("tradeoff", "pairs") for kind in ("pdf", "svg", "png", "csv")}
+    assert drawn <= names
+    assert {name for name in names if not name.startswith("figures/")} == expected | {
+        "index.html",
+        "tables/verdict.md",
+    }
+    again = report.build("tiny", copy, copy / "again")
+    for name in names:
+        assert (again / name).read_bytes() == (folder / name).read_bytes(), name
+    assert len(pd.read_csv(folder / "figures/tradeoff.csv")) == 33 + 17 + 12 + 4
+    page = (folder / "index.html").read_text()
+    assert not re.search(r"https?:", page)
+    assert not re.search(r"<(script|link|img|iframe)\b", page)
+    for words in (
+        "On forget05 (5%), GRU improved both FQ and MU for 2 of 3 methods (GD, NPO)",
+        "33 of 36 trials finished, 1 diverged, 1 failed, 1 without a result yet",
+        "loss is &lt;nan&gt; at step 12",
+        "no &lt;space&gt; left",
+        "<strong>-22.0000</strong>",
+        "the most removal (FQ) among those with at least 90% of the target model&#x27;s MU; where none has that",
+        "models/retain",
+        "2.13.0",
+        "python -m platform.sweep tiny",
+        "<svg",
+    ):
+        assert words in page, words
+    assert page.index("Does GRU help?") < page.index("Main table") < page.index("Trade-off")
+
+
+TITLE = "TOFU on a tiny Llama: nine objectives without and with GRU"
+
+
+def test_the_heading_is_of_the_trials_and_of_all_starts(tmp_path: Path) -> None:
+    start = "python -m platform.sweep tiny"
+    trials = [
+        write_trial(tmp_path, "0" * 12, fq=-9.0, mu=0.5),
+        write_trial(tmp_path, "1" * 12, "npo", GRU, fq=-4.0, mu=0.5),
+    ]
+    commands = [f"{start} --strategy paper --only method=npo", f"{start} --strategy=optuna --trials 9", start]
+    write_sweep(tmp_path, [*trials, "2" * 12], title=TITLE, commands=commands)
+    page = (report.build("tiny", tmp_path) / "index.html").read_text()
+    assert "<h1>TOFU on a tiny Llama</h1>" in page
+    assert "nine objectives" not in page
+    assert "<p>GA and NPO, alone and w/ GRU, on forget05 (5%)</p>" in page
+    assert "strategies paper, optuna, grid ·" in " ".join(page.split())
+
+
+def test_a_sweep_of_one_start_has_one_strategy(store: Path) -> None:
+    assert find_sweep("tiny", store).strategies == ("grid",)
+    assert find_sweep("tiny", store).subject == "Three methods on two splits"
+
+
+def test_an_unknown_name_exits_2(store: Path, run_module: RunModule) -> None:
+    done = run_module("analysis.report", "tinny", "--storage", store)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"NAME tinny: .*did you mean 'tiny'\? there are: tiny-0a1b2c3d\n", done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tiny", "--storage", "STORE/nowhere"], ["--storage", "nowhere", "no such folder"]),
+        (
+            ["tiny", "--storage", "STORE", "--output", "STORE/sweeps/tiny-0a1b2c3d.json"],
+            ["--output", "cannot be written"],
+        ),
+    ],
+)
+def test_a_bad_folder_exits_2(store: Path, arguments: list[str], words: list[str]) -> None:
+    done = CliRunner().invoke(report.app, [argument.replace("STORE", str(store)) for argument in arguments])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    for word in words:
+        assert word in done.stderr
+
+
+def test_nothing_finished_yet(tmp_path: Path) -> None:
+    write_sweep(tmp_path, ["0" * 12], splits=())  # not even started: no config.json
+    page = (report.build("tiny", tmp_path, tmp_path / "out") / "index.html").read_text()
+    assert "nothing can be said yet" in page
+    assert "0 of 1 trials finished" in page
+
+
+def test_references_without_an_evaluation(copy: Path) -> None:
+    for model in ("retain", "original"):
+        (copy / f"shared/evaluations/{model}-forget05/result.json").unlink()
+    folder = report.build("tiny", copy)
+    page = (folder / "index.html").read_text()
+    assert "forget05: the original model&#39;s evaluation original-forget05 is missing." in page
+    assert "forget05: the original model&#39;s MU is not known, so the highest MU was chosen everywhere." in page
+    assert re.search(r"\| Original +\| +— \| +— \| +-21.4000 \|", (folder / "tables/main.md").read_text())
+
+
+def test_an_original_model_without_utility_gives_no_bar(tmp_path: Path) -> None:
+    trials = [write_trial(tmp_path, f"{place:012x}", seed=place, mu=0.5) for place in (0, 1)]
+    write_sweep(tmp_path, trials, models={"original": {"metrics": {"forget_quality": -20.0, "model_utility": 0.0}}})
+    page = (report.build("tiny", tmp_path) / "index.html").read_text()
+    assert "the original model&#39;s MU is 0, so the highest MU was chosen everywhere." in page
+
+
+def test_trials_without_forget_quality(tmp_path: Path) -> None:
+    trials = [write_trial(tmp_path, f"{place:012x}", rectifier=SETTINGS[place], mu=0.5) for place in (0, 1)]
+    write_sweep(tmp_path, trials, splits=())
+    page = (report.build("tiny", tmp_path) / "index.html").read_text()
+    assert "finished without FQ" in page
+    assert "FQ is not known on both sides; MU stayed at 0.5000" in page
+    assert "GRU cannot be judged, for want of FQ or MU on both sides, for 1 of 1 methods (GA)." in page
+
+
+def test_analysis_needs_no_machinery(root: Path) -> None:
+    code = "import sys, analysis.report; print(*sorted({'torch', 'ray', 'mlflow', 'deepspeed'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+@pytest.mark.slow
+def test_thousands_of_trials_are_read_and_reported_in_time(tmp_path: Path) -> None:
+    """On two cores, of which one does the work: the bars are several times what was measured (docs/LOG.md)."""
+    found = bench.measure(2000, tmp_path)
+    assert found["trials"] == 2000
+    assert found["load_seconds"] <= 5
+    assert found["report_seconds"] <= 60
+    assert found["page_bytes"] <= 5_000_000
+
+
+def test_failures_are_listed_up_to_a_number(tmp_path: Path) -> None:
+    failed = {"status": "failed", "error": {"kind": "failed", "message": "no room", "step": None}}
+    ids = [f"{place:012x}" for place in range(80)]
+    for trial in ids[60:]:
+        write_trial(tmp_path, trial, **failed, seed=int(trial, 16))
+    write_sweep(tmp_path, ids, splits=())
+    folder = report.build("tiny", tmp_path)
+    page = (folder / "index.html").read_text()
+    assert page.count("no result.json") == 30  # those with a cause come first
+    assert page.count("no room") == 20
+    assert "and 30 more: 30 missing" in page
+    assert len(pd.read_csv(folder / "tables/failures.csv")) == 80

@@ -1,0 +1,185 @@
+"""Whom a report shows: the sweep's selection rule, halves of the rows, steps, in every part of the page."""
+
+import json
+import re
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from analysis import report, runs
+from analysis.figures import tradeoff
+from analysis.load import goals, sweeps
+from analysis.page import sections
+from analysis.stats import selection
+from analysis.tables import main
+from tests.support.benchmark_store import SAME_ROWS, metrics, shown, write_store, written
+from tests.support.sweep_store import GRU, NONE, Frames, calibrated, grid, read, write_sweep, write_trial, write_vectors
+from trainables.config.settings import Selection
+from trainables.storage.base import Storage
+
+
+def halved(store: Path, rule: dict[str, Any], lacking: bool = False) -> Frames:
+    """Write and read a sweep whose first half of rows prefers gamma 0.05, the second gamma 0.8; all rows: nonsense."""
+    trials = []
+    values = [((30, 40, 50), (31, 41, 51)), ((20, 30, 52), (2, 3, 54)), ((8, 10, 53), (9, 7, 40))]
+    for halves, rectifier in zip(values, (NONE, GRU, GRU | {"gamma": 0.05}), strict=True):
+        told = [metrics("muse", half, privleak=7.0) for half in halves]
+        full = metrics("muse", (99.0, 99.0, 99.0), privleak=99.0) | {"relative_change": 0.02}
+        given = {"benchmark": "muse", "split": "news", "metrics": full, "halves": told}
+        trials.append(write_trial(store, f"{len(trials):012x}", "npo", rectifier, **given))
+    if lacking:
+        given = {"benchmark": "muse", "split": "news", "metrics": metrics("muse", (0, 0, 55)), "seed": 1}
+        trials.append(write_trial(store, "f" * 12, "npo", GRU, **given))
+    original = [metrics("muse", half) for half in ((58.0, 60.0, 56.0), (57.0, 59.0, 44.0))]
+    retain = [metrics("muse", half) for half in ((20.0, 30.0, 56.0), (21.0, 31.0, 57.0))]
+    models = {
+        role: {"metrics": metrics("muse", (99.0, 99.0, 99.0)), "halves": found}
+        for role, found in (("original", original), ("retain", retain))
+    }
+    write_sweep(store, trials, name="muse", splits=("news",), models=models, selection=rule)
+    return read(store, "muse")
+
+
+RULE = {"rule": "utility_floor", "share": 0.9, "halves": True}
+
+
+def test_halves_choose_on_one_half_and_report_the_other(tmp_path: Path) -> None:
+    trials, _ = halved(tmp_path, RULE)
+    folder = report.build("muse", tmp_path)
+    markdown = (folder / "tables/main.md").read_text()
+    assert shown(markdown) == {
+        "Original": ["57.0000", "59.0000", "44.0000", "52.0000"],
+        "Retrain": ["21.0000", "31.0000", "57.0000", "52.0000"],
+        "NPO": ["31.0000", "41.0000", "**51.0000**", "7.0000"],
+        "NPO w/ GRU": ["**9.0000**", "**7.0000**", "40.0000", "7.0000"],
+    }
+    assert "chosen on every other evaluation row, reported on the remaining ones" in markdown
+    assert SAME_ROWS not in markdown
+    chosen = pd.read_csv(folder / "tables/chosen.csv").set_index("Method")
+    assert chosen.loc["NPO w/ GRU", "gamma"] == "0.05"
+    assert chosen["Keeps 90% of KnowMem_r"].to_dict() == {"NPO": "no (115.9%)", "NPO w/ GRU": "yes (90.9%)"}
+    page = (folder / "index.html").read_text()
+    assert "in brackets the share on those that are reported" in page
+    assert "picked on other rows than those shown here" in page
+    assert "99.0000" not in page
+    for stem in ("figures/tradeoff", "tables/trials"):
+        assert not (pd.read_csv(folder / f"{stem}.csv").select_dtypes("number") == 99.0).to_numpy().any()
+    assert pd.read_csv(folder / "tables/trials.csv")["choice.utility"].tolist() == [50.0, 52.0, 53.0]
+    assert trials["relative_change"].tolist() == [0.02] * 3
+
+
+def test_on_all_rows_the_same_sweep_shows_all_rows(tmp_path: Path) -> None:
+    frames = halved(tmp_path, RULE | {"halves": False})
+    markdown = written(tmp_path, frames, Selection())["main.md"]
+    assert shown(markdown)["Original"] == ["99.0000", "99.0000", "99.0000", "52.0000"]
+    assert SAME_ROWS in markdown
+
+
+def test_what_has_no_halves_cannot_be_chosen_and_the_report_says_so(tmp_path: Path) -> None:
+    halved(tmp_path, RULE, lacking=True)
+    path = tmp_path / "shared/evaluations/original-news/result.json"
+    path.write_text(re.sub(r', "halves": .*\]', "", path.read_text()))
+    folder = report.build("muse", tmp_path)
+    page = (folder / "index.html").read_text()
+    lack = "metrics on either half of"
+    assert f"1 evaluated trial has no {lack} the evaluation rows, which the selection rule asks for: left out." in page
+    assert f"finished without {lack} the evaluation rows" in page
+    assert f"news: the original model&#39;s evaluation original-news has no {lack} the evaluation rows" in page
+    assert "the original model&#39;s KnowMem_r is not known, so the highest KnowMem_r was chosen everywhere" in page
+    chosen = pd.read_csv(folder / "tables/chosen.csv").set_index("Method")
+    assert chosen.loc["NPO w/ GRU", ["gamma", "n of planned", "Chosen from"]].tolist() == ["0.05", "1 of 1", 2]
+
+
+@pytest.mark.parametrize(
+    ("rule", "gamma", "words"),
+    [
+        (
+            {"rule": "highest_removal"},
+            "0.8",
+            "the most removal (mean of bio and cyber, less is more), whatever the MMLU",
+        ),
+        ({"rule": "highest_utility"}, "0.05", "the highest MMLU, whatever the removal"),
+        ({"rule": "utility_floor", "share": 0.6}, "0.8", "with at least 60% of the target model's MMLU"),
+        ({}, "0.05", "with at least 90% of the target model's MMLU"),
+    ],
+)
+def test_the_rule_of_the_sweep_chooses(tmp_path: Path, rule: dict[str, Any], gamma: str, words: str) -> None:
+    frames = read(write_store(tmp_path, "wmdp", **({"selection": rule} if rule else {})), "wmdp")
+    chosen_by = sweeps.find_sweep("wmdp", tmp_path).selection
+    assert chosen_by == Selection(**rule)
+    chosen = main.chosen_settings(*frames, chosen_by).set_index("Method")
+    assert chosen.loc["GA w/ GRU", "gamma"] == gamma
+    assert words in selection.rule_text(goals.of(frames[0]), chosen_by)
+    figure = tradeoff.tradeoff(tradeoff.tradeoff_points(*frames, chosen_by), goals.of(frames[0]), chosen_by)
+    labels = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
+    floor = {f"{chosen_by.share:.0%} of the original's MMLU"} if chosen_by.rule == "utility_floor" else set()
+    assert {label for label in labels if "of the original's" in label} == floor
+
+
+def test_every_part_of_the_page_chooses_by_the_rule(tmp_path: Path) -> None:
+    """The highest utility: the lowest strength of TRU."""
+    store = write_vectors(tmp_path)
+    path = store / "sweeps/vectors-0dec0de5.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"selection": {"rule": "highest_utility"}}))
+    frames, rule, folder = read(store), sweeps.find_sweep("vectors", store).selection, tmp_path / "out"
+    sections.write(sections.Given(folder, *frames, rule, Storage(store)))
+    assert shown(written(tmp_path, frames, rule)["main.md"])["TRU"][1] == "0.8900"
+    table = {row[0]: row[1:] for row in grid((folder / "tables/retain_free.md").read_text())}
+    assert table["TRU"][3] == "4"
+    curves = pd.read_csv(folder / "figures/strength.csv")
+    assert curves.loc[curves["chosen"], ["method", "strength"]].values.tolist() == [["tru", 4.0], ["tv", 1.0]]
+
+
+def test_halves_leave_mixtures_on_all_rows_and_say_so(tmp_path: Path) -> None:
+    halves = [{"forget_quality": fq, "model_utility": 0.1} for fq in (-14.0, -13.0)]
+    found = calibrated(-14.0, 0.1)
+    trials = [write_trial(tmp_path, "0" * 12, fq=-9.0, mu=0.1, halves=halves, calibration=found)]
+    write_sweep(tmp_path, trials, splits=("forget05",), selection={"halves": True})
+    page = (report.build("tiny", tmp_path) / "index.html").read_text()
+    assert "Mixtures are measured on all evaluation rows" in page
+    assert "-13.0000" in page
+
+
+def test_the_chosen_step_is_shown_where_there_is_one(tmp_path: Path) -> None:
+    trials = [
+        write_trial(tmp_path, f"{place:012x}", fq=-4.0, mu=0.85, seed=seed, chosen_step=step)
+        for place, (seed, step) in enumerate([(1, 10), (0, 20)])
+    ]
+    trials.append(write_trial(tmp_path, "f" * 12, rectifier=GRU, fq=-4.0, mu=0.85))
+    write_sweep(tmp_path, trials)
+    texts = written(tmp_path, read(tmp_path, "tiny"), Selection())
+    chosen = pd.read_csv(StringIO(texts["chosen.csv"]), dtype="str")
+    assert chosen[["Seeds", "chosen_step"]].values.tolist() == [["0, 1", "20, 10"], ["0", "—"]]
+    assert pd.read_csv(StringIO(texts["trials.csv"]))["chosen_step"].tolist()[:2] == [10, 20]
+
+
+def test_a_collapsed_trial_has_its_place_and_the_report_says_so(tmp_path: Path) -> None:
+    error = {"kind": "collapsed", "message": "retain loss 9 is above training.stop_above=8", "step": 3}
+    given = {"fq": -6.0, "mu": 0.1, "status": "collapsed", "error": error}
+    trials = [write_trial(tmp_path, "0" * 12, **given), write_trial(tmp_path, "1" * 12, rectifier=GRU, fq=-4.0, mu=0.5)]
+    write_sweep(tmp_path, trials, splits=("forget05",))
+    folder = report.build("tiny", tmp_path)
+    assert shown((folder / "tables/main.md").read_text())["GA"] == ["-6.0000", "0.1000"]
+    assert pd.read_csv(folder / "figures/tradeoff.csv")["kind"].tolist().count("trial") == 2
+    page = (folder / "index.html").read_text()
+    assert "1 of 2 trials finished, 1 collapsed" in page
+    assert (
+        "1 trial collapsed: it is shown as measured where a bar (training.stop_above, stop_below) ended the training."
+        in page
+    )
+    assert "None: all trials have one." in page
+
+
+def test_a_choice_of_the_step_that_is_not_asked_for_changes_no_configuration() -> None:
+    here = {"method": "ga", "training": {"lr": 1e-3}}
+    later = here | {
+        "training": {"lr": 1e-3, "eval_every": None, "stop_above": None, "stop_below": None},
+        "selection": {"rule": "utility_floor"},
+    }
+    assert runs.canonical(here) == runs.canonical(later)
+    assert runs.canonical(later | {"training": {"lr": 1e-3, "stop_above": 8.0}}) != runs.canonical(here)
+    asked = later | {"training": {"lr": 1e-3, "eval_every": 5}}
+    assert runs.canonical(asked) != runs.canonical(asked | {"selection": {"rule": "highest_utility"}})

@@ -1,0 +1,131 @@
+"""Bootstrap intervals of utility over the evaluation rows, and every seed's row with its interval."""
+
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis import runs
+from analysis.stats import intervals, seeds
+from tests.support.sweep_store import GRU, write_sweep, write_trial
+from trainables import benchmarks
+from trainables.config.settings import Benchmark, Selection
+from trainables.storage.base import ROWS, Storage
+from trainables.storage.files import write_rows
+
+
+def rows(dice: random.Random, counts: dict[str, int]) -> list[dict[str, Any]]:
+    """Return an evaluation's rows as the benchmark writes them, with numbers of tokens that differ."""
+    records = []
+    for task, count in counts.items():
+        for index in range(count):
+            tokens = [dice.randint(5, 40) for _ in range(7)]
+            losses = [n * dice.uniform(0.1, 2.0) for n in tokens]
+            records.append(
+                {"task": task, "index": index, "question": "q", "answer": "a", "generation": "g"}
+                | {"answer_loss": losses[0], "answer_tokens": tokens[0]}
+                | {"paraphrase_loss": losses[1] / 2, "paraphrase_tokens": tokens[1]}
+                | {"perturbed_loss": losses[2:], "perturbed_tokens": tokens[2:]}
+                | {"rouge1_recall": dice.random(), "rougeL_recall": dice.random()}
+            )
+    return records
+
+
+COUNTS = {"forget": 12, "retain": 30, "real_authors": 20, "world_facts": 25}
+
+
+@pytest.mark.parametrize("dialect", ["paper", "open-unlearning"])
+def test_parts_give_the_utility_that_the_benchmark_does(dialect: Any) -> None:
+    records, tofu = rows(random.Random(1), COUNTS), benchmarks.find("tofu")
+    parts = tofu.utility_parts(Benchmark(dialect=dialect), records)
+    assert [part.shape for part in parts] == [(30, 3), (20, 3), (25, 3)]
+    from trainables.benchmarks.tofu import aggregate
+
+    assert intervals.utility(parts) == pytest.approx(aggregate(records, dialect)["model_utility"], rel=1e-12)
+
+
+def test_parts_of_the_other_benchmarks_give_their_utility() -> None:
+    told = {"task": "knowmem_r", "rougeL_f1": 0.25}, {"task": "knowmem_f", "rougeL_f1": 0.9}
+    muse = benchmarks.find("muse").utility_parts(Benchmark(name="muse", dialect="paper"), list(told))
+    assert intervals.utility(muse) == 25.0
+    asked = [{"task": f"mmlu_{n}", "correct": n > 1} for n in range(4)] + [{"task": "wmdp_bio", "correct": True}]
+    assert intervals.utility(benchmarks.find("wmdp").utility_parts(Benchmark(name="wmdp"), asked)) == 0.5
+    names = benchmarks.find("own").UTILITY_COLUMNS
+    own = [dict(zip(names, values, strict=True)) | {"task": "retain"} for values in ((1, 1, 1, 0.5), (0, 1, 1, 0.5))]
+    parts = benchmarks.find("own").utility_parts(Benchmark(name="own"), own)
+    assert intervals.utility(parts) == pytest.approx(4 / (1 / 0.5 + 1 + 1 + 1 / 0.5))
+    assert benchmarks.find("own").utility_parts(Benchmark(name="own", tasks=("mmlu",)), own) == []
+
+
+def test_the_interval_is_that_of_a_bootstrap_by_hand() -> None:
+    """Another generator, row by row: the bounds agree within what 1,000 resamples leave open."""
+    dice = np.random.default_rng(5)
+    parts = [dice.uniform(0.2, 1.0, (40, 3)), dice.uniform(0.5, 1.0, (25, 3))]
+    drawn = []
+    for _ in range(4000):
+        chosen = [part[dice.integers(0, len(part), len(part))] for part in parts]
+        means = [float(np.mean(part[:, column])) for part in chosen for column in range(3)]
+        drawn.append(len(means) / sum(1 / mean for mean in means))
+    low, high = intervals.interval(parts)
+    spread = float(np.std(drawn))
+    assert low == pytest.approx(np.quantile(drawn, 0.025), abs=0.25 * spread)
+    assert high == pytest.approx(np.quantile(drawn, 0.975), abs=0.25 * spread)
+    assert low < intervals.utility(parts) < high
+
+
+def test_the_interval_of_one_mean_is_near_the_normal_one() -> None:
+    values = np.random.default_rng(0).normal(10.0, 1.0, (400, 1))
+    low, high = intervals.interval([values])
+    error = values.std() / math.sqrt(400)
+    assert (low, high) == pytest.approx((values.mean() - 1.96 * error, values.mean() + 1.96 * error), abs=0.25 * error)
+
+
+def test_a_collapsed_utility_has_an_interval_of_zeros() -> None:
+    assert intervals.interval([np.zeros((10, 3)), np.ones((5, 3))]) == (0.0, 0.0)
+
+
+def with_rows(store: Path, trial: str, halves: bool = False, **given: Any) -> list[dict[str, Any]]:
+    """Write a trial whose metrics are those of its evaluation's rows, FQ apart."""
+    from trainables.benchmarks.tofu import aggregate
+
+    records = rows(random.Random(trial), COUNTS)
+    found = [aggregate(part, "paper") for part in (records, *(benchmarks.every_other(records, n) for n in (0, 1)))]
+    whole, *half = [one | {"forget_quality": -3.0, "forget_quality_ks": 0.25} for one in found]
+    write_trial(store, trial, metrics=whole, halves=half if halves else None, **given)
+    write_rows(store / "trials" / trial / ROWS, records)
+    return records
+
+
+def test_every_seed_has_its_distance_and_its_interval(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        with_rows(tmp_path, f"plain{seed}", seed=seed)
+    records = with_rows(tmp_path, "gru", rectifier=GRU)
+    write_trial(tmp_path, "bare", "gd", fq=-4.0, mu=0.5)
+    with_rows(tmp_path, "other", method="npo")
+    write_rows(tmp_path / "trials/other" / ROWS, records)  # of another evaluation
+    write_sweep(tmp_path, ["plain1", "plain0", "gru", "bare", "other"], splits=("forget05",))
+    trials, models = runs.load("tiny", tmp_path), runs.references("tiny", tmp_path)
+    frame = seeds.table(trials, models, Storage(tmp_path)).set_index("id")
+    assert frame.index.tolist() == ["plain0", "plain1", "gru", "bare", "other"]
+    assert frame.loc["gru", ["forget_quality_ks", "forget_rows", "seed"]].tolist() == [0.25, 12, 0]
+    parts = benchmarks.find("tofu").utility_parts(Benchmark(), records)
+    assert frame.loc["gru", ["low", "high"]].tolist() == list(intervals.interval(parts))
+    assert np.isnan(frame.loc[["bare", "other"], ["low", "high"]].to_numpy()).all()
+    assert all(frame["low"].dropna() < frame["model_utility"][:3])
+    text = seeds.caption(frame, trials)
+    assert "No interval, for want of rows that give MU: 2 of 5 seeds." in text
+    shown = seeds.printed(frame.reset_index(), trials).iloc[2]
+    assert (shown["KS D"], shown["n"], shown["Method"]) == ("0.250", "12", "GA w/ GRU")
+
+
+def test_intervals_are_of_the_rows_that_are_reported(tmp_path: Path) -> None:
+    records = with_rows(tmp_path, "gru", halves=True, rectifier=GRU)
+    write_sweep(tmp_path, ["gru"], selection={"halves": True})
+    trials = runs.load("tiny", tmp_path)
+    frame = seeds.table(trials, runs.references("tiny", tmp_path), Storage(tmp_path), Selection(halves=True))
+    parts = benchmarks.find("tofu").utility_parts(Benchmark(), benchmarks.every_other(records, 1))
+    assert frame.loc[0, ["low", "high"]].tolist() == list(intervals.interval(parts))
+    assert frame.loc[0, "model_utility"] == trials.loc[0, "model_utility"] == pytest.approx(intervals.utility(parts))

@@ -1,0 +1,215 @@
+"""The paper's tables as we print them from its numbers, against an independent reading of its source."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from analysis import paper
+from analysis.paper import TABLES
+from analysis.tables import facsimiles, render
+from analysis.tables import format as tables_format
+from analysis.tables.format import DASH, Table
+from tests.analysis.tables.test_paper_numbers import LATEX_LABELS
+
+TIES = {
+    "tofu_main": {("LLaMA2-7B", "5%", "NPO+KL", "FQ ↑"), ("LLaMA2-7B", "5%", "SimNPO+GD", "FQ ↑")},
+}
+"""Ties of which the paper prints one bold and not the other, which is the method's own row."""
+SIGNS = {r"$\uparrow$": " ↑", r"$\downarrow$": " ↓", r"$\tau$": "τ", r"$\gamma$": "γ", r"\%": "%"}
+Line = tuple[bool, list[str], list[tuple[str, bool]]]
+
+
+def shown(table: str) -> Table:
+    return rendered(table, paper.load(table))
+
+
+def rendered(table: str, frame: pd.DataFrame) -> Table:
+    return render.render(facsimiles.LAYOUTS[table], frame)
+
+
+@pytest.fixture(scope="module")
+def source(shared: Path) -> str:
+    path = shared / "reference" / "paper.tex"
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    return path.read_text(encoding="utf-8")
+
+
+def body(source: str, table: str) -> str:
+    """The table's tabular, nested ones taken apart."""
+    text = source.split(rf"\label{{{LATEX_LABELS[table]}}}")[1].split(r"\end{table}")[0]
+    text = text.split(r"\begin{tabular}", 1)[1].split("}", 1)[1]
+    return re.sub(r"\\begin\{tabular\}\{c\}|\\end\{tabular\}", "", text)
+
+
+def plain(cell: str) -> str:
+    """A cell's text without its marks."""
+    for sign, text in SIGNS.items():
+        cell = cell.replace(sign, text)
+    cell = re.sub(r"\\multirow\{\d\}\{\*\}|\\textbf|\\;|[~{}$]", " ", cell)
+    return " ".join(cell.split())
+
+
+def paper_lines(source: str, table: str) -> Iterator[Line]:
+    """(a rule above it, its texts, its numbers with whether they are bold) of every row of numbers."""
+    rule = False
+    for line in body(source, table).split(r"\\"):
+        rule = rule or r"\midrule" in line
+        line = re.sub(r"\\(cmidrule\S*|(top|bottom)rule(\[.*?\])?|midrule)", "", line)
+        cells = [cell.strip() for cell in line.split("&")]
+        numbers = [(plain(cell).replace("--", DASH), r"\textbf" in cell) for cell in cells if is_number(cell)]
+        if numbers and "N/A" not in line and "multicolumn" not in line:
+            yield rule, [plain(cell) for cell in cells if not is_number(cell)], numbers
+            rule = False
+
+
+def is_number(cell: str) -> bool:
+    return re.fullmatch(r"-?\d+\.\d+|--", plain(cell)) is not None
+
+
+def paper_heads(source: str, table: str) -> tuple[list[str], list[str]]:
+    """The texts of the head over columns of numbers from the top, each with its width (`*4`), and those of the rest."""
+    over, rest = [], []
+    for line in body(source, table).split(r"\midrule")[0].split(r"\\"):
+        line = re.sub(r"\\(cmidrule\S*|(top|bottom)rule(\[.*?\])?)", "", line)
+        for place, cell in enumerate(line.split("&")):
+            wide = re.fullmatch(r"\s*\\multicolumn\{(\d+)\}\{c\}(.*)", cell, re.DOTALL)
+            text = plain(wide[2] if wide else cell)
+            if text in ("Method", "Metric", "Component"):
+                rest.append(text)
+            elif text:
+                over.append(f"{text}*{wide[1] if wide else 1}" if place else text)
+    return over, rest
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("table", TABLES)
+def test_cells_are_the_papers(table: str, source: str) -> None:
+    ours = shown(table)
+    lines = list(paper_lines(source, table))
+    assert len(ours.rows) == len(lines)
+    method, exceptions = "", set()
+    for row, (rule, texts, numbers) in zip(ours.rows, lines, strict=True):
+        assert [row.label, *row.more] == texts
+        assert row.first == rule, texts
+        assert [cell.text for cell in row.cells] == [text for text, _ in numbers], texts
+        assert not any(cell.sd or cell.n or cell.beside for cell in row.cells)
+        method = method if row.under else row.label
+        for place, (cell, (_, bold)) in enumerate(zip(row.cells, numbers, strict=True)):
+            if cell.bold != bold:
+                assert cell.bold
+                assert not row.under
+                group = spread(ours)
+                exceptions.add((*(level[place] for level in group), method, ours.leaves[place]))
+    assert exceptions == TIES.get(table, set())
+
+
+def spread(table: Table) -> list[list[str]]:
+    """The text over every column, level by level."""
+    return [[head.text for head in level for _ in range(head.width)] for level in table.levels]
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("table", TABLES)
+def test_heads_are_the_papers(table: str, source: str) -> None:
+    ours = shown(table)
+    over, rest = paper_heads(source, table)
+    heads = [f"{head.text}*{head.width}" for level in ours.levels for head in level]
+    heads += [f"{text}*1" for text in ours.leaves]
+    assert heads == over
+    assert list(ours.stubs) == rest
+    assert all(len(texts) == len(ours.leaves) for texts in spread(ours))
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("table", TABLES)
+def test_rules_under_heads_are_the_papers(table: str, source: str) -> None:
+    rule = re.compile(r"\\cmidrule\(lr\)\{\d+-\d+\}")
+    assert rule.findall(tables_format.to_latex(shown(table))) == rule.findall(body(source, table))
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_number_of_the_paper_is_shown_once(table: str) -> None:
+    frame = paper.load(table)
+    texts = [cell.text for row in shown(table).rows for cell in row.cells if cell.text != DASH]
+    assert sorted(map(float, texts)) == sorted(frame["value"])
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_misprints_are_shown_as_printed_and_marked(table: str) -> None:
+    ours, known = shown(table), [erratum for erratum in paper.ERRATA if erratum.table == table]
+    marked = [cell.text for row in ours.rows for cell in row.cells if cell.marks]
+    assert sorted(marked) == sorted(erratum.printed for erratum in known)
+    assert {cell.marks for row in ours.rows for cell in row.cells} <= {"", "¶"}
+    notes = [note for note in ours.notes if note.startswith("¶")]
+    assert len(notes) == bool(known)
+    for erratum in known:
+        assert f"{erratum.printed} ({erratum.reason}" in notes[0]
+        assert erratum.corrected is None or f"{erratum.corrected} is meant" in notes[0]
+
+
+def test_the_misprinted_sign_is_marked_where_it_stands() -> None:
+    lines = tables_format.to_markdown(shown("tofu_tau")).splitlines()
+    (line,) = [line for line in lines if "14.0316¶" in line]
+    assert line.startswith("| GD w/ GRU")
+    assert "14.0316 (the minus sign is missing; -14.0316 is meant)" in lines[-1]
+    assert r"14.0316\textsuperscript{\P{}}" in tables_format.to_latex(shown("tofu_tau"))
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_bold_is_not_read_from_the_file(table: str) -> None:
+    frame = paper.load(table)
+    turned = frame.assign(bold=~frame["bold"])
+    assert rendered(table, turned) == rendered(table, frame)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_order_of_the_file_does_not_matter(table: str) -> None:
+    frame = paper.load(table)
+    assert rendered(table, frame.iloc[::-1].reset_index(drop=True)) == rendered(table, frame)
+
+
+def test_latex_compiles(tmp_path: Path) -> None:
+    if shutil.which("pdflatex") is None:
+        pytest.skip("no pdflatex")
+    texts = [tables_format.to_latex(shown(table)) for table in TABLES]
+    log = compiled(tmp_path, texts)
+    assert "Overfull" not in log
+    assert (tmp_path / "tables.pdf").stat().st_size > 10_000
+
+
+def compiled(folder: Path, texts: list[str]) -> str:
+    """Compile tables, one a page, and return the log."""
+    packages = r"\usepackage[a3paper,landscape,margin=1cm]{geometry}\usepackage{booktabs}"
+    pages = "\n\\clearpage\n".join(rf"\noindent {text}" for text in texts)
+    document = rf"\documentclass{{article}}{packages}\begin{{document}}{pages}\end{{document}}"
+    (folder / "tables.tex").write_text(document, encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "tables.tex"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout[-2000:]
+    return done.stdout
+
+
+def test_markdown_and_html_hold_the_same_cells() -> None:
+    table = shown("tofu_main")
+    lines = tables_format.to_markdown(table).splitlines()
+    head = [cell.strip() for cell in lines[0].strip("|").split("|")]
+    assert head[:3] == ["Method", "Phi-1.5 5% FQ ↑", "Phi-1.5 5% MU ↑"]
+    page = tables_format.to_html(table)
+    assert page.startswith('<table class="numbers main"><thead><tr><th rowspan="3">Method</th><th colspan="4">Phi-1.5')
+    assert page.count("<tr") == 3 + len(table.rows)
+    assert page.count("<strong>") == sum(cell.bold for row in table.rows for cell in row.cells)
+    assert len({line.count("|") for line in lines if line}) == 1
+
+
+def test_settings_of_an_axis_rise_and_none_is_last() -> None:
+    heads = shown("tofu_gamma").leaves
+    values = [float(text) for text in heads[:-1]]
+    assert all(low < high for low, high in pairwise(values))
+    assert heads[-1] == "N/A"

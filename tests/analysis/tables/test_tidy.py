@@ -1,0 +1,126 @@
+"""One long frame of a sweep's results, in the columns of the paper's tables."""
+
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis import paper, runs
+from analysis.stats import calibration, selection
+from analysis.tables import main, tidy
+from tests.support import sweep_store
+from tests.support.sweep_store import GRU, NONE, Frames, read, write_sweep, write_trial
+
+store, frames = sweep_store.tiny_store, sweep_store.tiny_frames
+
+
+@pytest.fixture(scope="module")
+def tiny(frames: Frames) -> pd.DataFrame:
+    return tidy.from_runs(*frames)
+
+
+def one(frame: pd.DataFrame, **where: object) -> dict[Hashable, Any]:
+    for column, value in where.items():
+        frame = frame.loc[frame[column] == value]
+    assert len(frame) == 1, where
+    return frame.to_dict("records")[0]
+
+
+def test_columns_are_the_papers_and_more(tiny: pd.DataFrame) -> None:
+    published = paper.load("tofu_main")
+    assert list(tiny.columns[: len(published.columns)]) == list(published.columns)
+    assert [str(tiny[column].dtype) for column in published] == [str(dtype) for dtype in published.dtypes]
+    assert set(tiny["table"]) == {"runs"}
+    assert set(tiny["benchmark"]) == {"tofu"}
+    assert set(tiny["other"]) == {""}
+
+
+def test_every_setting_has_a_row_a_metric(tiny: pd.DataFrame) -> None:
+    rows = tiny.loc[tiny["metric"] == "forget_quality"]
+    assert len(rows) == 2 * (9 + 2)  # settings and reference models on two splits
+    first = one(rows, split="forget05", method="gd", rectifier="gru", gamma="0.05", tau="1")
+    assert (first["value"], first["n"], first["chosen"]) == (-3.0, 2, False)  # seeds: -4 and -2
+    assert first["sd"] == pytest.approx(np.sqrt(2))
+    other = one(rows, split="forget05", method="gd", rectifier="gru", gamma="0.8", tau="none")
+    assert (other["value"], other["chosen"]) == (-8.0, True)
+    plain = one(rows, split="forget05", method="ga", rectifier="none")
+    assert (plain["gamma"], plain["tau"], plain["value"], plain["n"]) == ("", "", -22.0, 1)  # its second seed failed
+    assert np.isnan(plain["sd"])
+
+
+def test_a_setting_without_a_result_is_there_and_empty(tiny: pd.DataFrame) -> None:
+    lost = one(tiny, split="forget10", method="npo", gamma="0.05", metric="model_utility")  # diverged and missing
+    assert (lost["n"], lost["chosen"], np.isnan(lost["value"])) == (0, False, True)
+
+
+def test_reference_models_are_methods(tiny: pd.DataFrame) -> None:
+    original = one(tiny, split="forget10", method="original", metric="model_utility")
+    assert (original["value"], original["rectifier"], original["n"], original["chosen"]) == (0.9, "none", 1, True)
+    assert one(tiny, split="forget05", method="retain", metric="forget_quality")["value"] == 0.0
+
+
+def test_the_chosen_rows_are_the_main_table(tiny: pd.DataFrame, frames: Frames) -> None:
+    shown = tiny.loc[tiny["chosen"] & tiny["target"].isna()]
+    table = main.main_table(*frames)
+    assert len(shown) == 8 * 2 * 2
+    for row in shown.to_dict("records"):
+        rectifier = "" if row["method"] in main.REFERENCES else row["rectifier"]
+        stats = table.loc[(row["method"], rectifier), (row["split"], row["metric"])]
+        assert (stats["mean"], stats["n"]) == (row["value"], row["n"])
+        assert stats["sd"] == pytest.approx(row["sd"], nan_ok=True)
+
+
+def test_clipping_has_a_tau_and_no_gamma(tmp_path: Path) -> None:
+    rectifiers = [NONE, {"name": "clip", "gamma": None, "tau": 100.0}, GRU | {"gamma": None, "tau": 0.001}]
+    trials = [write_trial(tmp_path, f"{n:012x}", "ga", r, fq=-1.0, mu=0.1) for n, r in enumerate(rectifiers)]
+    write_sweep(tmp_path, trials, splits=())
+    found = tidy.from_runs(*read(tmp_path, "tiny"))
+    rows = found.loc[found["metric"] == "model_utility", ["rectifier", "gamma", "tau"]]
+    assert rows.to_numpy().tolist() == [["none", "", ""], ["clip", "", "100"], ["gru", "none", "0.001"]]
+
+
+def test_settings_that_differ_in_something_else_stay_apart(tmp_path: Path) -> None:
+    trials = [write_trial(tmp_path, f"{n:012x}", fq=-n, mu=0.5, lr=lr) for n, lr in enumerate((1e-3, 1e-4))]
+    write_sweep(tmp_path, trials, splits=())
+    found = tidy.from_runs(*read(tmp_path, "tiny"))
+    rows = found.loc[found["metric"] == "forget_quality"]
+    assert sorted(zip(rows["other"], rows["value"], rows["chosen"], strict=True)) == [
+        ("training.lr=0.0001", -1.0, False),
+        ("training.lr=0.001", 0.0, True),
+    ]
+
+
+def test_strengths_and_mixtures(tmp_path: Path) -> None:
+    trials, models = read(sweep_store.write_vectors(tmp_path))
+    found = tidy.from_runs(trials, models)
+    vectors = found.loc[(found["method"] == "tru") & (found["metric"] == "forget_quality")]
+    assert dict(zip(vectors["strength"], vectors["value"], strict=True)) == {4: -19.5, 8: -15.5, 12: -9.5, 24: -5.5}
+    assert vectors.loc[vectors["chosen"], "strength"].tolist() == [12.0]
+    table = calibration.table(trials, models)
+    mixed = found.loc[found["target"].notna() & found["metric"].isin(["forget_quality", "model_utility", "weight"])]
+    assert len(mixed) == 4 * 3 * 3  # GA and NPO with and without GRU, three targets, three metrics
+    for row in mixed.to_dict("records"):
+        stats = table.loc[(row["method"], row["rectifier"], row["target"]), (row["split"], row["metric"])]
+        assert (stats["mean"], stats["n"]) == (pytest.approx(row["value"]), row["n"])
+    npo = {"method": "npo", "rectifier": "none", "target": 0.95}
+    assert one(found, **npo, metric="reached")["value"] == 0.5
+    assert one(found, **npo, metric="monotone")["value"] == 0.5
+    assert one(found, method="npo", rectifier="gru", target=0.85, metric="unmixed")["value"] == 1.0
+
+
+def test_nothing_started_yet(tmp_path: Path) -> None:
+    write_sweep(tmp_path, ["0" * 12], splits=())
+    found = tidy.from_runs(*read(tmp_path, "tiny"))
+    assert len(found) == 0
+    assert list(found.columns) == tidy.COLUMNS
+
+
+def test_a_damaged_evaluation_leaves_a_reference_without_a_number(tmp_path: Path) -> None:
+    write_sweep(tmp_path, [write_trial(tmp_path, "0" * 12, fq=-1.0, mu=0.5)], splits=("forget05",))
+    (tmp_path / "shared/evaluations/original-forget05/result.json").write_text("{")
+    found = tidy.from_runs(runs.load("tiny", tmp_path), runs.references("tiny", tmp_path), selection.DEFAULT)
+    row = one(found, method="original", metric="model_utility")
+    assert (np.isnan(row["value"]), row["n"]) == (True, 0)

@@ -1,0 +1,262 @@
+"""Task vectors as they are seen: strengths, the table without retain data, curves, verdict and the report."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis import report
+from analysis.figures import strengths, uwc
+from analysis.load.goals import TOFU
+from analysis.prose import verdict
+from analysis.stats import selection, significance
+from analysis.tables import format as tables_format
+from analysis.tables import main, retain_free
+from tests.support import sweep_store
+from tests.support.sweep_store import Frames, grid, read, task_vector, write_store, write_sweep, write_trial
+
+RunModule = Callable[..., subprocess.CompletedProcess[str]]
+
+store, frames = sweep_store.vectors_store, sweep_store.vectors_frames
+
+
+def test_strengths_and_distances_are_read(frames: Frames) -> None:
+    trials = frames[0].set_index(["method", "strength", "seed"])
+    assert trials.loc[("tru", 24.0, 1.0), "relative_change"] == 0.06
+    assert trials.loc[("tv", 40.0, 0.0), ["task_vector.strength", "direction"]].tolist() == [40.0, "d1ec7104aaaa"]
+    assert frames[0].loc[frames[0]["method"] == "ga", "strength"].isna().all()
+    assert "task_vector" not in frames[0]  # null beside others' settings: no setting of its own
+
+
+def test_results_from_before_task_vectors_average_with_later_ones(tmp_path: Path) -> None:
+    trials = [write_trial(tmp_path, f"{seed:012x}", fq=-4.0, mu=0.85, seed=seed) for seed in (0, 1)]
+    path = tmp_path / "trials" / trials[0] / "result.json"
+    old = json.loads(path.read_text())
+    del old["config"]["task_vector"], old["config"]["calibration"], old["calibration"], old["direction"]
+    path.write_text(json.dumps(old))
+    write_sweep(tmp_path, trials, splits=("forget05",))
+    frames = read(tmp_path, "tiny")
+    assert selection.choose(*frames)["n"].tolist() == [2]
+    assert all(frames[0][["calibrated", "relative_change"]].isna().to_numpy().flatten())
+
+
+def test_the_best_strength_of_each_method_is_chosen_and_shown(frames: Frames) -> None:
+    chosen = main.chosen_settings(*frames).set_index("Method")
+    assert chosen.loc[["TRU", "TV", "NPO w/ GRU"], "strength"].tolist() == ["12", "1", "—"]
+    assert chosen.loc["TRU", ["gamma", "tau", "Chosen from"]].tolist() == ["—", "—", "4"]
+    assert list(chosen.columns[:4]) == ["Split", "gamma", "tau", "strength"]
+
+
+def test_sweeps_of_objectives_keep_their_tables(tmp_path: Path) -> None:
+    frames = read(write_store(tmp_path), "tiny")
+    assert "strength" not in main.chosen_settings(*frames)
+    assert "strength" not in verdict.failures(frames[0])
+
+
+def test_task_vectors_are_not_paired_with_gru(frames: Frames) -> None:
+    table = main.main_table(*frames)
+    rows = [row for row in table.index if row[0] in main.TASK_VECTORS]
+    assert rows == [("tv", "none"), ("tru", "none")]
+    assert not any(
+        cell.bold for row in main.printed(table, TOFU).rows for cell in row.cells if row.label in ("TV", "TRU")
+    )
+    tests = significance.tests(frames[0], selection.choose(*frames), TOFU)
+    assert tests["method"].tolist() == ["ga", "ga", "npo", "npo"]
+
+
+def test_a_failed_task_vector_names_its_strength(tmp_path: Path) -> None:
+    trial = write_trial(
+        tmp_path, "0" * 12, "tru", strength=8, status="failed", error={"kind": "failed", "message": "x"}
+    )
+    write_sweep(tmp_path, [trial])
+    row = verdict.failures(read(tmp_path, "tiny")[0]).to_dict("records")[0]
+    assert (row["Method"], row["strength"], row["gamma"]) == ("TRU", "8", "—")
+
+
+def test_retain_free_table(frames: Frames) -> None:
+    table = retain_free.table(*frames)
+    assert [method for method, _ in table.index] == ["original", "retain", "tv", "ga", "wga", "npo", "tru"]
+    assert set(table.index.get_level_values("rectifier")) == {"", "none"}
+    rows = {row[0]: row[1:] for row in grid(tables_format.to_markdown(retain_free.printed(table)))}
+    assert [name.removeprefix("forget05 ") for name in rows["Method"]] == list(retain_free.COLUMNS)
+    assert rows["Original"] == ["-21.4000", "0.9000", "—", "—", "—"]
+    assert rows["TRU"] == ["-9.5000 ± 0.7071", "0.8200 ± 0.0000", "2", "12", "3.00%"]
+    assert rows["TV"][1] == "**0.8700** ± 0.0000"  # the references compete with no method
+    assert rows["NPO"][0] == "**-6.5000** ± 0.7071"
+    assert sum("**" in cell for row in rows.values() for cell in row) == 2
+    latex = tables_format.to_latex(retain_free.printed(table))
+    assert r"TRU & -9.5000 $\pm$ 0.7071 & 0.8200 $\pm$ 0.0000 & 2 & 12 & 3.00\% \\" in latex
+    assert latex.count(r"\midrule") == 2
+    assert not re.search(r"[^\x00-\x7f]", latex)
+
+
+@pytest.mark.parametrize(
+    ("objective", "kept"),
+    [
+        ({"preset": "paper", "retain_coefficient": None}, True),
+        ({"preset": "open-unlearning", "retain_coefficient": None}, False),
+        ({"preset": "open-unlearning", "retain_coefficient": 0.0}, True),
+        ({"preset": "paper", "retain_coefficient": 1.0}, False),
+    ],
+)
+def test_weighted_ascent_with_a_retain_term_is_not_retain_free(
+    tmp_path: Path, objective: dict[str, Any], kept: bool
+) -> None:
+    trials = [write_trial(tmp_path, "0" * 12, "wga", fq=-4.0, mu=0.5, objective=objective)]
+    trials.append(write_trial(tmp_path, "1" * 12, "ga", fq=-4.0, mu=0.5, objective=objective))  # reads none of these
+    write_sweep(tmp_path, trials)
+    methods = retain_free.trials(read(tmp_path, "tiny")[0])["method"].tolist()
+    assert methods == (["wga", "ga"] if kept else ["ga"])
+
+
+def curves(tru: list[tuple[float, float]], tv: list[tuple[float, float]], start: bool = True) -> pd.DataFrame:
+    """Return drawn points of TRU and TV with these (FQ, MU) at rising strengths; the first is chosen."""
+    rows = [
+        {"kind": "strength", "method": method, "settings": "", "strength": float(place), "n": 1, "chosen": place == 0}
+        | {"forget_quality": float(fq), "model_utility": mu, "split": "forget05"}
+        for method, values in (("tru", tru), ("tv", tv))
+        for place, (fq, mu) in enumerate(values)
+    ]
+    original = {"kind": "reference", "method": "original", "settings": "", "chosen": False, "split": "forget05"}
+    original |= {"forget_quality": -20.0, "model_utility": 1.0}
+    return pd.DataFrame([*rows, *[original] * start])
+
+
+@pytest.mark.parametrize(
+    ("tru", "tv", "levels"),
+    [
+        ([(-10, 0.8)], [(-5, 0.7)], [(-10, 0.8, 0.8)]),  # TV's line from the original: 1 - 0.3 * 10 / 15
+        ([(-10, 0.8), (-5, 0.2)], [(-8, 0.5)], [(-10, 0.8, 0.5833), (-8, 0.56, 0.5)]),
+        ([(-10, 0.8), (-15, 0.9), (-10, 0.6)], [(-12, 0.5)], [(-15, 0.9, 0.6875), (-12, 0.84, 0.5)]),  # back and forth
+        ([(-30, 0.0)], [(-5, 0.7)], []),  # forgets worse than the original model
+    ],
+)
+def test_utilities_at_equal_forget_quality(
+    tru: list[tuple[float, float]], tv: list[tuple[float, float]], levels: list[tuple[float, float, float]]
+) -> None:
+    found = strengths.at_equal_quality(curves(tru, tv), "forget05")
+    assert [tuple(row) for row in found.to_numpy()] == levels
+
+
+def test_without_the_original_model_curves_begin_at_the_lowest_strength() -> None:
+    found = strengths.at_equal_quality(
+        curves([(-15, 0.9), (-9, 0.6)], [(-12, 0.5), (-6, 0.2)], start=False), "forget05"
+    )
+    assert [tuple(row) for row in found.to_numpy()] == [(-9.0, 0.6, 0.35)]
+
+
+@pytest.mark.parametrize(
+    ("drawn", "sentence"),
+    [
+        (
+            curves([(-10, 0.8), (-5, 0.2)], [(-8, 0.5)]),
+            "On forget05 (5%), of 2 measured FQs that TRU and TV both reach (-10.00 to -8.00) TRU keeps more MU at 2, "
+            "TV at 0; at FQ -8.00, the highest, MU is 0.5600 for TRU and 0.5000 for TV (n = 1, lines between measured "
+            "strengths).",
+        ),
+        (curves([(-10, 0.8)], [(-5, 0.7)]), "TRU keeps more MU at 0, TV at 0 and the same at 1; at FQ -10.00"),
+        (curves([(-10, 0.4)], [(-5, 0.7)]), "TRU keeps more MU at 0, TV at 1; at FQ -10.00"),
+        (curves([(-30, 0.0)], [(-5, 0.7)]), "neither can be said to keep more MU"),
+        (curves([(-10, 0.8)], []), "No trial of TV has finished, so TRU cannot be compared with it."),
+        (curves([], [(-10, 0.8)]), "No trial of TRU has finished, so TV cannot be compared with it."),
+    ],
+)
+def test_the_verdict_on_tru(drawn: pd.DataFrame, sentence: str) -> None:
+    told = verdict.task_vectors_sentences(drawn)
+    assert len(told) == 1
+    assert sentence in told[0].replace("\u00a0", " ")
+
+
+def test_strength_curves_draw_every_point(frames: Frames) -> None:
+    drawn = strengths.points(*frames)
+    assert drawn["kind"].value_counts().to_dict() == {"strength": 7, "reference": 2}
+    assert drawn.loc[drawn["chosen"], ["method", "strength"]].values.tolist() == [["tru", 12.0], ["tv", 1.0]]
+    panels = strengths.draw(drawn).axes
+    assert [panel.get_title() for panel in panels[:3]] == ["TRU", "TV", "both, by distance moved"]
+    assert [panel.get_xscale() for panel in panels[:3]] == ["linear", "log", "linear"]  # TV's strengths differ 40 times
+    for place, panel in enumerate(panels):
+        metric = list(main.METRICS)[place // 3]
+        lines = [np.asarray(line.get_xydata()).tolist() for line in panel.lines]
+        across = [line[0][1] for line in lines if [x for x, _ in line] == [0, 1]]
+        assert across == drawn.loc[drawn["kind"] == "reference", metric].tolist()
+        points = {tuple(point) for line in lines if len(line) > 2 for point in line}
+        shown = drawn.loc[drawn["method"].isin({0: ["tru"], 1: ["tv"], 2: ["tru", "tv"]}[place % 3])]
+        x = shown["strength"] if place % 3 < 2 else 100 * shown["relative_change"]
+        assert points == set(zip(x, shown[metric], strict=True))
+        low, high = panel.get_ylim()
+        assert all(low < value < high for value in drawn[metric])
+
+
+def test_other_settings_are_curves_of_their_own(tmp_path: Path) -> None:
+    trials = []
+    for normalise in ("whole", "per_tensor"):
+        for strength in (4, 8):
+            trial = write_trial(tmp_path, f"{len(trials):012x}", "tru", strength=strength, fq=-4.0 - strength, mu=0.85)
+            path = tmp_path / "trials" / trial / "result.json"
+            result = json.loads(path.read_text())
+            result["config"]["task_vector"] = task_vector("tru", strength) | {"normalise": normalise}
+            path.write_text(json.dumps(result))
+            trials.append(trial)
+    write_sweep(tmp_path, trials, splits=("forget05",))
+    drawn = strengths.points(*read(tmp_path, "tiny"))
+    told = drawn.loc[drawn["kind"] == "strength", "settings"]
+    assert told.value_counts().to_dict() == {"normalise=whole": 2, "normalise=per_tensor": 2}
+    legend = strengths.draw(drawn).legends[0]
+    assert "TRU (normalise=per_tensor)" in [text.get_text() for text in legend.get_texts()]
+
+
+def test_the_report_shows_them(store: Path, frames: Frames, tmp_path: Path, run_module: RunModule) -> None:
+    copy = Path(shutil.copytree(store, tmp_path / "copy"))
+    done = run_module("analysis.report", "vectors", "--storage", copy)
+    assert (done.returncode, done.stderr) == (0, "")
+    folder = copy / "reports/vectors-0dec0de5"
+    for stem in ("main", "retain_free", "uwc"):
+        assert (folder / f"tables/{stem}.md").read_text() in done.stdout
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*.*")}
+    added = {f"tables/{stem}.{kind}" for stem in ("retain_free", "uwc") for kind in ("csv", "md", "tex")}
+    added |= {
+        f"figures/{stem}.{kind}" for stem in ("strength", "uwc-forget05") for kind in ("pdf", "svg", "png", "csv")
+    }
+    assert added <= names
+    for stem, points in (("strength", strengths.points(*frames)), ("uwc-forget05", uwc.points(*frames))):
+        assert (folder / f"figures/{stem}.csv").read_text() == points.to_csv(index=False, lineterminator="\n")
+    page = (folder / "index.html").read_text()
+    drawn = {path.stem for path in (folder / "figures").glob("*.svg")}
+    assert drawn >= {"tradeoff", "strength", "uwc-forget05"}
+    assert page.count("<svg") == len(drawn)
+    assert not re.search(r"https?:", page)
+    for words in ("Does GRU help, and does TRU keep more than TV?", "TRU keeps more MU at", "<sup>‡§</sup>", "3.00%"):
+        assert words in page, words
+    order = [page.index(f">{title}</h2>") for title in ("Trade-off", "Without retain data", "At equal utility (UWC)")]
+    assert order == sorted(order)
+
+
+def test_a_sweep_of_task_vectors_alone_says_nothing_of_gru(tmp_path: Path) -> None:
+    given = {"tru": (12, -9.0, 0.82), "tv": (10, -12.0, 0.75)}
+    trials = [
+        write_trial(tmp_path, f"{len(method):012x}", method, strength=strength, fq=fq, mu=mu)
+        for method, (strength, fq, mu) in given.items()
+    ]
+    write_sweep(tmp_path, trials, splits=("forget05",))
+    page = (report.build("tiny", tmp_path) / "index.html").read_text()
+    assert "<h2>Does TRU keep more than TV?</h2>" in page
+    assert "GRU cannot be judged" not in page
+    assert page.count("<strong>On forget05") == 1
+    assert not (tmp_path / "reports/tiny-0a1b2c3d/tables/uwc.md").exists()
+
+
+def test_task_vectors_of_which_none_finished(tmp_path: Path) -> None:
+    trial = write_trial(
+        tmp_path, "0" * 12, "tru", strength=8, status="failed", error={"kind": "failed", "message": "x"}
+    )
+    write_sweep(tmp_path, [trial])
+    page = (report.build("tiny", tmp_path) / "index.html").read_text()
+    assert "nothing can be said yet" in page
+    assert not (tmp_path / "reports/tiny-0a1b2c3d/figures/strength.svg").exists()

@@ -1,0 +1,78 @@
+"""What the pages say is so: links, the example report's numbers, the hours of every sweep, the errata."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner
+
+import platform.sweep as sweep
+from analysis import paper
+from tests.platform.plan.test_dry_runs import FACTS
+from tests.platform.plan.test_named_sweeps import TRIALS
+from tests.support import pages
+
+
+def test_every_page_is_followed_or_a_record(root: Path) -> None:
+    found = {path.relative_to(root).as_posix() for path in root.glob("docs/*.md")}
+    assert found | {"README.md", "CONTRIBUTING.md"} == {*pages.PAGES, *pages.RECORDS}
+
+
+@pytest.mark.parametrize("page", pages.PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    assert [str(path) for path in pages.links(page) if not path.exists()] == []
+
+
+def test_the_readme_is_short(root: Path) -> None:
+    assert 150 <= len(pages.read("README.md").splitlines()) <= 250
+
+
+def test_the_readmes_numbers_are_the_example_reports(root: Path) -> None:
+    """Rows in order, cell by cell; and the sentence that the report begins with."""
+    shown = pages.rows(pages.read("README.md"), "Method | forget05 FQ")
+    report = pages.rows("\n" + pages.read("docs/example_report/tables/main.md"), "Method")
+    places = [report.index(row) for row in shown]
+    assert len(shown) == 8
+    assert all(report[at - 1] in shown for row, at in zip(shown, places, strict=True) if row[0] == "w/ GRU")
+    (quoted,) = re.findall(r'"(GRU improved [^"]*)"', pages.read("README.md"))
+    assert quoted in (root / "docs/example_report/index.html").read_text(encoding="utf-8")
+
+
+def test_hours_of_every_sweep_are_those_of_its_dry_run() -> None:
+    """FACTS and TRIALS are compared with dry runs elsewhere."""
+    told = {row[0].strip("`"): row[2:8] for row in pages.rows(pages.read("docs/reproduction.md"), "sweep | fills")}
+    assert told.keys() == FACTS.keys()
+    for name, (trials, gpus, memory, hours, disk, grid) in told.items():
+        facts = FACTS[name]
+        assert (int(trials), float(disk)) == (facts.trials, facts.disk), name
+        assert hours == ("" if facts.hours is None else f"{facts.hours:.2f}"), name
+        assert (gpus, memory) == (("0", "") if facts.hours is None else (str(facts.ranks), f"{facts.memory:.2f}")), name
+        assert name not in TRIALS or int(grid) == TRIALS[name][1], name
+
+
+@pytest.mark.slow
+def test_hours_of_the_grids(tmp_path: Path) -> None:
+    told = {row[0].strip("`"): row[7:9] for row in pages.rows(pages.read("docs/reproduction.md"), "sweep | fills")}
+    app = typer.Typer(add_completion=False)
+    app.command()(sweep.main)
+    for name in TRIALS:
+        done = CliRunner().invoke(app, [name, "--dry-run", "--json", "--storage", str(tmp_path / "runs")])
+        plan = yaml.safe_load(done.stdout)
+        assert told[name] == [str(len(plan["trials"])), f"{plan['gpu_hours']:.2f}"], name
+
+
+def test_errata_are_told() -> None:
+    told = pages.rows(pages.read("docs/reproduction.md"), "table | cell")
+    assert told == [
+        [
+            f"`{one.table}`",
+            ", ".join(f"{name} {value}" for name, value in one.where.items()),
+            one.printed,
+            one.corrected or "not known",
+        ]
+        for one in paper.ERRATA
+    ]

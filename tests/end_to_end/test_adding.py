@@ -1,0 +1,206 @@
+"""README.md, "Add something", done word for word in a copy of the checkout: each in one file of under twenty lines."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.platform.plan.test_dry_runs import FACTS
+from tests.support import pages, small_sweep
+from tests.support.environment import INHERITED_PREFIXES
+from tests.support.small_sweep import Small
+from trainables.benchmarks import tofu
+from trainables.common import hashing
+from trainables.config.settings import Benchmark, Model, Training
+from trainables.config.trial import Trial
+from trainables.data import rows
+from trainables.storage import files
+from trainables.storage.base import RESULT
+
+FILES = pages.files(pages.read("README.md").split("\n## Add something\n")[1].split("\n## ")[0])
+SWEEP, OBJECTIVE, BENCHMARK, BACKBONE = (
+    "search_spaces/npo_gammas.py",
+    "trainables/methods/custom/known.py",
+    "trainables/benchmarks/tofu_alone.py",
+    "search_spaces/tofu_smol.py",
+)
+PACKAGES = ("platform", "search_spaces", "trainables", "analysis")
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def copy(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The code with every file of the section, and the names that the section says to add."""
+    place = tmp_path_factory.mktemp("checkout")
+    for package in PACKAGES:
+        shutil.copytree(root / package, place / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in ("pyproject.toml", "Makefile"):
+        shutil.copy(root / path, place)
+    for path, text in FILES.items():
+        assert not (place / path).exists()
+        (place / path).write_text(text)
+    _name(place / "trainables/config/settings.py", "BenchmarkName = Literal[", '"tofu_alone", ')
+    return place
+
+
+def _name(path: Path, line: str, added: str) -> None:
+    text = path.read_text()
+    assert text.count(line) == 1
+    path.write_text(text.replace(line, line + added))
+
+
+@pytest.fixture(scope="module")
+def run(copy: Path) -> Run:
+    """`run(module, *arguments)` from the root of the copy."""
+
+    def start(module: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(INHERITED_PREFIXES)}
+        typed = [sys.executable, "-m", module, *map(str, arguments)]
+        return subprocess.run(typed, cwd=copy, env=clean, capture_output=True, text=True, timeout=120, check=False)
+
+    return start
+
+
+def planned(run: Run, *typed: object) -> dict[str, Any]:
+    done = run("platform.sweep", *typed, "--dry-run", "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_section_adds_four_things_in_few_lines() -> None:
+    assert list(FILES) == [SWEEP, OBJECTIVE, BENCHMARK, BACKBONE]
+    assert max(len([line for line in text.splitlines() if line]) for text in FILES.values()) < 20
+
+
+def test_what_is_added_passes_the_style(copy: Path) -> None:
+    """ruff knows the README's blocks too (`make lint` formats them)."""
+    for words in (("check",), ("format", "--check")):
+        done = subprocess.run([sys.executable, "-m", "ruff", *words, *FILES], cwd=copy, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_added_sweep(run: Run, small: Small) -> None:
+    assert "npo_gammas " in run("platform.sweep", "--list").stdout
+    told = planned(run, "npo_gammas", *small.flags())
+    labels = [trial["label"] for trial in told["trials"]]
+    assert len(set(labels)) == len(labels) == 5 * (1 + 5)
+    assert "gru-npo-forget05-g0.4-tnone-s3" in labels
+
+
+def test_an_added_objective_is_planned_in_any_sweep(run: Run, small: Small) -> None:
+    told = planned(run, "tofu_tiny", *small.flags("method=known,npo", "benchmark.split=forget05"))
+    assert {trial["study"] for trial in told["trials"]} == {
+        f"forget05/{method}/{rectifier}" for method in ("known", "npo") for rectifier in ("none", "gru")
+    }
+    refused = run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=knowm"))
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "'tru' or 'known' (got 'knowm')" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("def make(", "def mak("), "it has no make(constants, seed), which returns the objective"),
+        (("import math", "import maths"), "No module named 'maths'"),
+        (("return -(", "return --*("), "invalid syntax (known.py, line "),
+    ],
+)
+def test_a_wrong_objective_is_named_before_it_runs(
+    copy: Path, run: Run, small: Small, change: tuple[str, str], words: str
+) -> None:
+    text = FILES[OBJECTIVE]
+    assert change[0] in text
+    (copy / OBJECTIVE).write_text(text.replace(*change, 1))
+    try:
+        done = run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=known"))
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"error: trainables/methods/custom/known.py: {words}")
+        assert run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=npo")).returncode == 0
+    finally:
+        (copy / OBJECTIVE).write_text(text)
+
+
+def test_an_added_backbone(run: Run, copy: Path) -> None:
+    told = planned(run, "tofu_smol", "--strategy", "paper")
+    assert len(told["trials"]) == 28
+    assert told["tables"] == []
+    assert any("HuggingFaceTB/SmolLM2-135M-Instruct" in need for need in told["needs"])
+    assert told["gpu_hours"] == pytest.approx((FACTS["tofu_phi"].hours or 0) * 134.5 / 1418, rel=0.05), "by parameters"
+    text = FILES[BACKBONE].split("SMOL = ")[1].split("\nFIXED")[0]
+    backbones = copy / "search_spaces/schema/backbones.py"
+    _name(backbones, "\nBACKBONES = (", "SMOL, ")
+    backbones.write_text(backbones.read_text().replace("\nBACKBONES", f"\nSMOL = {text}\nBACKBONES"))
+    told = planned(run, "tofu_llama", "--strategy", "paper", "--set", "backbone=SmolLM2-135M-Instruct")
+    assert any("HuggingFaceTB/SmolLM2-135M-Instruct" in need for need in told["needs"])
+
+
+def test_a_trial_of_the_added_objective_on_the_added_benchmark(run: Run, learned: Any, tmp_path: Path) -> None:
+    data = small_sweep.cut_short(learned.data, tmp_path / "data")
+    found = rows.fingerprint(str(data), tofu.configs(learned.split))
+    plain = Trial(
+        method="ga",
+        benchmark=Benchmark(data=str(data), split=learned.split, fingerprint=found, limit=2),
+        target=Model(path=str(learned.target), fingerprint="files:" + hashing.of_model(learned.target)),
+        training=Training(lr=2e-3, batch_size=8, max_steps=2, epochs=10, max_length=192),
+    )
+    config: dict[str, Any] = plain.model_dump(mode="json") | {"method": "known"}
+    config["benchmark"]["name"] = "tofu_alone"
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    done = run("trainables.run", tmp_path / "config.json", "--storage", tmp_path / "store")
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "store/trials").iterdir()
+    result = files.read_json(folder / RESULT) or {}
+    assert (result["status"], result["config"]["method"]) == ("finished", "known")
+    assert 0 < result["metrics"]["forget_prob"] < 1
+    assert result["metrics"]["forget_quality"] is None
+    losses = pd.read_parquet(folder / "steps.parquet")["loss"].tolist()
+    assert len(losses) == 2
+    assert all(-math.log(2) < loss < 0 for loss in losses), "a mean over label tokens of which likely ones alone count"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (('"gammas"', '"gamas"'), "a sweep has no setting 'gamas'; did you mean 'gammas'?"),
+        (("SWEEP =", "SWEPT ="), "it has no SWEEP (search_spaces.schema.sweep.Sweep)"),
+        (("from ", "import nowhere\nfrom "), "No module named 'nowhere'"),
+        (("(0, 1, 2, 3, 4)", "3"), "seeds: Input should be a valid tuple (got 3)"),
+        (('("npo",)', '("npoo",)'), "methods.0: Input should be 'ga', 'ga_kl', 'gd', 'wga', 'npo', 'npo_kl', "),
+    ],
+)
+def test_a_wrong_sweep_file_is_named_and_hides_no_other(
+    copy: Path, run: Run, change: tuple[str, str], words: str
+) -> None:
+    text = FILES[SWEEP]
+    assert change[0] in text
+    (copy / SWEEP).write_text(text.replace(*change, 1))
+    try:
+        done = run("platform.sweep", "--list")
+        assert done.returncode == 2
+        assert done.stderr.strip().startswith(f"error: search_spaces/npo_gammas.py: {words}")
+        assert done.stderr.count("\n") == 1
+        assert "tofu_smol" in done.stdout
+        assert run("platform.sweep", "npo_gammas", "--dry-run").stderr == done.stderr
+    finally:
+        (copy / SWEEP).write_text(text)
+
+
+def test_a_copied_sweep_must_have_a_name_of_its_own(copy: Path, run: Run) -> None:
+    other = copy / "search_spaces/other_name.py"
+    other.write_text(FILES[SWEEP])
+    try:
+        done = run("platform.sweep", "other_name", "--dry-run")
+    finally:
+        other.unlink()
+    assert done.returncode == 2
+    assert "search_spaces/other_name.py: its SWEEP is called 'npo_gammas'; a sweep's name is its file's" in done.stderr

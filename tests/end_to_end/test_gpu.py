@@ -1,0 +1,85 @@
+"""On one GPU: the CPU's trajectory, written gradients in bf16, memory that really runs out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support import ranks
+from tests.support.interrupted import configuration
+from tests.trainables.training.test_measured_memory import CASES, DEFAULTS, measured, planned
+from trainables.config.settings import Resources
+from trainables.config.trial import Trial
+from trainables.storage import files
+from trainables.storage.base import STEPS, Storage
+
+pytestmark = pytest.mark.gpu
+
+SERIES = ("loss", "retain_loss", "cos_before", "grad_norm", "rectified_norm", "average_norm", "dot")
+ROOM = 64 * 2**20
+"""Less than DeepSpeed's first bucket: bytes that a trial may take, whatever its micro-batch."""
+
+
+@pytest.fixture
+def ranks_on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that start from now on have DeepSpeed use the GPU."""
+    monkeypatch.setenv("DS_ACCELERATOR", "cuda")
+
+
+def on_gpu(house: Any, stage: int) -> Trial:
+    resources = Resources(zero_stage=stage, gpus=1)
+    return configuration(house).model_copy(update={"resources": resources})
+
+
+def steps(trial: Trial, folder: Path, run_module: Callable[..., Any]) -> list[dict[str, Any]]:
+    """The steps of a trial in a process of its own."""
+    device = "cuda" if trial.resources.gpus else "cpu"
+    files.write_json(folder / "trial.json", trial.model_dump(mode="json"))
+    done = run_module("trainables.run", folder / "trial.json", "--storage", folder, timeout=600, DS_ACCELERATOR=device)
+    assert done.returncode == 0, done.stderr
+    assert (Storage(folder).result(trial.id()) or {})["status"] == "finished"
+    return files.read_rows(Storage(folder).trial(trial.id()) / STEPS)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_gpu_follows_the_cpu(house: Any, tmp_path: Path, run_module: Callable[..., Any], stage: int) -> None:
+    here = steps(configuration(house), tmp_path / "cpu", run_module)
+    there = steps(on_gpu(house, stage), tmp_path / "gpu", run_module)
+    for name in SERIES:
+        series = [[record[name] for record in records] for records in (here, there)]
+        assert series[1] == pytest.approx(series[0], rel=1e-3, abs=1e-6), name
+    assert all(0 < record["peak_memory_bytes"] < torch.cuda.get_device_properties(0).total_memory for record in there)
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+@pytest.mark.parametrize("offload", [False, True], ids=["on the GPU", "offloaded"])
+def test_constant_written_over_the_gradient_in_bf16_reaches_the_step(
+    house: Any, tmp_path: Path, ranks_on_gpu: None, stage: int, offload: bool
+) -> None:
+    job = {"stage": stage, "precision": "bf16", "offload": offload, "write": True}
+    found = ranks.run(1, [job], house, tmp_path, backend="nccl")[0]
+    assert torch.allclose(found["moved"], torch.full_like(found["moved"], 0.25), atol=1e-6)
+    assert found["norms"][0] > 0
+    assert found["norms"][1] == pytest.approx(found["norms"][0], rel=1e-6)
+
+
+def test_memory_that_really_runs_out_is_an_outcome(house: Any, tmp_path: Path, ranks_on_gpu: None) -> None:
+    trial = on_gpu(house, stage=2)
+    job = {"trial": trial.model_dump(), "storage": str(tmp_path / "runs"), "memory": ROOM}
+    ranks.run(1, [job], house, tmp_path, backend="nccl")
+    found = Storage(tmp_path / "runs").result(trial.id()) or {}
+    assert found["status"] == "out_of_memory"
+    assert found["error"]["message"].startswith("CUDA out of memory")
+    assert (found["error"]["step"], found["topology"]["micro_batch"]) == (1, 4)
+
+
+@pytest.mark.parametrize("name", ["npo", "phi", "mistral", "ga_kl-wordy", "npo_kl-wordy", "rmu", "lora", "bf16"])
+def test_the_plan_is_what_the_gpu_takes(name: str) -> None:
+    job = DEFAULTS | CASES[name]
+    predicted, found = planned(job, gpus=1), measured(job, "cuda")
+    print(f"predicted {predicted / 1e6:.0f} MB, measured {found / 1e6:.0f} MB")
+    assert predicted == pytest.approx(found, rel=0.15)

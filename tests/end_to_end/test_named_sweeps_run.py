@@ -1,0 +1,80 @@
+"""Every named sweep, shrunk by --set and --only to two trials on a random model of its backbone's family.
+
+From the command to the report: Ray, preparation, Tune, results. Trials of some also in this process, which is quicker.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platform.plan import build as planning
+from platform.plan.overrides import apply
+from search_spaces.schema import sweep as spaces
+from tests.support import shrunk
+from tests.support.environment import RunModule
+from trainables import benchmarks
+from trainables.config.trial import Trial
+from trainables.storage import files
+from trainables.storage.base import RESULT, Storage
+from trainables.trial import runner
+from trainables.workers import shared_artifacts
+
+HERE = ("tofu_phi_uwc", "tofu_gamma", "tofu_ablation", "muse_books", "wmdp_zephyr", "wmdp_rmu")
+"""Of these the second trial runs in this process."""
+
+
+def test_every_sweep_is_here() -> None:
+    assert set(shrunk.SWEEPS) == set(spaces.names())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", shrunk.SWEEPS)
+def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) -> None:
+    sweep, chosen, store = spaces.find(name), shrunk.SWEEPS[name], Storage(tmp_path / "runs")
+    done = join(*chosen.typed(tmp_path, sweep), "--storage", store.root, "--keep", "all", timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "done 2 | running 0 | failed 0 | left 0" in done.stdout
+    assert "no report" not in done.stdout
+    (manifest,) = (store.root / "sweeps").glob("*.json")
+    results = [store.result(key) or {} for key in json.loads(manifest.read_text())["trials"]]
+    assert sorted(Trial.model_validate(result["config"]).label() for result in results) == sorted(chosen.labels)
+    for result in results:
+        check(result, store)
+        for folder in (Path(result["config"]["target"]["path"]), store.trial(result["id"]) / runner.WEIGHTS):
+            known = files.read_json(folder / "config.json") or {}
+            assert known["architectures"] == [f"{shrunk.family(sweep)}ForCausalLM"]
+    assert results[0]["metrics"] != results[1]["metrics"]
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_a_trial_runs(name: str, store: Storage, tmp_path: Path) -> None:
+    chosen = shrunk.SWEEPS[name]
+    plan = planning.make(apply(spaces.find(name), chosen.written(tmp_path, spaces.find(name))), store, strategy="paper")
+    assert (plan.needs, plan.recipes) == ((), ())
+    for reference in (ref for ref in plan.references if ref.role == "retain"):
+        benchmark = plan.benchmarks[reference.split].model_dump()
+        shared_artifacts.make_evaluation(
+            reference.model.model_dump(), benchmark, None, str(store.root), plan.sweep.resources
+        )
+    *_, event = runner.run(next(found for found in plan.trials if found.label() == chosen.labels[1]), store)
+    check(event["result"], store)
+
+
+def check(result: dict[str, Any], store: Storage) -> None:
+    """Finished, after two steps or along a direction that was made, with a number for every goal."""
+    assert result["status"] == "finished", result["error"]
+    config = Trial.model_validate(result["config"])
+    gains = benchmarks.gains(config.benchmark.name, result["metrics"])
+    assert gains is not None, result["metrics"]
+    assert all(math.isfinite(gain) for gain in gains), result["metrics"]
+    if config.task_vector:
+        assert (store.root / "shared" / "directions" / result["direction"] / RESULT).is_file()
+    else:
+        assert (result["training"]["steps"], result["topology"]["micro_batch"]) == (2, 2)
+    targets = (result["calibration"] or {}).get("targets", [])
+    assert tuple(item["target"] for item in targets) == config.calibration.targets

@@ -1,0 +1,219 @@
+"""Sweeps on several nodes: raylets of one machine, which come and go as machines do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import small_sweep
+from tests.support.environment import INHERITED_PREFIXES, RunModule
+from trainables.storage import files
+from trainables.storage.base import CONFIG, PROGRESS, STEPS, Storage
+
+pytestmark = pytest.mark.slow
+SETTINGS = (
+    "benchmark.split=forget25",
+    "training.batch_size=8",
+    "training.max_length=192",
+    "training.lr=2e-3",
+    "rectifier.gamma=0.8",
+    "rectifier.tau=none",
+)
+PLACED = """
+import os, sys
+import ray
+from trainables import launching, storage
+from trainables.config.settings import Resources
+
+def told(config):
+    with open(f"{config['folder']}/{os.getpid()}", "w") as stream:
+        stream.write(ray.get_runtime_context().get_node_id())
+
+address, folder, root, strategy = sys.argv[1:]
+ray.init(address=address, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": root}})
+ranks = {"function": told, "config": {"folder": folder}, "resources": Resources(ranks=2)}
+launching._fit("placed", storage.open_storage(folder + "/store"), **ranks, strategy=strategy)
+"""
+
+
+class Nodes:
+    """A cluster whose head has no CPU of its own."""
+
+    def __init__(self, cluster: Any) -> None:
+        self.cluster = cluster
+
+    @property
+    def address(self) -> str:
+        return self.cluster.address
+
+    def add(self, cpus: int) -> Any:
+        return self.cluster.add_node(num_cpus=cpus, object_store_memory=80 * 2**20)
+
+    def lose(self, node: Any) -> None:
+        """As a machine does that is switched off."""
+        self.cluster.remove_node(node, allow_graceful=False)
+
+    def drain(self, node: Any, seconds: int) -> None:
+        """Say that a node will be taken away, as `ray drain-node` does for a cloud's notice."""
+        reason = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "spot"]
+        command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node", "--address", self.address, *reason]
+        command += ["--node-id", node.node_id, "--deadline-remaining-seconds", str(seconds)]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+
+@pytest.fixture
+def nodes() -> Iterator[Nodes]:
+    from ray.cluster_utils import Cluster
+
+    place = tempfile.mkdtemp(prefix="nodes-", dir="/tmp")  # sockets have short names
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={
+            "num_cpus": 0,
+            "object_store_memory": 80 * 2**20,
+            "temp_dir": place,
+            "include_dashboard": False,
+        },
+    )
+    yield Nodes(cluster)
+    cluster.shutdown()
+    shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture
+def arguments(house: Any, tmp_path: Path) -> list[str]:
+    """A sweep of one trial, on a models folder and rows of which the general ones are cut short."""
+    shutil.copytree(house.target, tmp_path / "models" / "full")
+    shutil.copytree(house.retain, tmp_path / "models" / "retain75")
+    small_sweep.cut_short(house.data, tmp_path / "data")
+    settings = (f"benchmark.data={tmp_path / 'data'}", f"models={tmp_path / 'models'}", *SETTINGS)
+    sets = (part for setting in settings for part in ("--set", setting))
+    return ["tofu_tiny", *sets, "--only", "method=npo", "--only", "rectifier.name=gru"]
+
+
+def until(holds: Callable[[], bool], seconds: float = 300) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.1)
+
+
+def results(store: Storage) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in store.root.glob("trials/*/result.json")]
+
+
+def test_ranks_go_on_one_node_that_holds_them_else_across_with_a_warning(
+    nodes: Nodes, arguments: list[str], run_module: RunModule, root: Path, tmp_path: Path
+) -> None:
+    store = Storage(tmp_path / "runs")
+    wide = [*arguments, "--set", "resources.ranks=2", "--set", "training.max_steps=2"]
+    nodes.add(1)
+    nodes.add(1)
+    done = run_module("platform.sweep", *wide, "--storage", store.root, timeout=400, RAY_ADDRESS=nodes.address)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "warning: no node holds the 2 ranks of a trial; they run across nodes" in done.stdout
+    assert [result["status"] for result in results(store)] == ["finished"]
+    assert results(store)[0]["topology"]["ranks"] == 2
+    nodes.add(2)
+    for strategy, used in (("STRICT_PACK", 1), ("SPREAD", 2)):
+        folder = tmp_path / strategy
+        folder.mkdir()
+        command = [sys.executable, "-c", PLACED, nodes.address, str(folder), str(root), strategy]
+        told = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=200, check=False)
+        assert told.returncode == 0, told.stderr
+        places = [path.read_text() for path in folder.iterdir() if path.is_file()]
+        assert (len(places), len(set(places))) == (2, used)
+
+
+class Sweep:
+    """A start of platform.sweep on a cluster, which goes on while nodes come and go."""
+
+    def __init__(self, nodes: Nodes, arguments: list[str], store: Storage, root: Path) -> None:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(INHERITED_PREFIXES)}
+        command = [sys.executable, "-m", "platform.sweep", *arguments, "--storage", str(store.root)]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        self.child = subprocess.Popen(command, cwd=root, env=clean | {"RAY_ADDRESS": nodes.address}, **pipes)
+        self.store = store
+
+    def checkpoint(self) -> int | None:
+        """The step of the trial's checkpoint."""
+        found = [files.read_json(path) or {} for path in self.store.root.glob("trials/*/checkpoint/meta.json")]
+        return found[0].get("step") if found else None
+
+    def beyond(self, step: int) -> None:
+        """Wait for a checkpoint after `step`."""
+        until(lambda: self.child.poll() is not None or (self.checkpoint() or 0) > step)
+        assert self.child.poll() is None, self.child.communicate()
+
+    def end(self) -> str:
+        said, _ = self.child.communicate(timeout=400)
+        assert self.child.returncode == 0, said
+        return said
+
+
+LONG = ("training.epochs=2000", "training.max_steps=300")
+
+
+def undisturbed(store: Storage, run_module: RunModule, place: Path) -> None:
+    """The trial's metrics and losses are those of a run of its own, in one go, without Ray."""
+    (result,) = results(store)
+    config = store.trial(result["id"]) / CONFIG
+    done = run_module("trainables.run", config, "--storage", place, timeout=400)
+    assert done.returncode == 0, done.stderr
+    other = Storage(place)
+    assert result["metrics"] == (other.result(result["id"]) or {})["metrics"]
+    series = [[row["loss"] for row in files.read_rows(one.trial(result["id"]) / STEPS)] for one in (store, other)]
+    assert len(series[0]) == 300
+    assert series[0] == series[1]
+
+
+def test_a_trial_goes_on_elsewhere_as_often_as_its_node_is_lost(
+    nodes: Nodes, arguments: list[str], run_module: RunModule, root: Path, tmp_path: Path
+) -> None:
+    """Three times, where a trial whose process dies has one retry."""
+    sets = [part for setting in (*LONG, "resources.checkpoint_every=15") for part in ("--set", setting)]
+    place = nodes.add(1)
+    sweep = Sweep(nodes, [*arguments, *sets], Storage(tmp_path / "runs"), root)
+    step = 0
+    for _ in range(3):
+        sweep.beyond(step)
+        step = sweep.checkpoint() or 0
+        nodes.lose(place)
+        place = nodes.add(1)
+    said = sweep.end()
+    (result,) = results(sweep.store)
+    assert result["status"] == "finished"
+    assert result["training"]["resumed_at"] >= step >= 45
+    assert said.count("a node went away; its trial goes on elsewhere from its last checkpoint") >= 2
+    undisturbed(sweep.store, run_module, tmp_path / "alone")
+
+
+def test_notice_makes_a_checkpoint_and_the_trial_goes_on_elsewhere(
+    nodes: Nodes, arguments: list[str], run_module: RunModule, root: Path, tmp_path: Path
+) -> None:
+    """A trial without checkpoints of its own, on a node that is drained and then gone."""
+    sets = [part for setting in LONG for part in ("--set", setting)]
+    place = nodes.add(1)
+    sweep = Sweep(nodes, [*arguments, *sets], Storage(tmp_path / "runs"), root)
+    told = PROGRESS
+    until(lambda: any((files.read_json(path) or {}).get("step") for path in sweep.store.root.glob(f"trials/*/{told}")))
+    assert sweep.checkpoint() is None
+    nodes.add(1)
+    nodes.drain(place, seconds=60)
+    sweep.beyond(0)
+    step = sweep.checkpoint()
+    nodes.lose(place)  # what the cloud does; Ray itself ends no node
+    sweep.end()
+    (result,) = results(sweep.store)
+    assert result["training"]["resumed_at"] == step
+    undisturbed(sweep.store, run_module, tmp_path / "alone")

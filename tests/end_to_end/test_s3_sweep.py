@@ -1,0 +1,175 @@
+"""One real sweep whose storage is a bucket: run, looked at and gone on with from machines that have nothing of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.test_sweep_end_to_end import SETTINGS
+from tests.support import small_sweep
+from tests.support.environment import RunModule
+from trainables.config.trial import Trial
+from trainables.storage.base import RESULT
+
+pytestmark = pytest.mark.slow
+URI = "s3://bucket/team/runs"
+TRIALS = 4  # GA without GRU and with tau none and 1, and TV at one strength
+
+
+@dataclass
+class Bucket:
+    """The sweep in the bucket; `run` types a command on a machine of the given name, new names being new machines."""
+
+    client: Any
+    arguments: list[str]
+    typed: Callable[..., subprocess.CompletedProcess[str]]
+    place: Path
+
+    def run(self, machine: str, module: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+        return self.typed(module, *arguments, "--storage", URI, UNLEARN_CACHE=str(self.place / machine))
+
+    def start(self, machine: str, *more: str) -> list[str]:
+        done = self.run(machine, "platform.sweep", *self.arguments, *more)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.splitlines()
+
+    def objects(self) -> dict[str, Any]:
+        """When each object was written, by its name below the storage."""
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket="bucket", Prefix="team/runs/")
+        found = (item for page in pages for item in page.get("Contents", []))
+        names = {item["Key"].removeprefix("team/runs/"): item["LastModified"] for item in found}
+        return {name: when for name, when in names.items() if name and not name.endswith("/")}  # no marks of folders
+
+    def results(self) -> dict[str, Any]:
+        found = self.objects()
+        return {name: when for name, when in found.items() if name.startswith("trials/") and name.endswith(RESULT)}
+
+
+@pytest.fixture(scope="module")
+def bucket(
+    house: Any, run_module: RunModule, object_store: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Bucket:
+    import boto3
+
+    place = tmp_path_factory.mktemp("machines")
+    shutil.copytree(house.target, place / "models" / "full")
+    shutil.copytree(house.retain, place / "models" / "retain75")
+    small_sweep.cut_short(house.data, place / "data")
+    settings = [f"benchmark.data={place / 'data'}", f"models={place / 'models'}", *SETTINGS]
+    settings += ["resources.checkpoint_every=2", "task_vector.strength=4"]
+    flags = [part for setting in settings for part in ("--set", setting)]
+    client = boto3.client(
+        "s3",
+        region_name="us-east-1",
+        endpoint_url=object_store["AWS_ENDPOINT_URL"],
+        aws_access_key_id="x",
+        aws_secret_access_key="y",
+    )
+
+    def typed(module: str, *arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
+        return run_module(module, *arguments, timeout=300, OMP_NUM_THREADS="1", **object_store, **env)
+
+    found = Bucket(client, ["tofu_tiny", *flags, "--only", "method=ga,tv"], typed, place)
+    lines = found.start("first")
+    assert lines[1].startswith(f"storage {URI}, ")
+    return found
+
+
+def test_the_bucket_holds_the_sweep(bucket: Bucket) -> None:
+    found = bucket.objects()
+    assert len(bucket.results()) == TRIALS
+    kinds = {name.split("/")[0] for name in found}
+    assert kinds == {"trials", "sweeps", "shared", "reports"}
+    trials = {name.split("/", 2)[2] for name in found if name.startswith("trials/")}
+    assert {"config.json", "result.json", "steps.parquet", "evaluation.parquet", "weights/.whole"} <= trials
+    assert not any("checkpoint" in name or "progress" in name or name.endswith(".lock") for name in found)
+    assert any(name.startswith("shared/directions/") and name.endswith("/.whole") for name in found)
+    assert any(name.startswith("reports/") and name.endswith("index.html") for name in found)
+    text = "".join(
+        bucket.client.get_object(Bucket="bucket", Key=f"team/runs/{name}")["Body"].read().decode()
+        for name in found
+        if name.endswith((".json", ".html"))
+    )
+    assert "nobody-knows-it" not in text
+    assert "nor-this-one" not in text
+
+
+def test_a_new_machine_finds_all_done(bucket: Bucket) -> None:
+    before = bucket.objects()
+    told = json.loads("\n".join(bucket.start("planner", "--dry-run", "--json")))
+    assert [trial["done"] for trial in told["trials"]] == [True] * TRIALS
+    assert told["storage"] == URI
+    assert bucket.objects() == before
+    results = bucket.results()
+    assert f"{TRIALS} done, 0 to run" in bucket.start("second", "--resume")[0]
+    assert bucket.results() == results
+
+
+def test_a_lost_result_runs_again_and_no_other(bucket: Bucket) -> None:
+    results = bucket.results()
+    lost = sorted(results)[0]
+    bucket.client.delete_object(Bucket="bucket", Key=f"team/runs/{lost}")
+    refused = bucket.run("second", "platform.sweep", *bucket.arguments)
+    assert refused.returncode == 2
+    assert f"1 of its {TRIALS} trials are missing; add --resume" in refused.stderr
+    assert f"{TRIALS - 1} done, 1 to run" in bucket.start("second", "--resume")[0]
+    after = bucket.results()
+    assert {name for name in after if after[name] != results[name]} == {lost}
+    assert after.keys() == results.keys()
+
+
+def test_a_damaged_result_is_set_aside_in_the_bucket(bucket: Bucket) -> None:
+    spoilt = sorted(bucket.results())[1]
+    bucket.client.put_object(Bucket="bucket", Key=f"team/runs/{spoilt}", Body=b'{"id": "cut sh')
+    lines = bucket.start("second", "--resume")
+    assert any(line.startswith("damaged: ") and spoilt in line and "set aside in" in line for line in lines)
+    assert len(bucket.results()) == TRIALS
+    (aside,) = [name for name in bucket.objects() if name.startswith("set_aside/") and name.endswith(RESULT)]
+    assert bucket.client.get_object(Bucket="bucket", Key=f"team/runs/{aside}")["Body"].read() == b'{"id": "cut sh'
+
+
+def test_views_from_machines_that_have_nothing(bucket: Bucket) -> None:
+    told = json.loads(bucket.run("looker", "platform.status", "tofu_tiny", "--json").stdout)
+    assert told["counts"] == {"total": TRIALS, "done": TRIALS, "running": 0, "failed": 0, "left": 0}
+    assert told["driver"] is None
+    done = bucket.run("reader", "analysis.report", "tofu_tiny")
+    assert done.returncode == 0, done.stderr
+    assert "w/ GRU" in done.stdout
+    done = bucket.run("tracker", "platform.tracking", "sync", "tofu_tiny")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{TRIALS} trials in sqlite:///")
+    kept = next(
+        name.split("/")[1]
+        for name in bucket.objects()
+        if name.startswith("trials/") and name.endswith("weights/.whole")
+    )
+    done = bucket.run("taker", "trainables.export", kept, "--output", bucket.place / "exported")
+    assert done.returncode == 0, done.stderr
+    assert (bucket.place / "exported" / "model.safetensors").is_file()
+    config = next((bucket.place / "reader").glob(f"*/trials/{kept}/config.json"))
+    done = bucket.run("alone", "trainables.run", config)
+    assert done.returncode == 2
+    assert f"trial {kept} has a result already (finished)" in done.stderr
+    other = Trial.model_validate(json.loads(config.read_text()) | {"seed": 7})
+    (bucket.place / "other.json").write_text(other.model_dump_json())
+    done = bucket.run("alone", "trainables.run", bucket.place / "other.json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout[done.stdout.index("{") : done.stdout.rindex("}") + 1])["id"] == other.id()
+
+
+def test_ranks_of_a_trial_share_checkpoints_and_directions_by_the_bucket(bucket: Bucket) -> None:
+    before = bucket.results()
+    bucket.start("ranks", "--set", "resources.ranks=2", "--only", "rectifier.name=none")
+    made = [name.split("/")[1] for name in bucket.results().keys() - before.keys()]
+    assert len(made) == 2
+    (copy,) = (bucket.place / "ranks").iterdir()
+    results = [json.loads((copy / "trials" / key / RESULT).read_text()) for key in made]
+    assert [(result["status"], result["topology"]["ranks"]) for result in results] == [("finished", 2)] * 2
+    assert not any("checkpoint" in name or ".making" in name for name in bucket.objects())

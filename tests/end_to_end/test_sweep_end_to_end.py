@@ -1,0 +1,292 @@
+"""One real sweep on the tiny models: started, started again, resumed; warm, cold and without Ray the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sqlite3
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import small_sweep
+from tests.support.environment import RunModule
+from trainables.config.trial import Trial
+from trainables.storage import files as storage_files
+from trainables.storage.base import CONFIG, STEPS, Storage
+
+TIMING = ["tokens_per_second", "peak_memory_bytes"]
+SETTINGS = (
+    "benchmark.split=forget25",
+    "training.max_steps=4",
+    "training.batch_size=8",
+    "training.max_length=192",
+    "training.lr=2e-3",
+    "rectifier.gamma=0.8",
+)
+TRIALS = 6  # GA and NPO, each without GRU and with tau none and 1
+
+
+@dataclass(frozen=True)
+class Started:
+    """A sweep after its first start."""
+
+    arguments: list[str]
+    store: Storage
+    done: subprocess.CompletedProcess[str]
+
+    def sweep(self) -> dict[str, Any]:
+        (path,) = (self.store.root / "sweeps").glob("*.json")
+        return json.loads(path.read_text())
+
+    def results(self) -> dict[str, dict[str, Any]]:
+        return {name: result for name in self.sweep()["trials"] if (result := self.store.result(name))}
+
+    def result(self, method: str, tau: float | None) -> dict[str, Any]:
+        """GRU's result with this method and tau."""
+        fitting = [
+            result
+            for result in self.results().values()
+            if (result["config"]["method"], result["config"]["rectifier"])
+            == (method, {"name": "gru", "gamma": 0.8, "tau": tau})
+        ]
+        return fitting[0]
+
+
+def stamps(store: Storage) -> dict[str, int]:
+    return {path.parent.name: path.stat().st_mtime_ns for path in store.root.glob("trials/*/result.json")}
+
+
+def steps(store: Storage, name: str) -> Any:
+    import pandas
+
+    return pandas.read_parquet(store.trial(name) / STEPS).drop(columns=TIMING)
+
+
+def assert_same(one: Storage, other: Storage, name: str) -> None:
+    """Equal metrics and steps of a trial in two storages, to the last bit."""
+    import pandas
+
+    first, second = one.result(name), other.result(name)
+    assert first is not None
+    assert second is not None
+    assert first["status"] == second["status"] == "finished"
+    assert first["metrics"] == second["metrics"]
+    pandas.testing.assert_frame_equal(steps(one, name), steps(other, name), check_exact=True)
+
+
+@pytest.fixture(scope="module")
+def started(house: Any, run_module: RunModule, tmp_path_factory: pytest.TempPathFactory) -> Started:
+    """The first start, on a models folder and on rows of which the general ones are cut short."""
+    place = tmp_path_factory.mktemp("sweep")
+    shutil.copytree(house.target, place / "models" / "full")
+    shutil.copytree(house.retain, place / "models" / "retain75")
+    small_sweep.cut_short(house.data, place / "data")
+    settings = (f"benchmark.data={place / 'data'}", f"models={place / 'models'}", *SETTINGS)
+    arguments = ["tofu_tiny", *(part for setting in settings for part in ("--set", setting)), "--only", "method=ga,npo"]
+    store = Storage(place / "runs")
+    done = run_module("platform.sweep", *arguments, "--storage", store.root, timeout=400, OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Started(arguments, store, done)
+
+
+@pytest.fixture(scope="module")
+def alone(started: Started, run_module: RunModule, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, Storage]:
+    """One of the sweep's trials in a fresh process of its own, without Ray."""
+    place = tmp_path_factory.mktemp("alone")
+    config = started.store.trial(started.result("npo", 1.0)["id"]) / CONFIG
+    done = run_module("trainables.run", config, "--storage", place, OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
+    return Trial.model_validate(json.loads(config.read_text())), Storage(place)
+
+
+def test_first_start_tells_what_happens_and_where_everything_is(started: Started, root: Path) -> None:
+    sweep, lines = started.sweep(), started.done.stdout.splitlines()
+    name = f"tofu_tiny-{sweep['hash']}"
+    assert lines[0] == f"sweep {name}: {TRIALS} trials, 0 done, {TRIALS} to run"
+    assert lines[1].startswith(f"storage {started.store.root}, ")
+    assert "evaluating the retain model on forget25 (once)" in lines
+    assert any(re.fullmatch(r"the retain model is evaluated on forget25 \(after \d+ s\)", line) for line in lines)
+    for label in ("ga-forget25-s0", "gru-npo-forget25-g0.8-t1-s0"):
+        assert sum(line.startswith(f"{label}: FQ -") for line in lines) == 1
+    assert f"done {TRIALS} | running 0 | failed 0 | left 0" in started.done.stdout
+    assert [line.split(":")[0] for line in lines[-3:]] == ["report", "MLflow", "next"]
+    assert (root / lines[-3].split()[1]).samefile(started.store.root / "reports" / name / "index.html")
+    assert started.done.stderr == ""
+
+
+def test_table_of_the_paper_is_printed_and_the_report_written(started: Started) -> None:
+    text = started.done.stdout
+    assert "no report" not in text
+    assert "forget25 FQ" in text
+    for row in ("Original", "Retrain", "GA", "NPO", "w/ GRU"):
+        assert f"| {row} " in text
+    (folder,) = (started.store.root / "reports").iterdir()
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert {"index.html", "tables/main.csv", "tables/main.md", "tables/main.tex", "figures/tradeoff.pdf"} <= files
+
+
+def test_every_planned_trial_has_one_result(started: Started) -> None:
+    planned, results = started.sweep()["trials"], started.results()
+    assert len(planned) == len(set(planned)) == TRIALS
+    assert results.keys() == set(planned) == {path.name for path in (started.store.root / "trials").iterdir()}
+    for name, result in results.items():
+        assert Trial.model_validate(result["config"]).id() == name
+        assert (result["status"], result["training"]["steps"]) == ("finished", 4)
+        assert result["metrics"]["forget_quality"] <= 0
+        assert result["topology"] == {"ranks": 1, "zero_stage": 1, "device": "cpu", "threads": 1, "micro_batch": 8}
+    metrics = [json.dumps(result["metrics"], sort_keys=True) for result in results.values()]
+    assert len(set(metrics)) > 1
+
+
+def test_references_are_evaluated_once_and_named(started: Started) -> None:
+    references = {ref["role"]: ref for ref in started.sweep()["references"]}
+    assert references.keys() == {"original", "retain"}
+    folder = started.store.root / "shared" / "evaluations"
+    assert {path.name for path in folder.iterdir()} == {ref["evaluation"] for ref in references.values()}
+    found = {
+        role: json.loads((folder / ref["evaluation"] / "result.json").read_text()) for role, ref in references.items()
+    }
+    assert found["retain"]["metrics"]["forget_quality"] is None
+    assert found["original"]["metrics"]["forget_quality"] < 0
+
+
+def test_nothing_but_results_is_left_in_the_storage(started: Started) -> None:
+    names = {path.name for path in started.store.root.iterdir()}
+    assert names - {"ray"} == {"trials", "sweeps", "shared", "reports", "mlflow.db", "mlartifacts"}
+    assert not any((started.store.root / "ray").glob("*"))
+    assert not list(started.store.root.rglob("*.partial"))
+
+
+def test_mlflow_has_one_parent_and_every_trial(started: Started) -> None:
+    with sqlite3.connect(started.store.root / "mlflow.db") as db:
+        trials = [row[0] for row in db.execute("select value from tags where key = 'trial_id'")]
+        parents = {row[0] for row in db.execute("select value from tags where key = 'mlflow.parentRunId'")}
+        runs = dict(db.execute("select run_uuid, status from runs").fetchall())
+    assert sorted(trials) == sorted(started.sweep()["trials"])
+    assert len(parents) == 1
+    assert len(runs) == TRIALS + 1
+    assert parents < runs.keys()
+    assert set(runs.values()) == {"FINISHED"}
+    shown = started.store.root / "mlartifacts" / parents.pop() / "artifacts" / "report"
+    assert (shown / "index.html").is_file()
+
+
+def test_trial_without_ray_is_the_same_bit_for_bit(started: Started, alone: tuple[Trial, Storage]) -> None:
+    trial, store = alone
+    assert_same(started.store, store, trial.id())
+
+
+def test_warm_actor_gives_what_a_fresh_process_gives(
+    started: Started, alone: tuple[Trial, Storage], ray_session: None, tmp_path: Path
+) -> None:
+    """Two trials, one after another, in one actor: nothing of the first is left in the second."""
+    import ray
+
+    from trainables.workers.trial_actor import TrialActor
+
+    trial, cold = alone
+    store = Storage(tmp_path)
+    other = Trial.model_validate(started.result("ga", None)["config"])
+    first, second = ({"trial": each.model_dump_json(), "storage": str(tmp_path)} for each in (other, trial))
+    actor: Any = ray.remote(TrialActor).options(num_cpus=1).remote(first)
+
+    def finish() -> dict[str, Any]:
+        told: Any = {"done": False}
+        while not told["done"]:
+            told = ray.get(actor.step.remote(), timeout=120)
+        return told
+
+    try:
+        before = finish()
+        assert ray.get(actor.reset_config.remote(second), timeout=60)
+        after = finish()
+    finally:
+        ray.kill(actor)
+    assert [told["id"] for told in (before, after)] == [other.id(), trial.id()]
+    result = store.result(trial.id())
+    assert result is not None
+    assert after == {
+        "id": trial.id(),
+        "done": True,
+        "phase": "done",
+        "status": "finished",
+        "forget_quality": result["metrics"]["forget_quality"],
+        "model_utility": result["metrics"]["model_utility"],
+    }
+    assert_same(store, cold, trial.id())
+    assert_same(store, started.store, other.id())
+
+
+def test_second_start_has_nothing_left_to_do(started: Started, join: RunModule) -> None:
+    before, mlflow = stamps(started.store), started.store.root / "mlflow.db"
+    written = mlflow.stat().st_mtime_ns
+    done = join(*started.arguments, "--storage", started.store.root)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert mlflow.stat().st_mtime_ns == written
+    assert f"{TRIALS} trials, {TRIALS} done" in done.stdout
+    assert "evaluating" not in done.stdout
+    assert "running" not in done.stdout
+    assert "forget25 FQ" in done.stdout
+    assert stamps(started.store) == before
+    assert len(started.sweep()["trials"]) == TRIALS
+
+
+def test_missing_result_asks_for_resume_which_runs_that_one_alone(
+    started: Started, run_module: RunModule, join: RunModule, tmp_path: Path
+) -> None:
+    """In a copy of the storage, which also shows that a moved one is found complete."""
+    shutil.copytree(started.store.root, tmp_path / "copy")
+    store = Storage(tmp_path / "copy")
+    lost = started.result("npo", 1.0)["id"]
+    shutil.rmtree(store.trial(lost))
+    before = stamps(store)
+    arguments = [*started.arguments, "--storage", store.root]
+    refused = run_module("platform.sweep", *arguments)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("error: ")
+    assert refused.stderr.count("\n") == 1
+    assert f"1 of its {TRIALS} trials" in refused.stderr
+    assert "--resume" in refused.stderr
+    assert "--new" in refused.stderr
+    assert stamps(store) == before
+    resumed = join(*arguments, "--resume")
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert f"{TRIALS} trials, {TRIALS - 1} done" in resumed.stdout
+    after = stamps(store)
+    assert after.keys() == before.keys() | {lost}
+    assert {name: stamp for name, stamp in after.items() if name != lost} == before
+    assert_same(store, started.store, lost)
+
+
+def test_trial_that_fits_on_no_machine_is_refused(started: Started, join: RunModule, tmp_path: Path) -> None:
+    """Tune would wait for a bigger one without end."""
+    done = join(*started.arguments, "--set", "resources.cpus=64", "--storage", tmp_path / "runs", timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == "error: resources.cpus: a trial asks for 64, the cluster has 2\n"
+
+
+@pytest.mark.slow
+def test_one_direction_serves_every_strength(started: Started, join: RunModule) -> None:
+    """TRU and TV over two strengths each: two makings in the log and in the store."""
+    settings = [*started.arguments[:-1], "method=tv,tru"]
+    for setting in ("task_vector.batches=2", "task_vector.stg=1,4", "task_vector.strength=2,9"):
+        settings += ["--set", setting]
+    store = Storage(started.store.root.parent / "vectors")
+    shutil.copytree(started.store.root / "shared", store.root / "shared")
+    done = join(*settings, "--storage", store.root, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line.split(" direction")[0] for line in done.stdout.splitlines() if "direction for" in line] == [
+        "making TV's",
+        "making TRU's",
+    ]
+    folders = {folder.name for folder in (store.root / "shared" / "directions").iterdir()}
+    results = [storage_files.read_json(path) or {} for path in store.root.glob("trials/*/result.json")]
+    assert len(results) == 4
+    assert len(folders) == 2
+    assert {result["direction"] for result in results} == folders
+    assert "TRU" in done.stdout

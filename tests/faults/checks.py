@@ -1,0 +1,136 @@
+"""What must hold after a fault and a resume: nothing lost, nothing doubled, nothing other than undisturbed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.faults.sweep import Round, Watch, sweep_of
+from trainables.storage import files
+from trainables.storage.base import CONFIG, LOST, RESULT, ROWS, STEPS, Storage
+
+KEPT = (CONFIG, RESULT, STEPS, ROWS, "weights")
+OTHER_COUNTS = [f"trials/{name}" for name in ("collapsed", "diverged", "failed", "out_of_memory", "lost", "missing")]
+TIMING = ("tokens_per_second", "peak_memory_bytes")
+
+
+@dataclass
+class Outcome:
+    """What went wrong in a round."""
+
+    lost: list[str] = field(default_factory=list)
+    """Planned trials without a finished result."""
+    doubled: list[str] = field(default_factory=list)
+    """Trials that finished twice, whose result was written again, or that nobody planned."""
+    wrong: list[str] = field(default_factory=list)
+    """Trials whose numbers are not an undisturbed run's."""
+    mlflow: list[str] = field(default_factory=list)
+    """Where MLflow is not what the storage is."""
+    restarted: list[str] = field(default_factory=list)
+    """Trials that had a checkpoint when the fault came, and began again before it."""
+    litter: list[str] = field(default_factory=list)
+    """What is left of checkpoints, of writes that were cut off and of Ray's own state."""
+
+
+def outcome(done: Round, base: Storage, uri: str | None = None) -> Outcome:
+    """Judge a round's storage by an undisturbed one's, and the tracking server at `uri` (else the storage's own)."""
+    store, expected = done.store, set(sweep_of(base)["trials"])
+    listed, after = sweep_of(store)["trials"], done.results()
+    finished = {name for name in after if (store.result(name) or {})["status"] == "finished"}
+    found = Outcome(lost=sorted(expected - finished), wrong=differences(store, base, expected & finished))
+    if sorted(listed) != sorted(expected):
+        found.lost.append(f"the sweep's file lists {len(listed)} trials, {len(set(listed))} different ones")
+    found.doubled = [*sorted(after.keys() - expected), *rewritten(done), *twice(done.watch, done.again)]
+    found.mlflow = list(mirrored(store, uri))
+    found.restarted = restarted(done)
+    found.litter = litter(store)
+    return found
+
+
+def rewritten(done: Round) -> list[str]:
+    """Trials that had finished when the fault came, and whose result is another one now."""
+    before = {name: content for name, content in done.before.items() if json.loads(content)["status"] == "finished"}
+    after = done.results()
+    return sorted(name for name in before.keys() - done.again if after.get(name) != before[name])
+
+
+def litter(store: Storage) -> list[str]:
+    """What is left of checkpoints, of writes that were cut off and of Ray's own state."""
+    found = [path for path in store.root.glob("trials/*/*") if path.name not in KEPT]
+    return sorted(str(path.relative_to(store.root)) for path in [*found, *store.root.glob("ray/*")])
+
+
+def twice(watch: Watch, again: Iterable[str]) -> list[str]:
+    """Trials with more than one finished result ever (and one more where the fault destroyed the first)."""
+    watch.look()
+    allowed = dict.fromkeys(again, 2)
+    return [f"{name}: {sorted(runs)}" for name, runs in watch.seen.items() if len(runs) > allowed.get(name, 1)]
+
+
+def restarted(done: Round) -> list[str]:
+    """Trials that another attempt ended from an earlier step than their checkpoint's.
+
+    Not those that failed, and whose result was set aside: such a one is run again from its beginning.
+    """
+    found = []
+    for name, (attempt, step) in done.saved.items():
+        result, aside = done.store.result(name) or {}, done.store.root.glob(f"set_aside/*/{name}/{RESULT}")
+        failed = any((files.read_json(path) or {}).get("status") != LOST for path in aside)
+        resumed_at = result.get("training", {}).get("resumed_at")
+        if not failed and result.get("attempt") != attempt and (resumed_at or 0) < step:
+            found.append(f"{name}: a checkpoint of step {step}, resumed at {resumed_at}")
+    return found
+
+
+def differences(store: Storage, base: Storage, names: Iterable[str]) -> list[str]:
+    """Trials whose metrics, steps or rows differ, to the last bit."""
+    return sorted(name for name in names if numbers(store, name) != numbers(base, name))
+
+
+def numbers(store: Storage, name: str) -> str:
+    """All that a trial measured, as text: NaN is equal to itself there."""
+    result, folder = store.result(name) or {}, store.trial(name)
+    steps = [{k: v for k, v in row.items() if k not in TIMING} for row in files.read_rows(folder / STEPS)]
+    rows = files.read_rows(folder / ROWS)
+    return json.dumps([result["status"], result["metrics"], result["halves"], steps, rows], sort_keys=True)
+
+
+def mirrored(store: Storage, uri: str | None = None) -> Iterator[str]:
+    """One parent, and one run for each trial with its result's status, metrics and series."""
+    from mlflow import MlflowClient
+
+    client, sweep = MlflowClient(tracking_uri=uri or f"sqlite:///{store.root / 'mlflow.db'}"), sweep_of(store)
+    experiment = client.get_experiment_by_name(sweep["name"])
+    runs = client.search_runs([experiment.experiment_id], max_results=1000) if experiment else []
+    parents = [run for run in runs if run.data.tags.get("role") == "parent"]
+    if len(parents) != 1 or parents[0].data.tags["sweep_id"] != f"{sweep['name']}-{sweep['hash']}":
+        yield f"{len(parents)} parents"
+        return
+    shown = [run.data.tags.get("trial_id") for run in runs if run is not parents[0]]
+    if sorted(map(str, shown)) != sorted(sweep["trials"]):
+        yield f"{len(shown)} runs of {len(set(shown))} trials"
+    wanted = dict.fromkeys(OTHER_COUNTS, 0) | dict.fromkeys(("trials/total", "trials/finished"), len(sweep["trials"]))
+    if (parents[0].info.status, parents[0].data.metrics) != ("FINISHED", wanted):
+        yield f"the parent is {parents[0].info.status} and tells {parents[0].data.metrics}"
+    for run in runs:
+        if run is not parents[0]:
+            yield from unlike(client, run, store, parents[0].info.run_id)
+
+
+def unlike(client: Any, run: Any, store: Storage, parent: str) -> Iterator[str]:
+    """Where a trial's run is not its result."""
+    name = run.data.tags["trial_id"]
+    result = store.result(name) or {}
+    told = (run.info.status, run.data.tags.get("mlflow.parentRunId"), run.data.tags.get("started"))
+    if told != ("FINISHED", parent, result.get("started")):
+        yield f"{name}: {told}"
+    metrics = {k.removeprefix("eval/"): v for k, v in run.data.metrics.items() if k.startswith("eval/")}
+    wanted = {k: float(v) for k, v in result["metrics"].items() if v is not None}
+    if metrics.keys() != wanted.keys() or not all(math.isclose(metrics[k], wanted[k]) for k in wanted):
+        yield f"{name}: metrics differ"
+    series = [(point.step, point.value) for point in client.get_metric_history(run.info.run_id, "train/loss")]
+    if sorted(series) != [(row["step"], row["loss"]) for row in files.read_rows(store.trial(name) / STEPS)]:
+        yield f"{name}: series differ"

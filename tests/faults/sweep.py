@@ -1,0 +1,270 @@
+"""A real sweep of nine tiny trials that faults are done to: started, watched, hit at a random moment, resumed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.support import small_sweep
+from tests.support.environment import INHERITED_PREFIXES, ROOT, House
+from trainables.storage import files as storage_files
+from trainables.storage.base import PROGRESS, RESULT, Storage
+
+SETTINGS = (
+    "benchmark.split=forget25",
+    "training.max_steps=8",
+    "training.batch_size=4",
+    "training.max_length=128",
+    "training.lr=2e-3",
+    "rectifier.gamma=0.8",
+    "resources.checkpoint_every=2",
+)
+TRIALS = 9  # GA, GD and NPO, each without GRU and with tau none and 1
+ROWS = 4
+PATIENCE = 600
+"""Seconds that any wait may take on a machine that is busy with other work."""
+START, PLANNED, BEGUN = -2, -1, 0
+LATER = 2.5
+"""Seconds that a fault comes at most after the milestone that it waits for."""
+
+
+def furnish(house: House, place: Path) -> list[str]:
+    """The sweep's models and rows in a folder, cut so short that an evaluation takes a second; its arguments."""
+    shutil.copytree(house.target, place / "models" / "full")
+    shutil.copytree(house.retain, place / "models" / "retain75")
+    small_sweep.cut_short(house.data, place / "data")
+    for path in [*(place / "data").glob("*_perturbed.json"), place / "data" / "forget25.json"]:
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:ROWS]))
+    settings = (f"benchmark.data={place / 'data'}", f"models={place / 'models'}", *SETTINGS)
+    flags = [part for setting in settings for part in ("--set", setting)]
+    return ["tofu_tiny", *flags, "--only", "method=ga,gd,npo"]
+
+
+@dataclass
+class Command:
+    """A command that runs, and what it has said."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def end(self, status: int | None = 0) -> str:
+        """Wait for its end with this exit status (None: any); returns what it said."""
+        found = self.process.wait(PATIENCE)
+        assert status in (None, found), f"exit {found}:\n{self.said}"
+        return self.said
+
+
+def begin(log: Path, module: str, *arguments: object, **env: str) -> Command:
+    """Start `python -m module arguments` from the root, its environment clean."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(INHERITED_PREFIXES)}
+    typed = [sys.executable, "-m", module, *map(str, arguments)]
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            typed, cwd=ROOT, env=clean | {"COLUMNS": "160", "NO_COLOR": "1"} | env, stdout=stream, stderr=stream
+        )
+    return Command(process, log)
+
+
+@dataclass
+class Watch:
+    """Every finished result that ever lay in a storage, by trial: `attempt` is another one in each run of a trial."""
+
+    store: Storage
+    seen: dict[str, set[str]] = field(default_factory=dict)
+    files: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def look(self) -> None:
+        for folder in self.store.root.glob("trials/*"):
+            try:
+                found = (folder / RESULT).stat()
+            except FileNotFoundError:
+                continue
+            if self.files.get(folder.name) != (found.st_ino, found.st_mtime_ns):
+                self.files[folder.name] = (found.st_ino, found.st_mtime_ns)
+                result = self.store.result(folder.name)
+                if result and result["status"] == "finished":
+                    self.seen.setdefault(folder.name, set()).add(result["attempt"])
+
+    def follow(self, over: threading.Event) -> None:
+        while not over.wait(0.02):
+            self.look()
+
+
+@dataclass
+class Round:
+    """One storage, one seed, one fault."""
+
+    seed: int
+    place: Path
+    arguments: list[str]
+    ray: dict[str, str]
+    """Environment of a start that joins the tests' Ray; empty: it starts its own."""
+    random: random.Random
+    watch: Watch
+    moment: str = ""
+    """Where in the run's life the fault came."""
+    before: dict[str, bytes] = field(default_factory=dict)
+    """The results that were there when the fault came."""
+    saved: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Trials under way then that had a checkpoint: the attempt that was at each, and the checkpoint's step."""
+    again: set[str] = field(default_factory=set)
+    """Trials whose results the fault has destroyed: those may finish once more."""
+    commands: list[Command] = field(default_factory=list)
+    processes: list[psutil.Process] = field(default_factory=list)
+    """All that the driver had started when the fault came."""
+
+    @property
+    def store(self) -> Storage:
+        return self.watch.store
+
+    def start(self, *more: object, module: str = "platform.sweep", **env: str) -> Command:
+        log = self.place / f"{len(self.commands)}.log"
+        typed = [*self.arguments, *more] if module == "platform.sweep" else more
+        self.commands.append(begin(log, module, *typed, "--storage", self.store.root, **self.ray, **env))
+        return self.commands[-1]
+
+    def results(self) -> dict[str, bytes]:
+        """Every result that can be read, byte for byte."""
+        found = {path.parent.name: path.read_bytes() for path in self.store.root.glob("trials/*/result.json")}
+        return {name: content for name, content in found.items() if self.store.result(name)}
+
+    def reach(self, driver: Command, last: int = TRIALS) -> None:
+        """Wait for a random moment of a run's life: a milestone and a little more, or a write after it.
+
+        Milestones: the command's start, the sweep's file, the first trial's beginning, and the first to `last`th
+        result. Raises AssertionError where the driver ends before the moment comes.
+        """
+        milestone = self.random.randrange(START, last + 1)
+        told = {START: "start", PLANNED: "planned", BEGUN: "begun"}.get(milestone, f"{milestone} results")
+        self.until(driver, milestone)
+        if START < milestone < TRIALS and self.random.random() < 1 / 3:
+            self.moment = f"{told}, in a write"
+            writes, deadline = Writes(self.store.root), time.monotonic() + 10
+            while not writes.new() and driver.running and time.monotonic() < deadline:
+                pass
+        else:
+            delay = self.random.uniform(0, LATER)
+            self.moment = f"{told} + {delay:.1f} s"
+            time.sleep(delay)
+        self.strike(driver)
+
+    def until(self, driver: Command, milestone: int) -> None:
+        """Wait for a milestone: START, PLANNED, BEGUN or a number of results."""
+        deadline = time.monotonic() + PATIENCE
+        while not self._past(milestone):
+            assert driver.running, f"the driver ended before milestone {milestone}:\n{driver.said}"
+            assert time.monotonic() < deadline, f"milestone {milestone} took more than {PATIENCE} s:\n{driver.said}"
+            time.sleep(0.01)
+
+    def strike(self, driver: Command) -> None:
+        """Take note of what there is before the fault."""
+        assert driver.running, f"the driver ended before {self.moment}:\n{driver.said}"
+        self.saved = saved(self.store)
+        self.before = self.results()
+        self.processes = psutil.Process(driver.process.pid).children(recursive=True)
+
+    def _past(self, milestone: int) -> bool:
+        if milestone == START:
+            return True
+        if milestone == PLANNED:
+            return any(self.store.root.glob("sweeps/*.json"))
+        done = sum(1 for _ in self.store.root.glob("trials/*/result.json"))
+        return done >= milestone if milestone else done > 0 or any(self.store.root.glob("trials/*/progress.json"))
+
+    @contextlib.contextmanager
+    def followed(self) -> Iterator[Round]:
+        """Watch the storage meanwhile, and leave nothing running."""
+        over = threading.Event()
+        watching = threading.Thread(target=self.watch.follow, args=(over,), daemon=True)
+        watching.start()
+        try:
+            yield self
+        finally:
+            over.set()
+            watching.join()
+            self.close()
+
+    def close(self) -> None:
+        """Leave nothing running: of a Ray whose raylet was killed some agents go on."""
+        for process in self.processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        for command in self.commands:
+            if command.running:
+                command.process.terminate()
+                try:
+                    command.process.wait(30)
+                except subprocess.TimeoutExpired:
+                    command.process.kill()
+                    command.process.wait()
+
+
+class Writes:
+    """Tells when a file or a checkpoint of a trial begins to be written."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.known = set(self._there())
+
+    def _there(self) -> Iterator[str]:
+        for pattern in ("trials/*/.[!p]*", "trials/*/checkpoint/step-*", "trials/*/checkpoint/step-*/*"):
+            yield from map(str, self.root.glob(pattern))
+
+    def new(self) -> bool:
+        return not self.known.issuperset(self._there())
+
+
+def named(processes: Iterable[psutil.Process], *names: str) -> list[psutil.Process]:
+    """Those whose command has one of these names in it, by pid."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if any(name in word for word in process.cmdline()[:1] for name in names):
+                found.append(process)
+    return sorted(found, key=lambda process: process.pid)
+
+
+def begun(base: Storage, root: Path, results: bool = False) -> Storage:
+    """A storage with what an undisturbed run's trials share, and its results where asked."""
+    shutil.copytree(base.root / "shared", root / "shared")
+    if results:
+        shutil.copytree(base.root / "trials", root / "trials")
+        shutil.copytree(base.root / "sweeps", root / "sweeps")
+    return Storage(root)
+
+
+def saved(store: Storage) -> dict[str, tuple[str, int]]:
+    """Trials under way that have a checkpoint: who is at each, and the step that it would go on from."""
+    found = {}
+    for meta in store.root.glob("trials/*/checkpoint/meta.json"):
+        folder = meta.parent.parent
+        told, kept = storage_files.read_json(folder / PROGRESS), storage_files.read_json(meta)
+        if told and kept and not (folder / RESULT).exists():
+            found[folder.name] = (told["attempt"], kept["step"])
+    return found
+
+
+def sweep_of(store: Storage) -> dict[str, Any]:
+    (path,) = store.root.glob("sweeps/*.json")
+    return json.loads(path.read_text())

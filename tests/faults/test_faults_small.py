@@ -1,0 +1,68 @@
+"""The small part of the fault matrix (test_faults.py) that every run of the tests has: one sweep, two kills."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import psutil
+
+from tests.faults import test_faults
+from tests.faults.checks import differences, litter, mirrored, restarted, rewritten, twice
+from tests.faults.sweep import PATIENCE, TRIALS, Command, Round, Watch, furnish, saved, sweep_of
+from tests.support.environment import House
+from trainables.config.trial import Trial
+from trainables.storage import files
+from trainables.storage.base import CONFIG, PROGRESS, RESULT, Storage
+from trainables.trial import runner
+
+joined = test_faults.joined
+
+
+def test_sweep_survives_the_death_of_a_worker_and_of_its_driver(
+    house: House, joined: dict[str, str], tmp_path: Path
+) -> None:
+    """What was under way at a kill goes on from its checkpoint and ends as if undisturbed; the rest is not touched."""
+    store, base = Storage(tmp_path / "runs"), Storage(tmp_path / "undisturbed")
+    one = Round(0, tmp_path, furnish(house, tmp_path), joined, random.Random(0), Watch(store))
+    with one.followed():
+        driver = one.start()
+        killed, step = kill_at_a_checkpoint(one, driver)
+        disturbed, first = under_way(store), one.saved
+        one.until(driver, 3)
+        one.strike(driver)
+        one.saved = first | one.saved
+        disturbed |= under_way(store)
+        driver.process.kill()
+        driver.end(-9)
+        one.start("--resume").end()
+    results = {name: store.result(name) or {} for name in sweep_of(store)["trials"]}
+    assert [result.get("status") for result in results.values()] == ["finished"] * TRIALS
+    assert (rewritten(one), twice(one.watch, ()), list(mirrored(store)), litter(store)) == ([], [], [], [])
+    assert restarted(one) == []
+    assert results[killed]["training"]["resumed_at"] >= step
+    assert disturbed
+    for name in disturbed:
+        config = Trial.model_validate(files.read_json(store.trial(name) / CONFIG))
+        assert len(list(runner.run(config, base))) > 1
+    assert differences(store, base, disturbed) == []
+
+
+def kill_at_a_checkpoint(one: Round, driver: Command) -> tuple[str, int]:
+    """Kill the worker of a trial that has a checkpoint: the trial, and the step that it goes on from."""
+    deadline = time.monotonic() + PATIENCE
+    while not saved(one.store):
+        assert driver.running, driver.said
+        assert time.monotonic() < deadline, driver.said
+        time.sleep(0.01)
+    one.strike(driver)
+    killed, (_, step) = next(iter(one.saved.items()))
+    told = files.read_json(one.store.trial(killed) / PROGRESS) or {}
+    psutil.Process(told["pid"]).kill()
+    return killed, step
+
+
+def under_way(store: Storage) -> set[str]:
+    """Trials that have begun and not ended."""
+    return {folder.name for folder in store.root.glob("trials/*") if not (folder / RESULT).exists()}

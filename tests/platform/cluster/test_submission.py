@@ -1,0 +1,286 @@
+"""A sweep from a laptop: what is refused here, and a real head with its job server, left and found again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import platform.status as status
+import platform.sweep as sweep
+from platform.cluster import connect, submit
+from tests.support import small_sweep
+from tests.support.environment import INHERITED_PREFIXES
+from tests.support.ports import free_port
+from trainables.common import provenance
+
+FILE = "cluster_name: some\nfile_mounts: {'~/elsewhere': /etc, '~/un learning': .}\n"
+LAPTOP = """
+import runpy, sys
+import platform.cluster.connect as reach
+reach.RAY = [sys.executable, {ray!r}]
+sys.argv = ["-m", *{arguments!r}]
+runpy.run_module({module!r}, run_name="__main__")
+"""
+RAY = """
+import os, shutil, socket, sys, threading
+HOME, PORT = {home!r}, {port}
+
+def copy(one, other):
+    while data := one.recv(65536):
+        other.sendall(data)
+    other.close()
+
+def forward(port):
+    server = socket.create_server(("127.0.0.1", port))
+    with open(HOME + "/forwards", "a") as stream:
+        stream.write(str(os.getpid()) + "\\n")
+    while True:
+        near, _ = server.accept()
+        try:
+            far = socket.create_connection(("127.0.0.1", PORT))
+        except ConnectionRefusedError:  # not up yet
+            near.close()
+            continue
+        for pair in ((near, far), (far, near)):
+            threading.Thread(target=copy, args=pair, daemon=True).start()
+
+action, file, *rest = sys.argv[1:]
+if action == "dashboard":
+    forward(int(rest[rest.index("--port") + 1]))
+shutil.copytree(rest[0].replace("~", HOME, 1), rest[1], dirs_exist_ok=True)
+"""
+"""Stands for `ray dashboard` and `ray rsync-down`, whose ssh needs a host to log in to."""
+
+
+def in_process(main: Any, *arguments: object) -> Any:
+    app = typer.Typer()
+    app.command()(main)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+# What is refused before anything is sent
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def test_repository_on_the_cluster_is_the_mount_of_this_one(file: Path) -> None:
+    found = connect.find(str(file))
+    assert (found.repository, found.by_address) == ("~/'un learning'", False)
+    assert found.stop("job") == f"ray exec {file} 'cd ~/'\"'\"'un learning'\"'\"' && .venv/bin/ray job stop job'"
+    near = connect.find("http://127.0.0.1:8265/")
+    assert near.stop("job") == "ray job stop job --address http://127.0.0.1:8265"
+
+
+def test_files_that_are_no_clusters(tmp_path: Path, file: Path) -> None:
+    def refusal(place: object) -> str:
+        done = in_process(sweep.main, "quickstart", "--cluster", place)
+        assert (done.exit_code, done.stdout) == (2, "")
+        return done.stderr
+
+    assert "--cluster: there is no file 'nowhere.yaml'; give the file of ray up" in refusal("nowhere.yaml")
+    file.write_text("file_mounts: {a: /etc}")
+    assert "has no line for this repository, such as ~/unlearning: ." in refusal(file)
+    file.write_text("- a list")
+    assert "has no line for this repository" in refusal(file)
+    file.write_text("a: [")
+    assert "is not YAML: while parsing" in refusal(file)
+    assert "a.yaml" in in_process(status.main, "quickstart", "--cluster", "a.yaml").stderr
+
+
+def test_what_is_wrong_here_is_said_before_the_cluster_is_asked(file: Path) -> None:
+    done = in_process(sweep.main, "quickstrat", "--cluster", file)
+    assert (done.exit_code, done.stderr.startswith("error: unknown sweep 'quickstrat'")) == (2, True)
+    done = in_process(sweep.main, "quickstart", "--cluster", file, "--address", "auto")
+    assert "--cluster and --address exclude each other" in done.stderr
+    done = in_process(sweep.main, "quickstart", "--cluster", file, "--new", "--resume")
+    assert "--resume and --new exclude each other" in done.stderr
+
+
+def test_secrets_do_not_travel(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_of_nobody")
+    for typed in ("--set=target=hf_of_nobody", "--storage=s3://somebody:word@bucket/folder"):
+        with pytest.raises(Exception, match="holds a password or token") as refused:
+            submit.sweep("quickstart", str(file), [typed])
+        assert "nobody" not in str(refused.value)
+        assert "word@" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("Head node of cluster (some) not found!", "is not up; start it with: ray up "),
+        ("no credentials", "' ended: no credentials"),
+    ],
+)
+def test_clusters_that_do_not_answer(
+    said: str, message: str, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ray.py").write_text(f"raise SystemExit({said!r})")
+    monkeypatch.setattr(connect, "RAY", [sys.executable, str(tmp_path / "ray.py")])
+    done = in_process(sweep.main, "quickstart", "--cluster", file)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+def test_heads_without_a_dashboard(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ray.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(connect, "RAY", [sys.executable, str(tmp_path / "ray.py")])
+    monkeypatch.setattr(connect, "PATIENCE", 0.1)
+    done = in_process(sweep.main, "quickstart", "--cluster", file)
+    assert f"the head of '{file}' answers, its dashboard does not" in done.stderr
+    assert not [child for child in psutil.Process().children() if str(tmp_path) in " ".join(child.cmdline())]
+    place = f"http://127.0.0.1:{free_port()}"
+    assert f"no job server answers at '{place}'" in in_process(sweep.main, "quickstart", "--cluster", place).stderr
+
+
+def test_the_command_travels_without_the_cluster() -> None:
+    typed = ["own", "--cluster", "a.yaml", "--set", "x=1", "--cluster=b.yaml", "--resume"]
+    assert submit.without_cluster(typed) == ["own", "--set", "x=1", "--resume"]
+
+
+# A real head
+
+
+@dataclass(frozen=True)
+class Head:
+    """A cluster of one node, whose home holds the repository, and the laptop that reaches it."""
+
+    home: Path
+    file: Path
+    arguments: list[str]
+
+    def command(self, module: str, *arguments: str) -> list[str]:
+        told = [*arguments, "--cluster", str(self.file)]
+        return [
+            sys.executable,
+            "-c",
+            LAPTOP.format(ray=str(self.home / "ray.py"), arguments=told, module=f"platform.{module}"),
+        ]
+
+    def open(self, module: str, *arguments: str) -> subprocess.Popen[str]:
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(self.command(module, *arguments), cwd=provenance.ROOT, env=clean(), **pipes)
+
+    def run(self, module: str, *arguments: str) -> tuple[int, str, str]:
+        child = self.open(module, *arguments)
+        out, err = child.communicate(timeout=400)
+        return child.returncode, out, err
+
+
+def clean() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(INHERITED_PREFIXES)}
+
+
+@pytest.fixture(scope="module")
+def head(house: Any) -> Iterator[Head]:
+    home = Path(tempfile.mkdtemp(prefix="head-", dir="/tmp"))  # sockets have short names
+    (home / "unlearning").mkdir()
+    for entry in provenance.ROOT.iterdir():
+        if entry.name not in (".venv", "runs"):
+            (home / "unlearning" / entry.name).symlink_to(entry)
+    (home / "unlearning" / ".venv").symlink_to(sys.prefix)
+    shutil.copytree(house.target, home / "models" / "full")
+    shutil.copytree(house.retain, home / "models" / "retain75")
+    small_sweep.cut_short(house.data, home / "data")
+    port, names = free_port(), ("--port", "--dashboard-agent-listen-port", "--ray-client-server-port")
+    (home / "ray.py").write_text(RAY.format(home=str(home), port=port))
+    (home / "cluster.yaml").write_text("file_mounts: {'~/unlearning': .}")
+    settings = (f"benchmark.data={home / 'data'}", f"models={home / 'models'}", "benchmark.split=forget25")
+    settings += ("training.max_steps=3", "training.batch_size=8", "rectifier.gamma=0.8")
+    sets = [part for setting in settings for part in ("--set", setting)]
+    ports = [part for name in names for part in (name, str(free_port()))]
+    command = [*connect.RAY, "start", "--head", "--block", "--num-cpus=1", f"--temp-dir={home / 'ray'}", *ports]
+    command += ["--dashboard-host=127.0.0.1", f"--dashboard-port={port}", "--object-store-memory=100000000"]
+    env = clean() | {"HOME": str(home), "UNLEARN_STORAGE": str(home / "runs"), "RAY_USAGE_STATS_ENABLED": "0"}
+    with (home / "log").open("w") as log:
+        child = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        yield Head(home, home / "cluster.yaml", ["tofu_tiny", *sets, "--only", "method=ga,npo"])
+    finally:
+        child.terminate()
+        child.wait(timeout=60)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def detached(head: Head) -> str:
+    """The id of the job of a sweep that was started on the head and left as soon as it said where its results go."""
+    first = head.open("sweep", *head.arguments)
+    lines: list[str] = []
+    assert first.stdout is not None
+    for line in first.stdout:
+        lines.append(line)
+        if line.startswith("storage "):
+            break
+    assert lines, first.communicate()
+    assert lines[-1].startswith(f"storage {head.home / 'runs'}, ")
+    first.send_signal(signal.SIGINT)
+    _, said = first.communicate(timeout=60)
+    job = said.split("submitted ")[1].split()[0]
+    assert first.returncode == 130
+    assert f"detached; {job} goes on. See it again: python -m platform.sweep tofu_tiny " in said
+    assert f".venv/bin/ray job stop {job}" in said
+    return job
+
+
+@pytest.mark.slow
+def test_a_sweep_goes_on_without_the_laptop_and_is_found_again(head: Head) -> None:
+    job = detached(head)
+    status, out, err = head.run("sweep", "tofu_tiny", "--set", "seed=5")
+    assert (status, out) == (2, "")
+    assert f"{job} runs tofu_tiny with other arguments; attach to it with: python -m platform.sweep tofu_tiny " in err
+
+    status, out, err = head.run("sweep", *head.arguments)
+    assert status == 0, out + err
+    assert f"attached to {job}, which runs already" in err
+    assert "6 of 6 trials run in " in out
+    assert out.count("sweep tofu_tiny-") == 1
+    assert len(list((head.home / "runs" / "trials").glob("*/result.json"))) == 6
+
+    named = [line.split()[-1] for line in err.splitlines() if line.startswith("fetched: ")]
+    report = provenance.ROOT / named[0]
+    assert "tofu_tiny" in report.read_text(encoding="utf-8")
+    shutil.rmtree(report.parent)
+
+    status, out, err = head.run("status", "tofu_tiny", "--json")
+    assert status == 0, err
+    assert json.loads(out)["counts"]["done"] == 6
+    status, out, err = head.run("status", "quickstart")
+    assert (status, out) == (2, "")
+    assert err.startswith(f"error: no sweep 'quickstart' in {head.home / 'runs'}")
+
+    forwards = (head.home / "forwards").read_text().split()
+    assert len(forwards) == 5
+    time.sleep(1.0)
+    assert not [pid for pid in forwards if psutil.pid_exists(int(pid))]
+
+
+@pytest.mark.slow
+def test_a_dry_run_plans_on_the_cluster(head: Head) -> None:
+    status, out, err = head.run("sweep", *head.arguments, "--dry-run", "--json")
+    assert status == 0, err
+    assert json.loads(out)["storage"] == str(head.home / "runs")
+    status, out, _ = head.run("sweep", "tofu_tiny", "--dry-run", "--set", "benchmark.data=/nowhere")
+    assert status == 2
+    assert "/nowhere" in out
+    assert shlex.split(out)

@@ -1,0 +1,125 @@
+"""What the end of a sweep on one's own rows recommends and says, of results that are written by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from platform.driver import recommend
+from platform.plan import build as planning
+from platform.plan.overrides import apply
+from platform.preparation import prepare
+from search_spaces.schema import sweep as spaces
+from tests.support import tiny
+from trainables.config.trial import Trial
+from trainables.storage import files as storage_files
+from trainables.storage.base import RESULT, Storage
+from trainables.storage.location import open_storage
+from trainables.trial.export import model_folder
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("own")
+    files = tiny.own(folder / "rows")
+    return [f"target={tiny.write_model(folder / 'mine')}", *(f"{part}={file}" for part, file in files.items())]
+
+
+def measures(strength: float, utility: float) -> dict[str, float]:
+    return {"forget_extraction_strength": strength, "utility": utility}
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Trial, str]]:
+    """What would be exported, instead of it."""
+    found: list[tuple[Trial, str]] = []
+
+    def keep(trial: Trial, why: str, *others: Any) -> str:
+        found.append((trial, why))
+        return "model: somewhere"
+
+    monkeypatch.setattr(recommend, "_write", keep)
+    return found
+
+
+def swept(typed: list[str], folder: Path, target: float, *outcomes: tuple[float, float], **more: Any) -> Any:
+    """A plan of two trials, its storage with their results and the target model's evaluation."""
+    sweep = spaces.find("own")
+    store = Storage(folder)
+    plan = planning.make(apply(sweep, typed), store, strategy="paper", only=["method=gd"])
+    (reference,) = plan.references
+    storage_files.write_json(store.evaluation(reference.evaluation) / RESULT, {"metrics": measures(1.0, target)})
+    for trial, outcome in zip(plan.trials, outcomes, strict=True):
+        result = {"status": "finished", "metrics": measures(*outcome), "started": "then"} | more
+        storage_files.write_json(store.trial(trial.id()) / RESULT, result)
+    return plan, store
+
+
+def said(plan: Any, store: Storage) -> str:
+    lines: list[str] = []
+    recommend.recommend(plan, store, lines.append)
+    return "\n".join(lines)
+
+
+def test_the_most_removal_above_the_bar(typed: list[str], tmp_path: Path, written: Any) -> None:
+    plan, store = swept(typed, tmp_path, 0.5, (0.1, 0.46), (0.3, 0.5))
+    assert said(plan, store) == f"recommended: {plan.trials[0].label()} (ES 0.100, utility 0.460), model: somewhere"
+    assert written[0][1].startswith(f"It is the choice among the 2 evaluated trials of a start of sweep {plan.name}: ")
+
+
+def test_a_target_model_without_utility_does_not_let_a_ruined_one_pass(
+    typed: list[str], tmp_path: Path, written: Any
+) -> None:
+    plan, store = swept(typed, tmp_path, 0.0, (0.0, 0.0), (0.3, 0.2))
+    told = said(plan, store)
+    assert plan.trials[1].label() in told
+    assert "; the target model's utility is 0, so the highest utility is chosen)" in told
+    assert "Here the target model's utility is 0" in written[0][1]
+    lines: list[str] = []
+    prepare._warn(plan, store, lines.append)
+    assert lines[0].startswith("warning: own: the target model's utility is 0, so the highest utility is chosen; ")
+
+
+def test_halves_are_reported_on_the_rows_that_were_not_chosen_on(
+    typed: list[str], tmp_path: Path, written: Any
+) -> None:
+    halves = [measures(0.1, 0.6), measures(0.9, 0.4)]
+    chosen = [*typed, "selection.halves=true"]
+    plan, store = swept(chosen, tmp_path, 0.5, (0.2, 0.5), (0.2, 0.5), halves=halves, status="collapsed")
+    assert "(ES 0.900, utility 0.400; the target model's utility is not known" in said(plan, store)
+    assert "among the 2 evaluated trials" in written[0][1]
+
+
+def test_the_export_of_an_earlier_run_is_none_of_this_one(typed: list[str], tmp_path: Path) -> None:
+    plan, store = swept(typed, tmp_path, 0.5, (0.1, 0.46), (0.3, 0.5))
+    facts = tmp_path / model_folder.FACTS
+    storage_files.write_json(facts, {"made_with": {"started": "then"}})
+    assert recommend._current(facts, store.result(plan.trials[0].id()) or {})
+    assert not recommend._current(facts, {"started": "later"})
+    assert not recommend._current(tmp_path / "nothing", {"started": "then"})
+
+
+def test_no_utility_at_all_recommends_nothing(typed: list[str], tmp_path: Path, written: Any) -> None:
+    plan, store = swept(typed, tmp_path, 0.0, (0.0, 0.0), (0.3, 0.0))
+    assert said(plan, store).startswith("recommended: none of 2 trials, the utility of each is 0; give more or other")
+    assert written == []
+
+
+def test_target_that_hardly_knows_its_rows_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the wrong template a model seems to have nothing to forget; TOFU's rows say nothing of that kind."""
+    store = open_storage(str(tmp_path))
+    sweep = spaces.find("own")
+    reference = SimpleNamespace(role="original", split="own", evaluation="abc")
+    plan: Any = SimpleNamespace(sweep=sweep, references=[reference])
+    heard: list[str] = []
+    for known, told in ((0.71, 0), (0.24, 1)):
+        metrics = {"forget_extraction_strength": known, "utility": 0.9}
+        storage_files.write_json(store.evaluation("abc") / RESULT, {"metrics": metrics})
+        prepare._warn(plan, store, heard.append)
+        assert len(heard) == told
+    assert heard[0].startswith("warning: asked in the template 'plain', the target model gives away little")
+    assert "extraction strength 0.24 of 1" in heard[0]
+    assert "--set benchmark.template=chat, llama2, phi" in heard[0]

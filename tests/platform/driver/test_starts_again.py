@@ -1,0 +1,159 @@
+"""A start that finds failed, lost or damaged trials: which run again, and what is set aside; the driver is not run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platform.plan import build as planning
+from platform.plan.value import Plan
+from platform.state import manifest
+from tests.support import starts
+from tests.support.small_sweep import Small
+from tests.support.starts import finish, in_process
+from trainables.storage import files
+from trainables.storage import results as results_
+from trainables.storage.base import LOST, RESULT, STEPS, Storage
+
+runs, signals = starts.runs, starts.signals
+
+
+@pytest.fixture
+def ended(small: Small, tmp_path: Path, runs: list[Plan]) -> tuple[list[Any], Storage, Plan]:
+    """A sweep of 55 trials that all ended: 50 finished, one diverged, two failed, two out of memory; its command."""
+    store = Storage(tmp_path / "runs")
+    command = ["tofu_tiny", "--storage", store.root, *small.flags(), "--only", "benchmark.split=forget01"]
+    assert in_process(*command).exit_code == 0
+    plan = runs.pop()
+    for number, status in enumerate(["failed", "failed", "out_of_memory", "out_of_memory", "diverged"]):
+        finish(store, [plan.trials[number]], status)
+    finish(store, plan.trials[5:])
+    return command, store, plan
+
+
+def aside(store: Storage) -> set[str]:
+    return {path.name for path in (store.root / "set_aside").glob("*/*")}
+
+
+@pytest.mark.parametrize(
+    ("flags", "again"),
+    [
+        ([], []),
+        (["--resume"], []),
+        (["--retry-failed"], [0, 1, 2, 3]),
+        (["--retry-failed", "--reason", "out_of_memory"], [2, 3]),
+        (["--retry-failed", "--reason", "failed", "--resume"], [0, 1]),
+    ],
+    ids=lambda value: " ".join(map(str, value)),
+)
+def test_failed_trials_run_again_only_when_asked(
+    ended: tuple[list[Any], Storage, Plan], runs: list[Plan], flags: list[str], again: list[int]
+) -> None:
+    command, store, plan = ended
+    done = in_process(*command, *flags)
+    assert done.exit_code == 0, done.stderr
+    assert runs[-1].left == [plan.trials[number] for number in again]
+    assert aside(store) == {plan.trials[number].id() for number in again}
+    assert (f"{len(again)} failed trials to run again; results set aside in" in done.stdout) == bool(again)
+
+
+@pytest.mark.parametrize("flag", ["--resume", "--retry-failed"])
+def test_lost_trial_goes_on_from_its_checkpoint_when_resumed(
+    ended: tuple[list[Any], Storage, Plan], runs: list[Plan], flag: str
+) -> None:
+    """Its process died too often: that is no result, and what it had is not thrown away."""
+    command, store, plan = ended
+    lost, others = plan.trials[7], plan.trials[8:]
+    folder = store.trial(lost.id())
+    finish(store, [lost], LOST)
+    for name in ("checkpoint/meta.json", "evaluations/step_2.json", "retry.json"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        files.write_json(folder / name, {})
+    results_.tidy(folder)
+    refused = in_process(*command)
+    assert refused.exit_code == 2
+    assert "1 of its 55 trials are missing; add --resume" in refused.stderr
+    assert in_process(*command, flag).exit_code == 0
+    assert lost in runs[-1].left
+    assert {trial.id() for trial in runs[-1].left}.isdisjoint(trial.id() for trial in others)
+    assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*.json")) == [
+        "checkpoint/meta.json",
+        "evaluations/step_2.json",
+        "retry.json",
+    ]
+
+
+def test_result_that_came_since_a_plan_was_made_is_not_set_aside(small: Small, tmp_path: Path) -> None:
+    """Between the plan and the lock another driver ran the failed trial again."""
+    store = Storage(tmp_path / "runs")
+    first = small.plan(store, only=["benchmark.split=forget01"]).trials[0]
+    finish(store, [first], "failed")
+    plan = small.plan(store, only=["benchmark.split=forget01"], retry=("failed",))
+    assert plan.retried == (first.id(),)
+    finish(store, [first])
+    assert planning.current(plan, store).retried == ()
+
+
+def test_dry_run_tells_of_failed_and_damaged_trials(ended: tuple[list[Any], Storage, Plan]) -> None:
+    command, store, plan = ended
+    path = store.trial(plan.trials[9].id()) / RESULT
+    path.write_text("")
+    said = in_process(*command, "--dry-run").stdout
+    assert "strategy grid, 55 trials, 54 done" in said
+    assert "4 trials failed and count as done; --retry-failed runs them again" in said
+    assert f"damaged: {path}; a start sets it aside and runs its trial again" in said
+    found = json.loads(in_process(*command, "--dry-run", "--json", "--retry-failed", "--reason", "failed").stdout)
+    ids = [trial.id() for trial in plan.trials]
+    assert found["retried"] == ids[:2]
+    assert found["failed"] == {ids[2]: "out_of_memory", ids[3]: "out_of_memory"}
+    assert found["damaged"] == [str(path)]
+    assert sum(trial["done"] for trial in found["trials"]) == 52
+    assert aside(store) == set()
+
+
+def test_damaged_results_are_named_set_aside_and_run_again(
+    ended: tuple[list[Any], Storage, Plan], runs: list[Plan]
+) -> None:
+    """A result cut short, one that is no result, a table of steps cut short; what was written stays to be looked at."""
+    command, store, plan = ended
+    folders = [store.trial(plan.trials[number].id()) for number in (7, 8, 9)]
+    files.write_rows(folders[2] / STEPS, [{"step": 1}])
+    spoilt = [folders[0] / RESULT, folders[1] / RESULT, folders[2] / STEPS]
+    spoilt[0].write_bytes(spoilt[0].read_bytes()[:-9])
+    spoilt[1].write_text("{}")
+    spoilt[2].write_bytes(spoilt[2].read_bytes()[:-1])
+    left = spoilt[2].read_bytes()
+    refused = in_process(*command)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert (
+        f"unfinished: 3 of its 55 trials are missing ({', '.join(map(str, spoilt))} cannot be read)" in refused.stderr
+    )
+    assert aside(store) == set()
+    done = in_process(*command, "--resume")
+    assert done.exit_code == 0
+    for path in spoilt:
+        assert f"damaged: {path}; set aside in {store.root / 'set_aside'}" in done.stdout
+    assert runs[-1].left == [plan.trials[number] for number in (7, 8, 9)]
+    assert aside(store) == {folder.name for folder in folders}
+    assert [path.read_bytes() for path in store.root.glob("set_aside/*/*/steps.parquet")] == [left]
+
+
+def test_damaged_sweep_file_is_set_aside_and_written_anew(
+    ended: tuple[list[Any], Storage, Plan], runs: list[Plan]
+) -> None:
+    command, store, plan = ended
+    path = store.sweep("tofu_tiny", plan.hash)
+    path.write_bytes(path.read_bytes()[:50])
+    done = in_process(*command)
+    assert done.exit_code == 0
+    assert f"damaged: {path}; set aside in " in done.stdout
+    assert aside(store) == {path.name}
+    assert manifest.read("tofu_tiny", store)["trials"] == [trial.id() for trial in plan.trials]
+    (store.trial(plan.trials[20].id()) / RESULT).unlink()
+    path.write_bytes(b"")
+    refused = in_process(*command)
+    assert refused.exit_code == 2
+    assert f"1 of its 55 trials are missing ({path} cannot be read)" in refused.stderr

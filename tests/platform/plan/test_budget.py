@@ -1,0 +1,258 @@
+"""Memory, micro-batch and hours of a plan, by hand for a 7B model; what cannot fit is refused with the numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from platform.driver.dry_run import describe
+from platform.plan import build as planning
+from platform.plan.overrides import apply
+from platform.plan.value import Plan
+from search_spaces.schema import backbones
+from search_spaces.schema import sweep as spaces
+from tests.support import small_sweep, tiny
+from trainables.common.errors import InputError
+from trainables.config.settings import Benchmark, Model, Objective, Rectifier, Resources, Shape, TaskVector, Training
+from trainables.config.trial import Trial
+from trainables.storage.base import Storage
+from trainables.training import flops, memory
+from trainables.trial import setup
+
+GB = 1e9
+SEVEN = backbones.LLAMA2.shape
+GRU = Rectifier(name="gru", gamma=0.8)
+EIGHTY = Resources(ranks=4, gpus=1, precision="bf16")
+
+
+def trial(**settings: Any) -> Trial:
+    return Trial(**{"method": "ga", "target": Model(path="m"), "resources": EIGHTY, **settings})
+
+
+def plan(name: str, store: Storage, *settings: str, **options: Any) -> Plan:
+    sweep = spaces.find(name)
+    return planning.make(apply(sweep, settings), store, **{"strategy": "paper", **options})
+
+
+# Sizes
+
+
+def test_parameters_are_those_of_the_model() -> None:
+    network = tiny.network()
+    shape = memory.shape_of(network.config.to_dict())
+    assert shape is not None
+    assert shape.parameters == sum(parameter.numel() for parameter in network.parameters())
+
+
+def test_parameters_with_shared_keys_and_tied_embeddings() -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    network = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=128,
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=16,
+            tie_word_embeddings=True,
+        )
+    )
+    shape = memory.shape_of(network.config.to_dict())
+    assert shape == Shape(
+        hidden=32, layers=2, heads=4, kv_heads=2, head_size=16, intermediate=48, vocabulary=128, tied=True
+    )
+    assert shape is not None
+    assert shape.parameters == sum(parameter.numel() for parameter in network.parameters())
+
+
+def test_phi_has_no_gate_and_few_biases() -> None:
+    from transformers import PhiConfig, PhiForCausalLM
+
+    network = PhiForCausalLM(
+        PhiConfig(vocab_size=512, hidden_size=64, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4)
+    )
+    shape = memory.shape_of(network.config.to_dict())
+    assert shape is not None
+    assert not shape.gated
+    weights = sum(p.numel() for name, p in network.named_parameters() if not name.endswith("bias"))
+    assert shape.parameters == pytest.approx(weights, rel=0.005)
+
+
+def test_sizes_under_other_names_are_not_guessed() -> None:
+    assert memory.shape_of({"n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257}) is None
+
+
+# Memory
+
+
+def test_peak_of_a_7b_model_by_hand() -> None:
+    """bf16: a layer keeps of a token 16 h for norms, 8 h for attention, 8 times the feed-forward's width."""
+    load = memory.load_of(trial(rectifier=GRU), SEVEN, 2)
+    found = memory.peak(load, 2, 100)
+    layer = 16 * 4096 + 8 * 4096 + 8 * 11008
+    assert found.activations == 200 * (32 * layer + 6 * 4096)
+    assert found.logits == 200 * 32000 * 12
+    assert found.buffers == 2 * 500_000_000
+    assert found.states.total == pytest.approx(SEVEN.parameters * (2 + 2 / 4 + (4 + 12 + 4) / 4))
+    assert found.step == pytest.approx(SEVEN.parameters * (2 * 4 / 4 - 2 / 4))
+    assert found.total == found.states.total + found.buffers + max(found.activations + found.logits, found.step)
+
+
+def test_checkpointing_keeps_one_vector_a_layer_and_one_layer() -> None:
+    plain, saved = (
+        memory.peak(memory.load_of(trial(resources=resources), SEVEN), 1, 1000).activations
+        for resources in (EIGHTY, EIGHTY.model_copy(update={"gradient_checkpointing": True}))
+    )
+    layer = 24 * 4096 + 8 * 11008
+    assert saved == 1000 * (32 * 2 * 4096 + layer + 6 * 4096)
+    assert saved < plain / 10
+
+
+def test_what_methods_hold_beside_the_model() -> None:
+    def states(method: str, **settings: Any) -> memory.States:
+        return memory.peak(memory.load_of(trial(method=method, **settings), SEVEN, 1), 1, 10).states
+
+    assert states("ga").frozen == 0
+    assert states("npo_kl").frozen == states("rmu").frozen == 2 * SEVEN.parameters
+    assert states("ga").average == 0
+    assert states("ga", rectifier=GRU).average == SEVEN.parameters
+    assert states("rmu").optimizer == pytest.approx(3 * 4 * (3 * 4096 * 11008) / 4)
+    adapters = states("ga", training=Training(lora_rank=8)).optimizer / 3
+    assert adapters == pytest.approx(8 * 32 * (4 * (4096 + 4096) + 3 * (4096 + 11008)))
+    vector = TaskVector(stg=1.0)
+    assert states("tru", task_vector=vector).total == pytest.approx(7 * SEVEN.parameters)
+
+
+def test_eager_attention_keeps_scores_and_kl_two_distributions() -> None:
+    eager = trial(target=Model(path="m", attention="eager"))
+    extra = [memory.layer_bytes(memory.load_of(chosen, SEVEN), 100) for chosen in (eager, trial())]
+    assert extra[0] - extra[1] == 32 * 100 * 8
+    one, two = (memory.peak(memory.load_of(trial(method=name), SEVEN), 1, 10).logits for name in ("gd", "npo_kl"))
+    assert two / one == pytest.approx(7 / 3)
+
+
+@hypothesis.settings(deadline=None)
+@given(rows=st.integers(1, 64), length=st.integers(8, 2048), stage=st.sampled_from([1, 2, 3]))
+def test_more_rows_never_take_less(rows: int, length: int, stage: int) -> None:
+    load = memory.load_of(trial(), SEVEN, stage)
+    assert memory.peak(load, rows + 1, length).total >= memory.peak(load, rows, length).total
+
+
+# Micro-batch
+
+
+@pytest.mark.parametrize(("size", "expected"), [(59, 4), (80, 8), (140, 8)])
+def test_micro_batch_is_the_share_in_as_few_parts_as_fit(size: float, expected: int) -> None:
+    found = memory.fit(trial(rectifier=GRU), SEVEN, 256, size * GB)
+    assert found.micro_batch == expected
+    assert found.fits
+    more = memory.fit(trial(resources=EIGHTY.model_copy(update={"micro_batch": 8})), SEVEN, 256, size * GB)
+    assert more.micro_batch == 8
+
+
+def test_micro_batch_of_the_user_stands_and_without_a_gpu_it_is_the_share() -> None:
+    chosen = EIGHTY.model_copy(update={"micro_batch": 5})
+    assert memory.fit(trial(resources=chosen), SEVEN, 256, 20 * GB).micro_batch == 5
+    assert memory.fit(trial(resources=Resources(ranks=2)), SEVEN, 256, None).micro_batch == 16
+    assert memory.fit(trial(resources=Resources(ranks=2)), SEVEN, 256, None).fits
+
+
+def test_kl_pads_its_rows() -> None:
+    tight, other = (
+        memory.fit(trial(method="npo_kl", objective=Objective(preset=preset)), SEVEN, 128, None).peak.activations
+        for preset in ("paper", "open-unlearning")
+    )
+    assert tight / other == pytest.approx(500 / 128)
+
+
+def test_a_run_takes_the_micro_batch_of_the_plan(tmp_path: Path) -> None:
+    """On a GPU the run derives what --dry-run says, from the model's folder; on the CPU nothing changes."""
+    import torch
+
+    place = tiny.write_model(tmp_path / "model")
+    shape = memory.shape_of(tiny.network().config.to_dict())
+    assert shape is not None
+    chosen = trial(
+        target=Model(path=str(place)),
+        benchmark=Benchmark(name="tofu"),
+        resources=Resources(gpus=1, gpu_memory=0.012, precision="bf16"),
+    )
+    planned = memory.fit(chosen, shape, 256, 0.012 * GB)
+    assert 1 < planned.micro_batch < 32
+    assert setup.micro_batch(chosen, torch.device("cuda")) == planned.micro_batch
+    assert setup.micro_batch(chosen, torch.device("cpu")) is None
+
+
+# Plans
+
+
+def test_plan_names_memory_and_hours(store: Storage) -> None:
+    found = describe(plan("tofu_llama", store), store, "pareto", 1)
+    assert {(row["method"], row["rectifier"]) for row in found["memory"]} >= {("npo_kl", "gru"), ("ga", "none")}
+    for row in found["memory"]:
+        assert row["total_bytes"] <= row["limit_bytes"] == round(0.92 * 80 * GB)
+        assert row["zero_stage"] in (1, 2, 3)
+    assert found["tables"] == ["tofu_main"]
+    assert 0.5 < found["gpu_hours"] < 2
+    assert "6 N D at 35% of an A100's 312 TFLOP/s" in found["gpu_hours_basis"]
+
+
+def test_every_big_sweep_fits_its_gpus(store: Storage) -> None:
+    for name in spaces.names():
+        sweep = spaces.find(name)
+        if sweep.backbone is not None:
+            needs = plan(name, store).costs.needs
+            assert needs, name
+            assert all(need.fit.fits for need in needs), name
+
+
+def test_what_cannot_fit_is_refused_with_the_numbers(store: Storage) -> None:
+    with pytest.raises(InputError) as error:
+        plan("tofu_llama", store, "resources.ranks=1")
+    text = str(error.value)
+    assert text.startswith("resources: npo_kl with rectifier gru on forget05 needs ")
+    assert "(ZeRO 1, micro-batch 1: weights 13.5, gradients 40.4, optimizer 80.9, average 27.0, frozen 13.5" in text
+    assert "of a GPU 73.6 GB are usable; 27 other kinds of trials do not fit either; what helps: more" in text
+    assert plan("tofu_llama", store, "resources.ranks=1", "resources.gpu_memory=300").trials
+    assert plan("tofu_llama", store, "resources.ranks=1", "resources.gpu_memory=none").trials
+
+
+def test_sizes_come_from_the_folder_or_what_makes_the_model(store: Storage, tmp_path: Path) -> None:
+    data = small_sweep.write_rows(tmp_path / "data")
+    made = plan("tofu_tiny", store, f"benchmark.data={data}", "task_vector.batches=2").costs
+    assert made.largest is not None
+    assert made.largest.fit.peak.states.weights == pytest.approx(4 * 1.4e6, rel=0.05)
+    assert made.hours is None
+    target = tiny.write_model(tmp_path / "target")
+    sweep = spaces.find("tofu_tiny")
+    folder = small_sweep.write_model(tmp_path / "models" / "base")
+    settings = [f"benchmark.data={data}", f"target={target}", f"models={folder.parent}", "task_vector.batches=2"]
+    known = planning.make(apply(sweep, settings), store, strategy="paper").costs.largest
+    assert known is not None
+    assert known.fit.peak.states.weights == 4 * sum(p.numel() for p in tiny.network().parameters())
+    assert planning.make(apply(sweep, [*settings, "target=a/b"]), store, strategy="paper").costs.needs == ()
+
+
+# Time
+
+
+def test_operations_by_hand() -> None:
+    """200 rows of 80 tokens, 31 steps of 32: GA once, GD twice, GRU once more, NPO with a forward pass first."""
+    step, first = 31 * 32 * 80 * SEVEN.parameters, 200 * 80 * SEVEN.parameters
+    expected = {"ga": 6 * step, "gd": 12 * step, "npo": 6 * step + 2 * first, "npo_gd": 12 * step + 2 * first}
+    for method, operations in expected.items():
+        assert flops.operations(trial(method=method), SEVEN, 200, 80) == pytest.approx(operations)
+        rectified = flops.operations(trial(method=method, rectifier=GRU), SEVEN, 200, 80)
+        assert rectified == pytest.approx(operations + 6 * step)
+    saved = EIGHTY.model_copy(update={"gradient_checkpointing": True})
+    assert flops.operations(trial(resources=saved), SEVEN, 200, 80) == pytest.approx(8 * step)
+    padded = 31 * 32 * SEVEN.parameters * (6 * 80 + 8 * 500)
+    assert flops.operations(trial(method="ga_kl"), SEVEN, 200, 80) == pytest.approx(padded)
+    assert flops.hours(0.35 * 312e12 * 3600, "bf16") == pytest.approx(1)

@@ -1,0 +1,90 @@
+"""What a plan says to bring of the hub is enough for a start on the folders that it names."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from platform.plan import build as planning
+from platform.plan.overrides import apply
+from platform.plan.value import Plan
+from search_spaces.schema import sweep as spaces
+from tests.support.small_sweep import Small, write_model
+from trainables.common.errors import InputError
+from trainables.data.hub_requirements import Wanted
+from trainables.storage.base import Storage
+
+
+def plan(name: str, store: Storage, *settings: str) -> Plan:
+    sweep = spaces.find(name)
+    return planning.make(apply(sweep, [*settings, "task_vector.batches=2"]), store, strategy="paper")
+
+
+def asked(found: Plan, kind: str) -> list[Wanted]:
+    return [thing for thing in found.hub if thing.kind == kind]
+
+
+@pytest.mark.parametrize("name", ["tofu_llama", "tofu_phi", "tofu_tiny"])
+def test_the_files_of_all_splits_and_recipes_are_enough(
+    name: str, small: Small, store: Storage, tmp_path: Path
+) -> None:
+    (data,) = asked(plan(name, store), "datasets")
+    place = tmp_path / "brought"
+    place.mkdir()
+    for file in data.holds:
+        shutil.copyfile(small.data / file, place / file)
+    found = plan(name, store, f"benchmark.data={place}")
+    assert asked(found, "datasets") == []
+    for file in sorted(data.holds):
+        (place / file).rename(tmp_path / file)
+        with pytest.raises(InputError, match=f"has no {file}"):
+            plan(name, store, f"benchmark.data={place}")
+        (tmp_path / file).rename(place / file)
+
+
+@pytest.mark.parametrize(
+    ("name", "folders"),
+    [
+        ("tofu_llama", {"full", "retain95", "retain90"}),
+        ("tofu_phi", {"base"}),
+        ("muse_books", {"target", "retain"}),
+        ("wmdp_zephyr", {"target"}),
+    ],
+)
+def test_the_folders_of_all_models_are_enough(name: str, folders: set[str], store: Storage, tmp_path: Path) -> None:
+    models = asked(plan(name, store), "models")
+    assert {thing.place for thing in models} == {f"DIR/{folder}" for folder in folders}
+    for thing in models:
+        write_model(tmp_path / "DIR" / thing.folder, thing.id)
+    assert asked(plan(name, store, f"models={tmp_path / 'DIR'}"), "models") == []
+
+
+def test_a_target_of_ones_own_has_a_folder_of_its_own(store: Storage) -> None:
+    target, retain, _ = asked(plan("tofu_llama", store, "target=somebody/tiny"), "models")
+    assert (target.place, target.instead) == ("DIR", "--set target=DIR")
+    assert (retain.place, retain.instead) == ("DIR/retain95", "--set models=DIR with it in DIR/retain95")
+
+
+@pytest.mark.parametrize(
+    ("name", "lacking"), [("tofu_llama", "full/, retain95/, retain90/"), ("wmdp_zephyr", "target/")]
+)
+def test_published_models_are_not_made_from_a_flat_folder(
+    name: str, lacking: str, store: Storage, tmp_path: Path
+) -> None:
+    words = f"has no {lacking}; put each model into its own folder there; it has "
+    with pytest.raises(InputError, match=f"^models: {tmp_path} {words}nothing$"):
+        plan(name, store, f"models={tmp_path}")
+    flat = write_model(tmp_path / "flat")
+    with pytest.raises(InputError, match=f"^models: {flat} {words}config.json, model.safetensors, tokenizer.json$"):
+        plan(name, store, f"models={flat}")
+
+
+def test_what_nobody_published_is_made_from_a_flat_folder(store: Storage, tmp_path: Path) -> None:
+    flat = write_model(tmp_path / "flat")
+    made = plan("tofu_phi", store, f"models={flat}").recipes
+    assert {recipe.base.path for recipe in made if recipe.base} == {str(flat)}
+    base = write_model(tmp_path / "models" / "base")
+    made = plan("tofu_llama", store, f"models={tmp_path / 'models'}").recipes
+    assert [recipe.base.path for recipe in made if recipe.base] == [str(base)] * 3

@@ -1,0 +1,221 @@
+"""What --set and --only make of a sweep's trials, and which settings are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from platform.plan import build as planning
+from platform.plan.overrides import apply, flatten
+from platform.plan.value import Plan
+from search_spaces import tofu_llama, tofu_tiny, wmdp_zephyr
+from search_spaces.schema import sweep as spaces
+from tests.support import small_sweep
+from tests.support.small_sweep import MakePlan, Small, point
+from trainables.common.errors import InputError
+from trainables.storage.base import Storage
+
+make = small_sweep.plan_objectives
+
+
+def values(plan: Plan, path: str) -> set[object]:
+    return {flatten(trial)[path] for trial in plan.trials}
+
+
+@pytest.mark.parametrize(
+    ("setting", "path", "expected", "trials"),
+    [
+        ("method=npo", "method", {"npo"}, 15),
+        ("method=ga,npo", "method", {"ga", "npo"}, 30),
+        ("benchmark.split=forget05", "benchmark.split", {"forget05"}, 15),
+        ("rectifier.name=none", "rectifier.name", {"none"}, 9),
+        ("rectifier.name=none,clip", "rectifier.tau", {None, 1.0}, 18),
+        ("rectifier.gamma=0.1,none,1", "rectifier.gamma", {None, 0.1, 1.0}, 63),
+        ("rectifier.tau=none", "rectifier.tau", {None}, 27),
+        ("seed=0,1,2", "seed", {0, 1, 2}, 135),
+    ],
+)
+def test_setting_an_axis_replaces_its_values(
+    make: MakePlan, setting: str, path: str, expected: set[object], trials: int
+) -> None:
+    plan = make(setting)
+    assert values(plan, path) == expected
+    assert len(plan.trials) == trials
+
+
+@pytest.mark.parametrize(
+    ("setting", "path", "expected"),
+    [
+        ("training.lr=1e-5", "training.lr", 1e-5),
+        ("training.max_steps=4", "training.max_steps", 4),
+        ("training.max_steps=none", "training.max_steps", None),
+        ("training.betas=0.5,0.9", "training.betas", (0.5, 0.9)),
+        ("benchmark.dialect=paper", "benchmark.dialect", "paper"),
+        ("objective.beta=0.5", "objective.beta", 0.5),
+        ("resources.micro_batch=4", "resources.micro_batch", 4),
+    ],
+)
+def test_setting_a_field_reaches_every_trial(make: MakePlan, setting: str, path: str, expected: object) -> None:
+    assert values(make(setting), path) == {expected}
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("methd=ga", "unknown field 'methd'; did you mean 'method'?"),
+        (
+            "training.learning_rate=1",
+            "unknown field 'training.learning_rate'; did you mean 'training.lr'? known: training.",
+        ),
+        (
+            "learning_rate=1",
+            "unknown field 'learning_rate'; did you mean 'task_vector.lr' or 'training.lr'? known: att",
+        ),
+        ("train.epochs=1", "unknown field 'train.epochs'; did you mean 'training.epochs'? known: attention, "),
+        ("training.steps=1", "did you mean 'training.max_steps' or 'training.warmup_steps'? known: training."),
+        ("training.xyz=1", "unknown field 'training.xyz'; known: training.batch_size, "),
+        ("tau=1", "unknown field 'tau'; did you mean 'rectifier.tau'?"),
+        ("training.batchsize=1", "did you mean 'training.batch_size'? known: training.batch_size, training.betas, "),
+        ("benchmark.fingerprint=x", "unknown field 'benchmark.fingerprint'"),
+        ("method", "--set method: write FIELD=VALUE"),
+        ("method=", "--set method=: write FIELD=VALUE"),
+        ("method=gaa", "--set: method: Input should be 'ga', 'ga_kl'"),
+        ("training.lr=fast", "training.lr: Input should be a valid number, unable to parse"),
+        ("training.lr=-1", "training.lr: Input should be greater than 0 (got '-1')"),
+        ("rectifier.gamma=2", "rectifier.gamma: Input should be less than or equal to 1 (got '2')"),
+        ("rectifier.name=grr", "rectifier.name: Input should be 'none', 'clip', 'gru'"),
+        ("benchmark.split=forget5", "benchmark.split: unknown split 'forget5'; did you mean 'forget05'?"),
+        ("benchmark.template=lama2", "benchmark.template: unknown template 'lama2'; did you mean 'llama2'?"),
+    ],
+)
+def test_bad_setting_is_refused_with_words(make: MakePlan, setting: str, said: str) -> None:
+    with pytest.raises(InputError) as error:
+        make(setting)
+    assert said in str(error.value)
+
+
+def test_only_filters_on_several_fields(make: MakePlan) -> None:
+    plan = make(only=["method=ga,gd", "benchmark.split=forget05", "rectifier.gamma=0.80,none"])
+    assert {point(trial)[2:] for trial in plan.trials} == {
+        (method, *setting)
+        for method in ("ga", "gd")
+        for setting in (("none", None, None), ("gru", 0.8, None), ("gru", 0.8, 1.0))
+    }
+    assert values(plan, "benchmark.split") == {"forget05"}
+    assert {trial.id() for trial in plan.trials} < {trial.id() for trial in make().trials}
+    assert {ref.split for ref in plan.references} == {"forget05"}
+
+
+@pytest.mark.parametrize(
+    ("only", "said"),
+    [
+        (["gamma=0.8"], "--only gamma=0.8: unknown field 'gamma'; did you mean 'rectifier.gamma'?"),
+        (["methods=ga"], "--only methods=ga: unknown field 'methods'; did you mean 'method'?"),
+        (["method=gd,np"], "--only method=gd,np: no trial has method=np; did you mean 'npo'? known: ga, gd, npo"),
+        (["rectifier.tau=2"], "no trial has rectifier.tau=2; known: 1.0, none"),
+        (["method"], "--only method: write FIELD=VALUE"),
+        (["rectifier.name=none", "rectifier.gamma=0.8"], "no trial"),
+    ],
+)
+def test_only_refuses_what_no_trial_has(make: MakePlan, only: list[str], said: str) -> None:
+    with pytest.raises(InputError) as error:
+        make(only=only)
+    assert said in str(error.value)
+
+
+def test_axes_without_a_single_trial_are_refused(make: MakePlan) -> None:
+    with pytest.raises(InputError, match="no trial"):
+        make("rectifier.name=clip", "rectifier.tau=none")
+
+
+# RMU's layer
+
+
+@pytest.mark.parametrize("where", ["target", "base"])
+def test_layer_that_rmu_cannot_steer_is_refused_before_anything_starts(
+    make: MakePlan, small: Small, tmp_path: Path, where: str
+) -> None:
+    """In the words of the trial itself; the depth is the target's, or that of the base it will be made from."""
+    folder = small_sweep.write_model(tmp_path / "models" / "base")
+    (folder / "config.json").write_text('{"num_hidden_layers": 6}')
+    setting = f"target={folder}" if where == "target" else f"models={tmp_path / 'models'}"
+    with pytest.raises(InputError) as error:
+        make(setting, "method=ga,rmu")
+    assert str(error.value) == "objective.layer: RMU steers a layer before the last; the model has 6, got 7"
+    with pytest.raises(InputError, match="the model has 6, got 5"):
+        make(setting, "method=rmu", "objective.layer=5")
+    assert len(make(setting, "method=rmu", "objective.layer=4", "benchmark.split=forget05").trials) == 5
+    assert make(setting, "method=ga,rmu", only=["method=ga"]).trials
+
+
+def test_layer_is_not_checked_in_models_that_are_not_here(make: MakePlan) -> None:
+    assert make("target=somebody/a-model", "method=rmu", "objective.layer=99").trials
+
+
+def test_another_backbone_brings_its_template_rate_and_models(tmp_path: Path) -> None:
+    """What is set beside it goes over what it brings, whatever comes first."""
+    settings = ["training.lr=3e-5", "backbone=llama-3.2-1b-instruct"]
+    plan = planning.make(apply(tofu_llama.SWEEP, settings), Storage(tmp_path), strategy="paper")
+    assert values(plan, "target.path") == {"open-unlearning/tofu_Llama-3.2-1B-Instruct_full"}
+    assert values(plan, "benchmark.template") == {"llama3"}
+    assert values(plan, "training.lr") == {3e-5}
+    assert values(planning.make(apply(tofu_llama.SWEEP, ["backbone=Phi-1.5"]), Storage(tmp_path)), "training.lr") == {
+        2e-5
+    }
+    assert plan.costs.largest is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Llama-3.2-2B-Instruct", "unknown backbone; did you mean 'Llama-3.2-"),
+        ("gpt", "unknown backbone; known: Llama-2-7B-chat, Phi-1.5"),
+    ],
+)
+def test_unknown_backbone_is_told(name: str, said: str) -> None:
+    with pytest.raises(InputError) as told:
+        apply(tofu_llama.SWEEP, [f"backbone={name}"])
+    assert said in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "backbone", "said"),
+    [
+        ("muse_books", "Qwen2.5-1.5B-Instruct", "Qwen2.5-1.5B-Instruct has no published retain model of muse books"),
+        ("muse_books", "Llama-2-7B", "Llama-2-7B has no published retain model of muse books"),
+        ("muse_news", "ICLM-7B", "ICLM-7B has no published retain model of muse news"),
+        ("wmdp_zephyr", "ICLM-7B", "ICLM-7B has no published target model of wmdp bio_cyber"),
+    ],
+)
+def test_models_are_fine_tuned_for_tofu_alone(tmp_path: Path, name: str, backbone: str, said: str) -> None:
+    """Nor are MUSE's models of one corpus taken for those of the other."""
+    sweep = spaces.find(name)
+    with pytest.raises(InputError) as told:
+        planning.make(apply(sweep, [f"backbone={backbone}"]), Storage(tmp_path), strategy="paper")
+    assert said in str(told.value)
+    wanted = "--set target=DIR_OR_HUB_ID" if name == "wmdp_zephyr" else "--set models=DIR (a folder with target/ and re"
+    assert wanted in str(told.value)
+
+
+def test_wmdp_unlearns_the_backbone_as_it_was_published(tmp_path: Path) -> None:
+    for backbone, path in (
+        ("Qwen2.5-1.5B-Instruct", "Qwen/Qwen2.5-1.5B-Instruct"),
+        ("Llama-3.2-1B-Instruct", "meta-llama/Llama-3.2-1B-Instruct"),
+        ("Zephyr-7B-beta", "HuggingFaceH4/zephyr-7b-beta"),
+    ):
+        sweep = apply(wmdp_zephyr.SWEEP, [f"backbone={backbone}"])
+        plan = planning.make(sweep, Storage(tmp_path), strategy="paper")
+        assert values(plan, "target.path") == {path}
+        assert plan.recipes == ()
+
+
+def test_the_papers_tables_are_of_the_sweeps_own_backbone() -> None:
+    assert apply(tofu_llama.SWEEP, ["backbone=llama-2-7b-chat"]).tables == tofu_llama.SWEEP.tables
+    assert tofu_llama.SWEEP.tables
+    assert apply(tofu_llama.SWEEP, ["backbone=Phi-1.5"]).tables == ()
+
+
+def test_sweeps_that_make_their_models_have_no_backbone() -> None:
+    with pytest.raises(InputError, match="sweep tofu_tiny makes its own models; give a folder: models=DIR"):
+        apply(tofu_tiny.SWEEP, ["backbone=Phi-1.5"])

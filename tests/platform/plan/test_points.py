@@ -1,0 +1,187 @@
+"""A sweep's trials: those of each strategy, of objectives and of task vectors."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from platform.plan import trials as plan_trials
+from platform.plan.overrides import flatten
+from platform.plan.value import Plan
+from search_spaces.schema.sweep import Choice, Sweep
+from search_spaces.tofu_tiny import SWEEP
+from tests.support import small_sweep
+from tests.support.small_sweep import MakePlan, Small, point
+from trainables.common.errors import InputError
+from trainables.config.settings import Benchmark, Model, RetainEvaluation
+from trainables.storage.base import Storage
+
+make = small_sweep.plan_objectives
+
+
+def test_grid_is_every_point_once(make: MakePlan) -> None:
+    plan = make()
+    assert len(plan.trials) == 3 * 3 * (1 + 2 * 2) == 45
+    assert len({trial.id() for trial in plan.trials}) == 45
+    assert {name: len(found) for name, found in plan.studies().items()} == {
+        f"{split}/{method}/{rectifier}": 4 if rectifier == "gru" else 1
+        for split in SWEEP.splits
+        for method in ("ga", "gd", "npo")
+        for rectifier in ("none", "gru")
+    }
+
+
+def test_paper_is_one_trial_a_cell(make: MakePlan) -> None:
+    plan = make(strategy="paper")
+    assert len(plan.trials) == 18
+    rectified = [trial for trial in plan.trials if trial.rectifier.name == "gru"]
+    assert {(trial.method, trial.rectifier.gamma, trial.rectifier.tau) for trial in rectified} == {
+        ("ga", 0.8, None),
+        ("gd", 0.05, None),
+        ("npo", 0.8, None),
+    }
+
+
+def test_optuna_searches_the_points_of_the_grid_with_the_published_one_first(make: MakePlan) -> None:
+    searched, grid, paper = make(strategy="optuna", budget=3), make(), make(strategy="paper")
+    assert {trial.id() for trial in searched.trials} == {trial.id() for trial in grid.trials}
+    assert searched.budget == 3
+    first = [found[0].id() for found in searched.studies().values()]
+    assert first == [trial.id() for trial in paper.trials]
+    assert first != [found[0].id() for found in grid.studies().values()]
+
+
+def test_the_last_choice_that_fits_a_cell_is_the_published_one() -> None:
+    choices = (Choice(gamma=0.8, tau=None), Choice(method="gd", gamma=0.05, tau=None))
+    choices += (Choice(method="gd", split="forget10", gamma=0.05, tau=1.0), Choice(split="forget01", gamma=0.4, tau=2))
+    sweep = SWEEP.model_copy(update={"choices": choices})
+    cells = {
+        ("ga", "forget05"): (0.8, None),
+        ("gd", "forget05"): (0.05, None),
+        ("gd", "forget10"): (0.05, 1.0),
+        ("gd", "forget01"): (0.4, 2.0),
+    }
+    for (method, split), expected in cells.items():
+        choice = plan_trials.published(sweep, method, split)
+        assert (choice.gamma, choice.tau) == expected
+    with pytest.raises(InputError, match="no published choice for npo on forget10"):
+        plan_trials.published(sweep.model_copy(update={"choices": choices[1:]}), "npo", "forget10")
+
+
+def test_unknown_strategy_names_the_closest(make: MakePlan) -> None:
+    with pytest.raises(InputError, match=r"unknown strategy 'gird'; did you mean 'grid'\? known: grid, paper, optuna"):
+        make(strategy="gird")
+
+
+AXES = {
+    "splits": ("forget01", "forget05", "forget10"),
+    "methods": ("ga", "gd", "npo"),
+    "rectifiers": ("none", "clip", "gru"),
+    "gammas": (0.05, 0.8, None, 1.0),
+    "taus": (None, 0.001, 1.0),
+    "seeds": (0, 1, 7),
+}
+
+
+@hypothesis.settings(deadline=None, max_examples=60)
+@hypothesis.given(
+    st.fixed_dictionaries(
+        {name: st.lists(st.sampled_from(axis), min_size=1, max_size=3) for name, axis in AXES.items()}
+    )
+)
+def test_every_point_of_any_axes_is_there_exactly_once(chosen: dict[str, list[object]]) -> None:
+    """Whatever the axes, values given twice included: the trials are the product, no more and no less."""
+    sweep = Sweep.model_validate({**SWEEP.model_dump(), **chosen})
+    benchmarks = {split: Benchmark(split=split, fingerprint=f"files:{split}") for split in sweep.splits}
+    models = (Model(path="m", fingerprint="files:1"), RetainEvaluation(path="r", fingerprint="2"))
+    trials = plan_trials.enumerate_trials(sweep, "grid", benchmarks, lambda split: models)
+    rectified: set[tuple[object, ...]] = set()
+    for name in sweep.rectifiers:
+        for gamma, tau in itertools.product(sweep.gammas, sweep.taus):
+            if name == "none":
+                rectified.add((name, None, None))
+            elif name == "gru" or tau is not None:
+                rectified.add((name, None if name == "clip" else gamma, tau))
+    cells = itertools.product(sweep.splits, sweep.seeds, sweep.methods, rectified)
+    expected = {(split, seed, method, *setting) for split, seed, method, setting in cells}
+    assert {point(trial) for trial in trials} == expected
+    assert len(trials) == len(expected) == len({trial.id() for trial in trials})
+
+
+# task vectors
+
+
+@pytest.fixture
+def vectors(small: Small, store: Storage) -> MakePlan:
+    """The plan of tofu_tiny's task vectors on forget05."""
+    sweep = SWEEP.model_copy(update={"methods": ("tv", "tru"), "splits": ("forget05",)})
+    return functools.partial(small.plan, store, sweep=sweep)
+
+
+def strengths(plan: Plan, field: str) -> list[object]:
+    return [flatten(trial)[f"task_vector.{field}"] for trial in plan.trials]
+
+
+def test_each_strength_is_a_trial_and_the_axis_of_rectifiers_does_not_multiply_them(vectors: MakePlan) -> None:
+    plan = vectors()
+    assert strengths(plan, "stg") == [None] * 5 + list(SWEEP.stgs)
+    assert strengths(plan, "strength") == list(SWEEP.strengths) + [None] * 5
+    assert set(plan.studies()) == {"forget05/tv/none", "forget05/tru/none"}
+    assert strengths(vectors("task_vector.stg=3,4"), "stg") == [None] * 5 + [3.0, 4.0]
+
+
+def test_all_strengths_of_a_seed_share_one_direction(vectors: MakePlan) -> None:
+    assert len(vectors().directions()) == 2
+    plan = vectors("seed=0,1")
+    assert [made.rectified for made in plan.directions()] == [False, True, True]  # TV has nothing random,
+    assert {trial.seed for trial in plan.trials if trial.method == "tv"} == {0}  # so another seed would be a copy
+    one, other = vectors("task_vector.steps=1").directions(), vectors("task_vector.steps=2").directions()
+    assert not {made.id() for made in one} & {made.id() for made in other}
+
+
+def test_only_the_trials_that_are_chosen_need_points_to_divide(vectors: MakePlan) -> None:
+    assert len(vectors("task_vector.batches=20", only=["method=tv"]).trials) == 5
+
+
+def test_published_strength_is_first_or_alone(vectors: MakePlan) -> None:
+    assert strengths(vectors(strategy="paper"), "stg") == [None, 12.0]
+    assert strengths(vectors(strategy="optuna"), "stg")[5] == 12.0
+    sweep = SWEEP.model_copy(update={"methods": ("tv",), "splits": ("forget05",), "choices": (Choice(gamma=1.0),)})
+    with pytest.raises(InputError, match="no published strength for tv on forget05; use --strategy grid"):
+        vectors(strategy="paper", sweep=sweep)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (("task_vector.batches=1",), "task_vector.batches: tru rectifies each batch with the other ones"),
+        (("task_vector.batches=11",), "task_vector.batches=11: forget05 has 10 forget points"),
+        (("task_vector.stg=-1",), "task_vector.stg: Input should be greater than 0"),
+        (("task_vector.normalise=all",), "task_vector.normalise: Input should be 'whole' or 'per_tensor'"),
+        (("calibration.targets=90",), "targets are shares of the target model's utility, above 0 and up to 1; got 90"),
+    ],
+)
+def test_bad_task_vector_is_refused_with_words(vectors: MakePlan, settings: tuple[str, ...], said: str) -> None:
+    with pytest.raises(InputError) as error:
+        vectors(*settings)
+    assert said in str(error.value)
+
+
+def test_bar_that_nothing_would_look_at_is_refused(small: Small, store: Storage) -> None:
+    """GRU measures the retain loss, the plain objectives beside it do not; task vectors have no steps to stop at."""
+    with pytest.raises(
+        InputError, match=r"training\.stop_above: with rectifier 'none' .*; set observe=K to measure it"
+    ):
+        small.plan(store, "training.stop_above=8")
+    for settings in (("training.stop_above=8", "observe=2"), ("training.stop_above=8", "rectifier.name=gru")):
+        assert {trial.training.stop_above for trial in small.plan(store, *settings).trials} == {8.0}
+    with pytest.raises(InputError, match=r"training: stop_below: the utility is measured by training.eval_every=K"):
+        small.plan(store, "training.stop_below=0.3")
+    plan = small.plan(store, "training.stop_below=0.3", "training.eval_every=5")
+    bars = {trial.training.stop_below for trial in plan.trials if trial.task_vector is None}
+    assert bars == {0.3}
+    assert {trial.training.stop_below for trial in plan.trials if trial.task_vector is not None} == {None}

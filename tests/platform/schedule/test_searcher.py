@@ -1,0 +1,281 @@
+"""Which trial comes next: the fixed queue, and Optuna's studies over points that are each tried once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+from ray.tune.search import Searcher
+
+from platform.driver import driver
+from platform.schedule import searcher
+from tests.support import small_sweep
+from trainables.config.settings import Benchmark, Model, Rectifier
+from trainables.config.trial import Trial
+from trainables.storage import files
+from trainables.storage.base import CHECKPOINT, META, PROGRESS, Storage
+
+Outcome = tuple[float, float] | None
+
+
+def points(count: int, split: str = "forget05", seed: int = 0) -> list[Trial]:
+    """A study of `count` points that differ in gamma."""
+    target, benchmark = Model(path="m", fingerprint="files:1"), Benchmark(split=split, fingerprint="files:0")
+    rectifiers = [Rectifier(name="gru", gamma=(k + 1) / 100) for k in range(count)]
+    return [
+        Trial(method="npo", rectifier=rectifier, target=target, benchmark=benchmark, seed=seed)
+        for rectifier in rectifiers
+    ]
+
+
+def outcome(trial: Trial) -> Outcome:
+    """An invented result: a trade-off along gamma, and a failure now and then."""
+    gamma = trial.rectifier.gamma or 0.0
+    return None if round(gamma * 100) % 4 == 3 else (-20 * (1 - gamma), 0.8 - gamma)
+
+
+def drain(study: searcher.Study) -> list[str]:
+    """Ask and tell to the end; the ids in order."""
+    asked = []
+    while not study.exhausted:
+        trial = study.ask()
+        asked.append(trial.id())
+        study.tell(trial.id(), outcome(trial))
+    return asked
+
+
+def suggested(search: Searcher, name: str) -> Trial:
+    proposal: Any = search.suggest(name)
+    assert proposal["storage"] == "store"
+    return Trial.model_validate_json(proposal["trial"])
+
+
+# The fixed queue
+
+
+def test_queue_gives_each_trial_once_in_order_and_then_ends() -> None:
+    trials = points(5)
+    queue = searcher.Queue(trials, {"storage": "store"})
+    assert [suggested(queue, f"t{k}") for k in range(5)] == trials
+    queue.on_trial_complete("t0", {"forget_quality": -1.0}, error=False)
+    queue.on_trial_complete("t1", None, error=True)
+    assert queue.suggest("t5") == Searcher.FINISHED
+    assert queue.suggest("t6") == Searcher.FINISHED
+    assert len(trials) == 5
+
+
+def test_empty_queue_ends_at_once() -> None:
+    assert searcher.Queue([], {"storage": "store"}).suggest("t0") == Searcher.FINISHED
+
+
+def test_suggestion_is_plain_data() -> None:
+    """Tune keeps it as JSON and sends it to another process."""
+    proposal = searcher.Queue(points(1), {"storage": "store"}).suggest("t0")
+    assert json.loads(json.dumps(proposal)) == proposal
+
+
+# One study
+
+
+def test_first_ask_is_the_published_point() -> None:
+    for seed in range(5):
+        trials = points(9, seed=seed)
+        assert searcher.Study(trials, None, {}).ask() == trials[0]
+
+
+@hypothesis.settings(deadline=None, max_examples=25)
+@hypothesis.given(count=st.integers(1, 12), budget=st.none() | st.integers(1, 15), seed=st.integers(0, 99))
+def test_every_point_at_most_once_up_to_the_budget(count: int, budget: int | None, seed: int) -> None:
+    trials = points(count, seed=seed)
+    asked = drain(searcher.Study(trials, budget, {}))
+    assert len(asked) == min(budget or count, count)
+    assert len(set(asked)) == len(asked)
+    assert set(asked) <= {trial.id() for trial in trials}
+    assert asked[0] == trials[0].id()
+
+
+@hypothesis.settings(deadline=None, max_examples=25)
+@hypothesis.given(data=st.data(), count=st.integers(1, 10), seed=st.integers(0, 9))
+def test_what_is_finished_counts_and_is_not_asked_again(data: st.DataObject, count: int, seed: int) -> None:
+    trials = points(count, seed=seed)
+    names = [trial.id() for trial in trials]
+    finished = dict.fromkeys(data.draw(st.sets(st.sampled_from(names))), (-1.0, 0.5))
+    budget = data.draw(st.integers(1, count))
+    study = searcher.Study(trials, budget, finished)
+    assert study.exhausted == (len(finished) >= budget)
+    asked = drain(study)
+    assert len(asked) == max(0, budget - len(finished))
+    assert set(asked).isdisjoint(finished)
+
+
+def test_finished_trials_of_other_studies_are_not_learnt() -> None:
+    study = searcher.Study(points(3), None, {trial.id(): (-1.0, 0.5) for trial in points(3, split="forget10")})
+    assert study.asked == set()
+    assert len(drain(study)) == 3
+
+
+def test_published_point_is_not_asked_again_where_it_is_finished() -> None:
+    trials = points(4)
+    asked = drain(searcher.Study(trials, None, {trials[0].id(): (-1.0, 0.5)}))
+    assert sorted(asked) == sorted(trial.id() for trial in trials[1:])
+
+
+def test_trial_that_ended_without_numbers_is_not_asked_again() -> None:
+    """It diverged or failed before this study began, and would again."""
+    trials = points(4)
+    study = searcher.Study(trials, None, {trials[2].id(): None})
+    assert trials[2].id() not in drain(study)
+    assert len(study.asked) == 4
+
+
+@pytest.mark.parametrize("finished", [(), (0, 5)], ids=["nothing done", "two done"])
+def test_points_in_flight_are_asked_first_in_their_order(finished: tuple[int, ...]) -> None:
+    """Their checkpoints hold hours of work; where nothing is done, the published point follows them."""
+    trials = points(30)
+    names = [trial.id() for trial in trials]
+    begun = {names[number] for number in (23, 7, 16, 11)}
+    study = searcher.Study(trials, 12, {names[number]: (-1.0, 0.5) for number in finished}, begun)
+    asked = drain(study)
+    assert asked[:4] == [names[number] for number in (7, 11, 16, 23)]
+    assert len(asked) == len(set(asked)) == 12 - len(finished)
+    assert (asked[4] == names[0]) == (finished == ())
+    told = [trial.values for trial in study.study.trials if trial.values is not None]
+    assert list(outcome(trials[16]) or ()) in told
+
+
+def test_optuna_knows_every_outcome() -> None:
+    """Two objectives, both maximised: the front that Optuna sees is that of the outcomes."""
+    trials = points(8)
+    study = searcher.Study(trials, None, {trials[5].id(): (0.0, 1.0)})
+    drain(study)
+    complete = [trial for trial in study.study.trials if trial.values is not None]
+    assert len(complete) == 1 + sum(outcome(trial) is not None for trial in trials if trial is not trials[5])
+    assert [trial.values for trial in study.study.best_trials] == [[0.0, 1.0]]
+    assert study.running == {}
+
+
+def test_failed_and_unknown_tells_do_not_break_a_study() -> None:
+    trials = points(6)
+    study = searcher.Study(trials, None, {})
+    for _ in trials:
+        study.tell(study.ask().id(), None)
+    assert study.exhausted
+    study.tell("0123456789ab", (-1.0, 0.5))
+    study.tell(trials[0].id(), (-1.0, 0.5))
+    assert study.running == {}
+
+
+def test_tells_may_come_late_and_in_any_order() -> None:
+    study = searcher.Study(points(6), None, {})
+    asked = [study.ask() for _ in range(6)]
+    assert len({trial.id() for trial in asked}) == 6
+    for trial in reversed(asked):
+        study.tell(trial.id(), outcome(trial))
+    assert study.running == {}
+
+
+def test_same_seed_and_outcomes_ask_the_same_sequence() -> None:
+    def sequence(seed: int) -> list[str]:
+        trials = points(30, seed=seed)
+        order = {trial.id(): trial.label().rsplit("-s", 1)[0] for trial in trials}
+        return [order[name] for name in drain(searcher.Study(trials, 20, {}))]
+
+    assert sequence(3) == sequence(3)
+    assert sequence(3) != sequence(4)
+
+
+# All studies of a sweep
+
+
+def make_studies(budget: int | None = None, finished: dict[str, tuple[float, float]] | None = None) -> searcher.Studies:
+    groups = [points(4, split=split) for split in ("forget01", "forget05", "forget10")]
+    return searcher.Studies(groups, budget, finished or {}, {"storage": "store"})
+
+
+def test_studies_take_turns() -> None:
+    studies = make_studies()
+    splits = [suggested(studies, f"t{k}").benchmark.split for k in range(12)]
+    assert [sorted(splits[k : k + 3]) for k in range(0, 12, 3)] == [["forget01", "forget05", "forget10"]] * 4
+    assert studies.suggest("t12") == Searcher.FINISHED
+
+
+def test_study_that_is_behind_catches_up_first() -> None:
+    finished = {trial.id(): (-1.0, 0.5) for split in ("forget01", "forget05") for trial in points(4, split=split)[:2]}
+    studies = make_studies(finished=finished)
+    assert studies.left == 8
+    assert [suggested(studies, f"t{k}").benchmark.split for k in range(2)] == ["forget10"] * 2
+
+
+def test_budget_is_of_each_study() -> None:
+    studies = make_studies(budget=2)
+    assert studies.left == 6
+    splits = [suggested(studies, f"t{k}").benchmark.split for k in range(6)]
+    assert sorted(splits) == ["forget01"] * 2 + ["forget05"] * 2 + ["forget10"] * 2
+    assert studies.left == 0
+    assert studies.suggest("t6") == Searcher.FINISHED
+
+
+@pytest.mark.parametrize(
+    ("result", "error"),
+    [
+        ({"forget_quality": -2.0, "model_utility": 0.5}, False),
+        ({"forget_quality": None, "model_utility": None, "status": "diverged"}, False),
+        ({"forget_quality": None, "model_utility": 0.5}, False),
+        ({"id": "x", "done": True}, False),
+        ({"forget_quality": -2.0, "model_utility": 0.5}, True),
+        (None, True),
+        (None, False),
+    ],
+    ids=["finished", "diverged", "no retain evaluation", "no metrics", "error after a report", "died", "no report"],
+)
+def test_outcomes_reach_their_study(result: dict[str, Any] | None, error: bool) -> None:
+    studies = make_studies()
+    trial = suggested(studies, "t0")
+    study = next(study for study in studies.studies if trial.id() in study.points)
+    studies.on_trial_complete("t0", result, error)
+    complete = [told.values for told in study.study.trials if told.values is not None]
+    known = not error and result is not None and result.get("forget_quality") is not None
+    assert complete == ([[-2.0, 0.5]] if known else [])
+    assert study.running == {}
+    assert studies.owner == {}
+    assert len({suggested(studies, f"u{k}").id() for k in range(11)} - {trial.id()}) == 11
+
+
+def test_optuna_learns_where_the_good_points_are() -> None:
+    """A reward that grows with gamma and with tau: the second half of the budget beats the mean of the grid."""
+    gammas, taus = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99), (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
+    grid = [(gamma, tau) for gamma in gammas for tau in taus]
+    trials = [
+        Trial(
+            method="ga", target=Model(path="some/model"), rectifier=Rectifier(name="gru", gamma=gamma, tau=tau), seed=3
+        )
+        for gamma, tau in grid
+    ]
+    worth = {
+        trial.id(): gammas.index(gamma) / 11 + taus.index(tau) / 5
+        for trial, (gamma, tau) in zip(trials, grid, strict=True)
+    }
+    study = searcher.Study(trials, 30, {})
+    found = []
+    while not study.exhausted:
+        trial = study.ask()
+        found.append(worth[trial.id()])
+        study.tell(trial.id(), (found[-1], found[-1]))
+    assert sum(found[15:]) / 15 > sum(worth.values()) / len(worth) + 0.2
+
+
+@pytest.mark.parametrize("left", [f"{CHECKPOINT}/{META}", PROGRESS])
+def test_resume_asks_for_what_the_storage_has_in_flight(tmp_path: Path, left: str) -> None:
+    """Two trials of one study were killed, with a checkpoint or without one yet."""
+    small, store = small_sweep.write(tmp_path / "small"), Storage(tmp_path / "runs")
+    plan = small.plan(store, "seed=0,1,2,3", only=["benchmark.split=forget05"], strategy="optuna", budget=6)
+    begun = plan.studies()["forget05/npo/gru"][9:13:3]
+    for trial in begun:
+        files.write_json(store.trial(trial.id()) / left, {"step": 4})
+    search, total = driver._searcher(plan, store, searcher, "none", "PACK", lambda: None)
+    asked = [Trial.model_validate_json(search.suggest(str(number))["trial"]) for number in range(total)]
+    assert [trial for trial in asked if trial.study() == begun[0].study()][:2] == begun

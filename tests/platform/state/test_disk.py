@@ -1,0 +1,175 @@
+"""The disk budget: what a plan will write, what is refused, and how weights give way while a sweep runs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from platform.state import disk, weights
+from platform.state.limits import Gate, Limits
+from tests.support import small_sweep
+from tests.support.small_sweep import Small, seeds
+from trainables.common.errors import InputError
+from trainables.config.settings import Selection
+from trainables.storage import files
+from trainables.storage.base import CHECKPOINT, RESULT, Storage
+from trainables.storage.location import open_storage
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
+    """Of this file alone: a test changes it for a while."""
+    return small_sweep.write(tmp_path_factory.mktemp("small"))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("20GB", 20e9), ("500 mb", 500e6), ("1.5TiB", 1.5 * 2**40), ("2g", 2e9), ("4096", 4096), ("1KiB", 1024)],
+)
+def test_sizes_as_people_write_them(text: str, size: float) -> None:
+    assert disk.parse(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "lots", "GB", "-1GB", "0", "1.2.3G", "5 PB", "1e9"])
+def test_sizes_that_are_none(text: str) -> None:
+    with pytest.raises(InputError, match=r"--disk-budget: '.*' is no size; write it like 500MB, 20GB or 1.5TB"):
+        disk.parse(text)
+
+
+def test_forecast_counts_what_a_plan_writes(small: Small, tmp_path: Path) -> None:
+    """Results alone where nobody knows the model's sizes; weights, checkpoints, directions where its folder tells."""
+    store = Storage(tmp_path)
+    plan = small.plan(store, only=["benchmark.split=forget01"])
+    assert disk.forecast(plan, store, "pareto", 3) == {"results": 55 * 2 * 2**20}
+    sizes = '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, '
+    config = small.models / "full" / "config.json"
+    before = config.read_text()
+    config.write_text(sizes + '"vocab_size": 1000, "model_type": "llama"}')
+    try:
+        plan = small.plan(store, "resources.checkpoint_every=5", only=["benchmark.split=forget01"])
+        parts = {choice: disk.forecast(plan, store, choice, 3) for choice in weights.CHOICES}
+    finally:
+        config.write_text(before)
+    parameters = 2 * 1000 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64
+    studies = len(plan.studies())
+    assert parts["all"]["weights"] == 55 * parameters * 4
+    assert parts["pareto"]["weights"] == parts["best"]["weights"] == studies * parameters * 4
+    assert "weights" not in parts["none"]
+    assert parts["none"]["checkpoints"] == 3 * 2 * parameters * 16  # three trials side by side
+    assert parts["none"]["directions"] == 2 * parameters * 4  # TV's and TRU's
+
+
+def test_forecast_beyond_the_budget_is_refused_with_the_numbers(small: Small, tmp_path: Path) -> None:
+    store = Storage(tmp_path)
+    (tmp_path / "earlier").write_bytes(bytes(7_000_000))
+    plan = small.plan(store, only=["benchmark.split=forget01"])
+    disk.check(plan, store, "pareto", 123_000_000, 1)
+    with pytest.raises(InputError) as refused:
+        disk.check(plan, store, "pareto", 122_000_000, 1)
+    assert str(refused.value) == (
+        "--disk-budget: the storage has 7.0 MB and at least 115 MB (results 115 MB) will come, together more than "
+        "122 MB; what helps: a larger budget, a smaller --keep than pareto, or fewer trials (--only)"
+    )
+
+
+def test_disk_without_room_is_refused(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Storage(tmp_path)
+    plan = small.plan(store, only=["benchmark.split=forget01"])
+    disk.check_free(plan, store, "pareto", 1)
+    monkeypatch.setattr(Storage, "free", lambda store: 115_000_000)
+    with pytest.raises(
+        InputError, match=r"--storage: disk: at least 115 MB \(results 115 MB\) will come, 115 MB are free"
+    ):
+        disk.check_free(plan, store, "pareto", 1)
+
+
+def weighty(folder: Path) -> tuple[weights.Keeper, Storage]:
+    """Four trials of one study with 1 MB of weights each: 0 and 1 are the front, 1 is the rule's choice."""
+    store = open_storage(str(folder))
+    found = seeds(4)
+    for trial, (quality, utility) in zip(found, [(-1.0, 0.3), (-5.0, 0.8), (-6.0, 0.2), (-9.0, 0.1)], strict=True):
+        metrics = {"forget_quality": quality, "model_utility": utility}
+        files.write_json(store.trial(trial.id()) / RESULT, {"status": "finished", "metrics": metrics})
+        weights.weights(store, trial.id()).mkdir()
+        (weights.weights(store, trial.id()) / "model.safetensors").write_bytes(bytes(1_000_000))
+    study = weights.Study(found, store, Selection(), 0.8)
+    study.read()
+    return weights.Keeper({found[0].study(): study}, store, "all"), store
+
+
+@pytest.mark.parametrize(
+    ("budget", "choice", "left"),
+    [(None, "all", 4), (4_100_000, "all", 4), (3_900_000, "pareto", 2), (1_900_000, "best", 1), (900_000, "none", 0)],
+)
+def test_weights_give_way_step_by_step(
+    tmp_path: Path, budget: int | None, choice: str, left: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keeper, store = weighty(tmp_path)
+    assert disk.Watch(keeper, budget).tick() is None
+    assert keeper.choice == choice
+    assert len(list(store.root.rglob("*.safetensors"))) == left
+    assert (f"--keep {choice} from now on" in capsys.readouterr().out) == (choice != "all")
+
+
+def test_budget_that_results_alone_exceed_closes_the_gate(tmp_path: Path) -> None:
+    keeper, store = weighty(tmp_path)
+    (store.root / "rows").write_bytes(bytes(2_000_000))
+    why = disk.Watch(keeper, 1_500_000).tick()
+    assert why == "--disk-budget 1.5 MB: the storage has 2.0 MB, without any weights kept"
+    gate = Gate(Limits(disk_bytes=1_500_000), disk=why)
+    assert (gate.closed, gate.advice) == (why, "go on with a larger --disk-budget and --resume")
+
+
+class Counting(Storage):
+    """Notes how often the whole of it is counted."""
+
+    counts = 0
+
+    def size(self, path: Path) -> int:
+        self.counts += path == self.root
+        return super().size(path)
+
+
+def test_ends_do_not_count_the_whole_storage_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial more is its folder more; the whole is counted where that passes the budget, and now and then."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    store, found = Counting(tmp_path), seeds(12)
+    study = weights.Study(found, store, Selection(), 0.8)
+    watch = disk.Watch(weights.Keeper({found[0].study(): study}, store, "none"), 1_050_000)
+    why = watch.tick()
+    assert why is None
+    for number, trial in enumerate(found):
+        result = {"status": "failed", "metrics": {}, "padding": "x" * 100_000}
+        files.write_json(store.trial(trial.id()) / RESULT, result)
+        why = watch.ended(trial.study(), trial.id())
+        watch.tick()
+        assert watch.size == pytest.approx(100_000 * min(number + 1, 11), rel=0.01)
+        assert store.counts == (1 if number < 10 else 2)
+        assert (why is None) == (number < 10)
+    assert why == "--disk-budget 1.1 MB: the storage has 1.1 MB, without any weights kept"
+
+
+def test_checkpoints_of_running_trials_are_seen_before_any_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    keeper, store = weighty(tmp_path)
+    watch = disk.Watch(keeper, 4_100_000)
+    assert (watch.tick(), keeper.choice) == (None, "all")
+    checkpoint = store.trial("0123456789ab") / CHECKPOINT
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "shard").write_bytes(bytes(1_000_000))
+    now[0] = disk.EVERY - 1
+    assert (watch.tick(), keeper.choice) == (None, "all")
+    now[0] = disk.EVERY
+    assert (watch.tick(), keeper.choice) == (None, "pareto")
+    (checkpoint / "shard").write_bytes(bytes(5_000_000))
+    now[0] = 2 * disk.EVERY
+    assert watch.tick() == "--disk-budget 4.1 MB: the storage has 5.0 MB, without any weights kept"
+    (checkpoint / "shard").unlink()
+    now[0] = 3 * disk.EVERY
+    assert watch.tick() is not None  # Tune was told that there is no more

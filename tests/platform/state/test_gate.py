@@ -1,0 +1,178 @@
+"""When a sweep begins no further trial: GPU-hours, failures of one cause; and how many run side by side."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platform.plan import build as planning
+from platform.schedule import machine
+from platform.schedule.searcher import Queue, Searcher, Studies
+from platform.state import ledger
+from platform.state.limits import FIRST, Gate, Limits
+from tests.support.small_sweep import Small, seeds
+from trainables.common.errors import InputError
+from trainables.config.trial import Trial
+from trainables.storage import files
+from trainables.storage.base import RESULT, Storage, set_aside
+from trainables.storage.results import spent
+
+
+def outcome(status: str, message: str = "") -> dict[str, Any]:
+    return {"status": status, "error": {"message": message} if message else None}
+
+
+def end(gate: Gate, results: list[dict[str, Any]]) -> None:
+    for trial, result in zip(seeds(len(results)), results, strict=True):
+        gate.began(trial)
+        gate.ended(trial.id(), result)
+
+
+# GPU-hours
+
+
+def test_gpu_hours_count_ranks_and_gpus_of_ended_and_running_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks of one GPU each, 900 s ended and 450 s running, after 1800 s of earlier starts: 5/4 hours."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    gate = Gate(Limits(gpu_hours=1.25), spent=1800.0)
+    first, second = seeds(2, ranks=2, gpus=1)
+    gate.began(first)
+    now[0] = 900.0
+    gate.ended(first.id(), outcome("finished"))
+    gate.began(second)
+    now[0] = 1349.0
+    assert gate.closed is None
+    now[0] = 1350.0
+    gate.began(second)  # its worker died and it goes on
+    assert gate.hours == pytest.approx(1.25)
+    assert gate.closed is not None
+    assert gate.closed.startswith("--gpu-hours 1.25: 1.25 GPU-hours are spent")
+    assert gate.advice == "go on with a larger --gpu-hours and --resume"
+
+
+def test_what_earlier_starts_have_spent() -> None:
+    """A rank without a GPU counts as one."""
+    found = [
+        {"config": {"resources": {"ranks": 2, "gpus": 0.5}}, "seconds": {"total": 30.0}},
+        {"config": {"resources": {"ranks": 3, "gpus": 0}}, "seconds": {"total": 10.0}},
+    ]
+    assert spent(found) == 60.0
+
+
+def test_preparation_counts_as_one_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    gate = Gate(Limits(gpu_hours=1.0))
+    with gate.preparing(2.0):
+        now[0] = 900.0
+        assert gate.hours == 0.5
+    now[0] = 1800.0
+    assert (gate.hours, gate.running) == (0.5, {})
+
+
+def test_what_no_result_tells_is_kept_while_the_driver_lives(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a note the results count; then the note alone, which a kill amid a trial leaves as it is."""
+    monkeypatch.setattr(ledger, "BEAT", 0.02)
+    store = Storage(tmp_path)
+    plan = small.plan(store, only=["benchmark.split=forget01"])
+    path = store.spent(plan.sweep.name, plan.hash)
+    made = {"id": plan.trials[0].id(), "started": "2026-01-02T03:04:05+00:00", "status": "finished", "metrics": {}}
+    made["config"] = plan.trials[0].model_dump(mode="json")
+    files.write_json(store.trial(plan.trials[0].id()) / RESULT, made | {"seconds": {"total": 30.0}})
+    assert ledger.read(planning.again(plan, store), store) == 30.0
+
+    gate = Gate(Limits(), spent=30.0)
+    with ledger.kept(gate, path, store):
+        gate.began(seeds(1, ranks=32)[0])
+        limit = time.monotonic() + 20
+        while ledger.read(plan, store) < 31.0:  # what a start after a kill at this moment would find
+            assert time.monotonic() < limit
+            time.sleep(0.02)
+    noted = ledger.read(plan, store)
+    assert noted == pytest.approx(gate.hours * 3600, rel=0.5)
+    set_aside([store.trial(plan.trials[0].id())], store)  # --new
+    assert ledger.read(planning.again(plan, store), store) == noted
+
+
+@pytest.mark.parametrize("hours", [0.0, -1.0, float("inf"), float("nan")])
+def test_hours_that_are_none(hours: float) -> None:
+    with pytest.raises(InputError, match="--gpu-hours: must be above 0"):
+        Limits(gpu_hours=hours).check()
+
+
+@pytest.mark.parametrize("kind", ["queue", "optuna"])
+def test_closed_gate_ends_the_proposals(kind: str) -> None:
+    shut: list[str] = []
+
+    def closed() -> str | None:
+        return shut[0] if shut else None
+
+    points = seeds(4)
+    search = Queue(points, {}, closed) if kind == "queue" else Studies([points], None, {}, {}, closed)
+    assert Trial.model_validate_json(search.suggest("first")["trial"]).method == "ga"
+    shut.append("enough")
+    assert search.suggest("second") == Searcher.FINISHED
+
+
+# Failures of one cause
+
+
+def test_first_failures_of_one_cause_close_the_gate() -> None:
+    gate = Gate(Limits())
+    end(gate, [outcome("failed", f"ValueError: row {number} of /tmp/{number}ab is bad") for number in range(FIRST - 1)])
+    assert gate.closed is None
+    gate.ended("last", outcome("failed", "ValueError: row 77 of /tmp/99ef is bad"))
+    assert gate.broken
+    assert gate.closed == (
+        "the first 5 trials that ended all failed for the same cause: ValueError: row 0 of /tmp/0ab is bad"
+    )
+    assert gate.advice == "mend that, then go on with --resume --retry-failed"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [outcome("finished"), outcome("diverged", "loss is nan"), outcome("failed", "KeyError: 'question'")],
+    ids=["a success", "a result", "another cause"],
+)
+@pytest.mark.parametrize("place", [0, 2, FIRST - 1])
+def test_other_outcomes_among_the_first_keep_it_open(other: dict[str, Any], place: int) -> None:
+    results = [outcome("failed", "ValueError: bad")] * FIRST
+    results[place] = other
+    gate = Gate(Limits())
+    end(gate, results + [outcome("failed", "ValueError: bad")] * 10)
+    assert gate.closed is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "concurrent", "address", "expected"),
+    [
+        ("max 100000", None, None, 4),
+        ("300000 100000", None, None, 1),
+        ("max 100000", 3, None, 3),
+        ("max 100000", None, "auto", 1),
+        ("max 100000", 6, "auto", 6),
+    ],
+    ids=["all cores", "a container's", "--max-concurrent", "an unknown cluster", "a cluster with --max-concurrent"],
+)
+def test_trials_side_by_side(
+    small: Small,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    concurrent: int | None,
+    address: str | None,
+    expected: int,
+) -> None:
+    """Eight cores, two for each trial."""
+    (tmp_path / "cpu.max").write_text(limit)
+    monkeypatch.setattr(machine, "CGROUP", tmp_path / "cpu.max")
+    monkeypatch.setattr(machine.os, "cpu_count", lambda: 8)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    plan = small.plan(Storage(tmp_path / "runs"), "resources.cpus=2")
+    assert machine.slots(plan, concurrent, address) == expected

@@ -1,0 +1,114 @@
+"""What trials share and a crash, a cut or a person has damaged: seen, named, set aside, and made again."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from platform.plan import build as planning
+from platform.preparation import prepare
+from search_spaces.schema import sweep as spaces
+from tests.support import small_sweep
+from tests.support.small_sweep import MakePlan
+from trainables.storage import complete, files
+from trainables.storage.base import RESULT, Storage
+from trainables.storage.location import open_storage
+from trainables.storage.object_storage import WorkingCopy
+from trainables.training import models
+
+make = small_sweep.plan_objectives
+FILES = {"config.json": "{}", "parts/model.safetensors": "weights"}
+
+
+def write(folder: Path, seal: bool = True) -> Path:
+    for name, content in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    if seal:
+        complete.seal(folder)
+    return folder
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-2])
+
+
+def test_what_is_not_as_it_was_written_is_seen(tmp_path: Path) -> None:
+    assert complete.is_whole(write(tmp_path / "whole"))
+    assert complete.is_whole(write(tmp_path / "of an earlier version", seal=False))
+    for number, name in enumerate((*FILES, complete.WHOLE)):
+        folder = write(tmp_path / str(number))
+        cut(folder / name)
+        assert not complete.is_whole(folder), name
+    gone = write(tmp_path / "gone")
+    (gone / "config.json").unlink()
+    assert not complete.is_whole(gone)
+    (gone / "config.json").write_text(FILES["config.json"])
+    (gone / "another").touch()
+    assert complete.is_whole(gone)
+    files.write_json(gone / RESULT, {"id": "another"})
+    assert not complete.is_whole(gone)
+
+
+def test_a_shared_model_is_sealed(tmp_path: Path) -> None:
+    saved: Any = SimpleNamespace(save_pretrained=lambda place, **options: write(place, seal=False))
+    models.save(saved, saved, tmp_path / "shared", {}, shared=True)
+    models.save(saved, saved, tmp_path / "own", {})
+    sizes = {"config.json": 2, "parts/model.safetensors": 7, "recipe.json": 3}
+    assert files.read_json(tmp_path / "shared" / complete.WHOLE) == sizes
+    assert not (tmp_path / "own" / complete.WHOLE).exists()
+
+
+@pytest.mark.parametrize("content", ['{"id": "cut sh', '{"id": "of another one"}'])
+def test_a_reference_evaluation_that_cannot_be_used_is_made_again(make: MakePlan, store: Storage, content: str) -> None:
+    plan = make()
+    for ref in plan.references:
+        files.write_json(store.evaluation(ref.evaluation) / RESULT, {"id": ref.evaluation, "metrics": {}})
+    assert plan.compared(store)
+    folder = store.evaluation(plan.references[0].evaluation)
+    (folder / RESULT).write_text(content)
+    assert not plan.compared(store)
+    said: list[str] = []
+    prepare._set_damaged_aside(plan, store, said.append)
+    (aside,) = (store.root / "set_aside").iterdir()
+    assert said == [f"damaged: {folder}; set aside in {aside}, it is made again"]
+    assert (aside / folder.name / RESULT).read_text() == content
+    assert not folder.exists()
+    prepare._set_damaged_aside(plan, store, said.append)
+    assert len(said) == 1
+
+
+def test_shared_models_and_rows_that_are_damaged_are_made_again(store: Storage) -> None:
+    sweep = spaces.find("quickstart")
+    plan = planning.make(sweep, store)
+    folders = [store.model(recipe.id()) for recipe in plan.recipes]
+    folders.append(Path(next(iter(plan.benchmarks.values())).data))
+    for folder in folders:
+        write(folder)
+    said: list[str] = []
+    prepare._set_damaged_aside(plan, store, said.append)
+    assert said == []
+    for folder in (folders[0], folders[-1]):
+        cut(folder / "config.json")
+    prepare._set_damaged_aside(plan, store, said.append)
+    assert [line.partition(";")[0] for line in said] == [f"damaged: {folders[0]}", f"damaged: {folders[-1]}"]
+    assert [folder.exists() for folder in folders] == [False, *(True for _ in folders[1:-1]), False]
+
+
+def test_a_damaged_copy_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri, copies = f"memory://runs/{uuid.uuid4().hex}", []
+    for name in ("here", "there"):
+        monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / name))
+        copies.append(open_storage(uri))
+    here, there = copies
+    assert isinstance(there, WorkingCopy)
+    here.push(write(here.model("m")))
+    there.fetch(there.model("m"))
+    file = there.model("m") / "parts" / "model.safetensors"
+    cut(file)
+    there.fetch(there.model("m"))
+    assert file.read_text() == FILES["parts/model.safetensors"]

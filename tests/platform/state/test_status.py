@@ -1,0 +1,286 @@
+"""Where a sweep stands, from its storage alone: what is done, runs, failed, is left; who drives it; what it found."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import platform.status as status
+from platform.driver.reporter import outcome
+from platform.state import lock, manifest
+from tests.platform.driver.test_commands import HEAVY, SECONDS_OF_CPU
+from tests.support import sweep_store
+from tests.support.interrupted import configuration
+from trainables.common import processes
+from trainables.common.errors import InputError
+from trainables.config.settings import Model
+from trainables.config.trial import Trial
+from trainables.storage import base, files
+from trainables.storage.base import CONFIG, PROGRESS, RESULT, Storage
+from trainables.storage.location import open_storage
+from trainables.trial import record
+
+RunModule = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Storage:
+    """36 trials on two splits: 33 finished, one diverged, one failed, one missing."""
+    return Storage(sweep_store.write_store(tmp_path))
+
+
+def command(*arguments: object) -> Any:
+    app = typer.Typer()
+    app.command()(status.main)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def told(store: Storage, name: str = "tiny") -> dict[str, Any]:
+    done = command(name, "--storage", store.root, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def lines(store: Storage, name: str = "tiny") -> list[str]:
+    return command(name, "--storage", store.root).stdout.splitlines()
+
+
+def begin(store: Storage, trial_id: str, **changed: Any) -> Trial:
+    """A trial without a result that is at step 5 of 20 of its training, in this process unless changed."""
+    config = Trial(method="ga", target=Model(path="somewhere/else"))
+    folder = store.trial(trial_id)
+    (folder / RESULT).unlink(missing_ok=True)
+    files.write_json(folder / CONFIG, config.model_dump(mode="json"))
+    known = {"phase": "training", "step": 5, "steps": 20, "training_left": 45.0, "seconds": 20.0, "phase_seconds": 15.0}
+    known |= {"started": "2026-11-20T10:00:00Z", "beat": time.time()}
+    files.write_json(folder / PROGRESS, processes.myself() | known | changed)
+    return config
+
+
+def test_counts_outcomes_and_failures(store: Storage) -> None:
+    found = told(store)
+    assert found["counts"] == {"total": 36, "done": 34, "running": 0, "failed": 1, "left": 1}
+    assert found["outcomes"] == {"finished": 33, "diverged": 1, "failed": 1}
+    (failure,) = found["failures"]
+    assert (failure["status"], failure["cause"]) == ("failed", "no <space> left")
+    assert Path(failure["log"]) == store.trial(failure["trials"][0]) / "error.txt"
+    text = lines(store)
+    assert text[0] == "tiny-0a1b2c3d: Three methods on two splits"
+    assert text[2] == f"no driver; go on with: python -m platform.sweep tiny --resume{manifest.place(store)}"
+    assert text[3] == "done 34 | running 0 | failed 1 | left 1 | of 36"
+    assert "done, but diverged: 1" in text
+    assert f"failed 1: no <space> left ({failure['log']})" in text
+
+
+def test_failures_are_grouped_by_what_they_have_in_common(store: Storage) -> None:
+    """Addresses, numbers and ids differ; words tell causes apart."""
+    trials = told(store)["studies"][0]["pareto"]
+    keys = [item["id"] for study in told(store)["studies"] for item in study["pareto"]][:4]
+    assert trials
+    messages = ["file /a/3f2a91 is 12 bytes", "file /a/77b1 is 9 bytes", "file /b/1 is 9 bytes", "worker died"]
+    for key, message in zip(keys, messages, strict=True):
+        sweep_store.write_trial(store.root, key, status="failed", error={"kind": "failed", "message": message})
+    groups = {group["cause"]: len(group["trials"]) for group in told(store)["failures"]}
+    assert groups == {messages[0]: 2, messages[2]: 1, messages[3]: 1, "no <space> left": 1}
+
+
+def test_best_and_pareto_front_of_each_study(store: Storage) -> None:
+    studies = {study["study"]: study for study in told(store)["studies"]}
+    found = studies["forget05/gd/gru"]
+    assert found["done"] == 4
+    points = [(item["metrics"]["forget_quality"], item["metrics"]["model_utility"]) for item in found["pareto"]]
+    assert sorted(points) == [(-7.0, 0.86), (-2.0, 0.72)]
+    assert found["best"]["metrics"] == {"forget_quality": -7.0, "model_utility": 0.86}  # 90 % of the target's 0.9
+    (row,) = (line for line in lines(store) if line.startswith("forget05/gd/gru"))
+    assert "FQ -7.00, MU 0.860" in row
+
+
+def test_running_trial_with_step_and_time_remaining(store: Storage) -> None:
+    """45 s of training, then an evaluation as long as the others' (10 s)."""
+    config = begin(store, f"{35:012x}")
+    found = told(store)
+    assert found["counts"] == {"total": 36, "done": 34, "running": 1, "failed": 1, "left": 0}
+    (running,) = found["running"]
+    assert running["label"] == config.label()
+    assert (running["phase"], running["step"], running["steps"]) == ("training", 5, 20)
+    assert (running["pid"], running["host"]) == (os.getpid(), os.uname().nodename)
+    assert running["remaining_seconds"] == found["remaining_seconds"] == 55.0
+    (row,) = (line.split() for line in lines(store) if line.startswith(config.label()))
+    assert row[1:3] == ["training", "5/20"]
+    assert row[5:7] == ["55", "s"]
+    assert "done 34 | running 1 | failed 1 | left 0 | of 36 | about 55 s left" in lines(store)
+
+
+def test_collapsed_trial_is_done_and_has_its_numbers(store: Storage) -> None:
+    error = {"kind": "collapsed", "message": "retain loss 9 is above training.stop_above=8 at step 3"}
+    sweep_store.write_trial(store.root, f"{35:012x}", "gd", fq=-1.0, mu=0.89, status="collapsed", error=error)
+    found = told(store)
+    assert found["counts"] == {"total": 36, "done": 35, "running": 0, "failed": 1, "left": 0}
+    assert "done, but collapsed: 1" in lines(store)
+    best = next(study["best"] for study in found["studies"] if study["study"] == "forget05/gd/none")
+    assert best["metrics"] == {"forget_quality": -1.0, "model_utility": 0.89}
+    result = store.result(f"{35:012x}") or {}
+    assert outcome(result) == f"FQ -1.00, MU 0.890; collapsed: {error['message']}"
+
+
+def test_remaining_time_of_an_evaluation(store: Storage) -> None:
+    begin(store, f"{35:012x}", phase="evaluation", step=20, phase_seconds=4.0, beat=time.time() - 2, training_left=None)
+    assert told(store)["running"][0]["remaining_seconds"] == pytest.approx(4, abs=1)
+    begin(store, f"{35:012x}", phase="evaluation", step=10, phase_seconds=4.0, beat=time.time() - 2)
+    assert told(store)["running"][0]["remaining_seconds"] == pytest.approx(4 + 45, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "ahead", "state", "line"),
+    [
+        ({"born": 1.0}, 0.0, "interrupted", "interrupted: 1 trial whose process died; they count as left"),
+        ({"place": "elsewhere"}, 0.0, "running", None),
+        (
+            {"place": "elsewhere"},
+            -3600.0,
+            "unknown",
+            "unknown: 1 trial on far with no sign of life within 60 s of this",
+        ),
+        ({"place": "elsewhere"}, 3600.0, "unknown", "unknown: 1 trial on far with no sign of life within 60 s of this"),
+    ],
+    ids=["dead here", "elsewhere and fresh", "elsewhere and silent", "elsewhere, by another clock"],
+)
+def test_trial_whose_process_nobody_here_sees(
+    store: Storage, changed: dict[str, Any], ahead: float, state: str, line: str | None
+) -> None:
+    """Of another machine's, silent or with a clock that is off, nobody here knows whether it runs."""
+    begin(store, f"{35:012x}", **changed, host="far", beat=time.time() + ahead)
+    found = told(store)
+    assert {name: len(found[name]) for name in ("running", "interrupted", "unknown") if found[name]} == {state: 1}
+    assert (found["counts"]["running"], found["counts"]["left"]) == ((1, 0) if state == "running" else (0, 1))
+    shown = [row for row in lines(store) if row.startswith(("interrupted:", "unknown:"))]
+    assert len(shown) == int(line is not None)
+    assert all(row.startswith(line or "") for row in shown)
+
+
+def test_damaged_result_is_named_and_left(store: Storage) -> None:
+    path = store.trial(f"{3:012x}") / RESULT
+    path.write_bytes(path.read_bytes()[:100])
+    found = told(store)
+    assert found["damaged"] == [str(path)]
+    assert (found["counts"]["done"], found["counts"]["left"]) == (33, 2)
+    assert f"damaged: {path} (--resume sets it aside and runs its trial again)" in lines(store)
+
+
+def test_who_drives(store: Storage) -> None:
+    path = store.lock("tiny", "0a1b2c3d")
+    with lock.held(path, "python -m platform.sweep tiny"):
+        driver = told(store)["driver"]
+        assert (driver["pid"], driver["alive"]) == (os.getpid(), True)
+        assert lines(store)[2].startswith(f"driven by process {os.getpid()} on {os.uname().nodename} since 20")
+        document = json.loads(path.read_text())
+        path.write_text(json.dumps(document | {"born": 1.0}))
+        assert told(store)["driver"]["alive"] is False
+        died = f"its driver died (process {os.getpid()} on {os.uname().nodename}); go on with: "
+        assert lines(store)[2] == died + f"python -m platform.sweep tiny --resume{manifest.place(store)}"
+        path.write_text(json.dumps(document))
+    assert told(store)["driver"] is None
+
+
+def test_disk_is_counted(store: Storage) -> None:
+    before = told(store)["disk"]
+    weights = store.trial(f"{3:012x}") / "weights" / "model.safetensors"
+    weights.parent.mkdir()
+    weights.write_bytes(bytes(1_000_000))
+    after = told(store)["disk"]
+    assert after["trials_bytes"] - before["trials_bytes"] == 1_000_000
+    assert after["shared_bytes"] == before["shared_bytes"] > 0
+    assert after["free_bytes"] > 0
+
+
+def test_name_with_several_sweeps_shows_the_newest_and_lists_the_others(store: Storage) -> None:
+    sweep_store.write_sweep(store.root, [f"{1:012x}"], digest="ffffffff", created="2026-11-21T09:00:00Z")
+    found = told(store)
+    assert (found["hash"], found["counts"]["total"]) == ("ffffffff", 1)
+    assert found["others"] == [{"name": "tiny-0a1b2c3d", "created": "2026-11-20T09:00:00Z", "trials": 36}]
+    assert lines(store)[-1] == "also: tiny-0a1b2c3d, begun 2026-11-20T09:00:00Z, 36 trials"
+    chosen = told(store, "tiny-0a1b2c3d")
+    assert (chosen["counts"]["total"], chosen["others"]) == (36, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("tony", "did you mean 'tiny'?"), ("tiny-0a1b2c3e", "did you mean 'tiny-0a1b2c3d'?")]
+)
+def test_unknown_name_is_told_with_the_closest(store: Storage, name: str, said: str) -> None:
+    done = command(name, "--storage", store.root)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: no sweep '{name}' in {store.root}; {said}")
+
+
+def test_empty_and_missing_storage_and_damaged_sweep(store: Storage, tmp_path: Path) -> None:
+    done = command("tiny", "--storage", tmp_path / "nowhere")
+    assert (done.exit_code, done.stderr) == (
+        2,
+        f"error: no sweep 'tiny' in {tmp_path / 'nowhere'}; there is no such folder\n",
+    )
+    assert not (tmp_path / "nowhere").exists()
+    path = store.sweep("tiny", "0a1b2c3d")
+    path.write_text(path.read_text()[:40])
+    done = command("tiny", "--storage", store.root)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"error: {path} is damaged; --resume of that sweep sets it aside" in done.stderr
+
+
+def test_status_is_light_and_quick(store: Storage, root: Path) -> None:
+    code = f"""
+import runpy, sys, time
+sys.argv = ["status", "tiny", "--storage", {str(store.root)!r}]
+try:
+    runpy.run_module("platform.status", run_name="__main__")
+except SystemExit as end:
+    assert not end.code, end.code
+print([name for name in {HEAVY!r} if name in sys.modules], time.process_time())
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    loaded, cpu = done.stdout.splitlines()[-1].rsplit(" ", 1)
+    assert loaded == "[]"
+    assert float(cpu) <= SECONDS_OF_CPU
+
+
+def test_size_of_a_folder_and_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "c").write_text("123")
+    (tmp_path / "d").write_text("4567")
+    assert base.Storage(tmp_path).size(tmp_path) == 7
+    assert base.Storage(tmp_path).size(tmp_path / "nowhere") == 0
+
+
+def test_died_trial_leaves_no_progress_behind_its_result(house: Any, tmp_path: Path) -> None:
+    config, store = configuration(house), open_storage(str(tmp_path))
+    begin(store, config.id(), born=1.0)
+    record.refused(config, store, "its process died")
+    assert not (store.trial(config.id()) / PROGRESS).exists()
+
+
+def test_sweep_that_is_being_prepared_is_told_of(tmp_path: Path) -> None:
+    """Its driver has the lock, and writes the sweep's file when models and reference evaluations are there."""
+    store = Storage(tmp_path)
+    store.lock("tiny", "0a1b2c3d").parent.mkdir()
+    store.lock("tiny", "0a1b2c3d").touch()
+    for name in ("tiny", "tiny-0a1b2c3d"):
+        with pytest.raises(InputError, match=r"^sweep tiny-0a1b2c3d is still being prepared"):
+            manifest.read(name, store)
+    with pytest.raises(InputError, match="no sweep 'tin' in"):
+        manifest.read("tin", store)
+    child = subprocess.Popen(["sleep", "0"])
+    child.wait()
+    owner = lock.owner("sweep") | {"pid": child.pid}
+    files.write_json(store.lock("tiny", "0a1b2c3d"), owner)
+    with pytest.raises(InputError, match=r"^sweep tiny-0a1b2c3d was interrupted while it was prepared; start it again"):
+        manifest.read("tiny", store)

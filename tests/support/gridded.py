@@ -1,0 +1,51 @@
+"""A sweep over gamma and tau, and the paper's numbers read without the code, for tests of figures of either.
+
+A test module takes the sweep's fixture by importing it into its own names.
+"""
+
+import csv
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from analysis import paper
+from tests.support.sweep_store import GRU, NONE, Frames, read, write_sweep, write_trial
+
+FQ, MU = "forget_quality", "model_utility"
+
+
+def printed(table: str) -> dict[tuple[str, ...], float]:
+    """Return a table's values by (backbone, split, method, rectifier, gamma, tau, target, metric), as it is stored."""
+    with Path(paper.__file__).with_name(f"{table}.csv").open(encoding="utf-8", newline="") as file:
+        names = ("backbone", "split", "method", "rectifier", "gamma", "tau", "target", "metric")
+        return {tuple(row[name] for name in names): float(row["value"]) for row in csv.DictReader(file)}
+
+
+def shown(figure: Figure) -> list[str]:
+    return [axes.get_title() for axes in figure.axes if axes.axison]
+
+
+@pytest.fixture(scope="module")
+def gridded_frames(tmp_path_factory: pytest.TempPathFactory) -> Frames:
+    """A sweep of GA and GD without and with GRU over gamma and tau at two learning rates, two seeds, one cell missing.
+
+    FQ of GRU is -10 gamma - tau (none: 3) - seed, 20 worse at the other learning rate; MU is always above the bar.
+    """
+    store = tmp_path_factory.mktemp("gridded")
+    trials: list[str] = []
+    for method in ("ga", "gd"):
+        for seed in (0, 1):
+            name = f"{len(trials):012x}"
+            trials.append(write_trial(store, name, method, NONE, fq=-15.0 - seed, mu=0.85, seed=seed))
+            for gamma in (0.05, 0.4, 0.8):
+                for tau in (None, 0.1, 1.0):
+                    for lr in (0.001, 0.002):
+                        if (method, gamma, tau) == ("gd", 0.8, 1.0):
+                            continue
+                        fq = -10 * gamma - (3.0 if tau is None else tau) - seed - 20 * (lr == 0.002)
+                        given = {"fq": fq, "mu": 0.85, "seed": seed, "lr": lr}
+                        rectifier = GRU | {"gamma": gamma, "tau": tau}
+                        trials.append(write_trial(store, f"{len(trials):012x}", method, rectifier, **given))
+    write_sweep(store, trials, splits=("forget05",))
+    return read(store, "tiny")

@@ -1,0 +1,49 @@
+"""A person's own rows and a model that has learnt them: for tests of trainables.benchmarks.own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support import tiny
+from trainables.benchmarks import own, own_measures, own_rows
+from trainables.common.tokens import Example
+from trainables.config.settings import Benchmark
+from trainables.data import prompts
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return tiny.own(tmp_path_factory.mktemp("own"))
+
+
+def on(files: dict[str, Path], **settings: Any) -> Benchmark:
+    sources = (*(f"{part}={file}" for part, file in files.items()), *settings.pop("places", ()))
+    fields = {"name": "own", "data": "own", "split": "own", "template": "plain", "sources": sources}
+    return Benchmark.model_validate(fields | settings)
+
+
+@torch.no_grad()
+def naive(network: Any, example: Example) -> tuple[list[float], list[bool]]:
+    """Loss and hit of each label, one row at a time."""
+    ids = torch.tensor(example.input_ids)
+    logits = torch.log_softmax(network(ids[None]).logits[0].double(), -1)
+    places = range(example.answer_start - 1, len(ids) - 1)
+    return [-float(logits[k, ids[k + 1]]) for k in places], [int(logits[k].argmax()) == int(ids[k + 1]) for k in places]
+
+
+@pytest.fixture(scope="module")
+def taught(files: dict[str, Path]) -> Any:
+    """A tiny model that has learnt the forget rows and the rows of utility, more or less."""
+    network, tokenizer = tiny.network(), tiny.tokenizer()
+    sets, template = own_rows.evaluated(on(files)), prompts.find("plain")
+    items = [i for n in ("forget", "retain") for i in own_measures.items(tokenizer, template, n, sets[n], None)]
+    return tiny.teach(network, [item.example for item in items])
+
+
+@pytest.fixture(scope="module")
+def measured(files: dict[str, Path], taught: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    return own.measure(taught, tiny.tokenizer(), on(files), None, token_budget=8192)

@@ -1,0 +1,153 @@
+"""Runs jobs on N ranks, one process each, on gloo or nccl: what the tests of invariance compare. No Ray."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.multiprocessing.spawn import spawn
+
+from tests.support.ports import free_port
+
+Job = dict[str, Any]
+STEPS, BATCH, SEED = 4, 8, 1
+
+
+def run(world: int, jobs: list[Job], house: Any, folder: Path, backend: str = "gloo") -> list[dict[str, Any]]:
+    """Run every job in one group of `world` processes; what each left, in order."""
+    place = (str(house.target), str(house.data), house.split)
+    spawn(_rank, (world, jobs, place, folder, f"tcp://127.0.0.1:{free_port()}", backend), nprocs=world)
+    return [torch.load(folder / f"{world}-{number}.pt") for number in range(len(jobs))]
+
+
+def _rank(
+    rank: int, world: int, jobs: list[Job], place: tuple[str, str, str], folder: Path, address: str, backend: str
+) -> None:
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
+    torch.set_num_threads(1)
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(backend, init_method=address, rank=rank, world_size=world)
+    for number, job in enumerate(jobs):
+        work = _trial if "trial" in job else _write if job.get("write") else _train
+        found = work(world, job, *place)
+        if rank == 0:
+            torch.save(found, folder / f"{world}-{number}.pt")
+        dist.barrier()
+    dist.destroy_process_group()
+
+
+def _engine(world: int, job: Job, target: str) -> Any:
+    from trainables.config.settings import Model, Resources, Training
+    from trainables.training import engine, models
+
+    network, tokenizer = models.load(Model(path=target), job.get("precision", "fp32"))
+    if job.get("checkpointing"):
+        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if job.get("lora"):
+        torch.manual_seed(SEED)
+        network = models.with_adapters(network, job["lora"], 16)
+    training = Training(
+        lr=1.0 if job.get("write") else job.get("lr", 0.05),
+        max_steps=STEPS,
+        epochs=100,
+        batch_size=BATCH,
+        optimizer=job.get("optimizer", "sgd"),
+        weight_decay=0.0 if job.get("write") else 0.01,
+    )
+    resources = Resources(
+        ranks=world,
+        zero_stage=job["stage"],
+        precision=job.get("precision", "fp32"),
+        offload_optimizer=job.get("offload", False),
+    )
+    return engine.create(network.train(), training, resources), training, tokenizer
+
+
+def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:
+    """GRU on NPO for a few steps: the series and the final weights."""
+    from trainables.benchmarks import tofu
+    from trainables.config.settings import Benchmark
+    from trainables.methods import objectives, presets, rectifiers
+    from trainables.training import loop
+
+    runner, training, tokenizer = _engine(world, job, target)
+    sides = tofu.training_rows(Benchmark(data=data, split=split))
+    encoded = [tofu.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in sides]
+    task = loop.Task(
+        forget=encoded[0],
+        retain=encoded[1],
+        objective=objectives.make(job.get("method", "npo"), presets.Constants()),
+        rectifier=rectifiers.make("gru", 0.8, job.get("tau")),
+        training=training,
+        seed=SEED,
+        pad=tokenizer.pad_token_id,
+        micro_batch=job.get("micro_batch"),
+        observe=job.get("observe"),
+    )
+    records = list(loop.run(runner, task))
+    weights = torch.cat([part.double().reshape(-1) for part in runner.gather().values()] or [torch.zeros(1)])
+    runner.close()
+    return {"records": records, "weights": weights}
+
+
+def _write(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:
+    """Two micro-batches, cleared; two again; then a constant written over the gradient, and one SGD step of lr 1."""
+    from trainables.methods import rectifiers
+
+    runner, _, _ = _engine(world, job, target)
+    before = _masters(runner)
+    norms = []
+    for _ in range(2):
+        for last in (False, True):
+            ids = torch.arange(5, 25, device=runner.device).view(2, 10)
+            output = runner.inner(input_ids=ids, labels=ids)
+            runner.backward(output.loss / 2 / world, last=last)
+        norms.append(float(runner.reduce(rectifiers.inner(runner.shard(), runner.shard()))))
+        if len(norms) == 1:
+            runner.clear()
+    for part in runner.shard():
+        part.fill_(0.25)
+    runner.step(1.0)
+    after = _masters(runner)
+    runner.close()
+    return {"norms": norms, "moved": before - after}
+
+
+def _trial(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:
+    """A whole trial with its weights kept, or its first `stop_after` steps; `memory`: bytes it may take of the GPU.
+
+    `machines`: a folder in which every rank has a copy of the storage, as if it were alone on its machine.
+    """
+    from trainables.config.trial import Trial
+    from trainables.storage.location import reopen
+    from trainables.trial import runner as trial_runner
+
+    wanted = Trial.model_validate(job["trial"])
+    if job.get("machines"):
+        os.environ.update(UNLEARN_CACHE=f"{job['machines']}-{dist.get_rank()}", LOCAL_RANK="0")
+    store = reopen(job["storage"])
+    store.fetch_trial(wanted.id())
+    dist.barrier()
+
+    if job.get("memory"):
+        whole = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(job["memory"] / whole)
+    events = trial_runner.run(store.here(wanted), store, keep_weights=True)
+    for event in events:
+        if event["phase"] == "training" and event["step"] == job.get("stop_after"):
+            del events
+            break
+    return {}
+
+
+def _masters(runner: Any) -> torch.Tensor:
+    """The optimizer's fp32 weights, whole, on every rank."""
+    from deepspeed.utils import safe_get_full_fp32_param
+
+    whole = runner.resources.zero_stage == 0
+    parts = [p.detach() if whole else safe_get_full_fp32_param(p) for p in runner.module.parameters()]
+    return torch.cat([part.double().reshape(-1) for part in parts if part is not None])

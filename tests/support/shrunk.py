@@ -1,0 +1,162 @@
+"""Every named sweep made small: rows that take no time, a random model of its backbone's family, two of its trials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from search_spaces.schema.sweep import Sweep
+from tests.platform.plan import test_benchmark_plans
+from tests.support import small_sweep, tiny
+
+SMALL = (
+    "resources.ranks=1",
+    "resources.cpus=1",
+    "resources.gpus=0",
+    "resources.precision=fp32",
+    "training.batch_size=2",
+    "training.max_steps=2",
+    "benchmark.limit=2",
+)
+FAMILIES = {"Llama-2-7B-chat": "Llama", "Llama-2-7B": "Llama", "ICLM-7B": "Llama", "Phi-1.5": "Phi"}
+FAMILIES |= {"Zephyr-7B-beta": "Mistral"}
+"""A backbone's name -> the classes of transformers that it is made of."""
+SHAPE: dict[str, Any] = {
+    "vocab_size": 259,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 2048,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 2,
+}
+
+
+def family(sweep: Sweep) -> str:
+    """Of the sweep's backbone; a sweep that makes its models, or is given one, takes a Llama."""
+    return FAMILIES[sweep.backbone.name] if sweep.backbone else "Llama"
+
+
+def write_model(folder: Path, family: str) -> Path:
+    """Random weights of a family, with the byte tokenizer."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    shared = {"num_key_value_heads": 1} if family == "Mistral" else {}
+    configuration = getattr(transformers, f"{family}Config")(**SHAPE, **shared)
+    getattr(transformers, f"{family}ForCausalLM")(configuration).save_pretrained(folder)
+    tiny.tokenizer().save_pretrained(folder)
+    return folder
+
+
+def models(*roles: str) -> Callable[[Path, str], list[str]]:
+    """A models folder with these roles."""
+
+    def write(place: Path, family: str) -> list[str]:
+        for role in roles:
+            write_model(place / "models" / role, family)
+        return [f"models={place / 'models'}"]
+
+    return write
+
+
+PUBLISHED = models("full", "retain95", "target", "retain")
+"""Those of TOFU's 5 %, and of MUSE and WMDP."""
+
+
+def none(place: Path, family: str) -> list[str]:
+    """The sweep makes its models itself."""
+    return []
+
+
+def target(place: Path, family: str) -> list[str]:
+    return [f"target={write_model(place / 'mine', family)}"]
+
+
+def muse(place: Path) -> list[str]:
+    return [f"benchmark.data={tiny.muse(place / 'data')}", "training.max_length=32"]
+
+
+def wmdp(place: Path) -> list[str]:
+    sources = test_benchmark_plans.questions(place)
+    data = test_benchmark_plans.corpora(place / "data")
+    return [f"benchmark.data={data}", f"benchmark.sources={','.join(sources)}", "training.max_length=32"]
+
+
+def tofu(place: Path) -> list[str]:
+    """Six rows of everything."""
+    data = small_sweep.write_rows(place / "data")
+    for file in data.glob("*.json"):
+        file.write_text("".join(file.read_text().splitlines(keepends=True)[:6]))
+    return [f"benchmark.data={data}"]
+
+
+def own(place: Path) -> list[str]:
+    return [f"{part}={file}" for part, file in tiny.own(place / "rows").items()]
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """How a sweep is made small, and the labels of the two trials of `paper` that are left.
+
+    Their metrics differ. Those of GD without and with GRU would not: on these models its gradient has no conflict.
+    """
+
+    rows: Callable[[Path], list[str]]
+    labels: tuple[str, str]
+    settings: tuple[str, ...]
+    only: tuple[str, ...] = ()
+    models: Callable[[Path, str], list[str]] = PUBLISHED
+
+    def written(self, place: Path, sweep: Sweep) -> list[str]:
+        """What --set takes, the files that it names written below `place`."""
+        return [*SMALL, *self.rows(place), *self.models(place, family(sweep)), *self.settings]
+
+    def typed(self, place: Path, sweep: Sweep) -> list[str]:
+        """The sweep's name and its options, files as in `written`."""
+        options = [("--set", setting) for setting in self.written(place, sweep)]
+        options += [("--only", item) for item in self.only]
+        return [sweep.name, "--strategy", "paper", *(word for option in options for word in option)]
+
+
+SPLIT = "benchmark.split=forget05"
+VECTORS = (SPLIT, "method=tv,tru", "task_vector.batches=2", "task_vector.steps=1")
+SWEEPS = {
+    "quickstart": Shrunk(tofu, ("ga-forget10-s0", "gru-ga-forget10-g0.8-tnone-s0"), ("method=ga",), models=none),
+    "tofu_tiny": Shrunk(
+        tofu, ("npo-forget05-s0", "gru-npo-forget05-g0.8-tnone-s0"), (SPLIT, "method=npo"), models=none
+    ),
+    "tofu_llama": Shrunk(tofu, ("npo_kl-forget05-s0", "gru-npo_kl-forget05-g0.8-t1-s0"), (SPLIT, "method=npo_kl")),
+    "tofu_phi": Shrunk(
+        tofu, ("npo-forget05-s0", "gru-npo-forget05-g0.8-t0.01-s0"), (SPLIT, "method=npo"), models=models("base")
+    ),
+    "tofu_llama_tru": Shrunk(tofu, ("tv-forget05-x5-s0", "tru-forget05-x0.65-s0"), VECTORS),
+    "tofu_phi_tru": Shrunk(tofu, ("tv-forget05-x5-s0", "tru-forget05-x0.7-s0"), VECTORS),
+    "tofu_phi_uwc": Shrunk(tofu, ("ga-forget05-s0", "gru-ga-forget05-g0.8-t0.01-s0"), (SPLIT, "method=ga")),
+    "tofu_tau": Shrunk(
+        tofu, ("gru-npo-forget05-g0.8-t2-s0", "gru-npo-forget05-g0.8-tnone-s0"), ("method=npo", "rectifier.tau=2,none")
+    ),
+    "tofu_gamma": Shrunk(
+        tofu,
+        ("gru-npo-forget05-g0.02-t1-s0", "gru-npo-forget05-gnone-t1-s0"),
+        ("method=npo", "rectifier.gamma=0.02,none"),
+    ),
+    "tofu_ablation": Shrunk(
+        tofu,
+        ("clip-ga-forget05-t100-s0", "gru-ga-forget05-g0.8-t100-s0"),
+        ("method=ga",),
+        only=("rectifier.name=clip,gru",),
+    ),
+    "wmdp_zephyr": Shrunk(wmdp, ("wga-bio_cyber-s0", "gru-wga-bio_cyber-g0.99-t0.001-s0"), ("method=wga",)),
+    "wmdp_rmu": Shrunk(wmdp, ("rmu-bio_cyber-s0", "gru-rmu-bio_cyber-g0.99-tnone-s0"), ("objective.layer=1",)),
+    "muse_books": Shrunk(muse, ("npo_gd-books-s0", "gru-npo_gd-books-g0.8-t100-s0"), ("method=npo_gd",)),
+    "muse_news": Shrunk(muse, ("ga-news-s0", "gru-ga-news-g0.8-t1-s0"), ("method=ga",)),
+    "own": Shrunk(
+        own, ("npo-own-s0", "gru-npo-own-g0.8-tnone-s0"), ("method=npo", "training.max_length=64"), models=target
+    ),
+}

@@ -1,0 +1,229 @@
+"""MUSE: its training rows, its records against a re-statement, its files, and the way through a trial."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+from unittest.mock import ANY
+
+import numpy as np
+import pytest
+import torch
+from rouge_score.rouge_scorer import RougeScorer
+
+from tests.support import tiny
+from trainables import benchmarks
+from trainables.benchmarks import muse
+from trainables.common.errors import InputError
+from trainables.config.settings import Benchmark, Dialect, Model, Resources, RetainEvaluation, Training
+from trainables.config.trial import Trial, evaluation_id
+from trainables.data import rows, text_blocks
+from trainables.storage import files as storage_files
+from trainables.storage.base import RESULT, ROWS
+from trainables.storage.location import open_storage
+from trainables.trial import runner
+from trainables.workers import shared_artifacts
+
+DIALECTS = get_args(Dialect)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.muse(tmp_path_factory.mktemp("muse"))
+
+
+def on(data: Path, dialect: Any = "paper", **settings: Any) -> Benchmark:
+    return Benchmark(name="muse", data=str(data), split="news", dialect=dialect, **settings)
+
+
+def test_wrapped_rows_are_the_stream_and_its_beginning_again() -> None:
+    tokenizer, texts = tiny.tokenizer(), [tiny.text(seed, 9) for seed in range(3)]
+    found = text_blocks.wrapped(tokenizer, texts, 40)
+    assert {len(row.input_ids) for row in found} == {40}
+    assert {row.input_ids[0] for row in found} == {tokenizer.bos_token_id}
+    assert {row.answer_start for row in found} == {1}
+    stream = tokenizer("\n\n".join(texts), add_special_tokens=False)["input_ids"]
+    laid = [token for row in found for token in row.input_ids[1:]]
+    assert laid[: len(stream)] == stream
+    assert laid[len(stream) :] == stream[: len(laid) - len(stream)]
+    assert 0 < len(laid) - len(stream) < 39
+
+
+def test_one_short_text_fills_its_block_by_going_round() -> None:
+    (row,) = text_blocks.wrapped(tiny.tokenizer(), ["ab"], 8)
+    assert tiny.tokenizer().decode(row.input_ids[1:]) == "abababa"
+
+
+def test_decoded_rows_are_the_stream_with_a_shorter_last_one() -> None:
+    tokenizer, texts = tiny.tokenizer(), [tiny.text(seed, 9) for seed in range(3)]
+    found = text_blocks.decoded(tokenizer, texts, 40)
+    assert [len(row.input_ids) for row in found[:-1]] == [41] * (len(found) - 1)
+    assert "".join(tokenizer.decode(row.input_ids[1:]) for row in found) == "\n\n".join(texts)
+
+
+def test_one_row_a_text_is_cut_at_the_length() -> None:
+    found = text_blocks.Texts(tiny.tokenizer(), ["a bridge", "ab"], 5)
+    assert [tiny.tokenizer().decode(row.input_ids) for row in found] == ["<s>a br", "<s>ab"]
+    assert found[0:1] == [found[0]]
+    with pytest.raises(InputError, match="text 1 has a single token: ''"):
+        text_blocks.Texts(tiny.tokenizer(), [""], 5)[0]
+
+
+def test_training_rows_of_both_dialects(data: Path) -> None:
+    tokenizer = tiny.tokenizer()
+    for dialect, cut in zip(DIALECTS, (text_blocks.wrapped, text_blocks.decoded), strict=True):
+        sides = muse.training_examples(on(data, dialect), tokenizer, 50)
+        for side, config in zip(sides, ("raw/forget", "raw/retain1"), strict=True):
+            assert side == cut(tokenizer, [row["text"] for row in rows.load(str(data), config, ())], 50)
+
+
+def greedy(network: Any, tokenizer: Any, prompt: str, count: int) -> str:
+    ids = list(tokenizer(prompt)["input_ids"])
+    for _ in range(count):
+        told = network(torch.tensor([ids])).logits[0, -1].argmax().item()
+        if told == tokenizer.eos_token_id:
+            break
+        ids.append(told)
+    return tokenizer.decode(ids[len(tokenizer(prompt)["input_ids"]) :], skip_special_tokens=True)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_record_equals_a_naive_one(data: Path, dialect: Any) -> None:
+    """One prompt and one text at a time, with what METHODS says of the two implementations written out."""
+    network, tokenizer, ours = tiny.network(), tiny.tokenizer(), dialect == "paper"
+    _, records = muse.measure(network, tokenizer, on(data, dialect, limit=2), None, token_budget=700)
+    assert [row["task"] for row in records] == [
+        task for task in ("verbmem_f", *muse.KNOWMEM, *muse.PRIVLEAK) for _ in range(2)
+    ]
+    scorer = RougeScorer(["rougeL"], use_stemmer=not ours)
+    pairs = rows.load(str(data), "verbmem/forget", ())[:2]
+    for row, pair in zip(records[:2], pairs, strict=True):
+        truth = pair["gt"][:127] if ours else pair["gt"]  # a token is a byte; BOS is the first of 128
+        text = greedy(network, tokenizer, pair["prompt"], 128)
+        assert row["answer"] == truth
+        assert row["generation"] == (text if ours else text.strip())
+        assert row["rougeL_f1"] == scorer.score(truth, text)["rougeL"].fmeasure
+    for row, text in zip(records[-2:], rows.load(str(data), "privleak/holdout", ())[:2], strict=True):
+        ids = torch.tensor([tokenizer(text["text"])["input_ids"]])
+        found = torch.log_softmax(network(ids).logits[0, :-1].double(), -1).gather(1, ids[0, 1:, None])[:, 0].numpy()
+        found = found if ours else found[:-1]
+        assert row["tokens"] == len(found)
+        assert row["min_k"] == pytest.approx(np.sort(found)[: int(0.4 * len(found))].mean(), rel=1e-5)
+
+
+@torch.no_grad()
+def test_questions_come_after_worked_examples(data: Path) -> None:
+    network, tokenizer = tiny.network(), tiny.tokenizer()
+    _, records = muse.measure(network, tokenizer, on(data, limit=2), None, token_budget=4096)
+    chosen = [row for row in records if row["task"] == "knowmem_r"]
+    asked = rows.load(str(data), "knowmem/retain_qa", ())[:2]
+    shown = rows.load(str(data), "knowmem/retain_qa_icl", ())
+    for row, question in zip(chosen, asked, strict=True):
+        prompt = "".join(f"Question: {one['question']}\nAnswer: {one['answer']}\n\n" for one in shown)
+        prompt += f"Question: {question['question']}\nAnswer: "
+        assert row["question"] == prompt
+        assert row["generation"] == muse.until_stop(greedy(network, tokenizer, prompt, 32))
+
+
+def test_a_folder_that_is_not_muses_is_refused(data: Path, tmp_path: Path) -> None:
+    muse.check_rows(on(data))
+    tiny.write_rows(tmp_path / "raw/forget.json", [{"text": "a"}])
+    with pytest.raises(InputError, match=r"has no raw/retain1\.json, \.jsonl or \.parquet; it has raw/forget$"):
+        muse.check_rows(on(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"split": "new"}, r"benchmark\.split: unknown split 'new'; did you mean 'news'\? known: news, books"),
+        ({"shots": 5}, "neither sources"),
+        ({"tasks": ("mmlu",)}, "nor tasks"),
+        ({"sources": ("mmlu=somewhere",)}, "neither sources"),
+    ],
+)
+def test_settings_of_other_benchmarks_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        muse.check(Benchmark.model_validate({"name": "muse", "split": "news", **settings}))
+
+
+@pytest.mark.parametrize("config", ["raw/forget", "raw/retain1", "knowmem/retain_qa_icl", "privleak/holdout"])
+def test_the_fingerprint_covers_every_file(data: Path, tmp_path: Path, config: str) -> None:
+    copy = tiny.muse(tmp_path / "copy")
+    assert muse.fingerprint(on(copy)) == muse.fingerprint(on(data))
+    (copy / f"{config}.json").write_text((copy / f"{config}.json").read_text().replace("a", "o", 1))
+    assert muse.fingerprint(on(copy)) != muse.fingerprint(on(data))
+
+
+def test_a_trial_from_rows_to_result(data: Path, tmp_path: Path) -> None:
+    """Gradient ascent on blocks; PrivLeak against the AUC of a retain model's evaluation."""
+    store = open_storage(str(tmp_path / "runs"))
+    benchmark = on(data, limit=3)
+    benchmark = benchmark.model_copy(update={"fingerprint": muse.fingerprint(benchmark)})
+    retain = Model(path=str(tiny.write_model(tmp_path / "retain", seed=1)))
+    key = evaluation_id(retain, benchmark)
+    kept = shared_artifacts.make_evaluation(
+        retain.model_dump(), benchmark.model_dump(), None, str(store.root), Resources()
+    )
+    assert kept["privleak"] == pytest.approx((kept["privleak_auc"] / 0.4772 - 1) * 100)
+    chosen = Trial(
+        method="ga",
+        benchmark=benchmark,
+        target=Model(path=str(tiny.write_model(tmp_path / "target"))),
+        retain_evaluation=RetainEvaluation(path=str(store.evaluation(key) / RESULT), fingerprint=key),
+        training=Training(lr=1e-3, batch_size=2, max_steps=2, max_length=64),
+    )
+    *_, told = runner.run(chosen, store)
+    result = told["result"]
+    assert result["status"] == "finished", result["error"]
+    found = result["metrics"]
+    assert found["privleak_reference"] == kept["privleak_auc"]
+    assert found["privleak"] == pytest.approx((found["privleak_auc"] / kept["privleak_auc"] - 1) * 100)
+    assert benchmarks.gains("muse", found) == (-found["verbmem_f"], -found["knowmem_f"], found["knowmem_r"])
+    records = storage_files.read_rows(store.trial(chosen.id()) / ROWS)
+    assert {**muse.aggregate(records, benchmark, kept["privleak_auc"]), "relative_change": ANY} == found
+    with pytest.raises(InputError, match="was made with dialect 'paper', this evaluation has 'open-unlearning'"):
+        muse.reference(kept, on(data, "open-unlearning", limit=3), "here")
+    with pytest.raises(InputError, match="was made on other texts"):
+        muse.reference(kept, on(data), "here")
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_the_real_rows_in_the_hubs_layout(shared: Path) -> None:
+    """All of them: each measure has the rows of its file, PrivLeak is the pairs that are in the wrong order."""
+    folder = shared / "data" / "muse_news"
+    benchmark = on(folder)
+    muse.check_rows(benchmark)
+    network, tokenizer = tiny.network(layers=1), tiny.tokenizer()
+    found, records = muse.measure(network, tokenizer, benchmark, None, token_budget=16384)
+    files = {"verbmem_f": "verbmem/forget", "knowmem_f": "knowmem/forget_qa", "knowmem_r": "knowmem/retain_qa"}
+    files |= {"privleak_forget": "privleak/forget", "privleak_holdout": "privleak/holdout"}
+    written = {task: [json.loads(line) for line in _lines(folder / f"{file}.json")] for task, file in files.items()}
+    counted = {task: [row["index"] for row in records if row["task"] == task] for task in files}
+    assert counted == {task: list(range(len(told))) for task, told in written.items()}
+    assert len(records) == sum(map(len, written.values()))
+    scores = {task: [row["min_k"] for row in records if row["task"] == task] for task in files}
+    member, stranger = scores["privleak_forget"], scores["privleak_holdout"]
+    for task, place in (("privleak_forget", 0), ("privleak_holdout", -1)):
+        assert scores[task][place] == pytest.approx(_least(network, tokenizer, written[task][place]["text"]), rel=1e-4)
+    pairs = sum((s > m) + (s == m) / 2 for m in member for s in stranger) / (len(member) * len(stranger))
+    assert 0 < pairs < 1
+    assert found["privleak"] == pytest.approx(100 * (pairs - 0.4772) / 0.4772)
+    for task in ("verbmem_f", "knowmem_f", "knowmem_r"):
+        each = [row["rougeL_f1"] for row in records if row["task"] == task]
+        assert found[task] == pytest.approx(100 * sum(each) / len(written[task]))
+
+
+def _lines(file: Path) -> list[str]:
+    return [line for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
+
+
+def _least(network: Any, tokenizer: Any, text: str) -> float:
+    """Min-40 % of one text, by itself: its tokens' log-likelihoods, sorted, the lowest two fifths averaged."""
+    ids = torch.tensor([tokenizer(text)["input_ids"]])
+    with torch.no_grad():
+        told = torch.log_softmax(network(ids).logits[0, :-1].double(), -1)
+    each = sorted(float(told[place, token]) for place, token in enumerate(ids[0, 1:]))
+    return sum(each[: len(each) * 2 // 5]) / (len(each) * 2 // 5)

@@ -1,0 +1,180 @@
+"""Own rows: blocks and questions to train on, every number of an evaluation against a row at a time, chat templates."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rouge_score.rouge_scorer import RougeScorer
+
+from tests.support import owned, tiny
+from tests.support.owned import naive, on
+from trainables.benchmarks import own, own_measures, own_rows
+from trainables.benchmarks.own_rows import Row
+from trainables.common.errors import InputError, TrialStopped
+from trainables.common.tokens import Example
+from trainables.config.settings import Benchmark
+from trainables.data import prompts, text_blocks
+
+files, taught, measured = owned.files, owned.taught, owned.measured
+
+
+# Blocks
+
+
+@pytest.mark.parametrize("start", [True, False])
+@pytest.mark.parametrize("size", [1, 2, 7, 8, 9, 22])
+def test_blocks_lose_nothing_and_label_each_token_once(start: bool, size: int) -> None:
+    tokenizer, text = tiny.tokenizer(), tiny.text(0, 8)[:size]
+    if not start:
+        tokenizer.backend_tokenizer.post_processor = None
+        if size == 1:
+            with pytest.raises(InputError, match=r"^forget: row 7 is a text of a single token: nothing"):
+                text_blocks.blocks(tokenizer, text, 8, "forget: row 7")
+            return
+    blocks = text_blocks.blocks(tokenizer, text, 8, "forget: row 7")
+    labels = [token for block in blocks for token in block.input_ids[block.answer_start :]]
+    plain = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert labels == (plain if start else plain[1:])
+    assert max(len(block.input_ids) for block in blocks) <= 8
+    first = [block.input_ids[0] for block in blocks]
+    assert first == ([0] * len(blocks) if start else plain[:-1:7])
+
+
+def test_training_rows_are_questions_and_blocks(files: dict[str, Path]) -> None:
+    tokenizer, template = tiny.tokenizer(), prompts.find("plain")
+    forget, retain = own.training_examples(on(files), tokenizer, 64)
+    raw = [json.loads(line) for line in files["forget"].read_text().splitlines()]
+    asked = [
+        prompts.encode(tokenizer, template, r["question"], r["answer"], max_length=64, tag_is_answer=False)
+        for r in raw[:4]
+    ]
+    assert list(forget[:4]) == asked
+    assert list(forget[4:]) == [block for r in raw[4:] for block in text_blocks.blocks(tokenizer, r["text"], 64, "")]
+    assert len(retain) == 5 + len(text_blocks.blocks(tokenizer, tiny.text(70, 20), 64, ""))
+    text = tokenizer.decode(forget[0].input_ids, skip_special_tokens=True)
+    assert text == f"Question: Where is the amber?\nAnswer:\n{raw[0]['answer']}"
+
+
+# Everything that is measured, against a row at a time
+
+
+@torch.no_grad()
+def greedy(network: Any, ids: list[int], count: int) -> list[int]:
+    found: list[int] = []
+    for _ in range(count):
+        token = int(network(torch.tensor([ids + found])).logits[0, -1].argmax())
+        if token == 1:
+            break
+        found.append(token)
+    return found
+
+
+def restated(network: Any, tokenizer: Any, benchmark: Benchmark) -> dict[str, list[dict[str, float]]]:
+    """The numbers of every row of every set; texts of the samples are shorter than a block."""
+    scorer = RougeScorer(["rougeL"], use_stemmer=True)
+    found: dict[str, list[dict[str, float]]] = {}
+    for name, rows in own_rows.evaluated(benchmark).items():
+        for r in rows:
+            prompt = "" if r.question is None else f"Question: {r.question}\nAnswer:\n"
+            ids, given = tokenizer(prompt + r.answer)["input_ids"], len(tokenizer(prompt)["input_ids"])
+            losses, hits = naive(network, Example((*ids, *([] if r.is_text else [1])), given))
+            kept = hits if r.is_text else hits[:-1]
+            if r.is_text:
+                half = len(ids) // 2
+                told, right = greedy(network, ids[:half], len(ids) - half), tokenizer.decode(ids[half:])
+            else:
+                told, right = greedy(network, ids[:given], 200), r.answer
+            lowest = sorted(-loss for loss in losses)[: max(1, int(0.4 * len(losses)))]
+            numbers = {
+                "loss": float(np.mean(losses)),
+                "prob": float(np.exp(-np.mean(losses))),
+                "min_k": float(np.mean(lowest)),
+                "extraction_strength": 1 - next(k for k in range(len(kept) + 1) if all(kept[k:])) / len(kept),
+                "exact_memorisation": sum(kept) / len(kept),
+                "rouge": scorer.score(right, tokenizer.decode(told, skip_special_tokens=True))["rougeL"].recall,
+            }
+            found.setdefault(name, []).append(numbers)
+    return found
+
+
+def test_every_number_equals_a_naive_one(files: dict[str, Path], taught: Any, measured: Any) -> None:
+    found, records = measured
+    naively = restated(taught, tiny.tokenizer(), on(files))
+    assert {name: len(rows) for name, rows in naively.items()} == {
+        "forget": 6,
+        "paraphrase": 2,
+        "retain": 2,
+        "holdout": 3,
+    }
+    for name in ("forget", "paraphrase", "retain"):
+        for number in own_measures.NUMBERS:
+            mean = np.mean([numbers[number] for numbers in naively[name]])
+            assert found[f"{name}_{number}"] == pytest.approx(mean, rel=1e-4), (name, number)
+        assert found[f"{name}_rows"] == len(naively[name])
+    for number, sign in (("loss", 1), ("min_k", -1)):
+        forget, holdout = ([sign * r[number] for r in naively[name]] for name in ("forget", "holdout"))
+        pairs = [float(h > f) + (h == f) / 2 for f in forget for h in holdout]
+        assert found[f"membership_{number}_auc"] == pytest.approx(np.mean(pairs))
+    assert 0 < found["forget_extraction_strength"] < 1  # type: ignore[operator]
+    assert 0 < found["utility"] < 1  # type: ignore[operator]
+    assert found["forget_rouge"] > 0.3  # type: ignore[operator]
+    told = json.dumps(records)
+    assert not any(word in told for word in ("Where", *tiny.WORDS))
+
+
+def test_more_rows_than_the_limit_are_taken_evenly(files: dict[str, Path]) -> None:
+    assert own_measures.spaced(6, 300) == [0, 1, 2, 3, 4, 5]
+    assert own_measures.spaced(10, 4) == [0, 2, 5, 7]
+    assert len(set(own_measures.spaced(1000, 300))) == 300
+    sets, template = own_rows.evaluated(on(files)), prompts.find("plain")
+    taken = [own_measures.items(tiny.tokenizer(), template, name, sets[name], 2) for name in ("forget", "holdout")]
+    assert [[(item.index, item.number) for item in found] for found in taken] == [[(0, 0), (1, 3)], [(0, 0), (1, 1)]]
+
+
+def test_a_long_text_is_measured_in_blocks_and_a_long_answer_is_cut() -> None:
+    tokenizer, template = tiny.tokenizer(), prompts.find("plain")
+    found = own_measures.items(tokenizer, template, "forget", [Row(None, "x" * 1200)], None)
+    assert [len(item.example.input_ids) for item in found] == [512, 512, 1200 - 2 * 511 + 1]
+    assert [(item.index, item.number, item.block, item.ended) for item in found] == [(k, 0, k, False) for k in range(3)]
+    assert [item.block for item in own_measures.items(tokenizer, template, "forget", [Row(None, "x" * 5000)], 3)] == [
+        0,
+        3,
+        6,
+    ]
+    (item,) = own_measures.items(tokenizer, template, "forget", [Row("q" * 600, "y" * 700)], None)
+    assert (item.example.answer_tokens, item.ended) == (512, False)
+
+
+def test_a_model_without_finite_losses_has_diverged(files: dict[str, Path]) -> None:
+    network = tiny.network()
+    network.lm_head.weight.data.fill_(float("nan"))
+    with pytest.raises(TrialStopped, match="the loss of a row of set 'forget' is not finite"):
+        own.measure(network, tiny.tokenizer(), on(files), None, token_budget=8192)
+
+
+# The tokenizer's own chat template
+
+
+CHAT = "{{ bos_token }}{% for m in messages %}<{{ m['role'] }}> {{ m['content'] }}{{ eos_token }}\n{% endfor %}"
+
+
+def test_the_tokenizers_own_chat_template() -> None:
+    tokenizer = tiny.tokenizer()
+    with pytest.raises(InputError, match="the model's tokenizer has no chat template; take another one"):
+        prompts.resolve("chat", tokenizer)
+    tokenizer.chat_template = CHAT
+    template = prompts.resolve("chat", tokenizer)
+    found = prompts.encode(tokenizer, template, "Who?", "Ada.", max_length=99, tag_is_answer=False)
+    turns = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Ada."}]
+    whole = tokenizer.apply_chat_template(turns, tokenize=False)
+    assert list(found.input_ids) == tokenizer(whole.rstrip("\n"), add_special_tokens=False)["input_ids"]
+    assert tokenizer.decode(found.input_ids[found.answer_start :]) == "Ada.</s>"
+    assert tokenizer.chat_template not in prompts.TEMPLATES
+    prompts.check("chat")
+    with pytest.raises(InputError, match="unknown template 'chta'; did you mean 'chat'"):
+        prompts.check("chta")

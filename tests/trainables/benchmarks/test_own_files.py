@@ -1,0 +1,116 @@
+"""Files of rows of one's own: what they may hold, what is refused and how it is said, and what a plan is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from tests.support import owned, tiny
+from tests.support.owned import on
+from trainables.benchmarks import own, own_rows
+from trainables.benchmarks.own_rows import Row
+from trainables.common.errors import InputError
+
+files = owned.files
+
+
+def test_parquet_and_json_hold_the_same_rows(files: dict[str, Path], tmp_path: Path) -> None:
+    raw = [json.loads(line) for line in files["forget"].read_text().splitlines()]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([{"text": None, **raw[0]}, *raw[1:]]), tmp_path / "f.parquet")
+    (tmp_path / "f.json").write_text(json.dumps(raw, indent=1))
+    expected = own_rows.load("forget", str(files["forget"]))
+    assert [row.is_text for row in expected] == [False] * 4 + [True] * 2
+    assert expected[0].paraphrase == Row("In which place is the amber?", f"It is {tiny.text(0, 3)}")
+    for name in ("f.parquet", "f.json"):
+        assert own_rows.load("forget", str(tmp_path / name)) == expected
+
+
+@pytest.mark.parametrize(
+    ("part", "bad", "words"),
+    [
+        (
+            "forget",
+            {"prompt": "a"},
+            r"^forget: row 2 of .*rows\.jsonl has neither 'text' nor 'question' and 'answer'; its columns: prompt$",
+        ),
+        (
+            "retain",
+            {"question": "a", "answer": " "},
+            r"retain: row 2 .* neither 'text' nor .*; its columns: question, answer",
+        ),
+        ("retain", {"text": "a", "answer": "b"}, r"has 'text' as well as 'question' or 'answer'"),
+        ("retain", {"text": 5}, r"retain: row 2 of .* has no text as 'text' but a number$"),
+        ("retain", {"text": ["a"]}, r"has no text as 'text' but a list$"),
+        ("retain", ["a"], r"is no JSON object but a list$"),
+        ("retain", "The lantern hangs", r"is no JSON object but a text$"),
+        ("eval", {"text": "a"}, r"eval: row 1 of .* has set=None; .*\(and 1 more rows like it\)"),
+        ("eval", {"text": "a", "set": "hold-out"}, r"known: paraphrase, retain, holdout"),
+    ],
+)
+def test_a_bad_row_is_told(part: str, bad: Any, words: str, tmp_path: Path) -> None:
+    tiny.write_rows(tmp_path / "rows.jsonl", [{"text": "x"}, bad])
+    with pytest.raises(InputError, match=words):
+        own_rows.load(part, str(tmp_path / "rows.jsonl"))
+
+
+def test_all_files_are_told_at_once(files: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "torn.parquet").write_text("not Parquet")
+    (tmp_path / "rows.csv").write_text("text\nx\n")
+    wrong = {"forget": tmp_path / "empty.jsonl", "retain": tmp_path / "torn.parquet", "eval": tmp_path / "rows.csv"}
+    with pytest.raises(InputError) as told:
+        own.check_rows(on(wrong))
+    for words in ("forget: ", "has no rows", "retain: ", "is no Parquet file", "eval: ", "another ending than .json"):
+        assert words in str(told.value)
+    with pytest.raises(InputError, match=r"eval: '/nowhere/x\.jsonl' is no file; give one with rows"):
+        own.check_rows(on(files | {"eval": Path("/nowhere/x.jsonl")}))
+    with pytest.raises(InputError, match="is a folder"):
+        own.check_rows(on(files | {"eval": tmp_path}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"split": "forget05"}, "own has the one split 'own'"),
+        ({"data": "locuslab/TOFU"}, "own has no data set but files"),
+        ({"dialect": "open-unlearning"}, "own has no dialects"),
+        ({"places": ("mmlu=here",)}, "'mmlu' is neither rows nor a task of benchmark.tasks"),
+        ({"shots": 6}, "MMLU has 5 worked examples"),
+    ],
+)
+def test_settings_of_other_benchmarks_are_refused(files: dict[str, Path], settings: dict[str, Any], words: str) -> None:
+    own.check(on(files))
+    with pytest.raises(InputError, match=words):
+        own.check(on(files, **settings))
+
+
+def test_missing_files_are_named(files: dict[str, Path]) -> None:
+    with pytest.raises(InputError, match="own needs forget=FILE, retain=FILE"):
+        own.check(on({}))
+
+
+def test_the_fingerprint_follows_what_the_files_hold(files: dict[str, Path], tmp_path: Path) -> None:
+    known = own.fingerprint(on(files))
+    assert own.fingerprint(on(tiny.own(tmp_path / "copy"))) == known
+    assert own.fingerprint(on({**files, "forget": files["retain"], "retain": files["forget"]})) != known
+    for part in files:
+        changed = tiny.own(tmp_path / part)
+        changed[part].write_text(changed[part].read_text().replace("a", "o", 1))
+        assert own.fingerprint(on(changed)) != known
+
+
+def test_what_a_plan_is_told(files: dict[str, Path], tmp_path: Path) -> None:
+    """The forget file: 4 questions, and texts of 127 and 24 bytes, at four bytes a token in blocks of 16."""
+    raw = [json.loads(line) for line in files["forget"].read_text().splitlines()]
+    texts = [-(-len(r["text"]) // 4) for r in raw[4:]]
+    found = own.extent(on(files), 16)
+    assert found.points == 4 + sum(-(-size // 16) for size in texts)
+    assert (found.longest, found.mean) == (16, pytest.approx((4 * 16 + sum(texts)) / (found.points or 0)))
+    assert own.forget_points(on(files)) is None
+    tiny.write_rows(tmp_path / "asked.jsonl", raw[:4])
+    assert own.forget_points(on(files | {"forget": tmp_path / "asked.jsonl"})) == 4

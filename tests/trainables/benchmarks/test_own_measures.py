@@ -1,0 +1,138 @@
+"""What is measured of rows one's own: by hand, by trying everything, against rouge_score, a label at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from rouge_score.rouge_scorer import RougeScorer
+from rouge_score.tokenizers import DefaultTokenizer
+
+from tests.support import tiny
+from tests.support.owned import naive
+from trainables.benchmarks import metrics, own_measures, rouge
+from trainables.common.tokens import Example
+from trainables.inference import scoring
+
+
+@pytest.mark.parametrize(
+    ("hits", "strength", "memorised"),
+    [
+        ("1111", 1.0, 1.0),
+        ("0111", 0.75, 0.75),
+        ("1011", 0.5, 0.75),
+        ("1110", 0.0, 0.75),
+        ("0", 0.0, 0.0),
+        ("1", 1.0, 1.0),
+    ],
+)
+def test_extraction_by_hand(hits: str, strength: float, memorised: float) -> None:
+    """A wrong token at place k of n leaves 1 - k / n, however right the tokens before it are."""
+    found = [hit == "1" for hit in hits]
+    assert metrics.extraction_strength(found) == strength
+    assert metrics.exact_memorisation(found) == memorised
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=12))
+def test_extraction_is_the_shortest_prefix_that_is_completed(hits: list[bool]) -> None:
+    """METHODS 3.6, by trying every prefix."""
+    shortest = next(k for k in range(len(hits) + 1) if all(hits[k:]))
+    assert metrics.extraction_strength(hits) == 1 - shortest / len(hits)
+    assert metrics.exact_memorisation(hits) == np.mean(hits)
+
+
+def row(task: str, loss: float, **more: Any) -> dict[str, Any]:
+    numbers = {"prob": 0.5, "extraction_strength": 0.25, "exact_memorisation": 1.0, "rougeL_recall": 0.2}
+    return {"task": task, "loss": loss, "min_k": -2 * loss, **numbers, **more}
+
+
+def test_membership_counts_pairs_of_rows() -> None:
+    """Forget 1 and 2 against hold-out 2, 3 and 0.5: the hold-out's loss is higher in 3.5 of 6 pairs."""
+    from sklearn.metrics import roc_auc_score
+
+    told = [*(row("forget", loss) for loss in (1.0, 2.0)), row("retain", 1.0)]
+    assert "membership_loss_auc" not in own_measures.aggregate(told)
+    told += [row("holdout", loss, min_k=min_k) for loss, min_k in ((2.0, -4.0), (3.0, -9.0), (0.5, -9.0))]
+    found = own_measures.aggregate(told)
+    assert found["membership_loss_auc"] == pytest.approx(3.5 / 6)
+    assert found["membership_loss_auc"] == pytest.approx(roc_auc_score([0, 0, 1, 1, 1], [1.0, 2.0, 2.0, 3.0, 0.5]))
+    assert found["membership_min_k_auc"] == pytest.approx(5.5 / 6)
+    assert found["holdout_rows"] == 3
+
+
+def test_rows_that_a_model_was_trained_on_look_like_members() -> None:
+    learnt = [row("forget", 0.1), row("forget", 0.2), row("retain", 1.0), row("holdout", 3.0), row("holdout", 4.0)]
+    found = own_measures.aggregate(learnt)
+    assert (found["membership_loss_auc"], found["membership_min_k_auc"]) == (1.0, 1.0)
+
+
+def test_utility_is_a_harmonic_mean_of_retain_numbers_and_tasks() -> None:
+    found = own_measures.aggregate([row("forget", 1.0), row("retain", 1.0)]) | {"mmlu": 0.4}
+    assert own_measures.utility(found, ()) == pytest.approx(4 / (1 / 0.25 + 1 / 1.0 + 1 / 0.2 + 1 / 0.5))
+    assert own_measures.utility(found, ("mmlu",)) == pytest.approx(5 / (4 + 1 + 5 + 2 + 2.5))
+    assert own_measures.utility(found | {"retain_rouge": 0.0}, ()) == 0.0
+    assert own_measures.utility(found | {"mmlu": None}, ("mmlu",)) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Где находится фонарь из янтаря?",
+        "琥珀灯笼在桥上。",
+        "أين الفانوس الكهرماني؟",
+        "लालटेन पुल पर है।",
+        "โคมไฟอยู่บนสะพาน",
+        "Wo hängt die Bernsteinlaterne? Über der Brücke.",
+        "The lanterns were hanging on 3 bridges.",
+    ],
+)
+def test_a_text_of_any_script_is_like_itself(text: str) -> None:
+    records: list[dict[str, Any]] = [{}, {}, {}]
+    cut = text[: len(text) // 2]
+    own_measures._compare(records, [text] * 3, [text, cut, "&"])
+    same, half, nothing = (record["rougeL_recall"] for record in records)
+    assert (same, nothing) == (1.0, 0.0)
+    assert 0.2 < half < 0.8
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=60))
+def test_words_of_ascii_are_those_of_rouge_score(text: str) -> None:
+    assert own_measures.Words().tokenize(text) == DefaultTokenizer(use_stemmer=True).tokenize(text)
+
+
+FORMS = "hang hangs Hanging hung generous generously relation relational relate on café ponies 3 x2".split()
+PROSE = st.lists(st.sampled_from([*FORMS, "\n", "琥珀"]), max_size=12).map(", ".join)
+
+
+@given(PROSE, PROSE)
+def test_rouge_is_that_of_rouge_score(truth: str, text: str) -> None:
+    plain = RougeScorer(["rouge1", "rougeL"], use_stemmer=True)
+    assert rouge.Words().tokenize(text) == DefaultTokenizer(use_stemmer=True).tokenize(text)
+    assert rouge.scorer("rouge1", "rougeL").score(truth, text) == plain.score(truth, text)
+    bare = RougeScorer(["rougeL"], use_stemmer=False)
+    assert rouge.scorer("rougeL", stemmer=False).score(truth, text) == bare.score(truth, text)
+
+
+def test_characters_and_marks_of_words() -> None:
+    tokenize = own_measures.Words().tokenize
+    assert tokenize("琥珀 2024年, Ärzte_heute!") == ["琥", "珀", "2024", "年", "ärzte", "heut"]
+    assert tokenize("हिन्दी") == ["हिन्दी"]
+    assert tokenize("cafe\u0301") == tokenize("café")
+
+
+def test_losses_and_hits_come_from_one_pass() -> None:
+    network, draw = tiny.network(), np.random.default_rng(0)
+    examples = [Example(tuple(draw.integers(3, 259, size).tolist()), start) for size, start in ((9, 1), (4, 3), (7, 2))]
+    told = network.generate(torch.tensor([examples[0].input_ids]), max_new_tokens=6, do_sample=False)[0].tolist()
+    examples.append(Example(tuple(told), 4))  # its last six are hits
+    found = scoring.label_scores(network, examples, pad=2, token_budget=24)
+    for example, scores in zip(examples, found, strict=True):
+        losses, hits = naive(network, example)
+        assert scores.losses == pytest.approx(losses, rel=1e-4)
+        assert scores.hits == hits
+    assert found[-1].hits[-6:] == [True] * 6
+    assert scoring.every_token_loss(network, examples, pad=2, token_budget=24) == [scores.losses for scores in found]

@@ -1,0 +1,109 @@
+"""The selection rule against a plain re-statement, and halves of the evaluation rows against evaluations of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.trainables.benchmarks.test_metrics import invented
+from trainables import benchmarks
+from trainables.benchmarks import selection, tofu
+from trainables.benchmarks.selection import Candidate
+from trainables.config.settings import Benchmark, Selection
+
+VALUES = st.sampled_from([0.0, 0.2, 0.45, 0.5, 0.9, 1.0])
+CANDIDATES = st.lists(st.tuples(st.none() | VALUES, VALUES), max_size=7).map(
+    lambda values: [Candidate(f"t{k}", removal, utility) for k, (removal, utility) in enumerate(values)]
+)
+
+
+@given(candidates=CANDIDATES, original=st.none() | VALUES, share=st.sampled_from([0.5, 0.9, 1.0]))
+def test_utility_floor(candidates: list[Candidate], original: float | None, share: float) -> None:
+    """Nobody above the bar removes more; where nobody is above it, nobody keeps more."""
+    found = selection.pick(reversed(candidates), original, Selection(share=share))
+    if found is None:
+        assert not candidates
+        return
+    floor = share * original if original else 2.0
+    able = [c for c in candidates if c.utility >= floor and c.removal is not None]
+    if not able:
+        assert found.utility == max(c.utility for c in candidates)
+        return
+    assert found in able
+    assert found.removal == max(c.removal for c in able if c.removal is not None)
+    same = [c for c in able if c.removal == found.removal]
+    assert found.utility == max(c.utility for c in same)
+    assert found.key == min(c.key for c in same if c.utility == found.utility)
+
+
+def test_a_share_of_nothing_is_no_bar() -> None:
+    """A target model of utility 0 would let a destroyed model pass; that is said, and only where it counts."""
+    destroyed, sound = Candidate("a", 1.0, 0.0), Candidate("b", 0.2, 0.3)
+    assert selection.pick([destroyed, sound], 0.0, Selection()) == sound
+    assert selection.fallback(0.0, Selection()) == "the target model's utility is 0, so the highest utility is chosen"
+    assert "is not known, so" in selection.fallback(None, Selection())
+    assert selection.fallback(0.3, Selection()) == selection.fallback(0.0, Selection(rule="highest_removal")) == ""
+
+
+@pytest.mark.parametrize(("rule", "key"), [("highest_removal", "b"), ("highest_utility", "a"), ("utility_floor", "c")])
+def test_rules_by_name(rule: Any, key: str) -> None:
+    candidates = [Candidate("a", 0.1, 1.0), Candidate("b", 0.9, 0.2), Candidate("c", 0.5, 0.9), Candidate("d", None, 1)]
+    found = selection.pick(candidates, 1.0, Selection(rule=rule))
+    assert found is not None
+    assert found.key == key
+    assert ("90%" in selection.sentence(Selection(rule=rule))) == (rule == "utility_floor")
+
+
+def test_removal_is_the_mean_over_its_goals() -> None:
+    """WMDP: bio 0.3 and cyber 0.5, of which less is more; no candidate without MMLU."""
+    found = selection.candidate("x", "wmdp", {"wmdp_bio": 0.3, "wmdp_cyber": 0.5, "mmlu": 0.6})
+    assert found is not None
+    assert (found.removal, found.utility) == (pytest.approx(-0.4), 0.6)
+    assert selection.candidate("x", "wmdp", {"wmdp_bio": 0.3, "wmdp_cyber": 0.5}) is None
+    assert selection.candidate("x", "tofu", {"model_utility": 0.6, "forget_quality": None}) == Candidate("x", None, 0.6)
+
+
+def test_halves_are_evaluations_of_every_other_row() -> None:
+    """TOFU's metrics on the rows 0, 2, ... are those of an evaluation that was asked nothing else."""
+    records, retained = invented(1), tofu.truth_ratios(invented(2), "forget", 0.0)
+    found = benchmarks.halves(Benchmark(), records, retained)
+    assert found is not None
+    for which, half in enumerate(found):
+        alone = [row for row in records if row["index"] % 2 == which]
+        assert half == tofu.aggregate(alone, "paper", np.array([retained[k] for k in range(which, len(retained), 2)]))
+    counted = [half["forget_rows"] or 0 for half in found]
+    assert sum(counted) == sum(row["task"] == "forget" for row in records)
+
+
+def test_no_halves_of_single_rows() -> None:
+    records = [row for row in invented(1) if row["index"] == 0]
+    assert benchmarks.halves(Benchmark(), records, None) is None
+
+
+def test_wmdp_halves_weigh_questions_alike() -> None:
+    """Two subjects of MMLU with three and one questions in the half: lm-eval's mean over all four."""
+    tasks = [
+        ("wmdp_bio", [1, 0, 1, 1]),
+        ("wmdp_cyber", [0, 0]),
+        ("mmlu_virology", [1, 0, 1, 0, 1, 1]),
+        ("mmlu_law", [0, 1]),
+    ]
+    records = [{"task": t, "index": k, "correct": bool(v)} for t, answers in tasks for k, v in enumerate(answers)]
+    found = benchmarks.halves(Benchmark(name="wmdp", split="bio"), records, None)
+    assert found is not None
+    assert found[0] == {
+        "wmdp_bio": 1.0, "wmdp_bio_questions": 2, "wmdp_cyber": 0.0, "wmdp_cyber_questions": 1,
+        "mmlu": 0.75, "mmlu_questions": 4,
+    }  # fmt: skip
+
+
+def test_half_of_a_result() -> None:
+    document = {"metrics": {"a": 0}, "halves": [{"a": 1}, {"a": 2}]}
+    assert selection.choosing(document, Selection()) == selection.reported(document, Selection()) == {"a": 0}
+    assert selection.choosing(document, Selection(halves=True)) == {"a": 1}
+    assert selection.reported(document, Selection(halves=True)) == {"a": 2}
+    assert selection.choosing({"metrics": {"a": 0}}, Selection(halves=True)) == {}

@@ -1,0 +1,236 @@
+"""WMDP and MMLU through lm-eval: made-up questions, the real MMLU rows, the corpora, and RMU's way through a trial."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support import tiny
+from trainables.benchmarks import lm_eval_questions, wmdp
+from trainables.common.errors import InputError, TrialStopped
+from trainables.config.settings import Benchmark, Model, Objective, Rectifier, Training
+from trainables.config.trial import Trial
+from trainables.data import rows, text_blocks
+from trainables.storage import files as storage_files
+from trainables.storage.base import STEPS
+from trainables.storage.location import open_storage
+from trainables.trial import runner
+
+CORPORA = ("bio-forget-corpus", "bio-retain-corpus", "cyber-forget-corpus", "cyber-retain-corpus")
+SUBJECTS = {"virology": 5, "global_facts": 3}
+QUESTION = "The following are multiple choice questions (with answers) about {}.\n\n"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made-up corpora and questions; of each corpus one text is too short."""
+    folder = tmp_path_factory.mktemp("wmdp")
+    for number, name in enumerate(CORPORA):
+        found = [{"text": tiny.text(10 * number + k, 15)} for k in range(5)]
+        tiny.write_rows(folder / f"{name}.jsonl", [*found, {"text": "a" * 50}])
+    for number, name in enumerate(wmdp.QUESTIONS.values()):
+        tiny.write_rows(folder / f"questions/{name}/test.json", tiny.choices(6, number))
+    for subject, count in SUBJECTS.items():
+        tiny.write_rows(folder / f"mmlu/{subject}/test.json", tiny.choices(count, count))
+        tiny.write_rows(folder / f"mmlu/{subject}/dev.json", tiny.choices(5, 9))
+    return folder
+
+
+def on(data: Path, **settings: Any) -> Benchmark:
+    sources = (f"wmdp={data / 'questions'}", f"mmlu={data / 'mmlu'}")
+    fields = {"name": "wmdp", "data": str(data), "split": "bio_cyber", "sources": sources}
+    return Benchmark.model_validate(fields | settings)
+
+
+@torch.no_grad()
+def choose(network: Any, row: dict[str, Any], before: str) -> list[float]:
+    """Log-likelihoods of the four letters after the question, as METHODS section 5 writes it."""
+    tokenizer = tiny.tokenizer()
+    letters = "ABCD"
+    listed = "".join(f"{letter}. {choice}\n" for letter, choice in zip(letters, row["choices"], strict=True))
+    ids = tokenizer(f"{before}{row['question']}\n{listed}Answer:")["input_ids"]
+    found = []
+    for letter in letters:
+        told = tokenizer(f" {letter}", add_special_tokens=False)["input_ids"]
+        logits = torch.log_softmax(network(torch.tensor([ids + told])).logits[0].double(), -1)
+        found.append(sum(float(logits[len(ids) + k - 1, token]) for k, token in enumerate(told)))
+    return found
+
+
+def test_every_answer_equals_a_naive_one(data: Path) -> None:
+    network = tiny.network()
+    found, records = wmdp.measure(network, tiny.tokenizer(), on(data), None, token_budget=1024)
+    counts = {"mmlu_global_facts": 3, "mmlu_virology": 5, "wmdp_bio": 6, "wmdp_cyber": 6}
+    assert {task: sum(row["task"] == task for row in records) for task in counts} == counts
+    files = {"wmdp_bio": ("questions/wmdp-bio", "biology"), "wmdp_cyber": ("questions/wmdp-cyber", "cybersecurity")}
+    files |= {f"mmlu_{name}": (f"mmlu/{name}", name.replace("_", " ")) for name in SUBJECTS}
+    right: dict[str, list[bool]] = {}
+    for row in records:
+        path, subject = files[row["task"]]
+        asked = rows.load(str(data), f"{path}/test", ())[row["index"]]
+        naive = choose(network, asked, QUESTION.format(subject))
+        assert row["log_likelihoods"] == pytest.approx(naive, rel=1e-4)
+        assert row["correct"] == (max(range(4), key=naive.__getitem__) == asked["answer"] == row["target"])
+        assert not set(row) & {"question", "choices"}
+        right.setdefault(row["task"].split("_")[0] if "mmlu" in row["task"] else row["task"], []).append(row["correct"])
+    assert {name: found[name] for name in right} == pytest.approx({k: sum(v) / len(v) for k, v in right.items()})
+    assert {name: found[f"{name}_questions"] for name in right} == {"wmdp_bio": 6, "wmdp_cyber": 6, "mmlu": 8}
+
+
+def test_worked_examples_come_first(data: Path) -> None:
+    """Five-shot: the dev rows with their answers, before each question of MMLU alone."""
+    network, shown = tiny.network(), rows.load(str(data), "mmlu/virology/dev", ())
+    _, records = wmdp.measure(network, tiny.tokenizer(), on(data, shots=5, limit=1), None, token_budget=1024)
+    before = QUESTION.format("virology")
+    for row in shown:
+        listed = "".join(f"{letter}. {choice}\n" for letter, choice in zip("ABCD", row["choices"], strict=True))
+        before += f"{row['question']}\n{listed}Answer: {'ABCD'[row['answer']]}\n\n"
+    told = {row["task"]: row["log_likelihoods"] for row in records}
+    assert len(records) == 4
+    asked = rows.load(str(data), "mmlu/virology/test", ())[0]
+    assert told["mmlu_virology"] == pytest.approx(choose(network, asked, before), rel=1e-4)
+    bio = rows.load(str(data), "questions/wmdp-bio/test", ())[0]
+    assert told["wmdp_bio"] == pytest.approx(choose(network, bio, QUESTION.format("biology")), rel=1e-4)
+
+
+def test_a_model_without_finite_likelihoods_has_diverged(data: Path) -> None:
+    network = tiny.network()
+    network.lm_head.weight.data.fill_(float("nan"))
+    with pytest.raises(TrialStopped, match="not finite"):
+        wmdp.measure(network, tiny.tokenizer(), on(data, limit=1), None, token_budget=1024)
+
+
+def test_training_rows_are_texts_or_blocks_of_the_splits_topics(data: Path) -> None:
+    tokenizer = tiny.tokenizer()
+    texts = {name: [row["text"] for row in rows.load(str(data), name, ())][:5] for name in CORPORA}
+    for split, topics in wmdp.SPLITS.items():
+        forget, retain = (
+            [text for topic in topics for text in texts[f"{topic}-{side}-corpus"]] for side in ("forget", "retain")
+        )
+        sides = wmdp.training_examples(on(data, split=split), tokenizer, 60)
+        assert [list(side) for side in sides] == [
+            list(text_blocks.Texts(tokenizer, side, 60)) for side in (forget, retain)
+        ]
+        blocks = wmdp.training_examples(on(data, split=split, dialect="open-unlearning"), tokenizer, 60)
+        assert list(blocks) == [text_blocks.decoded(tokenizer, side, 60) for side in (forget, retain)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"split": "chem"}, r"benchmark\.split: unknown split 'chem'; known: bio, cyber, bio_cyber"),
+        ({"sources": ("mmul=somewhere/else",)}, r"benchmark\.sources: unknown part 'mmul'; did you mean 'mmlu'\?"),
+        ({"shots": 6}, r"benchmark\.shots: MMLU has 5 worked examples a subject, got 6"),
+    ],
+)
+def test_settings_of_other_benchmarks_are_refused(data: Path, settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        wmdp.check(on(data, **settings))
+
+
+def test_what_is_missing_from_folders_is_told_with_the_setting(data: Path, tmp_path: Path) -> None:
+    wmdp.check_rows(on(data))
+    with pytest.raises(InputError, match=r"^benchmark\.sources mmlu: no folder '\./nowhere'"):
+        wmdp.check_rows(on(data, sources=("mmlu=./nowhere",)))
+    with pytest.raises(InputError, match=r"^benchmark\.sources bio_forget: .* has no bio-forget-corpus\.json"):
+        wmdp.check_rows(on(data, sources=(f"bio_forget={tmp_path}", f"mmlu={data / 'mmlu'}")))
+    shutil.copytree(data / "mmlu", tmp_path / "mmlu")
+    (tmp_path / "mmlu" / "virology" / "dev.json").unlink()
+    with pytest.raises(InputError, match=r"^benchmark\.sources mmlu: .* has no virology/dev\.json"):
+        wmdp.check_rows(on(data, sources=(f"mmlu={tmp_path / 'mmlu'}",)))
+    (tmp_path / "mmlu" / "virology").rename(tmp_path / "mmlu" / "virolog")
+    with pytest.raises(InputError, match="'virolog' is no subject of MMLU; did you mean 'virology'"):
+        lm_eval_questions.mmlu(str(tmp_path / "mmlu"), ["virolog"], 0)
+
+
+def test_the_gated_corpus_is_told_with_what_to_do() -> None:
+    hub = Benchmark(name="wmdp", data="cais/wmdp-corpora", split="bio_cyber")
+    found = wmdp.wanted(hub)
+    assert [thing.id for thing in found] == [
+        *("cais/wmdp", "cais/mmlu", "cais/wmdp-corpora", "cais/wmdp-bio-forget-corpus")
+    ]
+    for words in ("is gated", "HF_TOKEN", "--set benchmark.sources=bio_forget=DIR", "--set benchmark.split=cyber"):
+        assert words in found[-1].gated + found[-1].setting
+    assert not any(thing.gated for thing in wmdp.wanted(hub.model_copy(update={"split": "cyber"})))
+    assert wmdp.fingerprint(hub) == (
+        "hub:cais/wmdp-bio-forget-corpus@main+cais/wmdp-corpora@main+cais/wmdp@main+cais/mmlu@main"
+    )
+
+
+@pytest.mark.parametrize(
+    "file", ["bio-forget-corpus.jsonl", "questions/wmdp-cyber/test.json", "mmlu/virology/test.json"]
+)
+def test_the_fingerprint_covers_every_file(data: Path, tmp_path: Path, file: str) -> None:
+    assert wmdp.wanted(on(data)) == ()
+    shutil.copytree(data, tmp_path / "copy")
+    assert wmdp.fingerprint(on(tmp_path / "copy")) == wmdp.fingerprint(on(data))
+    place = tmp_path / "copy" / file
+    place.write_text(place.read_text().replace("a", "o", 1))
+    assert wmdp.fingerprint(on(tmp_path / "copy")) != wmdp.fingerprint(on(data))
+    assert wmdp.fingerprint(on(data)).startswith("files:")
+
+
+@pytest.mark.parametrize("rectifier", [Rectifier(), Rectifier(name="gru", gamma=0.99, tau=1.0)], ids=["plain", "gru"])
+def test_rmu_from_rows_to_result(data: Path, tmp_path: Path, rectifier: Rectifier) -> None:
+    """RMU moves the hidden states of forget texts and three matrices alone; with GRU the update is rectified."""
+    store = open_storage(str(tmp_path / "runs"))
+    target = tiny.write_model(tmp_path / "target", layers=5)
+    chosen = Trial(
+        method="rmu",
+        rectifier=rectifier,
+        objective=Objective(layer=2, steering=6.5, alpha=1.0),
+        benchmark=on(data, limit=2).model_copy(update={"fingerprint": wmdp.fingerprint(on(data, limit=2))}),
+        target=Model(path=str(target)),
+        training=Training(lr=1e-2, batch_size=4, max_steps=3, max_length=64),
+    )
+    *_, told = runner.run(chosen, store, keep_weights=True)
+    result = told["result"]
+    assert result["status"] == "finished", result["error"]
+    assert result["versions"]["lm-eval"] == version("lm-eval")
+    assert set(result["metrics"]) >= {"wmdp_bio", "wmdp_cyber", "mmlu", "mmlu_stderr"}
+    steps = storage_files.read_rows(store.trial(chosen.id()) / STEPS)
+    assert len(steps) == 3
+    assert steps[-1]["loss"] < steps[0]["loss"]
+    if rectifier.name == "gru":
+        assert all(step["cos_after"] >= -1e-6 for step in steps)
+        assert max(step["rectified_norm"] * step["clip_scale"] for step in steps) <= 1.0 + 1e-6
+    from transformers import AutoModelForCausalLM
+
+    kept = AutoModelForCausalLM.from_pretrained(store.trial(chosen.id()) / "weights").state_dict()
+    before = AutoModelForCausalLM.from_pretrained(target).state_dict()
+    moved = {name for name, value in kept.items() if not torch.equal(value, before[name])}
+    assert moved == {f"model.layers.{layer}.mlp.down_proj.weight" for layer in (0, 1, 2)}
+
+
+@pytest.mark.data
+@pytest.mark.slow
+@pytest.mark.parametrize("shots", [0, 5])
+def test_real_mmlu_rows_equal_lm_evals_command_line(shared: Path, tmp_path: Path, shots: int) -> None:
+    """The same definitions with a local path, offline; the command line reads them from files written here."""
+    place, names = shared / "data" / "mmlu", ["global_facts", "virology"]
+    model = tiny.write_model(tmp_path / "model")
+    group = lm_eval_questions.mmlu(str(place), names, shots)
+    found, _ = lm_eval_questions.ask(tiny.network(), tiny.tokenizer(), [group], limit=25, token_budget=2048)
+    import lm_eval.tasks
+
+    definitions = Path(lm_eval.tasks.__file__).parent / "mmlu" / "default"
+    (tmp_path / "tasks").mkdir()
+    for name in names:
+        written = [f"include: {definitions / f'mmlu_{name}.yaml'}", f"task: here_{name}", f"dataset_path: {place}"]
+        (tmp_path / "tasks" / f"{name}.yaml").write_text("\n".join(written) + "\n")
+    words = ["--model", "hf", "--model_args", f"pretrained={model}", "--device", "cpu", "--batch_size", "8"]
+    words += ["--tasks", ",".join(f"here_{name}" for name in names), "--include_path", str(tmp_path / "tasks")]
+    words += ["--num_fewshot", str(shots), "--limit", "25", "--output_path", str(tmp_path / "out")]
+    subprocess.run([sys.executable, "-m", "lm_eval", *words], check=True, capture_output=True, cwd=tmp_path)
+    (kept,) = (tmp_path / "out").rglob("results_*.json")
+    told = json.loads(kept.read_text())["results"]
+    assert found["mmlu_questions"] == 50
+    assert found["mmlu"] == pytest.approx(sum(told[f"here_{name}"]["acc,none"] for name in names) / 2)

@@ -1,0 +1,163 @@
+"""Whatever is typed: a plan and status 0, or status 2 and one line that says what is wrong. Never a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import HealthCheck, given, settings
+
+import platform.sweep as sweep
+from tests.support import fuzzing
+from tests.support.small_sweep import Small
+from trainables import run
+from trainables.common import cli
+from trainables.config.settings import Benchmark, Model, Rectifier, RetainEvaluation, TaskVector
+from trainables.config.trial import Trial
+
+RunModule = Callable[..., subprocess.CompletedProcess[str]]
+EXAMPLES = pytest.mark.parametrize("examples", [100, pytest.param(2000, marks=pytest.mark.slow)])
+SWEEPS = "quickstart tofu_tiny tofu_llama tofu_phi_tru tofu_gamma tofu_phi_uwc wmdp_rmu muse_books own".split()
+LONGEST = 4000
+"""Characters of a message: a person reads it."""
+
+
+def told(command: Callable[[], Any]) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of a command in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            command()
+        except typer.Exit as ended:
+            return ended.exit_code, out.getvalue(), err.getvalue()
+    raise AssertionError("the command has no exit status")
+
+
+def assert_clear(status: int, out: str, err: str) -> None:
+    """A valid outcome, or one printable line of a length that can be read."""
+    if status == 0:
+        assert err == ""
+        return
+    assert (status, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.endswith("\n")
+    line = err[:-1]
+    assert line.isprintable(), repr(line)
+    assert len("error: ") < len(line) < LONGEST
+    assert "Traceback" not in line
+
+
+def fuzz(examples: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """So many examples, the same ones every time."""
+    calm = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    return settings(max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=calm)
+
+
+@EXAMPLES
+def test_typed_words_give_a_plan_or_one_line(
+    examples: int, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    seen = {0: 0, 2: 0}
+
+    @fuzz(examples)
+    @given(typed=fuzzing.typed(SWEEPS))
+    def plan(typed: dict[str, Any]) -> None:
+        known = small.settings() if typed["name"] == "tofu_tiny" else []
+        arguments = {**typed, "set_": [*known, *typed["set_"]]}
+        status, out, err = told(lambda: dry(**arguments))
+        assert_clear(status, out, err)
+        seen[status] += 1
+        if status == 0:
+            assert json.loads(out)["trials"]
+
+    plan()
+    assert min(seen.values()) > examples / 10, "the examples are all good or all bad"
+    assert list(tmp_path.iterdir()) == []
+
+
+def dry(**typed: Any) -> None:
+    """`python -m platform.sweep NAME ... --dry-run --json` in this process."""
+    same = {"list_": False, "address": None, "max_concurrent": None, "kept": "pareto", "resume": False, "new": False}
+    sweep.main(**typed, **same, dry_run=True, as_json=True, retry_failed=typed["reason"] is not None)
+
+
+STARTS = (
+    Trial(method="npo", rectifier=Rectifier(name="gru", gamma=0.8, tau=1.0), target=Model(path="somebody/model")),
+    Trial(
+        method="tru",
+        target=Model(path="somebody/model", fingerprint="hub:somebody/model@main"),
+        benchmark=Benchmark(name="wmdp", data="a/b", split="bio", sources=("mmlu=a/b",), fingerprint="hub:a/b@main"),
+        task_vector=TaskVector(stg=0.5),
+        retain_evaluation=RetainEvaluation(path="runs/shared/x", fingerprint="0123"),
+    ),
+)
+
+
+@EXAMPLES
+@pytest.mark.parametrize("start", STARTS, ids=["objective", "vector"])
+def test_configuration_is_taken_or_refused_in_one_line(examples: int, start: Trial, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    seen = {0: 0, 2: 0}
+
+    def read() -> int:
+        assert run._read(file).id()
+        return 0
+
+    def command() -> None:
+        raise typer.Exit(cli.guarded(read))
+
+    @fuzz(examples)
+    @given(document=fuzzing.configurations(start.model_dump(mode="json")))
+    def check(document: Any) -> None:
+        file.write_text(json.dumps(document), encoding="utf-8")
+        status, out, err = told(command)
+        assert_clear(status, out, err)
+        seen[status] += 1
+
+    check()
+    assert seen[2] > examples / 10
+
+
+def _examples(count: int) -> list[dict[str, Any]]:
+    """Typed arguments that a shell can pass on, the same ones every time."""
+    found: list[dict[str, Any]] = []
+
+    @settings(max_examples=10 * count, deadline=None, derandomize=True, database=None)
+    @given(typed=fuzzing.typed(SWEEPS))
+    def collect(typed: dict[str, Any]) -> None:
+        words = arguments(typed)
+        if len(found) < count and typed not in found and not any("\x00" in word or len(word) > 9000 for word in words):
+            found.append(typed)
+
+    collect()
+    return found
+
+
+def arguments(typed: dict[str, Any]) -> list[str]:
+    """As they are typed; `--option=value`, so that a value may begin with a dash."""
+    words = [f"--set={value}" for value in typed["set_"]] + [f"--only={value}" for value in typed["only"]]
+    given = {name: typed[name] for name in fuzzing.OPTIONS if typed[name] is not None}
+    words += [
+        f"--storage={typed['location']}",
+        *(f"--{name.replace('_', '-')}={value}" for name, value in given.items()),
+    ]
+    return [*words, *(["--retry-failed"] if "reason" in given else []), "--", typed["name"]]
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(20, marks=pytest.mark.slow)])
+def test_the_command_refuses_as_the_function_does(run_module: RunModule, tmp_path: Path, count: int) -> None:
+    statuses = []
+    for typed in _examples(count):
+        done = run_module("platform.sweep", "--dry-run", "--json", *arguments(typed))
+        assert_clear(done.returncode, done.stdout, done.stderr)
+        statuses.append(done.returncode)
+    assert len(statuses) == count
+    assert 2 in statuses

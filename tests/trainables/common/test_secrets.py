@@ -1,0 +1,224 @@
+"""No secret in what is written or printed, and no port that others can reach: by parts, and of whole sweeps."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import typer
+
+import platform.sweep as sweep
+from platform.driver import driver, start
+from platform.tracking import __main__ as tracking
+from platform.tracking import tracker
+from tests.end_to_end.test_sweep_end_to_end import SETTINGS
+from tests.support import small_sweep
+from tests.support.small_sweep import Small
+from trainables.common import redaction
+from trainables.config.settings import Model
+from trainables.config.trial import Trial
+from trainables.storage.base import Storage
+from trainables.trial import record, runner
+
+RunModule = Callable[..., subprocess.CompletedProcess[str]]
+SECRETS = {
+    "HF_TOKEN": "hf_invented-token",
+    "AWS_ACCESS_KEY_ID": "INVENTEDKEYID",
+    "AWS_SECRET_ACCESS_KEY": "invented/secret+key",
+    "AWS_SESSION_TOKEN": "invented-session",
+    "AZURE_CLIENT_SECRET": "invented~client",
+    "MLFLOW_TRACKING_PASSWORD": "invented-password",
+    "DATABRICKS_TOKEN": "dapi-invented",
+    "RAY_AUTH_TOKEN": "invented-ray",
+}
+
+
+PASSWORD = "invented/by-no@body"
+
+
+SERVER = f"http://somebody:{PASSWORD}@127.0.0.1:9"
+
+
+HIDDEN = (*SECRETS.values(), PASSWORD)
+
+
+@pytest.fixture
+def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**SECRETS, "MLFLOW_TRACKING_URI": SERVER}.items():
+        monkeypatch.setenv(name, value)
+
+
+def files_with_secrets(*folders: Path) -> list[Path]:
+    return [
+        path
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.is_file() and any(secret.encode() in path.read_bytes() for secret in HIDDEN)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://somebody:word@host/db down", "postgresql://***@host/db down"),
+        ("s3://INVENTED:abc/def+ghi@bucket/x and s3://bucket/y", "s3://***@bucket/x and s3://bucket/y"),
+        ("'http://a:b/c@host' 'somebody@host'", "'http://***@host' 'somebody@host'"),
+        ("see https://host/a?user=b&access_token=word&c=d", "see https://host/a?user=b&access_token=***&c=d"),
+        ("a token hf_invented-token, twice hf_invented-token", "a token ***, twice ***"),
+        ("invented%2Fsecret%2Bkey and invented/secret+key", "*** and ***"),
+        (
+            "invented/by-no%40body, invented%2Fby-no%40body, invented~client, dapi-invented, invented-ray",
+            "***, ***, ***, ***, ***",
+        ),
+        (f"the password {PASSWORD} of the server's address", "the password *** of the server's address"),
+        ("sqlite:////home/somebody@host/runs", "sqlite:////home/somebody@host/runs"),
+        ("hub:locuslab/TOFU@main and somebody@host", "hub:locuslab/TOFU@main and somebody@host"),
+    ],
+)
+def test_redaction(secrets: None, text: str, shown: str) -> None:
+    assert redaction.redact(text) == shown
+
+
+def test_short_words_and_unset_variables_hide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "loss")
+    assert redaction.redact("the loss is nan") == "the loss is nan"
+
+
+@pytest.mark.parametrize("path", ["target", "benchmark.data", "benchmark.revision", "tokenizer"])
+def test_place_with_a_password_is_refused_without_repeating_it(
+    small: Small, tmp_path: Path, capsys: pytest.CaptureFixture[str], path: str
+) -> None:
+    settings = [*small.settings(), f"{path}=https://somebody:{PASSWORD}@host/model"]
+    with pytest.raises(typer.Exit) as ended:
+        sweep.main("tofu_tiny", set_=settings, dry_run=True, location=str(tmp_path))
+    told = capsys.readouterr().err
+    assert ended.value.exit_code == 2
+    assert f"{path.rpartition('.')[2]}: holds a user name or password" in told
+    assert PASSWORD not in told
+
+
+def test_storage_address_with_a_key_is_refused_without_repeating_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """AWS makes keys with slashes in them."""
+    with pytest.raises(typer.Exit) as ended:
+        sweep.main("tofu_tiny", dry_run=True, location="s3://INVENTED:abc/def+ghi@bucket/x")
+    told = capsys.readouterr().err
+    assert ended.value.exit_code == 2
+    assert "--storage: the address holds a user name or password" in told
+    assert "abc/def" not in told
+
+
+def test_failing_trial_writes_and_prints_no_secret(
+    secrets: None, store: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any) -> Iterator[Any]:
+        yield {"phase": "loading"}
+        raise RuntimeError(f"401 for {SERVER} with {', '.join(SECRETS.values())}")
+
+    monkeypatch.setattr(runner, "_phases", failing)
+    config = Trial(method="ga", target=Model(path="somebody/model"))
+    *_, event = runner.run(config, store)
+    message = event["result"]["error"]["message"]
+    assert message.startswith("RuntimeError: 401 for http://***@127.0.0.1:9 with ***, ")
+    other = config.model_copy(update={"seed": 1})
+    record.refused(other, store, f"the actor died: {SERVER}, {SECRETS['HF_TOKEN']}")
+    assert len(list(store.root.rglob("error.txt"))) == 2
+    assert files_with_secrets(store.root) == []
+
+
+def test_driver_says_no_secret(secrets: None, capsys: pytest.CaptureFixture[str]) -> None:
+    driver.say(f"MLflow is behind (no answer from {SERVER}); MLflow: {SERVER}; {SECRETS['AWS_SECRET_ACCESS_KEY']}")
+    assert capsys.readouterr().out == (
+        "MLflow is behind (no answer from http://***@127.0.0.1:9); MLflow: http://***@127.0.0.1:9; ***\n"
+    )
+
+
+def test_kept_command_has_no_secret(
+    secrets: None, small: Small, store: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the lock, the sweep's file and the advice to resume get it."""
+    given: list[str] = []
+    monkeypatch.setattr(driver, "run", lambda plan, store, *, command: given.append(command) or 0)
+    monkeypatch.setattr("sys.argv", ["sweep", "tofu_tiny", "--address", f"ray://somebody:{PASSWORD}@host:1"])
+    assert start.start(small.plan(store), store, start.Choice(), {}) == 0
+    assert given == ["python -m platform.sweep tofu_tiny --address 'ray://***@host:1'"]
+
+
+def test_sync_prints_no_secret(
+    secrets: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracker.manifest, "read", lambda name, store: {})
+    monkeypatch.setattr(tracker, "sync", lambda sweep, store: 3)
+    with pytest.raises(typer.Exit) as ended:
+        tracking.main("sync", "tofu_tiny", location=str(tmp_path))
+    assert (ended.value.exit_code, capsys.readouterr().out) == (0, "3 trials in http://***@127.0.0.1:9\n")
+
+
+@pytest.mark.slow
+def test_sweep_under_secrets_keeps_them_and_listens_on_loopback_only(
+    house: Any, run_module: RunModule, tmp_path: Path
+) -> None:
+    """An unreachable server with a password in its address, Ray's own logs included; then a sync into SQLite."""
+    shutil.copytree(house.target, tmp_path / "models" / "full")
+    shutil.copytree(house.retain, tmp_path / "models" / "retain75")
+    small_sweep.cut_short(house.data, tmp_path / "data")
+    settings = (f"benchmark.data={tmp_path / 'data'}", f"models={tmp_path / 'models'}", *SETTINGS)
+    arguments = ["tofu_tiny", *(f"--set={setting}" for setting in settings), "--only=method=ga"]
+    logs, store = Path(tempfile.mkdtemp(prefix="r", dir="/tmp")), tmp_path / "runs"  # sockets have short paths
+    away = {"MLFLOW_TRACKING_URI": SERVER, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "2"}
+    quiet = {**SECRETS, "OMP_NUM_THREADS": "1", "RAY_TMPDIR": str(logs)}
+    try:
+        with Watch() as watch:
+            done = run_module("platform.sweep", *arguments, f"--storage={store}", timeout=400, **quiet, **away)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "MLflow is behind" in done.stdout
+        assert not any(secret in done.stdout + done.stderr for secret in HIDDEN)
+        assert list(logs.rglob("*.log"))
+        assert files_with_secrets(store, logs) == []
+    finally:
+        shutil.rmtree(logs, ignore_errors=True)
+    assert watch.seen, "no socket of Ray was seen"
+    assert {address for address in watch.seen if address.removeprefix("::ffff:") not in ("127.0.0.1", "::1")} == set()
+    synced = run_module("platform.tracking", "sync", "tofu_tiny", f"--storage={store}", **SECRETS)
+    assert synced.returncode == 0, synced.stderr
+    assert (store / "mlflow.db").is_file()
+    assert not any(secret in synced.stdout + synced.stderr for secret in HIDDEN)
+    assert files_with_secrets(store) == []
+
+
+class Watch:
+    """Where the processes of a sweep listen, looked at until the block ends."""
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Watch:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.thread.join()
+
+    def _look(self) -> None:
+        while not self.over.wait(0.5):
+            for process in psutil.Process().children():
+                if "platform.sweep" in process.cmdline():
+                    for one in (process, *process.children(recursive=True)):
+                        self.seen |= self._listening(one)
+
+    def _listening(self, process: psutil.Process) -> set[str]:
+        try:
+            found = process.net_connections(kind="inet")
+        except psutil.Error:
+            return set()
+        return {one.laddr[0] for one in found if one.status == psutil.CONN_LISTEN}

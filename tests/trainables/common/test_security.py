@@ -1,0 +1,129 @@
+"""Names stay inside the storage, and nothing that is read is unpickled or run. Secrets: test_secrets.py."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from analysis.load import sweeps
+from tests.support import small_sweep
+from tests.support.sweep_store import write_sweep
+from trainables import export, run
+from trainables.common.errors import InputError
+from trainables.config.settings import Benchmark, Model, RetainEvaluation, Training
+from trainables.config.trial import Trial
+from trainables.storage.base import Storage
+
+# Names and paths
+
+
+@pytest.mark.parametrize("name", ["../../outside", "/etc", "..", ".", "", "a/b", "a\0b"])
+def test_storage_gives_no_place_outside_itself(store: Storage, name: str) -> None:
+    for place in (store.trial, store.model, store.data, store.evaluation):
+        with pytest.raises(InputError, match="it is a path, not a name"):
+            place(name)
+    if name in ("../../outside", "/etc", "a/b", "a\0b"):
+        for place in (store.sweep, store.lock):
+            with pytest.raises(InputError, match="it is a path, not a name"):
+                place(name, "01234567")
+
+
+def test_export_takes_an_id_and_no_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        export.main("../../elsewhere", output=tmp_path / "model", location=str(tmp_path / "runs"))
+    assert ended.value.exit_code == 2
+    assert "'../../elsewhere' names nothing in" in capsys.readouterr().err
+
+
+def test_report_of_a_file_that_calls_itself_otherwise_is_refused(tmp_path: Path) -> None:
+    """Its name would be the report's folder."""
+    store = tmp_path / "runs"
+    write_sweep(store, [])
+    (file,) = (store / "sweeps").glob("*.json")
+    document = json.loads(file.read_text())
+    file.write_text(json.dumps({**document, "name": "../../../outside"}))
+    with pytest.raises(sweeps.InputError, match="outside-0a1b2c3d inside; give the file that name again"):
+        sweeps.find_sweep(file.stem, tmp_path / "runs")
+
+
+def test_trial_with_paths_everywhere_writes_into_the_storage_alone(house: Any, tmp_path: Path) -> None:
+    """Relative places, and fingerprints that would lead out if they named files."""
+    small_sweep.cut_short(house.data, tmp_path / "data")
+    shutil.copytree(house.target, tmp_path / "model")
+    odd = "../../../outside"
+    config = Trial(
+        method="ga",
+        benchmark=Benchmark(
+            data=f"{tmp_path}/model/../data", split=house.split, limit=2, fingerprint=f"fictional:{odd}"
+        ),
+        target=Model(path=f"{tmp_path}/data/../model", fingerprint=f"recipe:{odd}"),
+        retain_evaluation=None,
+        training=Training(max_steps=1, batch_size=2, max_length=64),
+    )
+    (tmp_path / "config.json").write_text(config.model_dump_json())
+    before = _tree(tmp_path)
+    assert run._run(tmp_path / "config.json", str(tmp_path / "a" / "b" / "runs")) == 0
+    written = _tree(tmp_path) - before
+    place = tmp_path / "a" / "b" / "runs" / "trials" / config.id()
+    assert place / "result.json" in written
+    assert {path for path in written if path.is_file() and path.parent != place} == set()
+
+
+def _tree(folder: Path) -> set[Path]:
+    return set(folder.rglob("*"))
+
+
+def test_reference_evaluation_is_named_by_a_hash(store: Storage) -> None:
+    """Whatever a configuration says about the evaluation it was given."""
+    odd = RetainEvaluation(path="/etc/passwd", fingerprint="../../x")
+    config = Trial(method="ga", target=Model(path="a/b", fingerprint="../../y"), retain_evaluation=odd)
+    assert store.trial(config.id()).parent == store.root / "trials"
+
+
+# What is read
+
+
+def _nodes(root: Path) -> Iterator[tuple[str, ast.AST]]:
+    for package in ("platform", "search_spaces", "trainables", "analysis", "bench"):
+        for path in sorted((root / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                yield f"{path.relative_to(root)}:{getattr(node, 'lineno', 0)}", node
+
+
+def _imported(node: ast.AST) -> set[str]:
+    """Top-level names of the packages that a statement imports."""
+    if isinstance(node, ast.Import):
+        return {name.name.split(".")[0] for name in node.names}
+    return {(node.module or "").split(".")[0]} if isinstance(node, ast.ImportFrom) else set()
+
+
+def _harmful(called: str, given: dict[str | None, str]) -> bool:
+    return (
+        called.rpartition(".")[2] in ("read_pickle", "unsafe_load", "full_load")
+        or called == "Tuner.restore"
+        or given.get("allow_pickle", "False") != "False"
+        or given.get("trust_remote_code", "False") != "False"
+        or (called == "torch.load" and given.get("weights_only") != "True")
+    )
+
+
+def test_nothing_in_the_code_unpickles_or_runs_what_it_reads(root: Path) -> None:
+    """Pickles and their like are not imported; torch.load reads weights only; code from the hub is not trusted."""
+    found, calls = [], set()
+    for place, node in _nodes(root):
+        if _imported(node) & {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}:
+            found.append(place)
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            calls.add(called)
+            if _harmful(called, {word.arg: ast.unparse(word.value) for word in node.keywords}):
+                found.append(place)
+    assert found == []
+    assert {"torch.load", "AutoModelForCausalLM.from_pretrained", "tune.Tuner"} <= calls

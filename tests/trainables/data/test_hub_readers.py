@@ -1,0 +1,170 @@
+"""What was fetched from the hub stands for its hub id: in configurations, rows, questions, and on every machine."""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from tests.platform.plan import test_benchmark_plans
+from tests.support import tiny
+from tests.support.hub_bench import ASKED, ASKED_ID, MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, Bench
+from trainables import benchmarks
+from trainables.benchmarks import evaluation, lm_eval_questions
+from trainables.config.ids import identity
+from trainables.config.settings import Benchmark, Model
+from trainables.data import hub, rows
+from trainables.data.hub_requirements import Wanted
+from trainables.storage.base import Storage
+from trainables.storage.location import open_storage
+from trainables.storage.object_storage import WorkingCopy
+
+
+def test_rows_are_read_from_the_storage_as_from_the_hub(bench: Bench) -> None:
+    bench.write("forget01.json", '{"question": "Who?", "answer": "Nobody."}\n', f"datasets/{ROWS_ID}")
+    bench.write(
+        "README.md", "---\nconfigs:\n- config_name: forget01\n  data_files: forget01.json\n---\n", f"datasets/{ROWS_ID}"
+    )
+    bench.write("loader.py", "raise SystemExit", f"datasets/{ROWS_ID}")
+    planned = Benchmark(data=ROWS_ID, split="forget01", fingerprint=rows.fingerprint(ROWS_ID, ("forget01",)))
+    assert bench.store.here(planned) == planned
+    bench.fetch(ROWS)
+    there = bench.store.here(planned)
+    assert Path(there.data) == bench.folder(ROWS)
+    assert not (bench.folder(ROWS) / "loader.py").exists()
+    assert rows.load(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
+    assert rows.fingerprint(there.data, ("forget01",)) == planned.fingerprint
+    assert hub.commits(there) == {ROWS_ID: bench.hub.commit("datasets", ROWS_ID)}
+    alone = planned.model_copy(update={"fingerprint": None})
+    assert bench.store.here(alone) == alone
+
+
+def test_rows_that_a_person_brought_need_no_card(bench: Bench) -> None:
+    bench.write(
+        "forget01.jsonl",
+        '{"question": "Who?", "answer": "Nobody."}\n',
+        "store/shared/hub/datasets--somebody--authors@main",
+    )
+    bench.fetch(ROWS)
+    assert bench.hub.asked == []
+    there = bench.store.here(Benchmark(data=ROWS_ID, split="forget01", fingerprint=f"hub:{ROWS_ID}@main"))
+    assert rows.load(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
+    assert hub.commits(there) == {ROWS_ID: "main"}
+
+
+def write_questions(bench: Bench, name: str = ASKED_ID) -> None:
+    """Two configurations in the hub's layout, of which one has two splits."""
+    at = f"datasets/{name}"
+    for split in ("wmdp-bio/test", "wmdp-bio/dev", "other/test"):
+        file = bench.hub.home / at / f"{split}-00000-of-00001.parquet"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        content = {"question": ["Which?"], "choices": [["a", "b", "c", "d"]], "answer": [2]}
+        pyarrow.parquet.write_table(pyarrow.table(content), file)
+    bench.write(
+        "README.md",
+        "---\nlicense: mit\nconfigs:\n"
+        "- config_name: other\n  data_files:\n  - split: test\n    path: other/test-*\n"
+        "- config_name: wmdp-bio\n  data_files:\n  - split: test\n    path: wmdp-bio/test-*\n"
+        "  - split: dev\n    path: [wmdp-bio/dev-*]\n---\nA card.\n",
+        at,
+    )
+
+
+def test_lm_eval_asks_the_storages_questions(bench: Bench) -> None:
+    write_questions(bench)
+    bench.fetch(ASKED)
+    asked = len(bench.hub.asked)
+    task = lm_eval_questions.one("wmdp_bio", str(bench.folder(ASKED)), "wmdp-bio")
+    assert [row["answer"] for row in task.test_docs()] == [2]
+    assert bench.hub.asked[asked:] == []
+
+
+def test_of_a_tasks_data_set_its_configuration_alone_is_fetched(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_questions(bench)
+    assert lm_eval_questions.source_of("arc_easy") == ("allenai/ai2_arc", "ARC-Easy")
+    assert lm_eval_questions.source_of("mmlu") == ("cais/mmlu", None)
+    monkeypatch.setattr(lm_eval_questions, "source_of", lambda task: (ASKED_ID, "wmdp-bio"))
+    task = Wanted("tasks", "arc_easy", None, "hub:arc_easy", "benchmark.sources=arc_easy=DIR")
+    bench.fetch(task)
+    folder = bench.folder(task)
+    assert folder.name.endswith("+wmdp-bio")
+    assert {path.name for path in folder.iterdir()} == {"README.md", "wmdp-bio"}
+    made = lm_eval_questions.one("wmdp_bio", str(folder), "wmdp-bio")
+    assert set(made.dataset) == {"test", "dev"}
+
+
+def test_a_model_keeps_its_identity_where_its_files_lie(bench: Bench) -> None:
+    mark = f"hub:{MODEL_ID}@main+{MODEL_ID}"
+    planned = Model(path=MODEL_ID, fingerprint=mark, tokenizer=MODEL_ID)
+    bench.fetch(TARGET, TOKENIZER)
+    there = bench.store.here(planned)
+    assert (Path(there.path), there.fingerprint) == (bench.folder(TARGET), mark)
+    assert Path(str(there.tokenizer)) == bench.folder(TOKENIZER)
+    assert bench.store.here(there) == there
+
+
+def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: Bench, tmp_path: Path) -> None:
+    for name in (lm_eval_questions.WMDP_HUB, lm_eval_questions.MMLU_HUB):
+        write_questions(bench, name)
+    data = test_benchmark_plans.corpora(tmp_path / "corpora")
+    files = tuple(f"{part}={file}" for part, file in tiny.own(tmp_path / "own").items())
+    for planned in (
+        Benchmark(name="wmdp", data=str(data), split="bio"),
+        Benchmark(name="own", data="own", split="own", template="plain", sources=files, tasks=("wmdp_bio", "mmlu")),
+    ):
+        kind = benchmarks.find(planned.name)
+        planned = planned.model_copy(update={"fingerprint": kind.fingerprint(planned)})
+        bench.fetch(*kind.wanted(planned))
+        there = bench.store.here(planned)
+        assert len(hub.commits(there)) == 2
+        kind.check(there)
+        evaluation.check_data(there)
+        assert identity(there) == identity(planned)
+        assert bench.store.here(there) == there
+
+
+def test_every_machine_brings_what_was_fetched_to_its_copy_once(
+    bench: Bench, object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in object_store.items():
+        monkeypatch.setenv(name, value)
+    uri = f"s3://bucket/{uuid.uuid4().hex}"
+
+    def machine(name: str) -> Storage:
+        monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / name))
+        return open_storage(uri)
+
+    bench.store = machine("driver")
+    bench.store.refresh()
+    bench.fetch(TARGET)
+    asked, there = len(bench.hub.asked), machine("worker")
+    assert isinstance(there, WorkingCopy)
+    brought: list[str] = []
+    fetch = there.exchange.fetch
+    monkeypatch.setattr(there.exchange, "fetch", lambda path: (brought.append(path.name), fetch(path)))
+    planned = Model(path=MODEL_ID, fingerprint=f"hub:{MODEL_ID}@main")
+    with ThreadPoolExecutor(4) as pool:
+        found = set(pool.map(lambda _: there.here(planned).path, range(4)))
+    assert found == {str(hub.find(TARGET, there))}
+    assert sum(name.startswith("models--somebody--tiny@") and not name.endswith(".json") for name in brought) == 1
+    assert (Path(found.pop()) / SHARDS[0]).is_file()
+    assert bench.hub.asked[asked:] == []
+    again = machine("another driver")
+    again.refresh()
+    bench.store = again
+    bench.fetch(TARGET)
+    assert bench.hub.asked[asked:] == [f"GET /api/models/{MODEL_ID}/revision/main"]
+
+
+def test_a_storage_that_was_moved_is_read_where_it_is(bench: Bench, tmp_path: Path) -> None:
+    bench.fetch(TARGET, TOKENIZER)
+    planned = Model(path=MODEL_ID, fingerprint=f"hub:{MODEL_ID}@main+{MODEL_ID}", tokenizer=MODEL_ID)
+    there = bench.store.here(planned)
+    moved = Storage(bench.store.root.rename(tmp_path / "moved"))
+    found = moved.here(there)
+    assert Path(found.path) == moved.root / Path(there.path).relative_to(bench.store.root)
+    assert Path(str(found.tokenizer)).is_dir()

@@ -1,0 +1,69 @@
+"""A checkpoint folder without a usable tokenizer is refused, and may take another place's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support import tiny
+from trainables.common.errors import InputError
+from trainables.config.settings import Model
+from trainables.config.trial import Trial
+from trainables.training import models
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """Weights alone, as some published checkpoints are."""
+    tiny.network().save_pretrained(tmp_path / "bare")
+    return tmp_path / "bare"
+
+
+def test_a_folder_without_tokenizer_says_where_one_may_come_from(bare: Path) -> None:
+    with pytest.raises(InputError, match=r"has no tokenizer.json; it has .*--set tokenizer=DIR_OR_HUB_ID"):
+        models.check(Model(path=str(bare)))
+
+
+def test_an_empty_tokenizer_is_refused(bare: Path) -> None:
+    """transformers makes one without any token where the files are missing or empty."""
+    empty = {"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}, "added_tokens": []}
+    (bare / "tokenizer.json").write_text(json.dumps(empty))
+    with pytest.raises(InputError, match="has no usable tokenizer"):
+        models.load(Model(path=str(bare)))
+
+
+def test_a_tokenizer_from_another_folder(bare: Path, tmp_path: Path) -> None:
+    place = tmp_path / "tokenizer"
+    tiny.tokenizer().save_pretrained(place)
+    model = Model(path=str(bare), tokenizer=str(place))
+    network, tokenizer = models.load(model)
+    assert tokenizer("ferry")["input_ids"] == tiny.tokenizer()("ferry")["input_ids"]
+    assert network.config._attn_implementation == "sdpa"
+    with pytest.raises(InputError, match=f"tokenizer: {bare} has no tokenizer.json"):
+        models.check_tokenizer(str(bare))
+
+
+def test_tokenizer_is_part_of_what_a_model_is(bare: Path, tmp_path: Path) -> None:
+    """Its content, not its place: a moved folder keeps the id, another vocabulary does not."""
+    places = [tmp_path / name for name in ("one", "moved", "other")]
+    for place in places:
+        tiny.tokenizer().save_pretrained(place)
+    text = (places[2] / "tokenizer.json").read_text()
+    (places[2] / "tokenizer.json").write_text(text.replace('"add_prefix_space": false', '"add_prefix_space": true'))
+    found = []
+    for place in places:
+        model = Model(path=str(bare), tokenizer=str(place))
+        found.append(
+            Trial(method="ga", target=model.model_copy(update={"fingerprint": models.fingerprint(model)})).id()
+        )
+    assert found[0] == found[1] != found[2]
+
+
+def test_attention_is_part_of_an_id_where_it_is_not_the_usual_one() -> None:
+    plain, usual, eager = (
+        Trial(method="ga", target=Model.model_validate({"path": "m", **chosen})).id()
+        for chosen in ({}, {"attention": "sdpa"}, {"attention": "eager"})
+    )
+    assert plain == usual != eager

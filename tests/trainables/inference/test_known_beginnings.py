@@ -1,0 +1,150 @@
+"""What scoring has shown the model to say is not generated again, and the texts stay what they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainables.inference.test_generation import END, NEVER, PAD, VOCABULARY, Counted, alone, network, ragged
+from trainables.benchmarks import own_measures, tofu
+from trainables.benchmarks.own_rows import Row
+from trainables.common.tokens import Example
+from trainables.config.settings import Benchmark, Model
+from trainables.data import prompts as data_prompts
+from trainables.inference import scoring
+from trainables.training import models
+
+
+class Ends:
+    """Of a tokenizer what generation asks it for."""
+
+    eos_token_id, pad_token_id = END, PAD
+
+
+def continued(model: Any, prompts: Any, limits: Any, known: Any = None) -> list[list[int]]:
+    return scoring.continuations(model, Ends, prompts, token_budget=4096, limits=limits, known=known)
+
+
+def test_a_known_beginning_changes_no_row() -> None:
+    """Nothing, a part, all, and more than the limit is known."""
+    model = network("Llama")
+    prompts, limits = ragged(24, seed=9)
+    rows = [alone(model, ids, 40, NEVER) for ids in prompts]
+    known = [row[: 3 * (number % 14)] for number, row in enumerate(rows)]
+    expected = [row[:limit] for row, limit in zip(rows, limits, strict=True)]
+    assert continued(model, prompts, limits) != continued(model, prompts, [40] * 24)
+    found = scoring.continuations(model, Never, prompts, token_budget=4096, limits=limits, known=known)
+    assert found == expected
+
+
+class Never(Ends):
+    eos_token_id = NEVER
+
+
+def test_a_row_that_is_known_to_its_end_is_not_read_again() -> None:
+    model = network("Llama")
+    counted = Counted(model)
+    found = continued(model, [[5, 6], [7, 8], [9]], [20, 2, 0], known=[[11, 12, END], [13, 14, 15], [16]])
+    counted.close()
+    assert found == [[11, 12], [13, 14], []]
+    assert counted.passes == []
+
+
+def test_a_model_that_does_not_say_the_likeliest_is_asked_itself() -> None:
+    model = network("Llama")
+    model.generation_config.repetition_penalty = 5.0
+    prompts, limits = ragged(6, seed=6)
+    known = [[VOCABULARY - 1]] * 6
+    assert continued(model, prompts, limits, known) == continued(model, prompts, limits)
+
+
+@pytest.mark.parametrize("budget", [1, 150, 10**6])
+def test_said_is_what_greedy_decoding_has_in_common_with_the_first_answer(budget: int) -> None:
+    model = network("Llama")
+    prompts, _ = ragged(12, seed=10)
+    own = [alone(model, ids, 9, NEVER) for ids in prompts]
+    wrong = [(token + 1) % VOCABULARY for token in range(VOCABULARY)]
+    groups, expected = [], []
+    for number, (ids, said) in enumerate(zip(prompts, own, strict=True)):
+        right = number % 10
+        first = said[:right] + [wrong[token] for token in said[right : right + 1]] + said[right + 1 :]
+        others = [said, said[:4]]
+        groups.append([Example((*ids, *answer), len(ids)) for answer in (first, *others)])
+        expected.append(min(right, 9))
+    found = scoring.score_answers(model, groups, pad=PAD, token_budget=budget)
+    assert [answers.said for answers in found] == expected
+
+
+@pytest.mark.parametrize("dialect", tofu.RULES)
+def test_an_evaluation_of_a_model_that_knows_its_rows(
+    learned: Any, dialect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same texts, with fewer of them generated."""
+    model, tokenizer = models.load(Model(path=str(learned.target)))
+    benchmark = Benchmark(data=str(learned.data), split=learned.split, dialect=dialect, limit=8)
+    generate, steps = scoring.generate, {}
+
+    def evaluated(known: bool) -> list[str]:
+        counted = Counted(model)
+        taken = generate if known else lambda *given, begun, **more: generate(*given, **more)
+        monkeypatch.setattr(scoring, "generate", taken)
+        records = tofu.evaluate(model, tokenizer, benchmark, token_budget=700)
+        counted.close()
+        steps[known] = sum(rows for rows, tokens in counted.passes if tokens == 1)
+        return [record["generation"] for record in records]
+
+    assert evaluated(known=True) == evaluated(known=False)
+    assert steps[True] < 0.7 * steps[False]
+
+
+def test_a_prompt_that_is_not_the_examples_own_is_asked_as_it_is(learned: Any) -> None:
+    """As where a token holds the end of the question and the start of the answer."""
+    model, tokenizer = models.load(Model(path=str(learned.target)))
+    row = tofu.evaluation_rows(Benchmark(data=str(learned.data), split=learned.split))["forget"][0]
+    pair = (row["question"], row["answer"])
+    whole = data_prompts.encode(tokenizer, data_prompts.find("llama2"), *pair, max_length=200, tag_is_answer=True)
+    prompt = data_prompts.prompt_text(data_prompts.find("llama2"), row["question"], tag_is_answer=True)
+
+    def told(begun: Example) -> list[str]:
+        settings = {"token_budget": 700, "new_tokens": 10, "total": False}
+        return scoring.generate(model, tokenizer, [prompt], **settings, begun=[(begun, 5)])
+
+    plain = scoring.generate(model, tokenizer, [prompt], token_budget=700, new_tokens=10, total=False)
+    wrong = tuple(reversed(whole.input_ids[whole.answer_start :]))
+    changed = Example(whole.input_ids[: whole.answer_start] + wrong, whole.answer_start)
+    assert told(Example(changed.input_ids, whole.answer_start + 1)) == plain
+    assert told(changed) != plain
+
+
+@torch.no_grad()
+def test_losses_that_are_no_numbers_say_nothing() -> None:
+    model = network("Llama")
+    model.lm_head.weight[:] = float("nan")
+    groups = [[Example((4, 5, 6, 7), 2), Example((4, 5, 8), 2)]]
+    assert scoring.score_answers(model, groups, pad=PAD, token_budget=100)[0].said == 0
+
+
+def test_own_questions_and_texts_are_continued_as_they_are_without(
+    learned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model knows the questions; of texts that end as the questions' answers do it knows second halves."""
+    model, tokenizer = models.load(Model(path=str(learned.target)))
+    asked = tofu.evaluation_rows(Benchmark(data=str(learned.data), split=learned.split))["forget"][:6]
+    template = data_prompts.find("llama2")
+    texts = [data_prompts.prompt_text(template, row["question"], tag_is_answer=True) + row["answer"] for row in asked]
+    rows = [Row(row["question"], row["answer"]) for row in asked] + [Row(None, text) for text in texts]
+    known: list[int] = []
+    continuations = scoring.continuations
+
+    def evaluated(with_known: bool) -> Any:
+        def taken(*given: Any, **more: Any) -> Any:
+            known.extend(map(len, more["known"]))
+            return continuations(*given, **more | ({} if with_known else {"known": None}))
+
+        monkeypatch.setattr(scoring, "continuations", taken)
+        return own_measures.of_rows(model, tokenizer, template, {"forget": rows}, limit=None, token_budget=700)
+
+    assert evaluated(with_known=True) == evaluated(with_known=False)
+    assert sum(count > 0 for count in known) > 4

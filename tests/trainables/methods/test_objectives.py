@@ -1,0 +1,249 @@
+"""Each objective's loss and gradient against naive_objectives.py, on rows of unequal lengths."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, get_args
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from tests.support import naive_objectives as naive
+from tests.support.naive_objectives import Row, leaves, of_objective, of_term, rows, sums
+from trainables.config.settings import Objective as Settings
+from trainables.config.trial import TASK_VECTORS, Method
+from trainables.methods import objectives, presets
+from trainables.methods.objectives import Pass, Totals
+from trainables.methods.presets import Constants
+
+TOLERANCE = 1e-5
+"""Losses are taken in fp32."""
+
+REDUCTIONS = ("labels", "attended", "all_positions", "all_positions_fixed_pad")
+CONSTANTS = Constants(
+    beta=0.7,
+    margin=0.3,
+    forget_coefficient=0.6,
+    retain_coefficient=1.7,
+    kl_coefficient=2.5,
+    layer=naive.LAYER,
+    steering=3.0,
+    alpha=40.0,
+)
+RETAIN = ((5, 2), (11, 4), (8, 7), (3, 1))
+CASES = [(name, CONSTANTS) for name in naive.NAIVE]
+CASES += [("npo_kl", replace(CONSTANTS, kl_reduction=reduction)) for reduction in REDUCTIONS]
+CASES += [("rmu", replace(CONSTANTS, rmu_reduction=reduction)) for reduction in ("all_positions", "labels")]
+
+
+def expected(method: str, c: Constants, forget: list[Row], retain: list[Row]) -> torch.Tensor:
+    if method != "rmu":
+        return naive.NAIVE[method](forget, retain, c)
+    steering = objectives.make("rmu", replace(c, rmu_reduction="labels")).terms[0]
+    return naive.rmu(forget, retain, c, naive.control(steering))
+
+
+def gradients(loss: torch.Tensor, variables: list[torch.Tensor]) -> list[torch.Tensor]:
+    return list(torch.autograd.grad(loss, variables, allow_unused=True, materialize_grads=True))
+
+
+def compare(found: torch.Tensor, wanted: torch.Tensor, variables: list[torch.Tensor]) -> None:
+    assert found.item() == pytest.approx(wanted.item(), rel=TOLERANCE, abs=TOLERANCE)
+    for one, other in zip(gradients(found, variables), gradients(wanted, variables), strict=True):
+        assert torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE * float(other.abs().max()))
+
+
+@pytest.mark.parametrize(("size", "world"), [(None, 1), (1, 2), (2, 1), (4, 1)])
+@pytest.mark.parametrize(("method", "c"), CASES)
+def test_loss_and_gradient_row_by_row(method: str, c: Constants, size: int | None, world: int) -> None:
+    """In one piece, in micro-batches, over two ranks; nothing reaches the frozen model."""
+    forget, retain = rows(0), rows(1, RETAIN)
+    found = of_objective(objectives.make(method, c), forget, retain, size, world)
+    compare(found, expected(method, c, forget, retain), leaves(forget, retain))
+
+
+def test_every_method_is_compared() -> None:
+    assert {method for method, _ in CASES} == {*get_args(Method), "nll"} - set(TASK_VECTORS)
+    assert {c.kl_reduction for method, c in CASES if method == "npo_kl"} == set(get_args(presets.KLReduction))
+
+
+shapes = st.lists(
+    st.integers(2, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n - 1))), min_size=1, max_size=6
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(shapes, st.integers(1, 6), st.sampled_from(CASES))
+def test_any_split_into_micro_batches_adds_up(
+    shape: list[tuple[int, int]], size: int, case: tuple[str, Constants]
+) -> None:
+    forget, retain = rows(3, shape), rows(4, shape[::-1])
+    objective = objectives.make(*case)
+    whole = of_objective(objective, forget, retain)
+    compare(of_objective(objective, forget, retain, size), whole, leaves(forget, retain))
+
+
+@pytest.mark.parametrize("method", ["ga", "wga", "npo", "simnpo"])
+def test_prompt_and_padding_have_no_gradient(method: str) -> None:
+    batch = rows(9)
+    found = of_objective(objectives.make(method, replace(CONSTANTS, retain_coefficient=0.0)), batch, [])
+    for row, gradient in zip(batch, gradients(found, [row.logits for row in batch]), strict=True):
+        silent = [not place.any() for place in gradient]
+        assert silent == [not row.start - 1 <= place < row.length - 1 for place in range(len(gradient))]
+
+
+@pytest.mark.parametrize("beta", [0.1, 1.0, 4.5])
+def test_npo_starts_at_two_over_beta_ln_two(beta: float) -> None:
+    (term,) = objectives.make("npo", Constants(beta=beta)).terms
+    batch = rows(5)
+    start = of_term(term, batch, sums(batch).tolist())
+    assert start.item() == pytest.approx(2 / beta * math.log(2), rel=TOLERANCE)
+
+
+def test_npo_tends_to_ga_on_sums_as_beta_vanishes() -> None:
+    batch = rows(6)
+    logits = [row.logits for row in batch]
+    found = gradients(of_objective(objectives.make("npo", Constants(beta=1e-6)), batch, []), logits)
+    for one, other in zip(found, gradients(-sums(batch).mean(), logits), strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_npo_weighs_rows_by_what_is_left_of_them() -> None:
+    """The gradient of row i is that of GA on its sum times 2 pi^beta / (pi^beta + pi0^beta): none once forgotten."""
+    beta, batch = 0.5, rows(8)
+    known = sums(batch).detach() - torch.tensor([0.0, 2.0, -2.0, 400.0, -400.0, 0.0])
+    (term,) = objectives.make("npo", Constants(beta=beta)).terms
+    found = gradients(of_term(term, batch, known.tolist()), [row.logits for row in batch])
+    for row, weight, gradient in zip(batch, (1, 0.537883, 1.462117, 0, 2, 1), found, strict=True):
+        (wanted,) = gradients(-weight * sums([row]).sum() / len(batch), [row.logits])
+        assert torch.allclose(gradient, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_simnpo_is_blind_to_an_answers_length() -> None:
+    """A row whose every label costs ln WORDS gives one loss at any length, where NPO's grows with it."""
+    losses: dict[str, list[float]] = {"simnpo": [], "npo": []}
+    for tokens in (3, 9):
+        batch = rows(0, ((tokens, 1),))
+        batch[0].logits = torch.zeros_like(batch[0].logits)
+        for method, found in losses.items():
+            (term,) = objectives.make(method, Constants(beta=0.5, margin=0.4)).terms
+            found.append(of_term(term, batch, [0.0]).item())
+    wanted = -2 / 0.5 * math.log(1 / (1 + math.exp(-0.5 * (math.log(naive.WORDS) - 0.4))))
+    assert losses["simnpo"] == pytest.approx([wanted, wanted], rel=TOLERANCE)
+    assert losses["npo"][1] < 0.5 * losses["npo"][0]
+
+
+def test_wga_at_beta_zero_is_ga() -> None:
+    batch = rows(2)
+    found = objectives.weighted_ascent(0.0)
+    compare(of_term(objectives.Term("forget", found), batch), -naive.nll(batch), leaves(batch))
+
+
+def test_wgas_weights_are_constants() -> None:
+    """The gradient is that of the weighted sum with p^beta held, which differs from the whole derivative."""
+    batch = rows(2)
+    logits = [row.logits for row in batch]
+    found = gradients(
+        of_objective(objectives.make("wga", Constants(beta=2.0, retain_coefficient=0)), batch, []), logits
+    )
+    held, whole = (gradients(naive.wga(batch, 2.0, detached), logits) for detached in (True, False))
+    for one, two, three in zip(found, held, whole, strict=True):
+        assert torch.allclose(one, two, rtol=1e-4, atol=1e-7)
+        assert not torch.allclose(one, three, rtol=0.1, atol=1e-7)
+
+
+def kl_term(reduction: Any) -> objectives.Term:
+    return objectives.make("ga_kl", Constants(kl_reduction=reduction)).terms[1]
+
+
+def test_reductions_of_kl_differ() -> None:
+    batch = rows(1)
+    found = sorted(of_term(kl_term(reduction), batch).item() for reduction in REDUCTIONS)
+    assert all(larger > 1.005 * smaller > 0 for smaller, larger in pairwise(found))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_kl_of_a_model_with_itself_is_zero(reduction: str) -> None:
+    batch = rows(1)
+    for row in batch:
+        row.frozen_logits = row.logits.detach().clone()
+    found = of_term(kl_term(reduction), batch)
+    assert abs(found.item()) < 1e-7
+    assert all(float(gradient.abs().max()) < 1e-7 for gradient in gradients(found, [row.logits for row in batch]))
+
+
+def seen_once(**given: torch.Tensor) -> Pass:
+    """Two tokens, the second a label, of a vocabulary of two."""
+    labels = torch.tensor([[-100, 0]])
+    logits = torch.zeros(1, 2, 2)
+    return Pass(labels, torch.ones_like(labels), logits[:, 0], **given)
+
+
+def test_kl_is_taken_under_the_frozen_model() -> None:
+    """KL(p0 || p) with p0 = (0.9, 0.1), p = (0.5, 0.5); the other direction would be 0.5108."""
+    frozen = torch.tensor([0.9, 0.1]).log().expand(1, 2)
+    found = objectives.kl("labels")(seen_once(frozen_logits=frozen), Totals(tokens=1, rows=1))
+    assert found.item() == pytest.approx(0.9 * math.log(1.8) + 0.1 * math.log(0.2), rel=1e-6)
+
+
+@pytest.mark.parametrize("steering", [6.5, 2.0])
+def test_rmus_control_vector_is_uniform_with_the_norm_of_steering(steering: float) -> None:
+    chosen = Constants(layer=naive.LAYER, steering=steering, rmu_reduction="labels")
+    made = [naive.control(objectives.make("rmu", chosen, seed).terms[0], 4096) for seed in (0, 0, 1)]
+    assert torch.equal(made[0], made[1])
+    assert not torch.allclose(made[0], made[2], atol=1e-3)
+    for vector in made:
+        assert float(vector.norm()) == pytest.approx(steering, rel=1e-5)
+        assert float(vector.min()) > -1e-6
+        assert stats.kstest((vector / vector.max()).numpy(), "uniform").pvalue > 0.01
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (objectives.npo(0.1), "needs the target model's"),
+        (objectives.kl("labels"), "needs the frozen model's logits"),
+        (objectives.steer(6.5, "labels", 0), "needs hidden states"),
+        (objectives.keep(1.0, "labels"), "needs hidden states of both models"),
+    ],
+)
+def test_what_is_missing_is_named(loss: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        loss(seen_once(), Totals(tokens=1, rows=1))
+
+
+@pytest.mark.parametrize(
+    ("method", "reference", "retain", "frozen"),
+    [
+        ("nll", False, False, False),
+        ("ga", False, False, False),
+        ("ga_kl", False, True, True),
+        ("gd", False, True, False),
+        ("wga", False, False, False),
+        ("npo", True, False, False),
+        ("npo_kl", True, True, True),
+        ("npo_gd", True, True, False),
+        ("simnpo", False, False, False),
+        ("simnpo_gd", False, True, False),
+        ("rmu", False, True, True),
+    ],
+)
+def test_what_an_objective_needs(method: str, reference: bool, retain: bool, frozen: bool) -> None:
+    made = objectives.make(method, presets.constants(method, Settings(), "forget05"))
+    assert (made.needs_reference, made.needs_retain, made.needs_frozen) == (reference, retain, frozen)
+    assert {term.layer for term in made.terms} == ({7} if method == "rmu" else {None})
+
+
+def test_wga_with_a_retain_term_needs_the_retain_set() -> None:
+    assert objectives.make("wga", Constants(retain_coefficient=1.0)).needs_retain
+    assert not objectives.make("wga", Constants(retain_coefficient=0.0)).needs_retain
+
+
+def test_unknown_method_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown method 'gaa'"):
+        objectives.make("gaa", Constants())

@@ -1,0 +1,98 @@
+"""A trial that one machine has begun goes on, bit for bit, on another one that shares only the bucket with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import ranks
+from tests.support.interrupted import configuration, finish, same
+from trainables.config.settings import Rectifier, TaskVector
+from trainables.storage import files
+from trainables.storage.base import CONFIG, RESULT, ROWS, STEPS, WEIGHTS, Storage
+from trainables.storage.location import open_storage
+from trainables.storage.object_storage import WorkingCopy
+from trainables.trial import runner
+
+URI = "s3://bucket/resumed"
+
+
+@pytest.fixture
+def machines(
+    object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[WorkingCopy, WorkingCopy]:
+    for name, value in object_store.items():
+        monkeypatch.setenv(name, value)
+    found = []
+    for name in ("one", "other"):
+        monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / name))
+        store = open_storage(URI)
+        assert isinstance(store, WorkingCopy)
+        found.append(store)
+    return found[0], found[1]
+
+
+def test_another_machine_goes_on_from_the_last_checkpoint(
+    house: Any, machines: tuple[WorkingCopy, WorkingCopy], tmp_path: Path
+) -> None:
+    config, (one, other) = configuration(house), machines
+    whole, undisturbed = finish(config, tmp_path / "whole")
+    for event in runner.run(config, one):
+        if event["phase"] == "training" and event["step"] == 5:
+            break
+    other.refresh()
+    other.bring([config.id()])
+    assert not other.has(config.id())
+    other.fetch_trial(config.id())
+    assert (files.read_json(other.trial(config.id()) / "checkpoint" / "meta.json") or {})["step"] == 4
+    *_, last = runner.run(other.here(config), other, keep_weights=True)
+    assert last["result"]["training"]["resumed_at"] == 4
+    assert last["result"]["metrics"] == whole["metrics"]
+    same(undisturbed, other, config)
+    kept = {name.removeprefix(f"trials/{config.id()}/") for name in other.exchange.list(other.trial(config.id()))}
+    assert {name for name in kept if "/" not in name} == {
+        CONFIG,
+        RESULT,
+        STEPS,
+        ROWS,
+    }
+    assert {name.split("/")[0] for name in kept if "/" in name} == {WEIGHTS}
+    one.refresh()  # the machine that had begun it takes what the other one found
+    one.bring([config.id()])
+    assert one.result(config.id()) == last["result"]
+    assert one.sent(config.id())
+
+
+@pytest.mark.slow
+def test_ranks_on_machines_of_their_own_go_on_and_share_a_direction(
+    house: Any, object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two ranks that see each other's files only in the bucket; the second start has nothing but the bucket."""
+    for name, value in object_store.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / "reader"))
+    config = configuration(house, ranks=2, stage=2)
+    vector = config.model_copy(
+        update={"method": "tru", "rectifier": Rectifier(), "task_vector": TaskVector(stg=4.0, batches=2)}
+    )
+    uri = "s3://bucket/spread"
+    apart = {"trial": config.model_dump(), "storage": uri}
+    jobs = [
+        {"trial": config.model_dump(), "storage": str(tmp_path / "whole")},
+        {"trial": vector.model_dump(), "storage": str(tmp_path / "whole")},
+        {**apart, "machines": str(tmp_path / "first"), "stop_after": 5},
+        {**apart, "machines": str(tmp_path / "second")},
+        {**apart, "machines": str(tmp_path / "second"), "trial": vector.model_dump()},
+    ]
+    ranks.run(2, jobs, house, tmp_path)
+    found, whole = open_storage(uri), Storage(tmp_path / "whole")
+    found.refresh()
+    found.bring([config.id(), vector.id()])
+    found.fetch(found.trial(config.id()) / WEIGHTS)
+    assert (found.result(config.id()) or {})["training"]["resumed_at"] == 4
+    same(whole, found, config)
+    results = [store.result(vector.id()) or {} for store in (whole, found)]
+    assert results[0]["status"] == results[1]["status"] == "finished"
+    assert results[0]["metrics"] == results[1]["metrics"]

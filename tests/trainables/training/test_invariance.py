@@ -1,0 +1,172 @@
+"""Equivalent configurations give one trajectory: ranks, ZeRO stages and micro-batches change nothing but rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from tests.support import ranks
+from tests.support.copies import tied
+from trainables.config.settings import Model, Resources
+from trainables.training import models
+
+SERIES = ("loss", "retain_loss", "cos_before", "grad_norm", "rectified_norm", "average_norm", "dot")
+ONE = [{"stage": 1}, {"stage": 0}, {"stage": 2, "micro_batch": 1}, {"stage": 3, "micro_batch": 8}]
+TWO = [{"stage": 0, "micro_batch": 1}, {"stage": 1}, {"stage": 2, "micro_batch": 1}, {"stage": 3, "micro_batch": 2}]
+OFFLOADED = [{"stage": stage, "micro_batch": size, "offload": True} for stage in (1, 2, 3) for size in (2, 8)]
+WRITES = [
+    {"stage": 0, "write": True},
+    *(
+        {"stage": stage, "precision": kind, "offload": offload, "write": True}
+        for stage in (1, 2, 3)
+        for kind in ("fp32", "bf16")
+        for offload in (False, True)
+    ),
+]
+
+
+ADAPTERS = {"lora": 2}
+JOBS = {
+    "one": ONE,
+    "two": TWO,
+    "offloaded": OFFLOADED,
+    "writes": WRITES,
+    "adapters on one": [{"stage": 1, **ADAPTERS}],
+    "adapters": [{"stage": stage, "micro_batch": stage, **ADAPTERS} for stage in (1, 2, 3)],
+    "bf16": [
+        {"stage": stage, "precision": "bf16", "offload": offload} for stage in (1, 2, 3) for offload in (False, True)
+    ],
+}
+TOGETHER = {1: ("one", "adapters on one", "bf16"), 2: ("two", "offloaded", "writes", "adapters")}
+"""Of these jobs each world is started once, because that takes longer than they do."""
+Found = Callable[[int, str], list[dict[str, Any]]]
+
+
+def start(house: Any, lora: int | None = None) -> torch.Tensor:
+    network, _ = models.load(Model(path=str(house.target)))
+    if lora:
+        torch.manual_seed(ranks.SEED)
+        network = models.with_adapters(network, lora, 16)
+    parts = network.named_parameters(remove_duplicate=False)
+    return torch.cat([part.detach().double().reshape(-1) for _, part in parts])
+
+
+def agree(found: dict[str, Any], pinned: dict[str, Any], origin: torch.Tensor, tolerance: float = 1e-4) -> None:
+    """The same series and the same update, relative."""
+    for name in SERIES:
+        series = [record[name] for record in found["records"]]
+        assert series == pytest.approx([record[name] for record in pinned["records"]], rel=tolerance), name
+    update = pinned["weights"] - origin
+    assert float((found["weights"] - pinned["weights"]).norm() / update.norm()) <= tolerance
+
+
+@pytest.fixture(scope="module")
+def found(house: Any, tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """`found(world, name)`: what the jobs of that name left on so many ranks."""
+    left: dict[tuple[int, str], list[dict[str, Any]]] = {}
+
+    def find(world: int, name: str) -> list[dict[str, Any]]:
+        if (world, name) not in left:
+            names = TOGETHER[world] if name in TOGETHER[world] else (name,)
+            jobs = [job for each in names for job in JOBS[each]]
+            results = iter(ranks.run(world, jobs, house, tmp_path_factory.mktemp(name)))
+            left.update({(world, each): list(islice(results, len(JOBS[each]))) for each in names})
+        return left[world, name]
+
+    return find
+
+
+@pytest.fixture(scope="module")
+def pinned(found: Found) -> dict[str, Any]:
+    return found(1, "one")[0]
+
+
+def test_stages_and_micro_batches_on_one_rank(house: Any, found: Found, pinned: dict[str, Any]) -> None:
+    assert all(record["rectified"] for record in pinned["records"])
+    for other in found(1, "one")[1:]:
+        agree(other, pinned, start(house))
+
+
+def test_two_ranks_are_one(house: Any, found: Found, pinned: dict[str, Any]) -> None:
+    for other in found(2, "two"):
+        agree(other, pinned, start(house))
+
+
+@pytest.mark.parametrize("world", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_an_optimizer_on_the_cpu_changes_nothing(house: Any, found: Found, pinned: dict[str, Any], world: int) -> None:
+    """Two steps' gradients must not meet: DeepSpeed goes on summing in buffers of its own until it steps."""
+    for other in found(world, "offloaded"):
+        agree(other, pinned, start(house))
+
+
+def test_two_ranks_are_one_with_adapters(house: Any, found: Found, pinned: dict[str, Any]) -> None:
+    """Only adapters have a gradient."""
+    one = found(1, "adapters on one")[0]
+    differ(one, pinned)
+    for other in found(2, "adapters"):
+        agree(other, one, start(house, **ADAPTERS))
+
+
+@pytest.mark.slow
+def test_two_ranks_are_one_with_tied_weights(house: Any, pinned: dict[str, Any], tmp_path: Path) -> None:
+    """Input and output embedding are one tensor, counted once."""
+    place = tied(house, tmp_path / "tied")
+    one = ranks.run(1, [{"stage": 1}], place, tmp_path)[0]
+    differ(one, pinned)
+    for other in ranks.run(2, [{"stage": stage, "micro_batch": stage} for stage in (1, 2, 3)], place, tmp_path):
+        agree(other, one, start(place))
+
+
+def differ(one: dict[str, Any], pinned: dict[str, Any]) -> None:
+    """Not the plain model's gradient."""
+    assert one["records"][0]["grad_norm"] != pytest.approx(pinned["records"][0]["grad_norm"], rel=1e-3)
+
+
+@pytest.mark.parametrize("world", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_constant_written_over_the_gradient_reaches_the_step(found: Found, world: int) -> None:
+    """Plain SGD, because Adam hides a wrong scale; and a cleared gradient leaves nothing behind."""
+    for job, left in zip(WRITES, found(world, "writes"), strict=True):
+        assert torch.allclose(left["moved"], torch.full_like(left["moved"], 0.25), atol=1e-6), job
+        assert left["norms"][0] > 0, job
+        assert left["norms"][1] == pytest.approx(left["norms"][0], rel=1e-6), job
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("method", ["ga", "gd", "npo"])
+def test_every_stage_rank_and_micro_batch(house: Any, tmp_path: Path, method: str, optimizer: str) -> None:
+    jobs = [
+        {"stage": stage, "micro_batch": size, "method": method, "optimizer": optimizer, "lr": lr}
+        for stage in (0, 1, 2, 3)
+        for size in (1, 8)
+        for lr in [0.05 if optimizer == "sgd" else 1e-3]
+    ]
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    one = ranks.run(1, jobs, house, tmp_path / "one")
+    two = ranks.run(2, jobs, house, tmp_path / "two")
+    for other in [*one, *two]:
+        agree(other, one[0], start(house))
+
+
+def test_bf16_follows_fp32_as_far_as_its_rounding_lets_it(house: Any, found: Found, pinned: dict[str, Any]) -> None:
+    for other in found(1, "bf16"):
+        agree(other, pinned, start(house), tolerance=0.08)
+
+
+@pytest.mark.parametrize(
+    ("resources", "words"),
+    [
+        ({"zero_stage": 0, "precision": "bf16"}, "zero_stage=0 with precision=bf16"),
+        ({"zero_stage": 0, "offload_optimizer": True}, "zero_stage=0 with offload_optimizer=true"),
+    ],
+)
+def test_what_cannot_be_rectified_is_refused_by_name(resources: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        Resources(**resources)

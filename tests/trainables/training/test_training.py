@@ -1,0 +1,170 @@
+"""The training loop against an independent float64 re-statement, and its equivalences."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support import reference
+from trainables.benchmarks import tofu
+from trainables.config.settings import Benchmark, Model, Resources, Training
+from trainables.methods import objectives, presets, rectifiers
+from trainables.training import engine, loop, models, sampling
+from trainables.trial import runner as trial_runner
+
+STEPS, BATCH, SEED = 5, 6, 4
+
+
+@pytest.fixture(scope="module")
+def rows(house: Any) -> dict[str, Any]:
+    """The tiny model and both sides' encoded rows."""
+    network, tokenizer = models.load(Model(path=str(house.target)))
+    benchmark = Benchmark(data=str(house.data), split=house.split)
+    sides = [tofu.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in tofu.training_rows(benchmark)]
+    return {"network": network, "forget": sides[0], "retain": sides[1], "pad": tokenizer.pad_token_id}
+
+
+def retain_side(rows: dict[str, Any], method: str) -> Any:
+    """Plain fine-tuning is the case without conflict: both sides are the same rows there."""
+    return rows["forget"] if method == "nll" else rows["retain"]
+
+
+def train(
+    rows: dict[str, Any], settings: reference.Settings, micro_batch: int | None = None, steps: int = STEPS
+) -> tuple[torch.Tensor, list[dict[str, Any]]]:
+    """Our loop on a copy of the model: the update and the records."""
+    trial_runner.prepare_process(Resources(cpus=1), SEED)
+    network = copy.deepcopy(rows["network"]).float()
+    training = Training(
+        lr=settings.lr,
+        max_steps=steps,
+        epochs=100,
+        batch_size=BATCH,
+        weight_decay=settings.weight_decay,
+        optimizer=settings.optimizer,  # type: ignore[arg-type]
+        eps=settings.eps,
+    )
+    task = loop.Task(
+        forget=rows["forget"],
+        retain=retain_side(rows, settings.method),
+        objective=objectives.make(settings.method, presets.Constants(beta=settings.beta)),
+        rectifier=rectifiers.make(settings.rectifier, settings.gamma, settings.tau),
+        training=training,
+        seed=SEED,
+        pad=rows["pad"],
+        micro_batch=micro_batch,
+    )
+    before = reference.flat(network)
+    runner = engine.create(network.train(), training, Resources())
+    records = list(loop.run(runner, task))
+    after = reference.flat(runner.module)
+    runner.close()
+    return after - before, records
+
+
+def truth(rows: dict[str, Any], settings: reference.Settings, steps: int = STEPS) -> tuple[torch.Tensor, Any]:
+    """The float64 re-statement: the update and its trace."""
+    plain = reference.Reference(copy.deepcopy(rows["network"]), settings)
+    before = reference.flat(plain.model)
+    known = plain.sums(rows["forget"]) if settings.method == "npo" else [0.0] * len(rows["forget"])
+    for step in range(steps):
+        forget = sampling.forget_batch(SEED, step, 0, len(rows["forget"]), BATCH)
+        kept = retain_side(rows, settings.method)
+        retain = sampling.retain_batch(SEED, step, 0, len(kept), BATCH)
+        plain.step(
+            step + 1,
+            [rows["forget"][k] for k in forget],
+            [kept[k] for k in retain],
+            [known[k] for k in forget],
+        )
+    return reference.flat(plain.model) - before, plain.trace
+
+
+CASES = [
+    reference.Settings("ga", "gru", lr=1e-3, gamma=0.05),
+    reference.Settings("ga", "gru", lr=1e-3, gamma=0.8),
+    reference.Settings("ga", "gru", lr=1e-3, gamma=1.0),
+    reference.Settings("ga", "gru", lr=1e-3, gamma=None, tau=0.05),
+    reference.Settings("npo", "gru", lr=1e-3, gamma=0.8, tau=0.05),
+    reference.Settings("npo", "none", lr=1e-3),
+    reference.Settings("gd", "gru", lr=1e-3, gamma=0.05, tau=0.05),
+    reference.Settings("gd", "clip", lr=1e-3, tau=0.05),
+    reference.Settings("nll", "gru", lr=1e-3, gamma=0.8),
+    reference.Settings("nll", "gru", lr=1e-3, gamma=0.05, tau=0.05),
+]
+
+
+def name(settings: reference.Settings) -> str:
+    return f"{settings.method}-{settings.rectifier}-{settings.gamma}-{settings.tau}"
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("settings", CASES, ids=name)
+def test_update_equals_float64_reference(rows: dict[str, Any], settings: reference.Settings, optimizer: str) -> None:
+    # Large enough that the rounding of fp32 weights (6e-8 of a weight) stays far under the update; and an eps under
+    # which Adam does not turn the rounding of near-zero gradients into whole steps.
+    lr = 2e-3 if optimizer == "adamw" else 1.0 if settings.tau else 0.05
+    chosen = reference.Settings(**{**settings.__dict__, "optimizer": optimizer, "lr": lr})
+    ours, records = train(rows, chosen)
+    theirs, trace = truth(rows, chosen)
+    assert reference.relative(ours, theirs) <= 1e-5
+    assert [record["loss"] for record in records] == pytest.approx(trace.losses, rel=1e-5, abs=1e-6)
+    assert [record["grad_norm"] for record in records] == pytest.approx(trace.norms, rel=1e-4)
+    if settings.rectifier == "gru":
+        assert [record["cos_before"] for record in records] == pytest.approx(trace.cosines, abs=1e-5)
+
+
+def test_cases_cover_conflict_and_none(rows: dict[str, Any]) -> None:
+    """GA meets a conflict at every step, plain fine-tuning at none: the table above tests both branches."""
+    _, against = train(rows, reference.Settings("ga", "gru", lr=1e-3, gamma=0.8))
+    _, along = train(rows, reference.Settings("nll", "gru", lr=1e-3, gamma=0.8))
+    assert all(record["rectified"] and record["cos_before"] < 0 for record in against)
+    assert not any(record["rectified"] for record in along)
+    assert all(record["coefficient"] == 0 and record["cos_after"] == record["cos_before"] for record in along)
+
+
+def test_micro_batches_change_nothing(rows: dict[str, Any]) -> None:
+    settings = reference.Settings("npo", "gru", lr=0.02, gamma=0.8, tau=0.05, optimizer="sgd")
+    whole, told = train(rows, settings)
+    for size in (1, 4):
+        split, retold = train(rows, settings, micro_batch=size)
+        assert reference.relative(split, whole) <= 1e-5
+        assert [r["loss"] for r in retold] == pytest.approx([r["loss"] for r in told], rel=1e-5)
+
+
+def test_same_run_twice_is_the_same_bit_for_bit(rows: dict[str, Any]) -> None:
+    settings = reference.Settings("npo", "gru", lr=1e-3, gamma=0.8)
+    first, told = train(rows, settings)
+    second, retold = train(rows, settings)
+    assert torch.equal(first, second)
+    timing = {"tokens_per_second", "peak_memory_bytes"}
+    for one, other in zip(told, retold, strict=True):
+        assert {k: v for k, v in one.items() if k not in timing} == {k: v for k, v in other.items() if k not in timing}
+
+
+def test_gamma_one_is_no_average_and_huge_tau_no_clip(rows: dict[str, Any]) -> None:
+    base, _ = train(rows, reference.Settings("ga", "gru", lr=1e-3, gamma=None))
+    same, _ = train(rows, reference.Settings("ga", "gru", lr=1e-3, gamma=1.0, tau=1e9))
+    assert torch.equal(base, same)
+
+
+def test_infinite_loss_stops_as_diverged(rows: dict[str, Any]) -> None:
+    from trainables.common.errors import TrialStopped
+
+    with pytest.raises(TrialStopped) as stopped:
+        train(rows, reference.Settings("ga", "none", lr=1e9, optimizer="sgd"), steps=4)
+    assert stopped.value.kind == "diverged"
+    assert stopped.value.step is not None
+    assert "step" in stopped.value.message
+
+
+def test_degenerate_gradient_skips_the_step_after_drawing_again(rows: dict[str, Any]) -> None:
+    """GA on the rows that are the retain set too has cos = -1 exactly: no update, told in the record."""
+    settings = reference.Settings("ga", "gru", lr=1e-3, gamma=1.0)
+    one = {**rows, "forget": rows["forget"][:1], "retain": rows["forget"][:1]}
+    update, records = train(one, settings, steps=2)
+    assert torch.equal(update, torch.zeros_like(update))
+    assert all(record["skipped"] and record["attempts"] == loop.MAX_ATTEMPTS for record in records)

@@ -1,0 +1,225 @@
+"""Trials that cannot end well end as known outcomes: memory that runs out, a model that leaves the finite numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.support.interrupted import alike, configuration, finish
+from trainables.common.errors import InputError
+from trainables.config.ids import identity
+from trainables.config.settings import Rectifier
+from trainables.storage import files
+from trainables.storage.base import RETRY, STEPS
+from trainables.storage.location import open_storage
+from trainables.training import effective_batch as training_effective_batch
+from trainables.training import loop
+from trainables.trial import runner
+from trainables.workers import launcher, trial_actor
+
+
+def run_out(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
+    """Let the device hold at most `most` rows of a forward pass; the sizes that were tried."""
+    tried: list[int] = []
+    real = training_effective_batch.forward
+
+    def forward(engine: Any, term: Any, rows: Any, *rest: Any) -> Any:
+        tried.append(len(rows))
+        if len(rows) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return real(engine, term, rows, *rest)
+
+    monkeypatch.setattr(training_effective_batch, "forward", forward)
+    return tried
+
+
+def test_memory_that_runs_out_is_tried_again_with_half_the_micro_batch(
+    house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configuration(house, every=None)
+    whole, _ = finish(config, tmp_path / "whole")
+    tried = run_out(monkeypatch, most=4)
+    found, store = finish(config, tmp_path / "small")
+    assert tried[0] == 8
+    assert set(tried[1:]) == {4}
+    assert found["status"] == "finished"
+    assert found["topology"]["micro_batch"] == 4
+    assert found["training"]["steps"] == whole["training"]["steps"]
+    assert found["metrics"]["model_utility"] == pytest.approx(whole["metrics"]["model_utility"], abs=2e-3)
+    assert not (store.trial(config.id()) / RETRY).exists()
+
+
+def test_memory_that_runs_out_twice_is_an_outcome(house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configuration(house, every=None)
+    tried = run_out(monkeypatch, most=2)
+    found, store = finish(config, tmp_path)
+    assert tried == [8, 4]
+    assert found["status"] == "out_of_memory"
+    assert found["error"]["message"].startswith("CUDA out of memory")
+    assert found["error"]["step"] == 1
+    assert store.result(config.id()) == found
+
+
+def starved(most: int, only: int | None) -> Callable[[dict[str, Any]], None]:
+    """What a rank of Ray Train runs, pickled by value: more than `most` rows fill the memory (of rank `only`)."""
+
+    def rank(config: dict[str, Any]) -> None:
+        import torch
+
+        from trainables.training import effective_batch as training_effective_batch
+        from trainables.workers import trial_actor
+
+        real = training_effective_batch.forward
+
+        def forward(engine: Any, term: Any, rows: Any, *rest: Any) -> Any:
+            if len(rows) > most and only in (None, engine.rank):
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+            return real(engine, term, rows, *rest)
+
+        training_effective_batch.forward = forward
+        trial_actor.rank(config)
+
+    return rank
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("only", [None, 0, 1])
+def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
+    house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_session: None, only: int | None
+) -> None:
+    """All ranks start again with half the micro-batch and give what one process gives."""
+    plain = configuration(house, every=None)
+    finish(plain, tmp_path / "one")
+    config = configuration(house, ranks=2, stage=2, every=None)
+    monkeypatch.setattr(trial_actor, "rank", starved(2, only))
+    store = open_storage(str(tmp_path / "two"))
+    found = launcher.launch(config, store, keep=True)
+    assert (found["status"], found["topology"]["micro_batch"]) == ("finished", 2), found["error"]
+    alike(open_storage(str(tmp_path / "one")).trial(plain.id()), store.trial(config.id()), house.target)
+    assert not (store.trial(config.id()) / RETRY).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("only", [None, 0, 1])
+def test_a_rank_whose_memory_runs_out_twice_ends_the_trial(
+    house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_session: None, only: int | None
+) -> None:
+    config = configuration(house, ranks=2, stage=2, every=None)
+    monkeypatch.setattr(trial_actor, "rank", starved(1, only))
+    store = open_storage(str(tmp_path))
+    found = launcher.launch(config, store)
+    assert found["status"] == "out_of_memory"
+    assert found["error"]["message"].startswith("CUDA out of memory")
+    assert (found["error"]["step"], found["topology"]["micro_batch"]) == (1, 2)
+    assert store.result(config.id()) == found
+
+
+@pytest.mark.slow
+def test_two_ranks_that_diverge_say_where_and_why(house: Any, tmp_path: Path, ray_session: None) -> None:
+    """Nothing is injected: an SGD step of 1e9 throws the weights out of what fp32 can square."""
+    config = configuration(house, ranks=2, stage=2, every=None)
+    wild = config.training.model_copy(update={"optimizer": "sgd", "lr": 1e9})
+    config = config.model_copy(update={"training": wild})
+    store = open_storage(str(tmp_path))
+    found = launcher.launch(config, store)
+    assert found["status"] == "diverged"
+    step = found["error"]["step"]
+    assert step >= 2
+    assert re.fullmatch(
+        rf"(retain loss|loss|gradient norm) is (nan|inf|-inf) at step {step}", found["error"]["message"]
+    )
+    assert len(files.read_rows(store.trial(config.id()) / STEPS)) == step - 1
+
+
+def test_a_loss_that_leaves_the_finite_numbers_names_the_step(
+    house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configuration(house, every=None)
+    real = loop.passes.effective_batch
+
+    def effective_batch(engine: Any, plan: Any, *rest: Any) -> Any:
+        loss, tokens = real(engine, plan, *rest)
+        calls.append(loss)
+        return (float("nan") if len(calls) == 6 else loss), tokens
+
+    calls: list[float] = []
+    monkeypatch.setattr(loop.passes, "effective_batch", effective_batch)
+    found, store = finish(config, tmp_path)
+    assert found["status"] == "diverged"
+    assert found["error"] == {"kind": "diverged", "message": "loss is nan at step 3", "step": 3}
+    assert len(files.read_rows(store.trial(config.id()) / STEPS)) == 2
+
+
+@pytest.mark.parametrize("observed", [False, True], ids=["gru measures it", "observe measures it"])
+def test_collapsed_model_stops_and_is_evaluated_as_it_is(house: Any, tmp_path: Path, observed: bool) -> None:
+    """The bar is between a step's retain loss and the ones before it: training ends there, as a short one's does."""
+    base = configuration(house, every=None)
+    wild = base.training.model_copy(update={"lr": 2e-2})
+    changes: dict[str, Any] = {"training": wild, "method": "ga"}
+    if observed:
+        changes |= {"rectifier": Rectifier(), "observe": 1}
+    whole_config = base.model_copy(update=changes)
+    _, whole = finish(whole_config, tmp_path / "whole")
+    name = "observed_retain_loss" if observed else "retain_loss"
+    rows = files.read_rows(whole.trial(whole_config.id()) / STEPS)
+    losses = [row[name] for row in rows]
+    step = next(number for number in range(2, 8) if losses[number - 1] > max(losses[: number - 1]))
+    bar = (losses[step - 1] + max(losses[: step - 1])) / 2
+    config = whole_config.model_copy(update={"training": wild.model_copy(update={"stop_above": bar})})
+    found, store = finish(config, tmp_path / "stopped")
+    assert found["status"] == "collapsed"
+    message = f"retain loss {losses[step - 1]:.4g} is above training.stop_above={bar:g} at step {step}"
+    assert found["error"] == {"kind": "collapsed", "message": message, "step": step}
+    stopped = files.read_rows(store.trial(config.id()) / STEPS)
+    assert [row[name] for row in stopped] == losses[:step]
+    short = whole_config.model_copy(update={"training": wild.model_copy(update={"max_steps": step})})
+    cut, _ = finish(short, tmp_path / "short")
+    assert found["metrics"] == cut["metrics"]
+    assert found["metrics"]["model_utility"] is not None
+    assert (store.trial(config.id()) / runner.WEIGHTS).is_dir()
+
+
+@pytest.mark.parametrize("rectifier", [Rectifier(), Rectifier(name="clip", tau=1.0)], ids=["none", "clip"])
+def test_bar_that_nothing_would_look_at_is_refused(house: Any, tmp_path: Path, rectifier: Rectifier) -> None:
+    base = configuration(house)
+    barred = base.training.model_copy(update={"stop_above": 8.0})
+    config = base.model_copy(update={"training": barred, "rectifier": rectifier})
+    refusal = rf"training\.stop_above: with rectifier '{rectifier.name}' no retain loss is measured; set observe=K"
+    with pytest.raises(InputError, match=refusal):
+        runner.check_inputs(config)
+    for update in ({"observe": 3}, {"rectifier": Rectifier(name="gru", gamma=0.8)}, {"training": base.training}):
+        runner.check_inputs(config.model_copy(update=update))
+
+
+def test_bar_that_is_not_set_is_no_part_of_an_id(house: Any) -> None:
+    config = configuration(house)
+    off = config.model_copy(update={"training": config.training.model_copy(update={"stop_above": None})})
+    on = config.model_copy(update={"training": config.training.model_copy(update={"stop_above": 8.0})})
+    assert off.id() == config.id() != on.id()
+    assert "stop_above" not in identity(off)["training"]
+
+
+def test_adapters_alone_are_trained_and_rectified(house: Any, tmp_path: Path) -> None:
+    """LoRA: the kept weights are plain ones, differ from the target's in linear layers only, by rank-2 matrices."""
+    base = configuration(house, every=None)
+    config = base.model_copy(update={"training": base.training.model_copy(update={"lora_rank": 2, "lr": 2e-2})})
+    found, store = finish(config, tmp_path)
+    assert found["status"] == "finished", found["error"]
+    steps = files.read_rows(store.trial(config.id()) / STEPS)
+    assert all(step["grad_norm"] > 0 for step in steps)
+    assert abs(steps[-1]["loss"] - steps[0]["loss"]) > 0.1
+    weights = load_file(store.trial(config.id()) / runner.WEIGHTS / "model.safetensors")
+    origin = load_file(house.target / "model.safetensors")
+    assert weights.keys() == origin.keys()
+    for name in origin:
+        change = weights[name] - origin[name]
+        if "_proj" in name:
+            assert 0 < torch.linalg.matrix_rank(change.double(), rtol=1e-3) <= 2, name
+        else:
+            assert not change.any(), name

@@ -1,0 +1,91 @@
+"""A trial's progress file: what it tells while the trial runs, and that it goes when the result is there."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platform.state import sweep_state
+from tests.support.interrupted import configuration
+from trainables.common import processes
+from trainables.inference import work_counter
+from trainables.storage import files
+from trainables.storage.base import CONFIG, PROGRESS, RESULT, ROWS
+from trainables.storage.location import open_storage
+from trainables.trial import progress, runner
+
+
+def test_trial_tells_where_it_is_until_its_result_is_there(
+    house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "EVERY", 0.05)
+    config, store = configuration(house, every=None), open_storage(str(tmp_path))
+    path = store.trial(config.id()) / PROGRESS
+    events = runner.run(config, store)
+    assert next(events)["phase"] == "loading"
+    first = files.read_json(path)
+    assert first is not None
+    assert (first["phase"], first["steps"]) == ("loading", None)
+    assert processes.alive(first)
+    seen = []
+    for event in events:
+        if event["phase"] == "done":
+            break
+        time.sleep(0.15)
+        now = files.read_json(path) or {}
+        assert (now["phase"], now["step"]) == (event["phase"], event["step"])
+        assert now["started"] == first["started"]
+        seen.append((now["phase"], now["step"], now["steps"], now["training_left"] is not None))
+    assert seen == [("training", step, 7, step > 1) for step in range(1, 8)] + [("evaluation", 7, 7, False)]
+    assert {item.name for item in path.parent.iterdir()} >= {RESULT, CONFIG}
+    assert not path.exists()
+
+
+def test_an_evaluation_tells_how_many_rows_it_has_behind_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until another phase begins, and without the training's number of them."""
+    monkeypatch.setattr(progress, "EVERY", 0.02)
+    store, path = open_storage(str(tmp_path)), tmp_path / "trials" / "abc" / PROGRESS
+    path.parent.mkdir(parents=True)
+
+    def shown() -> str:
+        time.sleep(0.2)
+        return sweep_state.phase(sweep_state.under_way("abc", store, {"evaluation": None}) or {})
+
+    work_counter.NOW.begin("answers", 9)  # by the trial before this one, in the same process
+    with progress.Progress(path.parent, store, None) as told:
+        assert shown() == "loading"
+        told._note({"phase": "evaluation", "step": 7, "steps": 7})
+        assert shown() == "evaluation"
+        work_counter.NOW.begin("answers", 717)
+        work_counter.NOW.add(310)
+        assert shown() == "evaluation, 310 of 717 answers"
+        told._note({"phase": "calibration", "step": 7, "steps": 7})
+        assert shown() == "calibration"
+
+
+def test_all_that_is_evaluated_is_counted(house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every answer of every question is scored, then every question answered; each count ends at its total."""
+    begun: list[tuple[str, int]] = []
+    ended: list[int] = []
+
+    class Noted(work_counter.Tally):
+        def begin(self, what: str, total: int) -> None:
+            ended.append(self.done)
+            begun.append((what, total))
+            super().begin(what, total)
+
+    monkeypatch.setattr(work_counter, "NOW", Noted())
+    config, store = configuration(house, every=None), open_storage(str(tmp_path))
+    result = next(event for event in runner.run(config, store) if event["phase"] == "done")["result"]
+    assert result["status"] == "finished"
+    questions = files.read_rows(store.trial(config.id()) / ROWS)
+    answers = sum(2 + len(row["perturbed_loss"]) for row in questions)
+    counts = [count for count in begun if count[0]]
+    assert [what for what, _ in counts] == ["answers", "generations"]
+    scored, answered = (total for _, total in counts)
+    assert 0 < answered <= len(questions), "what the model says of an answer is known from scoring it"
+    assert len(questions) < scored <= answers, "a question's paraphrase may be its answer, which is scored once"
+    assert [*ended, work_counter.NOW.done][-2:] == [scored, answered]

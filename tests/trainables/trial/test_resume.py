@@ -1,0 +1,274 @@
+"""A trial that is interrupted goes on from its checkpoint and ends as if nothing had happened, bit for bit."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from tests.support import ranks
+from tests.support.copies import tied, with_dropout
+from tests.support.interrupted import alike, configuration, finish, same
+from trainables.common.errors import InputError
+from trainables.config.settings import Resources
+from trainables.config.trial import Trial
+from trainables.storage import files
+from trainables.storage.base import CHECKPOINT, META, STEPS, Storage
+from trainables.storage.location import open_storage
+from trainables.trial import runner
+from trainables.workers import launcher
+
+
+def test_resumed_trial_counts_the_seconds_before_its_checkpoint(house: Any, tmp_path: Path) -> None:
+    """The checkpoint is taken for one that 1,110 s led to."""
+    config = configuration(house)
+    _, store = finish(config, tmp_path, stop_after=5)
+    path = store.trial(config.id()) / CHECKPOINT / META
+    meta = files.read_json(path) or {}
+    seconds = meta["seconds"]
+    assert 0 < seconds["loading"] + seconds["training"] <= seconds["total"] + 1e-6
+    before = {"loading": 100.0, "training": 1000.0, "evaluation": 10.0, "total": 1110.0}
+    files.write_json(path, meta | {"seconds": before})
+    resumed, _ = finish(config, tmp_path)
+    assert resumed["training"]["resumed_at"] == 4
+    for name, least in before.items():
+        assert least < resumed["seconds"][name] < least + 100
+    parts = sum(resumed["seconds"][name] for name in ("loading", "training", "evaluation"))
+    assert parts == pytest.approx(resumed["seconds"]["total"], abs=5)
+
+
+@pytest.mark.parametrize("offload", [False, True], ids=["plain", "offloaded"])
+@pytest.mark.parametrize("stage", [1, 3])
+def test_interrupted_trial_goes_on_bit_for_bit(house: Any, tmp_path: Path, stage: int, offload: bool) -> None:
+    config = configuration(house)
+    resources = Resources(zero_stage=stage, offload_optimizer=offload, checkpoint_every=2)
+    config = config.model_copy(update={"resources": resources})
+    whole, undisturbed = finish(config, tmp_path / "whole")
+    assert whole["status"] == "finished"
+    begun, store = finish(config, tmp_path / "broken", stop_after=5)
+    assert begun == {}
+    assert store.result(config.id()) is None
+    resumed, store = finish(config, tmp_path / "broken")
+    assert resumed["training"] == {"steps": 7, "skipped": 0, "resumed_at": 4}
+    same(undisturbed, store, config)
+    assert not (store.trial(config.id()) / runner.CHECKPOINT).exists()
+
+
+def test_interrupted_trial_with_dropout_goes_on_bit_for_bit(house: Any, tmp_path: Path) -> None:
+    """Random numbers are those of the step, whatever was drawn before it."""
+    config = configuration(with_dropout(house, tmp_path / "noisy"))
+    _, undisturbed = finish(config, tmp_path / "whole")
+    finish(config, tmp_path / "broken", stop_after=5)
+    resumed, store = finish(config, tmp_path / "broken")
+    assert resumed["training"]["resumed_at"] == 4
+    same(undisturbed, store, config)
+    plain = configuration(house)
+    _, silent = finish(plain, tmp_path / "silent", stop_after=5)
+    kept = silent.trial(plain.id()) / runner.CHECKPOINT / "step-4"
+    noisy = files.read_rows(undisturbed.trial(config.id()) / STEPS)
+    losses = [[row["loss"] for row in rows[:4]] for rows in (noisy, files.read_rows(kept / STEPS))]
+    assert losses[0] != pytest.approx(losses[1], rel=1e-4)
+
+
+def test_reference_of_the_target_model_is_without_dropout(house: Any, tmp_path: Path) -> None:
+    references = []
+    for place in (house, with_dropout(house, tmp_path / "noisy")):
+        config = configuration(place, every=1)
+        _, store = finish(config, tmp_path / place.target.name, stop_after=2)
+        kept = store.trial(config.id()) / runner.CHECKPOINT / "step-2" / "reference.safetensors"
+        references.append(load_file(kept)["reference"])
+    assert torch.equal(*references)
+
+
+def special(house: Any, kind: str, folder: Path) -> Trial:
+    """One rank: adapters, or tied embeddings."""
+    if kind == "tied":
+        return configuration(tied(house, folder))
+    plain = configuration(house)
+    return plain.model_copy(update={"training": plain.training.model_copy(update={"lora_rank": 2})})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [2, 3])
+@pytest.mark.parametrize("kind", ["adapters", "tied"])
+def test_two_ranks_keep_the_weights_of_one(house: Any, tmp_path: Path, kind: str, stage: int) -> None:
+    """Plain weights, adapters folded in, that transformers loads."""
+    plain = special(house, kind, tmp_path / "model")
+    finish(plain, tmp_path / "one")
+    spread = plain.model_copy(update={"resources": Resources(ranks=2, zero_stage=stage, checkpoint_every=2)})
+    ranks.run(2, [{"trial": spread.model_dump(), "storage": str(tmp_path / "two")}], house, tmp_path)
+    folders = [Storage(tmp_path / name).trial(config.id()) for name, config in (("one", plain), ("two", spread))]
+    alike(folders[0], folders[1], Path(plain.target.path))
+    loaded: Any = AutoModelForCausalLM.from_pretrained(folders[1] / runner.WEIGHTS, output_loading_info=True)
+    network, report = loaded
+    assert not any(report.values()), report
+    kept = load_file(folders[1] / runner.WEIGHTS / "model.safetensors")
+    assert ("lm_head.weight" in kept) == (kind != "tied")
+    for name, parameter in network.named_parameters():
+        assert torch.equal(parameter, kept[name]), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["adapters", "tied"])
+def test_two_interrupted_ranks_go_on_bit_for_bit(house: Any, tmp_path: Path, kind: str) -> None:
+    plain = special(house, kind, tmp_path / "model")
+    config = plain.model_copy(update={"resources": Resources(ranks=2, zero_stage=2, checkpoint_every=2)})
+    job = {"trial": config.model_dump(), "storage": str(tmp_path / "broken")}
+    jobs = [{**job, "storage": str(tmp_path / "whole")}, {**job, "stop_after": 5}, job]
+    ranks.run(2, jobs, house, tmp_path)
+    whole, broken = (Storage(tmp_path / name) for name in ("whole", "broken"))
+    assert (broken.result(config.id()) or {})["training"]["resumed_at"] == 4
+    same(whole, broken, config)
+
+
+def test_checkpoint_of_another_layout_is_refused(house: Any, tmp_path: Path) -> None:
+    config = configuration(house)
+    _, store = finish(config, tmp_path, stop_after=3)
+    other = configuration(house, stage=2)
+    store.trial(config.id()).rename(store.trial(other.id()))
+    with pytest.raises(InputError, match="written with zero_stage=1, this trial has 2"):
+        finish(other, tmp_path)
+
+
+class Planted:
+    """What a pickle may hold: an order to make a file."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.place,))
+
+
+@pytest.mark.parametrize("file", ["*model_states.pt", "*optim_states.pt"])
+def test_checkpoint_that_would_run_something_is_set_aside_and_runs_nothing(
+    house: Any, tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = configuration(house)
+    _, store = finish(config, tmp_path, stop_after=3)
+    folder = store.trial(config.id()) / runner.CHECKPOINT
+    (kept,) = folder.glob(f"step-2/{file}")
+    torch.save({**torch.load(kept, weights_only=False), "param_shapes": Planted(tmp_path / "ran")}, kept)
+    files.write_json(folder / META, (files.read_json(folder / META) or {}) | {"files": {}})
+    result, _ = finish(config, tmp_path)
+    assert not (tmp_path / "ran").exists()
+    assert (result["status"], result["training"]["resumed_at"]) == ("finished", None)
+    assert "Weights only load failed" in capsys.readouterr().err
+
+
+def test_checkpoint_that_is_damaged_is_set_aside_and_the_trial_begins_again(
+    house: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file cut short, gone, or full of zeros, as after a loss of power."""
+    config = configuration(house)
+    _, undisturbed = finish(config, tmp_path / "whole")
+    damages = {
+        "*optim_states.pt": lambda file: file.unlink(),
+        "*model_states.pt": lambda file: file.write_bytes(file.read_bytes()[:-100]),
+        "average-0.safetensors": lambda file: file.write_bytes(bytes(file.stat().st_size)),
+    }
+    for number, (name, damage) in enumerate(damages.items()):
+        _, store = finish(config, tmp_path / str(number), stop_after=5)
+        (file,) = (store.trial(config.id()) / runner.CHECKPOINT).glob(f"step-4/{name}")
+        damage(file)
+        result, store = finish(config, tmp_path / str(number))
+        assert result["training"] == {"steps": 7, "skipped": 0, "resumed_at": None}
+        aside = Path(result["damaged_checkpoint"])
+        assert aside.is_relative_to(store.root / "set_aside")
+        assert (aside / "step-4").is_dir()
+        said = capsys.readouterr().err
+        assert f"warning: trial {config.id()}: its checkpoint cannot be read (" in said
+        assert f"set aside in {aside}, the trial begins again" in said
+        same(undisturbed, store, config)
+    assert (undisturbed.result(config.id()) or {})["damaged_checkpoint"] is None
+
+
+@pytest.fixture(scope="module")
+def spread(house: Any, ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, Storage]:
+    """A trial on two ranks of Ray Train, ZeRO 3, one row a micro-batch."""
+    resources = Resources(ranks=2, zero_stage=3, micro_batch=1, checkpoint_every=2)
+    config = configuration(house).model_copy(update={"resources": resources})
+    store = open_storage(str(tmp_path_factory.mktemp("spread")))
+    result = launcher.launch(config, store, keep=True)
+    assert result["status"] == "finished", result["error"]
+    assert result["topology"]["ranks"] == 2
+    return config, store
+
+
+def test_ray_train_gives_what_one_process_gives(house: Any, spread: tuple[Trial, Storage], tmp_path: Path) -> None:
+    """One rank in this process, all rows of a batch at once."""
+    config, store = spread
+    plain = configuration(house, every=None)
+    _, here = finish(plain, tmp_path)
+    alike(here.trial(plain.id()), store.trial(config.id()), house.target)
+
+
+@pytest.mark.slow
+def test_two_ranks_survive_the_death_of_one(spread: tuple[Trial, Storage], tmp_path: Path) -> None:
+    config, undisturbed = spread
+    store = open_storage(str(tmp_path))
+    killed: list[int] = []
+    killer = threading.Thread(
+        target=kill_one, args=(store.trial(config.id()) / runner.CHECKPOINT / "meta.json", killed)
+    )
+    killer.start()
+    result = launcher.launch(config, store, keep=True)
+    killer.join()
+    assert killed, "no rank was killed in time"
+    assert result["training"]["resumed_at"] in (2, 4, 6)
+    same(undisturbed, store, config)
+
+
+def kill_one(checkpoint: Path, killed: list[int]) -> None:
+    """SIGKILL one rank as soon as there is a checkpoint to go on from."""
+    deadline = time.monotonic() + 180
+    while not checkpoint.is_file():
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.02)
+    for process in psutil.Process().children(recursive=True):
+        if "RayTrainWorker" in " ".join(process.cmdline()):
+            process.kill()
+            killed.append(process.pid)
+            return
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("size", [1, 8])
+def test_every_layout_under_ray_train(
+    house: Any, tmp_path: Path, ray_session: None, ranks: int, stage: int, size: int
+) -> None:
+    plain = configuration(house, every=None)
+    finish(plain, tmp_path / "here")
+    resources = Resources(ranks=ranks, zero_stage=stage, micro_batch=size)
+    spread = plain.model_copy(update={"resources": resources})
+    store = open_storage(str(tmp_path / "there"))
+    assert launcher.launch(spread, store, keep=True)["status"] == "finished"
+    alike(open_storage(str(tmp_path / "here")).trial(plain.id()), store.trial(spread.id()), house.target)
+
+
+def test_notice_makes_a_checkpoint_once_that_a_trial_goes_on_from(house: Any, tmp_path: Path) -> None:
+    """Without checkpoint_every: nothing else would be left of its steps."""
+    config = configuration(house, every=None)
+    _, undisturbed = finish(config, tmp_path / "whole")
+    store, asked = open_storage(str(tmp_path / "broken")), iter([False, False, True])
+    kept = store.trial(config.id()) / runner.CHECKPOINT
+    seen = []
+    for event in runner.run(config, store, keep_weights=True, notice=lambda: next(asked)):
+        if event["phase"] == "training":
+            seen.append((files.read_json(kept / META) or {}).get("step"))
+        if event.get("step") == 5:
+            break
+    assert seen == [None, None, 3, 3, 3]
+    resumed, store = finish(config, tmp_path / "broken")
+    assert resumed["training"]["resumed_at"] == 3
+    same(undisturbed, store, config)

@@ -1,0 +1,212 @@
+"""`python -m trainables.run`: one trial in its own process, the same every time, and what stops it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import small_sweep
+from trainables import run
+from trainables.benchmarks import tofu
+from trainables.common import cli, hashing, processes
+from trainables.common.errors import InputError
+from trainables.config.settings import Benchmark, Model, Rectifier, Resources, RetainEvaluation, Training
+from trainables.config.trial import Trial, evaluation_id
+from trainables.data import rows
+from trainables.storage import files as storage_files
+from trainables.storage.base import PROGRESS, RESULT, Storage
+
+TIMING = ["tokens_per_second", "peak_memory_bytes"]
+RunModule = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def trial(house: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
+    """GRU with NPO on the tiny models and a few general rows, measured against the retain model."""
+    from trainables.workers import shared_artifacts
+
+    place = tmp_path_factory.mktemp("evaluations")
+    data = small_sweep.cut_short(house.data, place / "data")
+    benchmark = Benchmark(data=str(data), split=house.split)
+    found = rows.fingerprint(benchmark.data, tofu.configs(house.split))
+    benchmark = benchmark.model_copy(update={"fingerprint": found})
+    target, retain = (
+        Model(path=str(folder), fingerprint="files:" + hashing.of_model(folder))
+        for folder in (house.target, house.retain)
+    )
+    shared_artifacts.make_evaluation(retain.model_dump(), benchmark.model_dump(), None, str(place), Resources())
+    key = evaluation_id(retain, benchmark)
+    kept = RetainEvaluation(path=str(Storage(place).evaluation(key) / RESULT), fingerprint=key)
+    return Trial(
+        method="npo",
+        rectifier=Rectifier(name="gru", gamma=0.8, tau=1.0),
+        benchmark=benchmark,
+        target=target,
+        retain_evaluation=kept,
+        training=Training(lr=2e-3, batch_size=8, max_steps=4, epochs=10, max_length=192),
+    )
+
+
+def write_config(place: Path, trial: Trial) -> Path:
+    path = place / "config.json"
+    path.write_text(trial.model_dump_json())
+    return path
+
+
+def test_trial_runs_without_ray_and_twice_the_same_bit_for_bit(
+    run_module: RunModule, trial: Trial, tmp_path: Path
+) -> None:
+    import pandas
+
+    config = write_config(tmp_path, trial)
+    done = run_module("trainables.run", config, "--storage", tmp_path / "one", OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
+    assert "step 4/4 loss" in done.stdout
+    assert run._run(config, str(tmp_path / "other")) == 0
+    first, second = (Storage(tmp_path / name).trial(trial.id()) for name in ("one", "other"))
+    files = {"config.json", "result.json", "steps.parquet", "evaluation.parquet"}
+    assert {path.name for path in first.iterdir()} == files
+    one, other = (json.loads((folder / "result.json").read_text()) for folder in (first, second))
+    assert (one["status"], one["error"], one["training"]["steps"]) == ("finished", None, 4)
+    assert Trial.model_validate(one["config"]) == trial
+    assert one["metrics"]["forget_quality"] < 0
+    assert 0 < one["metrics"]["forget_truth_ratio"] < 1
+    assert one["metrics"] == other["metrics"]
+    for file, told in {"steps.parquet": TIMING, "evaluation.parquet": []}.items():
+        left, right = (pandas.read_parquet(folder / file).drop(columns=told) for folder in (first, second))
+        assert len(left) > 0
+        pandas.testing.assert_frame_equal(left, right, check_exact=True)
+
+
+def test_diverging_trial_is_a_result_and_exit_status_1(run_module: RunModule, trial: Trial, tmp_path: Path) -> None:
+    wild = trial.training.model_copy(update={"optimizer": "sgd", "lr": 1e6})
+    doomed = trial.model_copy(update={"training": wild, "rectifier": Rectifier(), "method": "ga"})
+    done = run_module("trainables.run", write_config(tmp_path, doomed), "--storage", tmp_path, OMP_NUM_THREADS="1")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    result = Storage(tmp_path).result(doomed.id())
+    assert result is not None
+    assert result["status"] == "diverged"
+    assert result["error"]["kind"] == "diverged"
+    assert "finite" in result["error"]["message"] or "step" in result["error"]["message"]
+    assert result["metrics"] == {}
+    assert '"status": "diverged"' in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "CONFIG: cannot read"),
+        ("{", "is not JSON"),
+        ("[]", "holds no JSON object"),
+        ('{"method": "ga"}', "target: Field required"),
+        ('{"method": "gaa", "target": "m", "sed": 1}', "method: Input should be 'ga', 'ga_kl'"),
+        ('{"method": "gaa", "target": "m", "sed": 1}', "sed: Extra inputs are not permitted (got 1)"),
+        ("\udcff", "is not JSON"),
+    ],
+)
+def test_bad_config_file(content: str | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.json"
+    if content is not None:
+        path.write_text(content, errors="surrogateescape")
+    assert cli.guarded(lambda: run._run(path, str(tmp_path / "runs"))) == 2
+    text = capsys.readouterr().err
+    assert text.startswith("error: ")
+    assert said in text
+    assert text.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_bad_config_file_as_a_command(run_module: RunModule, tmp_path: Path) -> None:
+    done = run_module("trainables.run", tmp_path / "none.json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: CONFIG: cannot read '{tmp_path / 'none.json'}': No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"benchmark": {"fingerprint": "files:0"}}, "has changed since this trial was planned"),
+        ({"target": {"fingerprint": "files:0"}}, "has changed since this trial was planned"),
+        ({"target": {"path": "./nowhere"}}, "no model folder './nowhere'"),
+        ({"retain_evaluation": {"path": "nowhere.json"}}, "is not the output of trainables.evaluate"),
+        ({"benchmark": {"dialect": "open-unlearning"}}, "was made with dialect 'paper'"),
+    ],
+    ids=["data", "target", "no target", "no retain evaluation", "other dialect"],
+)
+def test_inputs_that_are_not_what_was_planned(trial: Trial, change: dict[str, Any], said: str, tmp_path: Path) -> None:
+    document = trial.model_dump()
+    for section, settings in change.items():
+        document[section] |= settings
+    changed = Trial.model_validate(document)
+    with pytest.raises(InputError, match=said):
+        run._run(write_config(tmp_path, changed), str(tmp_path / "runs"))
+    assert Storage(tmp_path / "runs").result(changed.id()) is None
+
+
+def started_again(trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The exit status of the command, whose trial only says that it runs."""
+
+    def begun(config: Trial, store: Storage) -> Iterator[dict[str, Any]]:
+        (tmp_path / "begun").touch()
+        yield {"phase": "done", "result": {"id": config.id(), "status": "finished", "metrics": {}, "error": None}}
+
+    monkeypatch.setattr("trainables.trial.runner.run", begun)
+    return cli.guarded(lambda: run._run(write_config(tmp_path, trial), str(tmp_path / "runs")))
+
+
+@pytest.mark.parametrize("content", ['{"status": "finished", "metrics": {}}', '{"status": "fini'])
+def test_a_result_is_not_run_over(
+    trial: Trial, tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Storage(tmp_path / "runs").trial(trial.id())
+    folder.mkdir(parents=True)
+    (folder / RESULT).write_text(content)
+    assert started_again(trial, tmp_path, monkeypatch) == 2
+    status = "finished" if content.endswith("}") else "damaged"
+    assert capsys.readouterr().err == (
+        f"error: CONFIG: trial {trial.id()} has a result already ({status}) in {folder}; "
+        "give another --storage to run it apart\n"
+    )
+    assert not (tmp_path / "begun").exists()
+    assert (folder / RESULT).read_text() == content
+
+
+@pytest.mark.parametrize(
+    ("told", "refused"),
+    [
+        ({}, True),
+        ({"beat": 0.0}, True),
+        ({"born": 1.0}, False),
+        ({"place": "elsewhere"}, True),
+        ({"place": "elsewhere", "pid": os.getpid()}, True),
+        ({"place": "elsewhere", "beat": 0.0}, False),
+    ],
+    ids=["alive", "alive but silent", "dead", "elsewhere", "elsewhere of this pid", "elsewhere and silent"],
+)
+def test_a_trial_that_another_process_is_at_is_left_alone(
+    trial: Trial,
+    tmp_path: Path,
+    told: dict[str, Any],
+    refused: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as another:
+        other = processes.myself() | {"pid": another.pid, "born": processes.born(another.pid), "beat": time.time()}
+        path = Storage(tmp_path / "runs").trial(trial.id()) / PROGRESS
+        storage_files.write_json(path, other | told)
+        assert started_again(trial, tmp_path, monkeypatch) == (2 if refused else 0)
+        another.kill()
+    assert (tmp_path / "begun").exists() is not refused
+    pid = told.get("pid", another.pid)
+    said = f"error: CONFIG: process {pid} on {other['host']} is at trial {trial.id()} in {tmp_path / 'runs'}; wait for"
+    assert (said in capsys.readouterr().err) is refused
