@@ -39,7 +39,7 @@ BY_TESTS = {
         "test_tracking.test_command_syncs_what_the_storage_holds",
         ("platform.tracking", "sync"),
     ),
-    r"python -m analysis\.report tofu_tiny": ("test_analysis_report.test_report_command", ("analysis.report",)),
+    r"python -m analysis\.report tofu_tiny": ("test_report.test_report_command", ("analysis.report",)),
     r"python -m trainables\.export ID --output DIR": ("test_export.exported", ("trainables.export", "--output")),
     r"python -m trainables\.evaluate --benchmark own .*": (
         "test_own_sweep.test_the_sweep_ends_with_the_chosen_model",
@@ -99,7 +99,8 @@ def test_no_exception_outlives_its_command() -> None:
 def test_the_other_tests_run_what_they_are_said_to(pattern: str, root: Path) -> None:
     name, words = BY_TESTS[pattern]
     file, _, function = name.partition(".")
-    source = (root / "tests" / f"{file}.py").read_text(encoding="utf-8")
+    (path,) = (root / "tests").rglob(f"{file}.py")
+    source = path.read_text(encoding="utf-8")
     assert set(words) <= given(source, function)
     for line in (line for line in TYPED if re.fullmatch(pattern, line) and line.startswith("python -m ")):
         assert set(re.findall(r"--[a-z-]+", line)) <= options(line.split()[2]), line
@@ -139,9 +140,10 @@ def idle(run):
 
 
 def options(module: str) -> set[str]:
-    """The long options of a command."""
+    """The long options of a command, a module or a package."""
     app = typer.Typer(add_completion=False)
-    app.command()(importlib.import_module(module).main)
+    found = importlib.import_module(module)
+    app.command()((importlib.import_module(f"{module}.__main__") if hasattr(found, "__path__") else found).main)
     return {name for parameter in typer.main.get_command(app).params for name in parameter.opts if name[:2] == "--"}
 
 

@@ -192,7 +192,7 @@ def test_heartbeat_moves_on_and_a_full_disk_does_not_stop_it(path: Path, monkeyp
     with lock.held(path, "mine"):
         first = changes(lock.look(path))
         assert first.owner["beat"] < changes(first).owner["beat"]
-        monkeypatch.setattr(lock.storage, "write_json", full)
+        monkeypatch.setattr(lock.files, "write_json", full)
         time.sleep(0.2)
         frozen = lock.look(path)
         assert frozen is not None

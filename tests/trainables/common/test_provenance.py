@@ -80,9 +80,9 @@ def test_moved_text_is_other_code(checkout: Path) -> None:
 def test_an_added_objective_is_code_of_its_own_trials_alone(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What several objectives share is, too; the folder's own module and all others are everybody's code."""
     folder = checkout / "trainables" / "methods" / "custom"
-    folder.mkdir()
+    folder.mkdir(parents=True)
     (folder / "__init__.py").write_text("")
-    monkeypatch.setattr(provenance.added, "NAMES", ("known", "other"))
+    monkeypatch.setattr(provenance.custom, "NAMES", ("known", "other"))
 
     def codes() -> dict[str | None, str]:
         forget()

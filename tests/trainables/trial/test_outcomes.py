@@ -141,7 +141,7 @@ def test_a_loss_that_leaves_the_finite_numbers_names_the_step(
     house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = configuration(house, every=None)
-    real = loop.passes.effective_batch
+    real = loop.effective_batch.effective_batch
 
     def effective_batch(engine: Any, plan: Any, *rest: Any) -> Any:
         loss, tokens = real(engine, plan, *rest)
@@ -149,7 +149,7 @@ def test_a_loss_that_leaves_the_finite_numbers_names_the_step(
         return (float("nan") if len(calls) == 6 else loss), tokens
 
     calls: list[float] = []
-    monkeypatch.setattr(loop.passes, "effective_batch", effective_batch)
+    monkeypatch.setattr(loop.effective_batch, "effective_batch", effective_batch)
     found, store = finish(config, tmp_path)
     assert found["status"] == "diverged"
     assert found["error"] == {"kind": "diverged", "message": "loss is nan at step 3", "step": 3}
