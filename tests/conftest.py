@@ -26,12 +26,20 @@ if TYPE_CHECKING:
 # __path__ it finds our submodules (docs/decisions/0001). Under `python -m pytest` this is what the package has anyway.
 platform.__path__ = [str(ROOT / "platform")]
 
-# Also where there is a GPU, tests run on the CPU: those marked gpu start processes of their own
-# (tests/end_to_end/test_gpu.py). os.environ["DS_ACCELERATOR"] = "cpu"
+# Also where there is a GPU, tests run on the CPU: those marked gpu start processes of their own.
+os.environ["DS_ACCELERATOR"] = "cpu"
 
 # Before torch is loaded, and for every process that tests start: threads of a tiny model mostly wait for one another.
 # A trial's own number is resources.cpus.
 os.environ["OMP_NUM_THREADS"] = "1"
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return one worker a core, and no more than memory holds at 4 GB each: some tests start a Ray of their own."""
+    import psutil
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, int(psutil.virtual_memory().available / 4e9)))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
