@@ -8,7 +8,7 @@ from typing import Any
 from platform.plan import budget as budgets
 from platform.plan import data, overrides, requirements
 from platform.plan import trials as plan_trials
-from platform.plan.models import Making, Reference
+from platform.plan.models import ModelRecipes, Reference
 from platform.plan.value import Plan
 from platform.state import history as histories
 from search_spaces.schema.sweep import FILES, Sweep
@@ -79,16 +79,16 @@ def make(
     return replace(plan, needs=requirements.of(sweep, plan.hub, store))
 
 
-def _groundwork(sweep: Sweep, store: Storage) -> tuple[dict[str, Benchmark], Making, dict[str, list[Reference]]]:
+def _groundwork(sweep: Sweep, store: Storage) -> tuple[dict[str, Benchmark], ModelRecipes, dict[str, list[Reference]]]:
     """Rows, models and reference evaluations of every split. Raises InputError with every problem of theirs."""
     problems = Problems()
     problems.check(prompts.check, sweep.benchmark.template)
     problems.check(_disk, store)
     benchmarks = {split: problems.check(data.benchmark, sweep, split, store) for split in sweep.splits}
     if None in benchmarks.values():
-        problems.check(Making(sweep, store, sweep.benchmark).check_folders)
+        problems.check(ModelRecipes(sweep, store, sweep.benchmark).check_folders)
     problems.stop()
-    house = Making(sweep, store, next(iter(benchmarks.values())))
+    house = ModelRecipes(sweep, store, next(iter(benchmarks.values())))
     found = {split: problems.check(_references, house, split, benchmarks[split]) for split in sweep.splits}
     problems.stop()
     for model in {ref.model for refs in found.values() for ref in refs}:
@@ -154,7 +154,7 @@ def _batches(sweep: Sweep, benchmark: Benchmark) -> None:
         spec.check_sizes(points, sweep.task_vector.batches, benchmark.split)
 
 
-def _references(house: Making, split: str, benchmark: Benchmark) -> list[Reference]:
+def _references(house: ModelRecipes, split: str, benchmark: Benchmark) -> list[Reference]:
     kind, precision = kinds.find(benchmark.name), house.sweep.resources.precision
     role = kind.retain_role(split)
     retain = house.model(role) if role else None

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from search_spaces.schema.sweep import Making as SweepMaking
+from search_spaces.schema.sweep import Making
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks as kinds
 from trainables.common import paths as common_paths
@@ -39,7 +39,7 @@ def role_of(sweep: Sweep, reference: Reference) -> str:
     return (kind.retain_role(reference.split) if reference.role == "retain" else None) or kind.TARGET
 
 
-class Making:
+class ModelRecipes:
     """Finds or plans the models of a sweep: a folder's where it holds them, else a recipe's."""
 
     def __init__(self, sweep: Sweep, store: Storage, benchmark: Benchmark) -> None:
@@ -148,7 +148,7 @@ class Making:
             return "--set target=DIR_OR_HUB_ID"
         return f"--set models=DIR (a folder with {kind.TARGET}/ and {retain}/)"
 
-    def _making(self) -> SweepMaking:
+    def _making(self) -> Making:
         if self.sweep.making is None:
             raise InputError(f"sweep {self.sweep.name}: no way to make its models; give a folder: --set models=DIR")
         return self.sweep.making

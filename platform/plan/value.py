@@ -13,7 +13,7 @@ from search_spaces.schema.sweep import Sweep
 from trainables.config import trial as config
 from trainables.config.settings import Benchmark, Shape
 from trainables.config.trial import Direction, Recipe, Trial
-from trainables.data.hub_requirements import Wanted
+from trainables.data.hub import HubRequirement
 from trainables.storage import complete
 from trainables.storage.base import Storage
 
@@ -29,7 +29,7 @@ class Plan:
     benchmarks: dict[str, Benchmark]
     references: tuple[Reference, ...]
     recipes: tuple[Recipe, ...]
-    hub: tuple[Wanted, ...]
+    hub: tuple[HubRequirement, ...]
     """What it takes from the hub."""
     needs: tuple[str, ...] = ()
     done: frozenset[str] = frozenset()

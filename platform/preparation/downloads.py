@@ -16,7 +16,7 @@ from platform.preparation.repo_files import File, Listing
 from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.data import safetensors_check
-from trainables.data.hub_requirements import Wanted
+from trainables.data.hub import HubRequirement
 
 SECONDS = 5.0
 """Between two lines."""
@@ -53,7 +53,7 @@ def asked(action: Callable[[], V], what: str, say: Say) -> V:
     raise AssertionError("the last try returns or raises")
 
 
-def listing(thing: Wanted, revision: str, config: str | None, say: Say) -> Listing:
+def listing(thing: HubRequirement, revision: str, config: str | None, say: Say) -> Listing:
     """All files of a repository at the commit that `revision` is now."""
     from huggingface_hub import HfApi
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from platform.plan import requirements
 from platform.plan.value import Plan
@@ -22,10 +22,8 @@ from platform.preparation.repo_files import Listing
 from trainables.benchmarks import lm_eval_questions
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError
-from trainables.data import hub as data_hub
 from trainables.data import safetensors_check
-from trainables.data.hub import Pin
-from trainables.data.hub_requirements import FILES, Wanted
+from trainables.data.hub import HubRequirement, HubSnapshot, hub_root, lock, read_pin, write_pin
 from trainables.storage import files as storage_files
 from trainables.storage.base import Storage
 
@@ -58,18 +56,18 @@ class Hub:
         self.mute = False
         self.known: dict[str, Listing] = {}
 
-    def bring(self, things: Sequence[Wanted]) -> None:
+    def bring(self, things: Sequence[HubRequirement]) -> None:
         """Raises InputError where the hub is silent and something is not here, having said what to bring of it."""
         lacking = [thing for thing in things if not self.ensure(thing)]
         for thing in lacking:
             self.say(f"needs: {requirements.told(thing, self.store, self.known.get(thing.key))}")
         if lacking:
-            names = ", ".join(thing.called for thing in lacking)
+            names = ", ".join(thing.label for thing in lacking)
             raise InputError(
                 f"hub: {self.silent}, and the storage has not: {names}; what to bring is said above, and by --dry-run"
             )
 
-    def is_silent(self, things: Sequence[Wanted]) -> bool:
+    def is_silent(self, things: Sequence[HubRequirement]) -> bool:
         """Whether the hub is needed and does not answer; whatever it answers is for `ensure`."""
         away = next((thing for thing in things if thing.kind != "tasks" and not self._here(thing)), None)
         if away is None:
@@ -82,7 +80,7 @@ class Hub:
             return False
         return self.silent is not None
 
-    def ensure(self, thing: Wanted) -> bool:
+    def ensure(self, thing: HubRequirement) -> bool:
         """Whether the thing is in the storage by now."""
         pin = self._there(thing)
         if pin is not None:
@@ -92,27 +90,27 @@ class Hub:
             return bool(self._there(thing) or self._brought(thing)) or self._fetched(thing)
 
     @contextmanager
-    def _alone(self, thing: Wanted) -> Iterator[None]:
+    def _alone(self, thing: HubRequirement) -> Iterator[None]:
         """Nobody else on this machine's file system fetches the thing until the block ends."""
-        lock = FileLock(data_hub.locks(self.store) / f"{thing.key}.lock")
+        held = lock(f"{thing.key}.lock", self.store)
         try:
-            lock.acquire(timeout=1)
+            held.acquire(timeout=1)
         except Timeout:
-            self.say(f"{thing.called}: another start is fetching it; waiting for that")
-            lock.acquire()
+            self.say(f"{thing.label}: another start is fetching it; waiting for that")
+            held.acquire()
         try:
             yield
         finally:
-            lock.release()
+            held.release()
 
-    def _there(self, thing: Wanted) -> Pin | None:
-        pin = data_hub.read(thing, self.store)
-        return pin if pin and self.store.there(data_hub.folder_of(pin, self.store)) else None
+    def _there(self, thing: HubRequirement) -> HubSnapshot | None:
+        pin = read_pin(thing, self.store)
+        return pin if pin and self.store.there(hub_root(self.store) / pin.folder) else None
 
-    def _here(self, thing: Wanted) -> bool:
-        return self._there(thing) is not None or (data_hub.home(self.store) / thing.key).is_dir()
+    def _here(self, thing: HubRequirement) -> bool:
+        return self._there(thing) is not None or (hub_root(self.store) / thing.key).is_dir()
 
-    def _look(self, thing: Wanted, pin: Pin) -> None:
+    def _look(self, thing: HubRequirement, pin: HubSnapshot) -> None:
         """Say where the hub has moved on from what this storage keeps to."""
         if pin.commit in (None, pin.revision) or self.mute or self.silent:
             return
@@ -130,9 +128,9 @@ class Hub:
                 f"{str(pin.commit)[:12]}, which its results were made from (another --storage takes the new one)"
             )
 
-    def _brought(self, thing: Wanted) -> bool:
+    def _brought(self, thing: HubRequirement) -> bool:
         """Whether a person put the files where messages say. Raises InputError where they are not whole."""
-        folder = data_hub.home(self.store) / thing.key
+        folder = hub_root(self.store) / thing.key
         if not folder.is_dir():
             return False
         if thing.kind == "models":
@@ -141,17 +139,19 @@ class Hub:
                 raise InputError(f"{thing.field}: {folder / name}: {why}; bring it again")
         files = [file for file in sorted(folder.iterdir()) if file.is_file() and not file.name.startswith(".")]
         sizes = {file.name: {"size": file.stat().st_size} for file in files}
-        self._publish(thing, folder, Pin(thing.id, thing.revision or "main", None, thing.key, "brought", _now(), sizes))
-        self.say(f"{thing.called}: taken from {folder}")
+        self._publish(
+            thing, folder, HubSnapshot(thing.id, thing.revision or "main", None, thing.key, "brought", _now(), sizes)
+        )
+        self.say(f"{thing.label}: taken from {folder}")
         return True
 
-    def _fetched(self, thing: Wanted) -> bool:
+    def _fetched(self, thing: HubRequirement) -> bool:
         """Whether the hub gives it, or else this machine's cache of Hugging Face's libraries. Raises InputError."""
         plain, config = thing, None
         if thing.kind == "tasks":
             source = lm_eval_questions.source_of(thing.id)
             if source is None:
-                self.say(f"{thing.called}: lm-eval fetches them itself, on each machine")
+                self.say(f"{thing.label}: lm-eval fetches them itself, on each machine")
                 return True
             plain, config = replace(thing, kind="datasets", id=source[0]), source[1]
         if self.silent is None:
@@ -165,12 +165,12 @@ class Hub:
                 raise
         return self._cached(thing, plain)
 
-    def _download(self, thing: Wanted, plain: Wanted, config: str | None) -> None:
+    def _download(self, thing: HubRequirement, plain: HubRequirement, config: str | None) -> None:
         """Raises InputError or what the hub answers; Silent where it does not."""
-        pin = data_hub.read(thing, self.store)
+        pin = read_pin(thing, self.store)
         revision = (pin.commit if pin else None) or thing.revision or "main"  # its folder was lost: the same once more
         whole = downloads.listing(plain, revision, config, self.say)
-        staging = data_hub.home(self.store) / f".{whole.folder}.part"  # goes on after an interrupt
+        staging = hub_root(self.store) / f".{whole.folder}.part"  # goes on after an interrupt
         card: dict[str, Any] = {}
         if plain.kind == "datasets":
             card = downloads.card(whole, staging, plain.field, self.say)
@@ -178,7 +178,7 @@ class Hub:
         else:
             listing = repo_files.read_of_model(plain, whole)
         self.known[thing.key] = listing
-        folder = data_hub.home(self.store) / listing.folder
+        folder = hub_root(self.store) / listing.folder
         if self.store.there(folder) or self._left(thing, listing, folder):
             shutil.rmtree(staging, ignore_errors=True)  # the card alone
         else:
@@ -190,34 +190,37 @@ class Hub:
             shutil.rmtree(staging / ".cache", ignore_errors=True)  # huggingface_hub's own notes
         self._keep(thing, listing, staging, "hub")
 
-    def _left(self, thing: Wanted, listing: Listing, folder: Path) -> bool:
+    def _left(self, thing: HubRequirement, listing: Listing, folder: Path) -> bool:
         """Whether an earlier start fetched it whole to this machine and could not send it; what is damaged goes."""
         if not folder.is_dir():
             return False
-        self.say(f"{thing.called}: an earlier start left it in {folder}; it is checked and sent")
+        self.say(f"{thing.label}: an earlier start left it in {folder}; it is checked and sent")
         if downloads.is_whole(listing, folder):
             return True
-        self.say(f"{thing.called}: {folder} is not as the hub has it; fetching it again")
+        self.say(f"{thing.label}: {folder} is not as the hub has it; fetching it again")
         shutil.rmtree(folder)
         return False
 
-    def _check_room(self, thing: Wanted, lacking: int) -> None:
+    def _check_room(self, thing: HubRequirement, lacking: int) -> None:
         free = self.store.free()
         if lacking > free:
             raise InputError(
-                f"--storage: {thing.called} takes {cli.size(lacking)}, {cli.size(free)} are free at '{self.store.root}'"
+                f"--storage: {thing.label} takes {cli.size(lacking)}, {cli.size(free)} are free at '{self.store.root}'"
             )
 
-    def _cached(self, thing: Wanted, plain: Wanted) -> bool:
+    def _cached(self, thing: HubRequirement, plain: HubRequirement) -> bool:
         """Whether this machine's cache has a model or tokenizer whole: of data sets it does not tell."""
         from huggingface_hub import snapshot_download
 
-        if plain.kind not in FILES:
+        if plain.kind not in repo_files.FILES:
             return False
         try:
             found = Path(
                 snapshot_download(
-                    plain.id, revision=plain.revision, allow_patterns=list(FILES[plain.kind]), local_files_only=True
+                    plain.id,
+                    revision=plain.revision,
+                    allow_patterns=list(repo_files.FILES[plain.kind]),
+                    local_files_only=True,
                 )
             )
         except Exception:  # it has no such snapshot, or not all of it
@@ -228,41 +231,41 @@ class Hub:
         if "config.json" not in names or (plain.kind == "models" and safetensors_check.faults(found)):
             return False
         listing = repo_files.read_of_model(plain, whole)
-        staging = data_hub.home(self.store) / f".{listing.folder}.part"
+        staging = hub_root(self.store) / f".{listing.folder}.part"
         staging.mkdir(parents=True, exist_ok=True)
         for file in listing.files:
             shutil.copyfile(found / file.name, staging / file.name)
         self._keep(thing, listing, staging, "cache")
-        self.say(f"{plain.called}: taken from this machine's cache at {found}")
+        self.say(f"{plain.label}: taken from this machine's cache at {found}")
         return True
 
-    def _keep(self, thing: Wanted, listing: Listing, staging: Path, source: str) -> None:
+    def _keep(self, thing: HubRequirement, listing: Listing, staging: Path, source: str) -> None:
         files = {file.name: {"size": file.size, "sha256": file.sha256} for file in listing.files}
-        pin = Pin(listing.id, thing.revision or "main", listing.commit, listing.folder, source, _now(), files)
-        folder = data_hub.folder_of(pin, self.store)
+        pin = HubSnapshot(listing.id, thing.revision or "main", listing.commit, listing.folder, source, _now(), files)
+        folder = hub_root(self.store) / pin.folder
         if staging.is_dir() and not folder.is_dir():
             storage_files.publish(staging, folder)
         shutil.rmtree(staging, ignore_errors=True)
         self._publish(thing, folder, pin)
 
-    def _publish(self, thing: Wanted, folder: Path, pin: Pin) -> None:
+    def _publish(self, thing: HubRequirement, folder: Path, pin: HubSnapshot) -> None:
         if folder.is_dir():
             self.store.push(folder)
-        data_hub.write(thing, pin, self.store)
+        write_pin(thing, pin, self.store)
 
 
-def _refuse(thing: Wanted, error: Exception) -> None:
+def _refuse(thing: HubRequirement, error: Exception) -> None:
     """Raise InputError where the hub gives it to nobody, or not to us."""
     from huggingface_hub import get_token
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RevisionNotFoundError
 
     if not isinstance(error, HfHubHTTPError):
         return
-    kind, instead = "datasets/" if thing.kind == "datasets" else "", thing.instead
+    kind, instead = "datasets/" if thing.kind == "datasets" else "", thing.option
     if isinstance(error, GatedRepoError):
         token = "the token that is set has no access yet" if get_token() else "no token is set"
         accept = thing.gated or (
-            f"{thing.called} is gated: accept its licence at https://huggingface.co/{kind}{thing.id}, then set "
+            f"{thing.label} is gated: accept its licence at https://huggingface.co/{kind}{thing.id}, then set "
             f"HF_TOKEN (or log in with 'hf auth login'); or {instead}"
         )
         raise InputError(f"{thing.field}: {accept} ({token})") from error
@@ -270,7 +273,7 @@ def _refuse(thing: Wanted, error: Exception) -> None:
         raise InputError(f"{thing.field}: {thing.id} has no revision '{thing.revision}' on the hub") from error
     if error.response.status_code in (401, 403, 404):
         raise InputError(
-            f"{thing.field}: the hub has no {thing.called}, or shows it to those with access alone (HF_TOKEN, "
+            f"{thing.field}: the hub has no {thing.label}, or shows it to those with access alone (HF_TOKEN, "
             f"'hf auth login'); check the name, or {instead}"
         ) from error
 

@@ -11,13 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from trainables.common.errors import InputError
-from trainables.data import hub_requirements, safetensors_check
-from trainables.data.hub_requirements import Wanted
+from trainables.data import safetensors_check
+from trainables.data.hub import HubRequirement, folder_name
 
 DATA = (".json", ".jsonl", ".parquet", ".csv", ".tsv", ".txt", ".gz", ".zst", ".bz2", ".xz", ".arrow")
 CARD = "README.md"
 """Says which files are which configuration and split of a data set."""
 BLOCK = 2**20
+CONFIGURATION = ("config.json", "generation_config.json")
+TOKENIZER = ("*token*.json", "vocab.json", "vocab.txt", "merges.txt", "*.model", "*.tiktoken", "*.jinja")
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*.safetensors")
+FILES = {"models": CONFIGURATION + TOKENIZER + WEIGHTS, "tokenizers": CONFIGURATION[:1] + TOKENIZER}
+"""By kind, the files at the top of a repository that are read: never pickles, never code."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ class Listing:
     def folder(self) -> str:
         """What it is called in a storage."""
         part = "" if self.config is None else "+" + re.sub(r"[^A-Za-z0-9._-]", "_", self.config)
-        return hub_requirements.name(self.kind, self.id, self.commit) + part
+        return folder_name(self.kind, self.id, self.commit) + part
 
     def of(self, names: Iterable[str]) -> Listing:
         """The same with some of the files."""
@@ -84,9 +89,9 @@ def of(info: Any, kind: str, config: str | None) -> Listing:
     return Listing(info.id, kind, info.sha, files, config)
 
 
-def read_of_model(thing: Wanted, listing: Listing) -> Listing:
+def read_of_model(thing: HubRequirement, listing: Listing) -> Listing:
     """The files of a model or tokenizer that are read. Raises InputError where there are no safetensors."""
-    patterns = hub_requirements.FILES[thing.kind]
+    patterns = FILES[thing.kind]
     names = [file.name for file in listing.files if any(fnmatchcase(file.name, pattern) for pattern in patterns)]
     names = [name for name in names if "/" not in name]
     if thing.kind == "models" and safetensors_check.SINGLE in names:
@@ -96,7 +101,7 @@ def read_of_model(thing: Wanted, listing: Listing) -> Listing:
         raise InputError(
             f"{thing.field}: {thing.id} has no {safetensors_check.SINGLE} on the hub, and nothing else is loaded; "
             f"it has {there}; "
-            f"save it as safetensors and give that folder: {thing.instead}"
+            f"save it as safetensors and give that folder: {thing.option}"
         )
     return listing.of(names)
 

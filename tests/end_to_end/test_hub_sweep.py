@@ -108,7 +108,7 @@ def test_a_planned_trial_asks_the_hub_nothing(
     settings += ["benchmark.split=forget25", "benchmark.limit=2", "training.max_steps=1"]
     chosen = ["method=gd", "rectifier.name=none"]
     plan = planning.make(apply(SWEEP, settings), bench.store, only=chosen)
-    assert [thing.called for thing in plan.hub] == [f"data set {ROWS}", "model somebody/taught"]
+    assert [thing.label for thing in plan.hub] == [f"data set {ROWS}", "model somebody/taught"]
     assert len(plan.needs) == 2
     hubs.fetch(plan, bench.store, bench.said.append)
     assert planning.make(apply(SWEEP, settings), bench.store, only=chosen).needs == ()

@@ -14,18 +14,18 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from platform.plan.requirements import MODEL
 from platform.preparation import downloads
 from platform.preparation import hub as hubs
 from tests.support import hub_server
-from trainables.data import hub as data_hub
-from trainables.data.hub_requirements import MODEL, Wanted
+from trainables.data.hub import HubRequirement, find_folder
 from trainables.storage.base import Storage
 
 MODEL_ID, ROWS_ID, ASKED_ID = "somebody/tiny", "somebody/authors", "somebody/asked"
-TARGET = Wanted("models", MODEL_ID, None, "", "target=DIR", MODEL)
-TOKENIZER = Wanted("tokenizers", MODEL_ID, None, "", "tokenizer=DIR")
-ROWS = Wanted("datasets", ROWS_ID)
-ASKED = Wanted("datasets", ASKED_ID, None, "wmdp", "benchmark.sources=wmdp=DIR")
+TARGET = HubRequirement("models", MODEL_ID, None, "", "target=DIR", MODEL)
+TOKENIZER = HubRequirement("tokenizers", MODEL_ID, None, "", "tokenizer=DIR")
+ROWS = HubRequirement("datasets", ROWS_ID)
+ASKED = HubRequirement("datasets", ASKED_ID, None, "wmdp", "benchmark.sources=wmdp=DIR")
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 
 
@@ -41,12 +41,12 @@ class Bench:
     def home(self) -> Path:
         return self.store.root / "shared" / "hub"
 
-    def fetch(self, *things: Wanted) -> None:
+    def fetch(self, *things: HubRequirement) -> None:
         plan: Any = SimpleNamespace(hub=things)
         hubs.fetch(plan, self.store, self.said.append)
 
-    def folder(self, thing: Wanted) -> Path:
-        found = data_hub.find(thing, self.store)
+    def folder(self, thing: HubRequirement) -> Path:
+        found = find_folder(thing, self.store)
         assert found is not None
         return found
 

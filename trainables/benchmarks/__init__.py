@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 from trainables.common.errors import InputError, closest
 from trainables.common.tokens import Example
 from trainables.config.settings import Benchmark, BenchmarkName
-from trainables.data.hub_requirements import Wanted
+from trainables.data.hub import HubRequirement
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,7 +84,7 @@ class Kind(Protocol):
         """Raise InputError where folders do not hold what training and evaluation read. Leaves the hub alone."""
         ...
 
-    def wanted(self, benchmark: Benchmark) -> tuple[Wanted, ...]:
+    def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         """What a start has to fetch from the hub, each with the setting that names a folder instead."""
         ...
 

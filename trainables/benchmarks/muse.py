@@ -31,7 +31,7 @@ from trainables.common.tokens import Example
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
 from trainables.data import rows, text_blocks
-from trainables.data.hub_requirements import Wanted
+from trainables.data.hub import HubRequirement
 
 SPLITS = {"news": "muse-bench/MUSE-News", "books": "muse-bench/MUSE-Books"}
 AUC_RETAIN = {"news": 0.4772, "books": 0.5393}
@@ -103,9 +103,9 @@ def check_rows(benchmark: Benchmark) -> None:
             _load(benchmark, config)
 
 
-def wanted(benchmark: Benchmark) -> tuple[Wanted, ...]:
+def hub_requirements(benchmark: Benchmark) -> tuple[HubRequirement, ...]:
     """The data set where it is no folder."""
-    return rows.wanted(benchmark.data, (FORGET_TEXT, RETAIN_TEXT, *_evaluated()), benchmark.revision)
+    return rows.hub_requirements(benchmark.data, (FORGET_TEXT, RETAIN_TEXT, *_evaluated()), benchmark.revision)
 
 
 def fingerprint(benchmark: Benchmark) -> str:

@@ -48,7 +48,7 @@ from trainables.common.tokens import Example
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
 from trainables.data import prompts, rows, text_blocks
-from trainables.data.hub_requirements import Wanted
+from trainables.data.hub import HubRequirement, hub_id_of
 
 TARGET = "target"
 GOALS = (
@@ -102,15 +102,15 @@ def check_rows(benchmark: Benchmark) -> None:
         _folder(task, place)
 
 
-def wanted(benchmark: Benchmark) -> tuple[Wanted, ...]:
+def hub_requirements(benchmark: Benchmark) -> tuple[HubRequirement, ...]:
     """The questions of tasks that come from the hub: from lm-eval's own place, or from another one."""
     at, found = _task_places(benchmark), []
     for task in benchmark.tasks:
         setting, holds = f"benchmark.sources={task}=DIR", (f"the files of {task}'s questions",)
         if task in at:
-            found.append(Wanted("datasets", at[task], None, task, setting, holds))
+            found.append(HubRequirement("datasets", at[task], None, task, setting, holds))
         else:
-            found.append(Wanted("tasks", task, None, FETCHED + task, setting, holds))
+            found.append(HubRequirement("tasks", task, None, FETCHED + task, setting, holds))
     return tuple(one for one in found if not paths.is_folder(one.id))
 
 
@@ -120,7 +120,7 @@ def fingerprint(benchmark: Benchmark) -> str:
     held = {part: own_rows.fingerprint(part, at[part]) for part in own_rows.FILES if part in at}
     for task, place in _task_places(benchmark).items():
         files = _folder(task, place)
-        held[task] = (paths.hub_id_of(place) or place) if files is None else hashing.of_files(files)
+        held[task] = hub_id_of(place) if files is None else hashing.of_files(files)
     return "files:" + digest(held)[:16]
 
 

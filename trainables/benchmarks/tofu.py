@@ -32,7 +32,7 @@ from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
 from trainables.data import prompts as data_prompts
 from trainables.data import rows
-from trainables.data.hub_requirements import Wanted
+from trainables.data.hub import HubRequirement
 
 SPLITS: dict[str, str] = {"forget01": "retain99", "forget05": "retain95", "forget10": "retain90"}
 TARGET = "full"
@@ -109,9 +109,9 @@ def check_rows(benchmark: Benchmark) -> None:
         )
 
 
-def wanted(benchmark: Benchmark) -> tuple[Wanted, ...]:
+def hub_requirements(benchmark: Benchmark) -> tuple[HubRequirement, ...]:
     """The data set where it is no folder."""
-    return rows.wanted(benchmark.data, configs(benchmark.split), benchmark.revision)
+    return rows.hub_requirements(benchmark.data, configs(benchmark.split), benchmark.revision)
 
 
 def fingerprint(benchmark: Benchmark) -> str:

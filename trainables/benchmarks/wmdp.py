@@ -27,7 +27,7 @@ from trainables.common.errors import InputError, TrialStopped, closest
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
 from trainables.data import rows, text_blocks
-from trainables.data.hub_requirements import Wanted
+from trainables.data.hub import HubRequirement, is_given_folder
 
 TARGET = "target"
 GOALS = (
@@ -100,21 +100,23 @@ def check_rows(benchmark: Benchmark) -> None:
                 rows.load(place(benchmark, part), config, CHOICE_COLUMNS)
 
 
-def wanted(benchmark: Benchmark) -> tuple[Wanted, ...]:
+def hub_requirements(benchmark: Benchmark) -> tuple[HubRequirement, ...]:
     """What a start has to fetch: the hub's parts, the gated one with what to do about it."""
     subject = rows.holding(f"{SUBJECT}/{split}" for split in lm_eval_questions.SPLITS)
     holds = {"wmdp": rows.holding(f"{config}/test" for config in QUESTIONS.values()), "mmlu": subject}
     corpora = rows.holding(config for at, config, _ in _corpora(benchmark) if at == benchmark.data)
     found = [
-        Wanted("datasets", place(benchmark, part), None, part, f"benchmark.sources={part}=DIR", files, rows.OTHERS)
+        HubRequirement(
+            "datasets", place(benchmark, part), None, part, f"benchmark.sources={part}=DIR", files, rows.OTHERS
+        )
         for part, files in holds.items()
     ]
-    found.append(Wanted("datasets", benchmark.data, benchmark.revision, holds=corpora, endings=rows.OTHERS))
+    found.append(HubRequirement("datasets", benchmark.data, benchmark.revision, files=corpora, suffixes=rows.OTHERS))
     bio = place(benchmark, BIO_FORGET)
     if "bio" in SPLITS[benchmark.split] and bio != benchmark.data:
         file, setting = rows.holding([FORGET.format("bio")]), f"benchmark.sources={BIO_FORGET}=DIR"
         gated = GATED if bio == SOURCES[BIO_FORGET] else ""
-        found.append(Wanted("datasets", bio, None, BIO_FORGET, setting, file, rows.OTHERS, gated=gated))
+        found.append(HubRequirement("datasets", bio, None, BIO_FORGET, setting, file, rows.OTHERS, gated=gated))
     return tuple(one for one in found if not paths.is_folder(one.id))
 
 
@@ -232,7 +234,7 @@ def _revision(benchmark: Benchmark, at: str) -> str | None:
 
 
 def _folder(at: str) -> bool:
-    return paths.is_given_folder(at)
+    return is_given_folder(at)
 
 
 def _subjects(benchmark: Benchmark) -> list[str] | None:

@@ -10,8 +10,6 @@ from trainables.common.errors import InputError
 
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9._-]{1,96}")
 """OWNER/NAME, by the hub's own rules."""
-HUB_FOLDER = re.compile(r"(?:models|tokenizers|datasets)--([^@/]+)@[^@/]+")
-"""What a storage calls a folder of the hub: see trainables.data.hub."""
 LISTED = 30
 
 
@@ -47,18 +45,6 @@ def is_there(place: str | Path) -> bool:
 def is_hub_id(place: str) -> bool:
     """Whether the hub could hold something of this name."""
     return bool(HUB_ID.fullmatch(place)) and ".." not in place and "--" not in place
-
-
-def hub_id_of(place: str) -> str | None:
-    """The hub id whose files a folder of a storage holds (STORAGE/shared/hub/...), None for any other place."""
-    path = Path(place)
-    found = HUB_FOLDER.fullmatch(path.name) if path.parent.name == "hub" else None
-    return found[1].replace("--", "/", 1) if found else None
-
-
-def is_given_folder(place: str | Path) -> bool:
-    """Whether it is a folder that a person named: a storage's folder of the hub stands for its hub id."""
-    return is_folder(place) and hub_id_of(str(place)) is None
 
 
 def listing(folder: Path) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 
 from trainables.common import hashing, paths
 from trainables.common.errors import InputError
-from trainables.data.hub_requirements import Wanted
+from trainables.data import hub
+from trainables.data.hub import HubRequirement
 
 Row = dict[str, Any]
 SUFFIXES = (".json", ".jsonl", ".parquet")
@@ -20,7 +21,7 @@ OTHERS = SUFFIXES[1:]
 
 def is_folder(data: str) -> bool:
     """Whether `data` names a folder of a person's; anything that looks like a path must be one."""
-    if paths.is_given_folder(data):
+    if hub.is_given_folder(data):
         return True
     if not paths.is_folder(data) and not paths.is_hub_id(data):
         raise InputError(
@@ -38,11 +39,11 @@ def told_as(field: str) -> Iterator[None]:
         raise InputError(str(error).replace("benchmark.data", field, 1)) from error
 
 
-def wanted(data: str, configs: Sequence[str], revision: str | None) -> tuple[Wanted, ...]:
+def hub_requirements(data: str, configs: Sequence[str], revision: str | None) -> tuple[HubRequirement, ...]:
     """What a start has to fetch: the data set unless it is a folder."""
     if paths.is_folder(data):
         return ()
-    return (Wanted("datasets", data, revision, holds=holding(configs), endings=OTHERS),)
+    return (HubRequirement("datasets", data, revision, files=holding(configs), suffixes=OTHERS),)
 
 
 def holding(configs: Iterable[str]) -> tuple[str, ...]:
@@ -99,7 +100,7 @@ def fingerprint(data: str, configs: Sequence[str], revision: str | None = None) 
     if is_folder(data):
         folder = paths.expand(data)
         return "files:" + hashing.of_files([file_of(folder, config) for config in configs])
-    return f"hub:{paths.hub_id_of(data) or data}@{revision or 'main'}"
+    return f"hub:{hub.hub_id_of(data)}@{revision or 'main'}"
 
 
 def load_file(file: Path, field: str) -> list[Row]:
@@ -130,7 +131,7 @@ def _from_hub(data: str, config: str, revision: str | None) -> list[Row]:
     import datasets
 
     name, _, split = config.partition("/")
-    file = found(Path(data), config) if paths.hub_id_of(data) else None
+    file = found(Path(data), config) if hub.parse_folder(data) else None
     if file is not None:
         return load_file(file, "benchmark.data")
     try:

@@ -126,9 +126,9 @@ class Sharing:
 
     def here(self, value: V) -> V:
         """A configuration with the paths of this machine: of what the storage holds, and of what it has of the hub."""
-        from trainables.benchmarks import localize
+        from trainables.benchmarks.localize import localize
 
-        return localize.located(value, self)
+        return localize(value, self)
 
 
 def _size(folder: Path) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from trainables.common import hashing, paths
 from trainables.common.errors import InputError
 from trainables.config.settings import Model, Shape
+from trainables.data import hub
 from trainables.storage import complete
 from trainables.storage import files as storage_files
 from trainables.training import memory
@@ -59,9 +60,8 @@ def fingerprint(model: Model) -> str:
         found = f"hub:{model.path}@{model.revision or 'main'}"
     if model.tokenizer is None:
         return found
-    hub_id = paths.hub_id_of(model.tokenizer)
-    if hub_id or not check_tokenizer(model.tokenizer):
-        return f"{found}+{hub_id or model.tokenizer}"
+    if hub.parse_folder(model.tokenizer) or not check_tokenizer(model.tokenizer):
+        return f"{found}+{hub.hub_id_of(model.tokenizer)}"
     return f"{found}+{hashing.of_tokenizer(paths.expand(model.tokenizer))}"
 
 

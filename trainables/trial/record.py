@@ -14,7 +14,7 @@ import torch
 from trainables.common import provenance
 from trainables.common.redaction import redact
 from trainables.config.trial import Trial
-from trainables.data import hub
+from trainables.data.hub import find_commits
 from trainables.storage import base, files
 from trainables.storage.base import ERROR, LOST, PROGRESS, RESULT, ROWS, STEPS, Storage
 from trainables.training.checkpoint_schedule import Notice, never
@@ -95,7 +95,7 @@ def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pa
         "id": trial.id(),
         "status": error["kind"] if error else "finished",
         "config": trial.model_dump(mode="json"),
-        "hub": hub.commits(trial),
+        "hub": find_commits(trial),
         "metrics": record.metrics,
         "halves": record.halves,
         "training": {

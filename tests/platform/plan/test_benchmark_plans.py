@@ -75,7 +75,7 @@ def test_the_hubs_data_is_what_a_start_needs(tmp_path: Path, store: Storage) -> 
     target = small_sweep.write_model(tmp_path / "target")
     benchmark = Benchmark(name="wmdp", data="cais/wmdp-corpora", split="bio")
     plan = planning.make(sweep(benchmark, target=str(target)), store, strategy="paper")
-    assert plan.hub == wmdp.wanted(benchmark)
+    assert plan.hub == wmdp.hub_requirements(benchmark)
     corpora = next(need for need in plan.needs if need.startswith("data set cais/wmdp-corpora"))
     assert "bring bio-retain-corpus.json (or .jsonl, .parquet) to DIR and --set benchmark.data=DIR" in corpora
     assert any("is gated" in need for need in plan.needs)

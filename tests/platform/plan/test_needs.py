@@ -13,7 +13,7 @@ from platform.plan.value import Plan
 from search_spaces.schema import sweep as spaces
 from tests.support.small_sweep import Small, write_model
 from trainables.common.errors import InputError
-from trainables.data.hub_requirements import Wanted
+from trainables.data.hub import HubRequirement
 from trainables.storage.base import Storage
 
 
@@ -22,7 +22,7 @@ def plan(name: str, store: Storage, *settings: str) -> Plan:
     return planning.make(apply(sweep, [*settings, "task_vector.batches=2"]), store, strategy="paper")
 
 
-def asked(found: Plan, kind: str) -> list[Wanted]:
+def asked(found: Plan, kind: str) -> list[HubRequirement]:
     return [thing for thing in found.hub if thing.kind == kind]
 
 
@@ -33,11 +33,11 @@ def test_the_files_of_all_splits_and_recipes_are_enough(
     (data,) = asked(plan(name, store), "datasets")
     place = tmp_path / "brought"
     place.mkdir()
-    for file in data.holds:
+    for file in data.files:
         shutil.copyfile(small.data / file, place / file)
     found = plan(name, store, f"benchmark.data={place}")
     assert asked(found, "datasets") == []
-    for file in sorted(data.holds):
+    for file in sorted(data.files):
         (place / file).rename(tmp_path / file)
         with pytest.raises(InputError, match=f"has no {file}"):
             plan(name, store, f"benchmark.data={place}")
@@ -55,7 +55,7 @@ def test_the_files_of_all_splits_and_recipes_are_enough(
 )
 def test_the_folders_of_all_models_are_enough(name: str, folders: set[str], store: Storage, tmp_path: Path) -> None:
     models = asked(plan(name, store), "models")
-    assert {thing.place for thing in models} == {f"DIR/{folder}" for folder in folders}
+    assert {thing.directory for thing in models} == {f"DIR/{folder}" for folder in folders}
     for thing in models:
         write_model(tmp_path / "DIR" / thing.folder, thing.id)
     assert asked(plan(name, store, f"models={tmp_path / 'DIR'}"), "models") == []
@@ -63,8 +63,8 @@ def test_the_folders_of_all_models_are_enough(name: str, folders: set[str], stor
 
 def test_a_target_of_ones_own_has_a_folder_of_its_own(store: Storage) -> None:
     target, retain, _ = asked(plan("tofu_llama", store, "target=somebody/tiny"), "models")
-    assert (target.place, target.instead) == ("DIR", "--set target=DIR")
-    assert (retain.place, retain.instead) == ("DIR/retain95", "--set models=DIR with it in DIR/retain95")
+    assert (target.directory, target.option) == ("DIR", "--set target=DIR")
+    assert (retain.directory, retain.option) == ("DIR/retain95", "--set models=DIR with it in DIR/retain95")
 
 
 @pytest.mark.parametrize(

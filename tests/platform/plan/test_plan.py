@@ -91,7 +91,7 @@ def test_without_models_the_base_is_trained_first_and_once(make: MakePlan) -> No
 
 def test_recipes_follow_what_they_start_from() -> None:
     """A chain of three, asked for from its end."""
-    house = plan_models.Making(SWEEP, Storage(Path("store")), Benchmark(data="a/b", fingerprint="fictional:0"))
+    house = plan_models.ModelRecipes(SWEEP, Storage(Path("store")), Benchmark(data="a/b", fingerprint="fictional:0"))
     first = house._planned(("retain90",), MAKING.finetuning, None)
     second = house._planned(("retain95",), MAKING.finetuning, first)
     third = house._planned(("full",), MAKING.finetuning, second)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from filelock import FileLock
 from safetensors.torch import save_file
 
 from platform.driver import driver
@@ -21,8 +20,7 @@ from platform.preparation import hub as hubs
 from platform.schedule import session
 from tests.support.hub_bench import MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, Bench
 from trainables.common.errors import InputError
-from trainables.data import hub as data_hub
-from trainables.data.hub_requirements import Wanted
+from trainables.data.hub import HubRequirement, find_folder, lock, pin_file
 from trainables.storage.files import read_json
 
 
@@ -36,7 +34,7 @@ def test_what_is_read_is_fetched_once_and_whole(bench: Bench) -> None:
     asked = len(bench.hub.asked)
     bench.fetch(TARGET)
     assert bench.hub.asked[asked:] == [f"GET /api/models/{MODEL_ID}/revision/main"]
-    pin = read_json(data_hub.file_of(TARGET, bench.store))
+    pin = read_json(pin_file(TARGET, bench.store))
     assert pin is not None
     assert (pin["id"], pin["revision"], pin["commit"], pin["source"]) == (MODEL_ID, "main", commit, "hub")
     assert pin["files"][SHARDS[0]]["size"] == (folder / SHARDS[0]).stat().st_size
@@ -76,7 +74,7 @@ def test_of_two_starts_one_waits(bench: Bench) -> None:
     holds, told = threading.Event(), threading.Event()
 
     def other() -> None:
-        with FileLock(data_hub.locks(bench.store) / f"{TARGET.key}.lock"):
+        with lock(f"{TARGET.key}.lock", bench.store):
             holds.set()
             told.wait(30)
 
@@ -115,7 +113,7 @@ def test_a_hub_that_tells_no_hashes_is_held_against_the_headers(bench: Bench) ->
     ):
         bench.fetch(TARGET)
     assert sum(line.endswith("fetching it again") for line in bench.said) == 3
-    assert data_hub.find(TARGET, bench.store) is None
+    assert find_folder(TARGET, bench.store) is None
 
 
 def test_weights_without_a_tensor_of_the_index_are_refused(bench: Bench) -> None:
@@ -145,7 +143,7 @@ def test_a_start_goes_on_after_an_interrupt(bench: Bench, monkeypatch: pytest.Mo
     monkeypatch.setattr(downloads, "_file", interrupted)
     with pytest.raises(KeyboardInterrupt):
         bench.fetch(TARGET)
-    assert data_hub.find(TARGET, bench.store) is None
+    assert find_folder(TARGET, bench.store) is None
     monkeypatch.setattr(downloads, "_file", whole)
     bench.hub.asked.clear()
     bench.fetch(TARGET)
@@ -170,12 +168,12 @@ def test_a_moved_main_is_told_and_the_first_ones_kept(bench: Bench) -> None:
 def test_a_revision_of_ones_own_is_another_thing(bench: Bench) -> None:
     commit = bench.hub.commit("models", MODEL_ID)
     bench.write("config.json", '{"new": 1}')
-    old = Wanted("models", MODEL_ID, commit, "", "target=DIR")
+    old = HubRequirement("models", MODEL_ID, commit, "", "target=DIR")
     bench.fetch(TARGET, old)
     assert (bench.folder(TARGET) / "config.json").read_text() == '{"new": 1}'
     assert (bench.folder(old) / "config.json").read_text() == "{}"
     with pytest.raises(InputError, match=f"^target: {MODEL_ID} has no revision 'v9' on the hub"):
-        bench.fetch(Wanted("models", MODEL_ID, "v9", "", "target=DIR"))
+        bench.fetch(HubRequirement("models", MODEL_ID, "v9", "", "target=DIR"))
 
 
 def test_a_gated_model_says_what_to_accept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from platform.preparation import downloads
 from platform.preparation.repo_files import Listing
 from tests.support.hub_bench import MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, Bench
 from trainables.common.errors import InputError
-from trainables.data import hub
+from trainables.data.hub import find_folder
 
 
 def in_xet(bench: Bench, monkeypatch: pytest.MonkeyPatch, failures: int) -> list[str]:
@@ -59,7 +59,7 @@ def test_a_xet_that_stays_silent_ends_in_what_to_bring(bench: Bench, monkeypatch
     assert f"{SHARDS[0]} (0.0 MB), {SHARDS[1]} (0.0 MB), " in model[2]
     assert data[2].startswith("  or: bring its files to DIR")
     assert not any(line.startswith("fetched ") for line in bench.said)
-    assert hub.find(TARGET, bench.store) is None
+    assert find_folder(TARGET, bench.store) is None
 
 
 def test_a_speed_is_never_below_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

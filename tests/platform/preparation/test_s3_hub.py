@@ -12,8 +12,7 @@ from tests.support.hub_bench import ASKED_ID, MODEL_ID, ROWS, ROWS_ID, SHARDS, T
 from tests.trainables.data.test_hub_readers import write_questions
 from trainables.benchmarks import lm_eval_questions
 from trainables.common.errors import Unreachable
-from trainables.data import hub
-from trainables.data.hub_requirements import Wanted
+from trainables.data.hub import HubRequirement, hub_root
 from trainables.storage.base import Storage
 from trainables.storage.location import open_storage
 from trainables.storage.object_storage import WorkingCopy
@@ -29,7 +28,7 @@ def open_bucket(object_store: dict[str, str], tmp_path: Path, monkeypatch: pytes
     return store
 
 
-def unsendable(bench: Bench, monkeypatch: pytest.MonkeyPatch, *things: Wanted) -> None:
+def unsendable(bench: Bench, monkeypatch: pytest.MonkeyPatch, *things: HubRequirement) -> None:
     """Fetch these while the bucket takes no folder: they stay on this machine."""
     assert isinstance(bench.store, WorkingCopy)
 
@@ -51,7 +50,7 @@ def test_what_could_not_be_sent_is_not_fetched_again(
     bench.store = open_bucket(object_store, tmp_path, monkeypatch)
     write_questions(bench)
     monkeypatch.setattr(lm_eval_questions, "source_of", lambda task: (ASKED_ID, "wmdp-bio"))
-    task = Wanted("tasks", "arc_easy", None, "hub:arc_easy", "benchmark.sources=arc_easy=DIR")
+    task = HubRequirement("tasks", "arc_easy", None, "hub:arc_easy", "benchmark.sources=arc_easy=DIR")
     unsendable(bench, monkeypatch, TARGET, task)
     bench.fetch(TARGET, task)
     model, asked = bench.folder(TARGET), bench.folder(task)
@@ -72,7 +71,7 @@ def test_what_could_not_be_sent_and_is_damaged_is_fetched_again(
 ) -> None:
     bench.store = open_bucket(object_store, tmp_path, monkeypatch)
     unsendable(bench, monkeypatch, TARGET)
-    (folder,) = (path for path in hub.home(bench.store).iterdir() if path.name.startswith("models--"))
+    (folder,) = (path for path in hub_root(bench.store).iterdir() if path.name.startswith("models--"))
     damaged = folder / SHARDS[1]
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
     bench.fetch(TARGET)
@@ -89,6 +88,6 @@ def test_rows_that_the_bucket_has_are_read_by_another_revision_too(
     bench.store = open_bucket(object_store, tmp_path, monkeypatch)
     bench.fetch(ROWS)
     shutil.rmtree(bench.folder(ROWS))  # another machine's copy has it not
-    named = Wanted("datasets", ROWS_ID, bench.hub.commit("datasets", ROWS_ID))
+    named = HubRequirement("datasets", ROWS_ID, bench.hub.commit("datasets", ROWS_ID))
     bench.fetch(named)
     assert {path.name for path in bench.folder(named).iterdir()} == {"README.md", "forget01.json", ".whole"}

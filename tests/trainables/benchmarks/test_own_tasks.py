@@ -26,7 +26,7 @@ def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any,
     benchmark = on(files, tasks=("mmlu", "wmdp_bio"), places=places)
     own.check(benchmark)
     own.check_rows(benchmark)
-    assert own.wanted(benchmark) == ()
+    assert own.hub_requirements(benchmark) == ()
     found, records = own.measure(taught, tiny.tokenizer(), benchmark, None, token_budget=8192)
     plain, _ = measured
     assert (found["mmlu_questions"], found["wmdp_bio_questions"]) == (8, 6)
@@ -47,7 +47,7 @@ def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any,
         parts = [half[f"retain_{number}"] for number in own_measures.NUMBERS] + [half["mmlu"], half["wmdp_bio"]]
         assert half["utility"] == pytest.approx(metrics.harmonic_mean([float(part or 0) for part in parts]))
     far = on(files, tasks=("mmlu", "arc_easy"), places=("arc_easy=somebody/arc",))
-    found = [(thing.called, thing.part, thing.setting) for thing in own.wanted(far)]
+    found = [(thing.label, thing.part, thing.setting) for thing in own.hub_requirements(far)]
     assert found == [
         ("questions of mmlu", "hub:mmlu", "benchmark.sources=mmlu=DIR"),
         ("data set somebody/arc", "arc_easy", "benchmark.sources=arc_easy=DIR"),

@@ -153,13 +153,13 @@ def test_what_is_missing_from_folders_is_told_with_the_setting(data: Path, tmp_p
 
 def test_the_gated_corpus_is_told_with_what_to_do() -> None:
     hub = Benchmark(name="wmdp", data="cais/wmdp-corpora", split="bio_cyber")
-    found = wmdp.wanted(hub)
+    found = wmdp.hub_requirements(hub)
     assert [thing.id for thing in found] == [
         *("cais/wmdp", "cais/mmlu", "cais/wmdp-corpora", "cais/wmdp-bio-forget-corpus")
     ]
     for words in ("is gated", "HF_TOKEN", "--set benchmark.sources=bio_forget=DIR", "--set benchmark.split=cyber"):
         assert words in found[-1].gated + found[-1].setting
-    assert not any(thing.gated for thing in wmdp.wanted(hub.model_copy(update={"split": "cyber"})))
+    assert not any(thing.gated for thing in wmdp.hub_requirements(hub.model_copy(update={"split": "cyber"})))
     assert wmdp.fingerprint(hub) == (
         "hub:cais/wmdp-bio-forget-corpus@main+cais/wmdp-corpora@main+cais/wmdp@main+cais/mmlu@main"
     )
@@ -169,7 +169,7 @@ def test_the_gated_corpus_is_told_with_what_to_do() -> None:
     "file", ["bio-forget-corpus.jsonl", "questions/wmdp-cyber/test.json", "mmlu/virology/test.json"]
 )
 def test_the_fingerprint_covers_every_file(data: Path, tmp_path: Path, file: str) -> None:
-    assert wmdp.wanted(on(data)) == ()
+    assert wmdp.hub_requirements(on(data)) == ()
     shutil.copytree(data, tmp_path / "copy")
     assert wmdp.fingerprint(on(tmp_path / "copy")) == wmdp.fingerprint(on(data))
     place = tmp_path / "copy" / file

@@ -17,8 +17,8 @@ from trainables import benchmarks
 from trainables.benchmarks import evaluation, lm_eval_questions
 from trainables.config.ids import identity
 from trainables.config.settings import Benchmark, Model
-from trainables.data import hub, rows
-from trainables.data.hub_requirements import Wanted
+from trainables.data import rows
+from trainables.data.hub import HubRequirement, find_commits, find_folder
 from trainables.storage.base import Storage
 from trainables.storage.location import open_storage
 from trainables.storage.object_storage import WorkingCopy
@@ -38,7 +38,7 @@ def test_rows_are_read_from_the_storage_as_from_the_hub(bench: Bench) -> None:
     assert not (bench.folder(ROWS) / "loader.py").exists()
     assert rows.load(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
     assert rows.fingerprint(there.data, ("forget01",)) == planned.fingerprint
-    assert hub.commits(there) == {ROWS_ID: bench.hub.commit("datasets", ROWS_ID)}
+    assert find_commits(there) == {ROWS_ID: bench.hub.commit("datasets", ROWS_ID)}
     alone = planned.model_copy(update={"fingerprint": None})
     assert bench.store.here(alone) == alone
 
@@ -53,7 +53,7 @@ def test_rows_that_a_person_brought_need_no_card(bench: Bench) -> None:
     assert bench.hub.asked == []
     there = bench.store.here(Benchmark(data=ROWS_ID, split="forget01", fingerprint=f"hub:{ROWS_ID}@main"))
     assert rows.load(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
-    assert hub.commits(there) == {ROWS_ID: "main"}
+    assert find_commits(there) == {ROWS_ID: "main"}
 
 
 def write_questions(bench: Bench, name: str = ASKED_ID) -> None:
@@ -88,7 +88,7 @@ def test_of_a_tasks_data_set_its_configuration_alone_is_fetched(bench: Bench, mo
     assert lm_eval_questions.source_of("arc_easy") == ("allenai/ai2_arc", "ARC-Easy")
     assert lm_eval_questions.source_of("mmlu") == ("cais/mmlu", None)
     monkeypatch.setattr(lm_eval_questions, "source_of", lambda task: (ASKED_ID, "wmdp-bio"))
-    task = Wanted("tasks", "arc_easy", None, "hub:arc_easy", "benchmark.sources=arc_easy=DIR")
+    task = HubRequirement("tasks", "arc_easy", None, "hub:arc_easy", "benchmark.sources=arc_easy=DIR")
     bench.fetch(task)
     folder = bench.folder(task)
     assert folder.name.endswith("+wmdp-bio")
@@ -118,9 +118,9 @@ def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: Bench, tmp
     ):
         kind = benchmarks.find(planned.name)
         planned = planned.model_copy(update={"fingerprint": kind.fingerprint(planned)})
-        bench.fetch(*kind.wanted(planned))
+        bench.fetch(*kind.hub_requirements(planned))
         there = bench.store.here(planned)
-        assert len(hub.commits(there)) == 2
+        assert len(find_commits(there)) == 2
         kind.check(there)
         evaluation.check_data(there)
         assert identity(there) == identity(planned)
@@ -149,7 +149,7 @@ def test_every_machine_brings_what_was_fetched_to_its_copy_once(
     planned = Model(path=MODEL_ID, fingerprint=f"hub:{MODEL_ID}@main")
     with ThreadPoolExecutor(4) as pool:
         found = set(pool.map(lambda _: there.here(planned).path, range(4)))
-    assert found == {str(hub.find(TARGET, there))}
+    assert found == {str(find_folder(TARGET, there))}
     assert sum(name.startswith("models--somebody--tiny@") and not name.endswith(".json") for name in brought) == 1
     assert (Path(found.pop()) / SHARDS[0]).is_file()
     assert bench.hub.asked[asked:] == []
