@@ -73,18 +73,6 @@ def test_both_ways_to_start_pytest(runner: str, root: Path) -> None:
     assert "1 passed" in python(root, *start, "-q", "-p", "no:cacheprovider", chosen)
 
 
-def test_conftest_opens_the_standard_module_where_it_came_first(root: Path) -> None:
-    code = """
-import platform, runpy
-assert platform.__file__.endswith("platform.py"), platform.__file__
-runpy.run_path("tests/conftest.py")
-import platform.__main__
-from platform import __main__ as ours
-print(ours.__file__, platform.system())
-"""
-    assert python(root, "-I", "-c", code).split() == [str(root / "platform" / "__main__.py"), os.uname().sysname]
-
-
 def test_nothing_of_the_standard_module_is_lost(root: Path, standard: ModuleType) -> None:
     code = f"""
 import json, platform, sys
