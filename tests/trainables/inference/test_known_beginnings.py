@@ -7,12 +7,21 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainables.inference.test_generation import END, NEVER, PAD, VOCABULARY, Counted, alone, network, ragged
+from tests.support.families import (
+    END,
+    NEVER,
+    PAD,
+    VOCABULARY,
+    PassCounter,
+    generate_alone,
+    network,
+    ragged_prompts,
+)
 from trainables.benchmarks import own_measures, tofu
 from trainables.benchmarks.own_rows import Row
 from trainables.common.tokens import Example
 from trainables.config.settings import Benchmark, Model
-from trainables.data import prompts as data_prompts
+from trainables.data.prompts import encode, find, prompt_text
 from trainables.inference import scoring
 from trainables.training import models
 
@@ -30,8 +39,8 @@ def continued(model: Any, prompts: Any, limits: Any, known: Any = None) -> list[
 def test_a_known_beginning_changes_no_row() -> None:
     """Nothing, a part, all, and more than the limit is known."""
     model = network("Llama")
-    prompts, limits = ragged(24, seed=9)
-    rows = [alone(model, ids, 40, NEVER) for ids in prompts]
+    prompts, limits = ragged_prompts(24, seed=9)
+    rows = [generate_alone(model, ids, 40, NEVER) for ids in prompts]
     known = [row[: 3 * (number % 14)] for number, row in enumerate(rows)]
     expected = [row[:limit] for row, limit in zip(rows, limits, strict=True)]
     assert continued(model, prompts, limits) != continued(model, prompts, [40] * 24)
@@ -45,9 +54,8 @@ class Never(Ends):
 
 def test_a_row_that_is_known_to_its_end_is_not_read_again() -> None:
     model = network("Llama")
-    counted = Counted(model)
-    found = continued(model, [[5, 6], [7, 8], [9]], [20, 2, 0], known=[[11, 12, END], [13, 14, 15], [16]])
-    counted.close()
+    with PassCounter(model) as counted:
+        found = continued(model, [[5, 6], [7, 8], [9]], [20, 2, 0], known=[[11, 12, END], [13, 14, 15], [16]])
     assert found == [[11, 12], [13, 14], []]
     assert counted.passes == []
 
@@ -55,7 +63,7 @@ def test_a_row_that_is_known_to_its_end_is_not_read_again() -> None:
 def test_a_model_that_does_not_say_the_likeliest_is_asked_itself() -> None:
     model = network("Llama")
     model.generation_config.repetition_penalty = 5.0
-    prompts, limits = ragged(6, seed=6)
+    prompts, limits = ragged_prompts(6, seed=6)
     known = [[VOCABULARY - 1]] * 6
     assert continued(model, prompts, limits, known) == continued(model, prompts, limits)
 
@@ -63,8 +71,8 @@ def test_a_model_that_does_not_say_the_likeliest_is_asked_itself() -> None:
 @pytest.mark.parametrize("budget", [1, 150, 10**6])
 def test_said_is_what_greedy_decoding_has_in_common_with_the_first_answer(budget: int) -> None:
     model = network("Llama")
-    prompts, _ = ragged(12, seed=10)
-    own = [alone(model, ids, 9, NEVER) for ids in prompts]
+    prompts, _ = ragged_prompts(12, seed=10)
+    own = [generate_alone(model, ids, 9, NEVER) for ids in prompts]
     wrong = [(token + 1) % VOCABULARY for token in range(VOCABULARY)]
     groups, expected = [], []
     for number, (ids, said) in enumerate(zip(prompts, own, strict=True)):
@@ -87,11 +95,10 @@ def test_an_evaluation_of_a_model_that_knows_its_rows(
     generate, steps = scoring.generate, {}
 
     def evaluated(known: bool) -> list[str]:
-        counted = Counted(model)
         taken = generate if known else lambda *given, begun, **more: generate(*given, **more)
         monkeypatch.setattr(scoring, "generate", taken)
-        records = tofu.evaluate(model, tokenizer, benchmark, token_budget=700)
-        counted.close()
+        with PassCounter(model) as counted:
+            records = tofu.evaluate(model, tokenizer, benchmark, token_budget=700)
         steps[known] = sum(rows for rows, tokens in counted.passes if tokens == 1)
         return [record["generation"] for record in records]
 
@@ -104,8 +111,8 @@ def test_a_prompt_that_is_not_the_examples_own_is_asked_as_it_is(learned: Any) -
     model, tokenizer = models.load(Model(path=str(learned.target)))
     row = tofu.evaluation_rows(Benchmark(data=str(learned.data), split=learned.split))["forget"][0]
     pair = (row["question"], row["answer"])
-    whole = data_prompts.encode(tokenizer, data_prompts.find("llama2"), *pair, max_length=200, tag_is_answer=True)
-    prompt = data_prompts.prompt_text(data_prompts.find("llama2"), row["question"], tag_is_answer=True)
+    whole = encode(tokenizer, find("llama2"), *pair, max_length=200, tag_is_answer=True)
+    prompt = prompt_text(find("llama2"), row["question"], tag_is_answer=True)
 
     def told(begun: Example) -> list[str]:
         settings = {"token_budget": 700, "new_tokens": 10, "total": False}
@@ -132,8 +139,8 @@ def test_own_questions_and_texts_are_continued_as_they_are_without(
     """The model knows the questions; of texts that end as the questions' answers do it knows second halves."""
     model, tokenizer = models.load(Model(path=str(learned.target)))
     asked = tofu.evaluation_rows(Benchmark(data=str(learned.data), split=learned.split))["forget"][:6]
-    template = data_prompts.find("llama2")
-    texts = [data_prompts.prompt_text(template, row["question"], tag_is_answer=True) + row["answer"] for row in asked]
+    template = find("llama2")
+    texts = [prompt_text(template, row["question"], tag_is_answer=True) + row["answer"] for row in asked]
     rows = [Row(row["question"], row["answer"]) for row in asked] + [Row(None, text) for text in texts]
     known: list[int] = []
     continuations = scoring.continuations

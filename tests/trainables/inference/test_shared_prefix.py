@@ -11,57 +11,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import tiny
-from tests.trainables.inference.test_generation import FAMILIES, PAD, VOCABULARY, Counted, network
+from tests.support.families import FAMILIES, PAD, VOCABULARY, PassCounter, answer_groups, losses_alone, network
 from trainables.common.tokens import Example
 from trainables.inference import kv_cache, scoring, shared_prefix
-
-Group = list[Example]
 
 
 @pytest.fixture(scope="module", params=[*FAMILIES, "Gemma2"])
 def family(request: Any) -> Any:
-    """Gemma2 has a soft cap on its logits and on attention, and windows on every other layer."""
-    more: dict[str, Any] = {}
-    if request.param == "Gemma2":
-        more = {"num_key_value_heads": 2, "head_dim": 8, "final_logit_softcapping": 3.0, "sliding_window": 100}
-    return network(request.param, **more)
+    return network(request.param)
 
 
-@torch.no_grad()
-def alone(network: Any, example: Example) -> list[float]:
-    """The loss of each label."""
-    ids = torch.tensor([example.input_ids])
-    log_p = torch.log_softmax(network(input_ids=ids).logits[0].double(), -1)
-    return [-log_p[place - 1, ids[0, place]].item() for place in range(example.answer_start, ids.shape[1])]
-
-
-def drawn(seed: int, groups: int = 6) -> list[Group]:
-    """Groups of seven answers to a question of 2 to 20 tokens; some answers begin alike, some are the same."""
-    draw = torch.Generator().manual_seed(seed)
-
-    def some(most: int) -> list[int]:
-        count = int(torch.randint(1, most + 1, (1,), generator=draw))
-        return torch.randint(3, VOCABULARY, (count,), generator=draw).tolist()
-
-    found = []
-    for _ in range(groups):
-        question, opening = [3, *some(19)], some(3)
-        answers = [some(12) for _ in range(4)] + [opening + some(12) for _ in range(2)]
-        found.append([Example(tuple(question + answer), len(question)) for answer in [answers[0], *answers]])
-    return found
-
-
-def losses_of(network: Any, groups: list[Group], budget: int) -> list[list[float]]:
+def losses_of(network: Any, groups: list[list[Example]], budget: int) -> list[list[float]]:
     return [answers.losses for answers in scoring.score_answers(network, groups, pad=PAD, token_budget=budget)]
 
 
 @pytest.mark.parametrize("budget", [1, 60, 10**6])
 def test_losses_with_a_shared_beginning_are_those_of_each_alone(family: Any, budget: int) -> None:
-    groups = drawn(0)
+    groups = answer_groups(0)
     found = losses_of(family, groups, budget)
-    expected = [[sum(alone(family, example)) for example in group] for group in groups]
-    for told, right in zip(found, expected, strict=True):
-        assert told == pytest.approx(right, rel=1e-5)
+    expected = [[sum(losses_alone(family, example)) for example in group] for group in groups]
+    for losses, truth in zip(found, expected, strict=True):
+        assert losses == pytest.approx(truth, rel=1e-5)
 
 
 LLAMA = network("Llama")
@@ -73,19 +43,19 @@ IDS = st.lists(st.integers(3, 6), min_size=1, max_size=8)
     st.lists(st.lists(st.tuples(IDS, IDS), min_size=1, max_size=4), max_size=4),
     st.integers(1, 60),
 )
-def test_any_groups_are_scored_as_each_example_alone(drawn_groups: list[Any], budget: int) -> None:
+def test_any_groups_are_scored_as_each_example_alone(groups_of_pairs: list[Any], budget: int) -> None:
     """Of four different tokens: beginnings that are shared by chance, over the start of the answer, or not at all."""
-    groups = [[Example((*ids, *answer), len(ids)) for ids, answer in group] for group in drawn_groups]
+    groups = [[Example((*ids, *answer), len(ids)) for ids, answer in group] for group in groups_of_pairs]
     found = losses_of(LLAMA, groups, budget)
     for group, losses in zip(groups, found, strict=True):
-        assert losses == pytest.approx([sum(alone(LLAMA, example)) for example in group], rel=1e-5)
+        assert losses == pytest.approx([sum(losses_alone(LLAMA, example)) for example in group], rel=1e-5)
 
 
 def test_scores_of_labels_are_those_of_each_alone(family: Any) -> None:
-    examples = [example for group in drawn(1) for example in group]
+    examples = [example for group in answer_groups(1) for example in group]
     found = scoring.label_scores(family, examples, pad=PAD, token_budget=80)
     for example, scores in zip(examples, found, strict=True):
-        assert scores.losses == pytest.approx(alone(family, example), rel=1e-5, abs=1e-6)
+        assert scores.losses == pytest.approx(losses_alone(family, example), rel=1e-5, abs=1e-6)
         guesses = family(input_ids=torch.tensor([example.input_ids])).logits[0].argmax(-1).tolist()
         assert scores.hits == [
             guesses[place - 1] == example.input_ids[place]
@@ -97,9 +67,8 @@ def test_the_beginning_is_computed_once_and_logits_for_labels_alone() -> None:
     """A question of 30 tokens and seven answers of three: 29 positions, and seven times four; 21 logits."""
     question = tuple(range(3, 33))
     group = [Example((*question, 40 + k, 41 + k, 42 + k), 30) for k in range(7)]
-    counted = Counted(LLAMA)
-    scoring.score_answers(LLAMA, [group], pad=PAD, token_budget=10**6)
-    counted.close()
+    with PassCounter(LLAMA) as counted:
+        scoring.score_answers(LLAMA, [group], pad=PAD, token_budget=10**6)
     assert counted.passes == [(1, 29), (7, 4)]
     assert counted.logits == 21
 
@@ -116,7 +85,7 @@ def test_no_pass_keeps_more_than_the_budget(monkeypatch: pytest.MonkeyPatch, bud
     columns: list[int] = []
     read = kv_cache.read
     monkeypatch.setattr(kv_cache, "read", lambda *given: (columns.append(given[3].numel()), read(*given))[1])
-    scoring.score_answers(LLAMA, drawn(2, groups=20), pad=PAD, token_budget=budget)
+    scoring.score_answers(LLAMA, answer_groups(2, groups=20), pad=PAD, token_budget=budget)
     assert 0 < max(columns) <= budget
 
 
@@ -127,14 +96,14 @@ def test_examples_longer_than_a_window_and_other_kinds_of_models_are_read_whole(
     torch.manual_seed(0)
     state_space = transformers.MambaConfig(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, state_size=4)
     for model in (network("Mistral", sliding_window=8), transformers.MambaForCausalLM(state_space).eval()):
-        groups = [[example for example in group if len(example.input_ids) > 8] for group in drawn(3)]
+        groups = [[example for example in group if len(example.input_ids) > 8] for group in answer_groups(3)]
         found = losses_of(model, groups, 300)
         for group, losses in zip(groups, found, strict=True):
-            assert losses == pytest.approx([sum(alone(model, example)) for example in group], rel=1e-4)
+            assert losses == pytest.approx([sum(losses_alone(model, example)) for example in group], rel=1e-4)
 
 
 def test_the_same_groups_twice_are_the_same_bit_for_bit(family: Any) -> None:
-    first, again = (scoring.score_answers(family, drawn(4), pad=PAD, token_budget=100) for _ in range(2))
+    first, again = (scoring.score_answers(family, answer_groups(4), pad=PAD, token_budget=100) for _ in range(2))
     assert first == again
 
 

@@ -1,0 +1,136 @@
+"""Small random models of several families of transformers, and the ground truth of one row by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import transformers
+
+from trainables.common.tokens import Example
+from trainables.inference import generation
+
+END, PAD, VOCABULARY = 1, 2, 60
+NEVER = VOCABULARY
+"""An end token that no row comes to."""
+SHAPE: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 256,
+    "bos_token_id": 0,
+    "eos_token_id": END,
+    "pad_token_id": PAD,
+    "initializer_range": 0.5,
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "Llama": {},
+    "Mistral": {"num_key_value_heads": 2, "sliding_window": 200},
+    "Phi": {},
+    "GPTNeoX": {},
+    "Qwen2": {"num_key_value_heads": 2},
+    "OPT": {"ffn_dim": 48, "word_embed_proj_dim": 32},
+}
+"""Families whose rows move within a batch, and the settings that make them small."""
+SOFT_CAPPED = {"num_key_value_heads": 2, "head_dim": 8, "final_logit_softcapping": 3.0, "sliding_window": 100}
+"""Settings of Gemma2: soft caps on its logits and on attention, and windows on every other layer."""
+
+
+def network(family: str, **settings: Any) -> Any:
+    torch.manual_seed(3)
+    settings = FAMILIES.get(family, SOFT_CAPPED if family == "Gemma2" else {}) | settings
+    config = getattr(transformers, f"{family}Config")(**SHAPE | settings)
+    return getattr(transformers, f"{family}ForCausalLM")(config).eval()
+
+
+@torch.no_grad()
+def generate_alone(network: Any, prompt: list[int], limit: int, end: int = END, pad: int = PAD) -> list[int]:
+    """Continue one row without padding by transformers' `generate`."""
+    if limit == 0:
+        return []
+    ids = torch.tensor([prompt])
+    whole = network.generate(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        max_new_tokens=limit,
+        eos_token_id=end,
+        pad_token_id=pad,
+    )[0, len(prompt) :].tolist()
+    return whole[: whole.index(end)] if end in whole else whole
+
+
+def generate_each_alone(network: Any, prompts: Any, limits: Any, end: int = END, pad: int = PAD) -> list[list[int]]:
+    return [generate_alone(network, prompt, limit, end, pad) for prompt, limit in zip(prompts, limits, strict=True)]
+
+
+@torch.no_grad()
+def losses_alone(network: Any, example: Example) -> list[float]:
+    """Return the loss of each label of one row, from full logits by a float64 log-softmax."""
+    ids = torch.tensor([example.input_ids])
+    log_p = torch.log_softmax(network(input_ids=ids).logits[0].double(), -1)
+    return [-log_p[place - 1, ids[0, place]].item() for place in range(example.answer_start, ids.shape[1])]
+
+
+def generate(network: Any, *arguments: Any, budget: int, end: int = END, pad: int = PAD) -> list[list[int]]:
+    """Continue rows by trainables.inference.generation."""
+    return generation.continuations(network, *arguments, end=end, pad=pad, token_budget=budget)
+
+
+def ragged_prompts(count: int, seed: int) -> tuple[list[list[int]], list[int]]:
+    """Return prompts of 1 to 40 tokens, and limits of 0 to 30."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def below(least: int, most: int, size: int = 1) -> list[int]:
+        return torch.randint(least, most, (size,), generator=generator).tolist()
+
+    prompts = [below(3, VOCABULARY, below(1, 41)[0]) for _ in range(count)]
+    return prompts, below(0, 31, count)
+
+
+def frequent_token(network: Any, prompts: list[list[int]]) -> int:
+    """Return a token that many rows come to after a while: as the end token it ends them at different lengths."""
+    rows = generate(network, prompts, [20] * len(prompts), budget=10**6, end=NEVER)
+    tokens = [token for row in rows for token in set(row[3:])]
+    return max(set(tokens), key=tokens.count)
+
+
+def answer_groups(seed: int, groups: int = 6) -> list[list[Example]]:
+    """Return groups of seven answers to a question of 2 to 20 tokens; some begin alike, some are the same."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def some(most: int) -> list[int]:
+        count = int(torch.randint(1, most + 1, (1,), generator=generator))
+        return torch.randint(3, VOCABULARY, (count,), generator=generator).tolist()
+
+    made = []
+    for _ in range(groups):
+        question, opening = [3, *some(19)], some(3)
+        answers = [some(12) for _ in range(4)] + [opening + some(12) for _ in range(2)]
+        made.append([Example(tuple(question + answer), len(question)) for answer in [answers[0], *answers]])
+    return made
+
+
+class PassCounter:
+    """Counts the positions (rows, tokens) of every pass of a model, and its rows of logits."""
+
+    def __init__(self, network: Any) -> None:
+        self.passes: list[tuple[int, int]] = []
+        self.logits = 0
+        body = network.get_input_embeddings()
+        self.handles = [
+            body.register_forward_hook(lambda _, __, output: self.passes.append(tuple(output.shape[:2]))),
+            network.get_output_embeddings().register_forward_hook(self._count_logits),
+        ]
+
+    def _count_logits(self, _: Any, __: Any, output: torch.Tensor) -> None:
+        self.logits += output.numel() // output.shape[-1]
+
+    def __enter__(self) -> PassCounter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for handle in self.handles:
+            handle.remove()

@@ -1,0 +1,218 @@
+"""Passes side by side give what one after the other gives: on threads of a CPU, and on ranks."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.multiprocessing.spawn import spawn
+
+from tests.support import families, tiny
+from tests.support.families import END, FAMILIES, NEVER, PAD
+from trainables.common.errors import InputError
+from trainables.inference import parallel, scoring
+
+
+@contextmanager
+def two_threads() -> Iterator[None]:
+    """Let torch have two threads; everything else here computes on one, which does not wait on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", params=[*FAMILIES, "Gemma2"])
+def family(request: Any) -> Any:
+    return families.network(request.param)
+
+
+@pytest.fixture
+def shared_out(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """How many works were run on how many threads, a pair a call."""
+    calls: list[tuple[int, int]] = []
+    run = parallel._beside
+
+    def noted(network: Any, works: Any, lanes: int) -> Any:
+        calls.append((len(works), lanes))
+        return run(network, works, lanes)
+
+    monkeypatch.setattr(parallel, "_beside", noted)
+    return calls
+
+
+def test_losses_of_two_threads_are_those_of_one(
+    family: Any, shared_out: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In passes of the same tokens each: the same to the last bit where no beginning is shared."""
+    groups = families.answer_groups(3, groups=16)
+    examples = [example for group in groups for example in group]
+    monkeypatch.setattr(parallel, "LEAST", 50)
+    with two_threads():
+        beside = scoring.score_answers(family, groups, pad=PAD, token_budget=100)
+        labels = scoring.label_scores(family, examples, pad=PAD, token_budget=100)
+    assert all(works > 4 and lanes == 2 for works, lanes in shared_out)
+    alike = scoring.score_answers(family, groups, pad=PAD, token_budget=50)
+    assert [answers.said for answers in alike] == [answers.said for answers in beside]
+    for one, other in zip(alike, beside, strict=True):
+        assert one.losses == pytest.approx(other.losses, rel=1e-5)
+    assert scoring.label_scores(family, examples, pad=PAD, token_budget=50) == labels
+
+
+def test_texts_of_two_threads_are_those_of_one(
+    family: Any, shared_out: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts, limits = families.ragged_prompts(24, seed=7)
+    end = families.frequent_token(family, prompts)
+    expected = families.generate(family, prompts, limits, budget=400, end=end)
+    shared_out.clear()
+    monkeypatch.setattr(parallel, "LEAST", 10)
+    with two_threads():
+        assert families.generate(family, prompts, limits, budget=400, end=end) == expected
+    assert shared_out == [(2, 2)]
+
+
+def test_two_threads_work_at_the_same_time_on_models_of_the_same_weights() -> None:
+    """Each work waits for the other one."""
+    model, both = tiny.network(), threading.Barrier(2)
+
+    def meet(lane: Any) -> Any:
+        both.wait(timeout=600)
+        return threading.get_ident(), lane
+
+    with two_threads():
+        (first, one), (second, other) = parallel.each(model, [meet, meet], 2)
+    assert len({first, second, threading.get_ident()}) == 3
+    assert one is not other
+    assert model in (one, other)
+
+
+def test_lanes_hold_the_same_weights_and_share_no_hook() -> None:
+    model = tiny.network()
+    twins = parallel._twins(model, 3)
+    assert twins[0] is model
+    for twin in twins[1:]:
+        pairs = zip(model.state_dict(keep_vars=True).items(), twin.state_dict(keep_vars=True).items(), strict=True)
+        assert all(name == other and one is two for (name, one), (other, two) in pairs)
+        twin.get_output_embeddings().register_forward_pre_hook(lambda *_: pytest.fail("another lane's hook"))
+    model(input_ids=torch.tensor([[3, 4]]))
+
+
+def test_how_many_lanes_the_budget_and_the_threads_allow() -> None:
+    model = tiny.network()
+    assert parallel.here(model, 10**6) == 1
+    with two_threads():
+        assert [parallel.here(model, budget) for budget in (1, 2047, 2048, 10**6)] == [1, 1, 2, 2]
+        with torch.device("meta"):
+            assert parallel.here(tiny.network(), 10**6) == 1
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt])
+def test_an_error_or_an_interrupt_ends_the_other_works(first: bool, kind: type[BaseException]) -> None:
+    """Those under way at their next pass, and no further one begins; Ctrl-C comes to the thread of the caller."""
+    began: list[None] = []
+    ended: list[None] = []
+    under_way = threading.Event()
+    caller = threading.get_ident()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+
+    def long(model: Any) -> None:
+        began.append(None)
+        for _ in range(20_000):
+            model(input_ids=torch.tensor([[3, 4]]))
+            under_way.set()
+        ended.append(None)
+
+    def wrong(_: Any) -> None:
+        under_way.wait()
+        if kind is RuntimeError:
+            raise RuntimeError("row 1")
+        signal.pthread_kill(caller, signal.SIGINT)
+
+    model = tiny.network()
+    works = [wrong, long] if first else [long, wrong]
+    try:
+        with two_threads(), pytest.raises(kind, match="row 1" if kind is RuntimeError else None):
+            parallel.each(model, [*works, *[long] * 20], 2)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended == []
+    assert len(began) == 1 if kind is RuntimeError else len(began) < 3
+    model(input_ids=torch.tensor([[3, 4]]))
+
+
+def score_and_generate(model: Any, groups: Any, prompts: Any, limits: Any) -> Any:
+    scores = scoring.score_answers(model, groups, pad=PAD, token_budget=100)
+    return scores, families.generate(model, prompts, limits, budget=400, end=END)
+
+
+def check_shared_passes(model: Any) -> None:
+    """On one of two ranks: the losses and texts of the model alone, for about half the tokens."""
+    groups, (prompts, limits) = families.answer_groups(5, groups=60), families.ragged_prompts(15, seed=8)
+    expected = score_and_generate(model, groups, prompts, limits)
+    tokens: list[int] = []
+    hook = model.get_input_embeddings().register_forward_hook(lambda _, __, out: tokens.append(out[..., 0].numel()))
+    with parallel.over_ranks(together=True):
+        found = score_and_generate(model, groups, prompts, limits)
+        few = families.generate(model, prompts[:1], [3], budget=400, end=NEVER)
+    shared = sum(tokens)
+    with parallel.over_ranks(together=False):
+        score_and_generate(model, groups, prompts, limits)
+    hook.remove()
+    for one, other in zip(found[0], expected[0], strict=True):
+        assert one.losses == pytest.approx(other.losses, rel=1e-5)
+        assert one.said == other.said
+    assert found[1] == expected[1]
+    assert few == families.generate(model, prompts[:1], [3], budget=400, end=NEVER)
+    assert 0 < shared < 0.6 * (sum(tokens) - shared)
+
+
+def check_shared_errors(model: Any, rank: int) -> None:
+    """Rank 1 runs out of memory in its part; then both are told what rank 0 finds, and that it finds nothing."""
+
+    def full(_: Any) -> None:
+        if rank == 1:
+            raise torch.OutOfMemoryError("no room")
+
+    def nothing() -> None:
+        raise InputError("no such task")
+
+    kind, words = (RuntimeError, "rank 1 failed in an evaluation: OutOfMemoryError: no room")
+    if rank == 1:
+        kind, words = (torch.OutOfMemoryError, "no room")
+    with parallel.over_ranks(together=True):
+        with pytest.raises(kind, match=words):
+            parallel.each(model, [full, full], 1)
+        assert parallel.once(lambda: rank) == 0
+        with pytest.raises(InputError if rank == 0 else RuntimeError, match="no such task"):
+            parallel.once(nothing)
+
+
+def run_rank(rank: int, file: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+    model = families.network("Llama")
+    check_shared_passes(model)
+    check_shared_errors(model, rank)
+    dist.destroy_process_group()
+
+
+def test_ranks_share_the_passes_and_know_all_results_and_errors(tmp_path: Path) -> None:
+    """An error on one rank is every rank's at once: they wait for each other for hours in a large evaluation."""
+    spawn(run_rank, (str(tmp_path / "group"),), nprocs=2)
+
+
+def test_shares_have_several_works_each_unless_there_is_one() -> None:
+    assert parallel.portion(17_000, 4096, 1) == 4096
+    assert parallel.portion(17_000, 2048, 2) == 2048
+    assert [parallel.portion(17_000, 4096, ranks) for ranks in (2, 8, 10_000)] == [2125, 1024, 1024]
+    assert parallel.portion(17_000, 512, 8) == 512
