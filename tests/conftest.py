@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -134,7 +134,7 @@ def join(ray_session: None, run_module: RunModule) -> RunModule:
 def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Return the environment of a local server that speaks S3 and has the bucket `bucket`.
 
-    In a process of its own: moto's other pretended services (`pretended`) empty all that is in theirs.
+    In a process of its own: moto's other services (tests/platform/cluster) empty all that is in theirs.
     """
     from tests.support.ports import free_port
 
@@ -247,37 +247,3 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> House:
 def learned(tmp_path_factory: pytest.TempPathFactory) -> House:
     """Return a house whose target model knows its authors (and stands for the retain model too)."""
     return _furnish(tmp_path_factory.mktemp("learned"), LEARNED, ("full",))
-
-
-@pytest.fixture(scope="session")
-def shipped(root: Path) -> str:
-    """The text of cluster.yaml."""
-    return (root / "cluster.yaml").read_text()
-
-
-@pytest.fixture
-def problems(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
-    """Return `problems(text)`: what `check` says about a file with this text."""
-    from platform.cluster import checks, file
-
-    monkeypatch.chdir(root)  # file_mounts names the checkout as `.`
-
-    def found(text: str) -> list[str]:
-        path = tmp_path / "cluster.yaml"
-        path.write_text(text)
-        return checks.problems(file.read(str(path)))
-
-    return found
-
-
-@pytest.fixture
-def pretended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """An AWS of moto's for this process, and a home of its own, where Ray puts its key."""
-    from moto import mock_aws
-
-    monkeypatch.setenv("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for name, value in {"ACCESS_KEY_ID": "none", "SECRET_ACCESS_KEY": "none", "DEFAULT_REGION": "us-east-1"}.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
-    with mock_aws():
-        yield

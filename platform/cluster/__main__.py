@@ -9,15 +9,12 @@ from typing import Annotated
 
 import typer
 
-from platform.cluster import checks
-from platform.cluster import file as cluster_file
-from platform.cluster.file import ClusterFile
+from platform.cluster.file import ClusterFile, load_cluster_file
 from trainables.common import cli
 from trainables.common.errors import InputError, closest
 from trainables.common.redaction import redact
 
-PORT = 5000
-"""Of MLflow's server on the head."""
+MLFLOW_PORT = 5000
 
 
 def main(
@@ -29,17 +26,19 @@ def main(
     def run() -> int:
         if action not in ACTIONS:
             raise InputError(f"unknown action '{action}'; {closest(action, ACTIONS)}")
-        return ACTIONS[action](cluster_file.read(path))
+        return ACTIONS[action](load_cluster_file(path))
 
     raise typer.Exit(cli.guarded(run))
 
 
-def check(file: ClusterFile) -> int:
-    """Every problem of the file, each on its own line; 0 where there is none, else 2."""
-    problems, notes = checks.problems(file), checks.notes(file)
+def check_file(file: ClusterFile) -> int:
+    """Print every problem of the file on its own line; return 0 where there is none, else 2."""
+    from platform.cluster import checks
+
+    problems = checks.find_problems(file)
     for problem in problems:
         print(f"error: {redact(problem)}", file=sys.stderr)
-    for note in notes:
+    for note in checks.find_notes(file):
         print(f"note: {note}")
     if problems:
         print(f"{file.path}: {len(problems)} to mend before `ray up`", file=sys.stderr)
@@ -48,36 +47,36 @@ def check(file: ClusterFile) -> int:
     return 0
 
 
-def environment(file: ClusterFile) -> int:
-    """What the shells of the head need, so that the commands as typed there use this cluster."""
-    for name, value in variables(file).items():
+def print_environment(file: ClusterFile) -> int:
+    """Print what the shells of the head need, so that the commands as typed there use this cluster."""
+    if file.storage is None:
+        raise InputError("provider.storage: missing; name the storage that every node sees")
+    variables = {
+        "RAY_ADDRESS": "auto",
+        "RAY_AUTH_MODE": "disabled",
+        "UNLEARN_STORAGE": str(file.storage),
+        "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{MLFLOW_PORT}",
+        "MLFLOW_BACKEND": str(file.provider.get("mlflow_backend", "sqlite")),
+    }
+    for name, value in variables.items():
         print(f"export {name}={shlex.quote(value)}")
     return 0
 
 
-def variables(file: ClusterFile) -> dict[str, str]:
-    """Environment of the head by name. Raises InputError where the file names no storage."""
-    if file.storage is None:
-        raise InputError("provider.storage: missing; name the storage that every node sees")
-    return {
-        "RAY_ADDRESS": "auto",
-        "RAY_AUTH_MODE": "disabled",
-        "UNLEARN_STORAGE": str(file.storage),
-        "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{PORT}",
-        "MLFLOW_BACKEND": str(file.provider.get("mlflow_backend", "sqlite")),
-    }
-
-
-def account(file: ClusterFile) -> int:
+def prepare_account(file: ClusterFile) -> int:
     """Make the security group and the instance profiles that an AWS cluster file names."""
-    from platform.cluster import account as aws_account
+    from platform.cluster import account
 
-    group = aws_account.prepare(file)
+    group = account.prepare_account(file)
     print(f"fill in {file.path}: security_group_id: &group {group}")
     return 0
 
 
-ACTIONS: dict[str, Callable[[ClusterFile], int]] = {"check": check, "environment": environment, "account": account}
+ACTIONS: dict[str, Callable[[ClusterFile], int]] = {
+    "check": check_file,
+    "environment": print_environment,
+    "account": prepare_account,
+}
 
 
 if __name__ == "__main__":

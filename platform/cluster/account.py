@@ -25,8 +25,8 @@ Rights = dict[str, list[dict[str, Any]]]
 says what the rights are to: those to another bucket are added, not put in their place."""
 
 
-def prepare(file: ClusterFile) -> str:
-    """Make what is not there yet; returns the security group's id. Raises InputError for what AWS refuses."""
+def prepare_account(file: ClusterFile) -> str:
+    """Make what is not there yet and return the security group's id. Raises InputError for what AWS refuses."""
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -39,29 +39,29 @@ def prepare(file: ClusterFile) -> str:
     try:
         iam = boto3.client("iam", region_name=provider["region"])
         arn = f"arn:{iam.meta.partition}"  # aws, aws-us-gov, aws-cn
-        store = _bucket_rights(provider["storage"], arn)
-        worker = _profile(iam, provider["worker_profile"], store)
+        bucket = _bucket_rights(provider["storage"], arn)
+        worker = _ensure_profile(iam, provider["worker_profile"], bucket)
         image = {"Effect": "Allow", "Action": "ssm:GetParameters", "Resource": f"{arn}:ssm:*::parameter/aws/service/*"}
-        hand_on = {"Effect": "Allow", "Action": "iam:PassRole", "Resource": worker}
-        starts = {f"start-{provider['worker_profile']}": [image, hand_on]}
-        _profile(iam, provider["head_profile"], store | starts, managed=f"{arn}:iam::aws:policy/{EC2}")
-        return _group(boto3.client("ec2", region_name=provider["region"]), aws.ssh_source(file))
+        pass_role = {"Effect": "Allow", "Action": "iam:PassRole", "Resource": worker}
+        start = {f"start-{provider['worker_profile']}": [image, pass_role]}
+        _ensure_profile(iam, provider["head_profile"], bucket | start, managed=f"{arn}:iam::aws:policy/{EC2}")
+        return _ensure_group(boto3.client("ec2", region_name=provider["region"]), aws.ssh_source(file))
     except (BotoCoreError, ClientError) as error:
         raise InputError(f"AWS: {error}") from error
 
 
 def _bucket_rights(storage: str, arn: str) -> Rights:
-    bucket = urlsplit(storage).netloc
     if not storage.startswith("s3://"):
         return {}
+    bucket = urlsplit(storage).netloc
     actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
     objects = {"Effect": "Allow", "Action": actions, "Resource": f"{arn}:s3:::{bucket}/*"}
     listed = ["s3:ListBucket", "s3:GetBucketLocation"]
     return {f"storage-{bucket}": [objects, {"Effect": "Allow", "Action": listed, "Resource": f"{arn}:s3:::{bucket}"}]}
 
 
-def _profile(iam: Any, name: str, rights: Rights, managed: str | None = None) -> str:
-    """A role and an instance profile of one name, with these rights beside those it has; returns the role's ARN."""
+def _ensure_profile(iam: Any, name: str, rights: Rights, managed: str | None = None) -> str:
+    """Make a role and an instance profile of one name, add these rights to those it has, and return the role's ARN."""
     exists = iam.exceptions.EntityAlreadyExistsException
     with contextlib.suppress(exists):
         iam.create_role(RoleName=name, AssumeRolePolicyDocument=_policy([TRUST]))
@@ -80,8 +80,8 @@ def _policy(statements: list[dict[str, Any]]) -> str:
     return json.dumps({"Version": "2012-10-17", "Statement": statements})
 
 
-def _group(ec2: Any, source: str) -> str:
-    """The group in the region's default VPC: ssh from `source`, and everything among its own nodes."""
+def _ensure_group(ec2: Any, source: str) -> str:
+    """Return the group in the region's default VPC: ssh from `source`, and everything among its own nodes."""
     vpcs = ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
     if not vpcs:
         raise InputError("provider.region: it has no default VPC; make a security group by hand and fill in its id")
@@ -90,31 +90,31 @@ def _group(ec2: Any, source: str) -> str:
     if groups:
         group = groups[0]["GroupId"]
     else:
-        told = "Nodes of unlearning clusters: ssh from one place, everything among themselves"
-        group = ec2.create_security_group(GroupName=GROUP, Description=told, VpcId=vpcs[0]["VpcId"])["GroupId"]
-    _rules(ec2, group, source)
+        description = "Nodes of unlearning clusters: ssh from one place, everything among themselves"
+        group = ec2.create_security_group(GroupName=GROUP, Description=description, VpcId=vpcs[0]["VpcId"])["GroupId"]
+    _set_rules(ec2, group, source)
     return group
 
 
-def _rules(ec2: Any, group: str, source: str) -> None:
-    """Let in these two and nobody else. What is new comes first: if EC2 refuses it, the group stays as it was."""
+def _set_rules(ec2: Any, group: str, source: str) -> None:
+    """Let in these two and nobody else. New rules come first: if EC2 refuses one, the group stays as it was."""
     family = ("Ipv6Ranges", "CidrIpv6") if ":" in source else ("IpRanges", "CidrIp")
     wanted = {
         ("tcp", 22, 22, source): {"FromPort": 22, "ToPort": 22, family[0]: [{family[1]: source}]},
         ("-1", None, None, group): {"UserIdGroupPairs": [{"GroupId": group}]},
     }
-    told = ec2.describe_security_group_rules(Filters=[{"Name": "group-id", "Values": [group]}])["SecurityGroupRules"]
-    there = {rule["SecurityGroupRuleId"]: _known(rule) for rule in told if not rule["IsEgress"]}
-    new = [{"IpProtocol": key[0], **rule} for key, rule in wanted.items() if key not in there.values()]
+    rules = ec2.describe_security_group_rules(Filters=[{"Name": "group-id", "Values": [group]}])["SecurityGroupRules"]
+    present = {rule["SecurityGroupRuleId"]: _rule_key(rule) for rule in rules if not rule["IsEgress"]}
+    new = [{"IpProtocol": key[0], **rule} for key, rule in wanted.items() if key not in present.values()]
     if new:
         ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=new)
-    old = [name for name, key in there.items() if key not in wanted]
+    old = [name for name, key in present.items() if key not in wanted]
     if old:
         ec2.revoke_security_group_ingress(GroupId=group, SecurityGroupRuleIds=old)
 
 
-def _known(rule: dict[str, Any]) -> tuple[Any, ...]:
-    """Protocol, ports and source of a rule, as `_rules` names them."""
+def _rule_key(rule: dict[str, Any]) -> tuple[Any, ...]:
+    """Return protocol, ports and source of a rule, as `_set_rules` names them."""
     source = rule.get("CidrIpv4") or rule.get("CidrIpv6") or rule.get("ReferencedGroupInfo", {}).get("GroupId")
     ports = (None, None) if rule["IpProtocol"] == "-1" else (rule.get("FromPort"), rule.get("ToPort"))
     return rule["IpProtocol"], *ports, source

@@ -1,45 +1,44 @@
-"""A cluster file as it was written, before Ray's defaults."""
+"""A cluster file of `ray up` as it was written, before Ray's defaults."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import yaml
 
-from trainables.common.errors import InputError
+from trainables.common.errors import InputError, closest
+from trainables.common.redaction import has_credentials
 
 FILL_IN = "FILL IN"
-OURS = ("storage", "mlflow_backend")
+OWN_KEYS = ("storage", "mlflow_backend")
 """Keys under `provider` that this project reads, whatever the provider is."""
-COMMANDS = (
-    "initialization_commands",
-    "setup_commands",
-    "head_setup_commands",
-    "worker_setup_commands",
-    "head_start_ray_commands",
-    "worker_start_ray_commands",
-)
-SET_STORAGE = re.compile(r"\bUNLEARN_STORAGE=['\"]?([^\s'\"$]+)")
+PYARROW_SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
+"""Schemes of storages that pyarrow opens by itself; for others there is fsspec."""
 
 
 @dataclass(frozen=True)
 class ClusterFile:
-    """A cluster file as it was written, before Ray's defaults."""
+    """The content of a cluster file, with sections of the wrong type read as empty."""
 
     path: Path
     content: dict[str, Any]
 
     @property
     def provider(self) -> dict[str, Any]:
-        return mapping(self.content.get("provider"))
+        return as_mapping(self.content.get("provider"))
+
+    @property
+    def auth(self) -> dict[str, Any]:
+        return as_mapping(self.content.get("auth"))
 
     @property
     def node_types(self) -> dict[str, dict[str, Any]]:
-        return {str(name): mapping(kind) for name, kind in mapping(self.content.get("available_node_types")).items()}
+        return {
+            str(name): as_mapping(node) for name, node in as_mapping(self.content.get("available_node_types")).items()
+        }
 
     @property
     def head(self) -> str | None:
@@ -47,33 +46,29 @@ class ClusterFile:
 
     @property
     def storage(self) -> str | None:
-        """Of the results: `provider.storage`, else what a command of the head sets UNLEARN_STORAGE to."""
-        found = (SET_STORAGE.search(command) for _, command in self.commands("setup_commands", "head_setup_commands"))
-        return self.provider.get("storage") or next((place[1] for place in found if place), None)
+        return self.provider.get("storage")
 
-    def commands(self, *kinds: str) -> Iterator[tuple[str, str]]:
-        """Every shell command of these kinds with its path in the file."""
-        for kind in kinds or COMMANDS:
-            for index, command in enumerate(listing(self.content.get(kind))):
-                yield f"{kind}[{index}]", str(command)
+    def commands(self, section: str) -> list[str]:
+        """Return the shell commands of a section, such as `setup_commands`."""
+        return [str(command) for command in as_list(self.content.get(section))]
 
 
-def mapping(value: Any) -> dict[str, Any]:
+def as_mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def listing(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def read(path: str) -> ClusterFile:
-    """Raises InputError where the file is not there or not YAML."""
+def load_cluster_file(path: str) -> ClusterFile:
+    """Read a cluster file. Raises InputError where it is missing or not YAML."""
     try:
-        content = yaml.safe_load(Path(path).expanduser().read_text())
+        content = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
     except (FileNotFoundError, IsADirectoryError) as error:
         raise InputError(f"'{path}': {error.strerror}; name a cluster file, such as cluster.yaml") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"'{path}' is not YAML: {error}") from error
+        raise InputError(f"'{path}' is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise InputError(f"'{path}' is no cluster file: it holds no `name: value` at its top")
     return ClusterFile(Path(path), content)
@@ -81,3 +76,32 @@ def read(path: str) -> ClusterFile:
 
 def is_filled(value: Any) -> TypeGuard[str]:
     return isinstance(value, str) and FILL_IN not in value
+
+
+def unknown_keys(node: dict[str, Any], known: Collection[str], place: str) -> Iterator[str]:
+    """Yield a line for every key of `node` that is not known."""
+    for name in node:
+        if name not in known:
+            yield f"{place}{name}: unknown key; {closest(str(name), known)}"
+
+
+def storage_address_problems(file: ClusterFile) -> Iterator[str]:
+    """Yield why no node could open the storage's address. The storage itself is not asked."""
+    import fsspec
+
+    storage = file.storage
+    scheme, separator, rest = str(storage).partition("://")
+    if not is_filled(storage) or not separator or scheme == "file":
+        return
+    if has_credentials(storage):
+        yield "provider.storage: the address holds a user name or password; leave them out"
+    try:
+        if scheme not in PYARROW_SCHEMES:
+            fsspec.get_filesystem_class(scheme)
+    except ImportError as error:
+        yield f"provider.storage: {scheme}:// needs another package: {error}"
+    except ValueError:
+        yield f"provider.storage: unknown scheme '{scheme}' in '{storage}'; write it like s3://BUCKET/FOLDER"
+    else:
+        if not rest.partition("/")[0] and scheme != "hdfs":
+            yield f"provider.storage: '{storage}' names no bucket; write it like s3://BUCKET/FOLDER"

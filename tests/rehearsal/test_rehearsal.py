@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from platform.cluster import checks
-from platform.cluster import file as cluster_file
+from platform.cluster.file import load_cluster_file
 from tests.rehearsal import lab, page
 
 
@@ -41,8 +41,8 @@ def test_the_rehearsal_runs_what_the_file_for_own_machines_says(root: Path) -> N
 
 
 def test_the_file_for_own_machines_lacks_only_what_a_person_fills_in(root: Path) -> None:
-    file = cluster_file.read(str(root / "clusters" / "onprem.yaml"))
-    fields = {problem.partition(":")[0] for problem in checks.problems(file)} - {"auth.ssh_private_key"}
+    file = load_cluster_file(str(root / "clusters" / "onprem.yaml"))
+    fields = {problem.partition(":")[0] for problem in checks.find_problems(file)} - {"auth.ssh_private_key"}
     assert fields == {"provider.head_ip", "provider.worker_ips[0]", "provider.storage", "auth.ssh_user"}
 
 

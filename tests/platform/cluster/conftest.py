@@ -1,0 +1,30 @@
+"""Cluster files as a person would write them, and what `check` says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from platform.cluster import checks
+from platform.cluster.file import load_cluster_file
+
+
+@pytest.fixture(scope="session")
+def shipped(root: Path) -> str:
+    """Return the text of cluster.yaml."""
+    return (root / "cluster.yaml").read_text()
+
+
+@pytest.fixture
+def find_problems(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
+    """Return `find_problems(text)`: what `check` says about a file with this text."""
+    monkeypatch.chdir(root)  # file_mounts names the checkout as `.`
+
+    def find(text: str) -> list[str]:
+        path = tmp_path / "cluster.yaml"
+        path.write_text(text)
+        return checks.find_problems(load_cluster_file(str(path)))
+
+    return find
