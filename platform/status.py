@@ -30,7 +30,7 @@ def main(
         if cluster is not None:
             from platform.cluster import submit
 
-            return submit.ask(cluster, "platform.status", sys.argv[1:])
+            return submit.run_command(cluster, "platform.status", sys.argv[1:])
         store = open_storage(location, writable=False)
         sweep, *others = manifest.find(name, store)
         found = sweep_state.read(sweep, store)

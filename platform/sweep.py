@@ -90,7 +90,7 @@ def _elsewhere(name: str | None, cluster: str, address: str | None) -> int:
         raise InputError("--cluster and --address exclude each other: the first starts the sweep on the cluster's head")
     from platform.cluster import submit
 
-    return submit.sweep(_find(name).name, cluster, sys.argv[1:])
+    return submit.run_sweep(_find(name).name, cluster, sys.argv[1:])
 
 
 def _find(name: str | None) -> spaces.Sweep:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,8 @@ from trainables.common import provenance
 FILE = "cluster_name: some\nfile_mounts: {'~/elsewhere': /etc, '~/un learning': .}\n"
 LAPTOP = """
 import runpy, sys
-import platform.cluster.connect as reach
-reach.RAY = [sys.executable, {ray!r}]
+import platform.cluster.connect as connect
+connect.RAY = [sys.executable, {ray!r}]
 sys.argv = ["-m", *{arguments!r}]
 runpy.run_module({module!r}, run_name="__main__")
 """
@@ -68,7 +68,7 @@ shutil.copytree(rest[0].replace("~", HOME, 1), rest[1], dirs_exist_ok=True)
 """Stands for `ray dashboard` and `ray rsync-down`, whose ssh needs a host to log in to."""
 
 
-def in_process(main: Any, *arguments: object) -> Any:
+def invoke(main: Any, *arguments: object) -> Any:
     app = typer.Typer()
     app.command()(main)
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
@@ -85,78 +85,112 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_repository_on_the_cluster_is_the_mount_of_this_one(file: Path) -> None:
-    found = connect.find(str(file))
-    assert (found.repository, found.by_address) == ("~/'un learning'", False)
-    assert found.stop("job") == f"ray exec {file} 'cd ~/'\"'\"'un learning'\"'\"' && .venv/bin/ray job stop job'"
-    near = connect.find("http://127.0.0.1:8265/")
-    assert near.stop("job") == "ray job stop job --address http://127.0.0.1:8265"
+    found = connect.find_cluster(str(file))
+    assert (found.repository, found.is_address) == ("~/'un learning'", False)
+    stop = f"ray exec {file} 'cd ~/'\"'\"'un learning'\"'\"' && .venv/bin/ray job stop job'"
+    assert found.stop_command("job") == stop
+    forwarded = connect.find_cluster("http://127.0.0.1:8265/")
+    assert forwarded.stop_command("job") == "ray job stop job --address http://127.0.0.1:8265"
 
 
-def test_files_that_are_no_clusters(tmp_path: Path, file: Path) -> None:
-    def refusal(place: object) -> str:
-        done = in_process(sweep.main, "quickstart", "--cluster", place)
-        assert (done.exit_code, done.stdout) == (2, "")
-        return done.stderr
+NO_REPOSITORY = "has no line for this repository, such as ~/unlearning: ."
+REFUSED = [  # the cluster file's text, what is typed, what is said
+    (
+        None,
+        ["quickstart"],
+        "--cluster: '{file}': No such file or directory; name a cluster file, such as cluster.yaml; or",
+    ),
+    ("file_mounts: {a: /etc}", ["quickstart"], NO_REPOSITORY),
+    ("file_mounts:", ["quickstart"], NO_REPOSITORY),
+    ("- a list", ["quickstart"], "is no cluster file"),
+    ("a: [", ["quickstart"], "is not YAML: while parsing"),
+    (FILE, ["quickstrat"], "error: unknown sweep 'quickstrat'"),
+    (FILE, ["quickstart", "--address", "auto"], "--cluster and --address exclude each other"),
+    (FILE, ["quickstart", "--new", "--resume"], "--resume and --new exclude each other"),
+]
 
-    assert "--cluster: there is no file 'nowhere.yaml'; give the file of ray up" in refusal("nowhere.yaml")
-    file.write_text("file_mounts: {a: /etc}")
-    assert "has no line for this repository, such as ~/unlearning: ." in refusal(file)
-    file.write_text("- a list")
-    assert "has no line for this repository" in refusal(file)
-    file.write_text("a: [")
-    assert "is not YAML: while parsing" in refusal(file)
-    assert "a.yaml" in in_process(status.main, "quickstart", "--cluster", "a.yaml").stderr
+
+@pytest.mark.parametrize(("text", "typed", "message"), REFUSED)
+def test_what_is_wrong_here_is_said_before_the_cluster_is_asked(
+    tmp_path: Path, text: str | None, typed: list[str], message: str
+) -> None:
+    file = tmp_path / "cluster.yaml"
+    if text is not None:
+        file.write_text(text)
+    done = invoke(sweep.main, *typed, "--cluster", file)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message.format(file=file) in done.stderr
 
 
-def test_what_is_wrong_here_is_said_before_the_cluster_is_asked(file: Path) -> None:
-    done = in_process(sweep.main, "quickstrat", "--cluster", file)
-    assert (done.exit_code, done.stderr.startswith("error: unknown sweep 'quickstrat'")) == (2, True)
-    done = in_process(sweep.main, "quickstart", "--cluster", file, "--address", "auto")
-    assert "--cluster and --address exclude each other" in done.stderr
-    done = in_process(sweep.main, "quickstart", "--cluster", file, "--new", "--resume")
-    assert "--resume and --new exclude each other" in done.stderr
+def test_status_of_no_cluster() -> None:
+    assert "a.yaml" in invoke(status.main, "quickstart", "--cluster", "a.yaml").stderr
 
 
 def test_secrets_do_not_travel(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_of_nobody")
     for typed in ("--set=target=hf_of_nobody", "--storage=s3://somebody:word@bucket/folder"):
         with pytest.raises(Exception, match="holds a password or token") as refused:
-            submit.sweep("quickstart", str(file), [typed])
+            submit.run_sweep("quickstart", str(file), [typed])
         assert "nobody" not in str(refused.value)
         assert "word@" not in str(refused.value)
 
 
+@pytest.fixture
+def replace_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return `replace_ray(script)`: what runs in the place of `ray`."""
+
+    def replace(script: str) -> None:
+        (tmp_path / "ray.py").write_text(script)
+        monkeypatch.setattr(connect, "RAY", [sys.executable, str(tmp_path / "ray.py")])
+
+    return replace
+
+
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("script", "message"),
     [
-        ("Head node of cluster (some) not found!", "is not up; start it with: ray up "),
-        ("no credentials", "' ended: no credentials"),
+        ("exit('Head node of cluster (some) not found!')", "is not up; start it with: ray up "),
+        ("exit('no credentials')", "' ended: no credentials"),
+        ("import time; time.sleep(60)", "answers, its dashboard does not; is Ray running there?"),
     ],
 )
 def test_clusters_that_do_not_answer(
-    said: str, message: str, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, message: str, file: Path, replace_ray: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "ray.py").write_text(f"raise SystemExit({said!r})")
-    monkeypatch.setattr(connect, "RAY", [sys.executable, str(tmp_path / "ray.py")])
-    done = in_process(sweep.main, "quickstart", "--cluster", file)
+    replace_ray(script)
+    monkeypatch.setattr(connect, "CONNECT_SECONDS", 0.1 if "sleep" in script else 60.0)
+    done = invoke(sweep.main, "quickstart", "--cluster", file)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr
+    assert not [child for child in psutil.Process().children() if "ray.py" in " ".join(child.cmdline())]
 
 
-def test_heads_without_a_dashboard(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "ray.py").write_text("import time; time.sleep(60)")
-    monkeypatch.setattr(connect, "RAY", [sys.executable, str(tmp_path / "ray.py")])
-    monkeypatch.setattr(connect, "PATIENCE", 0.1)
-    done = in_process(sweep.main, "quickstart", "--cluster", file)
-    assert f"the head of '{file}' answers, its dashboard does not" in done.stderr
-    assert not [child for child in psutil.Process().children() if str(tmp_path) in " ".join(child.cmdline())]
+def test_an_address_that_does_not_answer() -> None:
     place = f"http://127.0.0.1:{free_port()}"
-    assert f"no job server answers at '{place}'" in in_process(sweep.main, "quickstart", "--cluster", place).stderr
+    assert f"no job server answers at '{place}'" in invoke(sweep.main, "quickstart", "--cluster", place).stderr
 
 
 def test_the_command_travels_without_the_cluster() -> None:
     typed = ["own", "--cluster", "a.yaml", "--set", "x=1", "--cluster=b.yaml", "--resume"]
     assert submit.without_cluster(typed) == ["own", "--set", "x=1", "--resume"]
+
+
+@pytest.mark.parametrize(
+    ("remote", "source"),
+    [
+        ("runs/reports/some", "~/unlearning/runs/reports/some/"),
+        ("/srv/runs/reports/some", "/srv/runs/reports/some/"),
+        ("/srv/a b/reports/some", "'/srv/a b/reports/some'/"),
+    ],
+)
+def test_a_report_is_fetched_from_where_the_sweep_says(
+    remote: str, source: str, tmp_path: Path, replace_ray: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Below the repository, or below a storage elsewhere."""
+    replace_ray(f"import pathlib, sys; pathlib.Path({str(tmp_path / 'typed')!r}).write_text(repr(sys.argv[1:]))")
+    cluster = connect.Cluster("a.yaml", "~/unlearning")
+    assert connect.fetch_folder(cluster, remote, tmp_path / "some") is None
+    assert (tmp_path / "typed").read_text() == repr(["rsync-down", "a.yaml", source, f"{tmp_path / 'some'}/"])
 
 
 # A real head
@@ -171,12 +205,9 @@ class Head:
     arguments: list[str]
 
     def command(self, module: str, *arguments: str) -> list[str]:
-        told = [*arguments, "--cluster", str(self.file)]
-        return [
-            sys.executable,
-            "-c",
-            LAPTOP.format(ray=str(self.home / "ray.py"), arguments=told, module=f"platform.{module}"),
-        ]
+        typed = [*arguments, "--cluster", str(self.file)]
+        script = LAPTOP.format(ray=str(self.home / "ray.py"), arguments=typed, module=f"platform.{module}")
+        return [sys.executable, "-c", script]
 
     def open(self, module: str, *arguments: str) -> subprocess.Popen[str]:
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
