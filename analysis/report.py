@@ -23,8 +23,8 @@ from analysis.runs import CHOICE, load, references, settings
 from analysis.stats import selection, significance
 from analysis.tables import format as tables_format
 from analysis.tables import main as tables_main
+from trainables.common import cli
 from trainables.config.settings import Selection
-from trainables.storage.location import DEFAULT, Location
 
 LISTED = 50
 """So many trials without a result are listed on the page, the others counted; tables/failures.csv has all."""
@@ -174,7 +174,7 @@ def _plain(value: Any) -> str:
 
 def command(sweep: Sweep, storage: str, source: Source = Source.RUNS) -> str:
     """Return the command that makes this report again."""
-    where = "" if storage == DEFAULT else f" --storage {shlex.quote(storage)}"
+    where = "" if storage == cli.DEFAULT_STORAGE else f" --storage {shlex.quote(storage)}"
     whose = "" if source == Source.RUNS else f" --source {source}"
     return f"python -m analysis.report {sweep.label}{where}{whose}"
 
@@ -182,7 +182,7 @@ def command(sweep: Sweep, storage: str, source: Source = Source.RUNS) -> str:
 @app.command()
 def main(
     name: str = typer.Argument(help="a sweep: NAME, or NAME-HASH for one of several"),
-    storage: Location = DEFAULT,
+    storage: cli.StorageOption = cli.DEFAULT_STORAGE,
     output: Path | None = typer.Option(None, help="where to write (default: STORAGE/reports/NAME-HASH)"),
     source: Source = typer.Option(Source.RUNS, help="whose numbers; paper needs no storage"),
 ) -> None:

@@ -101,7 +101,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> None:
     options = _options(arguments)
-    cli.quiet()
+    cli.silence_libraries()
     torch.set_num_threads(options.threads)
     print(f"{options.threads} of {_script.hardware()}; {options.split}, medians of {options.repeats}")
     print("model       plain s   ours s  ratio (of pairs)       of processor time  loss differs by  texts", flush=True)

@@ -191,7 +191,7 @@ def _print(row: dict[str, Any]) -> None:
 
     least, most = row["ratio_range"]
     used = None if row["utilisation"] is None else 100 * row["utilisation"]
-    taken = "not measured" if row["peak_bytes"] is None else cli.size(row["peak_bytes"])
+    taken = "not measured" if row["peak_bytes"] is None else cli.format_size(row["peak_bytes"])
     print(
         f"{row['parameters']:,} parameters, bf16, {row['tokens_per_step']} tokens a step of two passes, "
         f"{row['micro_batch']} rows at a time\n"
@@ -199,7 +199,7 @@ def _print(row: dict[str, Any]) -> None:
         f"rectified over plain  {row['ratio']:.3f} ({least:.3f} to {most:.3f}; inside {row['ratio_inside']:.3f}; "
         f"bar {RATIO_BAR})\n"
         f"model flops           {row['flops_per_step'] / 1e12:.3g} T a step; utilisation {shown(used, 1, ' %')}\n"
-        f"memory                plan {cli.size(row['planned_bytes'])}, peak {taken}; "
+        f"memory                plan {cli.format_size(row['planned_bytes'])}, peak {taken}; "
         f"plan over peak {shown(row['planned_over_peak'], 2)} (bar 1 within {MEMORY_BAR:g})\n"
         f"evaluation            {shown(row['evaluation_seconds'], 1, ' s')}",
         flush=True,
@@ -228,7 +228,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = _options(arguments)
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    cli.quiet()
+    cli.silence_libraries()
     found = measure(options)
     _print(found)
     if options.data is None:

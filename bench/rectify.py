@@ -148,7 +148,7 @@ def ours(options: argparse.Namespace, device: torch.device, world: int, stage: i
 
 def _rank(rank: int, world: int, options: argparse.Namespace, threads: int, folder: str) -> None:
     """Every stage in one group of `world` processes; rank 0 prints the rows and leaves them in `folder`."""
-    cli.quiet()
+    cli.silence_libraries()
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
     on_gpu = options.device == "cuda"
     if on_gpu:

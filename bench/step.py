@@ -174,7 +174,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     options = _options(arguments)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    cli.quiet()
+    cli.silence_libraries()
     torch.set_num_threads(options.threads)
     with tempfile.TemporaryDirectory() as folder:
         found = measure(options, folder)

@@ -79,7 +79,7 @@ def _rank(rank: int, world: int, folder: str, model: str, data: str) -> None:
     from trainables.training.task_vectors import combine
     from trainables.trial import runner
 
-    cli.quiet()
+    cli.silence_libraries()
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
     dist.init_process_group("gloo", init_method=f"file://{folder}/group-{world}", rank=rank, world_size=world)
     runner.prepare_process(Resources(), 0)

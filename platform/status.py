@@ -10,9 +10,9 @@ import typer
 
 from platform.state import manifest, sweep_state
 from trainables.common import cli
-from trainables.common.cli import duration, several
+from trainables.common.cli import format_count, format_duration
 from trainables.storage.base import FAILURES
-from trainables.storage.location import DEFAULT, Location, open_storage
+from trainables.storage.location import open_storage
 
 CAUSES, SHOWN = 5, 8
 """How many causes of failure and how many trials in one place the table tells; --json tells all."""
@@ -20,7 +20,7 @@ CAUSES, SHOWN = 5, 8
 
 def main(
     name: Annotated[str, typer.Argument(help="Sweep: NAME (its newest) or NAME-HASH.")],
-    location: Location = DEFAULT,
+    location: cli.StorageOption = cli.DEFAULT_STORAGE,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
     cluster: Annotated[str | None, typer.Option(help="File of ray up: ask there.")] = None,
 ) -> None:
@@ -53,7 +53,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
         f"{found['sweep']}-{found['hash']}: {found['title']}",
         f"storage {found['storage']}, begun {found['created']}",
         _driver(found),
-        f"{tally} | of {found['counts']['total']}" + ("" if left is None else f" | about {duration(left)} left"),
+        f"{tally} | of {found['counts']['total']}" + ("" if left is None else f" | about {format_duration(left)} left"),
         *(f"done, but {name}: {count}" for name, count in others.items()),
         *_under_way(found),
         *(
@@ -82,17 +82,18 @@ def _under_way(found: dict[str, Any]) -> list[str]:
     rows = [("running", "phase", "step", "for", "left", "on")]
     for item in trials[:SHOWN]:
         step = "" if item["steps"] is None else f"{item['step']}/{item['steps']}"
-        left = "" if item["remaining_seconds"] is None else duration(item["remaining_seconds"])
-        rows.append((item["label"], sweep_state.phase(item), step, duration(item["seconds"]), left, item["host"]))
+        left = "" if item["remaining_seconds"] is None else format_duration(item["remaining_seconds"])
+        seconds = format_duration(item["seconds"])
+        rows.append((item["label"], sweep_state.phase(item), step, seconds, left, item["host"]))
     lines = _aligned(rows) if trials else []
     if len(trials) > SHOWN:
         lines.append(f"and {len(trials) - SHOWN} more")
     if found["interrupted"]:
         lines.append(
-            f"interrupted: {several(len(found['interrupted']), 'trial')} whose process died; they count as left"
+            f"interrupted: {format_count(len(found['interrupted']), 'trial')} whose process died; they count as left"
         )
     if found["unknown"]:
-        many, hosts = several(len(found["unknown"]), "trial"), sorted({item["host"] for item in found["unknown"]})
+        many, hosts = format_count(len(found["unknown"]), "trial"), sorted({item["host"] for item in found["unknown"]})
         lines.append(
             f"unknown: {many} on {', '.join(hosts)} with no sign of life within {sweep_state.SILENT:.0f} s of this "
             "machine's clock; nobody here knows whether they run; they count as left"

@@ -21,7 +21,7 @@ from search_spaces.schema import sweep as spaces
 from trainables.common import cli
 from trainables.common.errors import InputError, closest, first_line
 from trainables.storage.base import Storage
-from trainables.storage.location import DEFAULT, Location, open_storage
+from trainables.storage.location import open_storage
 
 
 def main(
@@ -34,7 +34,7 @@ def main(
     seeds: Annotated[str | None, typer.Option(help="Seeds, such as 0,1,2.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="FIELD=V1,V2: these trials only.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="PATH=VALUE in every trial.")] = None,
-    location: Location = DEFAULT,
+    location: cli.StorageOption = cli.DEFAULT_STORAGE,
     address: Annotated[str | None, typer.Option(help="A running Ray cluster.")] = None,
     cluster: Annotated[str | None, typer.Option(help="File of ray up: run it there, and show it here.")] = None,
     max_concurrent: Annotated[int | None, typer.Option(min=1, help="Trials at a time.")] = None,
@@ -106,7 +106,7 @@ def _read(name: str) -> spaces.Sweep:
     try:
         return spaces.find(name)
     except Exception as error:
-        why = cli.describe(error) if isinstance(error, ValidationError) else first_line(error)
+        why = cli.describe_invalid(error) if isinstance(error, ValidationError) else first_line(error)
         raise InputError(f"search_spaces/{name}.py: {why}") from error
 
 

@@ -68,7 +68,7 @@ def _evaluate(
     for field, file in (("--output", output), ("--rows", rows_file)):
         if file:
             files.check_writable(file, field)
-    cli.quiet()
+    cli.silence_libraries()
     import torch
 
     network, tokenizer = models.load(subject, field="--model")

@@ -9,21 +9,21 @@ import typer
 
 from trainables import benchmarks
 from trainables.common import cli, paths
-from trainables.storage.location import DEFAULT, Location, open_storage
+from trainables.storage.location import open_storage
 from trainables.trial.export.model_folder import export, kept_result
 
 
 def main(
     trial_id: Annotated[str, typer.Argument(metavar="ID", help="A trial's id.")],
     output: Annotated[Path, typer.Option(help="Folder to write.")],
-    location: Location = DEFAULT,
+    location: cli.StorageOption = cli.DEFAULT_STORAGE,
 ) -> None:
     """Export a trial's kept weights with a model card, and verify them by evaluating them again."""
 
     def run() -> int:
         store = open_storage(location, writable=False)
         kept_result(trial_id, store)
-        cli.quiet()
+        cli.silence_libraries()
         folder = paths.expand(str(output)).absolute()
         facts = export(trial_id, store, folder)
         name = facts["configuration"].get("benchmark", {}).get("name", "tofu")

@@ -10,18 +10,19 @@ from typing import Annotated
 import typer
 
 from trainables import benchmarks
+from trainables.benchmarks.localize import localize
 from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.data import prompts
 from trainables.storage.base import RESULT, Storage
-from trainables.storage.location import DEFAULT, Location, open_storage
+from trainables.storage.location import open_storage
 from trainables.trial import progress
 
 
 def main(
     config: Annotated[Path, typer.Argument(help="A trial's config.json.")],
-    location: Location = DEFAULT,
+    location: cli.StorageOption = cli.DEFAULT_STORAGE,
 ) -> None:
     """Run one trial and print its result."""
     raise typer.Exit(cli.guarded(lambda: _run(config, location)))
@@ -70,11 +71,11 @@ def _run(config: Path, location: str) -> int:
     if not trial.resources.gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     store = open_storage(location)
-    cli.quiet()
+    cli.silence_libraries()
     from trainables.trial import runner as trials
 
     _check_free(trial, store)
-    trial = store.here(trial)
+    trial = localize(trial, store)
     for event in trials.run(trial, store):
         if event["phase"] == "training":
             print(f"step {event['step']}/{event['steps']} loss {event['loss']:.4f}", flush=True)
@@ -82,7 +83,7 @@ def _run(config: Path, location: str) -> int:
             result = event["result"]
             print(json.dumps({key: result[key] for key in ("id", "status", "metrics", "error")}, indent=2))
             print(f"result: {store.trial(trial.id()) / RESULT}")
-            return 0 if result["status"] == "finished" and store.sent(trial.id()) else 1
+            return 0 if result["status"] == "finished" and store.is_sent(trial.id()) else 1
         else:
             print(event["phase"], flush=True)
     return 1

@@ -81,7 +81,7 @@ def open_storage(storage: str | Path = "runs") -> Storage:
     if "://" in text and address.scheme != "file":
         with told():
             store = location.open_storage(text, writable=False)
-            store.refresh()
+            store.sync_trials()
             return store
     folder = Path(unquote(address.path)) if address.scheme == "file" else Path(text)
     if not folder.is_dir():
@@ -118,7 +118,7 @@ def find_sweep(name: str, storage: str | Path | Storage = "runs") -> Sweep:
 
 def _brought(sweep: Sweep, store: Storage) -> Sweep:
     with told():
-        store.bring(sweep.trials)
+        store.download_trials(sweep.trials)
     return sweep
 
 

@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from trainables.common.cli import duration
+from trainables.common.cli import format_duration
 
 PLAIN_SECONDS, DRAWN_SECONDS = 30.0, 1.0
 """Between two plain lines of where a sweep stands, and between two pictures of it."""
@@ -117,8 +117,8 @@ def drawn(view: View) -> Group:
             table.add_column(name, no_wrap=True, overflow="ellipsis")
         for row in view.rows[:SHOWN]:
             step = "" if row.steps is None else f"{row.step}/{row.steps}"
-            left = "" if row.left is None else duration(row.left)
-            table.add_row(row.label, row.phase, step, duration(row.seconds), left)
+            left = "" if row.left is None else format_duration(row.left)
+            table.add_row(row.label, row.phase, step, format_duration(row.seconds), left)
         parts.append(table)
     if len(view.rows) > SHOWN:
         parts.append(Text(f"and {len(view.rows) - SHOWN} more"))

@@ -18,7 +18,7 @@ from platform.state.limits import Gate, Limits
 from platform.tracking import sync_state
 from trainables import benchmarks
 from trainables.common import provenance
-from trainables.common.cli import several
+from trainables.common.cli import format_count
 from trainables.common.errors import InputError
 from trainables.common.redaction import VARIABLES, redact
 from trainables.config.settings import Resources
@@ -42,7 +42,7 @@ def run(
     """Run what is left of a plan and return the exit status."""
     session.settle(address)
     done = len(plan.trials) - len(plan.left)
-    say(f"sweep {plan.name}: {several(len(plan.trials), 'trial')}, {done} done, {plan.outstanding} to run")
+    say(f"sweep {plan.name}: {format_count(len(plan.trials), 'trial')}, {done} done, {plan.outstanding} to run")
     say(f"storage {store.location}, {_commit()}")
     if warning := plan.history.warning():
         say(f"warning: {warning}")
@@ -60,7 +60,7 @@ def run(
         mirror.close(manifest.counts(document, store))
     if mirror is None:
         return 1
-    store.catch_up(trial.id() for trial in plan.trials)  # results that could not be sent are sent now
+    store.sync_trials(trial.id() for trial in plan.trials)  # results that could not be sent are sent now
     say(_ran(plan, store, time.monotonic() - started))
     status = finish.end(plan, store, say)
     _show(plan, store, mirror)
@@ -131,7 +131,7 @@ def _mirrored(document: dict[str, Any], plan: Plan, store: Storage) -> Any:
         shutil.rmtree(old, ignore_errors=True)
     for trial_id in document["trials"]:
         if store.has(trial_id):
-            results_.tidy(store.trial(trial_id))
+            results_.remove_leftovers(store.trial(trial_id))
             mirror.trial(trial_id)
     return mirror
 
@@ -147,7 +147,7 @@ def _stopped(plan: Plan, store: Storage, gate: Gate) -> int:
     left = planning.again(plan, store).outstanding
     if not left:
         return 0
-    say(f"stopped: {gate.closed}; {several(left, 'trial')} left; {gate.advice}")
+    say(f"stopped: {gate.closed}; {format_count(left, 'trial')} left; {gate.advice}")
     return 1 if gate.broken or gate.unwritable else 3
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from platform.plan import data, estimate
 from platform.plan.value import Plan
 from platform.state import disk
-from trainables.common.cli import several, size
+from trainables.common.cli import format_count, format_size
 from trainables.config.trial import Trial
 from trainables.storage import complete
 from trainables.storage.base import Storage
@@ -32,7 +32,7 @@ def show(plan: Plan, store: Storage, lacks: list[str], *, as_json: bool, kept: s
 def _lines(plan: Plan, document: dict[str, Any], slots: int) -> Iterator[str]:
     yield f"{plan.name}: {plan.sweep.title}"
     kind = "point" if plan.strategy == "optuna" else "trial"
-    yield f"strategy {plan.strategy}, {several(len(plan.trials), kind)}, {len(plan.trials) - len(plan.left)} done"
+    yield f"strategy {plan.strategy}, {format_count(len(plan.trials), kind)}, {len(plan.trials) - len(plan.left)} done"
     for study in document["studies"]:
         noun = "trial " if study["trials"] == 1 else "trials"
         yield f"  {study['study']:28} {study['trials']:4} {noun}  {study['done']:4} done"
@@ -47,10 +47,10 @@ def _lines(plan: Plan, document: dict[str, Any], slots: int) -> Iterator[str]:
     if plan.sweep.tables and plan.strategy == "paper":
         yield f"fills the paper's {', '.join(plan.sweep.tables)}"
     yield f"made once: {', '.join(_shared(document['shared']))}"
-    parts, free = disk.listed(document["disk"]), size(document["disk_free_bytes"])
+    parts, free = disk.listed(document["disk"]), format_size(document["disk_free_bytes"])
     yield f"storage {document['storage']}: at least {parts} to come, {free} free"
     if aside := document["set_aside"]:
-        yield f"--new sets the results of {several(aside, 'trial')} aside"
+        yield f"--new sets the results of {format_count(aside, 'trial')} aside"
     yield from _earlier(plan)
     yield from (f"needs: {need}" for need in document["needs"])
 
@@ -59,16 +59,16 @@ def _shared(parts: dict[str, dict[str, int]]) -> Iterator[str]:
     for noun, found in parts.items():
         there = found["there"]
         note = "" if not there else " (there)" if there == found["count"] else f" ({there} there)"
-        yield f"{several(found['count'], noun)}{note}"
+        yield f"{format_count(found['count'], noun)}{note}"
 
 
 def _earlier(plan: Plan) -> Iterator[str]:
     """What earlier starts left that a person should know of."""
     if plan.retried:
-        yield f"{several(len(plan.retried), 'failed trial')} to run again"
+        yield f"{format_count(len(plan.retried), 'failed trial')} to run again"
     if plan.failed:
         counts = "failed and counts" if len(plan.failed) == 1 else "failed and count"
-        yield f"{several(len(plan.failed), 'trial')} {counts} as done; --retry-failed runs them again"
+        yield f"{format_count(len(plan.failed), 'trial')} {counts} as done; --retry-failed runs them again"
     if warning := plan.history.warning():
         yield f"warning: {warning}"
     for path in plan.damaged:
@@ -84,7 +84,7 @@ def _steps(plan: Plan) -> str:
         return ""
     if len(set(told)) == 1 and len(known) == len(first):
         count, note = told[0]
-        shown = f"{several(count, 'step')}{note}"
+        shown = f"{format_count(count, 'step')}{note}"
     else:
         parts = [f"{count} on {split}{note}" for split, (count, note) in known.items()]
         shown = f"steps: {', '.join(parts)}"
@@ -102,7 +102,7 @@ def _steps_of(trial: Trial, plan: Plan) -> tuple[int, str] | None:
     if not training.max_steps or count >= training.max_steps:
         return count, ""
     epochs = f"{training.epochs:g} epoch{'' if training.epochs == 1 else 's'}"
-    rows = f"{epochs} of {several(points, 'row')} in batches of {training.batch_size}"
+    rows = f"{epochs} of {format_count(points, 'row')} in batches of {training.batch_size}"
     return count, f" (not {training.max_steps}: there are no more in {rows})"
 
 
@@ -122,7 +122,7 @@ def _memory(plan: Plan) -> Iterator[str]:
 
 def _is_there(model: Path, store: Storage) -> bool:
     """Of a storage elsewhere only the list of its files is at hand."""
-    return store.there(model) and (store.copied or complete.is_whole(model))
+    return store.exists(model) and (store.is_remote or complete.is_complete(model))
 
 
 def describe(plan: Plan, store: Storage, kept: str, slots: int) -> dict[str, Any]:

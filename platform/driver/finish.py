@@ -11,8 +11,9 @@ from platform.plan.value import Plan
 from platform.state import manifest
 from trainables.common import cli, paths, provenance
 from trainables.config.ids import digest
-from trainables.storage import files, summary
+from trainables.storage import files
 from trainables.storage.base import ERROR, FAILURES, LOST, Storage
+from trainables.storage.results import summarise
 
 OF = "of.json"
 """In a report's folder: what it was made from, so that a start that changed nothing need not make it again."""
@@ -29,7 +30,7 @@ def end(plan: Plan, store: Storage, say: Say) -> int:
     shown = paths.shown(store.root)
     folder = store.root / "reports" / plan.name
     document = manifest.read(plan.name, store)
-    results = {key: result for key in document["trials"] if (result := summary.of(store, key))}
+    results = {key: result for key in document["trials"] if (result := summarise(store, key))}
     of = {"results": digest({key: result.started for key, result in results.items()})}
     of |= {"commit": provenance.commit()[0], "selection": document["selection"]}
     again = [folder / "tables" / f"{name}.md" for name in ("verdict", "main")]
@@ -49,9 +50,9 @@ def end(plan: Plan, store: Storage, say: Say) -> int:
         say(f"{results[key].status}: {key} {results[key].message} ({store.trial(key) / ERROR})")
     lost = sum(results[key].status == LOST for key in failed)
     if lost:
-        say(f"{cli.several(lost, 'trial')} lost; --resume goes on with what they had")
+        say(f"{cli.format_count(lost, 'trial')} lost; --resume goes on with what they had")
     if len(failed) > lost:
-        say(f"{cli.several(len(failed) - lost, 'trial')} failed; --retry-failed runs them again")
+        say(f"{cli.format_count(len(failed) - lost, 'trial')} failed; --retry-failed runs them again")
     return 1 if failed else 0
 
 

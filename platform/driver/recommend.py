@@ -53,9 +53,9 @@ def _write(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
     from trainables.workers import shared_artifacts
 
     folder = store.root / "exports" / trial.id()
-    if store.there(folder):
+    if store.exists(folder):
         store.fetch(folder)
-    shown = store.uri(folder) if store.copied else str(folder)
+    shown = store.uri(folder) if store.is_remote else str(folder)
     if _current(folder / model_folder.FACTS, store.result(trial.id()) or {}):
         return f"model: {shown}"
     place = set_aside([folder], store) if folder.exists() else None

@@ -17,7 +17,7 @@ from platform.state import disk, sweep_state
 from platform.state.limits import Gate
 from platform.tracking.mirror import Mirror
 from trainables import benchmarks
-from trainables.common.cli import duration
+from trainables.common.cli import format_duration
 from trainables.config.trial import Trial
 from trainables.storage.base import EVALUATED, FAILURES, LOST, Storage
 
@@ -53,7 +53,7 @@ class Standing:
         parts = [f"done {self.done}", f"running {len(self.running)}", f"failed {self.failed}", f"left {self.left}"]
         if self.seconds:
             rounds = (self.left + len(self.running) / 2) / self.slots
-            parts.append(f"about {duration(statistics.median(self.seconds) * rounds)} left")
+            parts.append(f"about {format_duration(statistics.median(self.seconds) * rounds)} left")
         return " | ".join(parts)
 
 
@@ -140,7 +140,7 @@ class Reporter(Callback):
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
         for config in self.unseen:
-            self.store.look_at_trial(config.id())
+            self.store.try_sync_trial(config.id())
             self.watch.ended(config.study(), config.id())
             self.mirror.trial(config.id())
 
@@ -164,7 +164,7 @@ class Reporter(Callback):
         key = config.id()
         label = self.standing.running.pop(key, config.label())
         seconds = time.monotonic() - self.begun.pop(key, time.monotonic())
-        looked = self.store.look_at_trial(key)
+        looked = self.store.try_sync_trial(key)
         result = (
             self.store.result(key) or _told(config, trial.last_result) or self._died(config, cause, seconds, looked)
         )
@@ -177,7 +177,7 @@ class Reporter(Callback):
             self.standing.done += 1
         if result["status"] in EVALUATED and "seconds" in result:  # a diverged one's 0 s would be too short
             self.standing.evaluations.append(result["seconds"]["evaluation"])
-        self.screen.say(f"{label}: {outcome(result)} ({duration(seconds)})")
+        self.screen.say(f"{label}: {outcome(result)} ({format_duration(seconds)})")
         self.gate.ended(key, result)
         self.gate.disk = self.watch.ended(config.study(), key)
         self.mirror.trial(key)

@@ -11,7 +11,7 @@ from typing import Any
 from platform.plan import build as planning
 from platform.plan.value import Plan
 from platform.state import lease, manifest
-from trainables.common.cli import several
+from trainables.common.cli import format_count
 from trainables.common.errors import InputError, closest
 from trainables.common.redaction import redact
 from trainables.storage import files
@@ -89,5 +89,6 @@ def _agreed(plan: Plan, store: Storage, choice: Choice) -> Plan:
             print(f"damaged: {path}; set aside in {place}" + (", its trial runs again" if path != file else ""))
     if plan.retried:
         place = results_.set_results_aside(plan.retried, store)
-        print(f"{several(len(plan.retried), 'failed trial')} to run again; results set aside in {place}", flush=True)
+        failed = format_count(len(plan.retried), "failed trial")
+        print(f"{failed} to run again; results set aside in {place}", flush=True)
     return replace(plan, retry=(), retried=(), damaged=())

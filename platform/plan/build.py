@@ -118,7 +118,7 @@ def _chosen(
 def again(plan: Plan, store: Storage) -> Plan:
     """The plan with what is done by now: another driver may have ended since it was made."""
     damaged, outcomes, notes = [], {}, []
-    store.catch_up(trial.id() for trial in plan.trials)
+    store.sync_trials(trial.id() for trial in plan.trials)
     for key in (trial.id() for trial in plan.trials):
         result, found = read_result(store.trial(key))
         damaged += found
@@ -142,7 +142,7 @@ def current(plan: Plan, store: Storage) -> Plan:
     """The plan, read again where another driver may have ended or mended trials since it was made."""
     if plan.retried or plan.damaged:
         return again(plan, store)
-    store.catch_up(trial.id() for trial in plan.trials)
+    store.sync_trials(trial.id() for trial in plan.trials)
     there = {key for trial in plan.trials if store.has(key := trial.id())}
     return plan if there == plan.done else again(plan, store)
 

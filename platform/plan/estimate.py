@@ -6,7 +6,7 @@ import math
 
 from platform.plan.value import Plan
 from platform.state import history as histories
-from trainables.common.cli import duration, few, several
+from trainables.common.cli import format_amount, format_count, format_duration
 
 
 def gpu_hours(plan: Plan) -> tuple[float | None, str | None]:
@@ -14,7 +14,7 @@ def gpu_hours(plan: Plan) -> tuple[float | None, str | None]:
     measured = plan.history.hours(plan.outstanding) if plan.sweep.resources.gpus and plan.outstanding else None
     if measured is None:
         return plan.costs.hours, plan.costs.basis or None
-    estimate = "" if plan.costs.hours is None else f"; the estimate of all was {few(plan.costs.hours)}"
+    estimate = "" if plan.costs.hours is None else f"; the estimate of all was {format_amount(plan.costs.hours)}"
     return measured, f"for the {plan.outstanding} left, as the {plan.history.evaluated} that are done took{estimate}"
 
 
@@ -29,7 +29,7 @@ def seconds(plan: Plan, slots: int) -> tuple[float | None, str | None]:
         each, basis = plan.sweep.trial_seconds, "the mean of this sweep's own trials and models on one core"
     else:
         return None, None
-    return each * math.ceil(plan.outstanding / slots), f"about {duration(each)} each, {basis}"
+    return each * math.ceil(plan.outstanding / slots), f"about {format_duration(each)} each, {basis}"
 
 
 def told(plan: Plan, slots: int, *, missing: bool = True) -> str | None:
@@ -39,11 +39,12 @@ def told(plan: Plan, slots: int, *, missing: bool = True) -> str | None:
     """
     hours, basis = gpu_hours(plan)
     if hours is not None:
-        return f"about {few(hours)} GPU-hours ({basis})"
+        return f"about {format_amount(hours)} GPU-hours ({basis})"
     if plan.sweep.resources.gpus or not plan.outstanding:
         return None
     wait, basis = seconds(plan, slots)
     if wait is None:
         return f"time: not known before {histories.ENOUGH} trials are done; a dry run tells it then"
     made = "; what trials share is made before, on top of that" if missing else ""
-    return f"time: about {duration(wait)} for {several(plan.outstanding, 'trial')}, {slots} at a time ({basis}{made})"
+    count = format_count(plan.outstanding, "trial")
+    return f"time: about {format_duration(wait)} for {count}, {slots} at a time ({basis}{made})"

@@ -6,8 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from search_spaces.schema.sweep import Making
-from search_spaces.schema.sweep import Sweep
+from search_spaces.schema.sweep import Making, Sweep
 from trainables import benchmarks as kinds
 from trainables.common import paths as common_paths
 from trainables.common.errors import InputError

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from search_spaces.schema.backbones import BACKBONES
 from search_spaces.schema.sweep import FILES, Sweep
-from trainables.common.cli import describe
+from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError, closest
 from trainables.config.trial import Trial
 
@@ -75,7 +75,7 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     try:
         return Sweep.model_validate(document)
     except ValidationError as error:
-        raise InputError(f"--set: {_as_typed(describe(error))}") from error
+        raise InputError(f"--set: {_as_typed(describe_invalid(error))}") from error
 
 
 def _on(sweep: Sweep, name: str) -> Sweep:

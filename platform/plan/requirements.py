@@ -70,7 +70,7 @@ def _united(found: Iterable[HubRequirement]) -> tuple[HubRequirement, ...]:
 
 def of(sweep: Sweep, things: Iterable[HubRequirement], store: Storage) -> tuple[str, ...]:
     """What a real start has to find and a dry run cannot see; what the storage has of the hub is none of it."""
-    needs = [told(thing, store) for thing in things if not store.there(pin_file(thing, store))]
+    needs = [told(thing, store) for thing in things if not store.exists(pin_file(thing, store))]
     gpus = sweep.resources.gpus * sweep.resources.ranks
     if gpus:
         needs.append(f"{gpus:g} GPU{'s' if gpus > 1 else ''} for each trial (a start counts the cluster's)")
@@ -80,10 +80,10 @@ def of(sweep: Sweep, things: Iterable[HubRequirement], store: Storage) -> tuple[
 def told(thing: HubRequirement, store: Storage, listing: Listing | None = None) -> str:
     """What to have or set for something on the hub, in lines: without a network, what to bring; what to accept."""
     holds = ", ".join(thing.files) + (f" (or {', '.join(thing.suffixes)})" if thing.suffixes else "")
-    size = "" if thing.bytes is None else f", about {cli.size(thing.bytes)} in bf16"
+    size = "" if thing.bytes is None else f", about {cli.format_size(thing.bytes)} in bf16"
     if listing is not None:
         holds = ", ".join(f"{file.name}{_size(file.size)}" for file in listing.files)
-        size = f", {cli.size(listing.bytes)}"
+        size = f", {cli.format_size(listing.bytes)}"
     bring = f"bring {holds} to {thing.directory} and --set {thing.setting}"
     if thing.kind == "tasks":
         ways = [bring]
@@ -104,4 +104,4 @@ def _gated(thing: HubRequirement) -> str:
 
 
 def _size(size: int | None) -> str:
-    return "" if size is None else f" ({cli.size(size)})"
+    return "" if size is None else f" ({cli.format_size(size)})"

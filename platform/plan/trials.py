@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pydantic import ValidationError
 
 from search_spaces.schema.sweep import Choice, Sweep
-from trainables.common.cli import describe
+from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Rectifier, RetainEvaluation, TaskVector
 from trainables.config.trial import TASK_VECTORS, Recipe, Trial, check_bar
@@ -68,7 +68,7 @@ def _vectors(sweep: Sweep, strategy: str, method: str, split: str) -> list[TaskV
     try:
         return [TaskVector.model_validate({**sweep.task_vector.model_dump(), field: value}) for value in values]
     except ValidationError as error:
-        raise InputError(f"task_vector.{describe(error)}") from error
+        raise InputError(f"task_vector.{describe_invalid(error)}") from error
 
 
 def check_layer(trial: Trial, recipes: dict[str, Recipe]) -> None:
@@ -149,7 +149,7 @@ def _trial(
             observe=None if vector else sweep.observe,
         )
     except ValidationError as error:
-        raise InputError(f"sweep {sweep.name}: {describe(error)}") from error
+        raise InputError(f"sweep {sweep.name}: {describe_invalid(error)}") from error
     check_bar(trial)
     return trial
 
@@ -158,5 +158,5 @@ def _rectifier(fields: dict[str, object]) -> Rectifier:
     try:
         return Rectifier.model_validate(fields)
     except ValidationError as error:
-        problems = describe(error)
+        problems = describe_invalid(error)
         raise InputError("; ".join(f"rectifier.{problem}" for problem in problems.split("; "))) from error

@@ -152,14 +152,14 @@ def _weights(listing: Listing, folder: Path, field: str, say: Say) -> None:
 def _progress(listing: Listing, folder: Path, say: Say) -> Iterator[list[str]]:
     """Lines until the block ends, from what lies on the disk; the list holds the name of the file under way."""
     begun, before, now, ended = time.monotonic(), held(folder), [""], threading.Event()
-    of = f" of {cli.size(listing.bytes)}" if listing.bytes else ""
+    of = f" of {cli.format_size(listing.bytes)}" if listing.bytes else ""
 
     def tell() -> None:
         last = before
         while not ended.wait(SECONDS):
             size = held(folder)
-            speed = cli.size(max(0, size - last) / SECONDS)  # what breaks off begins anew
-            say(f"fetching {listing.id}: {now[0]}, {cli.size(size)}{of}, {speed}/s")
+            speed = cli.format_size(max(0, size - last) / SECONDS)  # what breaks off begins anew
+            say(f"fetching {listing.id}: {now[0]}, {cli.format_size(size)}{of}, {speed}/s")
             last = size
 
     say(f"fetching {listing.id} at {listing.commit[:12]}: {len(listing.files)} files{of.replace(' of', ',')}")
@@ -172,7 +172,7 @@ def _progress(listing: Listing, folder: Path, say: Say) -> Iterator[list[str]]:
         teller.join()
     seconds = max(time.monotonic() - begun, 1e-3)
     came = max(0, held(folder) - before)
-    say(f"fetched {listing.id}: {cli.size(came)} in {seconds:.0f} s, {cli.size(came / seconds)}/s")
+    say(f"fetched {listing.id}: {cli.format_size(came)} in {seconds:.0f} s, {cli.format_size(came / seconds)}/s")
 
 
 def held(folder: Path) -> int:

@@ -105,7 +105,7 @@ class Hub:
 
     def _there(self, thing: HubRequirement) -> HubSnapshot | None:
         pin = read_pin(thing, self.store)
-        return pin if pin and self.store.there(hub_root(self.store) / pin.folder) else None
+        return pin if pin and self.store.exists(hub_root(self.store) / pin.folder) else None
 
     def _here(self, thing: HubRequirement) -> bool:
         return self._there(thing) is not None or (hub_root(self.store) / thing.key).is_dir()
@@ -179,7 +179,7 @@ class Hub:
             listing = repo_files.read_of_model(plain, whole)
         self.known[thing.key] = listing
         folder = hub_root(self.store) / listing.folder
-        if self.store.there(folder) or self._left(thing, listing, folder):
+        if self.store.exists(folder) or self._left(thing, listing, folder):
             shutil.rmtree(staging, ignore_errors=True)  # the card alone
         else:
             self._check_room(plain, listing.bytes - downloads.held(staging))
@@ -205,7 +205,7 @@ class Hub:
         free = self.store.free()
         if lacking > free:
             raise InputError(
-                f"--storage: {thing.label} takes {cli.size(lacking)}, {cli.size(free)} are free at '{self.store.root}'"
+                f"--storage: {thing.label} takes {cli.format_size(lacking)}, {cli.format_size(free)} are free at '{self.store.root}'"
             )
 
     def _cached(self, thing: HubRequirement, plain: HubRequirement) -> bool:

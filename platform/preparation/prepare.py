@@ -17,7 +17,7 @@ from platform.plan.value import Plan
 from platform.state import weights
 from trainables import benchmarks
 from trainables.benchmarks import selection
-from trainables.common.cli import duration
+from trainables.common.cli import format_duration
 from trainables.config.trial import Direction
 from trainables.data import prompts
 from trainables.storage import complete
@@ -44,7 +44,7 @@ def prepare(plan: Plan, store: Storage, say: Say, strategy: str) -> None:
     _evaluations(plan, store, say)
     _warn(plan, store, say)
     _directions(plan, store, say, strategy)
-    store.refresh()
+    store.sync_trials()
 
 
 def _set_damaged_aside(plan: Plan, store: Storage, say: Say) -> None:
@@ -54,11 +54,11 @@ def _set_damaged_aside(plan: Plan, store: Storage, say: Say) -> None:
     """
     evaluations = [store.evaluation(ref.evaluation) for ref in plan.references]
     damaged = [folder for folder in evaluations if (folder / RESULT).exists() and not complete.has_result(folder)]
-    if not store.copied:
+    if not store.is_remote:
         folders = [store.model(recipe.id()) for recipe in plan.recipes]
         folders += [spec.folder_of(direction, store) for direction in plan.directions()]
         folders += [Path(found.data) for found in plan.benchmarks.values() if found.is_fictional]
-        damaged += [folder for folder in dict.fromkeys(folders) if folder.is_dir() and not complete.is_whole(folder)]
+        damaged += [folder for folder in dict.fromkeys(folders) if folder.is_dir() and not complete.is_complete(folder)]
     for folder in damaged:
         say(f"damaged: {folder}; set aside in {set_aside([folder], store)}, it is made again")
 
@@ -77,15 +77,15 @@ def data(plan: Plan, store: Storage, say: Say) -> None:
         say(f"making {settings.authors} fictional authors")
         staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
         fictional.write(staging, **settings.model_dump())
-        complete.seal(staging)
+        complete.mark_complete(staging)
         publish(staging, folder)
-    if not store.there(folder):
+    if not store.exists(folder):
         store.push(folder)
 
 
 def _models(plan: Plan, store: Storage, say: Say) -> None:
     """Fine-tune models, those that do not wait for another side by side."""
-    waiting = [recipe for recipe in plan.recipes if not store.there(store.model(recipe.id()))]
+    waiting = [recipe for recipe in plan.recipes if not store.exists(store.model(recipe.id()))]
     while waiting:
         paths = {str(store.model(recipe.id())) for recipe in waiting}
         ready = [recipe for recipe in waiting if recipe.base is None or recipe.base.path not in paths]
@@ -119,7 +119,7 @@ def _wait(tasks: list[Any], told: list[str], say: Say) -> None:
     while waiting:
         (ended,), waiting = ray.wait(waiting)
         ray.get(ended)
-        say(f"{told[tasks.index(ended)]} (after {duration(time.monotonic() - begun)})")
+        say(f"{told[tasks.index(ended)]} (after {format_duration(time.monotonic() - begun)})")
 
 
 def _warn(plan: Plan, store: Storage, say: Say) -> None:
@@ -159,7 +159,7 @@ def _directions(plan: Plan, store: Storage, say: Say, strategy: str) -> None:
     resources = plan.sweep.resources
     for direction in plan.directions():
         rows = resources.micro_batch or plan.costs.micro_batch(direction) or plan.sweep.training.batch_size
-        if store.there(spec.folder_of(direction, store)):
+        if store.exists(spec.folder_of(direction, store)):
             continue
         kind, count = ("TRU", direction.vector.batches) if direction.rectified else ("TV", 1)
         say(f"making {kind}'s direction for {direction.benchmark.split}, {count} task vector(s) (once)")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from platform.plan import budget as budgets
 from platform.plan.value import Plan
 from platform.state import weights as state_weights
-from trainables.common.cli import size as told
+from trainables.common.cli import format_size
 from trainables.common.errors import InputError
 from trainables.storage.base import Storage
 from trainables.training.task_vectors import spec
@@ -45,8 +45,8 @@ def forecast(plan: Plan, store: Storage, choice: str, slots: int) -> dict[str, i
         return parts
     resources, size = plan.sweep.resources, shape.parameters
     weights = size * (4 if resources.precision == "fp32" else 2)
-    missing = sum(not store.there(store.model(recipe.id())) for recipe in plan.recipes)
-    vectors = sum(not store.there(spec.folder_of(made, store)) for made in plan.directions())
+    missing = sum(not store.exists(store.model(recipe.id())) for recipe in plan.recipes)
+    vectors = sum(not store.exists(spec.folder_of(made, store)) for made in plan.directions())
     left = len({trial.study() for trial in plan.left})
     kept = {"all": plan.outstanding, "pareto": left, "best": left, "none": 0}[choice]
     parts |= {"models made": missing * size * 4, "directions": vectors * size * 4, "weights": kept * weights}
@@ -62,15 +62,18 @@ def check(plan: Plan, store: Storage, choice: str, budget: int | None, slots: in
     parts, there = forecast(plan, store, choice, slots), store.size(store.root)
     if there + sum(parts.values()) > budget:
         raise InputError(
-            f"--disk-budget: the storage has {told(there)} and at least {listed(parts)} will come, together more than "
-            f"{told(budget)}; what helps: a larger budget, a smaller --keep than {choice}, or fewer trials (--only)"
+            f"--disk-budget: the storage has {format_size(there)} and at least {listed(parts)} will come, together "
+            f"more than {format_size(budget)}; what helps: a larger budget, a smaller --keep than {choice}, or fewer "
+            "trials (--only)"
         )
 
 
 def shortage(plan: Plan, store: Storage, choice: str, slots: int) -> str | None:
     """What the disk lacks, None where there is room."""
     parts, free = forecast(plan, store, choice, slots), store.free()
-    return f"disk: at least {listed(parts)} will come, {told(free)} are free" if sum(parts.values()) > free else None
+    if sum(parts.values()) <= free:
+        return None
+    return f"disk: at least {listed(parts)} will come, {format_size(free)} are free"
 
 
 def check_free(plan: Plan, store: Storage, choice: str, slots: int) -> None:
@@ -82,7 +85,8 @@ def check_free(plan: Plan, store: Storage, choice: str, slots: int) -> None:
 
 def listed(parts: dict[str, int]) -> str:
     """The sum of a forecast, and its parts."""
-    return f"{told(sum(parts.values()))} ({', '.join(f'{name} {told(part)}' for name, part in parts.items())})"
+    each = ", ".join(f"{name} {format_size(part)}" for name, part in parts.items())
+    return f"{format_size(sum(parts.values()))} ({each})"
 
 
 @dataclass
@@ -121,14 +125,14 @@ class Watch:
     def _count(self, budget: int) -> None:
         """Count the whole storage, and keep fewer weights until it is within the budget."""
         keeper, store, begun = self.keeper, self.keeper.store, time.monotonic()
-        store.look_again()
         self.size = store.size(store.root)
         while self.size > budget and self.why is None:
             if keeper.tighten():
                 kept = f"--keep {keeper.choice} from now on"
-                print(f"the storage has {told(self.size)}, more than {told(budget)}: {kept}", flush=True)
+                print(f"the storage has {format_size(self.size)}, more than {format_size(budget)}: {kept}", flush=True)
                 self.size = store.size(store.root)
             else:
-                self.why = f"--disk-budget {told(budget)}: the storage has {told(self.size)}, without any weights kept"
+                held = f"the storage has {format_size(self.size)}, without any weights kept"
+                self.why = f"--disk-budget {format_size(budget)}: {held}"
         now = time.monotonic()
         self.due = now + max(EVERY, (now - begun) / SHARE)

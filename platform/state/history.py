@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainables.common import hashing, provenance
-from trainables.common.cli import several
-from trainables.storage import files as storage_files
+from trainables.common.cli import format_count
 from trainables.storage import results as results_
 from trainables.storage.base import EVALUATED, RESULT, Storage
 from trainables.training.task_vectors import spec
@@ -66,7 +65,7 @@ class History:
             kind = "other or unknown" if any(made.code is None for (made, _), _ in self.strange) else "other"
             counted = "; ".join(f"{count} at {_differing(*strange)}" for strange, count in self.strange)
             parts.append(
-                f"{several(count, 'result')} made by {kind} code than {here}: {counted}; "
+                f"{format_count(count, 'result')} made by {kind} code than {here}: {counted}; "
                 "numbers may differ from new ones, --new sets results aside and makes all of them again"
             )
         if self.shared:
@@ -113,9 +112,8 @@ def shared(plan: Plan, store: Storage) -> tuple[tuple[str, Strange], ...]:
     files += [store.model(recipe.id()) / hashing.RECIPE for recipe in plan.recipes]
     files += [spec.folder_of(made, store) / RESULT for made in plan.directions()]
     found = []
-    for file in filter(store.there, files):
-        store.fetch(file)
-        other = strange(storage_files.read_json(file) or {})
+    for file in filter(store.exists, files):
+        other = strange(store.read_json(file) or {})
         if other is not None:
             found.append((file.parent.relative_to(store.root).as_posix(), other))
     return tuple(found)

@@ -20,7 +20,7 @@ from trainables.common.errors import InputError, Unreachable
 from trainables.storage.base import Storage
 
 if TYPE_CHECKING:
-    from trainables.storage.object_store import Remote
+    from trainables.storage.object_store import ObjectStore
 
 SETTLE = 2.0
 """Seconds that a writing may be under way before the token is read back."""
@@ -44,16 +44,16 @@ def look(store: Storage, path: Path) -> Seen | None:
     return lock.look(path) if remote is None else _look(remote, f"sweeps/{path.name}")
 
 
-def _remote(store: Storage) -> Remote | None:
-    if not store.copied:
+def _remote(store: Storage) -> ObjectStore | None:
+    if not store.is_remote:
         return None
-    from trainables.storage.object_storage import WorkingCopy
+    from trainables.storage.object_storage import ObjectStorage
 
-    return store.exchange.remote if isinstance(store, WorkingCopy) else None
+    return store.transfer.store if isinstance(store, ObjectStorage) else None
 
 
 @contextlib.contextmanager
-def _leased(remote: Remote, name: str, owner: Owner) -> Iterator[None]:
+def _leased(remote: ObjectStore, name: str, owner: Owner) -> Iterator[None]:
     _take(remote, name, owner)
     try:
         with lock.beating(name, lambda: _beat(remote, name, owner)):
@@ -64,7 +64,7 @@ def _leased(remote: Remote, name: str, owner: Owner) -> Iterator[None]:
                 remote.delete([name])
 
 
-def _take(remote: Remote, name: str, owner: Owner) -> None:
+def _take(remote: ObjectStore, name: str, owner: Owner) -> None:
     seen, place = _look(remote, name), f"{remote.uri}/{name}"
     if seen is not None:
         if not lock.abandoned(seen, lambda: _look(remote, name), Path(name).name):
@@ -77,7 +77,7 @@ def _take(remote: Remote, name: str, owner: Owner) -> None:
         raise InputError(lock.refusal(place, now or Seen({}, time.time_ns()), remote.uri))
 
 
-def _look(remote: Remote, name: str) -> Seen | None:
+def _look(remote: ObjectStore, name: str) -> Seen | None:
     content, entry = remote.read(name), remote.stat(name)
     if content is None or entry is None:
         return None
@@ -88,11 +88,11 @@ def _look(remote: Remote, name: str) -> Seen | None:
     return lock.seen(found, (entry.stamp or 0) * 10**9)
 
 
-def _write(remote: Remote, name: str, owner: Owner) -> None:
+def _write(remote: ObjectStore, name: str, owner: Owner) -> None:
     remote.write(name, json.dumps(owner | {"beat": time.time()}).encode())
 
 
-def _beat(remote: Remote, name: str, owner: Owner) -> Seen | None:
+def _beat(remote: ObjectStore, name: str, owner: Owner) -> Seen | None:
     """As platform.state.lock's. A store that does not answer changes nothing: who took over is seen when it answers."""
     with contextlib.suppress(Unreachable):
         found = _look(remote, name)

@@ -24,7 +24,7 @@ KEY = "gpu_seconds"
 def read(plan: Plan, store: Storage) -> float:
     """GPU-seconds of all starts so far; where nobody has noted them, what the sweep's results tell."""
     path = store.spent(plan.sweep.name, plan.hash)
-    store.update(path.parent, (path.name,))
+    store.fetch_parts(path.parent, (path.name,))
     noted = files.read_json(path)
     if noted is not None:
         return float(noted[KEY])
@@ -48,4 +48,4 @@ def _note(gate: Gate, path: Path, store: Storage) -> None:
     """A full disk is told where it hurts, by the trials' own files."""
     with contextlib.suppress(OSError):
         files.write_json(path, {KEY: round(gate.hours * 3600, 3)}, durable=False)
-        store.tell(path)
+        store.try_push(path)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from platform.state import lock
 from trainables.common import paths, provenance
+from trainables.common.cli import default_storage
 from trainables.common.errors import InputError, closest
-from trainables.storage import files as storage_files
-from trainables.storage import location, summary
 from trainables.storage.base import EVALUATED, FAILURES, LOST, Storage
+from trainables.storage.files import read_json, write_json
+from trainables.storage.results import summarise
 
 if TYPE_CHECKING:
     from platform.plan.value import Plan
@@ -22,7 +23,7 @@ OUTCOMES = (*EVALUATED, "diverged", *FAILURES)
 def write(plan: Plan, store: Storage, command: str) -> dict[str, Any]:
     """Write the sweep's file; trials of earlier starts of the same sweep stay listed."""
     path = store.sweep(plan.sweep.name, plan.hash)
-    earlier = storage_files.read_json(path) or {}
+    earlier = read_json(path) or {}
     trials = list(dict.fromkeys([*earlier.get("trials", []), *(trial.id() for trial in plan.trials)]))
     target = len(trials)
     if plan.strategy == "optuna":  # a study ends at its budget, most points are never run
@@ -43,7 +44,7 @@ def write(plan: Plan, store: Storage, command: str) -> dict[str, Any]:
         "trials": trials,
         "references": kept + references,
     }
-    storage_files.write_json(path, document)
+    write_json(path, document)
     store.push(path)
     return document
 
@@ -55,10 +56,10 @@ def read(name: str, store: Storage) -> dict[str, Any]:
 
 def find(name: str, store: Storage) -> list[dict[str, Any]]:
     """Every sweep called NAME, the newest first, or the one NAME-HASH. Raises InputError naming what is there."""
-    store.refresh()
+    store.sync_trials()
     folder = store.root / "sweeps"
     files = sorted(folder.glob("*.json")) if folder.is_dir() else []
-    found = {file: storage_files.read_json(file) for file in files}
+    found = {file: read_json(file) for file in files}
     names = [label for item in found.values() if item for label in (item["name"], f"{item['name']}-{item['hash']}")]
     fitting = [item for item in found.values() if item and name in (item["name"], f"{item['name']}-{item['hash']}")]
     if fitting:
@@ -71,7 +72,7 @@ def find(name: str, store: Storage) -> list[dict[str, Any]]:
             if seen is not None and seen.alive is False:
                 raise InputError(f"sweep {file.stem} was interrupted while it was prepared; start it again")
             raise InputError(f"sweep {file.stem} is still being prepared (data, models, reference evaluations)")
-    known = closest(name, dict.fromkeys(names)) if names else store.emptiness()
+    known = closest(name, dict.fromkeys(names)) if names else store.explain_empty()
     raise InputError(f"no sweep '{name}' in {store.location}; {known}")
 
 
@@ -98,8 +99,8 @@ def go_on(command: str, place: str | None = None) -> str:
 
 def place(store: Storage) -> str:
     """The option that names this storage, empty for the default one."""
-    default = location.default()
-    if store.copied:
+    default = default_storage()
+    if store.is_remote:
         return "" if store.location == default else f" --storage {shlex.quote(store.location)}"
     same = "://" not in default and store.root == paths.expand(default).absolute()
     return "" if same else f" --storage {shlex.quote(str(paths.shown(store.root)))}"
@@ -109,7 +110,7 @@ def counts(sweep: dict[str, Any], store: Storage) -> dict[str, int]:
     """Trials by outcome, of every outcome also where there is none; `missing` have no result yet."""
     tally = {"total": len(sweep["trials"]), **dict.fromkeys(OUTCOMES, 0), "missing": 0}
     for trial_id in sweep["trials"]:
-        brief = summary.of(store, trial_id)
+        brief = summarise(store, trial_id)
         status = brief.status if brief else "missing"
         tally[status] = tally.get(status, 0) + 1
     return tally

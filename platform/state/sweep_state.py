@@ -27,7 +27,7 @@ Results = dict[str, dict[str, Any]]
 
 def read(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
     """The status of a sweep as JSON; `sweep` is its manifest."""
-    store.bring(sweep["trials"])
+    store.download_trials(sweep["trials"])
     results, damaged = _results(sweep["trials"], store)
     typical = {name: _median(results, name) for name in ("evaluation", "total")}
     begun = [found for key in sweep["trials"] if key not in results and (found := under_way(key, store, typical))]

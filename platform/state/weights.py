@@ -83,7 +83,7 @@ class Study:
         benchmark = self.trials[0].benchmark.name
         self.points |= {point[0]: point for point in points_of(results, benchmark)}
         self.candidates |= {one.key: one for one in candidates(results, benchmark, self.rule)}
-        if self.store.there(weights(self.store, key)):
+        if self.store.exists(weights(self.store, key)):
             self.held.add(key)
 
     def prune(self, choice: str) -> list[str]:

@@ -12,13 +12,13 @@ from platform.tracking.tracker import sync
 from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.common.redaction import redact
-from trainables.storage.location import DEFAULT, Location, open_storage
+from trainables.storage.location import open_storage
 
 
 def main(
     action: Annotated[str, typer.Argument(help="sync")],
     name: Annotated[str, typer.Argument(help="Sweep: NAME or NAME-HASH.")],
-    location: Location = DEFAULT,
+    location: cli.StorageOption = cli.DEFAULT_STORAGE,
 ) -> None:
     """Make a sweep's MLflow runs from its storage."""
 

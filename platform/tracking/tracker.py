@@ -24,8 +24,9 @@ from trainables import benchmarks
 from trainables.config import ids
 from trainables.config.settings import Benchmark
 from trainables.config.trial import Trial
-from trainables.storage import files, summary
+from trainables.storage import files
 from trainables.storage.base import RESULT, STEPS, Storage
+from trainables.storage.results import summarise
 
 KEPT_TAG = "checkpoint"
 """Where a trial's weights are, as long as they are kept."""
@@ -111,11 +112,11 @@ class Tracker:
         self._count(counts)
         self.runs.drop_twins(self.mirrored)
         for run in self.runs.tagged(f"tags.{KEPT_TAG} LIKE '%/%'"):
-            if not self.store.there(weights(self.store, run.data.tags[TRIAL_TAG])):
+            if not self.store.exists(weights(self.store, run.data.tags[TRIAL_TAG])):
                 self.client.delete_tag(run.info.run_id, KEPT_TAG)
         for trial_id in self.sweep["trials"]:
             kept = weights(self.store, trial_id)
-            if trial_id in self.mirrored and self.store.there(kept):
+            if trial_id in self.mirrored and self.store.exists(kept):
                 run = self.runs.of(trial_id, trial_id)
                 self.client.set_tag(run.id, KEPT_TAG, self.store.uri(kept))
         self.client.set_experiment_tag(self.runs.experiment, views.TAG, views.value(_benchmark(self.sweep, self.store)))
@@ -219,7 +220,7 @@ def connect(sweep: dict[str, Any], store: Storage, *, fresh: bool = False) -> Tr
     client.set_tag(parent.info.run_id, "selection", json.dumps(sweep.get("selection") or {}))
     if parent.info.status in ENDED:  # by an earlier start
         client.update_run(parent.info.run_id, "RUNNING")
-    attempts = {key: brief.started for key in sweep["trials"] if (brief := summary.of(store, key))}
+    attempts = {key: brief.started for key in sweep["trials"] if (brief := summarise(store, key))}
     runs = Runs(client, experiment, parent.info.run_id, name, {"sweep": sweep["name"]}, attempts)
     tracker = Tracker(runs, sweep, store)
     if parent.data.tags.get(STATE_TAG) == ids.digest(tracker.found) and alone and not fresh:
@@ -239,7 +240,7 @@ def sync(sweep: dict[str, Any], store: Storage) -> int:
     """Mirror every finished trial of a sweep; returns how many. Raises InputError while its driver runs."""
     command = f"python -m platform.tracking sync {sweep['name']}-{sweep['hash']}"
     with lease.held(store, store.lock(sweep["name"], sweep["hash"]), command):
-        store.bring(sweep["trials"])
+        store.download_trials(sweep["trials"])
         tracker = connect(sweep, store, fresh=True)
         done = [trial_id for trial_id in sweep["trials"] if store.result(trial_id)]
         for trial_id in done:

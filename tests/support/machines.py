@@ -12,9 +12,9 @@ import pytest
 from trainables.storage import files as storage_files
 from trainables.storage.base import CONFIG, RESULT, STEPS
 from trainables.storage.location import open_storage
-from trainables.storage.object_storage import WorkingCopy
+from trainables.storage.object_storage import ObjectStorage
 
-Machine = Callable[..., WorkingCopy]
+Machine = Callable[..., ObjectStorage]
 
 
 @pytest.fixture
@@ -24,20 +24,20 @@ def machine(object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setenv(name, value)
     uri = f"s3://bucket/{uuid.uuid4().hex}"
 
-    def open_there(name: str, *, writable: bool = True) -> WorkingCopy:
+    def open_there(name: str, *, writable: bool = True) -> ObjectStorage:
         monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / name))
         found = open_storage(uri, writable=writable)
-        assert isinstance(found, WorkingCopy)
+        assert isinstance(found, ObjectStorage)
         return found
 
     return open_there
 
 
-def names(store: WorkingCopy) -> set[str]:
-    return set(store.exchange.remote.list())
+def names(store: ObjectStorage) -> set[str]:
+    return set(store.transfer.store.list())
 
 
-def write_trial(store: WorkingCopy, key: str, **more: Any) -> Path:
+def write_trial(store: ObjectStorage, key: str, **more: Any) -> Path:
     """A trial that has ended in the working copy, not sent."""
     folder = store.trial(key)
     storage_files.write_json(folder / CONFIG, {"method": "ga"})
@@ -54,14 +54,14 @@ def write_folder(folder: Path, *files: str) -> Path:
     return folder
 
 
-def record_puts(store: WorkingCopy, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def record_puts(store: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of objects in the order in which they are written from now on."""
     seen: list[str] = []
-    write = store.exchange.remote._write
+    write = store.transfer.store._write
 
     def noted(name: str, pieces: Any) -> None:
         write(name, pieces)
         seen.append(name)
 
-    monkeypatch.setattr(store.exchange.remote, "_write", noted)
+    monkeypatch.setattr(store.transfer.store, "_write", noted)
     return seen

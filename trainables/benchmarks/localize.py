@@ -1,4 +1,4 @@
-"""A configuration with the folders of a storage in the place of hub ids."""
+"""A configuration with this machine's paths: hub ids become folders of the storage, others' copies ours."""
 
 from __future__ import annotations
 
@@ -12,30 +12,42 @@ from trainables.common import paths
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Recipe
 from trainables.data.hub import DATA, HubRequirement, find_folder, hub_id_of
-from trainables.storage.sync_interface import Sharing
+from trainables.storage.base import Storage
 
 V = TypeVar("V")
 
 
-def localize(value: V, store: Sharing) -> V:
-    """Return a planned configuration with folders of the storage in the place of hub ids; its identity stays.
+def localize(value: V, store: Storage) -> V:
+    """Return a configuration with this machine's paths; its identity stays.
 
-    What has no fingerprint (a configuration that a person wrote) or was not fetched stays as it is.
+    A hub id becomes the storage's folder of its files, unless it has no fingerprint (a person wrote the
+    configuration) or was not fetched. A path into another machine's copy of the storage becomes one into ours.
     """
-    changed: dict[str, Any] = {}
-    if isinstance(value, Model):
-        changed = _localize_model(value, store)
-    elif isinstance(value, Benchmark):
-        changed = _localize_benchmark(value, store)
+    found: Any = value
+    if isinstance(value, str):
+        found = store.local_path(value)
+    elif isinstance(value, tuple):
+        found = tuple(localize(part, store) for part in value)
     elif isinstance(value, BaseModel):
-        changed = {name: localize(part, store) for name, part in value}
-        if isinstance(value, Recipe) and paths.is_hub_id(value.data):
-            changed["data"] = _find_place(HubRequirement("datasets", value.data, value.revision), store)
-    changed = {name: part for name, part in changed.items() if part != getattr(value, name)}
-    return value.model_copy(update=changed) if changed and isinstance(value, BaseModel) else value
+        folders = _find_hub_folders(value, store)
+        parts = {name: localize(folders.get(name, part), store) for name, part in value}
+        changed = {name: part for name, part in parts.items() if part != getattr(value, name)}
+        found = value.model_copy(update=changed) if changed else value
+    return found
 
 
-def _localize_model(model: Model, store: Sharing) -> dict[str, Any]:
+def _find_hub_folders(value: BaseModel, store: Storage) -> dict[str, Any]:
+    """Return the fields of a configuration whose hub ids have folders in the storage, with these."""
+    if isinstance(value, Model):
+        return _localize_model(value, store)
+    if isinstance(value, Benchmark):
+        return _localize_benchmark(value, store)
+    if isinstance(value, Recipe) and paths.is_hub_id(value.data):
+        return {"data": _find_place(HubRequirement("datasets", value.data, value.revision), store)}
+    return {}
+
+
+def _localize_model(model: Model, store: Storage) -> dict[str, Any]:
     """A folder that is not here belonged to a storage that was moved."""
     mark, changed = model.fingerprint or "", {}
     if mark.startswith("hub:") and not paths.is_folder(model.path):
@@ -45,7 +57,7 @@ def _localize_model(model: Model, store: Sharing) -> dict[str, Any]:
     return changed
 
 
-def _localize_benchmark(benchmark: Benchmark, store: Sharing) -> dict[str, Any]:
+def _localize_benchmark(benchmark: Benchmark, store: Storage) -> dict[str, Any]:
     if not benchmark.fingerprint or benchmark.is_fictional:
         return {}
     changed: dict[str, Any] = {}
@@ -60,7 +72,7 @@ def _localize_benchmark(benchmark: Benchmark, store: Sharing) -> dict[str, Any]:
     return changed
 
 
-def _find_place(requirement: HubRequirement, store: Sharing) -> str:
+def _find_place(requirement: HubRequirement, store: Storage) -> str:
     """Return the folder of the storage; where it has none, the hub id."""
     requirement = replace(requirement, id=hub_id_of(requirement.id))
     return str(find_folder(requirement, store) or requirement.id)

@@ -1,107 +1,111 @@
-"""What the commands of this room share: one message and exit status 2 for bad input, never a traceback."""
+"""What the commands share: bad input becomes one message and exit status 2; numbers in words; --storage."""
 
 from __future__ import annotations
 
 import errno
+import os
 import re
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated
 
+import typer
 from pydantic import ValidationError
 
 from trainables.common.errors import InputError, TrialStopped
 from trainables.common.redaction import redact
 
+DEFAULT_STORAGE, STORAGE_VARIABLE = "runs", "UNLEARN_STORAGE"
+"""Where results are if nobody says, and the variable that says it for every command of a machine."""
+StorageOption = Annotated[
+    str, typer.Option("--storage", envvar=STORAGE_VARIABLE, help="Folder or address (s3://...) of the results.")
+]
+"""The option of every command that reads or writes results."""
 SHOWN = 120
 """Characters of a value that a message repeats."""
 LONG_WORD = re.compile(r"(\S{200})\S{600,}")
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
+
+def default_storage() -> str:
+    """Return what a command takes for --storage if it is not given."""
+    return os.environ.get(STORAGE_VARIABLE) or DEFAULT_STORAGE
 
 
 def guarded(main: Callable[[], int]) -> int:
-    """Run `main`; InputError and an invalid configuration become one message and status 2.
+    """Run `main` and return the exit status.
 
-    A diverged model and a full disk become one and status 1.
+    InputError, an invalid configuration and a file that may not be read become one message and status 2,
+    a diverged model and a full disk one message and status 1.
     """
     try:
         return main()
     except InputError as error:
-        _tell(str(error))
+        _print_error(str(error))
     except TrialStopped as stopped:
-        _tell(stopped.message)
+        _print_error(stopped.message)
         return 1
     except ValidationError as error:
-        _tell(describe(error))
+        _print_error(describe_invalid(error))
     except PermissionError as error:
-        _tell(f"'{error.filename}' cannot be read or written: {error.strerror}")
+        _print_error(f"'{error.filename}' cannot be read or written: {error.strerror}")
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        _tell(f"{error.strerror}: '{error.filename}'; make room, then start again")
+        _print_error(f"{error.strerror}: '{error.filename}'; make room, then start again")
         return 1
     return 2
 
 
-def _tell(message: str) -> None:
-    print(f"error: {_one_line(redact(message))}", file=sys.stderr)
-
-
-def _one_line(message: str) -> str:
-    """The message without line ends and control characters, and very long words cut."""
+def _print_error(message: str) -> None:
+    """Print one line: line ends and control characters are escaped, very long words are cut."""
     shown = "".join(
         character if character.isprintable() else character.encode("unicode_escape", "replace").decode()
-        for character in message
+        for character in redact(message)
     )
-    return LONG_WORD.sub(lambda found: f"{found[1]}... ({len(found[0])} characters)", shown)
+    shown = LONG_WORD.sub(lambda found: f"{found[1]}... ({len(found[0])} characters)", shown)
+    print(f"error: {shown}", file=sys.stderr)
 
 
-def describe(error: ValidationError) -> str:
-    """Every problem of a configuration as `path: what is wrong (got value)`, all at once."""
+def describe_invalid(error: ValidationError) -> str:
+    """Return every problem of a configuration as `path: what is wrong (got value)`."""
     problems = []
     for item in error.errors(include_url=False, include_context=False):
-        path = ".".join(str(part) for part in item["loc"])
-        received = "" if isinstance(item["input"], dict) else f" (got {_short(item['input'])})"
+        path, value = ".".join(map(str, item["loc"])), repr(item["input"])
+        value = value if len(value) <= SHOWN else f"{value[:SHOWN]}... {len(value)} characters"
+        received = "" if isinstance(item["input"], dict) else f" (got {value})"
         problems.append(f"{path}: {item['msg'].removeprefix('Value error, ')}{received}".removeprefix(": "))
     return "; ".join(problems)
 
 
-def duration(seconds: float) -> str:
-    """`42 s`, `3.5 min`, `2.1 h`."""
+def format_duration(seconds: float) -> str:
+    """Return `42 s`, `3.5 min` or `2.1 h`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def several(count: int, name: str) -> str:
-    """`1 model`, `2 models`."""
+def format_count(count: int, name: str) -> str:
+    """Return `1 model` or `2 models`."""
     return f"{count} {name}{'' if count == 1 else 's'}"
 
 
-def few(amount: float) -> str:
-    """`12.3`, `0.03`, `less than 0.01`: never `0.0` of something."""
+def format_amount(amount: float) -> str:
+    """Return `12.3`, `0.03` or `less than 0.01`, never `0.0` for more than nothing."""
     if amount >= 1:
         return f"{amount:.1f}"
     return f"{amount:.2f}" if amount >= 0.01 else "less than 0.01"
 
 
-def size(count: float) -> str:
-    """Bytes as `1.5 MB`, `512 MB`, `13.5 GB`."""
+def format_size(count: float) -> str:
+    """Return bytes as `1.5 MB`, `512 MB` or `13.5 GB`."""
     if count >= 1e9:
         return f"{count / 1e9:.1f} GB"
     return f"{count / 1e6:.0f} MB" if count >= 1e7 else f"{count / 1e6:.1f} MB"
 
 
-def _short(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}... {len(shown)} characters"
-
-
-def quiet() -> None:
+def silence_libraries() -> None:
     """Keep libraries' progress bars and notices out of a command's output."""
     import logging
-    import os
     import warnings
 
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")

@@ -15,8 +15,8 @@ from filelock import FileLock
 from pydantic import BaseModel
 
 from trainables.common import paths
-from trainables.storage.files import read_json, write_json
-from trainables.storage.sync_interface import Sharing
+from trainables.storage.base import Storage
+from trainables.storage.files import write_json
 
 Kind = Literal["models", "tokenizers", "datasets", "tasks"]
 LABELS = {"models": "model", "tokenizers": "tokenizer", "datasets": "data set", "tasks": "questions of"}
@@ -117,44 +117,42 @@ def is_given_folder(place: str | Path) -> bool:
     return paths.is_folder(place) and parse_folder(str(place)) is None
 
 
-def hub_root(store: Sharing) -> Path:
+def hub_root(store: Storage) -> Path:
     """Return STORAGE/shared/hub."""
     return store.root / "shared" / "hub"
 
 
-def pin_file(requirement: HubRequirement, store: Sharing) -> Path:
+def pin_file(requirement: HubRequirement, store: Storage) -> Path:
     """Return the file of the pin, which is written last."""
     return hub_root(store) / "pins" / f"{requirement.key}.json"
 
 
-def read_pin(requirement: HubRequirement, store: Sharing) -> HubSnapshot | None:
+def read_pin(requirement: HubRequirement, store: Storage) -> HubSnapshot | None:
     """Return what was fetched for this storage, None where nothing was."""
-    file = pin_file(requirement, store)
-    store.fetch(file)
-    found = read_json(file)
+    found = store.read_json(pin_file(requirement, store))
     return HubSnapshot(**found) if found else None
 
 
-def write_pin(requirement: HubRequirement, pin: HubSnapshot, store: Sharing) -> None:
+def write_pin(requirement: HubRequirement, pin: HubSnapshot, store: Storage) -> None:
     """Show a folder that is complete to everybody."""
     file = pin_file(requirement, store)
     write_json(file, asdict(pin))
     store.push(file)
 
 
-def find_folder(requirement: HubRequirement, store: Sharing) -> Path | None:
+def find_folder(requirement: HubRequirement, store: Storage) -> Path | None:
     """Return the folder on this machine, downloaded once where the storage is elsewhere; None: nothing was fetched."""
     pin = read_pin(requirement, store)
     if pin is None:
         return None
     folder = hub_root(store) / pin.folder
-    if store.copied and not folder.is_dir():
+    if store.is_remote and not folder.is_dir():
         with lock(pin.folder, store):
             store.fetch(folder)
     return folder if folder.is_dir() else None
 
 
-def lock(name: str, store: Sharing) -> FileLock:
+def lock(name: str, store: Storage) -> FileLock:
     """Return a lock between the processes of this machine."""
     folder = hub_root(store) / ".locks"
     folder.mkdir(parents=True, exist_ok=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 import errno
+import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from trainables.common.errors import InputError
-from trainables.storage.files import read_json
-from trainables.storage.sync_interface import Sharing
+from trainables.storage.files import read_json, write_json
 
 RESULT, CONFIG, STEPS, ROWS, ERROR = "result.json", "config.json", "steps.parquet", "evaluation.parquet", "error.txt"
 PROGRESS, RETRY = "progress.json", "retry.json"
@@ -22,20 +23,30 @@ UNFINISHED = (CHECKPOINT, EVALUATIONS, PROGRESS)
 EVALUATED = ("finished", "collapsed")
 """Outcomes that come with metrics."""
 LOST = "lost"
-"""Outcome of a trial that its process, machine or disk gave up on: it goes on from its checkpoint when resumed."""
+"""Outcome of a trial whose process, machine or disk failed: it goes on from its checkpoint when resumed."""
 FAILURES = ("failed", "out_of_memory", LOST)
 """Outcomes that are accidents; every other one (`finished`, `diverged`, ...) is a result."""
 OUTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS)
-"""What a disk says that has no room, or is not there any more."""
+"""Error numbers of a disk that is full or gone."""
 NO_ROOM = 2**20
 """Bytes free."""
 
 
-class Storage(Sharing):
-    """A folder: trials/, sweeps/, shared/, reports/ and mlflow.db."""
+class Storage:
+    """A folder: trials/, sweeps/, shared/, reports/ and mlflow.db.
+
+    Code reads and writes files below `root`. Where all machines see that folder, there is nothing to transfer, and
+    most of the verbs below do nothing. trainables.storage.object_storage overrides them: there `root` is a machine's
+    own copy of an object store.
+    """
+
+    is_remote = False
+    """Whether each machine has a copy of its own."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    # Where things lie
 
     def trial(self, trial_id: str) -> Path:
         return _inside(self.root / "trials", trial_id)
@@ -44,11 +55,11 @@ class Storage(Sharing):
         return _inside(self.root / "sweeps", f"{name}-{digest}.json")
 
     def lock(self, name: str, digest: str) -> Path:
-        """Where the driver of a sweep says that it runs."""
+        """Return the file in which the driver of a sweep says that it runs."""
         return _inside(self.root / "sweeps", f"{name}-{digest}.lock")
 
     def spent(self, name: str, digest: str) -> Path:
-        """What a sweep has spent in all its starts."""
+        """Return the file with what a sweep has spent in all its starts."""
         return _inside(self.root / "sweeps", f"{name}-{digest}.spent")
 
     def model(self, recipe_id: str) -> Path:
@@ -60,29 +71,145 @@ class Storage(Sharing):
     def evaluation(self, key: str) -> Path:
         return _inside(self.root / "shared" / "evaluations", key)
 
+    @property
+    def location(self) -> str:
+        """What another process opens this storage by."""
+        return str(self.root)
+
+    def uri(self, path: Path) -> str:
+        """Return the address of something in the storage."""
+        return path.as_uri()
+
+    def local_path(self, place: str) -> str:
+        """Return where a path lies here, fetched, if it is of the storage's copy on any machine; else as it is."""
+        return place
+
+    # Many trials
+
+    def sync_trials(self, trial_ids: Iterable[str] = ()) -> None:
+        """Scan the storage, then download these trials, the sweeps' files and the reference evaluations."""
+
+    def download_trials(self, trial_ids: Iterable[str]) -> None:
+        """Download trials as the last scan found them; results that could not be sent before are sent now."""
+
+    def finished_trials(self) -> list[str]:
+        """Return the ids of the trials that had a result at the last scan."""
+        return sorted(path.parent.name for path in (self.root / "trials").glob(f"*/{RESULT}"))
+
+    # One trial
+
     def has(self, trial_id: str) -> bool:
         """Whether a trial has a result, readable or not."""
         return (self.trial(trial_id) / RESULT).is_file()
 
+    def result(self, trial_id: str) -> dict[str, Any] | None:
+        """Return a finished trial's result, None if there is none that can be read."""
+        return read_json(self.trial(trial_id) / RESULT)
+
     def under_way(self, trial_id: str) -> bool:
         """Whether a process that is at a trial, or was killed there, has left its checkpoint or its progress."""
         folder = self.trial(trial_id)
-        return any(path.is_file() or self.there(path) for path in (folder / CHECKPOINT / META, folder / PROGRESS))
+        return any(path.is_file() or self.exists(path) for path in (folder / CHECKPOINT / META, folder / PROGRESS))
 
-    def result(self, trial_id: str) -> dict[str, Any] | None:
-        """A finished trial's result, None where there is none that can be read."""
-        return read_json(self.trial(trial_id) / RESULT)
+    def fetch_trial(self, trial_id: str) -> None:
+        """Fetch all files of a trial, before it begins or goes on here."""
+
+    def start_trial(self, trial_id: str, config: dict[str, Any]) -> None:
+        """Write a trial's configuration. From now on the files here are newer than those elsewhere."""
+        write_json(self.trial(trial_id) / CONFIG, config)
+
+    def push_trial(self, trial_id: str) -> None:
+        """Send a trial that has ended, its result last; what cannot be sent now stays here and is sent later."""
+
+    def is_sent(self, trial_id: str) -> bool:
+        """Whether other machines see the result of a trial that has ended here."""
+        return True
+
+    def try_sync_trial(self, trial_id: str) -> bool:
+        """Download a trial that has ended on some machine; whether the storage answered."""
+        return True
+
+    def finish_checkpoint(self, folder: Path, tag: str) -> None:
+        """Make a checkpoint count whose parts are all sent, with the evaluations before it, and drop older ones."""
+
+    # Files and folders
+
+    def fetch(self, path: Path) -> None:
+        """Download a file, or a folder that never changes, unless it is here."""
+
+    def push(self, path: Path) -> None:
+        """Send a file, or a folder that never changes."""
+
+    def try_push(self, path: Path) -> bool:
+        """Send a file, or what has changed in a folder, if the storage answers; whether it did."""
+        return True
+
+    def fetch_parts(self, folder: Path, prefixes: tuple[str, ...] = ("",)) -> None:
+        """Download what other machines made of a folder that several work on: files whose names begin so."""
+
+    def push_parts(self, folder: Path, prefixes: tuple[str, ...] = ("",)) -> None:
+        """Send what this machine made of a folder that several work on: files whose names begin so."""
+
+    def read_json(self, path: Path) -> dict[str, Any] | None:
+        """Return a JSON object, fetched if it is not here; None if the file is missing or damaged."""
+        self.fetch(path)
+        return read_json(path)
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is a file, or a folder that never changes, here or elsewhere."""
+        return path.exists()
+
+    def move(self, source: Path, target: Path) -> bool:
+        """Move a file or folder for everybody; whether there was one."""
+        if not source.exists():
+            return False
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source.rename(target)
+        return True
+
+    def remove(self, path: Path) -> None:
+        """Delete a file or folder for everybody."""
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+    def size(self, path: Path) -> int:
+        """Return the bytes of all files below; those that vanish meanwhile count as nothing."""
+        total = 0
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    is_folder = entry.is_dir(follow_symlinks=False)
+                    total += Storage.size(self, Path(entry.path)) if is_folder else entry.stat().st_size
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        return total
+
+    # The disk
+
+    def existing(self) -> Path:
+        """Return `root`, or the nearest folder above it that exists."""
+        return next(folder for folder in (self.root, *self.root.parents) if folder.exists())
+
+    def free(self) -> int:
+        """Return the bytes free on the disk of this machine's files."""
+        return shutil.disk_usage(self.existing()).free
+
+    def explain_empty(self) -> str:
+        """Say why the storage may hold nothing of what was asked for."""
+        return "it holds none" if self.is_remote or self.root.is_dir() else "there is no such folder"
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """What is called `name` in a folder. Raises InputError for a name that leads out of it."""
+    """Return the path of `name` in a folder. Raises InputError for a name that leads out of it."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise InputError(f"'{name}' names nothing in {folder}: it is a path, not a name")
     return folder / name
 
 
 def is_outage(error: BaseException | None, store: Storage) -> bool:
-    """Whether an error, or one that led to it, is the disk's: it says so, or there is no room (torch hides that)."""
+    """Whether the disk is the cause of an error: a cause in its chain says so, or there is no room (torch hides it)."""
     if store.free() < NO_ROOM:
         return True
     while error is not None:
@@ -93,7 +220,7 @@ def is_outage(error: BaseException | None, store: Storage) -> bool:
 
 
 def set_aside(paths: Iterable[Path], store: Storage) -> Path:
-    """Move files or folders out of the way, under a dated folder, which is returned; nothing is deleted."""
+    """Move files or folders into a new dated folder, which is returned; nothing is deleted."""
     place = dated_place(store)
     for path in paths:
         store.move(path, place / path.name)
@@ -101,6 +228,6 @@ def set_aside(paths: Iterable[Path], store: Storage) -> Path:
 
 
 def dated_place(store: Storage) -> Path:
-    """The folder for what is set aside just now."""
+    """Return the path of a new folder for what is set aside now."""
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%f")
     return store.root / "set_aside" / stamp

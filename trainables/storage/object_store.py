@@ -1,7 +1,7 @@
 """Objects below an address such as s3://bucket/prefix, by their relative names.
 
 Any file system that pyarrow knows (s3, gs, abfs, hdfs), any other one through fsspec. A reader sees an object whole or
-not at all: an object store has it so, and elsewhere it is written beside its place and moved there.
+not at all: object stores work so, and on other file systems a file is written beside its place and moved there.
 """
 
 from __future__ import annotations
@@ -12,39 +12,40 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow
 import pyarrow.fs
 
 from trainables.common.errors import InputError, Unreachable
-from trainables.storage import uri as storage_uri
+from trainables.storage.uri import explain_failure
 
 OBJECT_STORES = ("s3", "gcs", "abfs")
 """pyarrow's names of file systems whose objects appear when they are whole."""
 AT_ONCE = 16
-"""Requests side by side."""
-WHOLE = 64 * 2**20
+"""Parallel requests."""
+SMALL = 64 * 2**20
 """Bytes of a file that is read before it is sent, so that an error of the disk leaves no part of it."""
 PIECE = 8 * 2**20
 TRIES = 3
-"""How often a JSON object is read that was written anew meanwhile."""
+"""How often a JSON object is read that was rewritten meanwhile."""
 RECENT = 5.0
-"""Seconds after which no other writing of an object can bear the same time: until then a file is brought again."""
+"""Seconds after which no second writing of an object can bear the same time: until then a file is downloaded again."""
 STAGING = re.compile(r"(^|/)\.[^/]+\.[0-9a-f]{8}$")
+T = TypeVar("T")
 
 
 class Entry(NamedTuple):
-    """An object: its bytes, and when it was written, in whole seconds since 1970; None where that is not told."""
+    """An object: its bytes, and when it was written, in whole seconds since 1970; None if the store does not say."""
 
     size: int
     stamp: int | None
 
 
-class Remote:
+class ObjectStore:
     """`base` is the address's path in the file system."""
 
     def __init__(self, uri: str, files: Any, base: str) -> None:
@@ -53,26 +54,26 @@ class Remote:
         self.base = base
         self.whole_at_once = files.type_name in OBJECT_STORES
 
-    def check(self) -> None:
-        """Raise InputError where there is no such bucket, or it does not answer."""
+    def check_exists(self) -> None:
+        """Raise InputError if there is no such bucket, or it does not answer."""
         bucket = self.base.split("/")[0]
-        with self._told():
+        with self._errors():
             found = self.files.get_file_info(bucket) if self.whole_at_once else None
         if found is not None and found.type == pyarrow.fs.FileType.NotFound:
             raise InputError(f"--storage: there is no bucket '{bucket}' for '{self.uri}'; make it, or name another one")
 
     def check_writable(self) -> None:
-        """Raise InputError where nothing can be written or deleted."""
+        """Raise InputError if nothing can be written or deleted."""
         probe = f".probe-{uuid.uuid4().hex}"
         self.write(probe, b"x")
         self.delete([probe])
 
     def list(self, below: str = "") -> dict[str, Entry]:
-        """Every object below a folder, by its name; names that would lead out of a folder are nobody's."""
-        place = self._place(below)
-        with self._told():
+        """Return every object below a folder by name, without names that would lead out of a folder."""
+        selector = pyarrow.fs.FileSelector(self._path(below), allow_not_found=True, recursive=True)
+        with self._errors():
             try:
-                found = self.files.get_file_info(pyarrow.fs.FileSelector(place, allow_not_found=True, recursive=True))
+                found = self.files.get_file_info(selector)
             except NotADirectoryError:
                 return {}
         start = len(self.base) + 1
@@ -80,36 +81,24 @@ class Remote:
         return {name: entry for name, entry in whole.items() if is_inside(name) and not STAGING.search(name)}
 
     def stat(self, name: str) -> Entry | None:
-        """An object, None where there is none."""
-        with self._told():
-            info = self.files.get_file_info(self._place(name))
+        """Return an object's entry, None if there is no such object."""
+        with self._errors():
+            info = self.files.get_file_info(self._path(name))
         return _entry(info) if info.type == pyarrow.fs.FileType.File else None
 
     def read(self, name: str) -> bytes | None:
-        """What an object holds, None where there is none."""
-        with self._told():
-            try:
-                with self.files.open_input_file(self._place(name)) as stream:
-                    return stream.read()
-            except FileNotFoundError:
-                return None
+        """Return an object's content, None if there is no such object."""
+        try:
+            with self._errors(), self.files.open_input_file(self._path(name)) as stream:
+                return stream.read()
+        except FileNotFoundError:
+            return None
 
-    def write(self, name: str, content: bytes) -> Entry | None:
+    def write(self, name: str, content: bytes) -> None:
         self._write(name, [content])
-        return self.stat(name)
 
-    def put(self, source: Path, name: str) -> Entry | None:
-        """Send a file, which gets the object's time, so that `same` knows it again."""
-        with source.open("rb") as stream:
-            small = os.fstat(stream.fileno()).st_size <= WHOLE
-            self._write(name, [stream.read()] if small else iter(lambda: stream.read(PIECE), b""))
-            entry = self.stat(name)
-            if entry is not None and entry.stamp is not None:
-                _set_time(stream.fileno(), entry.stamp * 10**9)
-        return entry
-
-    def get(self, name: str, target: Path, entry: Entry) -> bool:
-        """Bring an object into a file, by rename; False where it has gone."""
+    def get(self, name: str, target: Path, entry: Entry) -> None:
+        """Download an object into a file, by rename; nothing if it is gone."""
         target.parent.mkdir(parents=True, exist_ok=True)
         staging = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
         try:
@@ -119,105 +108,110 @@ class Remote:
                 _set_time(staging, entry.stamp * 10**9 + recent)
             os.replace(staging, target)
         except FileNotFoundError:
-            return False
+            pass
         finally:
             staging.unlink(missing_ok=True)
-        return True
-
-    def put_all(self, sources: Mapping[str, Path]) -> dict[str, Entry]:
-        """Files by the names that they get; what has vanished meanwhile is left out."""
-        found = self._each(lambda name: self._put_there(sources[name], name), sources)
-        return {name: entry for name, entry in zip(sources, found, strict=True) if entry is not None}
 
     def get_all(self, targets: Mapping[str, tuple[Path, Entry]]) -> None:
-        """Objects, by name the file that each becomes."""
-        self._each(lambda name: self.get(name, *targets[name]), targets)
+        """Download objects; the values say into which file each goes."""
+        _for_each(lambda name: self.get(name, *targets[name]), targets)
+
+    def put_all(self, sources: Mapping[str, Path]) -> dict[str, Entry]:
+        """Send files, each under its key; return the entries of those that had not vanished meanwhile."""
+        found = _for_each(lambda name: self._put(sources[name], name), sources)
+        return {name: entry for name, entry in zip(sources, found, strict=True) if entry is not None}
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects; what is not there is no error."""
+        """Delete objects; one that does not exist is no error."""
 
-        def one(name: str) -> None:
-            with self._told(), contextlib.suppress(FileNotFoundError):
-                self.files.delete_file(self._place(name))
+        def delete_one(name: str) -> None:
+            with self._errors(), contextlib.suppress(FileNotFoundError):
+                self.files.delete_file(self._path(name))
 
-        self._each(one, names)
+        _for_each(delete_one, names)
 
     def delete_folder(self, name: str) -> None:
-        with self._told():
-            self.files.delete_dir_contents(self._place(name), missing_dir_ok=True)
+        with self._errors():
+            self.files.delete_dir_contents(self._path(name), missing_dir_ok=True)
 
     def move(self, names: Mapping[str, str]) -> None:
-        """Give objects other names: all are copied before the first one goes, and the others after it."""
+        """Rename objects: all are copied, then the first one is deleted, then the others."""
 
-        def copy(name: str) -> None:
-            with self._told():
-                self._make_room(names[name])
-                self.files.copy_file(self._place(name), self._place(names[name]))
+        def copy_one(name: str) -> None:
+            with self._errors():
+                self._make_folder(names[name])
+                self.files.copy_file(self._path(name), self._path(names[name]))
 
-        self._each(copy, names)
+        _for_each(copy_one, names)
         self.delete(list(names)[:1])
         self.delete(list(names)[1:])
 
-    def _put_there(self, source: Path, name: str) -> Entry | None:
-        with contextlib.suppress(FileNotFoundError):
-            return self.put(source, name)
+    def _put(self, source: Path, name: str) -> Entry | None:
+        """Send a file, which gets the object's time: `is_same` knows it by that."""
+        with contextlib.suppress(FileNotFoundError), source.open("rb") as stream:
+            small = os.fstat(stream.fileno()).st_size <= SMALL
+            self._write(name, [stream.read()] if small else iter(lambda: stream.read(PIECE), b""))
+            entry = self.stat(name)
+            if entry is not None and entry.stamp is not None:
+                _set_time(stream.fileno(), entry.stamp * 10**9)
+            return entry
+        return None
 
     def _write(self, name: str, pieces: Iterable[bytes]) -> None:
-        place = self._place(name)
-        folder, _, last = place.rpartition("/")
-        staging = place if self.whole_at_once else f"{folder}/.{last}.{uuid.uuid4().hex[:8]}"
-        with self._told():
-            self._make_room(name)
+        path = self._path(name)
+        folder, _, last = path.rpartition("/")
+        staging = path if self.whole_at_once else f"{folder}/.{last}.{uuid.uuid4().hex[:8]}"
+        with self._errors():
+            self._make_folder(name)
             with self.files.open_output_stream(staging) as stream:
                 for piece in pieces:
                     stream.write(piece)
-            if staging != place:
-                self.files.move(staging, place)
+            if staging != path:
+                self.files.move(staging, path)
 
-    def _make_room(self, name: str) -> None:
-        """Object stores have no folders."""
+    def _make_folder(self, name: str) -> None:
+        """Make the folder of an object-to-be. Object stores have no folders."""
         if not self.whole_at_once:
-            self.files.create_dir(self._place(name).rpartition("/")[0], recursive=True)
+            self.files.create_dir(self._path(name).rpartition("/")[0], recursive=True)
 
-    def _copy(self, name: str, staging: Path) -> None:
-        """An object is read in parts: a small one that was written anew between two of them is read again."""
+    def _copy(self, name: str, target: Path) -> None:
+        """An object is read in parts: a JSON object that was rewritten between two of them is read again.
+
+        Errors of the disk stay what they are.
+        """
         for _ in range(TRIES):
-            with staging.open("wb") as written:
-                for piece in self._pieces(name):
+            with self._errors():
+                stream = self.files.open_input_file(self._path(name))
+            with stream, target.open("wb") as written:
+                while piece := self._read_piece(stream):
                     written.write(piece)
-            if not name.endswith(".json") or _is_json(staging):
+            if not name.endswith(".json") or _is_json(target):
                 return
 
-    def _pieces(self, name: str) -> Iterator[bytes]:
-        with self._told():
-            stream = self.files.open_input_file(self._place(name))
-        with stream:
-            while True:
-                with self._told():
-                    piece = stream.read(PIECE)
-                if not piece:
-                    return
-                yield piece
+    def _read_piece(self, stream: Any) -> bytes:
+        with self._errors():
+            return stream.read(PIECE)
 
-    def _place(self, name: str) -> str:
+    def _path(self, name: str) -> str:
         return f"{self.base}/{name}".rstrip("/")
 
-    def _each(self, action: Any, names: Iterable[str]) -> list[Any]:
-        names = list(names)
-        if len(names) <= 1:
-            return [action(name) for name in names]
-        with ThreadPoolExecutor(min(AT_ONCE, len(names))) as pool:
-            return list(pool.map(action, names))
-
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """Errors of the store in the words of --storage."""
+    def _errors(self) -> Iterator[None]:
+        """Raise Unreachable, which names --storage, for an error of the store."""
         try:
             yield
         except FileNotFoundError:
             raise
         except (OSError, pyarrow.ArrowException) as error:
-            raise Unreachable(storage_uri.advice(self.uri, error)) from error
+            raise Unreachable(explain_failure(self.uri, error)) from error
+
+
+def _for_each(action: Callable[[str], T], names: Iterable[str]) -> list[T]:
+    names = list(names)
+    if len(names) <= 1:
+        return [action(name) for name in names]
+    with ThreadPoolExecutor(min(AT_ONCE, len(names))) as pool:
+        return list(pool.map(action, names))
 
 
 def _set_time(file: Path | int, nanoseconds: int) -> None:
@@ -233,8 +227,8 @@ def _entry(info: Any) -> Entry:
     return Entry(info.size, None if info.mtime is None else int(info.mtime.timestamp()))
 
 
-def same(path: Path, entry: Entry) -> bool:
-    """Whether a file is the object that it was sent or brought as."""
+def is_same(path: Path, entry: Entry) -> bool:
+    """Whether a file is the object that it was sent or downloaded as."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -11,70 +11,104 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from trainables.common.errors import Unreachable
-from trainables.storage import files as storage_files
 from trainables.storage.base import META, RESULT
-from trainables.storage.complete import WHOLE, seal
-from trainables.storage.index import Listing
-from trainables.storage.object_store import Entry, Remote, same
+from trainables.storage.complete import WHOLE, mark_complete
+from trainables.storage.files import publish
+from trainables.storage.object_store import Entry, ObjectStore, is_same
 
 LAST = (f"/{RESULT}", f"/{META}")
-"""What makes other files count comes after them."""
+"""Names of the files that are transferred after all others: with them the others count."""
 
 
-class Exchange:
-    """`listed`: what the store held when it was last looked at, and what was sent since."""
+class Listing:
+    """Objects by name, in groups of the first two parts of their names (`trials/ID`), so that look-ups are quick."""
 
-    def __init__(self, root: Path, remote: Remote) -> None:
+    def __init__(self, found: Mapping[str, Entry]) -> None:
+        self.groups: dict[str, dict[str, Entry]] = {}
+        for name, entry in found.items():
+            self.add(name, entry)
+
+    def add(self, name: str, entry: Entry) -> None:
+        self.groups.setdefault(_group(name), {})[name] = entry
+
+    def drop_below(self, name: str) -> None:
+        for key in self.below(name):
+            del self.groups[_group(key)][key]
+
+    def has(self, name: str) -> bool:
+        """Whether there is an object, or a folder that never changes."""
+        group = self.groups.get(_group(name), {})
+        return name in group or f"{name}/{WHOLE}" in group
+
+    def below(self, name: str) -> dict[str, Entry]:
+        """Return an object, or everything below a folder; of "" everything."""
+        if "/" in name:
+            group = self.groups.get(_group(name), {})
+            return {key: entry for key, entry in group.items() if key == name or key.startswith(f"{name}/")}
+        groups = [group for key, group in self.groups.items() if not name or key.split("/")[0] == name]
+        return {key: entry for group in groups for key, entry in group.items()}
+
+
+def _group(name: str) -> str:
+    return "/".join(name.split("/")[:2])
+
+
+class Transfer:
+    """`listed`: what the store held at the last scan, and what was sent since."""
+
+    def __init__(self, root: Path, store: ObjectStore) -> None:
         self.root = root
-        self.remote = remote
-        self.listed = Listing()
+        self.store = store
+        self.listed = Listing({})
 
-    def look(self) -> None:
-        self.listed.replace(self.remote.list())
+    def scan(self) -> None:
+        self.listed = Listing(self.store.list())
 
     def name(self, path: Path) -> str:
+        """Return what an object is called whose file here is `path`."""
         return path.relative_to(self.root).as_posix()
 
     def list(self, path: Path) -> dict[str, Entry]:
-        """What the store has below a folder now."""
-        return self.remote.list(self.name(path))
+        """Return what the store has below a folder now."""
+        return self.store.list(self.name(path))
 
-    def bring(self, wanted: Mapping[str, Entry]) -> None:
-        """Those objects that are not here as they are there."""
-        changed = {name: entry for name, entry in wanted.items() if not same(self.root / name, entry)}
+    def named(self, folder: Path) -> dict[str, Path]:
+        """Return every file of a folder by its name in the store."""
+        return {self.name(file): file for file in files_of(folder)}
+
+    def download(self, wanted: Mapping[str, Entry]) -> None:
+        """Download those objects whose files here are missing or others."""
+        changed = {name: entry for name, entry in wanted.items() if not is_same(self.root / name, entry)}
         for last in (False, True):
             names = [name for name in changed if name.endswith(LAST) == last]
-            self.remote.get_all({name: (self.root / name, changed[name]) for name in names})
+            self.store.get_all({name: (self.root / name, changed[name]) for name in names})
 
-    def mirror(self, folder: Path, found: Mapping[str, Entry], ours: Callable[[Path], bool]) -> None:
-        """Bring what was found; other files of the folder go where they are `ours` to delete."""
-        self.bring(found)
+    def mirror(self, folder: Path, found: Mapping[str, Entry], may_delete: Callable[[Path], bool]) -> None:
+        """Download what was found, and delete other files of the folder that may be deleted."""
+        self.download(found)
         for file in files_of(folder):
-            if self.name(file) not in found and ours(file):
+            if self.name(file) not in found and may_delete(file):
                 file.unlink(missing_ok=True)
 
     def send(self, files: Mapping[str, Path]) -> None:
         for last in (False, True):
             chosen = {name: file for name, file in files.items() if name.endswith(LAST) == last}
-            for name, entry in self.remote.put_all(chosen).items():
+            for name, entry in self.store.put_all(chosen).items():
                 self.listed.add(name, entry)
 
-    def send_changed(self, files: Mapping[str, Path], there: Mapping[str, Entry]) -> None:
-        """Those files that the store has not as they are here."""
-        self.send({name: file for name, file in files.items() if name not in there or not same(file, there[name])})
-
-    def named(self, folder: Path) -> dict[str, Path]:
-        """Every file of a folder by its name in the store."""
-        return {self.name(file): file for file in files_of(folder)}
+    def send_changed(self, files: Mapping[str, Path], existing: Mapping[str, Entry]) -> None:
+        """Send those files that differ from the objects of the same names."""
+        same = {name for name, entry in existing.items() if name in files and is_same(files[name], entry)}
+        self.send({name: file for name, file in files.items() if name not in same})
 
     def fetch(self, path: Path) -> None:
-        """Bring a file, or a folder that never changes; nothing where the store has none."""
+        """Download a file, or a folder that never changes; nothing if the store has none."""
         name = self.name(path)
-        entry = self.remote.stat(name)
+        entry = self.store.stat(name)
         if entry is not None:
-            self.remote.get(name, path, entry)
+            self.store.get(name, path, entry)
             return
-        found = self.remote.list(name)
+        found = self.store.list(name)
         if f"{name}/{WHOLE}" in found:
             self._fetch_folder(name, path, found)
 
@@ -84,66 +118,63 @@ class Exchange:
             self.send({self.name(path): path})
             return
         mark = f"{self.name(path)}/{WHOLE}"
-        if self.remote.stat(mark) is None:
+        if self.store.stat(mark) is None:
             files = files_of(path)
             sizes = {file.relative_to(path).as_posix(): file.stat().st_size for file in files}
             self.send({self.name(file): file for file in files})
-            self.remote.write(mark, json.dumps(sizes, indent=2, sort_keys=True).encode())
+            self.store.write(mark, json.dumps(sizes, indent=2, sort_keys=True).encode())
         self.listed.add(mark, Entry(0, None))
 
     def remove(self, path: Path) -> None:
-        """Delete a file or a folder there, first what makes it count."""
+        """Delete a file or a folder in the store, first what makes it count."""
         name = self.name(path)
-        found = self.remote.list(name)
-        self.remote.delete([mark for mark in (f"{name}/{WHOLE}",) if mark in found])
+        found = self.store.list(name)
+        self.store.delete([mark for mark in (f"{name}/{WHOLE}",) if mark in found])
         if found:
-            self.remote.delete_folder(name)
+            self.store.delete_folder(name)
         else:
-            self.remote.delete([name])
-        self._forget(name)
+            self.store.delete([name])
+        self.listed.drop_below(name)
 
     def move(self, source: Path, target: Path) -> bool:
-        """Whether there was something to move."""
+        """Rename objects; whether there were any."""
         name, to = self.name(source), self.name(target)
         found = self.listed.below(name)
         first = sorted(found, key=lambda key: not key.endswith(LAST))  # without it the others do not count
-        self.remote.move({key: to + key.removeprefix(name) for key in first})
-        self._forget(name)
+        self.store.move({key: to + key.removeprefix(name) for key in first})
+        self.listed.drop_below(name)
         return bool(found)
 
-    def softly(self, action: Callable[[], object]) -> bool:
-        """Whether it was done; where the store does not answer, what runs here goes on."""
-        try:
-            action()
-        except Unreachable as error:
-            print(f"warning: {error}", file=sys.stderr, flush=True)
-            return False
-        return True
-
-    def _forget(self, name: str) -> None:
-        for key in self.listed.below(name):
-            self.listed.drop(key)
-
     def _fetch_folder(self, name: str, path: Path, found: Mapping[str, Entry]) -> None:
-        sizes = json.loads(self.remote.read(f"{name}/{WHOLE}") or b"{}")
+        sizes = json.loads(self.store.read(f"{name}/{WHOLE}") or b"{}")
         staging = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
         try:
             wanted = {f"{name}/{file}": staging / file for file in sizes}
-            self.remote.get_all({key: (file, found[key]) for key, file in wanted.items() if key in found})
+            self.store.get_all({key: (file, found[key]) for key, file in wanted.items() if key in found})
             for file, size in sizes.items():
                 if not (staging / file).is_file() or (staging / file).stat().st_size != size:
                     raise Unreachable(
-                        f"--storage: {name}/{file} of '{self.remote.uri}' is missing or not as it was written; delete "
+                        f"--storage: {name}/{file} of '{self.store.uri}' is missing or not as it was written; delete "
                         f"{name}/{WHOLE}, so that the folder is made again"
                     )
-            seal(staging)
-            storage_files.publish(staging, path)
+            mark_complete(staging)
+            publish(staging, path)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
 
 
+def warn_if_unreachable(action: Callable[[], object]) -> bool:
+    """Do something with a store; whether it answered. What runs here goes on without it."""
+    try:
+        action()
+    except Unreachable as error:
+        print(f"warning: {error}", file=sys.stderr, flush=True)
+        return False
+    return True
+
+
 def files_of(folder: Path) -> list[Path]:
-    """Every file below, without what is being written."""
+    """Return every file below, without those that are being written."""
     found = []
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -152,5 +183,5 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def was_sent(file: Path) -> bool:
-    """Whether the file has an object's time (or its nanosecond after): it came from the store, or was sent to it."""
+    """Whether a file has an object's time (or its nanosecond after): it was downloaded or sent."""
     return file.stat().st_mtime_ns % 10**9 <= 1

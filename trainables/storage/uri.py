@@ -1,4 +1,4 @@
-"""Addresses of storages elsewhere: which file system stands behind one, and what to set where it does not open."""
+"""Addresses of object stores: the file system of each, and what to set if it does not open."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ LOGIN = {
 
 
 def connect(uri: str) -> tuple[Any, str]:
-    """pyarrow's file system at an address, and the path in it. Raises InputError where the scheme is unknown or the
-    address holds a password.
+    """Return pyarrow's file system at an address, and the path in it.
+
+    Raises InputError if the scheme is unknown or the address holds a password.
     """
     try:
         if has_credentials(uri):
@@ -37,14 +38,14 @@ def connect(uri: str) -> tuple[Any, str]:
             raise InputError(f"--storage: '{uri}' is no address of a storage: {error}") from error
         files, base = _by_fsspec(uri)
     except (OSError, pyarrow.ArrowException) as error:
-        raise Unreachable(advice(uri, error)) from error
+        raise Unreachable(explain_failure(uri, error)) from error
     if not base.strip("/"):
         raise InputError(f"--storage: '{uri}' names no bucket; write it like s3://bucket/folder")
     return files, base.rstrip("/")
 
 
 def _patient(files: Any, uri: str) -> Any:
-    """The same store with one request for a small object, and time for a slow network; with more settings as it is."""
+    """Return the store set to one request for a small object and a slow network, unless its address sets more."""
     asked = dict(parse_qsl(urlsplit(uri).query))
     if not asked.keys() <= {"region", "scheme", "endpoint_override"}:
         return files
@@ -53,7 +54,7 @@ def _patient(files: Any, uri: str) -> Any:
 
 
 def server() -> str | None:
-    """The server that stands for s3://, None for AWS."""
+    """Return the server of s3://, None for AWS."""
     named = (os.environ.get(name) for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"))
     return next(filter(None, named), None)
 
@@ -72,8 +73,8 @@ def _by_fsspec(uri: str) -> tuple[Any, str]:
     return pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(found)), base
 
 
-def advice(uri: str, error: Exception) -> str:
-    """What the store has said, and what to set."""
+def explain_failure(uri: str, error: Exception) -> str:
+    """Return the store's error, and what to set."""
     reason = (str(error).splitlines() or [repr(error)])[0].split(" (Request ID")[0]
     return f"--storage: '{uri}' cannot be used: {reason}; {_login(uri)}"
 

@@ -65,7 +65,7 @@ def save(
 def _show(engine: Engine, folder: Path, tag: str, store: Storage) -> None:
     """Let other machines see a checkpoint: it counts when every machine's shards are there. Then the old ones go."""
     first = processes.first_here()
-    sent = torch.tensor(int(not first or store.push_checkpoint(folder, tag)), device=engine.device)
+    sent = torch.tensor(int(not first or store.try_push(folder / tag)), device=engine.device)
     dist.all_reduce(sent, op=dist.ReduceOp.MIN)
     if engine.rank == 0 and sent:
         store.finish_checkpoint(folder, tag)
@@ -121,7 +121,7 @@ def set_aside(folder: Path, store: Storage) -> Path:
 def restore(engine: Engine, task: loop.Task, folder: Path) -> tuple[loop.State, list[dict[str, Any]]]:
     """Load what `save` wrote: the state and the records of the steps before it. Raises Damaged: `engine` is spoilt."""
     meta = storage_files.read_json(folder / META) or {}
-    if not complete.are_there(meta.get("files", {}), folder / meta["tag"]):
+    if not complete.has_files(folder / meta["tag"], meta.get("files", {})):
         raise Damaged(f"the files of {meta['tag']} are not all there as they were written")
     try:
         return _restore(engine, task, folder, meta)

@@ -154,7 +154,7 @@ def save(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any], *, sh
     tokenizer.save_pretrained(staging)
     (staging / hashing.RECIPE).write_text(json.dumps(note, indent=2, sort_keys=True) + "\n")
     if shared:
-        complete.seal(staging)
+        complete.mark_complete(staging)
     storage_files.publish(staging, folder)
 
 

@@ -92,7 +92,7 @@ class Progress:
         while not self.over.wait(EVERY):
             if self.news or self.work != work_counter.NOW.told() or time.monotonic() - self.written >= BEAT:
                 self._write()
-            if time.monotonic() - max(self.shown, self.begun) >= SHOWN and self.store.tell(self.path):
+            if time.monotonic() - max(self.shown, self.begun) >= SHOWN and self.store.try_push(self.path):
                 self.shown = time.monotonic()
 
     def _write(self) -> None:

@@ -30,7 +30,7 @@ def follow(trial: Trial, record: Record, place: Place, phases: Phases) -> Iterat
             raise
         half = max(1, (record.micro_batch or share) // 2)
         files.write_json(folder / RETRY, {"micro_batch": half})
-        place.store.tell(folder / RETRY)
+        place.store.try_push(folder / RETRY)
         if trial.resources.ranks > 1:
             raise StartAgain(f"out of memory at step {len(record.steps) + 1}: again with micro-batch {half}") from full
     if torch.cuda.is_available():

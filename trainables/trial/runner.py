@@ -22,8 +22,8 @@ from trainables.config import trial as config
 from trainables.config.settings import Resources, RetainEvaluation
 from trainables.config.trial import Trial
 from trainables.storage import files
-from trainables.storage import results as results_
-from trainables.storage.base import CONFIG, ERROR, LOST, Storage, is_outage
+from trainables.storage.base import ERROR, LOST, Storage, is_outage
+from trainables.storage.results import remove_leftovers
 from trainables.training import checkpoints, engine, loop, models, target_weights
 from trainables.training.checkpoint_schedule import Due, Notice, never
 from trainables.training.task_vectors import combine
@@ -49,8 +49,7 @@ def run(trial: Trial, store: Storage, *, keep_weights: bool = False, notice: Not
     if trial.resources.ranks > 1 and dist.get_rank() > 0:
         yield from _outcome(trial, record, place, iter)
         return
-    files.write_json(folder / CONFIG, trial.model_dump(mode="json"))
-    store.began(trial.id())
+    store.start_trial(trial.id(), trial.model_dump(mode="json"))
     with progress.Progress(folder, store, record.attempt) as told:
         result = yield from _outcome(trial, record, place, told.follow)
     yield {"phase": "done", "result": result}
@@ -91,7 +90,7 @@ def _end(trial: Trial, record: Record, error: dict[str, Any] | None, place: Plac
     result = trial_record.write(trial, record, error, place.folder)
     if error is None:
         (place.folder / ERROR).unlink(missing_ok=True)
-    results_.tidy(place.folder)
+    remove_leftovers(place.folder)
     place.store.push_trial(trial.id())
     return result
 

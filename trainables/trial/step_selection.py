@@ -35,9 +35,7 @@ def original(trial: Trial, store: Storage) -> Document | None:
     """The target model's evaluation that the sweep made once, None where there is none."""
     retain = trial.retain_evaluation.fingerprint if trial.retain_evaluation else None
     key = config.evaluation_id(trial.target, trial.benchmark, retain, trial.resources.precision)
-    file = store.evaluation(key) / RESULT
-    store.fetch(file)
-    return files.read_json(file)
+    return store.read_json(store.evaluation(key) / RESULT)
 
 
 class Candidates:

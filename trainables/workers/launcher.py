@@ -88,10 +88,10 @@ def launch(trial: Trial, store: Storage, *, keep: bool = False, strategy: str = 
         ranks = {"function": trial_actor.rank, "config": told, "resources": trial.resources}
         _fit(f"train-{trial.id()}", store, **ranks, strategy=strategy, waiting=waiting)
     except TrainingFailedError:
-        store.look_at_trial(trial.id())
+        store.try_sync_trial(trial.id())
         if store.result(trial.id()) is None:
             raise
-    store.look_at_trial(trial.id())
+    store.try_sync_trial(trial.id())
     result = store.result(trial.id())
     if result is None:
         raise RuntimeError("the ranks ended without a result")

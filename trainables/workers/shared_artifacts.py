@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, tofu
+from trainables.benchmarks.localize import localize
 from trainables.common import provenance
 from trainables.config import trial as config
 from trainables.config.settings import Benchmark, Model, Resources, Selection
@@ -30,7 +31,7 @@ SPECIAL = ("<s>", "</s>", "<pad>")
 def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | None = None) -> str:
     """Train the model of a recipe unless it is there; returns its folder."""
     store = reopen(root)
-    recipe, folder = store.here(recipe), store.model(recipe.id())
+    recipe, folder = localize(recipe, store), store.model(recipe.id())
     store.fetch(folder)
     if folder.is_dir():
         store.push(folder)
@@ -76,11 +77,10 @@ def make_evaluation(
     `retain`: the id of the retain model's evaluation, for FQ.
     """
     store = reopen(root)
-    subject, on = store.here(Model.model_validate(model)), store.here(Benchmark.model_validate(benchmark))
+    subject, on = localize(Model.model_validate(model), store), localize(Benchmark.model_validate(benchmark), store)
     key = config.evaluation_id(subject, on, retain, resources.precision)
     folder = store.evaluation(key)
-    store.fetch(folder / RESULT)
-    kept = files.read_json(folder / RESULT)
+    kept = store.read_json(folder / RESULT)
     if kept and complete.has_result(folder):
         store.push_parts(folder)
         return kept
@@ -140,9 +140,9 @@ def _workshop(
     from trainables.trial import runner
 
     store = reopen(root)
-    direction, making = store.here(direction), spec.making_of(direction, store)
+    direction, making = localize(direction, store), spec.making_of(direction, store)
     runner.prepare_process(resources, direction.seed)
-    store.update(making, needed)
+    store.fetch_parts(making, needed)
     yield train.open_workshop(direction, store, micro_batch, resources.gradient_checkpointing)
     store.push_parts(making, made)
 
@@ -152,7 +152,7 @@ def make_direction(direction: Direction, root: str) -> str:
     from trainables.training.task_vectors import combine
 
     store = reopen(root)
-    store.update(spec.making_of(direction, store), ("vectors-",))
+    store.fetch_parts(spec.making_of(direction, store), ("vectors-",))
     return str(combine.combine(direction, store))
 
 
@@ -160,11 +160,11 @@ def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection
     """A chosen trial's model in a folder of the storage, verified, with its card."""
     from trainables.common import cli
 
-    cli.quiet()
+    cli.silence_libraries()
     from trainables.trial.export import model_folder
 
     store = reopen(root)
-    place = Path(store.here(folder))
+    place = Path(store.local_path(folder))
     model_folder.export(trial_id, store, place, model_folder.Choice(why, rule))
     store.push(place)
 

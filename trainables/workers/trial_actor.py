@@ -14,13 +14,14 @@ from ray import tune
 from ray._private.state import state
 
 from trainables import benchmarks
+from trainables.benchmarks.localize import localize
 from trainables.common import cli, processes, provenance
 from trainables.common.errors import InputError, Unreachable
 from trainables.config.settings import Resources
 from trainables.config.trial import Direction, Trial
-from trainables.storage import results as results_
 from trainables.storage.base import LOST, Storage
 from trainables.storage.location import reopen
+from trainables.storage.results import remove_leftovers
 
 REPORT_SECONDS, NOTICE_SECONDS = 2.0, 5.0
 """Between two reports to Tune, and between two looks whether this node will be taken away."""
@@ -51,7 +52,7 @@ class TrialActor(tune.Trainable):
 
     def setup(self, config: dict[str, Any]) -> None:
         provenance.stamp()
-        cli.quiet()
+        cli.silence_libraries()
         self.draining = Draining()
         self._take(config)
 
@@ -89,12 +90,12 @@ class TrialActor(tune.Trainable):
                 self.store.fetch_trial(key)
                 found = self.store.result(key)
                 if found is not None:
-                    results_.tidy(self.store.trial(key))
+                    remove_leftovers(self.store.trial(key))
                     _check_sent(self.trial, self.store)
                     return final(found)
                 if self.lost is not None:
                     return final(record.refused(self.trial, self.store, self.lost, LOST))
-                trial_here = self.store.here(self.trial)
+                trial_here = localize(self.trial, self.store)
                 self.events = runner.run(trial_here, self.store, keep_weights=self.keep, notice=self.draining)
             return self._go_on(self.events)
         except Unreachable:
@@ -126,10 +127,10 @@ def rank(config: dict[str, Any]) -> None:
     from trainables.trial import runner
 
     provenance.stamp()
-    cli.quiet()
+    cli.silence_libraries()
     store, wanted = reopen(config["storage"]), Trial.model_validate(config["trial"])
     _arrive(store, lambda: store.fetch_trial(wanted.id()))
-    wanted = store.here(wanted)
+    wanted = localize(wanted, store)
     if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
         return
     for event in runner.run(wanted, store, keep_weights=bool(config.get("keep")), notice=Draining()):
@@ -142,12 +143,12 @@ def direction_rank(config: dict[str, Any]) -> None:
     from trainables.training.task_vectors import combine
     from trainables.trial import runner
 
-    cli.quiet()
+    cli.silence_libraries()
     direction = Direction.model_validate(config["direction"])
     resources = Resources.model_validate(config["resources"])
     store = reopen(config["storage"])
-    _arrive(store, lambda: store.here(direction))
-    direction = store.here(direction)
+    _arrive(store, lambda: localize(direction, store))
+    direction = localize(direction, store)
     runner.prepare_process(resources, direction.seed)
     combine.ensure(direction, store, config["micro_batch"], resources.gradient_checkpointing)
 
@@ -156,7 +157,7 @@ def _arrive(store: Storage, fetch: Callable[[], object]) -> None:
     """The first rank of every machine brings what all of them need there, where each machine has a copy of its own."""
     from ray.train import collective
 
-    if store.copied:
+    if store.is_remote:
         if processes.first_here():
             fetch()
         collective.barrier()
@@ -164,7 +165,7 @@ def _arrive(store: Storage, fetch: Callable[[], object]) -> None:
 
 def _check_sent(trial: Trial, store: Storage) -> None:
     """Raise Unreachable where only this machine has the result: the next attempt sends it."""
-    if not store.sent(trial.id()):
+    if not store.is_sent(trial.id()):
         raise Unreachable(f"--storage: the result of trial {trial.id()} is in {store.trial(trial.id())} and not sent")
 
 

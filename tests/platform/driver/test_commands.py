@@ -209,7 +209,7 @@ def test_dry_run_says_how_many_steps_there_are(run_module: RunModule, small: Sma
     ("amount", "told"), [(12.34, "12.3"), (1, "1.0"), (0.994, "0.99"), (0.0347, "0.03"), (0.004, "less than 0.01")]
 )
 def test_small_amounts_are_not_told_as_nothing(amount: float, told: str) -> None:
-    assert cli.few(amount) == told
+    assert cli.format_amount(amount) == told
 
 
 def test_what_the_quickstart_ends_with_is_a_part_of_the_next_sweep(

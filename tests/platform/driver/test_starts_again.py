@@ -72,7 +72,7 @@ def test_lost_trial_goes_on_from_its_checkpoint_when_resumed(
     for name in ("checkpoint/meta.json", "evaluations/step_2.json", "retry.json"):
         (folder / name).parent.mkdir(exist_ok=True)
         files.write_json(folder / name, {})
-    results_.tidy(folder)
+    results_.remove_leftovers(folder)
     refused = in_process(*command)
     assert refused.exit_code == 2
     assert "1 of its 55 trials are missing; add --resume" in refused.stderr

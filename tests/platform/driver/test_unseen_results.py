@@ -18,7 +18,7 @@ from trainables.config.trial import Trial
 from trainables.storage import base, files
 from trainables.storage.base import ERROR
 from trainables.storage.location import open_storage
-from trainables.storage.object_storage import WorkingCopy
+from trainables.storage.object_storage import ObjectStorage
 from trainables.trial import record as trial_record
 from trainables.trial.record import Record
 
@@ -32,19 +32,19 @@ DONE = {"id": KEY, "done": True, "status": "finished", "forget_quality": -1.0, "
 
 
 @pytest.fixture
-def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[WorkingCopy]:
+def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ObjectStorage]:
     """One storage as the driver's machine and a worker's machine have it."""
     uri, found = f"memory://runs/{uuid.uuid4().hex}", []
     for name in ("driver", "worker"):
         monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / name))
         copy = open_storage(uri)
-        assert isinstance(copy, WorkingCopy)
+        assert isinstance(copy, ObjectStorage)
         found.append(copy)
     return found
 
 
 @pytest.fixture
-def reporter(copies: list[WorkingCopy]) -> driver_reporter.Reporter:
+def reporter(copies: list[ObjectStorage]) -> driver_reporter.Reporter:
     pruned: list[str] = []
     watch: Any = SimpleNamespace(ended=lambda study, ended: pruned.append(ended))
     mirror: Any = SimpleNamespace(told=[], trial=lambda key: mirror.told.append(key))
@@ -52,9 +52,9 @@ def reporter(copies: list[WorkingCopy]) -> driver_reporter.Reporter:
     return driver_reporter.Reporter(standing, copies[0], mirror, watch, Gate(Limits()), console.screen(), waiting)
 
 
-def finish(store: WorkingCopy) -> dict[str, bytes]:
+def finish(store: ObjectStorage) -> dict[str, bytes]:
     """A worker ends the trial; what the storage holds of it then."""
-    store.began(KEY)
+    store.start_trial(KEY, {})
     record = Record("2026-11-21T12:00:00+00:00", metrics={"forget_quality": -1.0, "model_utility": 0.5})
     record.steps, record.questions = [{"step": 1, "loss": 0.5, "skipped": False}], [{"task": "forget", "index": 0}]
     files.write_json(store.trial(KEY) / base.CONFIG, CONFIG.model_dump(mode="json"))
@@ -63,14 +63,14 @@ def finish(store: WorkingCopy) -> dict[str, bytes]:
     return held(store)
 
 
-def held(store: WorkingCopy) -> dict[str, bytes]:
-    remote = store.exchange.remote
+def held(store: ObjectStorage) -> dict[str, bytes]:
+    remote = store.transfer.store
     return {name: remote.read(name) or b"" for name in remote.list() if name.startswith("trials/")}
 
 
-def busy_once(store: WorkingCopy, monkeypatch: pytest.MonkeyPatch) -> None:
+def busy_once(store: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next listing is refused."""
-    remote, kept = store.exchange.remote, store.exchange.remote.list
+    remote, kept = store.transfer.store, store.transfer.store.list
 
     def refuse(below: str = "") -> Any:
         monkeypatch.setattr(remote, "list", kept)
@@ -87,7 +87,7 @@ def tune_trial(last_result: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("last", [DONE, {"done": False, "phase": "training"}], ids=["said that it ended", "died"])
 def test_a_result_that_cannot_be_seen_is_not_written_over(
-    copies: list[WorkingCopy],
+    copies: list[ObjectStorage],
     reporter: driver_reporter.Reporter,
     last: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
@@ -132,23 +132,23 @@ def test_a_trial_whose_process_died_is_recorded(reporter: driver_reporter.Report
     assert reporter.unseen == []
 
 
-def test_a_refusal_does_not_replace_a_result(copies: list[WorkingCopy]) -> None:
+def test_a_refusal_does_not_replace_a_result(copies: list[ObjectStorage]) -> None:
     driver, worker = copies
     before = finish(worker)
     found = trial_record.refused(CONFIG, driver, "its process died")
     assert held(driver) == before
     assert found == worker.result(KEY) == driver.result(KEY)
-    assert driver.sent(KEY)
+    assert driver.is_sent(KEY)
     assert not (driver.trial(KEY) / ERROR).exists()
 
 
 @pytest.mark.parametrize("spoilt", [True, False], ids=["over a damaged one", "over another refusal"])
-def test_a_refusal_replaces_what_tells_nothing(copies: list[WorkingCopy], spoilt: bool) -> None:
+def test_a_refusal_replaces_what_tells_nothing(copies: list[ObjectStorage], spoilt: bool) -> None:
     driver, worker = copies
     if spoilt:
-        driver.exchange.remote.write(f"trials/{KEY}/result.json", b'{"status": "fini')
+        driver.transfer.store.write(f"trials/{KEY}/result.json", b'{"status": "fini')
     else:
         trial_record.refused(CONFIG, worker, "no room")
     trial_record.refused(CONFIG, driver, "its process died")
-    driver.catch_up([KEY])
+    driver.sync_trials([KEY])
     assert (driver.result(KEY) or {})["error"]["message"] == "its process died"

@@ -15,7 +15,7 @@ from trainables.common.errors import Unreachable
 from trainables.data.hub import HubRequirement, hub_root
 from trainables.storage.base import Storage
 from trainables.storage.location import open_storage
-from trainables.storage.object_storage import WorkingCopy
+from trainables.storage.object_storage import ObjectStorage
 
 
 def open_bucket(object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
@@ -24,19 +24,19 @@ def open_bucket(object_store: dict[str, str], tmp_path: Path, monkeypatch: pytes
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / "machine"))
     store = open_storage(f"s3://bucket/{uuid.uuid4().hex}")
-    store.refresh()
+    store.sync_trials()
     return store
 
 
 def unsendable(bench: Bench, monkeypatch: pytest.MonkeyPatch, *things: HubRequirement) -> None:
     """Fetch these while the bucket takes no folder: they stay on this machine."""
-    assert isinstance(bench.store, WorkingCopy)
+    assert isinstance(bench.store, ObjectStorage)
 
     def refuse(path: Path) -> None:
         raise Unreachable("--storage: no answer")
 
     with monkeypatch.context() as patched:
-        patched.setattr(bench.store.exchange, "push", refuse)
+        patched.setattr(bench.store.transfer, "push", refuse)
         for thing in things:
             with pytest.raises(Unreachable):
                 bench.fetch(thing)
@@ -61,8 +61,8 @@ def test_what_could_not_be_sent_is_not_fetched_again(
     assert [line for line in bench.hub.asked if line.startswith("GET") and "/resolve/" in line] == [
         f"GET /datasets/{ASKED_ID}/resolve/{bench.hub.commit('datasets', ASKED_ID)}/README.md"
     ]
-    assert bench.store.there(model)
-    assert bench.store.there(asked)
+    assert bench.store.exists(model)
+    assert bench.store.exists(asked)
     assert not [path for path in model.parent.iterdir() if path.name.endswith(".part")]
 
 
@@ -77,7 +77,7 @@ def test_what_could_not_be_sent_and_is_damaged_is_fetched_again(
     bench.fetch(TARGET)
     assert f"model {MODEL_ID}: {folder} is not as the hub has it; fetching it again" in bench.said
     assert damaged.read_bytes() == (bench.hub.home / "models" / MODEL_ID / SHARDS[1]).read_bytes()
-    assert bench.store.there(folder)
+    assert bench.store.exists(folder)
 
 
 def test_rows_that_the_bucket_has_are_read_by_another_revision_too(

@@ -13,7 +13,7 @@ from platform.state import lease, lock
 from tests.support import machines
 from tests.support.machines import Machine
 from trainables.common.errors import InputError
-from trainables.storage.object_storage import WorkingCopy
+from trainables.storage.object_storage import ObjectStorage
 
 machine = machines.machine
 
@@ -40,7 +40,7 @@ def test_of_two_drivers_at_once_one_goes_on(machine: Machine, monkeypatch: pytes
     monkeypatch.setattr(lease, "SETTLE", 1.0)
     stores, outcomes, both = (machine("here"), machine("there")), [], threading.Barrier(2)
 
-    def drive(store: WorkingCopy) -> None:
+    def drive(store: ObjectStorage) -> None:
         both.wait()
         try:
             with lease.held(store, store.lock("tiny", "0" * 8), "mine"):
@@ -63,7 +63,7 @@ def test_the_driver_of_another_machine_is_watched(machine: Machine, monkeypatch:
     here = machine("here")
     path = here.lock("tiny", "0" * 8)
     owner = lock.owner("elsewhere") | {"place": "another machine"}
-    remote_ = here.exchange.remote
+    remote_ = here.transfer.store
     remote_.write(f"sweeps/{path.name}", json.dumps(owner | {"beat": time.time() - 5}).encode())
     with pytest.raises(InputError, match="elsewhere"), lease.held(here, path, "mine"):
         pass

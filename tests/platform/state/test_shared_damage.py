@@ -17,7 +17,7 @@ from tests.support.small_sweep import MakePlan
 from trainables.storage import complete, files
 from trainables.storage.base import RESULT, Storage
 from trainables.storage.location import open_storage
-from trainables.storage.object_storage import WorkingCopy
+from trainables.storage.object_storage import ObjectStorage
 from trainables.training import models
 
 make = small_sweep.plan_objectives
@@ -29,7 +29,7 @@ def write(folder: Path, seal: bool = True) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
     if seal:
-        complete.seal(folder)
+        complete.mark_complete(folder)
     return folder
 
 
@@ -38,20 +38,20 @@ def cut(file: Path) -> None:
 
 
 def test_what_is_not_as_it_was_written_is_seen(tmp_path: Path) -> None:
-    assert complete.is_whole(write(tmp_path / "whole"))
-    assert complete.is_whole(write(tmp_path / "of an earlier version", seal=False))
+    assert complete.is_complete(write(tmp_path / "whole"))
+    assert complete.is_complete(write(tmp_path / "of an earlier version", seal=False))
     for number, name in enumerate((*FILES, complete.WHOLE)):
         folder = write(tmp_path / str(number))
         cut(folder / name)
-        assert not complete.is_whole(folder), name
+        assert not complete.is_complete(folder), name
     gone = write(tmp_path / "gone")
     (gone / "config.json").unlink()
-    assert not complete.is_whole(gone)
+    assert not complete.is_complete(gone)
     (gone / "config.json").write_text(FILES["config.json"])
     (gone / "another").touch()
-    assert complete.is_whole(gone)
+    assert complete.is_complete(gone)
     files.write_json(gone / RESULT, {"id": "another"})
-    assert not complete.is_whole(gone)
+    assert not complete.is_complete(gone)
 
 
 def test_a_shared_model_is_sealed(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_damaged_copy_is_fetched_again(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / name))
         copies.append(open_storage(uri))
     here, there = copies
-    assert isinstance(there, WorkingCopy)
+    assert isinstance(there, ObjectStorage)
     here.push(write(here.model("m")))
     there.fetch(there.model("m"))
     file = there.model("m") / "parts" / "model.safetensors"

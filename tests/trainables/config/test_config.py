@@ -73,7 +73,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 
 def refusal(error: pytest.ExceptionInfo[ValidationError]) -> str:
-    return cli.describe(error.value)
+    return cli.describe_invalid(error.value)
 
 
 def test_id_is_the_same_for_ever() -> None:

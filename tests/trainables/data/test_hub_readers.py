@@ -15,13 +15,14 @@ from tests.support import tiny
 from tests.support.hub_bench import ASKED, ASKED_ID, MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, Bench
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, lm_eval_questions
+from trainables.benchmarks.localize import localize
 from trainables.config.ids import identity
 from trainables.config.settings import Benchmark, Model
 from trainables.data import rows
 from trainables.data.hub import HubRequirement, find_commits, find_folder
 from trainables.storage.base import Storage
 from trainables.storage.location import open_storage
-from trainables.storage.object_storage import WorkingCopy
+from trainables.storage.object_storage import ObjectStorage
 
 
 def test_rows_are_read_from_the_storage_as_from_the_hub(bench: Bench) -> None:
@@ -31,16 +32,16 @@ def test_rows_are_read_from_the_storage_as_from_the_hub(bench: Bench) -> None:
     )
     bench.write("loader.py", "raise SystemExit", f"datasets/{ROWS_ID}")
     planned = Benchmark(data=ROWS_ID, split="forget01", fingerprint=rows.fingerprint(ROWS_ID, ("forget01",)))
-    assert bench.store.here(planned) == planned
+    assert localize(planned, bench.store) == planned
     bench.fetch(ROWS)
-    there = bench.store.here(planned)
+    there = localize(planned, bench.store)
     assert Path(there.data) == bench.folder(ROWS)
     assert not (bench.folder(ROWS) / "loader.py").exists()
     assert rows.load(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
     assert rows.fingerprint(there.data, ("forget01",)) == planned.fingerprint
     assert find_commits(there) == {ROWS_ID: bench.hub.commit("datasets", ROWS_ID)}
     alone = planned.model_copy(update={"fingerprint": None})
-    assert bench.store.here(alone) == alone
+    assert localize(alone, bench.store) == alone
 
 
 def test_rows_that_a_person_brought_need_no_card(bench: Bench) -> None:
@@ -51,7 +52,7 @@ def test_rows_that_a_person_brought_need_no_card(bench: Bench) -> None:
     )
     bench.fetch(ROWS)
     assert bench.hub.asked == []
-    there = bench.store.here(Benchmark(data=ROWS_ID, split="forget01", fingerprint=f"hub:{ROWS_ID}@main"))
+    there = localize(Benchmark(data=ROWS_ID, split="forget01", fingerprint=f"hub:{ROWS_ID}@main"), bench.store)
     assert rows.load(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
     assert find_commits(there) == {ROWS_ID: "main"}
 
@@ -101,10 +102,10 @@ def test_a_model_keeps_its_identity_where_its_files_lie(bench: Bench) -> None:
     mark = f"hub:{MODEL_ID}@main+{MODEL_ID}"
     planned = Model(path=MODEL_ID, fingerprint=mark, tokenizer=MODEL_ID)
     bench.fetch(TARGET, TOKENIZER)
-    there = bench.store.here(planned)
+    there = localize(planned, bench.store)
     assert (Path(there.path), there.fingerprint) == (bench.folder(TARGET), mark)
     assert Path(str(there.tokenizer)) == bench.folder(TOKENIZER)
-    assert bench.store.here(there) == there
+    assert localize(there, bench.store) == there
 
 
 def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: Bench, tmp_path: Path) -> None:
@@ -119,12 +120,12 @@ def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: Bench, tmp
         kind = benchmarks.find(planned.name)
         planned = planned.model_copy(update={"fingerprint": kind.fingerprint(planned)})
         bench.fetch(*kind.hub_requirements(planned))
-        there = bench.store.here(planned)
+        there = localize(planned, bench.store)
         assert len(find_commits(there)) == 2
         kind.check(there)
         evaluation.check_data(there)
         assert identity(there) == identity(planned)
-        assert bench.store.here(there) == there
+        assert localize(there, bench.store) == there
 
 
 def test_every_machine_brings_what_was_fetched_to_its_copy_once(
@@ -139,22 +140,22 @@ def test_every_machine_brings_what_was_fetched_to_its_copy_once(
         return open_storage(uri)
 
     bench.store = machine("driver")
-    bench.store.refresh()
+    bench.store.sync_trials()
     bench.fetch(TARGET)
     asked, there = len(bench.hub.asked), machine("worker")
-    assert isinstance(there, WorkingCopy)
+    assert isinstance(there, ObjectStorage)
     brought: list[str] = []
-    fetch = there.exchange.fetch
-    monkeypatch.setattr(there.exchange, "fetch", lambda path: (brought.append(path.name), fetch(path)))
+    fetch = there.transfer.fetch
+    monkeypatch.setattr(there.transfer, "fetch", lambda path: (brought.append(path.name), fetch(path)))
     planned = Model(path=MODEL_ID, fingerprint=f"hub:{MODEL_ID}@main")
     with ThreadPoolExecutor(4) as pool:
-        found = set(pool.map(lambda _: there.here(planned).path, range(4)))
+        found = set(pool.map(lambda _: localize(planned, there).path, range(4)))
     assert found == {str(find_folder(TARGET, there))}
     assert sum(name.startswith("models--somebody--tiny@") and not name.endswith(".json") for name in brought) == 1
     assert (Path(found.pop()) / SHARDS[0]).is_file()
     assert bench.hub.asked[asked:] == []
     again = machine("another driver")
-    again.refresh()
+    again.sync_trials()
     bench.store = again
     bench.fetch(TARGET)
     assert bench.hub.asked[asked:] == [f"GET /api/models/{MODEL_ID}/revision/main"]
@@ -163,8 +164,8 @@ def test_every_machine_brings_what_was_fetched_to_its_copy_once(
 def test_a_storage_that_was_moved_is_read_where_it_is(bench: Bench, tmp_path: Path) -> None:
     bench.fetch(TARGET, TOKENIZER)
     planned = Model(path=MODEL_ID, fingerprint=f"hub:{MODEL_ID}@main+{MODEL_ID}", tokenizer=MODEL_ID)
-    there = bench.store.here(planned)
+    there = localize(planned, bench.store)
     moved = Storage(bench.store.root.rename(tmp_path / "moved"))
-    found = moved.here(there)
+    found = localize(there, moved)
     assert Path(found.path) == moved.root / Path(there.path).relative_to(bench.store.root)
     assert Path(str(found.tokenizer)).is_dir()

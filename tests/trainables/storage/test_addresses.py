@@ -13,7 +13,7 @@ from trainables.common.errors import InputError, Unreachable
 from trainables.storage import files, object_storage
 from trainables.storage.base import set_aside
 from trainables.storage.location import open_storage, reopen
-from trainables.storage.object_storage import WorkingCopy
+from trainables.storage.object_storage import ObjectStorage
 
 machine = machines.machine
 
@@ -29,20 +29,19 @@ def test_an_address_with_its_server_in_it(object_store: dict[str, str], tmp_path
     files.write_json(path, {})
     found.push(path)
     assert found.uri(path) == "s3://bucket/asked/sweeps/tiny-00000000.json"
-    found.refresh()
-    assert found.there(path)
+    found.sync_trials()
+    assert found.exists(path)
 
 
 def test_a_file_system_of_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path))
     here = open_storage("memory://runs/one")
-    assert isinstance(here, WorkingCopy)
+    assert isinstance(here, ObjectStorage)
     write_trial(here, "a1")
     here.push_trial("a1")
     monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / "there"))
     there = open_storage("memory://runs/one")
-    there.refresh()
-    there.bring(["a1"])
+    there.sync_trials(["a1"])
     assert there.result("a1") == here.result("a1")
     set_aside([there.trial("a1")], there)
     assert {name.split("/")[0] for name in names(here)} == {"set_aside"}
@@ -72,8 +71,8 @@ def test_a_store_that_does_not_answer(
         open_storage("s3://bucket/x")
     monkeypatch.setattr(object_storage, "WAITS", (0.0,))
     here = reopen("s3://bucket/x")
-    assert isinstance(here, WorkingCopy)
+    assert isinstance(here, ObjectStorage)
     write_trial(here, "a1")
     here.push_trial("a1")
-    assert not here.sent("a1")
+    assert not here.is_sent("a1")
     assert "warning: --storage: " in capsys.readouterr().err

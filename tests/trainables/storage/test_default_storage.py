@@ -14,8 +14,8 @@ from analysis import report
 from platform.state import manifest
 from platform.tracking import __main__ as tracking
 from trainables import export
+from trainables.common.cli import STORAGE_VARIABLE
 from trainables.storage.base import Storage
-from trainables.storage.location import VARIABLE
 
 COMMANDS: dict[str, tuple[Callable[..., None], list[str]]] = {
     "status": (status.main, ["tofu_tiny"]),
@@ -33,7 +33,7 @@ def test_every_command_takes_it_and_the_option_wins(name: str, tmp_path: Path, m
     for folder in ("said", "asked"):
         (tmp_path / folder / "sweeps").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "said"))
+    monkeypatch.setenv(STORAGE_VARIABLE, str(tmp_path / "said"))
     for more, folder in (([], "said"), (["--storage", str(tmp_path / "asked")], "asked")):
         done = CliRunner().invoke(app, [*arguments, *more])
         assert done.exit_code == 2
@@ -51,9 +51,9 @@ def test_printed_commands_name_the_storage_only_where_it_is_not_the_one_taken_an
 ) -> None:
     monkeypatch.chdir(tmp_path)
     mine, others = Storage(tmp_path / "runs"), Storage(tmp_path / "others")
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(STORAGE_VARIABLE, raising=False)
     assert (manifest.place(mine), manifest.place(others)) == ("", " --storage others")
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "others"))
+    monkeypatch.setenv(STORAGE_VARIABLE, str(tmp_path / "others"))
     assert (manifest.place(mine), manifest.place(others)) == (" --storage runs", "")
-    monkeypatch.setenv(VARIABLE, "s3://bucket/folder")
+    monkeypatch.setenv(STORAGE_VARIABLE, "s3://bucket/folder")
     assert manifest.place(mine) == " --storage runs"

@@ -9,11 +9,12 @@ import pytest
 
 from tests.support import ranks
 from tests.support.interrupted import configuration, finish, same
+from trainables.benchmarks.localize import localize
 from trainables.config.settings import Rectifier, TaskVector
 from trainables.storage import files
 from trainables.storage.base import CONFIG, RESULT, ROWS, STEPS, WEIGHTS, Storage
 from trainables.storage.location import open_storage
-from trainables.storage.object_storage import WorkingCopy
+from trainables.storage.object_storage import ObjectStorage
 from trainables.trial import runner
 
 URI = "s3://bucket/resumed"
@@ -22,36 +23,35 @@ URI = "s3://bucket/resumed"
 @pytest.fixture
 def machines(
     object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[WorkingCopy, WorkingCopy]:
+) -> tuple[ObjectStorage, ObjectStorage]:
     for name, value in object_store.items():
         monkeypatch.setenv(name, value)
     found = []
     for name in ("one", "other"):
         monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / name))
         store = open_storage(URI)
-        assert isinstance(store, WorkingCopy)
+        assert isinstance(store, ObjectStorage)
         found.append(store)
     return found[0], found[1]
 
 
 def test_another_machine_goes_on_from_the_last_checkpoint(
-    house: Any, machines: tuple[WorkingCopy, WorkingCopy], tmp_path: Path
+    house: Any, machines: tuple[ObjectStorage, ObjectStorage], tmp_path: Path
 ) -> None:
     config, (one, other) = configuration(house), machines
     whole, undisturbed = finish(config, tmp_path / "whole")
     for event in runner.run(config, one):
         if event["phase"] == "training" and event["step"] == 5:
             break
-    other.refresh()
-    other.bring([config.id()])
+    other.sync_trials([config.id()])
     assert not other.has(config.id())
     other.fetch_trial(config.id())
     assert (files.read_json(other.trial(config.id()) / "checkpoint" / "meta.json") or {})["step"] == 4
-    *_, last = runner.run(other.here(config), other, keep_weights=True)
+    *_, last = runner.run(localize(config, other), other, keep_weights=True)
     assert last["result"]["training"]["resumed_at"] == 4
     assert last["result"]["metrics"] == whole["metrics"]
     same(undisturbed, other, config)
-    kept = {name.removeprefix(f"trials/{config.id()}/") for name in other.exchange.list(other.trial(config.id()))}
+    kept = {name.removeprefix(f"trials/{config.id()}/") for name in other.transfer.list(other.trial(config.id()))}
     assert {name for name in kept if "/" not in name} == {
         CONFIG,
         RESULT,
@@ -59,10 +59,9 @@ def test_another_machine_goes_on_from_the_last_checkpoint(
         ROWS,
     }
     assert {name.split("/")[0] for name in kept if "/" in name} == {WEIGHTS}
-    one.refresh()  # the machine that had begun it takes what the other one found
-    one.bring([config.id()])
+    one.sync_trials([config.id()])  # the machine that had begun it takes what the other one found
     assert one.result(config.id()) == last["result"]
-    assert one.sent(config.id())
+    assert one.is_sent(config.id())
 
 
 @pytest.mark.slow
@@ -88,8 +87,7 @@ def test_ranks_on_machines_of_their_own_go_on_and_share_a_direction(
     ]
     ranks.run(2, jobs, house, tmp_path)
     found, whole = open_storage(uri), Storage(tmp_path / "whole")
-    found.refresh()
-    found.bring([config.id(), vector.id()])
+    found.sync_trials([config.id(), vector.id()])
     found.fetch(found.trial(config.id()) / WEIGHTS)
     assert (found.result(config.id()) or {})["training"]["resumed_at"] == 4
     same(whole, found, config)

@@ -12,13 +12,14 @@ import pytest
 
 from tests.support import machines
 from tests.support.machines import Machine, names, record_puts, write_folder, write_trial
+from trainables.benchmarks.localize import localize
 from trainables.common.errors import InputError, Unreachable
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
 from trainables.config.trial import Trial
-from trainables.storage import files, object_storage
-from trainables.storage import object_store as storage_object_store
+from trainables.storage import files, object_storage, object_store
 from trainables.storage import results as results_
 from trainables.storage.base import CHECKPOINT, CONFIG, EVALUATIONS, PROGRESS, RESULT, STEPS, WEIGHTS, set_aside
+from trainables.storage.object_store import Entry, is_same
 
 machine = machines.machine
 
@@ -26,7 +27,7 @@ machine = machines.machine
 def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = machine("here"), machine("there", writable=False)
     order = record_puts(here, monkeypatch)
-    here.began("a1")
+    here.start_trial("a1", {"method": "ga"})
     folder = write_trial(here, "a1")
     write_folder(folder / WEIGHTS, "model.safetensors", "config.json")
     files.write_json(folder / PROGRESS, {})
@@ -34,12 +35,11 @@ def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine, mo
     assert order[-1] == "trials/a1/result.json"
     assert order.index("trials/a1/weights/.whole") > order.index("trials/a1/weights/model.safetensors")
     assert "trials/a1/progress.json" not in order
-    there.refresh()
-    there.bring(["a1"])
+    there.sync_trials(["a1"])
     assert there.result("a1") == here.result("a1")
-    assert there.ended() == ["a1"]
+    assert there.finished_trials() == ["a1"]
     assert not (there.trial("a1") / STEPS).exists()  # a reader of results has no need of it
-    assert there.there(there.trial("a1") / WEIGHTS)
+    assert there.exists(there.trial("a1") / WEIGHTS)
     assert not (there.trial("a1") / WEIGHTS).exists()
     there.fetch(there.trial("a1") / WEIGHTS)
     assert sorted(path.name for path in (there.trial("a1") / WEIGHTS).iterdir()) == [
@@ -52,7 +52,7 @@ def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine, mo
 def test_a_trial_cut_off_while_it_is_sent_has_no_result(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = machine("here"), machine("there")
     write_trial(here, "a1")
-    write = here.exchange.remote._write
+    write = here.transfer.store._write
 
     def cut(name: str, pieces: Any) -> None:
         if name.endswith(RESULT):
@@ -60,19 +60,16 @@ def test_a_trial_cut_off_while_it_is_sent_has_no_result(machine: Machine, monkey
         write(name, pieces)
 
     monkeypatch.setattr(object_storage, "WAITS", (0.0,))
-    monkeypatch.setattr(here.exchange.remote, "_write", cut)
+    monkeypatch.setattr(here.transfer.store, "_write", cut)
     here.push_trial("a1")
-    assert not here.sent("a1")
+    assert not here.is_sent("a1")
     assert "trials/a1/steps.parquet" in names(here)
-    there.refresh()
-    there.bring(["a1"])
+    there.sync_trials(["a1"])
     assert not there.has("a1")
     again = machine("here")  # the next start on that machine
-    again.refresh()
-    again.bring(["a1"])
-    assert again.sent("a1")
-    there.refresh()
-    there.bring(["a1"])
+    again.sync_trials(["a1"])
+    assert again.is_sent("a1")
+    there.sync_trials(["a1"])
     assert there.result("a1") == here.result("a1")
 
 
@@ -81,8 +78,7 @@ def test_a_dry_run_sends_nothing(machine: Machine, monkeypatch: pytest.MonkeyPat
     write_trial(here, "a1")
     here._mark_unsent("a1")
     reader = machine("here", writable=False)
-    reader.refresh()
-    reader.bring(["a1"])
+    reader.sync_trials(["a1"])
     assert reader.has("a1")
     assert names(reader) == set()
 
@@ -92,46 +88,42 @@ def test_a_folder_appears_whole(machine: Machine, monkeypatch: pytest.MonkeyPatc
     order = record_puts(here, monkeypatch)
     here.push(write_folder(here.model("m"), "config.json", "parts/weights.safetensors"))
     assert order[-1] == "shared/models/m/.whole"
-    here.exchange.remote.delete(["shared/models/m/.whole"])
+    here.transfer.store.delete(["shared/models/m/.whole"])
     there.fetch(there.model("m"))
     assert not there.model("m").exists()  # half a folder is none
     here.push(here.model("m"))
     there.fetch(there.model("m"))
     assert (there.model("m") / "parts/weights.safetensors").read_text() == "what parts/weights.safetensors holds"
-    there.refresh()
-    assert there.there(there.model("m"))
-    here.exchange.remote.write("shared/models/n/.whole", json.dumps({"config.json": 9}).encode())
-    here.exchange.remote.write("shared/models/n/config.json", b"short")
+    there.sync_trials()
+    assert there.exists(there.model("m"))
+    here.transfer.store.write("shared/models/n/.whole", json.dumps({"config.json": 9}).encode())
+    here.transfer.store.write("shared/models/n/config.json", b"short")
     with pytest.raises(Unreachable, match=r"shared/models/n/config\.json of .* is missing or not as it was written"):
         there.fetch(there.model("n"))
     assert not there.model("n").exists()
 
 
 def test_what_is_unchanged_is_not_asked_for_again(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_object_store, "RECENT", -1.0)  # as if all that were long ago
+    monkeypatch.setattr(object_store, "RECENT", -1.0)  # as if all that were long ago
     here, there = machine("here"), machine("there")
     for key in ("a1", "a2", "a3"):
         write_trial(here, key)
         here.push_trial(key)
-    there.refresh()
-    there.bring(["a1", "a2", "a3"])
+    there.sync_trials(["a1", "a2", "a3"])
     asked: list[str] = []
     for name in ("_copy", "stat"):
-        kept = getattr(there.exchange.remote, name)
+        kept = getattr(there.transfer.store, name)
         monkeypatch.setattr(
-            there.exchange.remote, name, lambda *given, kept=kept: (asked.append(given[0]), kept(*given))[1]
+            there.transfer.store, name, lambda *given, kept=kept: (asked.append(given[0]), kept(*given))[1]
         )
     write_trial(here, "a2", note="again")
     here.push_trial("a2")
-    there.refresh()
-    there.bring(["a1", "a2", "a3"])
+    there.sync_trials(["a1", "a2", "a3"])
     assert set(asked) <= {f"trials/a2/{name}" for name in (RESULT, CONFIG, STEPS)}
     assert (there.result("a2") or {})["note"] == "again"
     asked.clear()
-    here.refresh()
-    here.bring(["a1", "a2", "a3"])  # sent by this machine: known as they are
-    there.refresh()
-    there.bring(["a1", "a2", "a3"])
+    here.sync_trials(["a1", "a2", "a3"])  # sent by this machine: known as they are
+    there.sync_trials(["a1", "a2", "a3"])
     assert asked == []
 
 
@@ -142,11 +134,9 @@ def test_what_has_gone_from_the_store_goes_from_the_copy(machine: Machine) -> No
         here.push_trial(key)
     files.write_json(here.sweep("tiny", "0" * 8), {"name": "tiny"})
     here.push(here.sweep("tiny", "0" * 8))
-    there.refresh()
-    there.bring(["a1", "a2"])
-    here.exchange.remote.delete(["trials/a1/result.json", "sweeps/tiny-00000000.json"])
-    there.refresh()
-    there.bring(["a1", "a2"])
+    there.sync_trials(["a1", "a2"])
+    here.transfer.store.delete(["trials/a1/result.json", "sweeps/tiny-00000000.json"])
+    there.sync_trials(["a1", "a2"])
     assert (there.has("a1"), there.has("a2")) == (False, True)
     assert not there.sweep("tiny", "0" * 8).exists()
 
@@ -156,16 +146,14 @@ def test_damage_is_set_aside_for_everybody(machine: Machine) -> None:
     write_trial(here, "a1")
     write_folder(here.trial("a1") / WEIGHTS, "model.safetensors")
     here.push_trial("a1")
-    here.exchange.remote.write("trials/a1/steps.parquet", b"PAR1 cut short")
-    there.refresh()
-    there.bring(["a1"])
+    here.transfer.store.write("trials/a1/steps.parquet", b"PAR1 cut short")
+    there.sync_trials(["a1"])
     assert results_.read_result(there.trial("a1"))[1] == [there.trial("a1") / STEPS]
     place = set_aside([there.trial("a1")], there)
     assert (place / "a1" / STEPS).read_bytes() == b"PAR1 cut short"
     kept = {"config.json", "steps.parquet", "result.json", "weights/model.safetensors", "weights/.whole"}
     assert names(there) == {f"set_aside/{place.name}/a1/{name}" for name in kept}
-    here.refresh()
-    here.bring(["a1"])
+    here.sync_trials(["a1"])
     assert not here.has("a1")
 
 
@@ -173,7 +161,7 @@ def test_a_checkpoint_counts_when_all_of_it_is_there(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
     folder = here.trial("a1") / CHECKPOINT
     write_folder(folder / "step-2", "shard")
-    assert here.push_checkpoint(folder, "step-2")
+    assert here.try_push(folder / "step-2")
     there.fetch_trial("a1")
     assert not (there.trial("a1") / CHECKPOINT).exists()
     write_folder(here.trial("a1") / EVALUATIONS, "2.json")
@@ -185,7 +173,7 @@ def test_a_checkpoint_counts_when_all_of_it_is_there(machine: Machine) -> None:
 
     write_folder(folder / "step-4", "shard")
     files.write_json(folder / "meta.json", {"tag": "step-4"})
-    here.push_checkpoint(folder, "step-4")
+    here.try_push(folder / "step-4")
     here.finish_checkpoint(folder, "step-4")
     assert names(here) == {
         *(f"trials/a1/checkpoint/{name}" for name in ("meta.json", "step-4/shard")),
@@ -210,7 +198,7 @@ def test_paths_become_those_of_the_machine(machine: Machine) -> None:
         retain_evaluation=RetainEvaluation(path=str(here.evaluation("e") / RESULT), fingerprint="e"),
         benchmark=Benchmark(data="/data/tofu", split="forget05"),
     )
-    moved = there.here(trial)
+    moved = localize(trial, there)
     assert moved.id() == trial.id()
     assert moved.target.path == str(there.model("m"))
     assert (there.model("m") / "config.json").is_file()
@@ -224,10 +212,10 @@ def test_weights_that_are_not_kept_go_from_the_store(machine: Machine) -> None:
     write_trial(here, "a1")
     write_folder(here.trial("a1") / WEIGHTS, "model.safetensors")
     here.push_trial("a1")
-    there.refresh()
+    there.sync_trials()
     assert there.size(there.root) == there.size(there.root / "trials") > 0
     there.remove(there.trial("a1") / WEIGHTS)
-    assert not there.there(there.trial("a1") / WEIGHTS)
+    assert not there.exists(there.trial("a1") / WEIGHTS)
     assert {name for name in names(here) if "weights" in name} == set()
 
 
@@ -236,19 +224,19 @@ def test_weights_of_an_earlier_attempt_are_not_taken_for_the_new_ones(machine: M
     write_trial(here, "a1")
     write_folder(here.trial("a1") / WEIGHTS, "old.safetensors")
     here.push_trial("a1")
-    there.catch_up(["a1"])
+    there.sync_trials(["a1"])
     there.fetch(there.trial("a1") / WEIGHTS)
-    here.refresh()
+    here.sync_trials()
     set_aside([here.trial("a1")], here)
     here.fetch_trial("a1")
     write_trial(here, "a1", note="again")
     write_folder(here.trial("a1") / WEIGHTS, "new.safetensors")
     here.push_trial("a1")
-    there.catch_up(["a1"])
+    there.sync_trials(["a1"])
     there.fetch(there.trial("a1") / WEIGHTS)
     found = {path.name for path in (there.trial("a1") / WEIGHTS).iterdir()}
     assert found == {".whole", "new.safetensors"}
-    here.refresh()
+    here.sync_trials()
     set_aside([here.trial("a1")], here)
     there.fetch_trial("a1")  # before it runs there, without weights kept
     assert not (there.trial("a1") / WEIGHTS).exists()
@@ -260,10 +248,10 @@ def test_parts_of_several_machines_come_together(machine: Machine) -> None:
     write_folder(there.root / "shared/directions/.making-d", "vectors-1.json")
     here.push_parts(here.root / "shared/directions/.making-d", ("vectors-0.",))
     there.push_parts(there.root / "shared/directions/.making-d")
-    here.update(here.root / "shared/directions/.making-d", ("vectors-",))
+    here.fetch_parts(here.root / "shared/directions/.making-d", ("vectors-",))
     found = {path.name for path in (here.root / "shared/directions/.making-d").iterdir()}
     assert found == {"vectors-0.json", "vectors-1.json", "gradient-0-0-0of1.safetensors"}
-    there.update(there.root / "shared/directions/.making-d")
+    there.fetch_parts(there.root / "shared/directions/.making-d")
     found = {path.name for path in (there.root / "shared/directions/.making-d").iterdir()}
     assert found == {"vectors-0.json", "vectors-1.json"}
 
@@ -271,10 +259,10 @@ def test_parts_of_several_machines_come_together(machine: Machine) -> None:
 def test_nothing_leads_out_of_the_copy(machine: Machine, object_store: dict[str, str], tmp_path: Path) -> None:
     here = machine("here")
     boto3.client("s3").put_object(Bucket="bucket", Key=f"{here.location[12:]}/sweeps/../../../out.json", Body=b"{}")
-    here.refresh()
-    assert here.exchange.listed.below("") == {}
+    here.sync_trials()
+    assert here.transfer.listed.below("") == {}
     with pytest.raises(InputError, match="leads out of the storage's copy"):
-        here.here(Model(path=str(here.root / ".." / "out")))
+        localize(Model(path=str(here.root / ".." / "out")), here)
     assert not list(tmp_path.rglob("out*"))
 
 
@@ -282,9 +270,9 @@ def test_a_file_is_known_by_size_and_time(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("four")
     os.utime(path, ns=(5 * 10**9, 5 * 10**9))
-    assert storage_object_store.same(path, storage_object_store.Entry(4, 5))
-    assert not storage_object_store.same(path, storage_object_store.Entry(4, 6))
-    assert not storage_object_store.same(path, storage_object_store.Entry(5, 5))
-    assert not storage_object_store.same(path, storage_object_store.Entry(4, None))
+    assert is_same(path, Entry(4, 5))
+    assert not is_same(path, Entry(4, 6))
+    assert not is_same(path, Entry(5, 5))
+    assert not is_same(path, Entry(4, None))
     os.utime(path, ns=(5 * 10**9 + 1, 5 * 10**9 + 1))  # written here in that very second
-    assert not storage_object_store.same(path, storage_object_store.Entry(4, 5))
+    assert not is_same(path, Entry(4, 5))

@@ -54,13 +54,13 @@ def make_groups(direction: Direction, store: Storage, micro_batch: int | None, c
 
 def _gather(making: Path, store: Storage) -> None:
     """Give every machine the parts that the ranks of the others made, where each has a copy of its own."""
-    if not store.copied or dist.get_world_size() == 1:
+    if not store.is_remote or dist.get_world_size() == 1:
         return
     if processes.first_here():
         store.push_parts(making)
     dist.barrier()
     if processes.first_here():
-        store.update(making)
+        store.fetch_parts(making)
     dist.barrier()
 
 
@@ -108,7 +108,7 @@ def _combine(direction: Direction, making: Path, folder: Path) -> None:
     told |= {"batches": len(records), "rectified": sum(record["rectified"] for record in records), "zero": zero}
     told |= {"ranks": sorted({note["world"] for note in notes if note}), "threads": torch.get_num_threads()}
     storage_files.write_json(staging / RESULT, {**told, "made": provenance.now(), **provenance.stamp()})
-    complete.seal(staging)
+    complete.mark_complete(staging)
     storage_files.publish(staging, folder)
 
 

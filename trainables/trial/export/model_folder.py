@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, selection
+from trainables.benchmarks.localize import localize
 from trainables.common import cli, hashing, provenance
 from trainables.common.errors import InputError
 from trainables.config.ids import digest, identity
@@ -52,7 +53,7 @@ def export(trial_id: str, store: Storage, output: Path, choice: Choice | None = 
     trial, or where the written weights do not give its metrics again.
     """
     result = kept_result(trial_id, store)
-    trial = store.here(_trial(result))
+    trial = localize(_trial(result), store)
     weights = store.trial(trial_id) / WEIGHTS
     for needed in (weights, store.trial(trial_id) / ROWS):
         store.fetch(needed)
@@ -78,13 +79,13 @@ def export(trial_id: str, store: Storage, output: Path, choice: Choice | None = 
 
 
 def kept_result(trial_id: str, store: Storage) -> dict[str, Any]:
-    store.catch_up([trial_id])
+    store.sync_trials([trial_id])
     result = store.result(trial_id)
     if result is None:
         raise InputError(f"ID: no result of a trial '{trial_id}' in {store.location}; {_meant(trial_id, store)}")
     if result["status"] not in EVALUATED:
         raise InputError(f"ID: trial {trial_id} ended as {result['status']}: it has no model")
-    if not store.there(store.trial(trial_id) / WEIGHTS):
+    if not store.exists(store.trial(trial_id) / WEIGHTS):
         raise InputError(
             f"ID: the weights of trial {trial_id} were not kept; run its sweep again with --new --keep all "
             "(--keep pareto, the default, and best keep only the weights that a study's later trials do not beat)"
@@ -94,9 +95,9 @@ def kept_result(trial_id: str, store: Storage) -> dict[str, Any]:
 
 def _meant(typed: str, store: Storage) -> str:
     """The trials that can be exported, by id and label; first those that may be meant."""
-    labels = {key: _label(key, store) for key in store.ended() if store.there(store.trial(key) / WEIGHTS)}
+    labels = {key: _label(key, store) for key in store.finished_trials() if store.exists(store.trial(key) / WEIGHTS)}
     if not labels:
-        return f"{store.emptiness()} whose weights are kept" if store.ended() else store.emptiness()
+        return f"{store.explain_empty()} whose weights are kept" if store.finished_trials() else store.explain_empty()
     near = [key for key, label in labels.items() if typed == label or key.startswith(typed)]
     near = near or difflib.get_close_matches(typed, labels, n=1, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near[:LISTED]))}? " if near else ""
@@ -118,7 +119,7 @@ def _trial(result: dict[str, Any]) -> Trial:
         return Trial.model_validate(result["config"])
     except ValidationError as error:
         told = f"the configuration of trial {result['id']} is none of this checkout's"
-        raise InputError(f"ID: {told}: {cli.describe(error)}") from error
+        raise InputError(f"ID: {told}: {cli.describe_invalid(error)}") from error
 
 
 def _facts(
