@@ -205,7 +205,8 @@ class Hub:
         free = self.store.free()
         if lacking > free:
             raise InputError(
-                f"--storage: {thing.label} takes {cli.format_size(lacking)}, {cli.format_size(free)} are free at '{self.store.root}'"
+                f"--storage: {thing.label} takes {cli.format_size(lacking)}, "
+                f"{cli.format_size(free)} are free at '{self.store.root}'"
             )
 
     def _cached(self, thing: HubRequirement, plain: HubRequirement) -> bool:
