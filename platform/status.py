@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from platform.state import manifest, sweep_state
+from platform.state import manifest
+from platform.state.status import SILENT, describe_phase, describe_sweep
 from trainables.common import cli
 from trainables.common.cli import format_count, format_duration
 from trainables.storage.base import FAILURES
@@ -33,7 +34,7 @@ def main(
             return submit.run_command(cluster, "platform.status", sys.argv[1:])
         store = open_storage(location, writable=False)
         sweep, *others = manifest.find(name, store)
-        found = sweep_state.read(sweep, store)
+        found = describe_sweep(sweep, store)
         found["others"] = [
             {"name": f"{item['name']}-{item['hash']}", "created": item["created"], "trials": len(item["trials"])}
             for item in others
@@ -84,7 +85,7 @@ def _under_way(found: dict[str, Any]) -> list[str]:
         step = "" if item["steps"] is None else f"{item['step']}/{item['steps']}"
         left = "" if item["remaining_seconds"] is None else format_duration(item["remaining_seconds"])
         seconds = format_duration(item["seconds"])
-        rows.append((item["label"], sweep_state.phase(item), step, seconds, left, item["host"]))
+        rows.append((item["label"], describe_phase(item), step, seconds, left, item["host"]))
     lines = _aligned(rows) if trials else []
     if len(trials) > SHOWN:
         lines.append(f"and {len(trials) - SHOWN} more")
@@ -95,7 +96,7 @@ def _under_way(found: dict[str, Any]) -> list[str]:
     if found["unknown"]:
         many, hosts = format_count(len(found["unknown"]), "trial"), sorted({item["host"] for item in found["unknown"]})
         lines.append(
-            f"unknown: {many} on {', '.join(hosts)} with no sign of life within {sweep_state.SILENT:.0f} s of this "
+            f"unknown: {many} on {', '.join(hosts)} with no sign of life within {SILENT:.0f} s of this "
             "machine's clock; nobody here knows whether they run; they count as left"
         )
     return lines

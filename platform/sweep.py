@@ -12,11 +12,12 @@ from pydantic import ValidationError
 
 from platform.driver import dry_run as dry
 from platform.driver import start
-from platform.plan import build as planning
 from platform.plan import overrides
+from platform.plan.build import make_plan
 from platform.schedule import machine
 from platform.state import disk, weights
 from platform.state import limits as state_limits
+from platform.state.sweep_state import scan, scan_without_results
 from search_spaces.schema import sweep as spaces
 from trainables.common import cli
 from trainables.common.errors import InputError, closest, first_line
@@ -64,16 +65,17 @@ def main(
         if dry_run:
             _check_place(store)
         sweep = overrides.apply(_find(name), settings)
-        plan = planning.make(sweep, store, strategy=strategy, only=only, budget=trials, retry=choice.retry)
-        aside = len(plan.done) + len(plan.retried) + len(plan.damaged) if new else 0
-        plan = planning.afresh(plan, store) if new else plan
-        slots = machine.slots(plan, max_concurrent, address)
-        disk.check(plan, store, kept, limits.disk_bytes, slots)
+        plan = make_plan(sweep, store, strategy=strategy, only=only, budget=trials)
+        state = scan(plan, store, choice.retry)
+        aside = len(state.outcomes) + len(state.damaged) if new else 0
+        state = scan_without_results(plan, store) if new else state
+        slots = machine.slots(sweep.resources, state.outstanding, max_concurrent, address)
+        disk.check(state, store, kept, limits.disk_bytes, slots)
         if dry_run:
-            lacks = machine.lacks(plan.sweep) if machine.is_used(address) else []
-            return dry.show(plan, store, lacks, as_json=as_json, kept=kept, slots=slots, aside=aside)
-        disk.check_free(plan, store, kept, slots)
-        return start.start(plan, store, choice, options)
+            lacks = machine.lacks(sweep.resources) if machine.is_used(address) else []
+            return dry.show(state, store, lacks, as_json=as_json, kept=kept, slots=slots, aside=aside)
+        disk.check_free(state, store, kept, slots)
+        return start.start(state, store, choice, options)
 
     raise typer.Exit(cli.guarded(run))
 

@@ -138,7 +138,7 @@ def _find_job(client: Any, name: str, arguments: list[str], cluster: Cluster) ->
         typed = metadata.get(ARGUMENTS)
         if job.status not in ALIVE or typed is None or metadata.get(NAME) != name or "--dry-run" in shlex.split(typed):
             continue
-        if manifest.go_on(typed) == manifest.go_on(shlex.join(arguments)):
+        if manifest.resume_command(typed) == manifest.resume_command(shlex.join(arguments)):
             return job.submission_id
         attach = f"python -m platform.sweep {typed} --cluster {shlex.quote(cluster.place)}"
         raise InputError(

@@ -9,12 +9,12 @@ import time
 from typing import Any
 
 from platform.driver import finish
-from platform.plan import build as planning
 from platform.plan.value import Plan
 from platform.schedule import session
 from platform.schedule.session import Room
 from platform.state import ledger, manifest
 from platform.state.limits import Gate, Limits
+from platform.state.sweep_state import SweepState, count_outcomes, has_references, scan
 from platform.tracking import sync_state
 from trainables import benchmarks
 from trainables.common import provenance
@@ -30,7 +30,7 @@ NO_LIMITS = Limits()
 
 
 def run(
-    plan: Plan,
+    state: SweepState,
     store: Storage,
     *,
     command: str,
@@ -41,27 +41,28 @@ def run(
 ) -> int:
     """Run what is left of a plan and return the exit status."""
     session.settle(address)
-    done = len(plan.trials) - len(plan.left)
-    say(f"sweep {plan.name}: {format_count(len(plan.trials), 'trial')}, {done} done, {plan.outstanding} to run")
+    plan = state.plan
+    trials = format_count(len(plan.trials), "trial")
+    say(f"sweep {plan.name}: {trials}, {len(state.done)} done, {state.outstanding} to run")
     say(f"storage {store.location}, {_commit()}")
-    if warning := plan.history.warning():
+    if warning := state.history.warning():
         say(f"warning: {warning}")
     started = time.monotonic()
-    gate = Gate(limits, ledger.read(plan, store))
-    if plan.outstanding and gate.closed:
-        return max(_stopped(plan, store, gate), int(bool(plan.failed)))
-    if plan.outstanding or plan.sweep.export or not plan.compared(store):
+    gate = Gate(limits, ledger.read(state, store))
+    if state.outstanding and gate.closed:
+        return max(_stopped(plan, store, gate), int(bool(state.failed)))
+    if state.outstanding or plan.sweep.export or not has_references(plan, store):
         with ledger.kept(gate, store.spent(plan.sweep.name, plan.hash), store):
-            mirror = _with_ray(plan, store, command, gate, address, max_concurrent, keep)
-    elif sync_state.same(document := manifest.write(plan, store, command), store):
+            mirror = _with_ray(state, store, command, gate, address, max_concurrent, keep)
+    elif sync_state.same(document := manifest.write(state, store, command), store):
         return finish.end(plan, store, say)
     else:
         mirror = _mirrored(document, plan, store)
-        mirror.close(manifest.counts(document, store))
+        mirror.close(count_outcomes(document, store))
     if mirror is None:
         return 1
     store.sync_trials(trial.id() for trial in plan.trials)  # results that could not be sent are sent now
-    say(_ran(plan, store, time.monotonic() - started))
+    say(_ran(state, store, time.monotonic() - started))
     status = finish.end(plan, store, say)
     _show(plan, store, mirror)
     return max(status, _stopped(plan, store, gate)) if gate.closed else status
@@ -79,11 +80,18 @@ def _show(plan: Plan, store: Storage, mirror: Any) -> None:
 
 
 def _with_ray(
-    plan: Plan, store: Storage, command: str, gate: Gate, address: str | None, max_concurrent: int | None, keep: str
+    state: SweepState,
+    store: Storage,
+    command: str,
+    gate: Gate,
+    address: str | None,
+    max_concurrent: int | None,
+    keep: str,
 ) -> Any:
     """Preparation, trials that are left and export; returns the mirror, None where one failed."""
     from platform.preparation import hub
 
+    plan = state.plan
     hub.ask(plan, store, say)
     import ray.exceptions
 
@@ -91,32 +99,33 @@ def _with_ray(
         joined = session.start(address)
         joined.gather(say)
         joined.check(plan)
-        return _all(plan, store, command, gate, joined.room(plan, max_concurrent, say), keep)
+        return _all(state, store, command, gate, joined.room(plan, max_concurrent, say), keep)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError | OSError):
             raise error.cause from None
         say(f"preparation failed:\n{error}")
     except ray.exceptions.RayError as error:
-        say(f"Ray failed: {error}; go on with {manifest.go_on(command)}")
+        say(f"Ray failed: {error}; go on with {manifest.resume_command(command)}")
     finally:
         ray.shutdown()
     return None
 
 
-def _all(plan: Plan, store: Storage, command: str, gate: Gate, room: Room, keep: str) -> Any:
+def _all(state: SweepState, store: Storage, command: str, gate: Gate, room: Room, keep: str) -> Any:
     from platform.driver import recommend
     from platform.preparation import hub, prepare
 
+    plan = state.plan
     hub.fetch(plan, store, say)
     with gate.preparing(gpus(plan.trials[0].model_dump(include={"resources"}))):
-        prepare.prepare(plan, store, say, room.strategy)
-    document = manifest.write(plan, store, command)
+        prepare.prepare(state, store, say, room.strategy)
+    document = manifest.write(state, store, command)
     mirror = _mirrored(document, plan, store)
-    if plan.outstanding:
-        _tune(plan, store, mirror, gate, room, keep)
+    if state.outstanding:
+        _tune(state, store, mirror, gate, room, keep)
     if plan.sweep.export:
         recommend.recommend(plan, store, say)
-    mirror.close(manifest.counts(document, store))
+    mirror.close(count_outcomes(document, store))
     return mirror
 
 
@@ -136,15 +145,15 @@ def _mirrored(document: dict[str, Any], plan: Plan, store: Storage) -> Any:
     return mirror
 
 
-def _ran(plan: Plan, store: Storage, seconds: float) -> str:
+def _ran(state: SweepState, store: Storage, seconds: float) -> str:
     """How many trials this start has run, of how many that the sweep means to run."""
-    ended = sum(store.has(trial.id()) for trial in plan.left)
-    return f"{ended} of {len(plan.done) + plan.outstanding} trials run in {seconds / 60:.1f} min"
+    ended = sum(store.has(trial.id()) for trial in state.left)
+    return f"{ended} of {len(state.done) + state.outstanding} trials run in {seconds / 60:.1f} min"
 
 
 def _stopped(plan: Plan, store: Storage, gate: Gate) -> int:
     """Say why the sweep ended before its trials did, and what is left of it; 1 where that is a failure, 3 else."""
-    left = planning.again(plan, store).outstanding
+    left = scan(plan, store).outstanding
     if not left:
         return 0
     say(f"stopped: {gate.closed}; {format_count(left, 'trial')} left; {gate.advice}")
@@ -161,7 +170,7 @@ def _commit() -> str:
     return f"{head if made['commit'] else 'no git commit'}, code {made['code']}"
 
 
-def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, room: Room, keep: str) -> None:
+def _tune(state: SweepState, store: Storage, mirror: Any, gate: Gate, room: Room, keep: str) -> None:
     """Run the trials that are left, as far as the gate lets them."""
     import ray
     from ray.tune.execution import class_cache
@@ -175,16 +184,17 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, room: Room, keep:
 
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     class_cache.ENV_VARS_TO_PROPAGATE.difference_update(VARIABLES)  # Ray's log would hold their values
-    search, total = _searcher(plan, store, searcher, keep, room.strategy, lambda: gate.closed)
-    standing = driver_reporter.Standing.of(plan, total, room.slots)
+    plan = state.plan
+    search, total = _searcher(state, store, searcher, keep, room.strategy, lambda: gate.closed)
+    standing = driver_reporter.Standing.of(state, total, room.slots)
     watch = disk.Watch(keeping.keeper(plan, store, keep), gate.limits.disk_bytes)
     screen = console.screen()
     waiting = driver_reporter.Waiting(session.needed(plan), ray.available_resources, room.coming)
     reporter = driver_reporter.Reporter(standing, store, mirror, watch, gate, screen, waiting)
     callbacks = [reporter, raylet.RayletWatch(), node_loss.Losses(nodes, screen.say)]
-    state, name = store.root / "ray", f"{plan.name}-{os.getpid()}"
+    folder, name = store.root / "ray", f"{plan.name}-{os.getpid()}"
     try:
-        tuner = _tuner(plan, search, total, room.slots, str(state), name, callbacks)
+        tuner = _tuner(plan, search, total, room.slots, str(folder), name, callbacks)
         try:
             tuner.fit()
         except Exception:
@@ -192,11 +202,11 @@ def _tune(plan: Plan, store: Storage, mirror: Any, gate: Gate, room: Room, keep:
                 raise
     finally:
         screen.close()
-        shutil.rmtree(state / name, ignore_errors=True)
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
-def _tuner(plan: Plan, search: Any, total: int, slots: int, state: str, name: str, callbacks: list[Any]) -> Any:
-    """Tune over `total` trials, `slots` at a time, its own notes at `state`/`name`."""
+def _tuner(plan: Plan, search: Any, total: int, slots: int, folder: str, name: str, callbacks: list[Any]) -> Any:
+    """Tune over `total` trials, `slots` at a time, its own notes at `folder`/`name`."""
     from ray import tune
 
     from platform.schedule import node_loss
@@ -211,7 +221,7 @@ def _tuner(plan: Plan, search: Any, total: int, slots: int, state: str, name: st
         ),
         run_config=tune.RunConfig(
             name=name,
-            storage_path=state,
+            storage_path=folder,
             callbacks=callbacks,
             verbose=0,
             failure_config=tune.FailureConfig(max_failures=node_loss.TRIES),
@@ -232,15 +242,18 @@ def _trainable(resources: Resources) -> Any:
     return tune.with_resources(train_ranks, LAUNCHER)
 
 
-def _searcher(plan: Plan, store: Storage, searcher: Any, keep: str, strategy: str, closed: Any) -> tuple[Any, int]:
+def _searcher(
+    state: SweepState, store: Storage, searcher: Any, keep: str, strategy: str, closed: Any
+) -> tuple[Any, int]:
+    plan = state.plan
     shared = {"storage": store.location, "keep": keep != "none", "strategy": strategy}
     if plan.strategy != "optuna":
-        return searcher.Queue(plan.left, shared, closed), len(plan.left)
+        return searcher.Queue(state.left, shared, closed), len(state.left)
     finished: dict[str, Any] = {}
     for trial in plan.trials:
         result = store.result(trial.id())
         if result is not None:
             finished[trial.id()] = benchmarks.gains(trial.benchmark.name, result["metrics"])
-    begun = {key for trial in plan.left if store.under_way(key := trial.id())}
+    begun = {key for trial in state.left if store.under_way(key := trial.id())}
     studies = searcher.Studies(plan.studies().values(), plan.budget, finished, shared, closed, begun)
     return studies, studies.left

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from platform.plan import data, estimate
+from platform.plan import data, requirements
+from platform.plan.estimate import describe_estimate, estimate_gpu_hours, estimate_seconds
 from platform.plan.value import Plan
 from platform.state import disk
+from platform.state.sweep_state import SweepState
 from trainables.common.cli import format_count, format_size
 from trainables.config.trial import Trial
 from trainables.storage import complete
@@ -17,22 +19,25 @@ from trainables.storage.base import Storage
 from trainables.training import sampling
 
 
-def show(plan: Plan, store: Storage, lacks: list[str], *, as_json: bool, kept: str, slots: int, aside: int = 0) -> int:
+def show(
+    state: SweepState, store: Storage, lacks: list[str], *, as_json: bool, kept: str, slots: int, aside: int = 0
+) -> int:
     """Print the plan; returns the exit status.
 
     `lacks`: what this machine lacks for it; `aside`: of how many trials `--new` sets results aside.
     """
-    document = describe(plan, store, kept, slots)
+    document = describe(state, store, kept, slots)
     document["set_aside"] = aside
     document["needs"] += lacks
-    print(json.dumps(document, indent=2) if as_json else "\n".join(_lines(plan, document, slots)))
+    print(json.dumps(document, indent=2) if as_json else "\n".join(_lines(state, document, slots)))
     return 0
 
 
-def _lines(plan: Plan, document: dict[str, Any], slots: int) -> Iterator[str]:
+def _lines(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[str]:
+    plan = state.plan
     yield f"{plan.name}: {plan.sweep.title}"
     kind = "point" if plan.strategy == "optuna" else "trial"
-    yield f"strategy {plan.strategy}, {format_count(len(plan.trials), kind)}, {len(plan.trials) - len(plan.left)} done"
+    yield f"strategy {plan.strategy}, {format_count(len(plan.trials), kind)}, {len(state.done)} done"
     for study in document["studies"]:
         noun = "trial " if study["trials"] == 1 else "trials"
         yield f"  {study['study']:28} {study['trials']:4} {noun}  {study['done']:4} done"
@@ -42,8 +47,8 @@ def _lines(plan: Plan, document: dict[str, Any], slots: int) -> Iterator[str]:
     yield f"each trial: {many}, {resources.precision}{_steps(plan)}"
     yield from _memory(plan)
     missing = any(found["there"] < found["count"] for found in document["shared"].values())
-    if told := estimate.told(plan, slots, missing=missing):
-        yield told
+    if line := describe_estimate(plan, state.outstanding, state.history.measured, slots, missing=missing):
+        yield line
     if plan.sweep.tables and plan.strategy == "paper":
         yield f"fills the paper's {', '.join(plan.sweep.tables)}"
     yield f"made once: {', '.join(_shared(document['shared']))}"
@@ -51,7 +56,7 @@ def _lines(plan: Plan, document: dict[str, Any], slots: int) -> Iterator[str]:
     yield f"storage {document['storage']}: at least {parts} to come, {free} free"
     if aside := document["set_aside"]:
         yield f"--new sets the results of {format_count(aside, 'trial')} aside"
-    yield from _earlier(plan)
+    yield from _describe_earlier_starts(state)
     yield from (f"needs: {need}" for need in document["needs"])
 
 
@@ -62,16 +67,16 @@ def _shared(parts: dict[str, dict[str, int]]) -> Iterator[str]:
         yield f"{format_count(found['count'], noun)}{note}"
 
 
-def _earlier(plan: Plan) -> Iterator[str]:
+def _describe_earlier_starts(state: SweepState) -> Iterator[str]:
     """What earlier starts left that a person should know of."""
-    if plan.retried:
-        yield f"{format_count(len(plan.retried), 'failed trial')} to run again"
-    if plan.failed:
-        counts = "failed and counts" if len(plan.failed) == 1 else "failed and count"
-        yield f"{format_count(len(plan.failed), 'trial')} {counts} as done; --retry-failed runs them again"
-    if warning := plan.history.warning():
+    if state.retried:
+        yield f"{format_count(len(state.retried), 'failed trial')} to run again"
+    if state.failed:
+        counts = "failed and counts" if len(state.failed) == 1 else "failed and count"
+        yield f"{format_count(len(state.failed), 'trial')} {counts} as done; --retry-failed runs them again"
+    if warning := state.history.warning():
         yield f"warning: {warning}"
-    for path in plan.damaged:
+    for path in state.damaged:
         yield f"damaged: {path}; a start sets it aside and runs its trial again"
 
 
@@ -125,12 +130,13 @@ def _is_there(model: Path, store: Storage) -> bool:
     return store.exists(model) and (store.is_remote or complete.is_complete(model))
 
 
-def describe(plan: Plan, store: Storage, kept: str, slots: int) -> dict[str, Any]:
-    """The plan as JSON."""
-    parts, free = disk.forecast(plan, store, kept, slots), store.free()
-    hours, basis = estimate.gpu_hours(plan)
-    wait, wait_basis = estimate.seconds(plan, slots)
-    room = disk.shortage(plan, store, kept, slots)
+def describe(state: SweepState, store: Storage, kept: str, slots: int) -> dict[str, Any]:
+    """Return the plan and what is done of it as JSON."""
+    plan, measured = state.plan, state.history.measured
+    parts, free = disk.forecast(state, store, kept, slots), store.free()
+    hours, basis = estimate_gpu_hours(plan, state.outstanding, measured)
+    wait, wait_basis = estimate_seconds(plan, state.outstanding, measured, slots)
+    room = disk.shortage(state, store, kept, slots)
     return {
         "sweep": plan.sweep.name,
         "hash": plan.hash,
@@ -139,10 +145,10 @@ def describe(plan: Plan, store: Storage, kept: str, slots: int) -> dict[str, Any
         "budget": plan.budget,
         "storage": store.location,
         "trials": [
-            {"id": t.id(), "label": t.label(), "study": t.study(), "done": t.id() in plan.done} for t in plan.trials
+            {"id": t.id(), "label": t.label(), "study": t.study(), "done": t.id() in state.done} for t in plan.trials
         ],
         "studies": [
-            {"study": name, "trials": len(found), "done": sum(t.id() in plan.done for t in found)}
+            {"study": name, "trials": len(found), "done": state.count_done(found)}
             for name, found in plan.studies().items()
         ],
         "models": [recipe.id() for recipe in plan.recipes],
@@ -166,9 +172,9 @@ def describe(plan: Plan, store: Storage, kept: str, slots: int) -> dict[str, Any
         "disk_bytes": sum(parts.values()),
         "disk": parts,
         "disk_free_bytes": free,
-        "retried": list(plan.retried),
-        "failed": dict(plan.failed),
-        "damaged": [str(path) for path in plan.damaged],
-        "warning": plan.history.warning(),
-        "needs": [*plan.needs, *([room] if room else [])],
+        "retried": list(state.retried),
+        "failed": state.failed,
+        "damaged": [str(path) for path in state.damaged],
+        "warning": state.history.warning(),
+        "needs": [*requirements.of(plan.sweep, plan.hub, store), *([room] if room else [])],
     }

@@ -11,10 +11,11 @@ from typing import Any
 from ray.tune import Callback
 
 from platform.driver.console import Row, Screen, View
-from platform.plan.value import Plan
 from platform.schedule import node_loss
-from platform.state import disk, sweep_state
+from platform.state import disk
 from platform.state.limits import Gate
+from platform.state.status import describe_phase, read_progress
+from platform.state.sweep_state import SweepState
 from platform.tracking.mirror import Mirror
 from trainables import benchmarks
 from trainables.common.cli import format_duration
@@ -39,10 +40,10 @@ class Standing:
     evaluations: list[float] = field(default_factory=list)
 
     @classmethod
-    def of(cls, plan: Plan, total: int, slots: int) -> Standing:
+    def of(cls, state: SweepState, total: int, slots: int) -> Standing:
         """At a start that runs `total` trials: what earlier ones did counts."""
-        done, failed = len(plan.done), len(plan.failed)
-        return cls(name=plan.name, total=total + done, slots=slots, done=done - failed, failed=failed)
+        done, failed = len(state.done), len(state.failed)
+        return cls(name=state.plan.name, total=total + done, slots=slots, done=done - failed, failed=failed)
 
     @property
     def left(self) -> int:
@@ -153,11 +154,11 @@ class Reporter(Callback):
         return View(standing.name, done, standing.total, standing.line(), rows, why)
 
     def _row(self, key: str, label: str, typical: dict[str, float | None]) -> Row:
-        found = sweep_state.under_way(key, self.store, typical)
+        found = read_progress(key, self.store, typical)
         if found is None:
             return Row(label, "starting", 0, None, time.monotonic() - self.begun.get(key, time.monotonic()), None)
         known = (found[name] for name in ("step", "steps", "seconds", "remaining_seconds"))
-        return Row(label, sweep_state.phase(found), *known)
+        return Row(label, describe_phase(found), *known)
 
     def _ended(self, trial: Any, cause: str) -> None:
         config = Trial.model_validate_json(trial.config["trial"])

@@ -5,18 +5,17 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from platform.plan import build as planning
-from platform.plan.value import Plan
 from platform.state import lease, manifest
+from platform.state.sweep_state import SweepState, refresh_if_stale, scan
 from trainables.common.cli import format_count
 from trainables.common.errors import InputError, closest
 from trainables.common.redaction import redact
 from trainables.storage import files
-from trainables.storage import results as results_
 from trainables.storage.base import FAILURES, LOST, Storage, set_aside
+from trainables.storage.results import set_results_aside
 
 
 @dataclass(frozen=True)
@@ -44,35 +43,35 @@ class Choice:
         return chosen if self.retry_failed else ()
 
 
-def start(plan: Plan, store: Storage, choice: Choice, options: dict[str, Any]) -> int:
+def start(state: SweepState, store: Storage, choice: Choice, options: dict[str, Any]) -> int:
     """Run what is left of a plan as the sweep's only driver; returns the exit status."""
-    command = shlex.join(["python", "-m", "platform.sweep", *map(redact, sys.argv[1:])])
+    plan, command = state.plan, shlex.join(["python", "-m", "platform.sweep", *map(redact, sys.argv[1:])])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with lease.held(store, store.lock(plan.sweep.name, plan.hash), command):
-            plan = _agreed(planning.current(plan, store), store, choice)
+            state = _settle_earlier_results(refresh_if_stale(state, store), store, choice)
             from platform.driver import driver
 
-            return driver.run(plan, store, command=command, **options)
+            return driver.run(state, store, command=command, **options)
     except KeyboardInterrupt:
-        print(f"\nstopped; go on with: {manifest.go_on(command)}", file=sys.stderr)
+        print(f"\nstopped; go on with: {manifest.resume_command(command)}", file=sys.stderr)
         return 130
 
 
-def _agreed(plan: Plan, store: Storage, choice: Choice) -> Plan:
-    """The plan after what was asked for is done. Raises InputError where a person has to choose."""
+def _settle_earlier_results(state: SweepState, store: Storage, choice: Choice) -> SweepState:
+    """Set aside what runs again, and return the state after it. Raises InputError where a person has to choose."""
+    plan = state.plan
     if choice.new:
         set_aside((store.trial(trial.id()) for trial in plan.trials), store)
-        return planning.again(plan, store)
+        return scan(plan, store)
     file = store.sweep(plan.sweep.name, plan.hash)
     earlier = files.read_json(file)
-    damaged = [*plan.damaged, *([file] if earlier is None and file.exists() else [])]
+    damaged = [*state.damaged, *([file] if earlier is None and file.exists() else [])]
     listed = earlier["trials"] if earlier else [trial.id() for trial in plan.trials] if damaged else []
-    spoilt = {path.parent.name for path in plan.damaged}
-    spoilt |= {key for key in plan.retried if (store.result(key) or {}).get("status") == LOST}
-    missing = [key for key in listed if key in spoilt or not store.has(key)]
-    if not plan.outstanding:  # an Optuna budget that is spent leaves points that nobody means to run
+    gone = {path.parent.name for path in state.damaged} | {k for k, v in state.outcomes.items() if v == LOST}
+    missing = [key for key in listed if key in gone or not store.has(key)]
+    if not state.outstanding:  # an Optuna budget that is spent leaves points that nobody means to run
         missing = []
     if missing and not (choice.resume or choice.retry_failed):
         named = f" ({', '.join(map(str, damaged))} cannot be read)" if damaged else ""
@@ -80,15 +79,14 @@ def _agreed(plan: Plan, store: Storage, choice: Choice) -> Plan:
             f"sweep {plan.name} is unfinished: {len(missing)} of its {len(listed)} trials are missing{named}; add "
             "--resume to run them, or --new to set its results aside and start again"
         )
-    if choice.resume and earlier is None and not plan.done and not listed:
+    if choice.resume and earlier is None and not state.done and not listed:
         print(f"nothing to resume: {store.location} has none of this sweep's trials; it begins here", flush=True)
     if damaged:
-        folders = {path if path == file else path.parent for path in damaged}
-        place = set_aside(sorted(folders), store)
+        place = set_aside(sorted({path if path == file else path.parent for path in damaged}), store)
         for path in damaged:
             print(f"damaged: {path}; set aside in {place}" + (", its trial runs again" if path != file else ""))
-    if plan.retried:
-        place = results_.set_results_aside(plan.retried, store)
-        failed = format_count(len(plan.retried), "failed trial")
+    if state.retried:
+        place = set_results_aside(state.retried, store)
+        failed = format_count(len(state.retried), "failed trial")
         print(f"{failed} to run again; results set aside in {place}", flush=True)
-    return replace(plan, retry=(), retried=(), damaged=())
+    return state.after_setting_aside()

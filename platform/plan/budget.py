@@ -45,8 +45,8 @@ class Need:
             "limit_bytes": None if self.fit.limit is None else round(self.fit.limit),
         }
 
-    def told(self) -> str:
-        """The refusal of a trial that cannot fit, with the numbers."""
+    def refusal(self) -> str:
+        """Return the message for a trial that cannot fit, with the numbers."""
         peak, limit = self.fit.peak, self.fit.limit or 0.0
         sizes = self.document()["bytes"]
         parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in sizes.items() if size >= 5e7 and name != "step")
@@ -70,14 +70,14 @@ class Budget:
     def largest(self) -> Need | None:
         return max(self.needs, key=lambda need: need.fit.peak.total, default=None)
 
-    def check(self) -> None:
+    def check_fits(self) -> None:
         """Raise InputError on trials that cannot fit, with the numbers of the largest."""
         tight = [need for need in self.needs if not need.fit.fits]
         if not tight:
             return
         worst = max(tight, key=lambda need: need.fit.peak.total)
         more = f"; {len(tight) - 1} other kinds of trials do not fit either" if len(tight) > 1 else ""
-        raise InputError(f"{worst.told()}{more}; {ADVICE}")
+        raise InputError(f"{worst.refusal()}{more}; {ADVICE}")
 
     def micro_batch(self, made: Direction) -> int | None:
         """Rows of a pass when a direction is made; None: nothing is known, or the user's own."""
@@ -86,8 +86,8 @@ class Budget:
         return min(found, default=None)
 
 
-def of(sweep: Sweep, trials: Sequence[Trial], recipes: dict[str, Recipe]) -> Budget:
-    """The memory of every kind of trial, and the GPU-hours of all. Nothing is refused here: see Budget.check."""
+def estimate_budget(sweep: Sweep, trials: Sequence[Trial], recipes: dict[str, Recipe]) -> Budget:
+    """The memory of every kind of trial, and the GPU-hours of all. Nothing is refused here: see Budget.check_fits."""
     if not trials:
         return Budget()
     shape = shape_of(sweep, trials[0], recipes)

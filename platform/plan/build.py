@@ -1,16 +1,15 @@
-"""What a sweep would run: its trials, what they need, and all that is wrong, at once. Nothing is touched."""
+"""How a sweep becomes a plan: its trials, what they need, and all that is wrong, at once. Nothing is written."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from platform.plan import budget as budgets
 from platform.plan import data, overrides, requirements
-from platform.plan import trials as plan_trials
+from platform.plan.budget import Budget, estimate_budget
 from platform.plan.models import ModelRecipes, Reference
+from platform.plan.trials import STRATEGIES, check_layer, enumerate_trials
 from platform.plan.value import Plan
-from platform.state import history as histories
 from search_spaces.schema.sweep import FILES, Sweep
 from trainables import benchmarks as kinds
 from trainables.common.errors import InputError, closest
@@ -20,9 +19,12 @@ from trainables.config.settings import Benchmark, Model, RetainEvaluation
 from trainables.config.trial import Recipe, Trial
 from trainables.data import prompts
 from trainables.methods import custom
-from trainables.storage.base import FAILURES, LOST, RESULT, Storage
-from trainables.storage.results import read_result
+from trainables.storage.base import RESULT, Storage
 from trainables.training.task_vectors import spec
+
+NOT_HASHED = {*overrides.AXES.values(), "varied", "choices", "title", "tables", "models", "target", "tokenizer"}
+NOT_HASHED |= {"attention", "making", "backbone", "task_vector", "calibration", "selection", "trial_seconds", *FILES}
+"""Settings that leave a sweep its name: its axes, what trials' own ids tell, and what changes no number."""
 
 
 @dataclass
@@ -31,7 +33,8 @@ class Problems:
 
     found: list[str] = field(default_factory=list)
 
-    def check(self, action: Any, *arguments: Any) -> Any:
+    def collect(self, action: Any, *arguments: Any) -> Any:
+        """Return what an action returns, None if it raises InputError."""
         try:
             return action(*arguments)
         except InputError as error:
@@ -40,29 +43,24 @@ class Problems:
             return None
 
     def stop(self) -> None:
+        """Raise InputError with all that was found, if anything was."""
         if self.found:
             raise InputError("; ".join(self.found))
 
 
-def make(
-    sweep: Sweep,
-    store: Storage,
-    *,
-    strategy: str = "grid",
-    only: list[str] | None = None,
-    budget: int | None = None,
-    retry: tuple[str, ...] = (),
+def make_plan(
+    sweep: Sweep, store: Storage, *, strategy: str = "grid", only: list[str] | None = None, budget: int | None = None
 ) -> Plan:
-    """Resolve a sweep; trials whose outcome is one of `retry` run again. Raises InputError with every problem found."""
-    if strategy not in plan_trials.STRATEGIES:
-        raise InputError(f"--strategy: unknown strategy '{strategy}'; {closest(strategy, plan_trials.STRATEGIES)}")
-    benchmarks, house, found = _groundwork(sweep, store)
-    every = plan_trials.enumerate_trials(sweep, strategy, benchmarks, lambda split: _models(found[split], store))
-    trials, costs = _chosen(sweep, every, only or [], house.recipes)
+    """Resolve a sweep. Raises InputError with every problem found."""
+    if strategy not in STRATEGIES:
+        raise InputError(f"--strategy: unknown strategy '{strategy}'; {closest(strategy, STRATEGIES)}")
+    benchmarks, models, found = _resolve_data_and_models(sweep, store)
+    every = enumerate_trials(sweep, strategy, benchmarks, lambda split: _models_of(found[split], store))
+    trials, costs = _select_trials(sweep, every, only or [], models.recipes)
     splits = {trial.benchmark.split for trial in trials}
     references = tuple(ref for split in sweep.splits if split in splits for ref in found[split])
-    recipes = house.ordered({ref.model.path for ref in references})
-    plan = Plan(
+    recipes = models.ordered({ref.model.path for ref in references})
+    return Plan(
         sweep=sweep,
         strategy=strategy,
         hash=_hash(sweep, benchmarks, references),
@@ -71,100 +69,67 @@ def make(
         references=references,
         recipes=recipes,
         hub=requirements.wanted(sweep, benchmarks, references, recipes),
-        retry=retry,
         budget=budget,
         costs=costs,
     )
-    plan = again(plan, store)
-    return replace(plan, needs=requirements.of(sweep, plan.hub, store))
 
 
-def _groundwork(sweep: Sweep, store: Storage) -> tuple[dict[str, Benchmark], ModelRecipes, dict[str, list[Reference]]]:
-    """Rows, models and reference evaluations of every split. Raises InputError with every problem of theirs."""
+def _resolve_data_and_models(
+    sweep: Sweep, store: Storage
+) -> tuple[dict[str, Benchmark], ModelRecipes, dict[str, list[Reference]]]:
+    """Return rows, models and reference evaluations of every split. Raises InputError with every problem of theirs."""
     problems = Problems()
-    problems.check(prompts.check, sweep.benchmark.template)
-    problems.check(_disk, store)
-    benchmarks = {split: problems.check(data.benchmark, sweep, split, store) for split in sweep.splits}
+    problems.collect(prompts.check, sweep.benchmark.template)
+    problems.collect(_check_disk, store)
+    benchmarks = {split: problems.collect(data.benchmark, sweep, split, store) for split in sweep.splits}
     if None in benchmarks.values():
-        problems.check(ModelRecipes(sweep, store, sweep.benchmark).check_folders)
+        problems.collect(ModelRecipes(sweep, store, sweep.benchmark).check_folders)
     problems.stop()
-    house = ModelRecipes(sweep, store, next(iter(benchmarks.values())))
-    found = {split: problems.check(_references, house, split, benchmarks[split]) for split in sweep.splits}
+    models = ModelRecipes(sweep, store, next(iter(benchmarks.values())))
+    found = {split: problems.collect(_find_references, models, split, benchmarks[split]) for split in sweep.splits}
     problems.stop()
     for model in {ref.model for refs in found.values() for ref in refs}:
-        problems.check(prompts.check_folder, sweep.benchmark.template, model.tokenizer or model.path)
+        problems.collect(prompts.check_folder, sweep.benchmark.template, model.tokenizer or model.path)
     problems.stop()
-    return benchmarks, house, found
+    return benchmarks, models, found
 
 
-def _chosen(
+def _select_trials(
     sweep: Sweep, every: list[Trial], only: list[str], recipes: dict[str, Recipe]
-) -> tuple[list[Trial], budgets.Budget]:
-    """The trials that `only` picks, and what they cost. Raises InputError with every problem of theirs."""
+) -> tuple[list[Trial], Budget]:
+    """Return the trials that `only` picks, and what they cost. Raises InputError with every problem of theirs."""
     problems = Problems()
-    trials = problems.check(overrides.select, every, only) or every
+    trials = problems.collect(overrides.select_trials, every, only) or every
     for trial in trials:
-        problems.check(plan_trials.check_layer, trial, recipes)
+        problems.collect(check_layer, trial, recipes)
     for method in sorted({trial.method for trial in trials} & set(custom.NAMES)):
-        problems.check(custom.find, method)
-    costs = budgets.of(sweep, trials, recipes)
-    problems.check(costs.check)
+        problems.collect(custom.find, method)
+    costs = estimate_budget(sweep, trials, recipes)
+    problems.collect(costs.check_fits)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if trial.method == "tru"):
-        problems.check(_batches, sweep, benchmark)
+        problems.collect(_check_batches, sweep, benchmark)
     problems.stop()
     return trials, costs
 
 
-def again(plan: Plan, store: Storage) -> Plan:
-    """The plan with what is done by now: another driver may have ended since it was made."""
-    damaged, outcomes, notes = [], {}, []
-    store.sync_trials(trial.id() for trial in plan.trials)
-    for key in (trial.id() for trial in plan.trials):
-        result, found = read_result(store.trial(key))
-        damaged += found
-        if result is not None:
-            outcomes[key] = result["status"]
-            notes.append(histories.note(result))
-    retried = tuple(key for key, status in outcomes.items() if status in (*plan.retry, LOST))
-    failed = tuple((key, status) for key, status in outcomes.items() if status in FAILURES and key not in retried)
-    done = frozenset(outcomes) - set(retried)
-    found = replace(plan, done=done, retried=retried, damaged=tuple(damaged), failed=failed)
-    return replace(found, history=replace(histories.of(notes), shared=histories.shared(found, store)))
-
-
-def afresh(plan: Plan, store: Storage) -> Plan:
-    """The plan as `--new` runs it, once the results of all its trials are set aside."""
-    fresh = replace(plan, done=frozenset(), retried=(), damaged=(), failed=())
-    return replace(fresh, history=histories.History(shared=histories.shared(fresh, store)))
-
-
-def current(plan: Plan, store: Storage) -> Plan:
-    """The plan, read again where another driver may have ended or mended trials since it was made."""
-    if plan.retried or plan.damaged:
-        return again(plan, store)
-    store.sync_trials(trial.id() for trial in plan.trials)
-    there = {key for trial in plan.trials if store.has(key := trial.id())}
-    return plan if there == plan.done else again(plan, store)
-
-
-def _batches(sweep: Sweep, benchmark: Benchmark) -> None:
-    """Refuse more batches than forget points where the points can be counted."""
+def _check_batches(sweep: Sweep, benchmark: Benchmark) -> None:
+    """Raise InputError on more batches than forget points, if the points can be counted."""
     points = kinds.find(benchmark.name).forget_points(benchmark)
     if points is not None:
         spec.check_sizes(points, sweep.task_vector.batches, benchmark.split)
 
 
-def _references(house: ModelRecipes, split: str, benchmark: Benchmark) -> list[Reference]:
-    kind, precision = kinds.find(benchmark.name), house.sweep.resources.precision
+def _find_references(models: ModelRecipes, split: str, benchmark: Benchmark) -> list[Reference]:
+    kind, precision = kinds.find(benchmark.name), models.sweep.resources.precision
     role = kind.retain_role(split)
-    retain = house.model(role) if role else None
-    target = house.model(kind.TARGET)
+    retain = models.model(role) if role else None
+    target = models.model(kind.TARGET)
     retain_id = config.evaluation_id(retain, benchmark, None, precision) if retain else None
     found = [Reference("original", split, target, config.evaluation_id(target, benchmark, retain_id, precision))]
     return [*found, Reference("retain", split, retain, retain_id)] if retain and retain_id else found
 
 
-def _models(references: list[Reference], store: Storage) -> tuple[Model, RetainEvaluation | None]:
+def _models_of(references: list[Reference], store: Storage) -> tuple[Model, RetainEvaluation | None]:
     target, *others = references
     if not others:
         return target.model, None
@@ -174,22 +139,8 @@ def _models(references: list[Reference], store: Storage) -> tuple[Model, RetainE
 
 
 def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Reference, ...]) -> str:
-    """Eight hex digits of the sweep's fixed part: everything but the axes, so that an added axis value keeps it."""
-    axes = {*overrides.AXES.values(), "varied", "choices", "title", "tables"}
-    axes |= {
-        "models",
-        "target",
-        "tokenizer",
-        "attention",
-        "making",
-        "backbone",
-        "task_vector",
-        "calibration",
-        "selection",
-        "trial_seconds",
-        *FILES,
-    }
-    fixed: dict[str, Any] = {k: v for k, v in identity(sweep).items() if k not in axes}
+    """Return eight hex digits of the sweep's fixed part: an added value of an axis changes none of it."""
+    fixed: dict[str, Any] = {k: v for k, v in identity(sweep).items() if k not in NOT_HASHED}
     for place in ("data", "sources"):
         fixed.get("benchmark", {}).pop(place, None)
     forget_planning(fixed)
@@ -201,6 +152,6 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Refe
     return digest(fixed)[:8]
 
 
-def _disk(store: Storage) -> None:
+def _check_disk(store: Storage) -> None:
     if store.free() < 64 * 2**20:
         raise InputError(f"--storage: {store.free() / 2**20:.0f} MB free at '{store.root}', at least 64 MB are needed")

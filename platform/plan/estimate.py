@@ -1,50 +1,64 @@
-"""How long the rest of a plan takes, told before it runs: GPU-hours, and without GPUs the time that one waits."""
+"""How long the rest of a plan takes, before it runs: GPU-hours, or without GPUs the time that one waits."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from platform.plan.value import Plan
-from platform.state import history as histories
 from trainables.common.cli import format_amount, format_count, format_duration
 
+ENOUGH = 3
+"""So many trials that were evaluated are a better measure of the rest than any estimate."""
 
-def gpu_hours(plan: Plan) -> tuple[float | None, str | None]:
-    """GPU-hours and what they are reckoned from: the trials that are done tell better than the estimate of all."""
-    measured = plan.history.hours(plan.outstanding) if plan.sweep.resources.gpus and plan.outstanding else None
-    if measured is None:
+
+@dataclass(frozen=True)
+class Measured:
+    """What the trials that were evaluated took; a rank without a GPU counts as one GPU."""
+
+    trials: int = 0
+    gpu_seconds: float = 0.0
+
+    @property
+    def each(self) -> float | None:
+        """GPU-seconds of a trial, on average; None if too few are done."""
+        return self.gpu_seconds / self.trials if self.trials >= ENOUGH else None
+
+
+def estimate_gpu_hours(plan: Plan, left: int, measured: Measured) -> tuple[float | None, str | None]:
+    """Return the GPU-hours of the trials that are left, measured if enough are done, and what they are based on."""
+    if not (plan.sweep.resources.gpus and left) or measured.each is None:
         return plan.costs.hours, plan.costs.basis or None
     estimate = "" if plan.costs.hours is None else f"; the estimate of all was {format_amount(plan.costs.hours)}"
-    return measured, f"for the {plan.outstanding} left, as the {plan.history.evaluated} that are done took{estimate}"
+    return measured.each * left / 3600, f"for the {left} left, as the {measured.trials} that are done took{estimate}"
 
 
-def seconds(plan: Plan, slots: int) -> tuple[float | None, str | None]:
-    """What the trials left take without GPUs, `slots` at a time, and what that rests on: not the preparation."""
-    resources, measured = plan.sweep.resources, plan.history.each
-    if resources.gpus or not plan.outstanding:
+def estimate_seconds(plan: Plan, left: int, measured: Measured, slots: int) -> tuple[float | None, str | None]:
+    """Return the seconds of the trials left without GPUs, `slots` at a time and without the preparation, and why."""
+    resources = plan.sweep.resources
+    if resources.gpus or not left:
         return None, None
-    if measured is not None:
-        each, basis = measured / resources.ranks, f"as the {plan.history.evaluated} that are done took"
+    if measured.each is not None:
+        each, basis = measured.each / resources.ranks, f"as the {measured.trials} that are done took"
     elif plan.sweep.trial_seconds is not None:
         each, basis = plan.sweep.trial_seconds, "the mean of this sweep's own trials and models on one core"
     else:
         return None, None
-    return each * math.ceil(plan.outstanding / slots), f"about {format_duration(each)} each, {basis}"
+    return each * math.ceil(left / slots), f"about {format_duration(each)} each, {basis}"
 
 
-def told(plan: Plan, slots: int, *, missing: bool = True) -> str | None:
-    """The estimate as a line of a dry run; None: nothing is left, or nobody knows the GPU-hours.
+def describe_estimate(plan: Plan, left: int, measured: Measured, slots: int, *, missing: bool = True) -> str | None:
+    """Return the estimate as a line, None if nothing is left or the GPU-hours are not known.
 
     `missing`: something that trials share is still to be made.
     """
-    hours, basis = gpu_hours(plan)
+    hours, basis = estimate_gpu_hours(plan, left, measured)
     if hours is not None:
         return f"about {format_amount(hours)} GPU-hours ({basis})"
-    if plan.sweep.resources.gpus or not plan.outstanding:
+    if plan.sweep.resources.gpus or not left:
         return None
-    wait, basis = seconds(plan, slots)
+    wait, basis = estimate_seconds(plan, left, measured, slots)
     if wait is None:
-        return f"time: not known before {histories.ENOUGH} trials are done; a dry run tells it then"
+        return f"time: not known before {ENOUGH} trials are done; a dry run tells it then"
     made = "; what trials share is made before, on top of that" if missing else ""
-    count = format_count(plan.outstanding, "trial")
-    return f"time: about {format_duration(wait)} for {count}, {slots} at a time ({basis}{made})"
+    return f"time: about {format_duration(wait)} for {format_count(left, 'trial')}, {slots} at a time ({basis}{made})"

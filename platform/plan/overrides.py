@@ -102,7 +102,7 @@ def _on(sweep: Sweep, name: str) -> Sweep:
     )
 
 
-def select(trials: Sequence[Trial], filters: Sequence[str]) -> list[Trial]:
+def select_trials(trials: Sequence[Trial], filters: Sequence[str]) -> list[Trial]:
     """The trials that pass every `FIELD=V1,V2`. Raises InputError on an unknown field or a value no trial has."""
     chosen = list(trials)
     flat = {trial: flatten(trial) for trial in trials} if filters else {}

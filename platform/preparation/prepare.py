@@ -12,9 +12,10 @@ import ray
 import ray.exceptions
 from ray.train import TrainingFailedError
 
-from platform.plan.build import Reference
+from platform.plan.models import Reference
 from platform.plan.value import Plan
 from platform.state import weights
+from platform.state.sweep_state import SweepState
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common.cli import format_duration
@@ -33,30 +34,32 @@ RETRIES = 3
 """How often Ray starts a maker again whose machine went away."""
 
 
-def prepare(plan: Plan, store: Storage, say: Say, strategy: str) -> None:
+def prepare(state: SweepState, store: Storage, say: Say, strategy: str) -> None:
     """Make what is not there. Raises what a maker raised, InputError included.
 
     `strategy`: Ray's, for the placement of ranks.
     """
-    _set_damaged_aside(plan, store, say)
+    plan = state.plan
+    _set_damaged_aside(state, store, say)
     data(plan, store, say)
     _models(plan, store, say)
     _evaluations(plan, store, say)
     _warn(plan, store, say)
-    _directions(plan, store, say, strategy)
+    _directions(state, store, say, strategy)
     store.sync_trials()
 
 
-def _set_damaged_aside(plan: Plan, store: Storage, say: Say) -> None:
+def _set_damaged_aside(state: SweepState, store: Storage, say: Say) -> None:
     """Move what is shared and not as it was written out of the way, so that it is made again.
 
     A machine's copy of a storage elsewhere is looked at when something of it is fetched.
     """
+    plan = state.plan
     evaluations = [store.evaluation(ref.evaluation) for ref in plan.references]
     damaged = [folder for folder in evaluations if (folder / RESULT).exists() and not complete.has_result(folder)]
     if not store.is_remote:
         folders = [store.model(recipe.id()) for recipe in plan.recipes]
-        folders += [spec.folder_of(direction, store) for direction in plan.directions()]
+        folders += [spec.folder_of(direction, store) for direction in state.directions]
         folders += [Path(found.data) for found in plan.benchmarks.values() if found.is_fictional]
         damaged += [folder for folder in dict.fromkeys(folders) if folder.is_dir() and not complete.is_complete(folder)]
     for folder in damaged:
@@ -151,13 +154,13 @@ def _evaluate(plan: Plan, store: Storage, ref: Reference) -> Any:
     return make.remote(ref.model.model_dump(), benchmark.model_dump(), against, store.location, resources)
 
 
-def _directions(plan: Plan, store: Storage, say: Say, strategy: str) -> None:
+def _directions(state: SweepState, store: Storage, say: Say, strategy: str) -> None:
     """One direction for all strengths: groups of batches side by side, or ranks that share each vector.
 
     Where one cannot be made, the others and the trials of objectives go on: its own trials say how they ended.
     """
-    resources = plan.sweep.resources
-    for direction in plan.directions():
+    plan, resources = state.plan, state.plan.sweep.resources
+    for direction in state.directions:
         rows = resources.micro_batch or plan.costs.micro_batch(direction) or plan.sweep.training.batch_size
         if store.exists(spec.folder_of(direction, store)):
             continue

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from platform.plan.value import Plan
 from platform.schedule import capacity
-from search_spaces.schema.sweep import Sweep
+from trainables.config.settings import Resources
 
 CGROUP = Path("/sys/fs/cgroup/cpu.max")
 DEVICES = Path("/dev")
@@ -32,9 +31,9 @@ def gpus() -> int:
     return found if visible is None else min(found, len([part for part in visible.split(",") if part.strip()]))
 
 
-def lacks(sweep: Sweep) -> list[str]:
+def lacks(wanted: Resources) -> list[str]:
     """What a trial asks for beyond this machine."""
-    wanted, found = sweep.resources, {"cpus": cores(), "gpus": gpus()}
+    found = {"cpus": cores(), "gpus": gpus()}
     asked = {"cpus": wanted.cpus * wanted.ranks, "gpus": wanted.gpus * wanted.ranks}
     return [
         f"resources.{kind}: a trial asks for {amount:g}, this machine has {found[kind]}; --address names a cluster"
@@ -43,8 +42,8 @@ def lacks(sweep: Sweep) -> list[str]:
     ]
 
 
-def slots(plan: Plan, max_concurrent: int | None, address: str | None) -> int:
-    """How many trials run side by side at least: nobody knows a cluster's size before it is asked."""
+def slots(wanted: Resources, trials: int, max_concurrent: int | None, address: str | None) -> int:
+    """Return how many of so many trials run side by side at least: a cluster's size is not known before it is asked."""
     here = capacity.Shape({"CPU": cores(), "GPU": gpus()}, 1, 1)
-    count = capacity.trials([here], plan.sweep.resources) if is_used(address) else max_concurrent or 1
-    return max(1, min(count, max_concurrent or count, plan.outstanding))
+    count = capacity.trials([here], wanted) if is_used(address) else max_concurrent or 1
+    return max(1, min(count, max_concurrent or count, trials))

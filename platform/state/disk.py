@@ -6,9 +6,8 @@ import re
 import time
 from dataclasses import dataclass
 
-from platform.plan import budget as budgets
-from platform.plan.value import Plan
 from platform.state import weights as state_weights
+from platform.state.sweep_state import SweepState
 from trainables.common.cli import format_size
 from trainables.common.errors import InputError
 from trainables.storage.base import Storage
@@ -33,33 +32,33 @@ def parse(text: str | None) -> int | None:
     return int(float(match[1]) * (1024 if match[3] else 1000) ** UNITS[match[2].lower()])
 
 
-def forecast(plan: Plan, store: Storage, choice: str, slots: int) -> dict[str, int]:
+def forecast(state: SweepState, store: Storage, choice: str, slots: int) -> dict[str, int]:
     """What the rest of a plan writes at least, in bytes; models count where their sizes are known.
 
     `--keep pareto` is counted as one trial a study. Each of the trials side by side (`slots`) has a checkpoint, and
     beside it the new one.
     """
-    parts = {"results": BYTES_PER_TRIAL * plan.outstanding}
-    shape = budgets.shape_of(plan.sweep, plan.trials[0], {str(store.model(r.id())): r for r in plan.recipes})
-    if shape is None or not plan.outstanding:
+    plan, parts = state.plan, {"results": BYTES_PER_TRIAL * state.outstanding}
+    shape = plan.target_shape(store)
+    if shape is None or not state.outstanding:
         return parts
     resources, size = plan.sweep.resources, shape.parameters
     weights = size * (4 if resources.precision == "fp32" else 2)
     missing = sum(not store.exists(store.model(recipe.id())) for recipe in plan.recipes)
-    vectors = sum(not store.exists(spec.folder_of(made, store)) for made in plan.directions())
-    left = len({trial.study() for trial in plan.left})
-    kept = {"all": plan.outstanding, "pareto": left, "best": left, "none": 0}[choice]
+    vectors = sum(not store.exists(spec.folder_of(made, store)) for made in state.directions)
+    left = len({trial.study() for trial in state.left})
+    kept = {"all": state.outstanding, "pareto": left, "best": left, "none": 0}[choice]
     parts |= {"models made": missing * size * 4, "directions": vectors * size * 4, "weights": kept * weights}
     if resources.checkpoint_every:
         parts["checkpoints"] = slots * 2 * size * CHECKPOINT_BYTES[resources.precision]
     return {name: part for name, part in parts.items() if part}
 
 
-def check(plan: Plan, store: Storage, choice: str, budget: int | None, slots: int) -> None:
+def check(state: SweepState, store: Storage, choice: str, budget: int | None, slots: int) -> None:
     """Raise InputError where what is there and what will come exceed the budget."""
     if budget is None:
         return
-    parts, there = forecast(plan, store, choice, slots), store.size(store.root)
+    parts, there = forecast(state, store, choice, slots), store.size(store.root)
     if there + sum(parts.values()) > budget:
         raise InputError(
             f"--disk-budget: the storage has {format_size(there)} and at least {listed(parts)} will come, together "
@@ -68,17 +67,17 @@ def check(plan: Plan, store: Storage, choice: str, budget: int | None, slots: in
         )
 
 
-def shortage(plan: Plan, store: Storage, choice: str, slots: int) -> str | None:
+def shortage(state: SweepState, store: Storage, choice: str, slots: int) -> str | None:
     """What the disk lacks, None where there is room."""
-    parts, free = forecast(plan, store, choice, slots), store.free()
+    parts, free = forecast(state, store, choice, slots), store.free()
     if sum(parts.values()) <= free:
         return None
     return f"disk: at least {listed(parts)} will come, {format_size(free)} are free"
 
 
-def check_free(plan: Plan, store: Storage, choice: str, slots: int) -> None:
+def check_free(state: SweepState, store: Storage, choice: str, slots: int) -> None:
     """Raise InputError where the disk has no room for what will come."""
-    lack = shortage(plan, store, choice, slots)
+    lack = shortage(state, store, choice, slots)
     if lack:
         raise InputError(f"--storage: {lack}; what helps: another disk, a smaller --keep, fewer trials (--only)")
 

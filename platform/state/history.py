@@ -1,25 +1,23 @@
-"""What the trials that are done tell of a plan: what they were made with, and what the rest will take."""
+"""What the trials that are done say of a plan: what they were made with, and what the rest will take."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+from platform.plan.estimate import Measured
+from platform.plan.value import Plan
 from trainables.common import hashing, provenance
 from trainables.common.cli import format_count
-from trainables.storage import results as results_
+from trainables.config.trial import Direction
 from trainables.storage.base import EVALUATED, RESULT, Storage
+from trainables.storage.results import spent
 from trainables.training.task_vectors import spec
 
-if TYPE_CHECKING:
-    from platform.plan.value import Plan
-
-WATCHED = ("torch", "transformers", "deepspeed")
+PACKAGES = ("torch", "transformers", "deepspeed")
 """Packages whose change may change a trial's numbers."""
-ENOUGH = 3
-"""So many trials that were evaluated are a better measure of the rest than any estimate."""
 
 
 class Origin(NamedTuple):
@@ -28,117 +26,101 @@ class Origin(NamedTuple):
     code: str | None
     """None: it does not say."""
     commit: str | None
-    """Tells people of the code."""
+    """For people: the code decides."""
     versions: tuple[str | None, ...]
-    """Of WATCHED."""
+    """Of PACKAGES."""
+
+    def __str__(self) -> str:
+        return f"{f'commit {self.commit}' if self.commit else 'no commit'}, code {self.code or 'unknown'}"
 
     def makes_numbers_as(self, other: Origin) -> bool:
-        """Another commit may differ in its documents only, the same one may have been changed."""
+        """Return whether code and versions are the same; commits may differ in documents alone."""
         return (self.code, self.versions) == (other.code, other.versions)
 
-
-Strange = tuple[Origin, Origin]
-"""What something was made with, and the other thing that this checkout would make it with."""
-Note = tuple[Strange | None, bool, float]
-"""Of one result: where it comes from if not from this code, whether it was evaluated, and its GPU-seconds."""
+    def differences(self, here: Origin) -> str:
+        """Return what differs from `here`: `commit 0a1b2c3d, code 4e5f6a7b, torch 2.13.0`."""
+        parts = [] if self.code == here.code else [str(self)]
+        known = zip(PACKAGES, self.versions, here.versions, strict=True)
+        return ", ".join([*parts, *(f"{name} {version}" for name, version, now in known if version != now)])
 
 
 @dataclass(frozen=True)
 class History:
     """Of the trials of a plan that have a result."""
 
-    strange: tuple[tuple[Strange, int], ...] = ()
-    """How many come from what other code, the most frequent first."""
-    evaluated: int = 0
-    gpu_seconds: float = 0.0
-    """Of the evaluated ones; a rank without a GPU counts as one."""
+    others: tuple[tuple[str, int], ...] = ()
+    """How other code differs from this, and how many results come from it, the most frequent first."""
+    unknown: bool = False
+    """Whether some results do not say which code made them."""
+    measured: Measured = field(default_factory=Measured)
     spent: float = 0.0
     """GPU-seconds of all of them."""
-    shared: tuple[tuple[str, Strange], ...] = ()
-    """Folders of the storage with what its trials share and other code made."""
+    shared: tuple[tuple[str, str], ...] = ()
+    """Folders of what trials share that other code made, and how it differs from this."""
 
     def warning(self) -> str | None:
-        """Says which results, and what of that trials share, come from other code than this; None: nothing."""
-        here, parts = _shown(_here()), []
-        if self.strange:
-            count = sum(count for _, count in self.strange)
-            kind = "other or unknown" if any(made.code is None for (made, _), _ in self.strange) else "other"
-            counted = "; ".join(f"{count} at {_differing(*strange)}" for strange, count in self.strange)
+        """Return one line that says what comes from other code than this, None if nothing does."""
+        here, parts = _origin_here(), []
+        if self.others:
+            kind = "other or unknown" if self.unknown else "other"
+            counted = "; ".join(f"{count} at {difference}" for difference, count in self.others)
             parts.append(
-                f"{format_count(count, 'result')} made by {kind} code than {here}: {counted}; "
-                "numbers may differ from new ones, --new sets results aside and makes all of them again"
+                f"{format_count(sum(count for _, count in self.others), 'result')} made by {kind} code than {here}: "
+                f"{counted}; numbers may differ from new ones, --new sets results aside and makes all of them again"
             )
         if self.shared:
-            kept = "; ".join(f"{name} at {_differing(*strange)}" for name, strange in self.shared)
+            folders = "; ".join(f"{name} at {difference}" for name, difference in self.shared)
             parts.append(
-                f"new trials would be compared with, or start from, what other code than {here} made: {kept}; "
+                f"new trials would be compared with, or start from, what other code than {here} made: {folders}; "
                 "--new keeps these, because other sweeps may share them: move them out of the storage to have them "
                 "made again"
             )
         return ". ".join(parts) or None
 
-    @property
-    def each(self) -> float | None:
-        """GPU-seconds of a trial, on average; None where too few are done to tell."""
-        return self.gpu_seconds / self.evaluated if self.evaluated >= ENOUGH else None
 
-    def hours(self, left: int) -> float | None:
-        """GPU-hours of so many further trials; None where too few are done to tell."""
-        return None if self.each is None else self.each * left / 3600
+def summarise_results(results: Iterable[Mapping[str, Any]]) -> History:
+    """Return the history of these results, without what trials share."""
+    results = list(results)
+    origins = [_find_other_origin(result, result["config"].get("method")) for result in results]
+    others = Counter(origin.differences(here) for origin, here in filter(None, origins))
+    evaluated = [result for result in results if result["status"] in EVALUATED]
+    return History(
+        others=tuple(others.most_common()),
+        unknown=any(origin.code is None for origin, _ in filter(None, origins)),
+        measured=Measured(len(evaluated), spent(evaluated)),
+        spent=spent(results),
+    )
 
 
-def note(result: Mapping[str, Any]) -> Note:
-    """What a history needs of a result."""
-    method = result["config"].get("method")
-    return strange(result, method), result["status"] in EVALUATED, results_.spent([result])
+def find_shared_of_other_code(
+    plan: Plan, directions: Sequence[Direction], store: Storage
+) -> tuple[tuple[str, str], ...]:
+    """Return the reference evaluations, models and directions that exist, and so are not made by this code."""
+    files = [store.evaluation(ref.evaluation) / RESULT for ref in plan.references]
+    files += [store.model(recipe.id()) / hashing.RECIPE for recipe in plan.recipes]
+    files += [spec.folder_of(made, store) / RESULT for made in directions]
+    found = []
+    for file in filter(store.exists, files):
+        other = _find_other_origin(store.read_json(file) or {})
+        if other is not None:
+            origin, here = other
+            found.append((file.parent.relative_to(store.root).as_posix(), origin.differences(here)))
+    return tuple(found)
 
 
-def strange(made: Mapping[str, Any], method: str | None = None) -> Strange | None:
-    """What something with a stamp was made with; None: with this code, or it has no stamp.
+def _find_other_origin(made: Mapping[str, Any], method: str | None = None) -> tuple[Origin, Origin] | None:
+    """Return what something was made with, and what this checkout would make it with; None if they are the same.
 
-    `method`: of a trial, whose code an added objective is.
+    None also for what has no stamp. `method`: of a trial, because custom objectives are part of its code.
     """
     versions = made.get("versions")
     if not versions:
         return None
-    origin = Origin(made.get("code"), made.get("commit"), tuple(versions.get(name) for name in WATCHED))
-    here = _here(method)
+    origin = Origin(made.get("code"), made.get("commit"), tuple(versions.get(name) for name in PACKAGES))
+    here = _origin_here(method)
     return None if origin.makes_numbers_as(here) else (origin, here)
 
 
-def shared(plan: Plan, store: Storage) -> tuple[tuple[str, Strange], ...]:
-    """Of reference evaluations, models and directions that new trials will not make, because they are there."""
-    files = [store.evaluation(ref.evaluation) / RESULT for ref in plan.references]
-    files += [store.model(recipe.id()) / hashing.RECIPE for recipe in plan.recipes]
-    files += [spec.folder_of(made, store) / RESULT for made in plan.directions()]
-    found = []
-    for file in filter(store.exists, files):
-        other = strange(store.read_json(file) or {})
-        if other is not None:
-            found.append((file.parent.relative_to(store.root).as_posix(), other))
-    return tuple(found)
-
-
-def of(notes: Iterable[Note]) -> History:
-    """Of the notes of all results."""
-    notes = list(notes)
-    others = Counter(other for other, _, _ in notes if other)
-    seconds = [spent for _, evaluated, spent in notes if evaluated]
-    return History(tuple(others.most_common()), len(seconds), sum(seconds), sum(spent for _, _, spent in notes))
-
-
-def _here(method: str | None = None) -> Origin:
+def _origin_here(method: str | None = None) -> Origin:
     stamp = provenance.stamp(method)
-    return Origin(stamp["code"], stamp["commit"], tuple(stamp["versions"][name] for name in WATCHED))
-
-
-def _shown(origin: Origin) -> str:
-    """`commit 0a1b2c3d, code 4e5f6a7b`"""
-    return f"{f'commit {origin.commit}' if origin.commit else 'no commit'}, code {origin.code or 'unknown'}"
-
-
-def _differing(origin: Origin, here: Origin) -> str:
-    """`commit 0a1b2c3d, code 4e5f6a7b, torch 2.13.0`: only what differs from `here`."""
-    parts = [] if origin.code == here.code else [_shown(origin)]
-    known = zip(WATCHED, origin.versions, here.versions, strict=True)
-    return ", ".join([*parts, *(f"{name} {found}" for name, found, now in known if found != now)])
+    return Origin(stamp["code"], stamp["commit"], tuple(stamp["versions"][name] for name in PACKAGES))

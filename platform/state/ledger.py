@@ -9,9 +9,9 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from platform.plan.value import Plan
 from platform.state import lock
 from platform.state.limits import Gate
+from platform.state.sweep_state import SweepState
 from trainables.storage import files
 from trainables.storage.base import Storage
 from trainables.storage.results import spent
@@ -21,8 +21,9 @@ BEAT = 10.0
 KEY = "gpu_seconds"
 
 
-def read(plan: Plan, store: Storage) -> float:
+def read(state: SweepState, store: Storage) -> float:
     """GPU-seconds of all starts so far; where nobody has noted them, what the sweep's results tell."""
+    plan = state.plan
     path = store.spent(plan.sweep.name, plan.hash)
     store.fetch_parts(path.parent, (path.name,))
     noted = files.read_json(path)
@@ -30,7 +31,7 @@ def read(plan: Plan, store: Storage) -> float:
         return float(noted[KEY])
     earlier = files.read_json(store.sweep(plan.sweep.name, plan.hash)) or {}
     others = dict.fromkeys(earlier.get("trials", [])).keys() - {trial.id() for trial in plan.trials}
-    return plan.history.spent + spent(result for key in others if (result := store.result(key)))
+    return state.history.spent + spent(result for key in others if (result := store.result(key)))
 
 
 @contextlib.contextmanager

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from platform.state import lock
+from platform.state.sweep_state import SweepState
 from trainables.common import paths, provenance
 from trainables.common.cli import default_storage
 from trainables.common.errors import InputError, closest
-from trainables.storage.base import EVALUATED, FAILURES, LOST, Storage
+from trainables.storage.base import Storage
 from trainables.storage.files import read_json, write_json
-from trainables.storage.results import summarise
-
-if TYPE_CHECKING:
-    from platform.plan.value import Plan
-
-OUTCOMES = (*EVALUATED, "diverged", *FAILURES)
-"""How a trial may end."""
 
 
-def write(plan: Plan, store: Storage, command: str) -> dict[str, Any]:
+def write(state: SweepState, store: Storage, command: str) -> dict[str, Any]:
     """Write the sweep's file; trials of earlier starts of the same sweep stay listed."""
+    plan = state.plan
     path = store.sweep(plan.sweep.name, plan.hash)
     earlier = read_json(path) or {}
     trials = list(dict.fromkeys([*earlier.get("trials", []), *(trial.id() for trial in plan.trials)]))
     target = len(trials)
     if plan.strategy == "optuna":  # a study ends at its budget, most points are never run
-        target = sum(store.result(key) is not None for key in trials) + plan.outstanding
+        target = sum(store.result(key) is not None for key in trials) + state.outstanding
     references = [{"role": ref.role, "split": ref.split, "evaluation": ref.evaluation} for ref in plan.references]
     kept = [ref for ref in earlier.get("references", []) if ref["split"] not in {new["split"] for new in references}]
     document = {
@@ -81,12 +76,12 @@ def _commands(earlier: dict[str, Any], command: str) -> list[str]:
     typed = [*earlier.get("commands", [earlier["command"]] if "command" in earlier else []), command]
     found: dict[str, str] = {}
     for one in typed:
-        found.setdefault(go_on(one), one)
+        found.setdefault(resume_command(one), one)
     return list(found.values())
 
 
-def go_on(command: str, place: str | None = None) -> str:
-    """The command that resumes what `command` began; with `place`, the option that names a storage that was moved."""
+def resume_command(command: str, place: str | None = None) -> str:
+    """Return the command that resumes what `command` began; `place` names a storage that was moved, as an option."""
     kept, parts = [], iter(shlex.split(command))
     dropped = ("--reason", "--storage") if place is not None else ("--reason",)
     for part in parts:
@@ -104,18 +99,3 @@ def place(store: Storage) -> str:
         return "" if store.location == default else f" --storage {shlex.quote(store.location)}"
     same = "://" not in default and store.root == paths.expand(default).absolute()
     return "" if same else f" --storage {shlex.quote(str(paths.shown(store.root)))}"
-
-
-def counts(sweep: dict[str, Any], store: Storage) -> dict[str, int]:
-    """Trials by outcome, of every outcome also where there is none; `missing` have no result yet."""
-    tally = {"total": len(sweep["trials"]), **dict.fromkeys(OUTCOMES, 0), "missing": 0}
-    for trial_id in sweep["trials"]:
-        brief = summarise(store, trial_id)
-        status = brief.status if brief else "missing"
-        tally[status] = tally.get(status, 0) + 1
-    return tally
-
-
-def unfinished(sweep: dict[str, Any], counts: dict[str, int]) -> bool:
-    """Whether trials are left, lost ones too; an Optuna study has more points than it means to run."""
-    return counts["total"] - counts["missing"] - counts[LOST] < sweep.get("target", counts["total"])

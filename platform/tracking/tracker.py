@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from platform.state import lease, manifest
+from platform.state import lease
+from platform.state.sweep_state import count_outcomes, is_unfinished
 from platform.state.weights import weights
 from platform.tracking import database, views
 from platform.tracking import mlflow_runs as finding
@@ -121,7 +122,7 @@ class Tracker:
                 self.client.set_tag(run.id, KEPT_TAG, self.store.uri(kept))
         self.client.set_experiment_tag(self.runs.experiment, views.TAG, views.value(_benchmark(self.sweep, self.store)))
         self.client.set_tag(self.parent, STATE_TAG, ids.digest(self.mirrored))
-        self.client.set_terminated(self.parent, "KILLED" if manifest.unfinished(self.sweep, counts) else "FINISHED")
+        self.client.set_terminated(self.parent, "KILLED" if is_unfinished(self.sweep, counts) else "FINISHED")
 
     def _count(self, counts: dict[str, int]) -> None:
         """As the next point of a series: MLflow shows the last step's, whatever the clocks of its writers say."""
@@ -245,7 +246,7 @@ def sync(sweep: dict[str, Any], store: Storage) -> int:
         done = [trial_id for trial_id in sweep["trials"] if store.result(trial_id)]
         for trial_id in done:
             tracker.trial(trial_id)
-        tracker.finish(manifest.counts(sweep, store))
+        tracker.finish(count_outcomes(sweep, store))
         tracker.report()
     return len(done)
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from platform.plan import build as planning
+from platform.plan import requirements
+from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.preparation import hub as hubs
 from search_spaces.tofu_tiny import SWEEP
@@ -107,11 +108,11 @@ def test_a_planned_trial_asks_the_hub_nothing(
     settings = ["target=somebody/taught", f"benchmark.data={ROWS}", f"models={tmp_path / 'models_here'}"]
     settings += ["benchmark.split=forget25", "benchmark.limit=2", "training.max_steps=1"]
     chosen = ["method=gd", "rectifier.name=none"]
-    plan = planning.make(apply(SWEEP, settings), bench.store, only=chosen)
+    plan = make_plan(apply(SWEEP, settings), bench.store, only=chosen)
     assert [thing.label for thing in plan.hub] == [f"data set {ROWS}", "model somebody/taught"]
-    assert len(plan.needs) == 2
+    assert len(requirements.of(plan.sweep, plan.hub, bench.store)) == 2
     hubs.fetch(plan, bench.store, bench.said.append)
-    assert planning.make(apply(SWEEP, settings), bench.store, only=chosen).needs == ()
+    assert requirements.of(plan.sweep, plan.hub, bench.store) == ()
     (trial,) = plan.trials
     config = tmp_path / "config.json"
     config.write_text(trial.model_copy(update={"retain_evaluation": None}).model_dump_json())

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from platform.plan import build as planning
+from platform.plan import requirements
+from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from search_spaces.schema import sweep as spaces
 from tests.support import shrunk
@@ -54,8 +55,8 @@ def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) 
 @pytest.mark.parametrize("name", HERE)
 def test_a_trial_runs(name: str, store: Storage, tmp_path: Path) -> None:
     chosen = shrunk.SWEEPS[name]
-    plan = planning.make(apply(spaces.find(name), chosen.written(tmp_path, spaces.find(name))), store, strategy="paper")
-    assert (plan.needs, plan.recipes) == ((), ())
+    plan = make_plan(apply(spaces.find(name), chosen.written(tmp_path, spaces.find(name))), store, strategy="paper")
+    assert (requirements.of(plan.sweep, plan.hub, store), plan.recipes) == ((), ())
     for reference in (ref for ref in plan.references if ref.role == "retain"):
         benchmark = plan.benchmarks[reference.split].model_dump()
         shared_artifacts.make_evaluation(

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from platform.plan import build as planning
+from platform.plan import requirements
+from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.plan.value import Plan
 from search_spaces.schema import sweep as spaces
@@ -59,7 +60,7 @@ def settings(target: Path | str, files: dict[str, Path]) -> list[str]:
 
 def plan(store: Storage, chosen: list[str], **options: Any) -> Plan:
     sweep = spaces.find("own")
-    return planning.make(apply(sweep, chosen), store, **options)
+    return make_plan(apply(sweep, chosen), store, **options)
 
 
 def test_trials_of_each_strategy(target: Path, files: dict[str, Path], store: Storage) -> None:
@@ -70,7 +71,7 @@ def test_trials_of_each_strategy(target: Path, files: dict[str, Path], store: St
     }
     assert len(plan(store, settings(target, files)).trials) == 3 * (1 + 2 * 2)
     assert [(ref.role, ref.model.path) for ref in published.references] == [("original", str(target))]
-    assert (published.needs, published.recipes) == ((), ())
+    assert (published.hub, published.recipes) == ((), ())
     assert published.costs.largest is not None
     assert not store.root.exists()
 
@@ -134,14 +135,14 @@ def test_a_tokenizer_without_chat_template_is_refused_when_planned(
 def test_files_are_for_own_alone(files: dict[str, Path], store: Storage) -> None:
     sweep = spaces.find("tofu_phi")
     with pytest.raises(InputError, match="forget, eval: sweep tofu_phi has published rows; on rows of your own: type "):
-        planning.make(apply(sweep, [f"forget={files['forget']}", f"eval={files['eval']}"]), store)
+        make_plan(apply(sweep, [f"forget={files['forget']}", f"eval={files['eval']}"]), store)
     with pytest.raises(InputError, match="forget: '/nowhere' is no file"):
         plan(store, settings("somebody/a-model", {**files, "forget": Path("/nowhere")}))
 
 
 def test_a_hub_model_and_a_task_are_what_a_start_needs(files: dict[str, Path], store: Storage) -> None:
     found = plan(store, [*settings("somebody/a-model", files), "benchmark.tasks=mmlu"])
-    questions, model = found.needs
+    questions, model = requirements.of(found.sweep, found.hub, store)
     assert questions == (
         "questions of mmlu from the hub; without a network, on the machine that runs the sweep (with --cluster: its "
         "head):\n  bring the files of mmlu's questions to DIR and --set benchmark.sources=mmlu=DIR"

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from platform.plan import build as planning
+from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.plan.value import Plan
+from platform.state.sweep_state import SweepState, scan
 from search_spaces.schema.sweep import Sweep
 from search_spaces.tofu_tiny import SWEEP
 from trainables.config.settings import Model, Resources
@@ -55,9 +56,13 @@ class Small:
         return [part for setting in (*self.settings(), *more) for part in ("--set", setting)]
 
     def plan(self, store: Storage, *settings: str, sweep: Sweep = SWEEP, **options: object) -> Plan:
-        """tofu_tiny with these settings after the folders'; options as planning.make takes them."""
+        """tofu_tiny with these settings after the folders'; options as make_plan takes them."""
         chosen = apply(sweep, [*self.settings(), *settings])
-        return planning.make(chosen, store, **options)  # type: ignore[arg-type]
+        return make_plan(chosen, store, **options)  # type: ignore[arg-type]
+
+    def state(self, store: Storage, *settings: str, retry: tuple[str, ...] = (), **options: object) -> SweepState:
+        """Return that plan and what the storage holds of it."""
+        return scan(self.plan(store, *settings, **options), store, retry)  # type: ignore[arg-type]
 
 
 def write(place: Path) -> Small:

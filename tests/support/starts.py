@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 import platform.sweep as sweep
 from platform.driver import driver
-from platform.plan.value import Plan
 from platform.state import manifest
+from platform.state.sweep_state import SweepState
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import RESULT, Storage
@@ -35,17 +35,17 @@ def signals() -> Iterator[None]:
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    """The plans that reach the driver, which itself is not run."""
-    plans: list[Plan] = []
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[SweepState]:
+    """Return what reaches the driver, which itself is not run."""
+    states: list[SweepState] = []
 
-    def record(plan: Plan, store: Storage, **options: Any) -> int:
-        manifest.write(plan, store, options["command"])
-        plans.append(plan)
+    def record(state: SweepState, store: Storage, **options: Any) -> int:
+        manifest.write(state, store, options["command"])
+        states.append(state)
         return 0
 
     monkeypatch.setattr(driver, "run", record)
-    return plans
+    return states
 
 
 TOLD = {"status": "finished", "metrics": {}, "config": {}, "started": "then"}

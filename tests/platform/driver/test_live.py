@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import time
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from rich.console import Console
 from platform.driver import console as driver_console
 from platform.driver import driver
 from platform.driver import reporter as driver_reporter
+from platform.state.sweep_state import SweepState
 from tests.support.small_sweep import Small
 from trainables.common import processes
 from trainables.storage import files
@@ -105,14 +106,15 @@ def test_why_a_trial_waits(monkeypatch: pytest.MonkeyPatch, free: dict[str, floa
 def test_resumed_sweep_counts_what_earlier_starts_did(small: Small, store: Storage) -> None:
     """Three of four trials are done, one of them as a failure; this start has run the fourth."""
     every = small.plan(store, only=["benchmark.split=forget01"]).trials[:4]
-    only = {"name": "tiny", "trials": every, "done": frozenset(trial.id() for trial in every[:3])}
-    plan: Any = SimpleNamespace(**only, failed=((every[0].id(), "failed"),), left=[every[3]], outstanding=1)
-    standing = driver_reporter.Standing.of(plan, plan.outstanding, slots=1)
+    plan = replace(small.plan(store), trials=every)
+    outcomes = ("failed", "finished", "diverged")
+    state = SweepState(plan, {trial.id(): outcome for trial, outcome in zip(every, outcomes, strict=False)})
+    standing = driver_reporter.Standing.of(state, state.outstanding, slots=1)
     assert standing.line() == "done 2 | running 0 | failed 1 | left 1"
     assert standing.total == 4
     for trial, told in zip(every[2:], ("0 of 4 trials run in 0.5 min", "1 of 4 trials run in 0.5 min"), strict=True):
         files.write_json(store.trial(trial.id()) / RESULT, {"status": "finished", "metrics": {}})
-        assert driver._ran(plan, store, 30.0) == told
+        assert driver._ran(state, store, 30.0) == told
 
 
 def test_row_of_a_running_trial_is_what_its_storage_tells(tmp_path: Path) -> None:

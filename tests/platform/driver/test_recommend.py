@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from platform.driver import recommend
-from platform.plan import build as planning
+from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.preparation import prepare
 from search_spaces.schema import sweep as spaces
@@ -49,7 +49,7 @@ def swept(typed: list[str], folder: Path, target: float, *outcomes: tuple[float,
     """A plan of two trials, its storage with their results and the target model's evaluation."""
     sweep = spaces.find("own")
     store = Storage(folder)
-    plan = planning.make(apply(sweep, typed), store, strategy="paper", only=["method=gd"])
+    plan = make_plan(apply(sweep, typed), store, strategy="paper", only=["method=gd"])
     (reference,) = plan.references
     storage_files.write_json(store.evaluation(reference.evaluation) / RESULT, {"metrics": measures(1.0, target)})
     for trial, outcome in zip(plan.trials, outcomes, strict=True):

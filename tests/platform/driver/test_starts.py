@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from platform.driver import driver
-from platform.plan.value import Plan
 from platform.state import lock, manifest
+from platform.state.sweep_state import SweepState
 from tests.support import starts
 from tests.support.small_sweep import Small
 from tests.support.starts import finish, in_process
@@ -25,38 +25,40 @@ from trainables.storage.base import LOST, RESULT, Storage
 runs, signals = starts.runs, starts.signals
 
 
-def test_unfinished_sweep_goes_on_with_resume_only(small: Small, tmp_path: Path, runs: list[Plan]) -> None:
+def test_unfinished_sweep_goes_on_with_resume_only(small: Small, tmp_path: Path, runs: list[SweepState]) -> None:
     store = Storage(tmp_path / "runs")
     command = ["tofu_tiny", "--storage", store.root, *small.flags()]
     assert in_process(*command).exit_code == 0
-    trials = runs[-1].trials
+    trials = runs[-1].plan.trials
     finish(store, trials[:40])
     refused = in_process(*command)
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert refused.stderr.startswith(f"error: sweep {runs[-1].name} is unfinished: 125 of its 165 trials are missing; ")
+    assert refused.stderr.startswith(
+        f"error: sweep {runs[-1].plan.name} is unfinished: 125 of its 165 trials are missing; "
+    )
     assert "add --resume to run them, or --new to set its results aside" in refused.stderr
     assert in_process(*command, "--resume").exit_code == 0
     assert runs[-1].left == list(trials[40:])
     assert len(runs) == 2
 
 
-def test_resume_says_where_there_is_nothing_to_resume(small: Small, tmp_path: Path, runs: list[Plan]) -> None:
+def test_resume_says_where_there_is_nothing_to_resume(small: Small, tmp_path: Path, runs: list[SweepState]) -> None:
     """A storage's name that is mistyped, say."""
     store = Storage(tmp_path / "runs")
     command = ["tofu_tiny", "--storage", store.root, *small.flags()]
     said = f"nothing to resume: {store.root} has none of this sweep's trials; it begins here"
     assert said in in_process(*command, "--resume").stdout
-    finish(store, runs[-1].trials[:1])
+    finish(store, runs[-1].plan.trials[:1])
     assert said not in in_process(*command, "--resume").stdout
 
 
-def test_new_sets_results_aside_and_starts_again(small: Small, tmp_path: Path, runs: list[Plan]) -> None:
+def test_new_sets_results_aside_and_starts_again(small: Small, tmp_path: Path, runs: list[SweepState]) -> None:
     store = Storage(tmp_path / "runs")
     command = ["tofu_tiny", "--storage", store.root, *small.flags(), "--only", "benchmark.split=forget01"]
     assert in_process(*command).exit_code == 0
-    finish(store, runs[-1].trials[:3])
+    finish(store, runs[-1].plan.trials[:3])
     assert "55 trials, 3 done" in in_process(*command, "--dry-run").stdout
-    lost, strange = (store.trial(trial.id()) / RESULT for trial in runs[-1].trials[:2])
+    lost, strange = (store.trial(trial.id()) / RESULT for trial in runs[-1].plan.trials[:2])
     files.write_json(lost, (files.read_json(lost) or {}) | {"status": LOST})
     versions = {"versions": {"torch": "1.0"}, "commit": "ffff", "code": "01d"}
     files.write_json(strange, (files.read_json(strange) or {}) | versions)
@@ -68,28 +70,28 @@ def test_new_sets_results_aside_and_starts_again(small: Small, tmp_path: Path, r
     assert in_process(*command, "--new").exit_code == 0
     assert len(runs[-1].left) == 55
     kept = {path.parent.name for path in (store.root / "set_aside").glob("*/*/result.json")}
-    assert kept == {trial.id() for trial in runs[-1].trials[:3]}
+    assert kept == {trial.id() for trial in runs[-1].plan.trials[:3]}
     assert not list((store.root / "trials").iterdir())
 
 
-def test_more_seeds_of_a_finished_sweep_need_no_resume(small: Small, tmp_path: Path, runs: list[Plan]) -> None:
+def test_more_seeds_of_a_finished_sweep_need_no_resume(small: Small, tmp_path: Path, runs: list[SweepState]) -> None:
     store = Storage(tmp_path / "runs")
     command = ["tofu_tiny", "--storage", store.root, *small.flags(), "--strategy", "paper"]
     assert in_process(*command).exit_code == 0
-    finish(store, runs[-1].trials)
+    finish(store, runs[-1].plan.trials)
     assert in_process(*command, "--seeds", "0,1").exit_code == 0
     assert {trial.seed for trial in runs[-1].left} == {1}
     assert len(manifest.read("tofu_tiny", store)["trials"]) == 2 * 60 - 3  # TV has one seed
 
 
-def test_spent_budget_of_optuna_is_no_unfinished_sweep(small: Small, tmp_path: Path, runs: list[Plan]) -> None:
+def test_spent_budget_of_optuna_is_no_unfinished_sweep(small: Small, tmp_path: Path, runs: list[SweepState]) -> None:
     store = Storage(tmp_path / "runs")
     command = ["tofu_tiny", "--storage", store.root, *small.flags(), "--strategy", "optuna", "--trials", 2]
     assert in_process(*command).exit_code == 0
-    for trials in runs[-1].studies().values():
+    for trials in runs[-1].plan.studies().values():
         finish(store, trials[:2])
-    meant = sum(min(2, len(trials)) for trials in runs[-1].studies().values())
-    assert manifest.read("tofu_tiny", store)["target"] == meant < len(runs[-1].trials)
+    meant = sum(min(2, len(trials)) for trials in runs[-1].plan.studies().values())
+    assert manifest.read("tofu_tiny", store)["target"] == meant < len(runs[-1].plan.trials)
     assert in_process(*command).exit_code == 0
     assert len(runs) == 2
     assert manifest.read("tofu_tiny", store)["target"] == meant
@@ -121,25 +123,27 @@ def test_interrupt_prints_the_command_that_goes_on(
         assert shlex.split(resumed) == ["python", "-m", "platform.sweep", *command, "--resume"]
 
 
-def test_second_driver_is_refused_before_anything_else(small: Small, tmp_path: Path, runs: list[Plan]) -> None:
+def test_second_driver_is_refused_before_anything_else(small: Small, tmp_path: Path, runs: list[SweepState]) -> None:
     """Also with --new, which would set the first one's results aside."""
     store = Storage(tmp_path / "runs")
     command = ["tofu_tiny", "--storage", store.root, *small.flags(), "--only", "benchmark.split=forget01"]
     assert in_process(*command).exit_code == 0
-    finish(store, runs[-1].trials[:3])
-    path = store.lock("tofu_tiny", runs[-1].hash)
+    finish(store, runs[-1].plan.trials[:3])
+    path = store.lock("tofu_tiny", runs[-1].plan.hash)
     assert not path.exists()
     with lock.held(path, "the first one"):
         for more in ([], ["--resume"], ["--new"]):
             refused = in_process(*command, *more)
             assert (refused.exit_code, refused.stdout) == (2, "")
-            assert refused.stderr.startswith(f"error: sweep {runs[-1].name} is being run by process {os.getpid()} on ")
+            assert refused.stderr.startswith(
+                f"error: sweep {runs[-1].plan.name} is being run by process {os.getpid()} on "
+            )
             assert "the first one; wait for its end" in refused.stderr
     assert (len(runs), (store.root / "set_aside").exists()) == (1, False)
 
 
 def test_driver_holds_the_lock_and_sees_what_ended_before_it_got_it(
-    small: Small, tmp_path: Path, runs: list[Plan], monkeypatch: pytest.MonkeyPatch
+    small: Small, tmp_path: Path, runs: list[SweepState], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another driver finishes between this one's plan and its lock."""
     store = Storage(tmp_path / "runs")
@@ -155,12 +159,12 @@ def test_driver_holds_the_lock_and_sees_what_ended_before_it_got_it(
 
     monkeypatch.setattr(lock, "held", late)
     assert in_process("tofu_tiny", "--storage", store.root, *small.flags()).exit_code == 0
-    assert runs[-1].left == list(runs[-1].trials[40:])
+    assert runs[-1].left == list(runs[-1].plan.trials[40:])
     assert locks == [True]
 
 
 def test_full_disk_is_refused_before_the_driver(
-    small: Small, tmp_path: Path, runs: list[Plan], monkeypatch: pytest.MonkeyPatch
+    small: Small, tmp_path: Path, runs: list[SweepState], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage("/")._replace(free=3 * 2**20)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from platform.plan import build as planning
 from platform.plan.value import Plan
 from platform.state import manifest
+from platform.state.sweep_state import SweepState, refresh_if_stale
 from tests.support import starts
 from tests.support.small_sweep import Small
 from tests.support.starts import finish, in_process
@@ -22,12 +22,12 @@ runs, signals = starts.runs, starts.signals
 
 
 @pytest.fixture
-def ended(small: Small, tmp_path: Path, runs: list[Plan]) -> tuple[list[Any], Storage, Plan]:
+def ended(small: Small, tmp_path: Path, runs: list[SweepState]) -> tuple[list[Any], Storage, Plan]:
     """A sweep of 55 trials that all ended: 50 finished, one diverged, two failed, two out of memory; its command."""
     store = Storage(tmp_path / "runs")
     command = ["tofu_tiny", "--storage", store.root, *small.flags(), "--only", "benchmark.split=forget01"]
     assert in_process(*command).exit_code == 0
-    plan = runs.pop()
+    plan = runs.pop().plan
     for number, status in enumerate(["failed", "failed", "out_of_memory", "out_of_memory", "diverged"]):
         finish(store, [plan.trials[number]], status)
     finish(store, plan.trials[5:])
@@ -50,7 +50,7 @@ def aside(store: Storage) -> set[str]:
     ids=lambda value: " ".join(map(str, value)),
 )
 def test_failed_trials_run_again_only_when_asked(
-    ended: tuple[list[Any], Storage, Plan], runs: list[Plan], flags: list[str], again: list[int]
+    ended: tuple[list[Any], Storage, Plan], runs: list[SweepState], flags: list[str], again: list[int]
 ) -> None:
     command, store, plan = ended
     done = in_process(*command, *flags)
@@ -62,7 +62,7 @@ def test_failed_trials_run_again_only_when_asked(
 
 @pytest.mark.parametrize("flag", ["--resume", "--retry-failed"])
 def test_lost_trial_goes_on_from_its_checkpoint_when_resumed(
-    ended: tuple[list[Any], Storage, Plan], runs: list[Plan], flag: str
+    ended: tuple[list[Any], Storage, Plan], runs: list[SweepState], flag: str
 ) -> None:
     """Its process died too often: that is no result, and what it had is not thrown away."""
     command, store, plan = ended
@@ -91,10 +91,10 @@ def test_result_that_came_since_a_plan_was_made_is_not_set_aside(small: Small, t
     store = Storage(tmp_path / "runs")
     first = small.plan(store, only=["benchmark.split=forget01"]).trials[0]
     finish(store, [first], "failed")
-    plan = small.plan(store, only=["benchmark.split=forget01"], retry=("failed",))
-    assert plan.retried == (first.id(),)
+    state = small.state(store, only=["benchmark.split=forget01"], retry=("failed",))
+    assert state.retried == (first.id(),)
     finish(store, [first])
-    assert planning.current(plan, store).retried == ()
+    assert refresh_if_stale(state, store).retried == ()
 
 
 def test_dry_run_tells_of_failed_and_damaged_trials(ended: tuple[list[Any], Storage, Plan]) -> None:
@@ -115,7 +115,7 @@ def test_dry_run_tells_of_failed_and_damaged_trials(ended: tuple[list[Any], Stor
 
 
 def test_damaged_results_are_named_set_aside_and_run_again(
-    ended: tuple[list[Any], Storage, Plan], runs: list[Plan]
+    ended: tuple[list[Any], Storage, Plan], runs: list[SweepState]
 ) -> None:
     """A result cut short, one that is no result, a table of steps cut short; what was written stays to be looked at."""
     command, store, plan = ended
@@ -142,7 +142,7 @@ def test_damaged_results_are_named_set_aside_and_run_again(
 
 
 def test_damaged_sweep_file_is_set_aside_and_written_anew(
-    ended: tuple[list[Any], Storage, Plan], runs: list[Plan]
+    ended: tuple[list[Any], Storage, Plan], runs: list[SweepState]
 ) -> None:
     command, store, plan = ended
     path = store.sweep("tofu_tiny", plan.hash)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from platform.plan import build as planning
+from platform.plan import requirements
+from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from search_spaces.schema.sweep import Choice, Sweep
 from search_spaces.tofu_tiny import SWEEP
@@ -49,12 +50,12 @@ def test_without_a_retain_model_there_is_one_reference(tmp_path: Path, store: St
     target = small_sweep.write_model(tmp_path / "target")
     data, sources = corpora(tmp_path / "data"), questions(tmp_path)
     benchmark = Benchmark(name="wmdp", data=str(data), split="bio_cyber", sources=sources)
-    plan = planning.make(sweep(benchmark, target=str(target)), store, strategy="paper")
+    plan = make_plan(sweep(benchmark, target=str(target)), store, strategy="paper")
     assert [(ref.role, ref.model.path) for ref in plan.references] == [("original", str(target))]
     assert plan.retain_reference("bio_cyber") is None
     assert [trial.retain_evaluation for trial in plan.trials] == [None] * 4
     assert {trial.benchmark.fingerprint for trial in plan.trials} == {wmdp.fingerprint(benchmark)}
-    assert plan.needs == ()
+    assert plan.hub == ()
 
 
 def test_places_of_the_data_do_not_enter_an_id(tmp_path: Path, store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,23 +63,24 @@ def test_places_of_the_data_do_not_enter_an_id(tmp_path: Path, store: Storage, m
     for name in ("one", "other"):
         sources = questions(tmp_path / name)
         benchmark = Benchmark(name="wmdp", data=str(corpora(tmp_path / name)), split="cyber", sources=sources)
-        plan = planning.make(sweep(benchmark, target=str(target)), store)
+        plan = make_plan(sweep(benchmark, target=str(target)), store)
         ids.append((plan.hash, [trial.id() for trial in plan.trials]))
     assert ids[0] == ids[1]
     monkeypatch.chdir(tmp_path / "one")
     here = apply(sweep(benchmark, target=str(target)), ["benchmark.sources=mmlu=mmlu,wmdp=questions"])
-    (found,) = {trial.benchmark.sources for trial in planning.make(here, store).trials}
+    (found,) = {trial.benchmark.sources for trial in make_plan(here, store).trials}
     assert found == (f"mmlu={tmp_path / 'one' / 'mmlu'}", f"wmdp={tmp_path / 'one' / 'questions'}")
 
 
 def test_the_hubs_data_is_what_a_start_needs(tmp_path: Path, store: Storage) -> None:
     target = small_sweep.write_model(tmp_path / "target")
     benchmark = Benchmark(name="wmdp", data="cais/wmdp-corpora", split="bio")
-    plan = planning.make(sweep(benchmark, target=str(target)), store, strategy="paper")
+    plan = make_plan(sweep(benchmark, target=str(target)), store, strategy="paper")
     assert plan.hub == wmdp.hub_requirements(benchmark)
-    corpora = next(need for need in plan.needs if need.startswith("data set cais/wmdp-corpora"))
+    needs = requirements.of(plan.sweep, plan.hub, store)
+    corpora = next(need for need in needs if need.startswith("data set cais/wmdp-corpora"))
     assert "bring bio-retain-corpus.json (or .jsonl, .parquet) to DIR and --set benchmark.data=DIR" in corpora
-    assert any("is gated" in need for need in plan.needs)
+    assert any("is gated" in need for need in needs)
 
 
 def test_muse_has_a_retain_model_of_its_own(tmp_path: Path, store: Storage) -> None:
@@ -86,7 +88,7 @@ def test_muse_has_a_retain_model_of_its_own(tmp_path: Path, store: Storage) -> N
     for role in (muse.TARGET, muse.RETAIN):
         small_sweep.write_model(models / role, role)
     benchmark = Benchmark(name="muse", data=str(tiny.muse(tmp_path / "data")), split="news")
-    plan = planning.make(sweep(benchmark, models=str(models)), store, strategy="paper")
+    plan = make_plan(sweep(benchmark, models=str(models)), store, strategy="paper")
     assert [(ref.role, Path(ref.model.path).name) for ref in plan.references] == [
         ("original", "target"),
         ("retain", "retain"),
@@ -102,4 +104,4 @@ def test_all_that_is_wrong_is_told(tmp_path: Path, store: Storage) -> None:
     target = small_sweep.write_model(tmp_path / "target")
     benchmark = Benchmark(name="wmdp", data=str(tmp_path), split="chem", template="lama2")
     with pytest.raises(InputError, match=r"unknown template 'lama2'.*; benchmark\.split: unknown split 'chem'"):
-        planning.make(sweep(benchmark, target=str(target)), store)
+        make_plan(sweep(benchmark, target=str(target)), store)

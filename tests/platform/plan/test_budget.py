@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from platform.driver.dry_run import describe
-from platform.plan import build as planning
+from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.plan.value import Plan
+from platform.state.sweep_state import scan
 from search_spaces.schema import backbones
 from search_spaces.schema import sweep as spaces
 from tests.support import small_sweep, tiny
@@ -36,7 +37,7 @@ def trial(**settings: Any) -> Trial:
 
 def plan(name: str, store: Storage, *settings: str, **options: Any) -> Plan:
     sweep = spaces.find(name)
-    return planning.make(apply(sweep, settings), store, **{"strategy": "paper", **options})
+    return make_plan(apply(sweep, settings), store, **{"strategy": "paper", **options})
 
 
 # Sizes
@@ -194,7 +195,7 @@ def test_a_run_takes_the_micro_batch_of_the_plan(tmp_path: Path) -> None:
 
 
 def test_plan_names_memory_and_hours(store: Storage) -> None:
-    found = describe(plan("tofu_llama", store), store, "pareto", 1)
+    found = describe(scan(plan("tofu_llama", store), store), store, "pareto", 1)
     assert {(row["method"], row["rectifier"]) for row in found["memory"]} >= {("npo_kl", "gru"), ("ga", "none")}
     for row in found["memory"]:
         assert row["total_bytes"] <= row["limit_bytes"] == round(0.92 * 80 * GB)
@@ -234,10 +235,10 @@ def test_sizes_come_from_the_folder_or_what_makes_the_model(store: Storage, tmp_
     sweep = spaces.find("tofu_tiny")
     folder = small_sweep.write_model(tmp_path / "models" / "base")
     settings = [f"benchmark.data={data}", f"target={target}", f"models={folder.parent}", "task_vector.batches=2"]
-    known = planning.make(apply(sweep, settings), store, strategy="paper").costs.largest
+    known = make_plan(apply(sweep, settings), store, strategy="paper").costs.largest
     assert known is not None
     assert known.fit.peak.states.weights == 4 * sum(p.numel() for p in tiny.network().parameters())
-    assert planning.make(apply(sweep, [*settings, "target=a/b"]), store, strategy="paper").costs.needs == ()
+    assert make_plan(apply(sweep, [*settings, "target=a/b"]), store, strategy="paper").costs.needs == ()
 
 
 # Time

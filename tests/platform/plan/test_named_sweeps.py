@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from analysis import paper
-from platform.plan import build as planning
+from platform.plan import requirements
+from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.plan.value import Plan
 from search_spaces.schema import backbones
@@ -39,7 +40,7 @@ REPORTED = ("original", "retain")
 
 def plan(name: str, store: Storage, *settings: str, **options: Any) -> Plan:
     sweep = spaces.find(name)
-    return planning.make(apply(sweep, settings), store, **options)
+    return make_plan(apply(sweep, settings), store, **options)
 
 
 def test_every_sweep_is_counted() -> None:
@@ -143,7 +144,8 @@ def test_a_line_of_the_tables_keeps_the_other_setting(store: Storage) -> None:
 
 
 def test_what_is_gated_says_what_to_accept_and_set(store: Storage) -> None:
-    needs = plan("muse_books", store, strategy="paper").needs
+    found = plan("muse_books", store, strategy="paper")
+    needs = requirements.of(found.sweep, found.hub, store)
     (target,) = [
         need for need in needs if need.startswith("model muse-bench/MUSE-Books_target from the hub, about 13.5 GB in")
     ]
@@ -154,7 +156,8 @@ def test_what_is_gated_says_what_to_accept_and_set(store: Storage) -> None:
     (tokenizer,) = [need for need in needs if need.startswith("tokenizer")]
     assert "accept its licence at https://huggingface.co/meta-llama/Llama-2-7b-hf and set HF_TOKEN" in tokenizer
     assert "--set tokenizer=DIR" in tokenizer
-    needs = plan("wmdp_zephyr", store, strategy="paper").needs
+    found = plan("wmdp_zephyr", store, strategy="paper")
+    needs = requirements.of(found.sweep, found.hub, store)
     assert any("gated" in need and "wmdp-bio-forget-corpus" in need for need in needs)
     assert "4 GPUs for each trial (a start counts the cluster's)" in needs
 
@@ -166,7 +169,7 @@ def test_models_that_nobody_published_are_made_where_there_is_a_recipe(store: St
     sweep = spaces.find("tofu_llama")
     other = sweep.model_copy(update={"backbone": backbones.ICLM})
     with pytest.raises(InputError, match="ICLM-7B has no published retain95 model and none is fine-tuned here"):
-        planning.make(other, store)
+        make_plan(other, store)
 
 
 @pytest.mark.parametrize("backbone", backbones.BACKBONES, ids=lambda backbone: backbone.name)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from platform.plan import build as planning
+from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.plan.value import Plan
 from search_spaces.schema import sweep as spaces
@@ -19,7 +19,7 @@ from trainables.storage.base import Storage
 
 def plan(name: str, store: Storage, *settings: str) -> Plan:
     sweep = spaces.find(name)
-    return planning.make(apply(sweep, [*settings, "task_vector.batches=2"]), store, strategy="paper")
+    return make_plan(apply(sweep, [*settings, "task_vector.batches=2"]), store, strategy="paper")
 
 
 def asked(found: Plan, kind: str) -> list[HubRequirement]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from platform.plan import build as planning
+from platform.plan.build import make_plan
 from platform.plan.overrides import apply, flatten
 from platform.plan.value import Plan
 from search_spaces import tofu_llama, tofu_tiny, wmdp_zephyr
@@ -156,13 +156,11 @@ def test_layer_is_not_checked_in_models_that_are_not_here(make: MakePlan) -> Non
 def test_another_backbone_brings_its_template_rate_and_models(tmp_path: Path) -> None:
     """What is set beside it goes over what it brings, whatever comes first."""
     settings = ["training.lr=3e-5", "backbone=llama-3.2-1b-instruct"]
-    plan = planning.make(apply(tofu_llama.SWEEP, settings), Storage(tmp_path), strategy="paper")
+    plan = make_plan(apply(tofu_llama.SWEEP, settings), Storage(tmp_path), strategy="paper")
     assert values(plan, "target.path") == {"open-unlearning/tofu_Llama-3.2-1B-Instruct_full"}
     assert values(plan, "benchmark.template") == {"llama3"}
     assert values(plan, "training.lr") == {3e-5}
-    assert values(planning.make(apply(tofu_llama.SWEEP, ["backbone=Phi-1.5"]), Storage(tmp_path)), "training.lr") == {
-        2e-5
-    }
+    assert values(make_plan(apply(tofu_llama.SWEEP, ["backbone=Phi-1.5"]), Storage(tmp_path)), "training.lr") == {2e-5}
     assert plan.costs.largest is not None
 
 
@@ -192,7 +190,7 @@ def test_models_are_fine_tuned_for_tofu_alone(tmp_path: Path, name: str, backbon
     """Nor are MUSE's models of one corpus taken for those of the other."""
     sweep = spaces.find(name)
     with pytest.raises(InputError) as told:
-        planning.make(apply(sweep, [f"backbone={backbone}"]), Storage(tmp_path), strategy="paper")
+        make_plan(apply(sweep, [f"backbone={backbone}"]), Storage(tmp_path), strategy="paper")
     assert said in str(told.value)
     wanted = "--set target=DIR_OR_HUB_ID" if name == "wmdp_zephyr" else "--set models=DIR (a folder with target/ and re"
     assert wanted in str(told.value)
@@ -205,7 +203,7 @@ def test_wmdp_unlearns_the_backbone_as_it_was_published(tmp_path: Path) -> None:
         ("Zephyr-7B-beta", "HuggingFaceH4/zephyr-7b-beta"),
     ):
         sweep = apply(wmdp_zephyr.SWEEP, [f"backbone={backbone}"])
-        plan = planning.make(sweep, Storage(tmp_path), strategy="paper")
+        plan = make_plan(sweep, Storage(tmp_path), strategy="paper")
         assert values(plan, "target.path") == {path}
         assert plan.recipes == ()
 

@@ -10,9 +10,10 @@ from typing import cast
 
 import pytest
 
-from platform.plan import build as planning
 from platform.plan import models as plan_models
+from platform.plan.build import make_plan
 from platform.plan.overrides import apply
+from platform.state.sweep_state import scan
 from search_spaces.schema.sweep import Fictional, Making
 from search_spaces.tofu_tiny import SWEEP
 from tests.support import small_sweep
@@ -130,11 +131,8 @@ def test_another_target_replaces_the_folder_s(make: MakePlan, tmp_path: Path) ->
 
 def test_hub_ids_are_needs_of_a_start(make: MakePlan) -> None:
     plan = make("benchmark.data=locuslab/TOFU", "models=none", "target=somebody/a-model")
-    assert [need.split(" from the hub")[0] for need in plan.needs] == [
-        "data set locuslab/TOFU",
-        "model somebody/a-model",
-    ]
-    assert make().needs == ()
+    assert [thing.label for thing in plan.hub] == ["data set locuslab/TOFU", "model somebody/a-model"]
+    assert make().hub == ()
 
 
 def test_fictional_authors_need_nothing_and_have_one_name_everywhere(
@@ -145,7 +143,7 @@ def test_fictional_authors_need_nothing_and_have_one_name_everywhere(
     settings = ("benchmark.data=locuslab/TOFU", "models=none")
     here = make(*settings, sweep=sweep)
     there = small.plan(Storage(tmp_path / "elsewhere"), *settings, sweep=sweep)
-    assert here.needs == ()
+    assert here.hub == ()
     assert here.hash == there.hash
     assert [trial.id() for trial in here.trials] == [trial.id() for trial in there.trials]
     assert here.trials[0].benchmark.data != there.trials[0].benchmark.data
@@ -266,10 +264,10 @@ def test_done_is_what_the_storage_holds(make: MakePlan, store: Storage) -> None:
     begun = store.trial(trials[3].id())
     begun.mkdir()
     (begun / "config.json").write_text("{}")
-    plan = make()
-    assert plan.done == {trial.id() for trial in trials[:3]}
-    assert plan.left == list(trials[3:])
-    assert make(only=["benchmark.split=forget10"]).done == frozenset()
+    state = scan(make(), store)
+    assert state.done == {trial.id() for trial in trials[:3]}
+    assert state.left == list(trials[3:])
+    assert scan(make(only=["benchmark.split=forget10"]), store).done == frozenset()
 
 
 def test_damaged_result_is_not_done(make: MakePlan, store: Storage) -> None:
@@ -278,16 +276,16 @@ def test_damaged_result_is_not_done(make: MakePlan, store: Storage) -> None:
     place = store.trial(first.id())
     place.mkdir(parents=True)
     (place / "result.json").write_text('{"status": "fini')
-    assert make().left[0] == first
+    assert scan(make(), store).left[0] == first
 
 
 @pytest.mark.data
 def test_real_rows_and_models(tofu_data: Path, tofu_models: Path, store: Storage) -> None:
     """The models at hand lack retain99, which is made from their base."""
     settings = [f"benchmark.data={tofu_data}", f"models={tofu_models}"]
-    plan = planning.make(apply(SWEEP, settings), store)
+    plan = make_plan(apply(SWEEP, settings), store)
     assert len(plan.trials) == 3 * (9 * 5 + 5 + 5)
-    assert plan.needs == ()
+    assert plan.hub == ()
     assert [(recipe.configs[0], recipe.base and recipe.base.path) for recipe in plan.recipes] == [
         ("retain99", str(tofu_models / "base"))
     ]

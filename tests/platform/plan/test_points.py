@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from platform.plan import trials as plan_trials
 from platform.plan.overrides import flatten
 from platform.plan.value import Plan
+from platform.state.sweep_state import SweepState
 from search_spaces.schema.sweep import Choice, Sweep
 from search_spaces.tofu_tiny import SWEEP
 from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan, Small, point
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
+from trainables.config.trial import Direction
 from trainables.storage.base import Storage
 
 make = small_sweep.plan_objectives
@@ -134,12 +136,16 @@ def test_each_strength_is_a_trial_and_the_axis_of_rectifiers_does_not_multiply_t
     assert strengths(vectors("task_vector.stg=3,4"), "stg") == [None] * 5 + [3.0, 4.0]
 
 
+def directions(plan: Plan) -> list[Direction]:
+    return SweepState(plan, {}).directions
+
+
 def test_all_strengths_of_a_seed_share_one_direction(vectors: MakePlan) -> None:
-    assert len(vectors().directions()) == 2
+    assert len(directions(vectors())) == 2
     plan = vectors("seed=0,1")
-    assert [made.rectified for made in plan.directions()] == [False, True, True]  # TV has nothing random,
+    assert [made.rectified for made in directions(plan)] == [False, True, True]  # TV has nothing random,
     assert {trial.seed for trial in plan.trials if trial.method == "tv"} == {0}  # so another seed would be a copy
-    one, other = vectors("task_vector.steps=1").directions(), vectors("task_vector.steps=2").directions()
+    one, other = directions(vectors("task_vector.steps=1")), directions(vectors("task_vector.steps=2"))
     assert not {made.id() for made in one} & {made.id() for made in other}
 
 

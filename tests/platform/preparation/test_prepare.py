@@ -9,7 +9,7 @@ import pytest
 import ray
 
 from platform.driver import driver
-from platform.plan import build as planning
+from platform.plan.build import make_plan
 from platform.preparation import hub, prepare
 from platform.schedule.session import Room
 from platform.state.limits import Gate, Limits
@@ -37,9 +37,9 @@ def test_a_directions_ranks_lie_where_a_trials_do(
     monkeypatch.setattr(hub, "fetch", lambda *arguments: None)
     for step in ("data", "_models", "_evaluations", "_warn"):
         monkeypatch.setattr(prepare, step, lambda *arguments: None)
-    plan = small.plan(store, "resources.ranks=2", only=["method=tv"])
+    state = small.state(store, "resources.ranks=2", only=["method=tv"])
     with pytest.raises(Asked):
-        driver._all(plan, store, "", Gate(Limits()), Room(1, strategy, lambda: None), "none")
+        driver._all(state, store, "", Gate(Limits()), Room(1, strategy, lambda: None), "none")
     assert placed == [(2, strategy)]
 
 
@@ -59,9 +59,9 @@ def test_what_is_shared_outlives_three_lost_machines(
     monkeypatch.setattr(ray, "get", lambda answers: answers)
     monkeypatch.setattr(ray, "wait", lambda answers: (answers[:1], answers[1:]))
     made = spaces.find("quickstart")
-    prepare._models(planning.make(made, store), store, lambda line: None)
-    plan = small.plan(store, only=["method=tv,tru"])
-    prepare._evaluations(plan, store, lambda line: None)
-    prepare._directions(plan, store, lambda line: None, "PACK")
+    prepare._models(make_plan(made, store), store, lambda line: None)
+    state = small.state(store, only=["method=tv,tru"])
+    prepare._evaluations(state.plan, store, lambda line: None)
+    prepare._directions(state, store, lambda line: None, "PACK")
     names = {"make_model", "make_evaluation", "make_gradients", "make_vectors", "make_direction"}
     assert set(asked) == {(name, 3) for name in names}

@@ -272,10 +272,10 @@ def test_optuna_learns_where_the_good_points_are() -> None:
 def test_resume_asks_for_what_the_storage_has_in_flight(tmp_path: Path, left: str) -> None:
     """Two trials of one study were killed, with a checkpoint or without one yet."""
     small, store = small_sweep.write(tmp_path / "small"), Storage(tmp_path / "runs")
-    plan = small.plan(store, "seed=0,1,2,3", only=["benchmark.split=forget05"], strategy="optuna", budget=6)
-    begun = plan.studies()["forget05/npo/gru"][9:13:3]
+    state = small.state(store, "seed=0,1,2,3", only=["benchmark.split=forget05"], strategy="optuna", budget=6)
+    begun = state.plan.studies()["forget05/npo/gru"][9:13:3]
     for trial in begun:
         files.write_json(store.trial(trial.id()) / left, {"step": 4})
-    search, total = driver._searcher(plan, store, searcher, "none", "PACK", lambda: None)
+    search, total = driver._searcher(state, store, searcher, "none", "PACK", lambda: None)
     asked = [Trial.model_validate_json(search.suggest(str(number))["trial"]) for number in range(total)]
     assert [trial for trial in asked if trial.study() == begun[0].study()][:2] == begun

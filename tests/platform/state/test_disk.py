@@ -41,19 +41,19 @@ def test_sizes_that_are_none(text: str) -> None:
 def test_forecast_counts_what_a_plan_writes(small: Small, tmp_path: Path) -> None:
     """Results alone where nobody knows the model's sizes; weights, checkpoints, directions where its folder tells."""
     store = Storage(tmp_path)
-    plan = small.plan(store, only=["benchmark.split=forget01"])
-    assert disk.forecast(plan, store, "pareto", 3) == {"results": 55 * 2 * 2**20}
+    state = small.state(store, only=["benchmark.split=forget01"])
+    assert disk.forecast(state, store, "pareto", 3) == {"results": 55 * 2 * 2**20}
     sizes = '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, '
     config = small.models / "full" / "config.json"
     before = config.read_text()
     config.write_text(sizes + '"vocab_size": 1000, "model_type": "llama"}')
     try:
-        plan = small.plan(store, "resources.checkpoint_every=5", only=["benchmark.split=forget01"])
-        parts = {choice: disk.forecast(plan, store, choice, 3) for choice in weights.CHOICES}
+        state = small.state(store, "resources.checkpoint_every=5", only=["benchmark.split=forget01"])
+        parts = {choice: disk.forecast(state, store, choice, 3) for choice in weights.CHOICES}
     finally:
         config.write_text(before)
     parameters = 2 * 1000 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64
-    studies = len(plan.studies())
+    studies = len(state.plan.studies())
     assert parts["all"]["weights"] == 55 * parameters * 4
     assert parts["pareto"]["weights"] == parts["best"]["weights"] == studies * parameters * 4
     assert "weights" not in parts["none"]
@@ -64,10 +64,10 @@ def test_forecast_counts_what_a_plan_writes(small: Small, tmp_path: Path) -> Non
 def test_forecast_beyond_the_budget_is_refused_with_the_numbers(small: Small, tmp_path: Path) -> None:
     store = Storage(tmp_path)
     (tmp_path / "earlier").write_bytes(bytes(7_000_000))
-    plan = small.plan(store, only=["benchmark.split=forget01"])
-    disk.check(plan, store, "pareto", 123_000_000, 1)
+    state = small.state(store, only=["benchmark.split=forget01"])
+    disk.check(state, store, "pareto", 123_000_000, 1)
     with pytest.raises(InputError) as refused:
-        disk.check(plan, store, "pareto", 122_000_000, 1)
+        disk.check(state, store, "pareto", 122_000_000, 1)
     assert str(refused.value) == (
         "--disk-budget: the storage has 7.0 MB and at least 115 MB (results 115 MB) will come, together more than "
         "122 MB; what helps: a larger budget, a smaller --keep than pareto, or fewer trials (--only)"
@@ -76,13 +76,13 @@ def test_forecast_beyond_the_budget_is_refused_with_the_numbers(small: Small, tm
 
 def test_disk_without_room_is_refused(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Storage(tmp_path)
-    plan = small.plan(store, only=["benchmark.split=forget01"])
-    disk.check_free(plan, store, "pareto", 1)
+    state = small.state(store, only=["benchmark.split=forget01"])
+    disk.check_free(state, store, "pareto", 1)
     monkeypatch.setattr(Storage, "free", lambda store: 115_000_000)
     with pytest.raises(
         InputError, match=r"--storage: disk: at least 115 MB \(results 115 MB\) will come, 115 MB are free"
     ):
-        disk.check_free(plan, store, "pareto", 1)
+        disk.check_free(state, store, "pareto", 1)
 
 
 def weighty(folder: Path) -> tuple[weights.Keeper, Storage]:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from platform.plan import build as planning
 from platform.schedule import machine
 from platform.schedule.searcher import Queue, Searcher, Studies
 from platform.state import ledger
 from platform.state.limits import FIRST, Gate, Limits
+from platform.state.sweep_state import SweepState, scan
 from tests.support.small_sweep import Small, seeds
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
@@ -85,19 +85,19 @@ def test_what_no_result_tells_is_kept_while_the_driver_lives(
     made = {"id": plan.trials[0].id(), "started": "2026-01-02T03:04:05+00:00", "status": "finished", "metrics": {}}
     made["config"] = plan.trials[0].model_dump(mode="json")
     files.write_json(store.trial(plan.trials[0].id()) / RESULT, made | {"seconds": {"total": 30.0}})
-    assert ledger.read(planning.again(plan, store), store) == 30.0
+    assert ledger.read(scan(plan, store), store) == 30.0
 
     gate = Gate(Limits(), spent=30.0)
     with ledger.kept(gate, path, store):
         gate.began(seeds(1, ranks=32)[0])
         limit = time.monotonic() + 20
-        while ledger.read(plan, store) < 31.0:  # what a start after a kill at this moment would find
+        while ledger.read(SweepState(plan, {}), store) < 31.0:  # what a start after a kill at this moment would find
             assert time.monotonic() < limit
             time.sleep(0.02)
-    noted = ledger.read(plan, store)
+    noted = ledger.read(SweepState(plan, {}), store)
     assert noted == pytest.approx(gate.hours * 3600, rel=0.5)
     set_aside([store.trial(plan.trials[0].id())], store)  # --new
-    assert ledger.read(planning.again(plan, store), store) == noted
+    assert ledger.read(scan(plan, store), store) == noted
 
 
 @pytest.mark.parametrize("hours", [0.0, -1.0, float("inf"), float("nan")])
@@ -175,4 +175,4 @@ def test_trials_side_by_side(
     monkeypatch.setattr(machine.os, "cpu_count", lambda: 8)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     plan = small.plan(Storage(tmp_path / "runs"), "resources.cpus=2")
-    assert machine.slots(plan, concurrent, address) == expected
+    assert machine.slots(plan.sweep.resources, len(plan.trials), concurrent, address) == expected

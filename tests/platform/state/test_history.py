@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from platform.plan import build as planning
-from platform.plan import estimate, overrides
+from platform.plan import overrides
+from platform.plan.build import make_plan
+from platform.plan.estimate import Measured, describe_estimate, estimate_gpu_hours, estimate_seconds
 from platform.state import history
+from platform.state.sweep_state import scan
 from search_spaces.schema import sweep as spaces
 from tests.support.small_sweep import Small
+from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import RESULT, Storage
 from trainables.training.task_vectors import spec
@@ -42,7 +46,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def told(*results: dict[str, Any]) -> history.History:
-    return history.of(map(history.note, results))
+    return history.summarise_results(results)
 
 
 def test_results_of_this_code_are_no_news() -> None:
@@ -81,19 +85,19 @@ def test_a_new_objective_is_no_other_code_for_the_published_ones(monkeypatch: py
     assert ": 1 at torch 2.12.0;" in (told(warmer).warning() or ""), "its code is the one that it would have here"
 
 
-def test_hours_left_are_measured_on_what_is_done() -> None:
+def test_time_of_a_trial_is_measured_on_what_is_done() -> None:
     """Half an hour on two ranks with a GPU each is one GPU-hour."""
-    assert told(result(), result()).hours(10) is None
-    assert told(result(), result(), result()).hours(10) == pytest.approx(10.0)
+    assert told(result(), result()).measured.each is None
+    assert told(result(), result(), result()).measured.each == 3600.0
     failed = result(seconds=9e9) | {"status": "failed"}
-    assert told(result(), result(), result(), failed).hours(10) == pytest.approx(10.0)
+    assert told(result(), result(), result(), failed).measured == Measured(3, 3 * 3600.0)
 
 
 def test_what_trials_share_is_told_where_other_code_made_it(store: Storage) -> None:
     """Also right after --new, which sets no more than results aside."""
     sweep = spaces.find("quickstart")
-    plan = planning.make(sweep, store)
-    assert plan.history.warning() is None
+    plan = make_plan(sweep, store)
+    assert scan(plan, store).history.warning() is None
     original, retain = (store.evaluation(ref.evaluation) for ref in plan.references)
     model = store.model(plan.recipes[0].id())
     files.write_json(original / RESULT, result("ffff", code="01d"))
@@ -101,8 +105,7 @@ def test_what_trials_share_is_told_where_other_code_made_it(store: Storage) -> N
     files.write_json(
         model / "recipe.json", {"commit": "ffff", "code": "01d", "versions": VERSIONS | {"torch": "2.12.0"}}
     )
-    plan = planning.again(plan, store)
-    assert plan.history.warning() == (
+    assert scan(plan, store).history.warning() == (
         "new trials would be compared with, or start from, what other code than commit 0a1b2c3d4e5f, code c0de "
         f"made: shared/evaluations/{original.name} at commit ffff, code 01d; "
         f"shared/models/{model.name} at commit ffff, code 01d, torch 2.12.0; --new keeps these, because other sweeps "
@@ -111,63 +114,67 @@ def test_what_trials_share_is_told_where_other_code_made_it(store: Storage) -> N
     told = {"id": plan.trials[0].id(), "started": "2026-11-20T10:00:00Z"}
     found = result("eeee", code="01d") | told | {"config": plan.trials[0].model_dump(mode="json")}
     files.write_json(store.trial(plan.trials[0].id()) / RESULT, found)
-    both = planning.again(plan, store).history.warning() or ""
+    both = scan(plan, store).history.warning() or ""
     assert both.startswith("1 result made by other code than")
     assert f"shared/models/{model.name} at commit ffff, code 01d, torch 2.12.0" in both
 
 
 def test_direction_of_other_code_is_told(small: Small, store: Storage) -> None:
     plan = small.plan(store, only=["method=tru", "benchmark.split=forget01"])
-    (direction,) = plan.directions()
+    (direction,) = scan(plan, store).directions
     folder = spec.folder_of(direction, store)
     files.write_json(folder / RESULT, {"commit": "ffff", "code": "01d", "versions": VERSIONS})
-    warning = planning.again(plan, store).history.warning() or ""
+    warning = scan(plan, store).history.warning() or ""
     assert f"made: shared/directions/{folder.name} at commit ffff, code 01d;" in warning
 
 
-def test_plan_refines_its_estimate(store: Storage) -> None:
+def finish(trials: Sequence[Trial], store: Storage, seconds: float) -> None:
+    for trial in trials:
+        known = {"id": trial.id(), "started": "2026-11-20T10:00:00Z", "config": trial.model_dump(mode="json")}
+        files.write_json(store.trial(trial.id()) / RESULT, result(seconds=seconds) | known)
+
+
+def test_estimate_of_gpu_hours_is_refined(store: Storage) -> None:
     """The plan of a sweep on GPUs, before and after its first four trials."""
     sweep = spaces.find("quickstart")
     sweep = sweep.model_copy(update={"resources": sweep.resources.model_copy(update={"gpus": 1.0})})
-    plan = planning.make(sweep, store)
-    before, basis = estimate.gpu_hours(plan)
+    plan = make_plan(sweep, store)
+    before, basis = estimate_gpu_hours(plan, len(plan.trials), Measured())
     assert before is not None
     assert "FLOP/s" in (basis or "")
-    for trial in plan.trials[:4]:
-        told = {"id": trial.id(), "started": "2026-11-20T10:00:00Z", "config": trial.model_dump(mode="json")}
-        found = result(seconds=3600.0) | told
-        files.write_json(store.trial(trial.id()) / RESULT, found)
-    left = len(plan.trials) - 4
-    hours, basis = estimate.gpu_hours(planning.again(plan, store))
-    assert hours == pytest.approx(left)
-    assert (basis or "").startswith(f"for the {left} left, as the 4 that are done took; the estimate of all was")
-    nothing = replace(planning.again(plan, store), trials=plan.trials[:4])
-    assert estimate.gpu_hours(nothing)[0] == before
+    finish(plan.trials[:4], store, 3600.0)
+    state = scan(plan, store)
+    hours, basis = estimate_gpu_hours(plan, state.outstanding, state.history.measured)
+    assert hours == pytest.approx(len(plan.trials) - 4)
+    assert (basis or "").startswith("for the 11 left, as the 4 that are done took; the estimate of all was")
+    assert estimate_gpu_hours(plan, 0, state.history.measured)[0] == before
 
 
-def test_the_time_without_gpus_is_told_before_and_after_the_first_trials(store: Storage) -> None:
+def test_time_without_gpus_is_told_before_and_after_the_first_trials(store: Storage) -> None:
     """Fifteen trials of 8 s, two at a time: eight rounds. Then eleven that take as long as the four before them."""
-    plan = planning.make(spaces.find("quickstart"), store)
+    plan = make_plan(spaces.find("quickstart"), store)
+    nothing = Measured()
     assert plan.sweep.trial_seconds == 8
-    before, basis = estimate.seconds(plan, 2)
-    assert before == 64
-    assert basis == "about 8 s each, the mean of this sweep's own trials and models on one core"
-    assert (estimate.told(plan, 2) or "").startswith("time: about 64 s for 15 trials, 2 at a time (about 8 s each, the")
-    for trial in plan.trials[:4]:
-        made = {"id": trial.id(), "started": "2026-11-20T10:00:00Z", "config": trial.model_dump(mode="json")}
-        files.write_json(store.trial(trial.id()) / RESULT, result(seconds=60.0) | made)
-    plan = planning.again(plan, store)
-    after, basis = estimate.seconds(plan, 3)
-    assert after == 240
-    assert basis == "about 60 s each, as the 4 that are done took"
-    begun = replace(plan, history=history.History())
-    unknown = replace(plan, history=history.History(), sweep=plan.sweep.model_copy(update={"trial_seconds": None}))
-    assert estimate.told(unknown, 1) == "time: not known before 3 trials are done; a dry run tells it then"
+    before = (64, "about 8 s each, the mean of this sweep's own trials and models on one core")
+    assert estimate_seconds(plan, 15, nothing, 2) == before
+    assert (describe_estimate(plan, 15, nothing, 2) or "").startswith(
+        "time: about 64 s for 15 trials, 2 at a time (about 8 s each, the"
+    )
+    finish(plan.trials[:4], store, 60.0)
+    state = scan(plan, store)
+    measured = state.history.measured
+    assert estimate_seconds(plan, state.outstanding, measured, 3) == (
+        240,
+        "about 60 s each, as the 4 that are done took",
+    )
+    unknown = replace(plan, sweep=plan.sweep.model_copy(update={"trial_seconds": None}))
+    assert describe_estimate(unknown, 11, nothing, 1) == (
+        "time: not known before 3 trials are done; a dry run tells it then"
+    )
     for setting in ("training.epochs=50", "benchmark.limit=2", "resources.cpus=2", "observe=1", "attention=eager"):
         assert overrides.apply(plan.sweep, [setting]).trial_seconds is None
     harmless = ["training.lr=1e-4", "rectifier.gamma=0.1", "task_vector.stg=8", "resources.checkpoint_every=5"]
     assert overrides.apply(plan.sweep, harmless).trial_seconds == 8
-    assert "made before" in (estimate.told(begun, 1) or "")
-    assert "made before" not in (estimate.told(begun, 1, missing=False) or "")
-    nothing = replace(plan, trials=plan.trials[:4])
-    assert (estimate.seconds(nothing, 1), estimate.told(nothing, 1)) == ((None, None), None)
+    assert "made before" in (describe_estimate(plan, 11, nothing, 1) or "")
+    assert "made before" not in (describe_estimate(plan, 11, nothing, 1, missing=False) or "")
+    assert (estimate_seconds(plan, 0, measured, 1), describe_estimate(plan, 0, measured, 1)) == ((None, None), None)

@@ -18,9 +18,10 @@ from platform.state import manifest
 def test_what_goes_on_names_the_storage_as_it_is_now(command: str, there: str) -> None:
     """It was moved since the command was typed."""
     assert (
-        manifest.go_on(command, " --storage moved") == f"python -m platform.sweep tiny{there} --resume --storage moved"
+        manifest.resume_command(command, " --storage moved")
+        == f"python -m platform.sweep tiny{there} --resume --storage moved"
     )
-    assert manifest.go_on(command, "") == f"python -m platform.sweep tiny{there} --resume"
+    assert manifest.resume_command(command, "") == f"python -m platform.sweep tiny{there} --resume"
 
 
 def test_a_sweep_lists_every_command_that_its_trials_come_from() -> None:

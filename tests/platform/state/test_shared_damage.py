@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from platform.plan import build as planning
+from platform.plan.build import make_plan
 from platform.preparation import prepare
+from platform.state.sweep_state import SweepState, has_references
 from search_spaces.schema import sweep as spaces
 from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan
@@ -68,33 +69,33 @@ def test_a_reference_evaluation_that_cannot_be_used_is_made_again(make: MakePlan
     plan = make()
     for ref in plan.references:
         files.write_json(store.evaluation(ref.evaluation) / RESULT, {"id": ref.evaluation, "metrics": {}})
-    assert plan.compared(store)
+    assert has_references(plan, store)
     folder = store.evaluation(plan.references[0].evaluation)
     (folder / RESULT).write_text(content)
-    assert not plan.compared(store)
+    assert not has_references(plan, store)
     said: list[str] = []
-    prepare._set_damaged_aside(plan, store, said.append)
+    prepare._set_damaged_aside(SweepState(plan, {}), store, said.append)
     (aside,) = (store.root / "set_aside").iterdir()
     assert said == [f"damaged: {folder}; set aside in {aside}, it is made again"]
     assert (aside / folder.name / RESULT).read_text() == content
     assert not folder.exists()
-    prepare._set_damaged_aside(plan, store, said.append)
+    prepare._set_damaged_aside(SweepState(plan, {}), store, said.append)
     assert len(said) == 1
 
 
 def test_shared_models_and_rows_that_are_damaged_are_made_again(store: Storage) -> None:
     sweep = spaces.find("quickstart")
-    plan = planning.make(sweep, store)
+    plan = make_plan(sweep, store)
     folders = [store.model(recipe.id()) for recipe in plan.recipes]
     folders.append(Path(next(iter(plan.benchmarks.values())).data))
     for folder in folders:
         write(folder)
     said: list[str] = []
-    prepare._set_damaged_aside(plan, store, said.append)
+    prepare._set_damaged_aside(SweepState(plan, {}), store, said.append)
     assert said == []
     for folder in (folders[0], folders[-1]):
         cut(folder / "config.json")
-    prepare._set_damaged_aside(plan, store, said.append)
+    prepare._set_damaged_aside(SweepState(plan, {}), store, said.append)
     assert [line.partition(";")[0] for line in said] == [f"damaged: {folders[0]}", f"damaged: {folders[-1]}"]
     assert [folder.exists() for folder in folders] == [False, *(True for _ in folders[1:-1]), False]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from platform.state import manifest
+from platform.state.sweep_state import count_outcomes
 from platform.tracking import tracker as tracking_tracker
 from platform.tracking import views
 from tests.support import synced
@@ -73,7 +73,7 @@ def test_parent_runs_again_with_its_sweep(client: Any, store: Storage, tmp_path:
     copy = Storage(tmp_path / "copy")
     tracker = tracking_tracker.connect({**write_sweep(copy), "target": 4}, copy)
     assert parent_of(tracker.client).info.status == "RUNNING"
-    tracker.finish(manifest.counts(tracker.sweep, copy))
+    tracker.finish(count_outcomes(tracker.sweep, copy))
     assert parent_of(tracker.client).info.status == "FINISHED"
 
 

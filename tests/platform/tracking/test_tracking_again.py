@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from platform.state import lock, manifest
+from platform.state import lock
+from platform.state.sweep_state import count_outcomes
 from platform.tracking import tracker as tracking_tracker
 from platform.tracking.mirror import Mirror
 from tests.support import synced
@@ -89,7 +90,7 @@ def test_requests_that_made_two_runs_leave_one(tmp_path: Path, monkeypatch: pyte
     tracker = tracking_tracker.connect(sweep, copy)
     tracker.trial(TRIALS["finished"].id())
     assert len(all_runs(tracker.client)) == 4
-    tracker.finish(manifest.counts(sweep, copy))
+    tracker.finish(count_outcomes(sweep, copy))
     (run,) = (run for run in all_runs(tracker.client) if run.info.run_id != tracker.parent)
     assert (run.info.status, run.data.tags["mlflow.parentRunId"]) == ("FINISHED", tracker.parent)
 
@@ -121,5 +122,5 @@ def test_mirror_feeds_the_same_runs_from_its_thread(client: Any, store: Storage)
     mirror.start()
     for trial in TRIALS.values():
         mirror.trial(trial.id())
-    assert mirror.close(manifest.counts(write_sweep(store), store)) is None
+    assert mirror.close(count_outcomes(write_sweep(store), store)) is None
     assert {run.info.run_id for run in all_runs(client)} == before

@@ -16,6 +16,7 @@ import typer
 
 import platform.sweep as sweep
 from platform.driver import driver, start
+from platform.state import manifest
 from platform.tracking import __main__ as tracking
 from platform.tracking import tracker
 from tests.end_to_end.test_sweep_end_to_end import SETTINGS
@@ -147,14 +148,14 @@ def test_kept_command_has_no_secret(
     given: list[str] = []
     monkeypatch.setattr(driver, "run", lambda plan, store, *, command: given.append(command) or 0)
     monkeypatch.setattr("sys.argv", ["sweep", "tofu_tiny", "--address", f"ray://somebody:{PASSWORD}@host:1"])
-    assert start.start(small.plan(store), store, start.Choice(), {}) == 0
+    assert start.start(small.state(store), store, start.Choice(), {}) == 0
     assert given == ["python -m platform.sweep tofu_tiny --address 'ray://***@host:1'"]
 
 
 def test_sync_prints_no_secret(
     secrets: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracker.manifest, "read", lambda name, store: {})
+    monkeypatch.setattr(manifest, "read", lambda name, store: {})
     monkeypatch.setattr(tracker, "sync", lambda sweep, store: 3)
     with pytest.raises(typer.Exit) as ended:
         tracking.main("sync", "tofu_tiny", location=str(tmp_path))

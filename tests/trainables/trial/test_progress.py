@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from platform.state import sweep_state
+from platform.state.status import describe_phase, read_progress
 from tests.support.interrupted import configuration
 from trainables.common import processes
 from trainables.inference import work_counter
@@ -52,7 +52,7 @@ def test_an_evaluation_tells_how_many_rows_it_has_behind_it(tmp_path: Path, monk
 
     def shown() -> str:
         time.sleep(0.2)
-        return sweep_state.phase(sweep_state.under_way("abc", store, {"evaluation": None}) or {})
+        return describe_phase(read_progress("abc", store, {"evaluation": None}) or {})
 
     work_counter.NOW.begin("answers", 9)  # by the trial before this one, in the same process
     with progress.Progress(path.parent, store, None) as told:

@@ -1,0 +1,188 @@
+"""Where a sweep stands, read from its storage alone, its driver alive or not; without torch, Ray or MLflow."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from platform.state import lease, manifest, weights
+from platform.state.sweep_state import Results, read_results
+from trainables import benchmarks
+from trainables.common import processes
+from trainables.config.settings import Selection
+from trainables.config.trial import Trial
+from trainables.storage import files
+from trainables.storage.base import CONFIG, ERROR, FAILURES, LOST, PROGRESS, Storage
+from trainables.storage.results import cause
+
+SILENT = 60.0
+"""A trial of another machine whose last progress is so many seconds from this clock may have died."""
+KEYS = {"phase", "step", "steps", "started", "seconds", "host", "pid", "beat", "born", "phase_seconds", "training_left"}
+
+
+def describe_sweep(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
+    """Return the status of a sweep as JSON; `sweep` is its manifest."""
+    store.download_trials(sweep["trials"])
+    results, damaged = read_results(sweep["trials"], store)
+    typical = {name: _median_seconds(results, name) for name in ("evaluation", "total")}
+    alive: dict[bool | None, list[dict[str, Any]]] = {True: [], False: [], None: []}
+    for key in sweep["trials"]:
+        found = None if key in results else read_progress(key, store, typical)
+        if found is not None:
+            alive[found.pop("alive")].append(found)
+    running = alive[True]
+    outcomes = Counter(result["status"] for result in results.values())
+    failed = sum(outcomes[name] for name in FAILURES if name != LOST)
+    total = sweep.get("target", len(sweep["trials"]))
+    done = len(results) - failed - outcomes[LOST]
+    left = max(0, total - done - failed - len(running))
+    counts = {"total": total, "done": done, "running": len(running), "failed": failed, "left": left}
+    return {
+        "sweep": sweep["name"],
+        "hash": sweep["hash"],
+        "title": sweep["title"],
+        "created": sweep["created"],
+        "command": sweep["command"],
+        "go_on": manifest.resume_command(sweep["command"], manifest.place(store)),
+        "storage": store.location,
+        "driver": _describe_driver(sweep, store),
+        "counts": counts,
+        "outcomes": dict(outcomes),
+        "running": running,
+        "interrupted": alive[False],
+        "unknown": alive[None],
+        "remaining_seconds": _estimate_rest(running, left, typical["total"]),
+        "failures": _group_failures(results, store),
+        "damaged": [str(path) for path in damaged],
+        "studies": _describe_studies(sweep, results, store),
+        "disk": _measure_disk(sweep["trials"], store),
+    }
+
+
+def _median_seconds(results: Results, name: str) -> float | None:
+    """Return the median of what a part of the trials that were evaluated took."""
+    values = [result["seconds"][name] for result in results.values() if result["metrics"] and "seconds" in result]
+    return statistics.median(values) if values else None
+
+
+def read_progress(trial_id: str, store: Storage, typical: Mapping[str, float | None]) -> dict[str, Any] | None:
+    """Return how far a trial without a result is, and what is left of it; None if it has not begun.
+
+    `alive` is None for a trial of another machine that has been silent; its clock may be off, too.
+    """
+    found = files.read_json(store.trial(trial_id) / PROGRESS)
+    if found is None or not found.keys() >= KEYS:
+        return None
+    silent = time.time() - found["beat"]
+    alive = processes.alive(found)
+    evaluation, left = typical["evaluation"], found["training_left"]
+    if found["phase"] in ("evaluation", "calibration"):
+        rest = left or 0.0  # of the training, where it is evaluated on its way
+        left = None if evaluation is None else max(0.0, evaluation - found["phase_seconds"] - silent) + rest
+    elif left is not None:
+        left += evaluation or 0.0
+    return {
+        "id": trial_id,
+        "label": _label(files.read_json(store.trial(trial_id) / CONFIG), trial_id),
+        **{name: found[name] for name in ("phase", "step", "steps", "started", "seconds", "host", "pid")},
+        "work": found.get("work"),
+        "remaining_seconds": left,
+        "silent_seconds": round(silent, 1),
+        "alive": True if alive is None and abs(silent) <= SILENT else alive,
+    }
+
+
+def describe_phase(progress: dict[str, Any]) -> str:
+    """Return `training`, or `evaluation, 310 of 717 answers` where its work is counted."""
+    phase, work = progress["phase"], progress["work"]
+    return f"{phase}, {work['done']} of {work['total']} {work['what']}" if work else phase
+
+
+def _estimate_rest(running: list[dict[str, Any]], left: int, total: float | None) -> float | None:
+    """Return the seconds of the whole sweep with as many trials at a time as now; None if nothing says."""
+    if not running or total is None:
+        return None
+    rests = ((found["remaining_seconds"], total - found["seconds"]) for found in running)
+    ahead = sum(max(0.0, guess) if known is None else known for known, guess in rests)
+    return (ahead + left * total) / len(running)
+
+
+def _group_failures(results: Results, store: Storage) -> list[dict[str, Any]]:
+    """Return the trials that failed by outcome and cause, the most frequent first."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for key, result in results.items():
+        if result["status"] in FAILURES:
+            groups.setdefault((result["status"], cause(result)), []).append(key)
+    found = [
+        {
+            "status": status,
+            "cause": (results[keys[0]]["error"] or {}).get("message", reason),
+            "trials": keys,
+            "log": str(store.trial(keys[0]) / ERROR),
+        }
+        for (status, reason), keys in groups.items()
+    ]
+    return sorted(found, key=lambda group: -len(group["trials"]))
+
+
+def _describe_studies(sweep: dict[str, Any], results: Results, store: Storage) -> list[dict[str, Any]]:
+    """Return the best trial, by the sweep's selection rule, and the Pareto front of every study."""
+    studies: dict[str, Results] = {}
+    for key, result in results.items():
+        config = result["config"]
+        name = f"{config['benchmark']['split']}/{config['method']}/{config['rectifier']['name']}"
+        studies.setdefault(name, {})[key] = result
+    if not studies:
+        return []
+    rule = Selection.model_validate(sweep.get("selection", {}))
+    benchmark = next(iter(results.values()))["config"]["benchmark"]["name"]
+    utilities = weights.utilities(sweep["references"], store, benchmark, rule)
+    described = []
+    for name, found in studies.items():
+        best = weights.best(found, benchmark, rule, utilities.get(name.split("/")[0]))
+        front = weights.front(weights.points_of(found, benchmark))
+        pareto = [_describe_trial(key, found[key]) for key in front]
+        chosen = None if best is None else _describe_trial(best, found[best])
+        described.append({"study": name, "done": len(found), "best": chosen, "pareto": pareto})
+    return described
+
+
+def _describe_trial(trial_id: str, result: dict[str, Any]) -> dict[str, Any]:
+    benchmark, metrics = result["config"]["benchmark"]["name"], result["metrics"]
+    return {
+        "id": trial_id,
+        "label": _label(result["config"], trial_id),
+        "metrics": {goal.metric: metrics.get(goal.metric) for goal in benchmarks.find(benchmark).GOALS},
+        "outcome": benchmarks.outcome(benchmark, metrics),
+    }
+
+
+def _label(config: dict[str, Any] | None, trial_id: str) -> str:
+    """Return a trial's readable name, its id if the configuration is of another version of this program."""
+    try:
+        return Trial.model_validate(config).label()
+    except ValidationError:
+        return trial_id
+
+
+def _describe_driver(sweep: dict[str, Any], store: Storage) -> dict[str, Any] | None:
+    """Return who drives the sweep; `alive` is None for another machine's process, whose heartbeat alone is known."""
+    seen = lease.look(store, store.lock(sweep["name"], sweep["hash"]))
+    if seen is None:
+        return None
+    known = {name: seen.owner.get(name) for name in ("host", "pid", "since", "command")}
+    return {**known, "heartbeat_seconds": round(seen.age, 1), "alive": seen.alive}
+
+
+def _measure_disk(trial_ids: Iterable[str], store: Storage) -> dict[str, int]:
+    trials = sum(store.size(store.trial(key)) for key in trial_ids)
+    return {
+        "trials_bytes": trials,
+        "shared_bytes": store.size(store.root / "shared"),
+        "free_bytes": store.free(),
+    }
