@@ -25,7 +25,7 @@ from trainables.config.settings import Benchmark, Model, Rectifier, Resources, S
 from trainables.config.trial import Recipe, Trial
 from trainables.methods import objectives, presets, rectifiers
 from trainables.training import engine, loop, memory, models
-from trainables.trial import runner as trial_runner
+from trainables.training.runtime import device_memory, prepare_process
 from trainables.workers import shared_artifacts
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -85,7 +85,7 @@ def rows(options: argparse.Namespace, vocabulary: int) -> list[Example]:
 def steps(options: argparse.Namespace, network: Any, shape: Shape, device: torch.device) -> dict[str, Any]:
     """Plain and rectified steps in turn (bench/rectify.py), and the peak of their memory beside the plan's."""
     asked = configuration(options)
-    plan = memory.fit(asked, shape, options.length, engine.device_memory(device))
+    plan = memory.fit(asked, shape, options.length, device_memory(device))
     both = rows(options, shape.vocabulary)
     task = loop.Task(
         both,
@@ -169,7 +169,7 @@ def evaluate(options: argparse.Namespace, network: Any, device: torch.device) ->
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    device = trial_runner.prepare_process(configuration(options).resources, rectify.SEED)
+    device = prepare_process(configuration(options).resources, rectify.SEED)
     sizes = {**SIZES[options.size], "max_position_embeddings": 1024}
     config = LlamaConfig(**sizes, bos_token_id=0, eos_token_id=1, pad_token_id=2)  # type: ignore[arg-type]
     shape = memory.shape_of(config.to_dict())

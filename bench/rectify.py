@@ -31,7 +31,7 @@ from trainables.common.tokens import Example
 from trainables.config.settings import Resources, Training
 from trainables.methods import objectives, presets, rectifiers
 from trainables.training import effective_batch, engine, loop, sampling
-from trainables.trial import runner as trial_runner
+from trainables.training.runtime import prepare_process
 
 ROWS, LENGTHS, PROMPT = 32, (60, 71), 24
 """Rows of a pass; tokens of a row, from and below; of these the prompt's, which are no labels: as in TOFU."""
@@ -155,7 +155,7 @@ def _rank(rank: int, world: int, options: argparse.Namespace, threads: int, fold
         torch.cuda.set_device(rank)
     method = f"file://{folder}/group"
     dist.init_process_group("nccl" if on_gpu else "gloo", init_method=method, rank=rank, world_size=world)
-    device = trial_runner.prepare_process(Resources(cpus=threads, gpus=float(on_gpu)), SEED)
+    device = prepare_process(Resources(cpus=threads, gpus=float(on_gpu)), SEED)
     theirs = authors(options, device) if world == 1 else {"authors_ratio": None}
     found = []
     for stage in options.stages:

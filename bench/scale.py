@@ -24,7 +24,7 @@ from bench import _script
 from trainables.common import provenance
 from trainables.storage import files
 from trainables.storage.base import CONFIG
-from trainables.trial import record as trial_record
+from trainables.trial.record import Record, write_result
 from trainables.workers import trial_actor
 
 SWEEP = "quickstart"
@@ -37,7 +37,7 @@ class Empty(trial_actor.TrialActor):
 
     def step(self) -> dict[str, Any]:
         dice = random.Random(self.trial.id())
-        record = trial_record.Record(provenance.now())
+        record = Record(provenance.now())
         quality, utility = -20 * dice.random(), dice.random()
         record.metrics = {"forget_quality": quality, "model_utility": utility}
         record.metrics |= {f"part_{number}": dice.random() for number in range(20)}
@@ -46,7 +46,7 @@ class Empty(trial_actor.TrialActor):
         record.steps = [{"step": step, "loss": dice.random(), "skipped": False} for step in range(1, 6)]
         place = self.store.trial(self.trial.id())
         files.write_json(place / CONFIG, self.trial.model_dump(mode="json"))
-        return trial_actor.final(trial_record.write(self.trial, record, None, place))
+        return trial_actor.final(write_result(self.trial, record, None, place))
 
 
 def arguments(trials: int, place: Path) -> list[str]:

@@ -28,7 +28,7 @@ from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.inference import scoring
 from trainables.methods import objectives, presets, rectifiers
 from trainables.training import engine, loop, models, sampling
-from trainables.trial import runner
+from trainables.training.runtime import prepare_process
 
 SEED, GAMMA, LR = 0, 0.8, 1e-5
 BARS = {"trainer": 1.0, "published": 3.0}
@@ -63,7 +63,7 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
         [forget[row] for row in sampling.forget_batch(SEED, step, 0, len(forget), options.batch_size)]
         for step in range(block * (options.repeats + 1))
     ]
-    runner.prepare_process(Resources(cpus=options.threads), SEED)
+    prepare_process(Resources(cpus=options.threads), SEED)
     contenders = _contenders(network, tokenizer, (forget, retain), batches, folder)
     seconds: dict[str, list[Spent]] = {name: [] for name in contenders}
     for repeat in range(options.repeats + 1):

@@ -76,13 +76,13 @@ def watched(held: list[int]) -> Callable[..., Any]:
 def _rank(rank: int, world: int, folder: str, model: str, data: str) -> None:
     from trainables.common import cli
     from trainables.methods import task_vectors
+    from trainables.training.runtime import prepare_process
     from trainables.training.task_vectors import combine
-    from trainables.trial import runner
 
     cli.silence_libraries()
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
     dist.init_process_group("gloo", init_method=f"file://{folder}/group-{world}", rank=rank, world_size=world)
-    runner.prepare_process(Resources(), 0)
+    prepare_process(Resources(), 0)
     direction = Direction(
         rectified=True,
         target=Model(path=model, fingerprint="bench"),

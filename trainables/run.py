@@ -47,10 +47,10 @@ def _read(config: Path) -> Trial:
 def _check_free(trial: Trial, store: Storage) -> None:
     """Bring what there is of a trial. Raises InputError where it has a result, or another process is at it."""
     folder, other = store.trial(trial.id()), "give another --storage to run it apart"
-    owner = progress.owner(folder)
+    owner = progress.find_other_process(folder)
     if owner is None:
         store.fetch_trial(trial.id())  # which would disturb a process here
-        owner = progress.owner(folder)
+        owner = progress.find_other_process(folder)
     if owner:
         raise InputError(
             f"CONFIG: process {owner['pid']} on {owner['host']} is at trial {trial.id()} in {store.location}; wait for "
@@ -72,11 +72,11 @@ def _run(config: Path, location: str) -> int:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     store = open_storage(location)
     cli.silence_libraries()
-    from trainables.trial import runner as trials
+    from trainables.trial.runner import TrialRun
 
     _check_free(trial, store)
     trial = localize(trial, store)
-    for event in trials.run(trial, store):
+    for event in TrialRun(trial, store).events():
         if event["phase"] == "training":
             print(f"step {event['step']}/{event['steps']} loss {event['loss']:.4f}", flush=True)
         elif event["phase"] == "done":

@@ -196,7 +196,7 @@ class Reporter(Callback):
             message = f"not recorded, because the storage does not answer; --resume looks again: {cause.strip()}"
             return {"status": LOST, "error": {"kind": LOST, "message": message}}
         try:
-            return record.refused(config, self.store, cause, LOST, seconds)
+            return record.write_refusal(config, self.store, cause, LOST, seconds)
         except OSError as error:
             self.gate.unwritable = f"{error.strerror} ({self.store.root})"
             message = f"not recorded, because the storage takes nothing more: {error.strerror}"

@@ -21,8 +21,8 @@ from tests.support.environment import RunModule
 from trainables import benchmarks
 from trainables.config.trial import Trial
 from trainables.storage import files
-from trainables.storage.base import RESULT, Storage
-from trainables.trial import runner
+from trainables.storage.base import RESULT, WEIGHTS, Storage
+from trainables.trial.runner import TrialRun
 from trainables.workers import shared_artifacts
 
 HERE = ("tofu_phi_uwc", "tofu_gamma", "tofu_ablation", "muse_books", "wmdp_zephyr", "wmdp_rmu")
@@ -46,7 +46,7 @@ def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) 
     assert sorted(Trial.model_validate(result["config"]).label() for result in results) == sorted(chosen.labels)
     for result in results:
         check(result, store)
-        for folder in (Path(result["config"]["target"]["path"]), store.trial(result["id"]) / runner.WEIGHTS):
+        for folder in (Path(result["config"]["target"]["path"]), store.trial(result["id"]) / WEIGHTS):
             known = files.read_json(folder / "config.json") or {}
             assert known["architectures"] == [f"{shrunk.family(sweep)}ForCausalLM"]
     assert results[0]["metrics"] != results[1]["metrics"]
@@ -62,7 +62,7 @@ def test_a_trial_runs(name: str, store: Storage, tmp_path: Path) -> None:
         shared_artifacts.make_evaluation(
             reference.model.model_dump(), benchmark, None, str(store.root), plan.sweep.resources
         )
-    *_, event = runner.run(next(found for found in plan.trials if found.label() == chosen.labels[1]), store)
+    *_, event = TrialRun(next(found for found in plan.trials if found.label() == chosen.labels[1]), store).events()
     check(event["result"], store)
 
 

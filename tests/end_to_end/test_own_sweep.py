@@ -25,7 +25,7 @@ from trainables.config.settings import Benchmark
 from trainables.data import prompts
 from trainables.storage import files as storage_files
 from trainables.storage.base import RESULT, ROWS, Storage
-from trainables.trial import runner
+from trainables.trial import setup
 
 TYPED = "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE"
 
@@ -184,7 +184,7 @@ def test_files_may_move_and_must_not_change(
     assert fewer.name != here.name
     assert {t.id() for t in fewer.trials}.isdisjoint(t.id() for t in here.trials)
     with pytest.raises(InputError, match=r"forget\.jsonl.* holds has changed since this trial was planned"):
-        runner.check_inputs(
+        setup.check_inputs(
             moved.trials[0].model_copy(
                 update={
                     "benchmark": fewer.trials[0].benchmark.model_copy(

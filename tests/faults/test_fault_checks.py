@@ -26,10 +26,10 @@ SECOND = "2026-11-21T12:00:00Z"
 
 def test_two_attempts_in_one_second_are_two(store: Storage) -> None:
     watch, folder = Watch(store), store.trial(CONFIG.id())
-    record.write(CONFIG, Record(SECOND), None, folder)
+    record.write_result(CONFIG, Record(SECOND), None, folder)
     watch.look()
     assert twice(watch, ()) == []
-    record.write(CONFIG, Record(SECOND), None, folder)
+    record.write_result(CONFIG, Record(SECOND), None, folder)
     assert [line.partition(":")[0] for line in twice(watch, ())] == [CONFIG.id()]
     assert twice(watch, [CONFIG.id()]) == []
 
@@ -58,6 +58,6 @@ def test_a_trial_that_forgot_its_checkpoint_is_seen(
     if aside:
         files.write_json(store.root / "set_aside" / "then" / CONFIG.id() / RESULT, {"status": aside})
     last = hit if same else Record(SECOND, resumed_at=resumed_at)
-    record.write(CONFIG, last, None, folder)
+    record.write_result(CONFIG, last, None, folder)
     assert saved(store) == {}
     assert restarted(one) == [f"{CONFIG.id()}: {words}" for words in expected]

@@ -15,7 +15,7 @@ from tests.support.environment import House
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import CONFIG, PROGRESS, RESULT, Storage
-from trainables.trial import runner
+from trainables.trial.runner import TrialRun
 
 joined = test_faults.joined
 
@@ -45,7 +45,7 @@ def test_sweep_survives_the_death_of_a_worker_and_of_its_driver(
     assert disturbed
     for name in disturbed:
         config = Trial.model_validate(files.read_json(store.trial(name) / CONFIG))
-        assert len(list(runner.run(config, base))) > 1
+        assert len(list(TrialRun(config, base).events())) > 1
     assert differences(store, base, disturbed) == []
 
 

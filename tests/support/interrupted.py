@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Training
 from trainables.config.trial import Trial
 from trainables.storage import files
-from trainables.storage.base import STEPS, Storage
+from trainables.storage.base import STEPS, WEIGHTS, Storage
 from trainables.storage.location import open_storage
-from trainables.trial import runner
+from trainables.trial.runner import TrialRun
 
 TIMING = {"tokens_per_second", "peak_memory_bytes"}
 
@@ -34,7 +34,7 @@ def finish(config: Trial, folder: Path, stop_after: int | None = None) -> tuple[
     """Run a trial, or begin one and drop it after some steps."""
     store = open_storage(str(folder))
     found: dict[str, Any] = {}
-    events = runner.run(config, store, keep_weights=True)
+    events = TrialRun(config, store, keep_weights=True).events()
     for event in events:
         if event["phase"] == "training" and event["step"] == stop_after:
             del events
@@ -46,7 +46,7 @@ def finish(config: Trial, folder: Path, stop_after: int | None = None) -> tuple[
 def same(one: Storage, other: Storage, config: Trial) -> None:
     """Weights, steps and metrics are equal, bit for bit."""
     folders = [store.trial(config.id()) for store in (one, other)]
-    weights = [load_file(folder / runner.WEIGHTS / "model.safetensors") for folder in folders]
+    weights = [load_file(folder / WEIGHTS / "model.safetensors") for folder in folders]
     assert weights[0].keys() == weights[1].keys()
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     steps = [files.read_rows(folder / STEPS) for folder in folders]
@@ -63,7 +63,7 @@ def alike(one: Path, other: Path, target: Path, tolerance: float = 1e-4) -> None
     for name in ("loss", "retain_loss", "cos_before", "grad_norm", "rectified_norm"):
         series = [[record[name] for record in found] for found in records]
         assert series[1] == pytest.approx(series[0], rel=tolerance, abs=1e-6), name
-    weights = [load_file(folder / runner.WEIGHTS / "model.safetensors") for folder in (one, other)]
+    weights = [load_file(folder / WEIGHTS / "model.safetensors") for folder in (one, other)]
     origin = load_file(target / "model.safetensors")
     update = sum(float((weights[0][name] - origin[name]).double().norm() ** 2) for name in origin)
     error = sum(float((weights[0][name] - weights[1][name]).double().norm() ** 2) for name in origin)

@@ -16,6 +16,7 @@ from trainables.common.tokens import Example
 from trainables.config.settings import Objective, Resources, Training
 from trainables.methods import objectives, presets, rectifiers
 from trainables.training import engine, loop, models
+from trainables.training.runtime import join_process_group
 from trainables.trial import setup
 
 DEVICE = torch.device("cuda" if os.environ.get("DS_ACCELERATOR") == "cuda" else "cpu")
@@ -39,7 +40,7 @@ def train(job: dict[str, Any]) -> None:
     objective = objectives.make(job["method"], constants)
     frozen = copy.deepcopy(network).eval().requires_grad_(False) if objective.needs_frozen else None
     if job["method"] == "rmu":
-        setup._only_rmu_weights(network, job["layer"])
+        setup.train_only_rmu_weights(network, job["layer"])
     if job["lora"]:
         network = models.with_adapters(network, job["lora"], 16)
     if job["checkpointing"]:
@@ -82,7 +83,7 @@ def on_cpu(job: dict[str, Any]) -> int:
 
 def main(job: dict[str, Any]) -> None:
     torch.set_num_threads(1)
-    engine.join(DEVICE)
+    join_process_group(DEVICE)
     small = {
         "hidden_size": 16,
         "intermediate_size": 32,

@@ -125,7 +125,7 @@ def _trial(world: int, job: Job, target: str, data: str, split: str) -> dict[str
     from trainables.benchmarks.localize import localize
     from trainables.config.trial import Trial
     from trainables.storage.location import reopen
-    from trainables.trial import runner as trial_runner
+    from trainables.trial.runner import TrialRun
 
     wanted = Trial.model_validate(job["trial"])
     if job.get("machines"):
@@ -137,7 +137,7 @@ def _trial(world: int, job: Job, target: str, data: str, split: str) -> dict[str
     if job.get("memory"):
         whole = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(job["memory"] / whole)
-    events = trial_runner.run(localize(wanted, store), store, keep_weights=True)
+    events = TrialRun(localize(wanted, store), store, keep_weights=True).events()
     for event in events:
         if event["phase"] == "training" and event["step"] == job.get("stop_after"):
             del events

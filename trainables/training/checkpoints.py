@@ -1,13 +1,12 @@
 """A trial in progress on disk: model, optimizer, moving average, position. Resume is bit-exact, or refused.
 
-Every rank writes its own shards; meta.json, written by rename once all are there, names the step that counts.
+Every rank writes its own shards; meta.json, written by rename after all of them, names the step that counts.
 """
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,35 @@ from safetensors.torch import load_file, save_file
 from trainables.common import processes
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
-from trainables.storage import base, complete
-from trainables.storage import files as storage_files
-from trainables.storage.base import CHECKPOINT, OUTAGES, STEPS, Storage
+from trainables.storage import complete
+from trainables.storage.base import META, OUTAGES, STEPS, Storage
+from trainables.storage.files import read_json, read_rows, write_json, write_rows
 from trainables.training import loop
 from trainables.training.engine import Engine
 
-FOLDER, META = CHECKPOINT, base.META
 LAYOUT = ("ranks", "zero_stage", "precision", "offload_optimizer")
 """Shards belong to one layout; another one cannot read them."""
+Notice = Callable[[], bool]
+"""Whether this process's machine is about to be taken away."""
 
 
-class Damaged(Exception):
+class DamagedCheckpoint(Exception):
     """A checkpoint that cannot be read."""
+
+
+class CheckpointSchedule:
+    """When a trial writes a checkpoint: every so many steps, and once on the notice that a machine goes away."""
+
+    def __init__(self, every: int | None, notice: Notice | None) -> None:
+        self.every = every
+        self.notice = notice
+
+    def is_due(self, engine: Engine, step: int) -> bool:
+        """Say whether to write after `step`: called on all ranks, which get the same answer."""
+        if self.notice is not None and engine.total(torch.tensor(float(self.notice()))).item() > 0:
+            self.notice = None
+            return True
+        return bool(self.every) and step % self.every == 0
 
 
 def save(
@@ -42,14 +57,14 @@ def save(
     folder: Path,
     store: Storage,
 ) -> None:
-    """Write the state after `state.step`, reached in `seconds` of each part, and drop the one before."""
+    """Write the state after `state.step`, with the `seconds` of each part so far, and drop the one before."""
     tag = f"step-{state.step}"
     engine.save(folder, tag)
     average = {f"{number:05}": part.contiguous() for number, part in enumerate(task.rectifier.state())}
     save_file({**average, "step": torch.tensor(state.step)}, folder / tag / f"average-{engine.rank}.safetensors")
     dist.barrier()
     if engine.rank == 0:
-        storage_files.write_rows(folder / tag / STEPS, records)
+        write_rows(folder / tag / STEPS, records)
         if state.reference is not None:
             reference = torch.tensor(list(state.reference.values()), dtype=torch.float64)
             numbers = torch.tensor(list(state.reference), dtype=torch.int64)
@@ -57,13 +72,13 @@ def save(
         layout = {name: getattr(engine.resources, name) for name in LAYOUT}
         files = complete.sizes_of(folder / tag)
         meta = {"step": state.step, "tag": tag, "layout": layout, "seconds": dict(seconds), "files": files}
-        storage_files.write_json(folder / META, meta)
+        write_json(folder / META, meta)
     dist.barrier()
-    _show(engine, folder, tag, store)
+    _publish(engine, folder, tag, store)
 
 
-def _show(engine: Engine, folder: Path, tag: str, store: Storage) -> None:
-    """Let other machines see a checkpoint: it counts when every machine's shards are there. Then the old ones go."""
+def _publish(engine: Engine, folder: Path, tag: str, store: Storage) -> None:
+    """Send a checkpoint to the storage; it counts when every machine's shards are there. Then drop the old ones."""
     first = processes.first_here()
     sent = torch.tensor(int(not first or store.try_push(folder / tag)), device=engine.device)
     dist.all_reduce(sent, op=dist.ReduceOp.MIN)
@@ -75,62 +90,45 @@ def _show(engine: Engine, folder: Path, tag: str, store: Storage) -> None:
             shutil.rmtree(old, ignore_errors=True)
 
 
-def check(folder: Path, resources: Resources) -> bool:
-    """Whether there is a checkpoint to go on from. Raises InputError where it is of another layout."""
-    meta = storage_files.read_json(folder / META)
-    if meta is None:
-        return False
-    for name in LAYOUT:
+def read_meta(folder: Path) -> dict[str, Any]:
+    """Return what a checkpoint says of itself: step, tag, layout, seconds, files. Empty: there is no checkpoint."""
+    return read_json(folder / META) or {}
+
+
+def check_layout(folder: Path, resources: Resources) -> None:
+    """Raise InputError if a checkpoint was written with another layout than the trial has."""
+    meta = read_meta(folder)
+    for name in LAYOUT if meta else ():
         kept, asked = meta["layout"][name], getattr(resources, name)
         if kept != asked:
             raise InputError(
                 f"resources.{name}: the checkpoint in {folder} was written with {name}={kept}, this trial has {asked}; "
                 f"go on with {kept}, or delete the checkpoint to start again"
             )
-    return True
-
-
-def step_of(folder: Path) -> int:
-    """The step that a checkpoint is of, 0 where there is none."""
-    return (storage_files.read_json(folder / META) or {}).get("step", 0)
-
-
-def seconds_of(folder: Path) -> dict[str, float]:
-    """The seconds of each part of the trial that a checkpoint took, empty where there is none."""
-    return (storage_files.read_json(folder / META) or {}).get("seconds", {})
 
 
 def drop(folder: Path) -> None:
-    """Remove a checkpoint that is not gone on from, what makes it one first."""
+    """Remove a checkpoint; first the file that makes it count."""
     (folder / META).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def layout(folder: Path) -> dict[str, Any]:
-    """The layout a checkpoint was written with, empty where there is none."""
-    return (storage_files.read_json(folder / META) or {}).get("layout", {})
-
-
-def set_aside(folder: Path, store: Storage) -> Path:
-    """Move a checkpoint that cannot be read out of the way; of several ranks the first one does it."""
-    with contextlib.suppress(FileNotFoundError):
-        return base.set_aside([folder], store) / folder.name
-    return folder
-
-
 def restore(engine: Engine, task: loop.Task, folder: Path) -> tuple[loop.State, list[dict[str, Any]]]:
-    """Load what `save` wrote: the state and the records of the steps before it. Raises Damaged: `engine` is spoilt."""
-    meta = storage_files.read_json(folder / META) or {}
+    """Load what `save` wrote: the state, and the records of the steps before it.
+
+    Raises DamagedCheckpoint; the engine cannot be used after that.
+    """
+    meta = read_meta(folder)
     if not complete.has_files(folder / meta["tag"], meta.get("files", {})):
-        raise Damaged(f"the files of {meta['tag']} are not all there as they were written")
+        raise DamagedCheckpoint(f"the files of {meta['tag']} are not all there as they were written")
     try:
         return _restore(engine, task, folder, meta)
     except Exception as error:
         if isinstance(error, torch.OutOfMemoryError) or getattr(error, "errno", None) in OUTAGES:
             raise
-        # what DeepSpeed, torch, safetensors and pyarrow make of a file that is no more whole
+        # DeepSpeed, torch, safetensors and pyarrow each raise errors of their own for a damaged file
         first = (str(error).splitlines() or [""])[0]
-        raise Damaged(f"{type(error).__name__}: {first}") from error
+        raise DamagedCheckpoint(f"{type(error).__name__}: {first}") from error
 
 
 def _restore(
@@ -146,4 +144,4 @@ def _restore(
     if path.is_file():
         kept = load_file(path)
         reference = dict(zip(kept["rows"].tolist(), kept["reference"].tolist(), strict=True))
-    return loop.State(reference, meta["step"]), storage_files.read_rows(folder / tag / STEPS)
+    return loop.State(reference, meta["step"]), read_rows(folder / tag / STEPS)

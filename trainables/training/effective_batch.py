@@ -8,8 +8,6 @@ left runs another's without weight. Losses are divided by the totals of the whol
 
 from __future__ import annotations
 
-import resource
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -139,11 +137,3 @@ def row_sums(engine: Runner, rows: Sequence[Example], numbers: Sequence[int], pa
             if place < len(numbers):
                 sums[place] = value
     return dict(zip(numbers, engine.total(sums).tolist(), strict=True))
-
-
-def peak_memory(device: torch.device) -> int:
-    """Bytes: of the GPU where there is one, else this process's resident set."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    scale = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale

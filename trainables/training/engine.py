@@ -167,15 +167,8 @@ def stage_of(resources: Resources) -> int:
     return 1 if resources.zero_stage is None else resources.zero_stage
 
 
-def device_memory(device: torch.device) -> int:
-    """Bytes of the GPU, or of this machine."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def create(network: Any, training: Training, resources: Resources) -> Engine:
-    """A DeepSpeed engine around `network`. The process group must exist (`join`)."""
+    """A DeepSpeed engine around `network`. The process group must exist (`runtime.prepare_process`)."""
     optimizer = _optimizer([parameter for parameter in network.parameters() if parameter.requires_grad], training)
     inner, *_ = deepspeed.initialize(
         model=network, optimizer=optimizer, config=_config(resources), dist_init_required=False
@@ -194,15 +187,6 @@ def _optimizer(parameters: list[torch.nn.Parameter], training: Training) -> torc
         weight_decay=training.weight_decay,
         fused=True,
     )
-
-
-def join(device: torch.device) -> None:
-    """Make this process a group of one rank, unless it is in a group already."""
-    if dist.is_initialized():
-        return
-    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def _config(resources: Resources) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from trainables.common.errors import TrialStopped
 from trainables.common.tokens import Example
 from trainables.config.settings import Training
 from trainables.methods import objectives, rectifiers
-from trainables.training import effective_batch, sampling
+from trainables.training import effective_batch, runtime, sampling
 from trainables.training.engine import Engine
 
 MAX_ATTEMPTS = 10
@@ -114,17 +114,18 @@ def _step(engine: Engine, task: Task, state: State, steps: int) -> dict[str, Any
         "attempts": attempt + 1,
         "lr": lr,
         "tokens_per_second": tokens / (time.perf_counter() - started),
-        "peak_memory_bytes": effective_batch.peak_memory(engine.device),
+        "peak_memory_bytes": runtime.peak_memory(engine.device),
     }
 
 
-def collapsed(bar: float | None, told: dict[str, Any]) -> dict[str, Any] | None:
-    """Whether a step's retain loss, where it was measured, is above the bar: the same on every rank."""
-    losses = [told[name] for name in ("retain_loss", "observed_retain_loss") if math.isfinite(told.get(name, math.nan))]
-    if bar is None or not losses or max(losses) <= bar:
+def find_collapse(bar: float | None, record: dict[str, Any]) -> dict[str, Any] | None:
+    """Return an error of kind `collapsed` if a measured retain loss is above its bar: the same on every rank."""
+    losses = [record.get(name, math.nan) for name in ("retain_loss", "observed_retain_loss")]
+    highest = max(filter(math.isfinite, losses), default=-math.inf)
+    if bar is None or highest <= bar:
         return None
-    message = f"retain loss {max(losses):.4g} is above training.stop_above={bar:g} at step {told['step']}"
-    return {"kind": "collapsed", "message": message, "step": told["step"]}
+    message = f"retain loss {highest:.4g} is above training.stop_above={bar:g} at step {record['step']}"
+    return {"kind": "collapsed", "message": message, "step": record["step"]}
 
 
 def learning_rate(training: Training, step: int, steps: int) -> float:

@@ -4,104 +4,73 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Generator
+from dataclasses import asdict
 from typing import Any
 
 from trainables import benchmarks
-from trainables.benchmarks import evaluation
 from trainables.common.errors import TrialStopped
 from trainables.config.settings import Model
-from trainables.config.trial import Trial
 from trainables.methods import uwc
-from trainables.storage.base import Storage
 from trainables.training import models, target_weights
-from trainables.trial import step_selection
-
-Metrics = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Subject:
-    """The unlearned model and what it is measured with. `weights`: where it was saved, None where it was not."""
-
-    trial: Trial
-    network: Any
-    tokenizer: Any
-    reference: Any
-    origin: target_weights.Originals
-    store: Storage
-    weights: Path | None
-
-    @property
-    def goals(self) -> tuple[benchmarks.Goal, ...]:
-        return benchmarks.find(self.trial.benchmark.name).GOALS
-
-    def utility(self, metrics: Metrics) -> float:
-        """What is to be retained: MU on TOFU."""
-        return float(metrics[self.goals[-1].metric])
-
-    def told(self, metrics: Metrics) -> Metrics:
-        return {goal.metric: metrics.get(goal.metric) for goal in self.goals}
-
-    def evaluate(self) -> Metrics:
-        """All metrics of the network as it is; a mixture that is not finite has no utility."""
-        budget = self.trial.resources.evaluation_tokens
-        try:
-            return evaluation.evaluate(
-                self.network, self.tokenizer, self.trial.benchmark, self.reference, token_budget=budget
-            )[0]
-        except TrialStopped:
-            return {goal.metric: 0.0 if goal.side == "retention" else None for goal in self.goals}
+from trainables.training.target_weights import Originals
+from trainables.trial.record import Event
+from trainables.trial.step_selection import Metrics, StepSelection, load_target_evaluation
 
 
-def run(subject: Subject, unlearned: Metrics) -> Iterator[dict[str, Any]]:
-    """Search the mixture of each target share; yields progress, and with the last event the `calibration`.
+def calibrate(steps: StepSelection, network: Any, unlearned: Metrics) -> Generator[Event, None, dict[str, Any]]:
+    """Search the mixture for each target share of utility; yield progress, return the result's `calibration`.
 
-    The network is left as the last mixture that was evaluated.
+    `unlearned`: the metrics of `network`, which is left as the last mixture that was evaluated.
     """
-    for left in subject.store.trial(subject.trial.id()).glob(".unlearned-*"):  # of a process that was killed here
+    folder = steps.paths.folder
+    for left in folder.glob(".unlearned-*"):  # of a process that was killed here
         shutil.rmtree(left, ignore_errors=True)
-    saved = subject.weights or subject.store.trial(subject.trial.id()) / f".unlearned-{uuid.uuid4().hex[:8]}"
+    saved = steps.paths.weights or folder / f".unlearned-{uuid.uuid4().hex[:8]}"
     try:
-        if subject.weights is None:
-            models.save(subject.network, subject.tokenizer, saved, {"trial": subject.trial.id()})
-        yield from _search(subject, unlearned, target_weights.of(Model(path=str(saved))))
+        if steps.paths.weights is None:
+            models.save(network, steps.tokenizer, saved, {"trial": steps.trial.id()})
+        return (yield from _search(steps, network, unlearned, target_weights.of(Model(path=str(saved)))))
     finally:
-        if subject.weights is None:
+        if steps.paths.weights is None:
             shutil.rmtree(saved, ignore_errors=True)
 
 
-def _search(subject: Subject, unlearned: Metrics, after: target_weights.Originals) -> Iterator[dict[str, Any]]:
-    settings = subject.trial.calibration
-    seen: dict[float, Metrics] = {1.0: unlearned, 0.0: _target(subject, after)}
-    known = {weight: subject.utility(metrics) for weight, metrics in seen.items()}
-    found: list[dict[str, Any]] = []
+def _search(
+    steps: StepSelection, network: Any, unlearned: Metrics, after: Originals
+) -> Generator[Event, None, dict[str, Any]]:
+    trial, settings = steps.trial, steps.trial.calibration
+    before = target_weights.of(trial.target)
+    goals = benchmarks.find(trial.benchmark.name).GOALS
+    measured: dict[float, Metrics] = {1.0: unlearned}
+    utility: dict[float, float] = {1.0: float(unlearned[goals[-1].metric])}
 
     def evaluate(weight: float) -> float:
-        target_weights.mix(subject.network, after, subject.origin, weight)
-        seen[weight] = subject.evaluate()
-        return subject.utility(seen[weight])
+        """Return the utility of a mixture; one that is not finite has none."""
+        target_weights.mix(network, after, before, weight)
+        try:
+            measured[weight], _ = steps.measure(network)
+        except TrialStopped:
+            measured[weight] = {goal.metric: 0.0 if goal.side == "retention" else None for goal in goals}
+        return float(measured[weight][goals[-1].metric])
 
-    for target in sorted(settings.targets):
+    def goal_metrics(weight: float) -> Metrics:
+        return {goal.metric: measured[weight].get(goal.metric) for goal in goals}
+
+    target = load_target_evaluation(trial, steps.paths.store)
+    if target:
+        measured[0.0] = target["metrics"]
+        utility[0.0] = float(target["metrics"][goals[-1].metric])
+    else:
+        utility[0.0] = evaluate(0.0)
+    found: list[dict[str, Any]] = []
+    for share in sorted(settings.targets):
         yield {"phase": "calibration", "step": len(found) + 1, "steps": len(settings.targets)}
-        outcome = uwc.search(target, target * known[0.0], known, evaluate, settings)
-        metrics = seen[outcome.weight]
-        found.append({**asdict(outcome), **subject.told(metrics), "metrics": metrics})
-    whole = {
-        "original_model_utility": known[0.0],
-        "monotone": uwc.monotone(known, settings.tolerance),
-        "evaluations": [{"weight": weight, **subject.told(seen[weight])} for weight in sorted(seen)],
+        outcome = uwc.search(share, share * utility[0.0], utility, evaluate, settings)
+        found.append({**asdict(outcome), **goal_metrics(outcome.weight), "metrics": measured[outcome.weight]})
+    return {
+        "original_model_utility": utility[0.0],
+        "monotone": uwc.monotone(utility, settings.tolerance),
+        "evaluations": [{"weight": weight, **goal_metrics(weight)} for weight in sorted(measured)],
         "targets": found,
     }
-    yield {"phase": "calibration", "step": len(found), "steps": len(found), "calibration": whole}
-
-
-def _target(subject: Subject, after: target_weights.Originals) -> Metrics:
-    """The target model's metrics: its stored evaluation, made once for the sweep, else evaluated as w = 0."""
-    kept = step_selection.original(subject.trial, subject.store)
-    if kept:
-        return kept["metrics"]
-    target_weights.mix(subject.network, after, subject.origin, 0.0)
-    return subject.evaluate()

@@ -1,4 +1,4 @@
-"""Where a running trial is: progress.json in its folder, for readers of the storage; gone once there is a result."""
+"""The progress of a running trial: progress.json in its folder, until there is a result."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,45 +15,46 @@ from trainables.storage import files
 from trainables.storage.base import PROGRESS, Storage
 
 EVERY, BEAT, SHOWN, SILENT = 2.0, 10.0, 30.0, 60.0
-"""Seconds between two writings of news, between two signs of life without news (lm-eval tells nothing), and
-between two showings to other machines, and without any after which a process of another machine counts as ended."""
+"""Seconds: between two writes of news; between two signs of life without news (lm-eval reports none); between two
+copies for other machines; and after which a process of another machine without a sign of life counts as ended."""
 
 
-def elsewhere(folder: Path) -> bool:
-    """Whether another process, which lives on this machine, is at this trial."""
-    told = files.read_json(folder / PROGRESS)
-    return told is not None and told.get("pid") != os.getpid() and processes.alive(told) is True
+def runs_here(folder: Path) -> bool:
+    """Say whether another process of this machine runs this trial."""
+    progress = files.read_json(folder / PROGRESS)
+    return progress is not None and progress.get("pid") != os.getpid() and processes.alive(progress) is True
 
 
-def owner(folder: Path) -> processes.Identity | None:
-    """The other process that is at this trial, None where there is none: of another machine by its signs of life."""
-    told = files.read_json(folder / PROGRESS)
-    if told is None or (told.get("place"), told.get("pid")) == (processes.place(), os.getpid()):
+def find_other_process(folder: Path) -> processes.Identity | None:
+    """Return the other process that runs this trial, if there is one: of another machine by its signs of life."""
+    progress = files.read_json(folder / PROGRESS)
+    if progress is None or (progress.get("place"), progress.get("pid")) == (processes.place(), os.getpid()):
         return None
-    alive = processes.alive(told)
-    recent = abs(time.time() - told.get("beat", 0.0)) <= SILENT
-    return told if alive or (alive is None and recent) else None
+    alive = processes.alive(progress)
+    recent = abs(time.time() - progress.get("beat", 0.0)) <= SILENT
+    return progress if alive or (alive is None and recent) else None
 
 
 class Progress:
-    """What is told of a trial; a thread writes it, so that neither a slow disk nor a long phase holds anything up."""
+    """A trial's progress file; a thread writes it, so that neither a slow disk nor a long phase delays anything."""
 
     def __init__(self, folder: Path, store: Storage, attempt: str | None) -> None:
         self.path = folder / PROGRESS
         self.store = store
         self.attempt = attempt
         self.shown = 0.0
-        self.told: dict[str, Any] = {"phase": "loading", "step": 0, "steps": None, "training_left": None}
-        self.fixed: dict[str, Any] = {}
+        self.state: dict[str, Any] = {"phase": "loading", "step": 0, "steps": None, "training_left": None}
+        self.identity: dict[str, Any] = {}
         self.work: dict[str, Any] | None = None
         self.begun = self.entered = self.written = 0.0
         self.first: tuple[int, float] | None = None
+        """The first step of training here, and when it was done."""
         self.news = True
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._work, name="progress", daemon=True)
 
     def __enter__(self) -> Progress:
-        self.fixed = {**processes.myself(), "started": provenance.now(), "attempt": self.attempt}
+        self.identity = {**processes.myself(), "started": provenance.now(), "attempt": self.attempt}
         self.begun = self.entered = time.monotonic()
         work_counter.NOW.begin("", 0)
         self._write()
@@ -68,24 +68,19 @@ class Progress:
         if self.shown:
             self.store.remove(self.path)
 
-    def follow(self, events: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """The same events, each taken note of."""
-        for event in events:
-            self._note(event)
-            yield event
-
-    def _note(self, event: dict[str, Any]) -> None:
-        now, step = time.monotonic(), event.get("step", self.told["step"])
-        if event["phase"] != self.told["phase"]:
+    def note(self, event: dict[str, Any]) -> None:
+        """Take over phase and step of an event, and estimate how long training still takes."""
+        now, step = time.monotonic(), event.get("step", self.state["step"])
+        if event["phase"] != self.state["phase"]:
             self.entered = now
             work_counter.NOW.begin("", 0)
-        steps = event.get("steps", self.told["steps"])
-        left = self.told["training_left"] if steps and step < steps else None
+        steps = event.get("steps", self.state["steps"])
+        left = self.state["training_left"] if steps and step < steps else None
         if event["phase"] == "training":
             self.first = self.first or (step, now)
             done = step - self.first[0]
             left = (now - self.first[1]) / done * (event["steps"] - step) if done > 0 else None
-        self.told = {"phase": event["phase"], "step": step, "steps": steps, "training_left": left}
+        self.state = {"phase": event["phase"], "step": step, "steps": steps, "training_left": left}
         self.news = True
 
     def _work(self) -> None:
@@ -96,7 +91,6 @@ class Progress:
                 self.shown = time.monotonic()
 
     def _write(self) -> None:
-        """A full disk is told where it hurts, by the trial's own files."""
         self.news, now = False, time.monotonic()
         self.work = work_counter.NOW.told()
         times = {
@@ -105,6 +99,6 @@ class Progress:
             "phase_seconds": now - self.entered,
             "beat": time.time(),
         }
-        with contextlib.suppress(OSError):
-            files.write_json(self.path, self.told | self.fixed | times, durable=False)
+        with contextlib.suppress(OSError):  # the trial's own files report a full disk
+            files.write_json(self.path, self.state | self.identity | times, durable=False)
             self.written = now

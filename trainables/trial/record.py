@@ -9,23 +9,20 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import torch
-
 from trainables.common import provenance
 from trainables.common.redaction import redact
 from trainables.config.trial import Trial
 from trainables.data.hub import find_commits
-from trainables.storage import base, files
-from trainables.storage.base import ERROR, LOST, PROGRESS, RESULT, ROWS, STEPS, Storage
-from trainables.training.checkpoint_schedule import Notice, never
+from trainables.storage import files
+from trainables.storage.base import ERROR, LOST, PROGRESS, RESULT, RETRY, ROWS, STEPS, Storage
+from trainables.training.runtime import device_name
 
 Event = dict[str, Any]
-CHECKPOINT, WEIGHTS, RETRY = base.CHECKPOINT, base.WEIGHTS, base.RETRY
 
 
 @dataclass
 class Seconds:
-    """Wall time of a trial's parts, with that of earlier processes up to the checkpoint that it went on from."""
+    """Wall time of a trial's parts, including earlier processes up to the checkpoint that it was resumed from."""
 
     loading: float = 0.0
     training: float = 0.0
@@ -39,7 +36,7 @@ class Record:
 
     started: str
     attempt: str | None = field(default_factory=lambda: uuid.uuid4().hex)
-    """Tells the times that one trial was begun apart, also two in one second; None: it did not run (`refused`)."""
+    """Names this run of the trial among others of it; None: it did not run (`write_refusal`)."""
     begun: float = field(default_factory=perf_counter)
     seconds: Seconds = field(default_factory=Seconds)
     steps: list[dict[str, Any]] = field(default_factory=list)
@@ -50,7 +47,7 @@ class Record:
     zero_stage: int | None = None
     resumed_at: int | None = None
     damaged_checkpoint: str | None = None
-    """Where a checkpoint lies that could not be read, so that the trial began again."""
+    """The folder of a checkpoint that could not be read, so that the trial began again."""
     direction: str | None = None
     calibration: dict[str, Any] | None = None
     evaluations: list[dict[str, Any]] | None = None
@@ -59,13 +56,13 @@ class Record:
     """Why training stopped before its last step, as an error of kind `collapsed`."""
 
     def time(self) -> dict[str, float]:
-        """The seconds so far; training is what is neither loading nor evaluation."""
-        told = self.seconds
-        told.total = perf_counter() - self.begun
-        told.training = max(0.0, told.total - told.loading - told.evaluation)
-        return asdict(told)
+        """Return the seconds so far; training is what is neither loading nor evaluation."""
+        seconds = self.seconds
+        seconds.total = perf_counter() - self.begun
+        seconds.training = max(0.0, seconds.total - seconds.loading - seconds.evaluation)
+        return asdict(seconds)
 
-    def go_on(self, step: int, seconds: Mapping[str, float]) -> None:
+    def resume(self, step: int, seconds: Mapping[str, float]) -> None:
         """Count the processes before this one, which reached the checkpoint at `step` in `seconds`."""
         self.resumed_at = step
         self.begun -= seconds.get("total", 0.0)
@@ -74,16 +71,15 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a trial writes."""
+class TrialPaths:
+    """Where a trial writes. `weights`: the folder of the kept model, None if it is not kept."""
 
     store: Storage
     folder: Path
     weights: Path | None
-    notice: Notice = never
 
 
-def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Path) -> dict[str, Any]:
+def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Path) -> dict[str, Any]:
     """Write the files of a trial, result.json last."""
     if record.steps:
         files.write_rows(folder / STEPS, record.steps)
@@ -107,7 +103,13 @@ def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pa
         "damaged_checkpoint": record.damaged_checkpoint,
         "started": record.started,
         "attempt": record.attempt,
-        "topology": _topology(trial, record),
+        "topology": {  # changes the numbers by no more than rounding
+            "ranks": trial.resources.ranks,
+            "zero_stage": record.zero_stage,
+            "device": device_name(trial.resources.gpus),
+            "threads": trial.resources.cpus,
+            "micro_batch": record.micro_batch or trial.training.batch_size // trial.resources.ranks,
+        },
         "direction": record.direction,
         "calibration": record.calibration,
         "evaluations": record.evaluations,
@@ -121,29 +123,14 @@ def write(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Pa
     return result
 
 
-def _topology(trial: Trial, record: Record) -> dict[str, Any]:
-    """What the trial ran on, which changes its numbers by no more than rounding."""
-    resources = trial.resources
-    return {
-        "ranks": resources.ranks,
-        "zero_stage": record.zero_stage,
-        "device": device_name(resources.gpus),
-        "threads": resources.cpus,
-        "micro_batch": record.micro_batch or trial.training.batch_size // resources.ranks,
-    }
-
-
-def device_name(gpus: float) -> str:
-    """What a process with so many GPUs computes on."""
-    return torch.cuda.get_device_name(0) if gpus and torch.cuda.is_available() else "cpu"
-
-
-def refused(trial: Trial, store: Storage, message: str, kind: str = "failed", seconds: float = 0.0) -> dict[str, Any]:
-    """The result of a trial that cannot be run, or that was lost after `seconds`, with the reason."""
+def write_refusal(
+    trial: Trial, store: Storage, message: str, kind: str = "failed", seconds: float = 0.0
+) -> dict[str, Any]:
+    """Write the result of a trial that cannot be run, or that was lost after `seconds`, with the reason."""
     folder = store.trial(trial.id())
     files.write_text(folder / ERROR, message + "\n")
     last = message.strip().splitlines()[-1] if message.strip() else "no reason given"
     record = Record(provenance.now(), attempt=None, seconds=Seconds(total=seconds))
-    result = write(trial, record, {"kind": kind, "message": last, "step": None}, folder)
-    store.push_trial(trial.id())  # which may find that it has ended elsewhere
+    result = write_result(trial, record, {"kind": kind, "message": last, "step": None}, folder)
+    store.push_trial(trial.id())  # may find that it has ended elsewhere
     return store.result(trial.id()) or result

@@ -11,25 +11,54 @@ import torch
 import torch.distributed as dist
 
 from trainables import benchmarks
+from trainables.benchmarks import evaluation
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
-from trainables.config.trial import Trial
+from trainables.config.trial import Trial, check_bar
 from trainables.inference import scoring
 from trainables.methods import objectives, presets, rectifiers
-from trainables.training import checkpoints, engine, loop, memory, models
+from trainables.storage.files import read_json
+from trainables.training import checkpoints, loop, memory, models
+from trainables.training.engine import Engine
+from trainables.training.runtime import device_memory
 from trainables.trial import cache
 
 RMU_WEIGHTS = "mlp.down_proj.weight"
 """RMU trains these of its layer and the two before it, as its authors do."""
 
 
-def task(trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro_batch: int | None) -> loop.Task:
-    forget, retain = cache.training_examples(trial, tokenizer)
+def check_inputs(trial: Trial) -> None:
+    """Raise InputError if data or weights have changed since the trial was planned, or no pass measures its bar."""
+    check_bar(trial)
+    evaluation.check_data(trial.benchmark)
+    models.check(trial.target)
+    known = trial.target.fingerprint or ""
+    if known.startswith("files:") and models.fingerprint(trial.target) != known:
+        raise InputError(f"target: '{trial.target.path}' has changed since this trial was planned; plan it again")
+
+
+def load_retain_evaluation(trial: Trial) -> Any:
+    """Return the retain model's evaluation. Raises InputError if the file is another one than was planned."""
+    kept = trial.retain_evaluation
+    if kept is None:
+        return None
+    path = Path(kept.path)
+    found = (read_json(path) or {}).get("id")
+    if kept.fingerprint and found and found != kept.fingerprint:
+        raise InputError(
+            f"retain_evaluation: {path} is evaluation {found}, this trial was planned with {kept.fingerprint}"
+        )
+    return evaluation.reference(path, trial.benchmark, "retain_evaluation")
+
+
+def make_task(trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro_batch: int | None) -> loop.Task:
+    """Return rows, objective and rectifier; freezes what the objective does not train."""
+    forget, retain = cache.load_examples(trial, tokenizer)
     constants = presets.constants(trial.method, trial.objective, trial.benchmark.split)
     objective = objectives.make(trial.method, constants, trial.seed)
     frozen = copy.deepcopy(network).to(device).eval().requires_grad_(False) if objective.needs_frozen else None
     if trial.method == "rmu":
-        _only_rmu_weights(network, constants.layer)
+        train_only_rmu_weights(network, constants.layer)
     if trial.resources.gradient_checkpointing:
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return loop.Task(
@@ -46,10 +75,10 @@ def task(trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro
     )
 
 
-def micro_batch(trial: Trial, device: torch.device) -> int | None:
-    """The configuration's micro-batch, or as many rows as the memory plan says fit a GPU; None: the whole share.
+def plan_micro_batch(trial: Trial, device: torch.device) -> int | None:
+    """Return the configuration's micro-batch, or as many rows as fit a GPU; None: the whole share of a rank.
 
-    The same on every rank: the plan goes by `resources.gpu_memory`, else by the smallest of their GPUs.
+    The same on every rank: the memory plan goes by `resources.gpu_memory`, else by the smallest of their GPUs.
     """
     resources = trial.resources
     if resources.micro_batch is not None or device.type != "cuda":
@@ -63,28 +92,28 @@ def micro_batch(trial: Trial, device: torch.device) -> int | None:
 
 
 def _gpu_memory(trial: Trial, device: torch.device) -> float:
-    """Bytes of a trial's part of a GPU, of the smallest where ranks have different ones."""
+    """Return the bytes of a trial's part of a GPU, of the smallest if ranks have different ones."""
     part = min(1.0, trial.resources.gpus)
     if trial.resources.gpu_memory is not None:
         return trial.resources.gpu_memory * 1e9 * part
-    least = torch.tensor(engine.device_memory(device), dtype=torch.int64, device=device)
+    least = torch.tensor(device_memory(device), dtype=torch.int64, device=device)
     if trial.resources.ranks > 1:
         dist.all_reduce(least, op=dist.ReduceOp.MIN)
     return float(least) * part
 
 
-def resolved(trial: Trial, network: Any, task: loop.Task, device: torch.device, folder: Path) -> Resources:
-    """The resources with the ZeRO stage chosen from the memory plan where the user left it open."""
+def choose_zero_stage(trial: Trial, network: Any, task: loop.Task, device: torch.device, checkpoint: Path) -> Resources:
+    """Return the resources with a ZeRO stage: the checkpoint's or the memory plan's, if the user chose none."""
     if trial.resources.zero_stage is not None:
         return trial.resources
-    begun = checkpoints.layout(folder / checkpoints.FOLDER)
-    if begun:
-        return trial.resources.model_copy(update={"zero_stage": begun["zero_stage"]})
+    meta = checkpoints.read_meta(checkpoint)
+    if meta:
+        return trial.resources.model_copy(update={"zero_stage": meta["layout"]["zero_stage"]})
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in network.parameters()]
-    room = engine.device_memory(device) / trial.resources.ranks
+    room = device_memory(device) / trial.resources.ranks
     if device.type == "cuda":
         room = _gpu_memory(trial, device)
-    on_stage = partial(
+    states_on = partial(
         memory.states,
         sum(size for size, _ in sizes),
         sum(size for size, trained in sizes if trained),
@@ -94,34 +123,35 @@ def resolved(trial: Trial, network: Any, task: loop.Task, device: torch.device, 
         frozen=task.frozen is not None,
         offloaded=trial.resources.offload_optimizer and device.type == "cuda",
     )
-    stage = memory.choose_stage(lambda stage: on_stage(stage=stage), room, trial.resources.ranks)
+    stage = memory.choose_stage(lambda stage: states_on(stage=stage), room, trial.resources.ranks)
     return trial.resources.model_copy(update={"zero_stage": stage})
 
 
-def adapted(trial: Trial, network: Any) -> Any:
-    """The network with adapters where the configuration asks for them."""
+def add_adapters(trial: Trial, network: Any) -> Any:
+    """Return the network, with adapters if the configuration asks for them."""
     training = trial.training
     if training.lora_rank is None:
         return network
     return models.with_adapters(network, training.lora_rank, training.lora_alpha)
 
 
-def whole(trial: Trial, training: engine.Engine, *, final: bool = True) -> tuple[Any, bool]:
-    """The trained model, adapters folded in, and whether every rank has it; None on the ranks that are left without.
+def whole_model(trial: Trial, engine: Engine, *, final: bool = True) -> tuple[Any, bool]:
+    """Return the trained model, adapters folded in, and whether every rank has it; None on ranks that have not.
 
     `final`: training ends here, so that adapters may be folded into the very weights that they are trained on.
     """
-    if training.stage < 3 and (final or trial.training.lora_rank is None):
-        return models.merged(training.module), True
-    state = training.gather()
-    if training.rank > 0:
+    if engine.stage < 3 and (final or trial.training.lora_rank is None):
+        return models.merged(engine.module), True
+    state = engine.gather()
+    if engine.rank > 0:
         return None, False
-    network = adapted(trial, models.load(trial.target, trial.resources.precision)[0])
+    network = add_adapters(trial, models.load(trial.target, trial.resources.precision)[0])
     network.load_state_dict(state)
-    return models.merged(network.to(training.device)), False
+    return models.merged(network.to(engine.device)), False
 
 
-def _only_rmu_weights(network: Any, layer: int) -> None:
+def train_only_rmu_weights(network: Any, layer: int) -> None:
+    """Freeze all weights but RMU's. Raises InputError if the model has none of these."""
     depth = network.config.num_hidden_layers
     presets.check_layer(layer, depth)
     layers = range(max(0, layer - 2), layer + 1)

@@ -42,19 +42,19 @@ def train_ranks(config: dict[str, Any]) -> None:
 
     trial = Trial.model_validate_json(config["trial"])
     store = reopen(config["storage"])
-    while store.result(trial.id()) is None and progress.elsewhere(store.trial(trial.id())):
+    while store.result(trial.id()) is None and progress.runs_here(store.trial(trial.id())):
         time.sleep(trial_actor.REPORT_SECONDS)
     try:
         store.fetch_trial(trial.id())
         keep, strategy = bool(config.get("keep")), config.get("strategy", PACK)
         result = store.result(trial.id())
         if result is None and (lost := config.get("lost")) is not None:
-            result = record.refused(trial, store, lost, LOST)
+            result = record.write_refusal(trial, store, lost, LOST)
         result = result or launch(trial, store, keep=keep, strategy=strategy)
     except Unreachable:
         raise
     except Exception as failure:
-        result = record.refused(trial, store, str(failure), _kind(failure))
+        result = record.write_refusal(trial, store, str(failure), _kind(failure))
     tune.report(trial_actor.final(result))
 
 

@@ -39,10 +39,10 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     from trainables.inference import scoring
     from trainables.methods import objectives, presets, rectifiers
     from trainables.training import engine, loop
-    from trainables.trial import runner
+    from trainables.training.runtime import prepare_process
 
     resources = Resources(cpus=recipe.cpus, gpus=gpus, precision=recipe.precision)
-    device = runner.prepare_process(resources, recipe.seed)
+    device = prepare_process(resources, recipe.seed)
     network, tokenizer = _start(recipe)
     loaded = [
         row for name in recipe.configs for row in rows.load(recipe.data, name, ("question", "answer"), recipe.revision)
@@ -84,9 +84,9 @@ def make_evaluation(
     if kept and complete.has_result(folder):
         store.push_parts(folder)
         return kept
-    from trainables.trial import runner
+    from trainables.training.runtime import prepare_process
 
-    device = runner.prepare_process(resources, 0)
+    device = prepare_process(resources, 0)
     reference = None
     if retain:
         store.fetch(store.evaluation(retain) / RESULT)
@@ -136,12 +136,12 @@ def _workshop(
     made: tuple[str, ...],
 ) -> Iterator[Workshop]:
     """A workshop that has the parts that it needs of other machines, and shows them those that it makes."""
+    from trainables.training.runtime import prepare_process
     from trainables.training.task_vectors import train
-    from trainables.trial import runner
 
     store = reopen(root)
     direction, making = localize(direction, store), spec.making_of(direction, store)
-    runner.prepare_process(resources, direction.seed)
+    prepare_process(resources, direction.seed)
     store.fetch_parts(making, needed)
     yield train.open_workshop(direction, store, micro_batch, resources.gradient_checkpointing)
     store.push_parts(making, made)

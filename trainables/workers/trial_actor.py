@@ -79,12 +79,13 @@ class TrialActor(tune.Trainable):
         A trial that has a result by now does not run: its last process, or its last driver, died after it was written.
         One that another process runs waits for that one's end: it outlives a driver that was killed by a while.
         """
-        from trainables.trial import progress, record, runner
+        from trainables.trial import progress, record
+        from trainables.trial.runner import TrialRun
 
         key = self.trial.id()
         try:
             if self.events is None:
-                if self.store.result(key) is None and progress.elsewhere(self.store.trial(key)):
+                if self.store.result(key) is None and progress.runs_here(self.store.trial(key)):
                     time.sleep(REPORT_SECONDS)
                     return {"id": key, "done": False, "phase": "waiting", "step": 0, "steps": 0}
                 self.store.fetch_trial(key)
@@ -94,14 +95,14 @@ class TrialActor(tune.Trainable):
                     _check_sent(self.trial, self.store)
                     return final(found)
                 if self.lost is not None:
-                    return final(record.refused(self.trial, self.store, self.lost, LOST))
+                    return final(record.write_refusal(self.trial, self.store, self.lost, LOST))
                 trial_here = localize(self.trial, self.store)
-                self.events = runner.run(trial_here, self.store, keep_weights=self.keep, notice=self.draining)
+                self.events = TrialRun(trial_here, self.store, keep_weights=self.keep, notice=self.draining).events()
             return self._go_on(self.events)
         except Unreachable:
             raise
         except InputError as error:
-            return final(record.refused(self.trial, self.store, str(error)))
+            return final(record.write_refusal(self.trial, self.store, str(error)))
 
     def _go_on(self, events: Iterator[dict[str, Any]]) -> dict[str, Any]:
         begun = time.monotonic()
@@ -124,7 +125,7 @@ class TrialActor(tune.Trainable):
 
 def rank(config: dict[str, Any]) -> None:
     """One rank of a trial."""
-    from trainables.trial import runner
+    from trainables.trial.runner import TrialRun
 
     provenance.stamp()
     cli.silence_libraries()
@@ -133,15 +134,15 @@ def rank(config: dict[str, Any]) -> None:
     wanted = localize(wanted, store)
     if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
         return
-    for event in runner.run(wanted, store, keep_weights=bool(config.get("keep")), notice=Draining()):
+    for event in TrialRun(wanted, store, keep_weights=bool(config.get("keep")), notice=Draining()).events():
         if event["phase"] == "done":
             _check_sent(wanted, store)
 
 
 def direction_rank(config: dict[str, Any]) -> None:
     """One rank of a direction's making."""
+    from trainables.training.runtime import prepare_process
     from trainables.training.task_vectors import combine
-    from trainables.trial import runner
 
     cli.silence_libraries()
     direction = Direction.model_validate(config["direction"])
@@ -149,7 +150,7 @@ def direction_rank(config: dict[str, Any]) -> None:
     store = reopen(config["storage"])
     _arrive(store, lambda: localize(direction, store))
     direction = localize(direction, store)
-    runner.prepare_process(resources, direction.seed)
+    prepare_process(resources, direction.seed)
     combine.ensure(direction, store, config["micro_batch"], resources.gradient_checkpointing)
 
 

@@ -19,8 +19,7 @@ from trainables.storage import base, files
 from trainables.storage.base import ERROR
 from trainables.storage.location import open_storage
 from trainables.storage.object_storage import ObjectStorage
-from trainables.trial import record as trial_record
-from trainables.trial.record import Record
+from trainables.trial.record import Record, write_refusal, write_result
 
 CONFIG = Trial(
     method="ga",
@@ -58,7 +57,7 @@ def finish(store: ObjectStorage) -> dict[str, bytes]:
     record = Record("2026-11-21T12:00:00+00:00", metrics={"forget_quality": -1.0, "model_utility": 0.5})
     record.steps, record.questions = [{"step": 1, "loss": 0.5, "skipped": False}], [{"task": "forget", "index": 0}]
     files.write_json(store.trial(KEY) / base.CONFIG, CONFIG.model_dump(mode="json"))
-    trial_record.write(CONFIG, record, None, store.trial(KEY))
+    write_result(CONFIG, record, None, store.trial(KEY))
     store.push_trial(KEY)
     return held(store)
 
@@ -135,7 +134,7 @@ def test_a_trial_whose_process_died_is_recorded(reporter: driver_reporter.Report
 def test_a_refusal_does_not_replace_a_result(copies: list[ObjectStorage]) -> None:
     driver, worker = copies
     before = finish(worker)
-    found = trial_record.refused(CONFIG, driver, "its process died")
+    found = write_refusal(CONFIG, driver, "its process died")
     assert held(driver) == before
     assert found == worker.result(KEY) == driver.result(KEY)
     assert driver.is_sent(KEY)
@@ -148,7 +147,7 @@ def test_a_refusal_replaces_what_tells_nothing(copies: list[ObjectStorage], spoi
     if spoilt:
         driver.transfer.store.write(f"trials/{KEY}/result.json", b'{"status": "fini')
     else:
-        trial_record.refused(CONFIG, worker, "no room")
-    trial_record.refused(CONFIG, driver, "its process died")
+        write_refusal(CONFIG, worker, "no room")
+    write_refusal(CONFIG, driver, "its process died")
     driver.sync_trials([KEY])
     assert (driver.result(KEY) or {})["error"]["message"] == "its process died"

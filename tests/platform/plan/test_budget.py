@@ -187,8 +187,8 @@ def test_a_run_takes_the_micro_batch_of_the_plan(tmp_path: Path) -> None:
     )
     planned = memory.fit(chosen, shape, 256, 0.012 * GB)
     assert 1 < planned.micro_batch < 32
-    assert setup.micro_batch(chosen, torch.device("cuda")) == planned.micro_batch
-    assert setup.micro_batch(chosen, torch.device("cpu")) is None
+    assert setup.plan_micro_batch(chosen, torch.device("cuda")) == planned.micro_batch
+    assert setup.plan_micro_batch(chosen, torch.device("cpu")) is None
 
 
 # Plans

@@ -264,7 +264,7 @@ def test_size_of_a_folder_and_of_nothing(tmp_path: Path) -> None:
 def test_died_trial_leaves_no_progress_behind_its_result(house: Any, tmp_path: Path) -> None:
     config, store = configuration(house), open_storage(str(tmp_path))
     begin(store, config.id(), born=1.0)
-    record.refused(config, store, "its process died")
+    record.write_refusal(config, store, "its process died")
     assert not (store.trial(config.id()) / PROGRESS).exists()
 
 

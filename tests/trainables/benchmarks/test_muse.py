@@ -22,7 +22,7 @@ from trainables.data import rows, text_blocks
 from trainables.storage import files as storage_files
 from trainables.storage.base import RESULT, ROWS
 from trainables.storage.location import open_storage
-from trainables.trial import runner
+from trainables.trial.runner import TrialRun
 from trainables.workers import shared_artifacts
 
 DIALECTS = get_args(Dialect)
@@ -174,7 +174,7 @@ def test_a_trial_from_rows_to_result(data: Path, tmp_path: Path) -> None:
         retain_evaluation=RetainEvaluation(path=str(store.evaluation(key) / RESULT), fingerprint=key),
         training=Training(lr=1e-3, batch_size=2, max_steps=2, max_length=64),
     )
-    *_, told = runner.run(chosen, store)
+    *_, told = TrialRun(chosen, store).events()
     result = told["result"]
     assert result["status"] == "finished", result["error"]
     found = result["metrics"]

@@ -22,7 +22,7 @@ from trainables.data import rows, text_blocks
 from trainables.storage import files as storage_files
 from trainables.storage.base import STEPS
 from trainables.storage.location import open_storage
-from trainables.trial import runner
+from trainables.trial.runner import TrialRun
 
 CORPORA = ("bio-forget-corpus", "bio-retain-corpus", "cyber-forget-corpus", "cyber-retain-corpus")
 SUBJECTS = {"virology": 5, "global_facts": 3}
@@ -191,7 +191,7 @@ def test_rmu_from_rows_to_result(data: Path, tmp_path: Path, rectifier: Rectifie
         target=Model(path=str(target)),
         training=Training(lr=1e-2, batch_size=4, max_steps=3, max_length=64),
     )
-    *_, told = runner.run(chosen, store, keep_weights=True)
+    *_, told = TrialRun(chosen, store, keep_weights=True).events()
     result = told["result"]
     assert result["status"] == "finished", result["error"]
     assert result["versions"]["lm-eval"] == version("lm-eval")

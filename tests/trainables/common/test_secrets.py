@@ -26,7 +26,8 @@ from trainables.common import redaction
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
 from trainables.storage.base import Storage
-from trainables.trial import record, runner
+from trainables.trial import record
+from trainables.trial.runner import TrialRun
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
 SECRETS = {
@@ -123,13 +124,13 @@ def test_failing_trial_writes_and_prints_no_secret(
         yield {"phase": "loading"}
         raise RuntimeError(f"401 for {SERVER} with {', '.join(SECRETS.values())}")
 
-    monkeypatch.setattr(runner, "_phases", failing)
+    monkeypatch.setattr(TrialRun, "_phases", failing)
     config = Trial(method="ga", target=Model(path="somebody/model"))
-    *_, event = runner.run(config, store)
+    *_, event = TrialRun(config, store).events()
     message = event["result"]["error"]["message"]
     assert message.startswith("RuntimeError: 401 for http://***@127.0.0.1:9 with ***, ")
     other = config.model_copy(update={"seed": 1})
-    record.refused(other, store, f"the actor died: {SERVER}, {SECRETS['HF_TOKEN']}")
+    record.write_refusal(other, store, f"the actor died: {SERVER}, {SECRETS['HF_TOKEN']}")
     assert len(list(store.root.rglob("error.txt"))) == 2
     assert files_with_secrets(store.root) == []
 

@@ -15,10 +15,10 @@ from trainables.config.settings import Calibration, Model, Rectifier
 from trainables.config.trial import Trial, evaluation_id
 from trainables.methods import uwc
 from trainables.storage import files
-from trainables.storage.base import RESULT, Storage
+from trainables.storage.base import RESULT, WEIGHTS, Storage
 from trainables.storage.location import open_storage
 from trainables.training import models, target_weights
-from trainables.trial import runner
+from trainables.training.runtime import prepare_process
 
 SETTINGS = Calibration(targets=(0.9,))
 
@@ -129,7 +129,7 @@ def test_a_trial_is_calibrated_and_keeps_its_own_numbers(
 
 def test_a_mixture_is_what_its_weight_says(learned: Any, calibrated: tuple[Trial, dict[str, Any], Storage]) -> None:
     config, result, store = calibrated
-    saved = store.trial(config.id()) / runner.WEIGHTS
+    saved = store.trial(config.id()) / WEIGHTS
     item = result["calibration"]["targets"][-1]
     target, tokenizer = models.load(Model(path=str(learned.target)))
     unlearned, _ = models.load(Model(path=str(saved)))
@@ -142,7 +142,7 @@ def test_a_mixture_is_what_its_weight_says(learned: Any, calibrated: tuple[Trial
         assert torch.allclose(between.double(), expected, atol=1e-7)
     from trainables.benchmarks import evaluation
 
-    runner.prepare_process(config.resources, config.seed)
+    prepare_process(config.resources, config.seed)
     again, _ = evaluation.evaluate(mixed.eval(), tokenizer, config.benchmark, None, token_budget=4096)
     assert again["model_utility"] == item["model_utility"]
 
@@ -152,7 +152,7 @@ def test_relative_change_is_the_norm_of_the_difference(
 ) -> None:
     config, result, store = calibrated
     target, _ = models.load(Model(path=str(learned.target)))
-    unlearned, _ = models.load(Model(path=str(store.trial(config.id()) / runner.WEIGHTS)))
+    unlearned, _ = models.load(Model(path=str(store.trial(config.id()) / WEIGHTS)))
     before, after = (torch.nn.utils.parameters_to_vector(m.parameters()).detach().double() for m in (target, unlearned))
     expected = float((after - before).norm() / before.norm())
     assert result["metrics"]["relative_change"] == pytest.approx(expected, rel=1e-6)

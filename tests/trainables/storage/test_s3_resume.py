@@ -15,7 +15,7 @@ from trainables.storage import files
 from trainables.storage.base import CONFIG, RESULT, ROWS, STEPS, WEIGHTS, Storage
 from trainables.storage.location import open_storage
 from trainables.storage.object_storage import ObjectStorage
-from trainables.trial import runner
+from trainables.trial.runner import TrialRun
 
 URI = "s3://bucket/resumed"
 
@@ -40,14 +40,14 @@ def test_another_machine_goes_on_from_the_last_checkpoint(
 ) -> None:
     config, (one, other) = configuration(house), machines
     whole, undisturbed = finish(config, tmp_path / "whole")
-    for event in runner.run(config, one):
+    for event in TrialRun(config, one).events():
         if event["phase"] == "training" and event["step"] == 5:
             break
     other.sync_trials([config.id()])
     assert not other.has(config.id())
     other.fetch_trial(config.id())
     assert (files.read_json(other.trial(config.id()) / "checkpoint" / "meta.json") or {})["step"] == 4
-    *_, last = runner.run(localize(config, other), other, keep_weights=True)
+    *_, last = TrialRun(localize(config, other), other, keep_weights=True).events()
     assert last["result"]["training"]["resumed_at"] == 4
     assert last["result"]["metrics"] == whole["metrics"]
     same(undisturbed, other, config)

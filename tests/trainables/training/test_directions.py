@@ -23,7 +23,7 @@ from trainables.storage.base import RESULT, Storage
 from trainables.storage.location import open_storage
 from trainables.training import models
 from trainables.training.task_vectors import combine, spec, train
-from trainables.trial import runner
+from trainables.trial.runner import TrialRun
 from trainables.workers import shared_artifacts
 
 
@@ -215,7 +215,7 @@ def test_a_trial_moves_the_target_model_and_says_how_far(house: Any, tmp_path: P
             training=Training(max_length=192),
             task_vector=TaskVector(steps=2, lr=0.05, batches=3, **field),  # type: ignore[arg-type]
         )
-        *_, last = runner.run(config, store)
+        *_, last = TrialRun(config, store).events()
         found.append(last["result"])
     assert [result["status"] for result in found] == ["finished", "finished"], found[0]["error"]
     (folder,) = (store.root / "shared" / "directions").iterdir()

@@ -66,7 +66,7 @@ def test_layers_keep_what_the_plan_says(family: str, method: Any, layer: int, lo
     """Within 15 %; RMU keeps nothing of the layers below its first trained matrix."""
     network = network_of(family, precision)
     if method == "rmu":
-        setup._only_rmu_weights(network, layer)
+        setup.train_only_rmu_weights(network, layer)
     if lora is not None:
         network = models.with_adapters(network, lora, 16)
     trial = Trial(

@@ -16,7 +16,7 @@ from trainables.config.trial import Trial
 from trainables.data import text_blocks
 from trainables.methods import objectives, presets, rectifiers
 from trainables.training import effective_batch, engine, flops, loop, sampling
-from trainables.trial import runner as trial_runner
+from trainables.training.runtime import prepare_process
 
 TEXTS, STEPS, BATCH, SEED = 60, 2, 4, 3
 
@@ -71,7 +71,7 @@ def drawn() -> set[int]:
 def test_only_the_rows_that_are_drawn_are_read_and_run() -> None:
     """Eight of sixty; training reads no others either."""
     rows, network = Read(), tiny.network(layers=1)
-    trial_runner.prepare_process(Resources(cpus=1), SEED)
+    prepare_process(Resources(cpus=1), SEED)
     runner = engine.create(network.train(), task(rows).training, Resources())
     state = loop.begin(runner, task(rows))
     assert rows.seen == drawn()

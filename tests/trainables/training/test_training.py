@@ -13,7 +13,7 @@ from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.methods import objectives, presets, rectifiers
 from trainables.training import engine, loop, models, sampling
-from trainables.trial import runner as trial_runner
+from trainables.training.runtime import prepare_process
 
 STEPS, BATCH, SEED = 5, 6, 4
 
@@ -36,7 +36,7 @@ def train(
     rows: dict[str, Any], settings: reference.Settings, micro_batch: int | None = None, steps: int = STEPS
 ) -> tuple[torch.Tensor, list[dict[str, Any]]]:
     """Our loop on a copy of the model: the update and the records."""
-    trial_runner.prepare_process(Resources(cpus=1), SEED)
+    prepare_process(Resources(cpus=1), SEED)
     network = copy.deepcopy(rows["network"]).float()
     training = Training(
         lr=settings.lr,

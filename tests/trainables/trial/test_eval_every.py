@@ -23,10 +23,11 @@ from trainables.config.settings import (
 )
 from trainables.config.trial import Trial
 from trainables.storage import files
-from trainables.storage.base import ROWS, Storage
+from trainables.storage.base import ROWS, WEIGHTS, Storage
 from trainables.storage.location import open_storage
-from trainables.trial import runner, step_selection
-from trainables.trial.record import Place
+from trainables.trial import step_selection
+from trainables.trial.record import TrialPaths
+from trainables.trial.runner import TrialRun
 from trainables.workers import launcher
 
 STEPS, EVERY = 6, 2
@@ -50,7 +51,7 @@ def finish(
 ) -> tuple[dict[str, Any], Storage]:
     store = open_storage(str(place))
     found: dict[str, Any] = {}
-    for event in runner.run(config, store, keep_weights=keep):
+    for event in TrialRun(config, store, keep_weights=keep).events():
         if event["phase"] == "training" and event["step"] == stop_after:
             break
         found = event
@@ -63,7 +64,7 @@ def watched(learned: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[dic
 
 
 def weights(store: Storage, config: Trial) -> dict[str, torch.Tensor]:
-    return load_file(store.trial(config.id()) / runner.WEIGHTS / "model.safetensors")
+    return load_file(store.trial(config.id()) / WEIGHTS / "model.safetensors")
 
 
 @pytest.mark.parametrize("step", [2, 6])
@@ -122,13 +123,13 @@ def test_what_a_resume_falls_back_on_stays(learned: Any, tmp_path: Path, monkeyp
     """Utilities 0.3 and 0.5, a checkpoint, then 0.6 and 0.7: weights of the second outlive those of the third."""
     utilities = iter((0.3, 0.5, 0.6, 0.7, 0.1))
     folder, config = tmp_path / "trial", configuration(learned)
-    place = Place(Storage(tmp_path), folder, folder / "weights")
-    watch = step_selection.Candidates(config, place, None, None)
+    place = TrialPaths(Storage(tmp_path), folder, folder / "weights")
+    watch = step_selection.StepSelection(config, place, None, None)
     watch.target = {"metrics": {"model_utility": 0.9}}
     network = SimpleNamespace(eval=lambda: None)
     measured = ({"model_utility": u} for u in utilities)
-    monkeypatch.setattr(watch, "_evaluate", lambda _: (next(measured), [{"task": "forget"}]))
-    monkeypatch.setattr(watch, "_document", lambda _, metrics, __: {"metrics": metrics, "halves": None})
+    monkeypatch.setattr(watch, "measure", lambda _: (next(measured), [{"task": "forget"}]))
+    monkeypatch.setattr(watch, "_add_change", lambda _, metrics, __: {"metrics": metrics, "halves": None})
     monkeypatch.setattr(step_selection.models, "save", lambda network, tokenizer, folder, note: folder.mkdir())
 
     def held() -> list[str]:
@@ -136,16 +137,16 @@ def test_what_a_resume_falls_back_on_stays(learned: Any, tmp_path: Path, monkeyp
 
     found = []
     for step in (2, 4, 6, 8):
-        watch.look(step, network, together=False)
+        watch.evaluate(step, network, together=False)
         found.append(held())
         if step == 4:
-            watch.checkpointed(5)
+            watch.saved_step = 5
     assert found == [["weights-2"], ["weights-4"], ["weights-4", "weights-6"], ["weights-4", "weights-8"]]
-    assert watch.complete(5)
-    assert not watch.complete(7)
-    watch.forget_after(5)
-    watch.look(6, network, together=False)
-    assert (held(), watch.best()) == (["weights-4"], 4)
+    assert watch.can_resume_at(5)
+    assert not watch.can_resume_at(7)
+    watch.drop_after(5)
+    watch.evaluate(6, network, together=False)
+    assert (held(), watch.best_step()) == (["weights-4"], 4)
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["undisturbed", "killed before its result"])

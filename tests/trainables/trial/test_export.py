@@ -22,10 +22,11 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Selection, Training
 from trainables.config.trial import Trial
 from trainables.storage import files
-from trainables.storage.base import CONFIG, RESULT, Storage
+from trainables.storage.base import CONFIG, RESULT, WEIGHTS, Storage
 from trainables.storage.location import open_storage
-from trainables.trial import runner
+from trainables.trial import setup
 from trainables.trial.export import model_folder, verify
+from trainables.trial.runner import TrialRun
 
 APP = typer.Typer()
 APP.command()(export.main)
@@ -48,8 +49,8 @@ def kept(learned: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Storag
     config = configuration(learned)
     store = open_storage(str(tmp_path_factory.mktemp("runs")))
     monkey = pytest.MonkeyPatch()
-    monkey.setattr(runner, "check_inputs", lambda trial: None)  # its fingerprints are names here
-    *_, event = runner.run(config, store, keep_weights=True)
+    monkey.setattr(setup, "check_inputs", lambda trial: None)  # its fingerprints are names here
+    *_, event = TrialRun(config, store, keep_weights=True).events()
     monkey.undo()
     assert event["result"]["status"] == "finished", event["result"]["error"]
     return store, config.id()
@@ -69,7 +70,7 @@ def exported(kept: Any, run_module: Any, tmp_path_factory: pytest.TempPathFactor
 def test_the_checkpoint_loads_with_plain_transformers(kept: Any, exported: Path) -> None:
     store, trial_id = kept
     network = AutoModelForCausalLM.from_pretrained(exported)
-    saved = load_file(store.trial(trial_id) / runner.WEIGHTS / "model.safetensors")
+    saved = load_file(store.trial(trial_id) / WEIGHTS / "model.safetensors")
     state = network.state_dict()
     assert all(torch.equal(state[name], tensor) for name, tensor in saved.items())
     assert AutoTokenizer.from_pretrained(exported)("Who wrote it?")["input_ids"]
@@ -120,7 +121,7 @@ def test_weights_that_were_changed_are_not_exported(kept: Any, tmp_path: Path) -
     store, trial_id = kept
     place = open_storage(str(tmp_path / "runs"))
     shutil.copytree(store.trial(trial_id), place.trial(trial_id))
-    file = place.trial(trial_id) / runner.WEIGHTS / "model.safetensors"
+    file = place.trial(trial_id) / WEIGHTS / "model.safetensors"
     tensors = load_file(file)
     save_file({name: tensor * 1.2 for name, tensor in tensors.items()}, file, metadata={"format": "pt"})
     with pytest.raises(InputError, match=r"do not give the trial's metrics again: model_utility 0\.\d+ is "):
@@ -147,7 +148,7 @@ def test_what_cannot_be_exported_is_told(kept: Any, tmp_path: Path) -> None:
         assert message in done.stderr
     place = open_storage(str(tmp_path / "runs"))
     shutil.copytree(store.trial(trial_id), place.trial(trial_id))
-    shutil.rmtree(place.trial(trial_id) / runner.WEIGHTS)
+    shutil.rmtree(place.trial(trial_id) / WEIGHTS)
     with pytest.raises(InputError, match=r"the weights of trial .* were not kept; run its sweep again with --new"):
         model_folder.export(trial_id, place, tmp_path / "model")
 
@@ -157,7 +158,7 @@ def test_a_storage_with_nothing_to_export_is_told(kept: Any, tmp_path: Path) -> 
     cases = {"nowhere": "there is no such folder", "empty": "it holds none", "bare": "it holds none whose weights are"}
     (tmp_path / "empty").mkdir()
     shutil.copytree(store.trial(trial_id), tmp_path / "bare" / "trials" / trial_id)
-    shutil.rmtree(tmp_path / "bare" / "trials" / trial_id / runner.WEIGHTS)
+    shutil.rmtree(tmp_path / "bare" / "trials" / trial_id / WEIGHTS)
     for name, words in cases.items():
         place = open_storage(str(tmp_path / name), writable=False)
         with pytest.raises(InputError, match=f"no result of a trial 'abc' in {place.root}; {words}"):
@@ -246,7 +247,7 @@ def test_another_device_is_compared_by_rows(kept: Any, tmp_path: Path) -> None:
     assert "Other metrics than the trial's: forget_rouge 0.9876 is 0." in text
     assert "secret-place" not in text + (tmp_path / "model" / model_folder.FACTS).read_text()
     assert "no longer reproduces" not in text
-    file = place.trial(trial_id) / runner.WEIGHTS / "model.safetensors"
+    file = place.trial(trial_id) / WEIGHTS / "model.safetensors"
     save_file({name: tensor * 1.05 for name, tensor in load_file(file).items()}, file, metadata={"format": "pt"})
     with pytest.raises(InputError, match=r"do not give the trial's losses again: on cpu they are .* from those on GPU"):
         model_folder.export(trial_id, place, tmp_path / "other")

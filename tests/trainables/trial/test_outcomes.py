@@ -16,11 +16,11 @@ from trainables.common.errors import InputError
 from trainables.config.ids import identity
 from trainables.config.settings import Rectifier
 from trainables.storage import files
-from trainables.storage.base import RETRY, STEPS
+from trainables.storage.base import RETRY, STEPS, WEIGHTS
 from trainables.storage.location import open_storage
 from trainables.training import effective_batch as training_effective_batch
 from trainables.training import loop
-from trainables.trial import runner
+from trainables.trial import setup
 from trainables.workers import launcher, trial_actor
 
 
@@ -182,7 +182,7 @@ def test_collapsed_model_stops_and_is_evaluated_as_it_is(house: Any, tmp_path: P
     cut, _ = finish(short, tmp_path / "short")
     assert found["metrics"] == cut["metrics"]
     assert found["metrics"]["model_utility"] is not None
-    assert (store.trial(config.id()) / runner.WEIGHTS).is_dir()
+    assert (store.trial(config.id()) / WEIGHTS).is_dir()
 
 
 @pytest.mark.parametrize("rectifier", [Rectifier(), Rectifier(name="clip", tau=1.0)], ids=["none", "clip"])
@@ -192,9 +192,9 @@ def test_bar_that_nothing_would_look_at_is_refused(house: Any, tmp_path: Path, r
     config = base.model_copy(update={"training": barred, "rectifier": rectifier})
     refusal = rf"training\.stop_above: with rectifier '{rectifier.name}' no retain loss is measured; set observe=K"
     with pytest.raises(InputError, match=refusal):
-        runner.check_inputs(config)
+        setup.check_inputs(config)
     for update in ({"observe": 3}, {"rectifier": Rectifier(name="gru", gamma=0.8)}, {"training": base.training}):
-        runner.check_inputs(config.model_copy(update=update))
+        setup.check_inputs(config.model_copy(update=update))
 
 
 def test_bar_that_is_not_set_is_no_part_of_an_id(house: Any) -> None:
@@ -214,7 +214,7 @@ def test_adapters_alone_are_trained_and_rectified(house: Any, tmp_path: Path) ->
     steps = files.read_rows(store.trial(config.id()) / STEPS)
     assert all(step["grad_norm"] > 0 for step in steps)
     assert abs(steps[-1]["loss"] - steps[0]["loss"]) > 0.1
-    weights = load_file(store.trial(config.id()) / runner.WEIGHTS / "model.safetensors")
+    weights = load_file(store.trial(config.id()) / WEIGHTS / "model.safetensors")
     origin = load_file(house.target / "model.safetensors")
     assert weights.keys() == origin.keys()
     for name in origin:

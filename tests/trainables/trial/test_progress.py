@@ -15,7 +15,8 @@ from trainables.inference import work_counter
 from trainables.storage import files
 from trainables.storage.base import CONFIG, PROGRESS, RESULT, ROWS
 from trainables.storage.location import open_storage
-from trainables.trial import progress, runner
+from trainables.trial import progress
+from trainables.trial.runner import TrialRun
 
 
 def test_trial_tells_where_it_is_until_its_result_is_there(
@@ -24,7 +25,7 @@ def test_trial_tells_where_it_is_until_its_result_is_there(
     monkeypatch.setattr(progress, "EVERY", 0.05)
     config, store = configuration(house, every=None), open_storage(str(tmp_path))
     path = store.trial(config.id()) / PROGRESS
-    events = runner.run(config, store)
+    events = TrialRun(config, store).events()
     assert next(events)["phase"] == "loading"
     first = files.read_json(path)
     assert first is not None
@@ -57,12 +58,12 @@ def test_an_evaluation_tells_how_many_rows_it_has_behind_it(tmp_path: Path, monk
     work_counter.NOW.begin("answers", 9)  # by the trial before this one, in the same process
     with progress.Progress(path.parent, store, None) as told:
         assert shown() == "loading"
-        told._note({"phase": "evaluation", "step": 7, "steps": 7})
+        told.note({"phase": "evaluation", "step": 7, "steps": 7})
         assert shown() == "evaluation"
         work_counter.NOW.begin("answers", 717)
         work_counter.NOW.add(310)
         assert shown() == "evaluation, 310 of 717 answers"
-        told._note({"phase": "calibration", "step": 7, "steps": 7})
+        told.note({"phase": "calibration", "step": 7, "steps": 7})
         assert shown() == "calibration"
 
 
@@ -79,7 +80,7 @@ def test_all_that_is_evaluated_is_counted(house: Any, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(work_counter, "NOW", Noted())
     config, store = configuration(house, every=None), open_storage(str(tmp_path))
-    result = next(event for event in runner.run(config, store) if event["phase"] == "done")["result"]
+    result = next(event for event in TrialRun(config, store).events() if event["phase"] == "done")["result"]
     assert result["status"] == "finished"
     questions = files.read_rows(store.trial(config.id()) / ROWS)
     answers = sum(2 + len(row["perturbed_loss"]) for row in questions)

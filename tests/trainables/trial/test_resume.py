@@ -20,9 +20,9 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 from trainables.config.trial import Trial
 from trainables.storage import files
-from trainables.storage.base import CHECKPOINT, META, STEPS, Storage
+from trainables.storage.base import CHECKPOINT, META, STEPS, WEIGHTS, Storage
 from trainables.storage.location import open_storage
-from trainables.trial import runner
+from trainables.trial.runner import TrialRun
 from trainables.workers import launcher
 
 
@@ -58,7 +58,7 @@ def test_interrupted_trial_goes_on_bit_for_bit(house: Any, tmp_path: Path, stage
     resumed, store = finish(config, tmp_path / "broken")
     assert resumed["training"] == {"steps": 7, "skipped": 0, "resumed_at": 4}
     same(undisturbed, store, config)
-    assert not (store.trial(config.id()) / runner.CHECKPOINT).exists()
+    assert not (store.trial(config.id()) / CHECKPOINT).exists()
 
 
 def test_interrupted_trial_with_dropout_goes_on_bit_for_bit(house: Any, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_interrupted_trial_with_dropout_goes_on_bit_for_bit(house: Any, tmp_path
     same(undisturbed, store, config)
     plain = configuration(house)
     _, silent = finish(plain, tmp_path / "silent", stop_after=5)
-    kept = silent.trial(plain.id()) / runner.CHECKPOINT / "step-4"
+    kept = silent.trial(plain.id()) / CHECKPOINT / "step-4"
     noisy = files.read_rows(undisturbed.trial(config.id()) / STEPS)
     losses = [[row["loss"] for row in rows[:4]] for rows in (noisy, files.read_rows(kept / STEPS))]
     assert losses[0] != pytest.approx(losses[1], rel=1e-4)
@@ -82,7 +82,7 @@ def test_reference_of_the_target_model_is_without_dropout(house: Any, tmp_path: 
     for place in (house, with_dropout(house, tmp_path / "noisy")):
         config = configuration(place, every=1)
         _, store = finish(config, tmp_path / place.target.name, stop_after=2)
-        kept = store.trial(config.id()) / runner.CHECKPOINT / "step-2" / "reference.safetensors"
+        kept = store.trial(config.id()) / CHECKPOINT / "step-2" / "reference.safetensors"
         references.append(load_file(kept)["reference"])
     assert torch.equal(*references)
 
@@ -106,10 +106,10 @@ def test_two_ranks_keep_the_weights_of_one(house: Any, tmp_path: Path, kind: str
     ranks.run(2, [{"trial": spread.model_dump(), "storage": str(tmp_path / "two")}], house, tmp_path)
     folders = [Storage(tmp_path / name).trial(config.id()) for name, config in (("one", plain), ("two", spread))]
     alike(folders[0], folders[1], Path(plain.target.path))
-    loaded: Any = AutoModelForCausalLM.from_pretrained(folders[1] / runner.WEIGHTS, output_loading_info=True)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(folders[1] / WEIGHTS, output_loading_info=True)
     network, report = loaded
     assert not any(report.values()), report
-    kept = load_file(folders[1] / runner.WEIGHTS / "model.safetensors")
+    kept = load_file(folders[1] / WEIGHTS / "model.safetensors")
     assert ("lm_head.weight" in kept) == (kind != "tied")
     for name, parameter in network.named_parameters():
         assert torch.equal(parameter, kept[name]), name
@@ -153,7 +153,7 @@ def test_checkpoint_that_would_run_something_is_set_aside_and_runs_nothing(
 ) -> None:
     config = configuration(house)
     _, store = finish(config, tmp_path, stop_after=3)
-    folder = store.trial(config.id()) / runner.CHECKPOINT
+    folder = store.trial(config.id()) / CHECKPOINT
     (kept,) = folder.glob(f"step-2/{file}")
     torch.save({**torch.load(kept, weights_only=False), "param_shapes": Planted(tmp_path / "ran")}, kept)
     files.write_json(folder / META, (files.read_json(folder / META) or {}) | {"files": {}})
@@ -176,7 +176,7 @@ def test_checkpoint_that_is_damaged_is_set_aside_and_the_trial_begins_again(
     }
     for number, (name, damage) in enumerate(damages.items()):
         _, store = finish(config, tmp_path / str(number), stop_after=5)
-        (file,) = (store.trial(config.id()) / runner.CHECKPOINT).glob(f"step-4/{name}")
+        (file,) = (store.trial(config.id()) / CHECKPOINT).glob(f"step-4/{name}")
         damage(file)
         result, store = finish(config, tmp_path / str(number))
         assert result["training"] == {"steps": 7, "skipped": 0, "resumed_at": None}
@@ -215,9 +215,7 @@ def test_two_ranks_survive_the_death_of_one(spread: tuple[Trial, Storage], tmp_p
     config, undisturbed = spread
     store = open_storage(str(tmp_path))
     killed: list[int] = []
-    killer = threading.Thread(
-        target=kill_one, args=(store.trial(config.id()) / runner.CHECKPOINT / "meta.json", killed)
-    )
+    killer = threading.Thread(target=kill_one, args=(store.trial(config.id()) / CHECKPOINT / "meta.json", killed))
     killer.start()
     result = launcher.launch(config, store, keep=True)
     killer.join()
@@ -261,9 +259,9 @@ def test_notice_makes_a_checkpoint_once_that_a_trial_goes_on_from(house: Any, tm
     config = configuration(house, every=None)
     _, undisturbed = finish(config, tmp_path / "whole")
     store, asked = open_storage(str(tmp_path / "broken")), iter([False, False, True])
-    kept = store.trial(config.id()) / runner.CHECKPOINT
+    kept = store.trial(config.id()) / CHECKPOINT
     seen = []
-    for event in runner.run(config, store, keep_weights=True, notice=lambda: next(asked)):
+    for event in TrialRun(config, store, keep_weights=True, notice=lambda: next(asked)).events():
         if event["phase"] == "training":
             seen.append((files.read_json(kept / META) or {}).get("step"))
         if event.get("step") == 5:

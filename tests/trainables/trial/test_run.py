@@ -23,6 +23,7 @@ from trainables.config.trial import Trial, evaluation_id
 from trainables.data import rows
 from trainables.storage import files as storage_files
 from trainables.storage.base import PROGRESS, RESULT, Storage
+from trainables.trial.runner import TrialRun
 
 TIMING = ["tokens_per_second", "peak_memory_bytes"]
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
@@ -155,11 +156,12 @@ def test_inputs_that_are_not_what_was_planned(trial: Trial, change: dict[str, An
 def started_again(trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     """The exit status of the command, whose trial only says that it runs."""
 
-    def begun(config: Trial, store: Storage) -> Iterator[dict[str, Any]]:
+    def events(self: TrialRun) -> Iterator[dict[str, Any]]:
         (tmp_path / "begun").touch()
-        yield {"phase": "done", "result": {"id": config.id(), "status": "finished", "metrics": {}, "error": None}}
+        result = {"id": self.trial.id(), "status": "finished", "metrics": {}, "error": None}
+        yield {"phase": "done", "result": result}
 
-    monkeypatch.setattr("trainables.trial.runner.run", begun)
+    monkeypatch.setattr(TrialRun, "events", events)
     return cli.guarded(lambda: run._run(write_config(tmp_path, trial), str(tmp_path / "runs")))
 
 

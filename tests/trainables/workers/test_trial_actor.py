@@ -16,7 +16,8 @@ from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import PROGRESS, RESULT, STEPS, Storage
-from trainables.trial import progress, runner
+from trainables.trial import progress
+from trainables.trial.runner import TrialRun
 from trainables.workers import trial_actor
 
 CONFIG = Trial(
@@ -36,11 +37,11 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The trials that are really run, none of which takes any time."""
     begun: list[str] = []
 
-    def run(config: Trial, store: Storage, **options: Any) -> Iterator[dict[str, Any]]:
-        begun.append(config.id())
+    def events(run: TrialRun) -> Iterator[dict[str, Any]]:
+        begun.append(run.trial.id())
         yield {"phase": "done", "result": result(-2.0)}
 
-    monkeypatch.setattr(runner, "run", run)
+    monkeypatch.setattr(TrialRun, "events", events)
     monkeypatch.setattr(trial_actor, "REPORT_SECONDS", 0.01)
     return begun
 
@@ -90,7 +91,7 @@ def test_who_else_is_at_a_trial(tmp_path: Path, another: subprocess.Popen[bytes]
     """A later process of the same pid, one of another machine and this one itself do not count."""
     mine = processes.myself()
     other = mine | {"pid": another.pid, "born": processes.born(another.pid)}
-    assert not progress.elsewhere(tmp_path)
+    assert not progress.runs_here(tmp_path)
     for told, expected in (
         (other, True),
         (other | {"born": 1.0}, False),
@@ -99,5 +100,5 @@ def test_who_else_is_at_a_trial(tmp_path: Path, another: subprocess.Popen[bytes]
         ({}, False),
     ):
         files.write_json(tmp_path / PROGRESS, told)
-        assert progress.elsewhere(tmp_path) is expected, told
+        assert progress.runs_here(tmp_path) is expected, told
     assert os.getpid() != another.pid

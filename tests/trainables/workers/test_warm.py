@@ -27,8 +27,8 @@ TIMING = ["tokens_per_second", "peak_memory_bytes"]
 
 @pytest.fixture(autouse=True)
 def cold() -> None:
-    cache.ROWS.values.clear()
-    cache.SUMS.values.clear()
+    cache.EXAMPLES.values.clear()
+    cache.REFERENCE_SUMS.values.clear()
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +59,11 @@ def test_a_second_trial_makes_neither_rows_nor_likelihoods_and_gives_the_same(
 ) -> None:
     second = trial.model_copy(update={"rectifier": Rectifier(name="gru", gamma=0.8, tau=1.0)})
     fresh, steps = ended(second, tmp_path / "fresh")
-    cold_rows, cold_sums = dict(cache.ROWS.values), dict(cache.SUMS.values)
-    cache.ROWS.values.clear()
-    cache.SUMS.values.clear()
+    cold_rows, cold_sums = dict(cache.EXAMPLES.values), dict(cache.REFERENCE_SUMS.values)
+    cache.EXAMPLES.values.clear()
+    cache.REFERENCE_SUMS.values.clear()
     ended(trial, tmp_path / "first")
-    assert (cache.ROWS.values, cache.SUMS.values) == (cold_rows, cold_sums)
+    assert (cache.EXAMPLES.values, cache.REFERENCE_SUMS.values) == (cold_rows, cold_sums)
     with monkeypatch.context() as patch:
         patch.setattr(tofu, "training_examples", None)
         patch.setattr(loop, "begin", None)
@@ -78,7 +78,7 @@ def test_other_rows_lengths_models_and_sizes_are_made_anew(trial: Trial, monkeyp
 
     def makes(**changes: Any) -> bool:
         before = len(made)
-        cache.training_examples(trial.model_copy(update=changes), None)
+        cache.load_examples(trial.model_copy(update=changes), None)
         return len(made) > before
 
     assert makes()
@@ -87,7 +87,7 @@ def test_other_rows_lengths_models_and_sizes_are_made_anew(trial: Trial, monkeyp
     assert makes(benchmark=trial.benchmark.model_copy(update={"fingerprint": "files:other"}))
     assert makes(target=trial.target.model_copy(update={"fingerprint": "files:other"}))
     assert makes(training=trial.training.model_copy(update={"max_length": 64}))
-    assert len(cache.ROWS.values) == cache.MOST
+    assert len(cache.EXAMPLES.values) == cache.SIZE
     assert makes()  # the oldest has gone
 
 
@@ -99,7 +99,7 @@ def test_likelihoods_are_kept_by_all_that_they_depend_on(trial: Trial, monkeypat
         before = len(made)
         objective = SimpleNamespace(needs_reference=True)
         task: Any = SimpleNamespace(objective=objective, micro_batch=micro_batch, drawn=lambda: list(drawn))
-        state = cache.begin(trial.model_copy(update=changes), cast(Any, SimpleNamespace(stage=stage)), task)
+        state = cache.begin_training(trial.model_copy(update=changes), cast(Any, SimpleNamespace(stage=stage)), task)
         assert state.reference == {0: 1.0}
         assert state.reference is not None
         state.reference[0] = 2.0  # a trial may do with its own what it likes
@@ -134,14 +134,14 @@ def test_what_is_not_known_by_its_content_is_never_kept(
     monkeypatch.setattr(benchmarks.find("tofu"), "training_examples", lambda *asked: made.append(asked) or ([], []))
     part = getattr(trial, unknown).model_copy(update={"fingerprint": None})
     for _ in range(2):
-        cache.training_examples(trial.model_copy(update={unknown: part}), None)
-        cache.training_examples(trial.model_copy(update={"resources": Resources(ranks=2)}), None)
+        cache.load_examples(trial.model_copy(update={unknown: part}), None)
+        cache.load_examples(trial.model_copy(update={"resources": Resources(ranks=2)}), None)
     assert len(made) == 4
-    assert not cache.ROWS.values
+    assert not cache.EXAMPLES.values
 
 
 def test_what_cannot_be_made_is_asked_for_again() -> None:
-    kept = cache.Kept(2)
+    kept = cache.LRU(2)
 
     def fails() -> None:
         raise ValueError("no room")

@@ -25,11 +25,10 @@ from trainables.config.ids import digest, identity
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage import files
-from trainables.storage.base import EVALUATED, ROWS, Storage
+from trainables.storage.base import EVALUATED, ROWS, WEIGHTS, Storage
 from trainables.storage.complete import WHOLE
 from trainables.trial import step_selection
 from trainables.trial.export import model_card, verify
-from trainables.trial.record import WEIGHTS
 
 FACTS, CARD = "unlearning.json", "README.md"
 LISTED = 20
@@ -132,7 +131,7 @@ def _facts(
     """What card and programs are told."""
     forget, retain = benchmarks.find(trial.benchmark.name).training_rows(trial.benchmark)
     target, fingerprint, rule = (
-        step_selection.original(trial, store),
+        step_selection.load_target_evaluation(trial, store),
         trial.target.fingerprint or "",
         _rule(result, choice),
     )

@@ -88,8 +88,7 @@ def _evaluate(trial: Trial, folder: Path) -> tuple[dict[str, Any], list[dict[str
     """Metrics, records and the name of the device."""
     import torch
 
-    from trainables.trial.record import device_name
-    from trainables.trial.runner import prepare_process
+    from trainables.training.runtime import device_name, prepare_process
 
     gpus = min(1.0, trial.resources.gpus) if torch.cuda.is_available() else 0.0
     device = prepare_process(trial.resources.model_copy(update={"ranks": 1, "gpus": gpus}), trial.seed)

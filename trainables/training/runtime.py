@@ -1,0 +1,58 @@
+"""The process that a model is trained or evaluated in: threads, determinism, the process group, its device."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+
+import torch
+import torch.distributed as dist
+
+from trainables.common import provenance
+from trainables.config.settings import Resources
+
+
+def prepare_process(resources: Resources, seed: int) -> torch.device:
+    """Set threads, determinism and, for one rank, the process group; note the code's version; return the device."""
+    provenance.stamp()
+    torch.set_num_threads(resources.cpus)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # No code here reads memory that it has not written; filling new tensors with NaN takes three times as long.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.manual_seed(seed)
+    on_gpu = resources.gpus > 0
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+    join_process_group(device)
+    return device
+
+
+def join_process_group(device: torch.device) -> None:
+    """Make this process a group of one rank, unless it is in a group already."""
+    if dist.is_initialized():
+        return
+    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # pyright: ignore[reportPrivateImportUsage]
+
+
+def device_name(gpus: float) -> str:
+    """Return the name of what a process with so many GPUs computes on."""
+    return torch.cuda.get_device_name(0) if gpus and torch.cuda.is_available() else "cpu"
+
+
+def device_memory(device: torch.device) -> int:
+    """Return the bytes of the GPU, or of this machine's memory."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def peak_memory(device: torch.device) -> int:
+    """Return the peak bytes: of the GPU where there is one, else of this process's resident set."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    scale = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
