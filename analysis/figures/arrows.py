@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.figures.style import FILL, GREY, SIGN, SIGNIFICANT, STYLE, abreast, colour, dashes, method_signs
+from analysis.figures.style import GREY, SIGN, SIGNIFICANT, STYLE, abreast, colour, dashes, method_signs, rectified
 from analysis.figures.tradeoff import QUALITY, bold, heights, limits, star
 from analysis.load import goals
 from analysis.load.goals import Goals
@@ -106,7 +106,7 @@ def _signs(drawn: pd.DataFrame, what: Goals) -> Iterable[Line2D]:
     models = drawn["method"].isin(MODELS)
     for rectifier, label in {"none": "method alone", **WITH}.items():
         if (drawn.loc[~models, "rectifier"] == rectifier).any():
-            yield Line2D([], [], **grey, fillstyle=FILL.get(rectifier, "full"), label=label)
+            yield Line2D([], [], **grey, fillstyle=rectified(rectifier)[0], label=label)
     for role in MODELS:
         if role in set(drawn["method"]):
             yield Line2D([], [], **star(role, 9), label=f"{role} model")

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from analysis.figures.style import GREY, LINES, STYLE, marker
+from analysis.figures.style import GREY, LINES, STYLE, opaque, rectified
 from analysis.tables.main import WITH, method_label
 from analysis.tables.overlay import in_order, places, sourced, title
 
@@ -70,8 +70,7 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> None:
 
 def _style(method: str, rectifier: str, below: bool) -> dict[str, Any]:
     """Return keywords for a curve: of the paper small and faint where there are those of runs too."""
-    style = marker(method, "gru") | {"linestyle": (0, (4, 2)) if rectifier == "none" else "-", "markersize": 5}
-    style |= {"markerfacecolor": "white"} if rectifier == "none" else {}
+    style = opaque(method, rectifier) | {"linestyle": rectified(rectifier)[2], "markersize": 5}
     return style | ({"alpha": 0.45, "markersize": 3.5, "linewidth": 0.7} if below else {})
 
 

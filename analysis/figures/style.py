@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain, cycle
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
-from trainables.config.trial import METHOD_LABELS
+from trainables.config.methods import METHODS, RECTIFIERS
 
 GREY = "#666666"
 DASHED = (0, (4, 1.5))
@@ -38,8 +39,16 @@ Okabe and Ito's colours without yellow, too pale on white, and black, the origin
 figures of task vectors; markers and lines tell methods apart without colour.
 """
 OTHER = (GREY, "8", DASHED)
-"""What is no method of the paper: in a store of another version of this platform."""
-FILL: dict[str, Any] = {"none": "none", "clip": "left", "gru": "full"}
+"""A method of the user's own, or of another version of this platform."""
+_PUBLISHED = (
+    ("none", "#D55E00", DASHED),
+    ("left", "#000000", (0, (1, 1))),
+    ("right", "#009E73", (0, (5, 1, 1, 1))),
+    ("full", "#0072B2", "-"),
+)
+_OWN = (("bottom", "#CC79A7", (0, (5, 1, 1, 1, 1, 1))), ("top", "#E69F00", (0, (8, 2))))
+RECTIFIED: dict[str, tuple[Any, str, Any]] = dict(zip(RECTIFIERS, chain(_PUBLISHED, cycle(_OWN)), strict=False))
+"""Each rectifier's fill of a marker, colour and line, by its place in RECTIFIERS: the user's own ones come last."""
 SIGN = 3.2
 """A legend's entries that show a line's dashes, in the size of its letters."""
 HALO = [withStroke(linewidth=2.2, foreground="white")]
@@ -75,7 +84,7 @@ METADATA: dict[str, dict[str, None]] = {
 
 def rank(method: str) -> int:
     """Return a number that a method keeps from report to report."""
-    return list(METHOD_LABELS).index(method) if method in METHOD_LABELS else len(METHOD_LABELS)
+    return list(METHODS).index(method) if method in METHODS else len(METHODS)
 
 
 def colour(method: str) -> str:
@@ -88,12 +97,17 @@ def dashes(method: str) -> Any:
     return LOOKS.get(method, OTHER)[2]
 
 
+def rectified(rectifier: str) -> tuple[Any, str, Any]:
+    """Return a rectifier's fill, colour and line; of an unknown one GRU's."""
+    return RECTIFIED.get(rectifier, RECTIFIED["gru"])
+
+
 def marker(method: str, rectifier: str) -> dict[str, Any]:
-    """Return keywords for a method's marker: hollow for the plain method, full with GRU, half full with clipping."""
+    """Return keywords for a method's marker: hollow for the plain method, full with GRU, half full with others."""
     return {
         "color": colour(method),
         "marker": LOOKS.get(method, OTHER)[1],
-        "fillstyle": FILL.get(rectifier, "full"),
+        "fillstyle": rectified(rectifier)[0],
         "linestyle": "none",
     }
 
@@ -112,7 +126,10 @@ def abreast(count: int, most: int) -> int:
 def method_signs(methods: Iterable[str]) -> list[Line2D]:
     """Return a legend entry for each method: its marker on its line."""
     looks = {name: marker(name, "gru") | {"linestyle": dashes(name), "linewidth": 1.2} for name in methods}
-    return [Line2D([], [], **look, ms=6, label=METHOD_LABELS.get(name, name)) for name, look in looks.items()]
+    return [
+        Line2D([], [], **look, ms=6, label=METHODS[name].label if name in METHODS else name)
+        for name, look in looks.items()
+    ]
 
 
 def seeds_and_mean(axes: Axes, rows: pd.DataFrame, value: str, look: dict[str, Any]) -> None:

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.figures.style import (
-    FILL,
     GREY,
     SIGN,
     SIGNIFICANT,
@@ -24,15 +23,16 @@ from analysis.figures.style import (
     method_signs,
     opaque,
     rank,
+    rectified,
 )
 from analysis.load import goals
 from analysis.load.goals import Axis, Goals
 from analysis.runs import evaluated
 from analysis.stats.selection import DEFAULT, average, choose, pareto
 from analysis.tables.format import split_label
+from analysis.tables.main import WITH
 from trainables.config.settings import Selection
 
-CHOSEN = {"none": "method, chosen setting", "clip": "w/ clip, chosen setting", "gru": "w/ GRU, chosen setting"}
 COLUMNS = ["kind", "split", "method", "rectifier", "gamma", "tau", "strength", "seed", "n", "id"]
 NAMES = {"benchmark.split": "split", "rectifier.name": "rectifier", "rectifier.gamma": "gamma", "rectifier.tau": "tau"}
 QUALITY = "forget_quality"
@@ -200,9 +200,10 @@ def _legends(figure: Figure, points: pd.DataFrame, what: Goals, rule: Selection)
 def _signs(points: pd.DataFrame, what: Goals, rule: Selection) -> Iterable[Line2D]:
     """Yield a legend entry for every kind of sign that is drawn."""
     grey: dict[str, Any] = {"color": GREY, "marker": "o", "linestyle": "none"}
-    for rectifier in CHOSEN:
+    for rectifier, label in {"none": "method", **WITH}.items():
         if any((points["kind"] == "chosen") & (points["rectifier"] == rectifier)):
-            yield Line2D([], [], **grey, ms=6, mew=1.5, fillstyle=FILL[rectifier], label=CHOSEN[rectifier])
+            fill = rectified(rectifier)[0]
+            yield Line2D([], [], **grey, ms=6, mew=1.5, fillstyle=fill, label=f"{label}, chosen setting")
     if any(points["kind"] == "trial"):
         yield Line2D([], [], **grey, ms=4, mfc="#BBBBBB", label="every trial")
     if any(points["front"]):

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
-from analysis.figures.style import GREY, STYLE, abreast, line_signs, seeds_and_mean
+from analysis.figures.style import GREY, STYLE, abreast, line_signs, rectified, seeds_and_mean
 from analysis.stats.steps import LINE, thinned, with_means
 from analysis.tables.format import split_label
 from analysis.tables.main import WITH, method_label
@@ -22,12 +22,6 @@ COLUMNS = [*LINE, "kind", "seed", "n", "step", "measured", "cos", "retain_loss"]
 OBSERVED, STEPPED = "observe", "each step"
 FROM = {OBSERVED: ("observed_cos", "observed_retain_loss"), STEPPED: ("cos_before", "retain_loss")}
 LABELS = {"cos": r"$\cos(g_\mathrm{u}, g_\mathrm{r})$", "retain_loss": "retain risk"}
-LOOKS: dict[str, dict[str, Any]] = {
-    "none": {"color": "#D55E00", "linestyle": (0, (4, 1.5))},
-    "clip": {"color": "#000000", "linestyle": (0, (1, 1))},
-    "pcgrad": {"color": "#009E73", "linestyle": (0, (5, 1, 1, 1))},
-    "gru": {"color": "#0072B2", "linestyle": "-"},
-}
 ACROSS = 4
 HALF = 0.5
 """Between the ticks of cosines that differ by more."""
@@ -76,7 +70,8 @@ def draw(drawn: pd.DataFrame, split: str) -> Figure:
                     grid[0, column].set_title(method_label(shown[column]))
                     grid[1, column].set_xlabel("step")
             _scales(grid, here)
-        looks = {WITH.get(name, "method alone"): look for name, look in LOOKS.items() if name in set(here["rectifier"])}
+        labels, shown = {"none": "method alone", **WITH}, set(here["rectifier"])
+        looks = {label: _look(name) for name, label in labels.items() if name in shown}
         figure.legend(handles=line_signs(looks, here), loc="outside lower center", ncols=4)
     return figure
 
@@ -101,8 +96,13 @@ def _scales(grid: Any, rows: pd.DataFrame) -> None:
             line[0].set_ylim(low - margin, high + margin)
 
 
+def _look(rectifier: str) -> dict[str, Any]:
+    _, colour, line = rectified(rectifier)
+    return {"color": colour, "linestyle": line}
+
+
 def _panel(axes: Axes, rows: pd.DataFrame, value: str) -> None:
     if value == "cos":
         axes.axhline(0, color=GREY, linewidth=0.6, zorder=1)
     for rectifier, line in rows.groupby("rectifier"):
-        seeds_and_mean(axes, line, value, LOOKS.get(str(rectifier), LOOKS["gru"]))
+        seeds_and_mean(axes, line, value, _look(str(rectifier)))

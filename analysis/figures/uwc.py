@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.figures.style import GREY, STYLE, colour, opaque
+from analysis.figures.style import GREY, STYLE, colour, opaque, rectified
 from analysis.stats.calibration import chosen_trials, curve, targets
 from analysis.stats.selection import DEFAULT, STUDY, in_order
 from analysis.tables.format import split_label
@@ -25,7 +25,6 @@ QUALITY = "FQ, ln p (better →)"
 UTILITY = "MU, 0 to 1 (better →)"
 PLANES = (("weight", "forget_quality"), ("weight", "model_utility"), ("forget_quality", "model_utility"))
 TITLES = {"weight": WEIGHT, "forget_quality": QUALITY, "model_utility": UTILITY}
-DASHES = {"none": (0, (4, 2)), "clip": ":", "pcgrad": "-."}
 
 
 def points(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
@@ -88,17 +87,17 @@ def _limits(values: pd.Series) -> tuple[float, float] | None:
 
 def _line(rows: pd.DataFrame, rectifier: str) -> dict[str, Any]:
     dots = {"marker": ".", "markersize": 3.5}
-    return {"color": colour(rows["method"].iloc[0]), "linestyle": DASHES.get(rectifier, "-"), **dots}
+    return {"color": colour(rows["method"].iloc[0]), "linestyle": rectified(rectifier)[2], **dots}
 
 
 def _signs(rows: pd.DataFrame) -> list[Line2D]:
     """Return a legend entry for every kind of line that is drawn."""
     shown = list(dict.fromkeys(rows["rectifier"]))
     handles = []
-    for rectifier in sorted(shown, key=lambda name: (name != "none", name)):
+    for rectifier in sorted(shown, key=["none", *WITH, *shown].index):
         style: dict[str, Any] = {
             "color": GREY,
-            "linestyle": DASHES.get(rectifier, "-"),
+            "linestyle": rectified(rectifier)[2],
             "marker": "o",
             "markersize": 5.5,
         }

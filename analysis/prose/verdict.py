@@ -13,10 +13,11 @@ from analysis.load.goals import Goals, listed
 from analysis.prose import answer
 from analysis.prose.answer import signs
 from analysis.prose.caveats import HALVES
-from analysis.stats.selection import DEFAULT, RECTIFIERS, STUDY, in_order
+from analysis.stats.selection import DEFAULT, STUDY, in_order
 from analysis.tables.format import DASH, number, split_label
 from analysis.tables.main import WITH, described, method_label, task_vectors
 from trainables.benchmarks import Goal
+from trainables.config.methods import RECTIFIERS
 from trainables.config.settings import Selection
 from trainables.storage.base import EVALUATED
 

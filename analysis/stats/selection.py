@@ -11,12 +11,11 @@ from analysis.load import goals
 from analysis.load.goals import Goals
 from analysis.runs import CHOICE, STRENGTHS, evaluated, settings
 from trainables.benchmarks.selection import Candidate, pick, sentence
+from trainables.config.methods import METHODS, RECTIFIERS
 from trainables.config.settings import Selection
-from trainables.config.trial import METHOD_LABELS
 
 DEFAULT = Selection()
 STUDY = ["benchmark.split", "method", "rectifier.name"]
-RECTIFIERS = ["none", "clip", "pcgrad", "gru"]
 
 
 def rule_text(what: Goals, rule: Selection = DEFAULT) -> str:
@@ -98,8 +97,8 @@ def _known(value: float) -> float | None:
 
 
 def in_order(frame: pd.DataFrame) -> pd.DataFrame:
-    """Sort by split, then by the paper's order of methods (unknown ones last), then none, clip, gru."""
-    methods = [*METHOD_LABELS, *sorted(set(frame["method"].dropna()) - set(METHOD_LABELS))]
+    """Sort by split, then by the paper's order of methods (unknown ones last), then none and the rectifiers."""
+    methods = [*METHODS, *sorted(set(frame["method"].dropna()) - set(METHODS))]
     ranks = {"method": {name: rank for rank, name in enumerate(methods)}}
     ranks["rectifier.name"] = {name: rank for rank, name in enumerate(RECTIFIERS)}
 

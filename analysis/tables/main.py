@@ -11,21 +11,21 @@ from analysis.load import goals
 from analysis.load.goals import TOFU, Goals
 from analysis.stats.selection import DEFAULT, STUDY, choose, in_order, varied
 from analysis.tables.format import DASH, Row, Table, cells
+from trainables.config.methods import METHODS, RECTIFIERS
 from trainables.config.settings import Selection
-from trainables.config.trial import METHOD_LABELS
 
 METRICS = {column.metric: column.label for column in TOFU.columns}
 """TOFU's, of the tables and figures that only TOFU has."""
 REFERENCES = {"original": "Original", "retain": "Retrain"}
-WITH = {"clip": "w/ clip", "pcgrad": "w/ PCGrad", "gru": "w/ GRU"}
-TASK_VECTORS = ("tru", "tv")
+WITH = {name: f"w/ {row.label}" for name, row in RECTIFIERS.items() if name != "none"}
+TASK_VECTORS = tuple(sorted(name for name, row in METHODS.items() if row.strength))
 """Methods that move the original model along a direction, as far as a strength says: stg of TRU, strength of TV."""
 LEVELS = ["split", "metric", "stat"]
 
 
 def method_label(method: str) -> str:
     """Return a method's name as the paper prints it."""
-    return METHOD_LABELS.get(method, method)
+    return METHODS[method].label if method in METHODS else method
 
 
 def row_label(method: str, rectifier: str) -> str:
@@ -153,10 +153,15 @@ def described(method: str, rectifier: str, gamma: float, tau: float, strength: f
     """Return a trial's Method, gamma, tau and strength as texts: `none` where set so, a dash where not its setting."""
     return {
         "Method": " ".join(filter(None, [method_label(method), WITH.get(rectifier)])),
-        "gamma": setting_text(gamma) if rectifier == "gru" else DASH,
-        "tau": setting_text(tau) if rectifier in WITH else DASH,
+        "gamma": setting_text(gamma) if takes(rectifier, "gamma") else DASH,
+        "tau": setting_text(tau) if takes(rectifier, "tau") else DASH,
         "strength": setting_text(strength) if method in TASK_VECTORS else DASH,
     }
+
+
+def takes(rectifier: str, setting: str) -> bool:
+    """Return whether gamma or tau is a setting of a rectifier."""
+    return rectifier in RECTIFIERS and setting in RECTIFIERS[rectifier].takes
 
 
 def setting_text(value: float) -> str:

@@ -11,12 +11,11 @@ import pandas as pd
 
 from analysis import paper
 from analysis.stats import calibration
-from analysis.stats.selection import RECTIFIERS
 from analysis.tables import missing as tables_missing
 from analysis.tables.format import BOLD, DASH, Cell, Head, Row, Table, number
 from analysis.tables.layout import CHECKS, KEY, Layout, Measure, numbers, plain, share
 from analysis.tables.main import REFERENCES, WITH, method_label
-from trainables.config.trial import METHOD_LABELS
+from trainables.config.methods import METHODS, RECTIFIERS
 
 COMPONENTS = {"none": "w/o GRU", "clip": "w/ GC"}
 MISPRINT = "¶"
@@ -89,7 +88,7 @@ def render(layout: Layout, frame: pd.DataFrame, beside: bool = False, command: s
 def _methods(layout: Layout, rows: pd.DataFrame, whole: bool) -> list[str]:
     """Return the methods in the order of the layout, others that the frame has below them."""
     there = set(rows["method"]) - set(REFERENCES)
-    order = dict.fromkeys([*layout.methods, *METHOD_LABELS, *sorted(there)])
+    order = dict.fromkeys([*layout.methods, *METHODS, *sorted(there)])
     return [method for method in order if method in there or (whole and method in layout.methods)]
 
 

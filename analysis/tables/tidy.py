@@ -85,8 +85,8 @@ def _settings(runs: pd.DataFrame) -> pd.DataFrame:
     rectifier = found["rectifier.name"]
     found["gamma"] = [main.setting_text(value) for value in found["gamma"]]
     found["tau"] = [main.setting_text(value) for value in found["tau"]]
-    found["gamma"] = found["gamma"].where(rectifier == "gru", "")
-    found["tau"] = found["tau"].where(rectifier.isin(main.WITH), "")
+    for setting in ("gamma", "tau"):
+        found[setting] = found[setting].where([main.takes(name, setting) for name in rectifier], "")
     return found.rename(columns={"benchmark.split": "split", "rectifier.name": "rectifier"})
 
 

@@ -10,6 +10,7 @@ from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks
 from trainables.common import paths
 from trainables.common.errors import InputError
+from trainables.config.methods import METHODS
 from trainables.config.settings import Benchmark, Shape
 from trainables.config.trial import Direction, Recipe, Trial, direction
 from trainables.storage import files
@@ -81,8 +82,8 @@ class Budget:
 
     def micro_batch(self, made: Direction) -> int | None:
         """Rows of a pass when a direction is made; None: nothing is known, or the user's own."""
-        method = "tru" if made.rectified else "tv"
-        found = [need.fit.micro_batch for need in self.needs if need.method == method and need.fit.limit is not None]
+        made_so = [row.name for row in METHODS.values() if row.strength and row.batched == made.rectified]
+        found = [need.fit.micro_batch for need in self.needs if need.method in made_so and need.fit.limit is not None]
         return min(found, default=None)
 
 

@@ -15,6 +15,7 @@ from trainables import benchmarks as kinds
 from trainables.common.errors import InputError, closest
 from trainables.config import trial as config
 from trainables.config.ids import digest, forget_planning, identity
+from trainables.config.methods import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
 from trainables.config.trial import Recipe, Trial
 from trainables.data import prompts
@@ -102,11 +103,13 @@ def _select_trials(
     trials = problems.collect(overrides.select_trials, every, only) or every
     for trial in trials:
         problems.collect(check_layer, trial, recipes)
-    for method in sorted({trial.method for trial in trials} & set(custom.NAMES)):
-        problems.collect(custom.find, method)
+    for name in sorted({trial.method for trial in trials if METHODS[trial.method].custom}):
+        problems.collect(custom.load, name, "make")
+    for name in sorted({trial.rectifier.name for trial in trials if RECTIFIERS[trial.rectifier.name].custom}):
+        problems.collect(custom.load, name, "Rectifier")
     costs = estimate_budget(sweep, trials, recipes)
     problems.collect(costs.check_fits)
-    for benchmark in dict.fromkeys(trial.benchmark for trial in trials if trial.method == "tru"):
+    for benchmark in dict.fromkeys(trial.benchmark for trial in trials if METHODS[trial.method].batched):
         problems.collect(_check_batches, sweep, benchmark)
     problems.stop()
     return trials, costs

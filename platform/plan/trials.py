@@ -9,8 +9,9 @@ from pydantic import ValidationError
 from search_spaces.schema.sweep import Choice, Sweep
 from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError
+from trainables.config.methods import METHODS, RECTIFIERS, SETTINGS
 from trainables.config.settings import Benchmark, Model, Rectifier, RetainEvaluation, TaskVector
-from trainables.config.trial import TASK_VECTORS, Recipe, Trial, check_bar
+from trainables.config.trial import Recipe, Trial, check_bar
 from trainables.methods import presets
 from trainables.training.models import depth_of
 
@@ -25,8 +26,9 @@ def enumerate_trials(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmar
     for split in sweep.splits:
         for seed in sweep.seeds:
             for method in sweep.methods:
-                if method == "tv" and seed != sweep.seeds[0]:  # nothing of it is random: a seed would be a copy
-                    continue
+                row = METHODS[method]
+                if row.strength and not row.batched and seed != sweep.seeds[0]:
+                    continue  # nothing of it is random: a seed would be a copy
                 for point in _points(sweep, strategy, method, split):
                     trial = _trial(sweep, split, seed, method, point, benchmarks[split], models(split))
                     trials.setdefault(trial.id(), trial)
@@ -43,7 +45,7 @@ def published(sweep: Sweep, method: str, split: str) -> Choice:
 
 def _points(sweep: Sweep, strategy: str, method: str, split: str) -> Iterator[Mapping[str, object]]:
     """The fields of each trial that the axes decide: a task vector's strength, or the rectifier."""
-    if method in TASK_VECTORS:
+    if METHODS[method].strength:
         yield from ({"task_vector": vector} for vector in _vectors(sweep, strategy, method, split))
     else:
         yield from ({"rectifier": _rectifier(fields)} for fields in _rectifiers(sweep, strategy, method, split))
@@ -51,9 +53,9 @@ def _points(sweep: Sweep, strategy: str, method: str, split: str) -> Iterator[Ma
 
 def _vectors(sweep: Sweep, strategy: str, method: str, split: str) -> list[TaskVector]:
     """Task vectors of every strength; the axis of rectifiers, which are for gradients, does not multiply them."""
-    field, axis, values = "stg", "stgs", sweep.stgs
-    if method == "tv":
-        field, axis, values = "strength", "strengths", sweep.strengths
+    field = str(METHODS[method].strength)
+    axis = f"{field}s"
+    values: tuple[float | None, ...] = getattr(sweep, axis)
     if not values:
         raise InputError(
             f"sweep {sweep.name}: method '{method}' has no {axis}; give them with --set task_vector.{field}="
@@ -76,7 +78,7 @@ def check_layer(trial: Trial, recipes: dict[str, Recipe]) -> None:
 
     `recipes`: by the folder that each will make. The depth of a hub id is not known before it is fetched.
     """
-    if trial.method != "rmu":
+    if not METHODS[trial.method].steers:
         return
     target, architecture = trial.target, None
     while target.path in recipes:
@@ -87,20 +89,21 @@ def check_layer(trial: Trial, recipes: dict[str, Recipe]) -> None:
         target = recipe.base
     depth = depth_of(target) if architecture is None else architecture.get("num_hidden_layers")
     if isinstance(depth, int):
-        presets.check_layer(presets.constants("rmu", trial.objective, trial.benchmark.split).layer, depth)
+        presets.check_layer(presets.constants(trial.method, trial.objective, trial.benchmark.split).layer, depth)
 
 
 def _rectifiers(sweep: Sweep, strategy: str, method: str, split: str) -> Iterator[dict[str, object]]:
-    for name in sweep.rectifiers:
-        if name in ("none", "pcgrad"):
-            yield {"name": name}
-        elif name == "clip":
-            only = published(sweep, method, split).tau if strategy == "paper" else None
-            yield from ({"name": "clip", "tau": tau} for tau in ([only] if only else sweep.taus) if tau is not None)
-        else:
-            yield from (
-                {"name": name, "gamma": gamma, "tau": tau} for gamma, tau in _line(sweep, strategy, method, split)
-            )
+    for row in (RECTIFIERS[name] for name in sweep.rectifiers):
+        points: list[dict[str, float | None]] = [{}]
+        if row.takes == SETTINGS:
+            points = [dict(zip(SETTINGS, point, strict=True)) for point in _line(sweep, strategy, method, split)]
+        elif row.takes:
+            (setting,) = row.takes
+            first = getattr(published(sweep, method, split), setting) if strategy == "paper" else None
+            points = [{setting: value} for value in ([first] if first else getattr(sweep, f"{setting}s"))]
+        yield from (
+            {"name": row.name, **point} for point in points if all(point[name] is not None for name in row.requires)
+        )
 
 
 def _line(sweep: Sweep, strategy: str, method: str, split: str) -> list[tuple[float | None, float | None]]:
@@ -130,12 +133,12 @@ def _trial(
     models: tuple[Model, RetainEvaluation | None],
 ) -> Trial:
     target, retain_evaluation = models
-    vector = method in TASK_VECTORS
+    vector = METHODS[method].strength is not None
     stepless: dict[str, object] = {"eval_every": None, "stop_below": None} if vector else {}
     training = sweep.training.model_copy(update=stepless)
     try:
         trial = Trial(
-            method=method,  # type: ignore[arg-type]
+            method=method,
             **point,  # type: ignore[arg-type]
             objective=sweep.objective,
             benchmark=benchmark,

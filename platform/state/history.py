@@ -81,7 +81,7 @@ class History:
 def summarise_results(results: Iterable[Mapping[str, Any]]) -> History:
     """Return the history of these results, without what trials share."""
     results = list(results)
-    origins = [_find_other_origin(result, result["config"].get("method")) for result in results]
+    origins = [_find_other_origin(result, *_names(result["config"])) for result in results]
     others = Counter(origin.differences(here) for origin, here in filter(None, origins))
     evaluated = [result for result in results if result["status"] in EVALUATED]
     return History(
@@ -108,19 +108,24 @@ def find_shared_of_other_code(
     return tuple(found)
 
 
-def _find_other_origin(made: Mapping[str, Any], method: str | None = None) -> tuple[Origin, Origin] | None:
+def _names(config: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the method and the rectifier of a trial: files in trainables/methods/custom/ are code of their trials."""
+    return str(config.get("method")), str(config.get("rectifier", {}).get("name"))
+
+
+def _find_other_origin(made: Mapping[str, Any], *names: str) -> tuple[Origin, Origin] | None:
     """Return what something was made with, and what this checkout would make it with; None if they are the same.
 
-    None also for what has no stamp. `method`: of a trial, because custom objectives are part of its code.
+    None also for what has no stamp. `names`: see _names.
     """
     versions = made.get("versions")
     if not versions:
         return None
     origin = Origin(made.get("code"), made.get("commit"), tuple(versions.get(name) for name in PACKAGES))
-    here = _origin_here(method)
+    here = _origin_here(*names)
     return None if origin.makes_numbers_as(here) else (origin, here)
 
 
-def _origin_here(method: str | None = None) -> Origin:
-    stamp = provenance.stamp(method)
+def _origin_here(*names: str) -> Origin:
+    stamp = provenance.stamp(*names)
     return Origin(stamp["code"], stamp["commit"], tuple(stamp["versions"][name] for name in PACKAGES))

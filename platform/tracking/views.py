@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from trainables import benchmarks
+from trainables.config.methods import RECTIFIERS
 from trainables.config.settings import Rectifier
 
 KEY = "trials"
@@ -34,7 +35,7 @@ def value(benchmark: str) -> str:
 
 def axes(rectifier: Rectifier) -> dict[str, str]:
     """What a trial's run needs for `AXES` beside its configuration."""
-    if rectifier.name not in ("gru", "clip"):
+    if TAU not in RECTIFIERS[rectifier.name].takes:
         return {}
     return {TAU: "none" if rectifier.tau is None else f"≤ {rectifier.tau:g}"}
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import Choice
+from trainables.config.methods import MethodName
 from trainables.config.settings import Resources, Training
-from trainables.config.trial import Method
 
-TOFU_METHODS: tuple[Method, ...] = ("ga", "wga", "npo", "gd", "npo_kl", "npo_gd", "simnpo_gd")
-TEXT_METHODS: tuple[Method, ...] = ("ga", "wga", "gd", "npo", "npo_gd")
+TOFU_METHODS: tuple[MethodName, ...] = ("ga", "wga", "npo", "gd", "npo_kl", "npo_gd", "simnpo_gd")
+TEXT_METHODS: tuple[MethodName, ...] = ("ga", "wga", "gd", "npo", "npo_gd")
 """Of the WMDP and MUSE tables."""
 SPLITS = ("forget05", "forget10")
 

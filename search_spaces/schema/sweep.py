@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from search_spaces.schema.backbones import Backbone
+from trainables.config.methods import MethodName, RectifierName
 from trainables.config.settings import (
     Attention,
     Benchmark,
     Calibration,
     Objective,
-    RectifierName,
     Resources,
     Selection,
     TaskVector,
     Training,
     Value,
 )
-from trainables.config.trial import Method
 from trainables.config.types import Count, Place, Positive, Seed, Share
 
 GAMMAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
@@ -41,7 +40,7 @@ class Choice(Value):
     `gamma` and `tau` are GRU's, `strength` is the stg of TRU or the strength of TV.
     """
 
-    method: Method | None = None
+    method: MethodName | None = None
     split: str | None = None
     gamma: float | None = None
     tau: float | None = None
@@ -82,7 +81,7 @@ class Sweep(Value):
     title: str
     tables: tuple[str, ...] = ()
     """The paper's tables that `--strategy paper` fills, as analysis.paper names them."""
-    methods: tuple[Method, ...]
+    methods: tuple[MethodName, ...]
     splits: tuple[str, ...]
     rectifiers: tuple[RectifierName, ...] = ("none", "gru")
     gammas: tuple[Share | None, ...] = SMALL_GAMMAS

@@ -1,6 +1,6 @@
 """What a result was made with: code, versions, commit.
 
-Each is read once a process, at its first question: a process asks before its work, because the files may change later.
+Each is read once a process, when it is first asked for. A process asks before its work: the files may change later.
 """
 
 from __future__ import annotations
@@ -14,22 +14,27 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trainables.methods import custom
-
 ROOT = Path(__file__).resolve().parents[2]
+CUSTOM = "trainables/methods/custom"
+NUMBERS = (
+    *(f"{package}/**/*.py" for package in "benchmarks config data inference methods training trial".split()),
+    "common/tokens.py",
+    "workers/shared_artifacts.py",  # it trains target and retain models
+)
+"""The modules of trainables/ that make numbers; others carry them about, and their edits make no result another's."""
 PACKAGES = ("torch", "deepspeed", "transformers", "ray", "numpy", "scipy", "rouge-score", "lm-eval", "optuna", "mlflow")
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Python's version and those of the packages that numbers depend on."""
+    """Return Python's version and those of the packages that numbers depend on."""
     python = ".".join(str(part) for part in sys.version_info[:3])
     return {"python": python, **{name: importlib.metadata.version(name) for name in PACKAGES}}
 
 
 @cache
 def commit() -> tuple[str | None, bool]:
-    """The checkout's commit, and whether tracked files differ from it or a module is new; (None, False) outside git."""
+    """Return the commit, and whether tracked files differ from it or a module is new; (None, False) outside git."""
     head = _git("rev-parse", "--short=12", "HEAD")
     if not head:
         return None, False
@@ -37,40 +42,37 @@ def commit() -> tuple[str | None, bool]:
     return head, bool(_git("status", "--porcelain", "--untracked-files=no") or _git(*new))
 
 
-def code(method: str | None = None) -> str:
-    """Twelve hex digits of the modules of trainables/, which make a trial's numbers from its configuration.
+def code(*names: str) -> str:
+    """Return twelve hex digits of the modules of NUMBERS, which make a trial's numbers from its configuration.
 
-    The objectives in trainables/methods/custom/ count for trials of such a `method` alone, and then all of them do: a
-    file there may import another one, and nothing else imports any.
+    `names`: a trial's method and rectifier. Only where one of them is a file in trainables/methods/custom/ do the files
+    there count, and then all of them: one may import another, and nothing else imports any.
     """
     plain, whole = _codes()
-    return whole if method in custom.NAMES else plain
+    return whole if any((ROOT / CUSTOM / f"{name}.py").exists() for name in names) else plain
 
 
 @cache
 def _codes() -> tuple[str, str]:
-    """Without and with the objectives in trainables/methods/custom/."""
+    """Return the hashes without and with the files in trainables/methods/custom/."""
     plain, whole = hashlib.sha256(), hashlib.sha256()
-    folder = ROOT / "trainables"
-    for path in sorted(folder.rglob("*.py")):
-        told = f"{path.relative_to(ROOT)}\0".encode() + hashlib.sha256(path.read_bytes()).digest()
-        whole.update(told)
-        if path.parent != folder / "methods" / "custom" or path.name == "__init__.py":
-            plain.update(told)
+    modules = [path for part in NUMBERS for path in (ROOT / "trainables").glob(part)]
+    for path in sorted(modules):
+        entry = f"{path.relative_to(ROOT)}\0".encode() + hashlib.sha256(path.read_bytes()).digest()
+        whole.update(entry)
+        if path.parent != ROOT / CUSTOM or path.name == "__init__.py":
+            plain.update(entry)
     return plain.hexdigest()[:12], whole.hexdigest()[:12]
 
 
-def stamp(method: str | None = None) -> dict[str, Any]:
-    """`started`-independent facts that go into every result, of a trial's `method`: those of this process's first call.
-
-    None: of what no objective has a part in.
-    """
+def stamp(*names: str) -> dict[str, Any]:
+    """Return versions, commit and code of this process, as every result has them; `names` as `code` takes them."""
     head, dirty = commit()
-    return {"versions": versions(), "commit": head, "dirty": dirty, "code": code(method)}
+    return {"versions": versions(), "commit": head, "dirty": dirty, "code": code(*names)}
 
 
 def now() -> str:
-    """The time in UTC, ISO 8601."""
+    """Return the time in UTC, ISO 8601."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from trainables.config.methods import RECTIFIERS, SETTINGS, RectifierName
 from trainables.config.types import Count, Decay, Mark, NotNegative, Place, Positive, Share, Text, Whole
 
 Dialect = Literal["paper", "open-unlearning"]
 BenchmarkName = Literal["tofu", "muse", "wmdp", "own"]
 """Each the module of that name in trainables.benchmarks."""
 Precision = Literal["fp32", "bf16"]
-RectifierName = Literal["none", "clip", "gru", "pcgrad"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 """transformers' implementations."""
 FICTIONAL = "fictional:"
@@ -87,19 +87,17 @@ class Rectifier(Value):
 
     @model_validator(mode="after")
     def _only_its_own_settings(self) -> Rectifier:
-        if self.name == "none" and (self.gamma is not None or self.tau is not None):
-            raise ValueError("rectifier 'none' takes neither gamma nor tau")
-        if self.name == "pcgrad" and (self.gamma is not None or self.tau is not None):
-            raise ValueError("rectifier 'pcgrad' takes neither gamma nor tau: it is gru with gamma 1 and no clipping")
-        if self.name == "clip" and (self.gamma is not None or self.tau is None):
-            raise ValueError("rectifier 'clip' takes tau and no gamma")
+        row = RECTIFIERS[self.name]
+        stated = {name for name in SETTINGS if getattr(self, name) is not None}
+        if not set(row.requires) <= stated <= set(row.takes):
+            raise ValueError(f"rectifier '{self.name}' {row.accepts()}")
         return self
 
 
 class Objective(Value):
     """Settings of the unlearning objective: a published preset, and over it what is stated here.
 
-    trainables.methods.presets lists the presets' numbers; a method ignores what it does not read.
+    METHODS lists the presets' numbers and what each method reads; it ignores the rest.
     """
 
     preset: Literal["paper", "authors", "open-unlearning"] = "paper"

@@ -7,12 +7,13 @@ torch.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any
 
 from pydantic import model_validator
 
 from trainables.common.errors import InputError
 from trainables.config.ids import digest, forget_planning, identity
+from trainables.config.methods import METHODS, RECTIFIERS, RETAIN_PASS, MethodName
 from trainables.config.settings import (
     Benchmark,
     Calibration,
@@ -29,41 +30,12 @@ from trainables.config.settings import (
     Value,
 )
 from trainables.config.types import Count, Seed
-from trainables.methods import custom
-
-METHOD_LABELS: dict[str, str] = {
-    "ga": "GA",
-    "ga_kl": "GA+KL",
-    "gd": "GD",
-    "wga": "WGA",
-    "npo": "NPO",
-    "npo_kl": "NPO+KL",
-    "npo_gd": "NPO+GD",
-    "simnpo": "SimNPO",
-    "simnpo_gd": "SimNPO+GD",
-    "rmu": "RMU",
-    "tv": "TV",
-    "tru": "TRU",
-}
-"""Every method of the paper, in the order of its main table."""
-
-Published = Literal["ga", "ga_kl", "gd", "wga", "npo", "npo_kl", "npo_gd", "simnpo", "simnpo_gd", "rmu", "tv", "tru"]
-if TYPE_CHECKING:
-    Method = Published
-else:
-    for name in set(get_args(Published)) & set(custom.NAMES):
-        raise ValueError(
-            f"trainables/methods/custom/{name}.py: '{name}' is a published method; give the file another name"
-        )
-    Method = Literal[(*get_args(Published), *custom.NAMES)]
-TASK_VECTORS = ("tv", "tru")
-"""Methods that make a direction once and move the target model along it; the others train an objective."""
 
 
 class Trial(Value):
     """Everything that decides a trial's result."""
 
-    method: Method
+    method: MethodName
     rectifier: Rectifier = Rectifier()
     objective: Objective = Objective()
     benchmark: Benchmark = Benchmark()
@@ -82,19 +54,19 @@ class Trial(Value):
 
     @model_validator(mode="after")
     def _a_task_vector_or_an_objective(self) -> Trial:
-        vector = self.task_vector
-        if self.method not in TASK_VECTORS:
+        vector, method = self.task_vector, METHODS[self.method]
+        if method.strength is None:
             if vector is not None:
                 raise ValueError(f"task_vector: method '{self.method}' trains an objective and has no task vector")
             return self
-        own, other = ("stg", "strength") if self.method == "tru" else ("strength", "stg")
-        if vector is None or getattr(vector, own) is None or getattr(vector, other) is not None:
-            raise ValueError(f"task_vector: method '{self.method}' takes {own} and no {other}")
+        other = "strength" if method.strength == "stg" else "stg"
+        if vector is None or getattr(vector, method.strength) is None or getattr(vector, other) is not None:
+            raise ValueError(f"task_vector: method '{self.method}' takes {method.strength} and no {other}")
         if self.rectifier.name != "none":
             raise ValueError(f"rectifier.name: method '{self.method}' has no gradient steps to rectify; use none")
-        if self.method == "tru" and vector.batches < 2:
+        if method.batched and vector.batches < 2:
             raise ValueError(
-                "task_vector.batches: tru rectifies each batch with the other ones, so it needs at least 2"
+                f"task_vector.batches: {self.method} rectifies each batch with the other ones, so it needs at least 2"
             )
         if self.observe is not None or self.training.lora_rank is not None:
             raise ValueError(f"method '{self.method}' has no steps to observe and no adapters; leave both out")
@@ -111,8 +83,10 @@ class Trial(Value):
             )
         if self.training.eval_every is not None and self.calibration.targets:
             raise ValueError("training.eval_every: a calibrated trial mixes its last step; leave one of the two out")
-        if self.method == "rmu" and self.training.lora_rank is not None:
-            raise ValueError("training.lora_rank: RMU chooses its own weights to train; leave lora_rank out")
+        if METHODS[self.method].steers and self.training.lora_rank is not None:
+            raise ValueError(
+                f"training.lora_rank: method '{self.method}' chooses its own weights to train; leave lora_rank out"
+            )
         return self
 
     def id(self) -> str:
@@ -125,13 +99,13 @@ class Trial(Value):
 
     def label(self) -> str:
         """A readable name: `gru-npo-forget05-g0.8-tnone-s0`."""
-        name = self.rectifier.name
-        settings = {"gru": f"-g{_short(self.rectifier.gamma)}-t{_short(self.rectifier.tau)}"}
-        settings["clip"] = f"-t{_short(self.rectifier.tau)}"
-        vector = self.task_vector
+        name, vector = self.rectifier.name, self.task_vector
+        settings = "".join(
+            f"-{setting[0]}{_short(getattr(self.rectifier, setting))}" for setting in RECTIFIERS[name].takes
+        )
         strength = f"-x{_short(vector.stg or vector.strength)}" if vector else ""
         prefix = "" if name == "none" else f"{name}-"
-        return f"{prefix}{self.method}-{self.benchmark.split}{settings.get(name, '')}{strength}-s{self.seed}"
+        return f"{prefix}{self.method}-{self.benchmark.split}{settings}{strength}-s{self.seed}"
 
 
 class Recipe(Value):
@@ -184,7 +158,7 @@ def direction(trial: Trial) -> Direction | None:
     """The direction that a trial moves along; None: it trains an objective."""
     if trial.task_vector is None:
         return None
-    rectified = trial.method == "tru"
+    rectified = METHODS[trial.method].batched
     free: dict[str, Any] = {"stg": None, "strength": None}
     if not rectified:
         free |= {"batches": 1, "normalise": "whole"}
@@ -212,7 +186,7 @@ def check_bar(trial: Trial) -> None:
 
     No check of the value's own: results that were made without it are still read.
     """
-    plain = trial.task_vector is None and trial.rectifier.name in ("none", "clip")
+    plain = trial.task_vector is None and RETAIN_PASS not in RECTIFIERS[trial.rectifier.name].needs
     if trial.training.stop_above is not None and plain and trial.observe is None:
         raise InputError(
             f"training.stop_above: with rectifier '{trial.rectifier.name}' no retain loss is measured; set observe=K "

@@ -6,9 +6,10 @@ activations add 2 N D. Evaluation is not in it: most of that is generation, whic
 
 from __future__ import annotations
 
+from trainables.config.methods import METHODS, RECTIFIERS, RETAIN_PASS
 from trainables.config.settings import Shape
 from trainables.config.trial import Trial
-from trainables.methods import custom, presets
+from trainables.methods import presets
 from trainables.training import memory, sampling
 
 FORWARD, BACKWARD = 2, 4
@@ -16,10 +17,6 @@ EFFICIENCY = 0.35
 """The share of a GPU's speed that training reaches: an assumption."""
 SPEED = {"bf16": 312e12, "fp32": 19.5e12}
 """Floating-point operations a second of an A100."""
-KEPT = ("gd", "wga", "npo_gd", "simnpo_gd", *custom.NAMES)
-"""Methods with a term on the retain rows, where its coefficient is not 0."""
-REFERENCED = ("npo", "npo_kl", "npo_gd", *custom.NAMES)
-"""Methods that run the target model first, once over every forget row that their steps draw."""
 
 
 def basis(precision: str) -> str:
@@ -42,12 +39,12 @@ def operations(trial: Trial, shape: Shape, points: int, tokens: float) -> float:
     training = trial.training
     steps = sampling.steps(points, training.batch_size, training.epochs, training.max_steps)
     settings = presets.constants(trial.method, trial.objective, trial.benchmark.split)
-    row = once * tokens
-    if trial.rectifier.name in ("gru", "pcgrad"):
+    row, needs = once * tokens, METHODS[trial.method].needs
+    if RETAIN_PASS in RECTIFIERS[trial.rectifier.name].needs:
         row += once * tokens
-    if trial.method in KEPT and settings.retain_coefficient:
+    if "retain_loss" in needs and settings.retain_coefficient:
         row += once * tokens
-    if trial.method in memory.FROZEN:
+    if "frozen_model" in needs:
         row += (once + FORWARD) * max(tokens, memory.padded_to(trial))
-    reference = FORWARD * min(points, steps * training.batch_size) * tokens if trial.method in REFERENCED else 0
+    reference = FORWARD * min(points, steps * training.batch_size) * tokens if "reference_sums" in needs else 0
     return size * (steps * training.batch_size * row + reference)

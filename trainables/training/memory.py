@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trainables.config.methods import METHODS, RECTIFIERS, RETAIN_PASS
 from trainables.config.settings import Precision, Shape
-from trainables.config.trial import TASK_VECTORS, Trial
-from trainables.methods import custom, presets
+from trainables.config.trial import Trial
+from trainables.methods import presets
 
 WIDTH: dict[str, int] = {"fp32": 4, "bf16": 2}
 FILLED = 0.7
@@ -26,10 +27,6 @@ BUCKET = 500_000_000
 """Elements of DeepSpeed's buffer of gradients on their way, on a GPU."""
 SUBGROUP = 1_000_000_000
 """Elements that ZeRO 3 updates at a time."""
-FROZEN = ("ga_kl", "npo_kl", "rmu", *custom.NAMES)
-"""Methods that compare with a frozen copy of the target model; of added ones a plan reckons with all they may need."""
-COMPARED = ("ga_kl", "npo_kl", *custom.NAMES)
-"""Of these, the ones that compare distributions over the vocabulary."""
 UNGATED = ("phi", "gpt_neox", "gpt2", "opt")
 """Architectures, as config.json's model_type has them, whose feed-forward layer has no gate."""
 
@@ -175,30 +172,29 @@ def shape_of(settings: Mapping[str, Any]) -> Shape | None:
 
 def load_of(trial: Trial, shape: Shape, stage: int = 1) -> Load:
     """What a rank of `trial` holds, on a ZeRO stage."""
-    resources = trial.resources
+    resources, method = trial.resources, METHODS[trial.method]
+    constants = presets.constants(trial.method, trial.objective, trial.benchmark.split)
     return Load(
         shape=shape,
         trained=_trained(trial, shape),
         ranks=resources.ranks,
         stage=stage,
         precision=resources.precision,
-        average=trial.rectifier.name in ("gru", "pcgrad"),
-        frozen=trial.method in FROZEN,
-        compared=trial.method in COMPARED,
+        average=RETAIN_PASS in RECTIFIERS[trial.rectifier.name].needs,
+        frozen="frozen_model" in method.needs,
+        compared="distributions" in method.needs,
         offloaded=resources.offload_optimizer and resources.gpus > 0,
         checkpointing=resources.gradient_checkpointing,
         eager=trial.target.attention == "eager",
         gpu=resources.gpus > 0,
-        vectors=trial.method in TASK_VECTORS,
-        steered=presets.constants(trial.method, trial.objective, trial.benchmark.split).layer
-        if trial.method == "rmu"
-        else None,
+        vectors=method.strength is not None,
+        steered=constants.layer if method.steers else None,
     )
 
 
 def _trained(trial: Trial, shape: Shape) -> int:
     """All weights, RMU's three matrices, or the adapters of every linear layer but the head."""
-    if trial.method == "rmu":
+    if METHODS[trial.method].steers:
         return 3 * shape.hidden * shape.intermediate
     rank = trial.training.lora_rank
     if rank is None:
@@ -293,7 +289,7 @@ def fit(trial: Trial, shape: Shape, longest: int, memory: float | None) -> Fit:
 
 def padded_to(trial: Trial) -> int:
     """Tokens that a term over all positions pads its rows to at least; 0: only to each other."""
-    if trial.method not in COMPARED:
+    if "distributions" not in METHODS[trial.method].needs:
         return 0
     settings = presets.constants(trial.method, trial.objective, trial.benchmark.split)
     return presets.FIXED_PAD if settings.kl_reduction == "all_positions_fixed_pad" else 0

@@ -115,7 +115,7 @@ def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, fol
         "evaluations": record.evaluations,
         "chosen_step": record.chosen_step,
         "error": error,
-        **provenance.stamp(trial.method),
+        **provenance.stamp(trial.method, trial.rectifier.name),
     }
     files.write_json(folder / RESULT, result)
     for name in (PROGRESS, *(() if result["status"] == LOST else (RETRY,))):

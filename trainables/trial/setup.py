@@ -13,6 +13,7 @@ import torch.distributed as dist
 from trainables import benchmarks
 from trainables.benchmarks import evaluation
 from trainables.common.errors import InputError
+from trainables.config.methods import METHODS
 from trainables.config.settings import Resources
 from trainables.config.trial import Trial, check_bar
 from trainables.inference import scoring
@@ -57,7 +58,7 @@ def make_task(trial: Trial, network: Any, tokenizer: Any, device: torch.device, 
     constants = presets.constants(trial.method, trial.objective, trial.benchmark.split)
     objective = objectives.make(trial.method, constants, trial.seed)
     frozen = copy.deepcopy(network).to(device).eval().requires_grad_(False) if objective.needs_frozen else None
-    if trial.method == "rmu":
+    if METHODS[trial.method].steers:
         train_only_rmu_weights(network, constants.layer)
     if trial.resources.gradient_checkpointing:
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

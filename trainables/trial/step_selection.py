@@ -97,7 +97,7 @@ class StepSelection:
         for old in self.folder.glob("weights-*"):
             if fallback is None or old != self._weights(fallback):
                 shutil.rmtree(old)
-        made = {"trial": self.trial.id(), **provenance.stamp(self.trial.method)}
+        made = {"trial": self.trial.id(), **provenance.stamp(self.trial.method, self.trial.rectifier.name)}
         models.save(network, self.tokenizer, self._weights(step), made)
 
     def measure(self, network: Any) -> tuple[Metrics, Rows]:

@@ -11,7 +11,7 @@ from matplotlib.text import Annotation
 from analysis import paper
 from analysis.figures import arrows, style
 from tests.support.drawn import overlapping
-from trainables.config.trial import METHOD_LABELS
+from trainables.config.methods import METHODS
 
 
 def seen(colour: str, lacking: str) -> np.ndarray:
@@ -29,8 +29,8 @@ def seen(colour: str, lacking: str) -> np.ndarray:
 
 
 def test_methods_can_be_told_apart() -> None:
-    assert set(style.LOOKS) == set(METHOD_LABELS)
-    for one, other in itertools.combinations(METHOD_LABELS, 2):
+    assert set(style.LOOKS) == set(METHODS)
+    for one, other in itertools.combinations(METHODS, 2):
         a, b = (style.marker(name, "gru")["marker"] for name in (one, other))
         assert a != b  # without any colour
         drawn = [(style.colour(name), style.dashes(name)) for name in (one, other)]
@@ -39,7 +39,7 @@ def test_methods_can_be_told_apart() -> None:
             for lacking in ("red", "green"):
                 assert np.abs(seen(drawn[0][0], lacking) - seen(drawn[1][0], lacking)).max() > 0.1, (one, other)
     assert "*" not in {look[1] for look in style.LOOKS.values()}  # the reference models' sign
-    for colour in {style.colour(name) for name in METHOD_LABELS}:
+    for colour in {style.colour(name) for name in METHODS}:
         assert 0.05 < seen(colour, "grey") < 0.5, colour  # neither the original model's black nor lost on white
 
 

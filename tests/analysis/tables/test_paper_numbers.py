@@ -14,7 +14,7 @@ from scipy.stats import ks_2samp
 
 from analysis import paper
 from analysis.paper import ERRATA, TABLES, Erratum
-from trainables.config.trial import METHOD_LABELS
+from trainables.config.methods import METHODS
 
 KEY = ["benchmark", "backbone", "split", "method", "rectifier", "gamma", "tau", "target", "metric"]
 COLUMNS = ["table", *KEY, "value", "bold"]
@@ -279,7 +279,7 @@ def test_file_schema(table: str) -> None:
     assert np.isfinite(frame["value"]).all()
     assert len({tuple(row[name] for name in KEY) for row in rows}) == len(rows)
     assert {row["table"] for row in rows} == {table}
-    assert {row["method"] for row in rows} <= {*METHOD_LABELS, "original", "retain"}
+    assert {row["method"] for row in rows} <= {*METHODS, "original", "retain"}
     assert {row["rectifier"] for row in rows} <= {"none", "gru", "clip"}
     assert {row["split"] for row in rows} <= {*ROWS, "bio_cyber", "books"}
 

@@ -19,8 +19,7 @@ from trainables.workers import trial_actor
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A repository with one committed module, in the place of this one."""
     root = tmp_path / "checkout"
-    (root / "trainables").mkdir(parents=True)
-    (root / "trainables" / "loss.py").write_text("SIGN = 1\n")
+    write(root, "training/loss.py", "SIGN = 1\n")
     author = ["-c", "user.name=Nobody", "-c", "user.email=nobody@example.com"]
     for command in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", "Begin"]):
         subprocess.run(["git", "-C", str(root), *command], check=True)
@@ -30,18 +29,30 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     forget()
 
 
+def write(root: Path, module: str, text: str = "") -> Path:
+    path = root / "trainables" / module
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
 def forget() -> None:
     """As a new process."""
     provenance.commit.cache_clear()
     provenance._codes.cache_clear()
 
 
+def code(*names: str) -> str:
+    forget()
+    return provenance.code(*names)
+
+
 def test_worker_stamps_the_code_that_it_began_with(checkout: Path, store: Storage) -> None:
-    before = provenance.code()
+    before = code()
     forget()
     trial = Trial(method="ga", benchmark=Benchmark(data="data"), target=Model(path="models/full"))
     trial_actor.TrialActor({"trial": trial.model_dump_json(), "storage": str(store.root)})
-    (checkout / "trainables" / "loss.py").write_text("SIGN = -1\n")
+    write(checkout, "training/loss.py", "SIGN = -1\n")
     made = provenance.stamp()
     assert (made["code"], made["dirty"]) == (before, False)
     forget()
@@ -50,53 +61,57 @@ def test_worker_stamps_the_code_that_it_began_with(checkout: Path, store: Storag
     assert made["dirty"]
 
 
-def test_new_module_is_other_code_and_uncommitted(checkout: Path) -> None:
-    before = provenance.code()
-    (checkout / "trainables" / "sub").mkdir()
-    (checkout / "trainables" / "sub" / "more.py").write_text("")
-    (checkout / "notes.txt").write_text("no module")
-    forget()
-    assert provenance.code() != before
-    assert provenance.commit()[1]
+@pytest.mark.parametrize(
+    ("module", "counts"),
+    [
+        ("data/more.py", True),
+        ("methods/rectifiers/more.py", True),
+        ("trial/export/more.py", True),
+        ("common/tokens.py", True),
+        ("common/cli.py", False),
+        ("storage/transfer.py", False),
+        ("workers/trial_actor.py", False),
+        ("run.py", False),
+        ("methods/notes.txt", False),
+    ],
+)
+def test_only_modules_that_make_numbers_are_code(checkout: Path, module: str, counts: bool) -> None:
+    before = code()
+    path = write(checkout, module)
+    assert (code() != before) == counts
+    assert provenance.commit()[1] == (path.suffix == ".py"), "a new module is uncommitted, whatever it does"
 
 
 def test_code_is_known_outside_git(checkout: Path) -> None:
-    before = provenance.code()
+    before = code()
     (checkout / ".git").rename(checkout / "elsewhere")
-    (checkout / "README.md").write_text("no module")
-    forget()
+    assert code() == before
     assert provenance.commit() == (None, False)
-    assert provenance.code() == before
 
 
 def test_moved_text_is_other_code(checkout: Path) -> None:
     """The hash knows which file holds what."""
-    before = provenance.code()
-    (checkout / "trainables" / "loss.py").rename(checkout / "trainables" / "other.py")
-    forget()
-    assert provenance.code() != before
+    before = code()
+    (checkout / "trainables/training/loss.py").rename(checkout / "trainables/training/other.py")
+    assert code() != before
 
 
-def test_an_added_objective_is_code_of_its_own_trials_alone(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What several objectives share is, too; the folder's own module and all others are everybody's code."""
-    folder = checkout / "trainables" / "methods" / "custom"
-    folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text("")
-    monkeypatch.setattr(provenance.custom, "NAMES", ("known", "other"))
+def test_a_file_in_custom_is_code_of_its_own_trials_alone(checkout: Path) -> None:
+    """What several files there share is, too; the folder's own module is everybody's code."""
 
-    def codes() -> dict[str | None, str]:
-        forget()
-        return {method: provenance.code(method) for method in (None, "npo", "known", "other")}
+    def codes() -> list[str]:
+        return [code("npo", "gru"), code("known", "none"), code("npo", "agree")]
 
+    write(checkout, "methods/custom/__init__.py")
     before = codes()
-    assert len(set(before.values())) == 1, "nothing is added yet"
-    (folder / "known.py").write_text("SIGN = 1\n")
-    after = codes()
-    assert after[None] == after["npo"] == before["npo"]
-    assert after["known"] == after["other"] != before["known"]
-    (folder / "_both.py").write_text("")
-    assert codes()["npo"] == before["npo"]
-    assert codes()["known"] != after["known"]
-    (folder / "__init__.py").write_text("FOLDER = 1\n")
-    assert codes()["npo"] != before["npo"]
-    assert provenance.stamp("known")["code"] == provenance.code("known") != provenance.stamp("npo")["code"]
+    assert len(set(before)) == 1, "nothing is added yet"
+    write(checkout, "methods/custom/known.py", "SIGN = 1\n")
+    write(checkout, "methods/custom/agree.py")
+    plain, objective, rectifier = codes()
+    assert plain == before[0] == code()
+    assert objective == rectifier != plain
+    write(checkout, "methods/custom/_both.py")
+    assert codes()[0] == plain
+    assert codes()[1] != objective
+    write(checkout, "methods/custom/__init__.py", "FOLDER = 1\n")
+    assert codes()[0] != plain

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import hypothesis
 import pytest
@@ -13,8 +13,7 @@ from pydantic import ValidationError
 from trainables.common import cli
 from trainables.config.ids import identity
 from trainables.config.settings import Benchmark, Model, Rectifier, RetainEvaluation, Training
-from trainables.config.trial import METHOD_LABELS, Published, Recipe, Trial, evaluation_id
-from trainables.methods import custom
+from trainables.config.trial import Recipe, Trial, evaluation_id
 
 FIXED: dict[str, Any] = {
     "method": "npo",
@@ -224,12 +223,6 @@ def test_label_reads_like_the_trial(rectifier: Rectifier, label: str) -> None:
 
 def test_model_may_be_given_as_a_path_alone() -> None:
     assert Trial.model_validate({"method": "ga", "target": "models/full"}).target == Model(path="models/full")
-
-
-def test_published_methods_have_labels_and_added_ones_other_names() -> None:
-    assert set(get_args(Published)) == METHOD_LABELS.keys()
-    assert set(get_args(Trial.model_fields["method"].annotation)) == {*METHOD_LABELS, *custom.NAMES}
-    assert not METHOD_LABELS.keys() & set(custom.NAMES)
 
 
 @hypothesis.settings(deadline=None)

@@ -15,10 +15,13 @@ from scipy import stats
 
 from tests.support import naive_objectives as naive
 from tests.support.naive_objectives import Row, leaves, of_objective, of_term, rows, sums
+from trainables.config.methods import METHODS, MethodRow
 from trainables.config.settings import Objective as Settings
-from trainables.config.trial import TASK_VECTORS, Method
 from trainables.methods import objectives, presets
 from trainables.methods.objectives import Pass, Totals
+from trainables.methods.objectives.kl import kl
+from trainables.methods.objectives.npo import npo
+from trainables.methods.objectives.rmu import keep, steer
 from trainables.methods.presets import Constants
 
 TOLERANCE = 1e-5
@@ -68,7 +71,7 @@ def test_loss_and_gradient_row_by_row(method: str, c: Constants, size: int | Non
 
 
 def test_every_method_is_compared() -> None:
-    assert {method for method, _ in CASES} == {*get_args(Method), "nll"} - set(TASK_VECTORS)
+    assert {method for method, _ in CASES} == {"nll", *(row.name for row in METHODS.values() if not row.strength)}
     assert {c.kl_reduction for method, c in CASES if method == "npo_kl"} == set(get_args(presets.KLReduction))
 
 
@@ -187,7 +190,7 @@ def seen_once(**given: torch.Tensor) -> Pass:
 def test_kl_is_taken_under_the_frozen_model() -> None:
     """KL(p0 || p) with p0 = (0.9, 0.1), p = (0.5, 0.5); the other direction would be 0.5108."""
     frozen = torch.tensor([0.9, 0.1]).log().expand(1, 2)
-    found = objectives.kl("labels")(seen_once(frozen_logits=frozen), Totals(tokens=1, rows=1))
+    found = kl("labels")(seen_once(frozen_logits=frozen), Totals(tokens=1, rows=1))
     assert found.item() == pytest.approx(0.9 * math.log(1.8) + 0.1 * math.log(0.2), rel=1e-6)
 
 
@@ -206,10 +209,10 @@ def test_rmus_control_vector_is_uniform_with_the_norm_of_steering(steering: floa
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
-        (objectives.npo(0.1), "needs the target model's"),
-        (objectives.kl("labels"), "needs the frozen model's logits"),
-        (objectives.steer(6.5, "labels", 0), "needs hidden states"),
-        (objectives.keep(1.0, "labels"), "needs hidden states of both models"),
+        (npo(0.1), "needs the target model's"),
+        (kl("labels"), "needs the frozen model's logits"),
+        (steer(6.5, "labels", 0), "needs hidden states"),
+        (keep(1.0, "labels"), "needs hidden states of both models"),
     ],
 )
 def test_what_is_missing_is_named(loss: Any, message: str) -> None:
@@ -217,31 +220,32 @@ def test_what_is_missing_is_named(loss: Any, message: str) -> None:
         loss(seen_once(), Totals(tokens=1, rows=1))
 
 
-@pytest.mark.parametrize(
-    ("method", "reference", "retain", "frozen"),
-    [
-        ("nll", False, False, False),
-        ("ga", False, False, False),
-        ("ga_kl", False, True, True),
-        ("gd", False, True, False),
-        ("wga", False, False, False),
-        ("npo", True, False, False),
-        ("npo_kl", True, True, True),
-        ("npo_gd", True, True, False),
-        ("simnpo", False, False, False),
-        ("simnpo_gd", False, True, False),
-        ("rmu", False, True, True),
-    ],
-)
-def test_what_an_objective_needs(method: str, reference: bool, retain: bool, frozen: bool) -> None:
-    made = objectives.make(method, presets.constants(method, Settings(), "forget05"))
-    assert (made.needs_reference, made.needs_retain, made.needs_frozen) == (reference, retain, frozen)
-    assert {term.layer for term in made.terms} == ({7} if method == "rmu" else {None})
+class Recorded:
+    """Constants that note which of them are read."""
+
+    def __init__(self, constants: Constants) -> None:
+        self.constants = constants
+        self.read: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        self.read.add(name)
+        return getattr(self.constants, name)
 
 
-def test_wga_with_a_retain_term_needs_the_retain_set() -> None:
-    assert objectives.make("wga", Constants(retain_coefficient=1.0)).needs_retain
-    assert not objectives.make("wga", Constants(retain_coefficient=0.0)).needs_retain
+@pytest.mark.parametrize("row", [row for row in METHODS.values() if not row.strength], ids=lambda row: row.name)
+@pytest.mark.parametrize("preset", ["paper", "open-unlearning"])
+def test_a_row_says_what_its_objective_needs_and_reads(row: MethodRow, preset: Any) -> None:
+    recorded = Recorded(presets.constants(row.name, Settings(preset=preset), "forget05"))
+    made = objectives.make(row.name, recorded)  # type: ignore[arg-type]
+    plain_retain = any(term.side == "retain" and not term.frozen for term in made.terms)
+    assert plain_retain == ("retain_loss" in row.needs and recorded.constants.retain_coefficient > 0)
+    assert made.needs_reference == ("reference_sums" in row.needs)
+    assert made.needs_frozen == ("frozen_model" in row.needs)
+    assert made.needs_retain == (plain_retain or made.needs_frozen)
+    assert recorded.read == set(row.reads)
+    assert {term.layer for term in made.terms} == ({7} if row.steers else {None})
+    distributions = any(term.frozen and term.logits != "none" for term in made.terms)
+    assert distributions == ("distributions" in row.needs)
 
 
 def test_unknown_method_is_refused() -> None:

@@ -16,8 +16,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
+from trainables.config.methods import RECTIFIERS, RETAIN_PASS
 from trainables.methods import rectifiers
-from trainables.methods.rectifiers import GRU, Outcome, Plain
+from trainables.methods.rectifiers import GRU, Outcome, PCGrad, Plain, base
 
 ROUNDING = 1e-6
 """Relative to ||g|| (or ||g|| ||m||): some ten roundings of fp32, whose unit is 6e-8."""
@@ -241,7 +242,7 @@ def test_zero_gradient_stays_zero() -> None:
 def test_chunks_change_no_product(pair: Pair, chunk: int) -> None:
     before = [rectifiers.products(*pair), rectifiers.inner(*pair)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rectifiers, "CHUNK", chunk)
+        patch.setattr(base, "CHUNK", chunk)
         after = [rectifiers.products(*pair), rectifiers.inner(*pair)]
     g, m = whole(pair.gradient), whole(pair.retain)
     for value in (before, after):
@@ -271,7 +272,7 @@ def test_two_ranks_do_what_one_does_with_one_reduction(tau: float | None) -> Non
 def test_plain_with_tau_is_gradient_clipping(pair: Pair, tau: float) -> None:
     g = whole(pair.gradient)
     norm = float(np.linalg.norm(g))
-    told = Plain(tau).apply(pair.gradient, alone)
+    told = Plain(tau=tau).apply(pair.gradient, alone)
     assert whole(pair.gradient) == pytest.approx(g * min(1.0, tau / norm) if norm else g, abs=1e-7)
     assert told.grad_norm == pytest.approx(norm)
     assert told.rectified_norm == pytest.approx(min(norm, tau))
@@ -289,12 +290,16 @@ def test_plain_without_tau_touches_nothing_and_wants_no_retain_gradient() -> Non
         plain.fold(pair.retain)
 
 
-def test_names_make_rectifiers() -> None:
-    made = [rectifiers.make(name, 0.3, tau) for name, tau in (("none", None), ("clip", 2.0), ("gru", 3.0))]
-    assert [type(rectifier) for rectifier in made] == [Plain, Plain, GRU]
-    assert [vars(rectifier) for rectifier in made] == [
-        {"tau": None},
-        {"tau": 2.0},
-        {"gamma": 0.3, "tau": 3.0, "average": []},
-    ]
-    assert [rectifier.needs_retain for rectifier in made] == [False, False, True]
+def test_names_make_rectifiers_that_need_what_their_rows_say() -> None:
+    made = {name: rectifiers.make(name, 0.3 if name == "gru" else None, 2.0) for name in RECTIFIERS}
+    assert {name: type(rectifier) for name, rectifier in made.items()} == {
+        "none": Plain,
+        "clip": Plain,
+        "pcgrad": PCGrad,
+        "gru": GRU,
+    }
+    assert vars(made["clip"]) == {"tau": 2.0}
+    assert vars(made["gru"]) == {"gamma": 0.3, "tau": 2.0, "average": []}
+    for name, rectifier in made.items():
+        assert rectifier.needs_retain == (RETAIN_PASS in RECTIFIERS[name].needs)
+    assert vars(rectifiers.make("pcgrad")) == {"gamma": 1.0, "tau": None, "average": []}

@@ -1,28 +1,30 @@
-"""Objectives beside the published ones: a file here is one, its name the method's (docs/decisions/0011).
+"""Objectives and rectifiers beside the published ones, a file each: its name is theirs (docs/decisions/0011).
 
-A file has `make(constants, seed) -> Objective`: README.md, "Add something". A name that begins with `_` is
-no objective but what several share. Nothing here imports torch before an objective is asked for.
+An objective has `make(constants, seed) -> Objective`, a rectifier a class `Rectifier`: README.md, "Add something". A
+file whose name begins with `_` is neither, but may hold what several share.
 """
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from typing import Any
 
 from trainables.common.errors import InputError, first_line
+from trainables.config.methods import METHODS, RECTIFIERS
 
-NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name[0] != "_"))
-"""Every method that a file here adds."""
+PARTS = {"make": "make(constants, seed), which returns the objective", "Rectifier": "class Rectifier"}
 
 
-def find(method: str) -> Any:
-    """The module of an added method, which has `make`. Raises InputError where its file is wrong: people write them."""
-    file = f"trainables/methods/custom/{method}.py"
+def load(name: str, part: str) -> Any:
+    """Return `part` of a file here, one of PARTS. Raise InputError if the file is wrong: people write them."""
+    file = f"trainables/methods/custom/{name}.py"
+    row = (METHODS if part == "make" else RECTIFIERS)[name]
     try:
-        module = importlib.import_module(f"{__name__}.{method}")
+        module = importlib.import_module(f"{__name__}.{name}")
     except Exception as error:
         raise InputError(f"{file}: {first_line(error)}") from error
-    if not callable(getattr(module, "make", None)):
-        raise InputError(f"{file}: it has no make(constants, seed), which returns the objective")
-    return module
+    if not callable(getattr(module, part, None)):
+        raise InputError(f"{file}: it has no {PARTS[part]}")
+    if row.problem:
+        raise InputError(f"{file}: {row.problem}")
+    return getattr(module, part)

@@ -6,9 +6,9 @@ from typing import Any
 
 from trainables import benchmarks
 from trainables.benchmarks import selection
-from trainables.config.trial import METHOD_LABELS, Trial
+from trainables.config.methods import METHODS, RECTIFIERS
+from trainables.config.trial import Trial
 
-RECTIFIERS = {"none": "", "clip": " with clipped gradients", "gru": " with GRU", "pcgrad": " with PCGrad"}
 TEMPLATED = ("tofu", "own")
 """The benchmarks that ask in a configuration's template: MUSE goes on with plain text, lm-eval has its own prompts."""
 METHODS_PAPER = "Gradient Rectified Unlearning (ICML 2025)"
@@ -33,7 +33,8 @@ def _with_places(configuration: dict[str, Any]) -> dict[str, Any]:
 
 
 def _method(trial: Trial) -> str:
-    return METHOD_LABELS.get(trial.method, trial.method) + RECTIFIERS[trial.rectifier.name]
+    rectifier = trial.rectifier.name
+    return METHODS[trial.method].label + ("" if rectifier == "none" else f" with {RECTIFIERS[rectifier].label}")
 
 
 def _front(facts: dict[str, Any], trial: Trial) -> str:

@@ -1,0 +1,67 @@
+"""Unlearning objectives, each a sum of terms: what a term is stands in base, the losses in a file a family."""
+
+from __future__ import annotations
+
+from trainables.config.methods import METHODS
+from trainables.methods import custom
+from trainables.methods.objectives import rmu
+from trainables.methods.objectives.base import (
+    NLL,
+    Loss,
+    Objective,
+    Pass,
+    Positions,
+    Side,
+    Term,
+    Totals,
+    label_losses,
+    nll,
+    positions,
+    scaled,
+)
+from trainables.methods.objectives.ga import ascent, weighted_ascent
+from trainables.methods.objectives.kl import kl_term
+from trainables.methods.objectives.npo import npo, simnpo
+from trainables.methods.presets import Constants
+
+__all__ = ["NLL", "Loss", "Objective", "Pass", "Positions", "Side", "Term", "Totals"]
+__all__ += ["label_losses", "make", "nll", "positions", "scaled"]
+
+
+def make(method: str, c: Constants, seed: int = 0) -> Objective:
+    """Return the objective of a method with its constants; `nll` is ordinary fine-tuning on the forget side."""
+    match method:
+        case "nll":
+            return Objective((Term("forget", nll),))
+        case "ga":
+            return Objective((_forget(ascent, c),))
+        case "ga_kl":
+            return Objective((_forget(ascent, c), kl_term(c)))
+        case "gd":
+            return Objective((_forget(ascent, c), *_retain(c)))
+        case "wga":
+            return Objective((_forget(weighted_ascent(c.beta), c), *_retain(c)))
+        case "npo":
+            return Objective((_forget(npo(c.beta), c),), needs_reference=True)
+        case "npo_kl":
+            return Objective((_forget(npo(c.beta), c), kl_term(c)), needs_reference=True)
+        case "npo_gd":
+            return Objective((_forget(npo(c.beta), c), *_retain(c)), needs_reference=True)
+        case "simnpo":
+            return Objective((_forget(simnpo(c.beta, c.margin), c),))
+        case "simnpo_gd":
+            return Objective((_forget(simnpo(c.beta, c.margin), c), *_retain(c)))
+        case "rmu":
+            return rmu.make(c, seed)
+    if method in METHODS and METHODS[method].custom:
+        return custom.load(method, "make")(c, seed)
+    raise ValueError(f"unknown method '{method}'")
+
+
+def _forget(loss: Loss, c: Constants) -> Term:
+    return Term("forget", scaled(loss, c.forget_coefficient))
+
+
+def _retain(c: Constants) -> tuple[Term, ...]:
+    """Return the plain loss on retain rows, or nothing: a term of weight 0 would still cost its pass."""
+    return (Term("retain", scaled(nll, c.retain_coefficient)),) if c.retain_coefficient else ()

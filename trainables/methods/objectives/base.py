@@ -1,0 +1,132 @@
+"""Unlearning objectives: each a sum of terms over one side of the data.
+
+A term sees one micro-batch and the totals of the whole effective batch, over all ranks and micro-batches, and returns
+its share: the shares add up to the loss of the effective batch, so that the split into micro-batches and ranks
+changes nothing. The whole objective, retain terms included, is what a rectifier projects (as in the paper).
+
+Notation: l_t = -log p(y_t | y_<t, x) on label positions (0 elsewhere), S_i = sum of l_t over row i, n_i its labels;
+superscript 0: the target model before unlearning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch.nn import functional
+
+from trainables.inference.scoring import IGNORED
+
+Side = Literal["forget", "retain"]
+Positions = Literal["labels", "attended", "all", "none"]
+"""Where a term reads logits: where they predict a label, at real tokens, at padding too, nowhere."""
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Size of the effective batch of one side: label tokens, attended tokens, rows, tokens of its longest row."""
+
+    tokens: int
+    rows: int
+    attended: int = 0
+    longest: int = 0
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One micro-batch after its forward pass: B rows of T tokens.
+
+    mask, labels: (B, T). logits, frozen_logits: (N, V), at the N positions of the term, row by row. reference: (B,),
+    the S_i^0 of a forget row. hidden, frozen_hidden: (B, T, D), the residual stream after the objective's layer.
+    """
+
+    labels: torch.Tensor
+    mask: torch.Tensor
+    logits: torch.Tensor
+    reference: torch.Tensor | None = None
+    hidden: torch.Tensor | None = None
+    frozen_logits: torch.Tensor | None = None
+    frozen_hidden: torch.Tensor | None = None
+
+    @cached_property
+    def losses(self) -> torch.Tensor:
+        """The l_t: (B, T - 1), of a term that reads logits at labels."""
+        return label_losses(self.logits, self.labels)
+
+    @property
+    def counts(self) -> torch.Tensor:
+        """n_i: (B,)."""
+        return (self.labels[:, 1:] != IGNORED).sum(1)
+
+
+def label_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Negative log-likelihood of each label in fp32, 0 where there is none: (N, V), (B, T) -> (B, T - 1).
+
+    The N rows of `logits` are those that predict a label (`positions`).
+    """
+    shifted = labels[:, 1:]
+    labelled = shifted != IGNORED
+    found = functional.cross_entropy(logits.float(), shifted[labelled], reduction="none")
+    return torch.zeros(shifted.shape, dtype=found.dtype, device=found.device).masked_scatter(labelled, found)
+
+
+def positions(which: Positions, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The positions of that name: (B, T), (B, T) -> (B, T), boolean."""
+    if which == "attended":
+        return mask.bool()
+    if which == "labels":
+        return functional.pad(labels[:, 1:] != IGNORED, (0, 1))
+    return torch.full(labels.shape, which == "all", device=labels.device)
+
+
+@dataclass(frozen=True)
+class Term:
+    """One summand and what it needs of a forward pass.
+
+    `width`: tokens that rows are padded to: None the micro-batch's longest, "batch" the effective batch's, or a number
+    (a mean over padding depends on it, and on what is attended to there).
+    """
+
+    side: Side
+    loss: Callable[[Pass, Totals], torch.Tensor]
+    frozen: bool = False
+    layer: int | None = None
+    width: int | Literal["batch"] | None = None
+    logits: Positions = "labels"
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is minimised. `needs_reference`: S_i^0 of every forget row that is drawn, before the first step."""
+
+    terms: tuple[Term, ...]
+    needs_reference: bool = False
+
+    @property
+    def needs_retain(self) -> bool:
+        return any(term.side == "retain" for term in self.terms)
+
+    @property
+    def needs_frozen(self) -> bool:
+        return any(term.frozen for term in self.terms)
+
+
+Loss = Callable[[Pass, Totals], torch.Tensor]
+"""A term of one micro-batch: its share of the loss of the effective batch."""
+
+
+def nll(seen: Pass, totals: Totals) -> torch.Tensor:
+    """Mean negative log-likelihood of a label token, over the whole effective batch."""
+    return seen.losses.sum() / totals.tokens
+
+
+NLL = Term("retain", nll)
+"""The plain loss as a pass of its own, on whatever rows are given with it."""
+
+
+def scaled(loss: Loss, by: float) -> Loss:
+    """`by` times a term's loss."""
+    return loss if by == 1.0 else lambda seen, totals: by * loss(seen, totals)
