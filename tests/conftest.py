@@ -18,7 +18,7 @@ import platform
 from tests.support.environment import INHERITED_PREFIXES, ROOT, House, RunModule
 
 if TYPE_CHECKING:
-    from tests.support.hub_bench import Bench
+    from tests.support.hub_bench import HubBench
     from tests.support.small_sweep import Small
     from trainables.storage.base import Storage
 
@@ -185,11 +185,11 @@ def store(tmp_path: Path) -> Storage:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubBench]:
     """A hub on the loopback that this process asks, and a storage."""
-    from tests.support import hub_bench
+    from tests.support.hub_bench import open_hub_bench
 
-    with hub_bench.made(tmp_path, monkeypatch) as found:
+    with open_hub_bench(tmp_path, monkeypatch) as found:
         yield found
 
 

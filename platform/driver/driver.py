@@ -92,7 +92,7 @@ def _with_ray(
     from platform.preparation import hub
 
     plan = state.plan
-    hub.ask(plan, store, say)
+    hub.check_reachable(plan, store, say)
     import ray.exceptions
 
     try:

@@ -176,5 +176,5 @@ def describe(state: SweepState, store: Storage, kept: str, slots: int) -> dict[s
         "failed": state.failed,
         "damaged": [str(path) for path in state.damaged],
         "warning": state.history.warning(),
-        "needs": [*requirements.of(plan.sweep, plan.hub, store), *([room] if room else [])],
+        "needs": [*requirements.describe_needs(plan.sweep, plan.hub, store), *([room] if room else [])],
     }

@@ -69,7 +69,7 @@ def make_plan(
         benchmarks=benchmarks,
         references=references,
         recipes=recipes,
-        hub=requirements.wanted(sweep, benchmarks, references, recipes),
+        hub=requirements.list_hub_requirements(sweep, benchmarks, references, recipes),
         budget=budget,
         costs=costs,
     )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from platform.plan import models as plan_models
+from platform.plan import models
 from platform.plan.models import Reference
-from platform.preparation.repo_files import Listing
 from search_spaces.schema import backbones
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks as kinds
@@ -17,91 +16,86 @@ from trainables.config.trial import Recipe
 from trainables.data import rows
 from trainables.data.hub import HubRequirement, hub_root, pin_file
 from trainables.storage.base import Storage
-from trainables.training import models
+from trainables.training.models import check_tokenizer
 
-MODEL = (
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "config.json")
+MODEL_FILES = (
     "config.json",
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "model.safetensors (or model.safetensors.index.json with all its shards)",
 )
-BYTES = 2
-"""Of a weight as models are published: bf16."""
+BYTES_PER_WEIGHT = 2
+"""As models are published: bf16."""
 OFFLINE = "without a network, on the machine that runs the sweep (with --cluster: its head)"
 
 
-def wanted(
+def list_hub_requirements(
     sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Reference, ...], recipes: tuple[Recipe, ...]
 ) -> tuple[HubRequirement, ...]:
-    """What a sweep takes from the hub, each thing once."""
+    """Return what a sweep takes from the hub, each once, with the files that its splits and recipes read."""
     found: list[HubRequirement] = []
     if sweep.fictional is None or not all(benchmark.is_fictional for benchmark in benchmarks.values()):
         kind = kinds.find(sweep.benchmark.name)
-        found += [thing for benchmark in benchmarks.values() for thing in kind.hub_requirements(benchmark)]
+        found += [requirement for benchmark in benchmarks.values() for requirement in kind.hub_requirements(benchmark)]
         for recipe in recipes:
-            found += rows.hub_requirements(recipe.data, plan_models.read(recipe.configs, recipe.base), recipe.revision)
-    loaded = [(plan_models.role_of(sweep, ref), ref.model) for ref in references]
-    loaded += [(plan_models.BASE, recipe.base) for recipe in recipes if recipe.base is not None]
+            found += rows.hub_requirements(recipe.data, models.read(recipe.configs, recipe.base), recipe.revision)
+    loaded = [(models.role_of(sweep, ref), ref.model) for ref in references]
+    loaded += [(models.BASE, recipe.base) for recipe in recipes if recipe.base is not None]
     for role, model in loaded:
         if (model.fingerprint or "").startswith("hub:"):
-            found.append(_model(sweep, role, model))
-        if model.tokenizer and not models.check_tokenizer(model.tokenizer):
-            files = ("tokenizer.json", "tokenizer_config.json", "config.json")
-            found.append(HubRequirement("tokenizers", model.tokenizer, None, "", "tokenizer=DIR", files))
-    return _united(found)
+            found.append(_require_model(sweep, role, model))
+        if model.tokenizer and not check_tokenizer(model.tokenizer):
+            found.append(HubRequirement("tokenizers", model.tokenizer, None, "", "tokenizer=DIR", TOKENIZER_FILES))
+    united: dict[str, HubRequirement] = {}
+    for requirement in found:
+        known = united.get(requirement.key, requirement)
+        united[requirement.key] = replace(known, files=tuple(dict.fromkeys((*known.files, *requirement.files))))
+    return tuple(united.values())
 
 
-def _model(sweep: Sweep, role: str, model: Model) -> HubRequirement:
+def _require_model(sweep: Sweep, role: str, model: Model) -> HubRequirement:
     if model.path == sweep.target:
-        return HubRequirement("models", model.path, model.revision, "", "target=DIR", MODEL)
-    size = BYTES * sweep.backbone.shape.parameters if sweep.backbone else None
-    return HubRequirement("models", model.path, model.revision, "", "models=DIR", MODEL, bytes=size, folder=role)
+        return HubRequirement("models", model.path, model.revision, "", "target=DIR", MODEL_FILES)
+    size = BYTES_PER_WEIGHT * sweep.backbone.shape.parameters if sweep.backbone else None
+    return HubRequirement("models", model.path, model.revision, "", "models=DIR", MODEL_FILES, bytes=size, folder=role)
 
 
-def _united(found: Iterable[HubRequirement]) -> tuple[HubRequirement, ...]:
-    """Each thing once, with what all that asks for it reads: a split or a recipe names its own files alone."""
-    things: dict[str, HubRequirement] = {}
-    for thing in found:
-        known = things.get(thing.key, thing)
-        things[thing.key] = replace(known, files=tuple(dict.fromkeys((*known.files, *thing.files))))
-    return tuple(things.values())
-
-
-def of(sweep: Sweep, things: Iterable[HubRequirement], store: Storage) -> tuple[str, ...]:
-    """What a real start has to find and a dry run cannot see; what the storage has of the hub is none of it."""
-    needs = [told(thing, store) for thing in things if not store.exists(pin_file(thing, store))]
+def describe_needs(sweep: Sweep, required: Iterable[HubRequirement], store: Storage) -> tuple[str, ...]:
+    """Return what a real start has to find and a dry run cannot see; what the storage has of the hub is left out."""
+    missing = [requirement for requirement in required if not store.exists(pin_file(requirement, store))]
+    needs = [describe(requirement, store, {}) for requirement in missing]
     gpus = sweep.resources.gpus * sweep.resources.ranks
     if gpus:
         needs.append(f"{gpus:g} GPU{'s' if gpus > 1 else ''} for each trial (a start counts the cluster's)")
     return tuple(needs)
 
 
-def told(thing: HubRequirement, store: Storage, listing: Listing | None = None) -> str:
-    """What to have or set for something on the hub, in lines: without a network, what to bring; what to accept."""
-    holds = ", ".join(thing.files) + (f" (or {', '.join(thing.suffixes)})" if thing.suffixes else "")
-    size = "" if thing.bytes is None else f", about {cli.format_size(thing.bytes)} in bf16"
-    if listing is not None:
-        holds = ", ".join(f"{file.name}{_size(file.size)}" for file in listing.files)
-        size = f", {cli.format_size(listing.bytes)}"
-    bring = f"bring {holds} to {thing.directory} and --set {thing.setting}"
-    if thing.kind == "tasks":
-        ways = [bring]
+def describe(requirement: HubRequirement, store: Storage, sizes: Mapping[str, int | None]) -> str:
+    """Return what to bring or to set, and what to accept. `sizes`: file name -> bytes, where the hub told them."""
+    others = f" (or {', '.join(requirement.suffixes)})" if requirement.suffixes else ""
+    files = ", ".join(requirement.files) + others
+    size = "" if requirement.bytes is None else f", about {cli.format_size(requirement.bytes)} in bf16"
+    if sizes:
+        files = ", ".join(f"{name} ({cli.format_size(held or 0)})" for name, held in sizes.items())
+        size = f", {cli.format_size(sum(held or 0 for held in sizes.values()))}"
+    lines = [f"{requirement.label} from the hub{size}; {OFFLINE}:"]
+    bring = f"bring {files} to {requirement.directory} and --set {requirement.setting}"
+    if requirement.kind == "tasks":
+        lines.append(bring)
     else:
-        what = "--repo-type dataset " if thing.kind == "datasets" else ""
-        revision = f"--revision {thing.revision} " if thing.revision else ""
-        command = f"hf download {thing.id} {what}{revision}--local-dir {hub_root(store) / thing.key}"
-        ways = [f"either: {command} (typed where there is a network, then copied there)", f"or: {bring}"]
-    gated = [text] if (text := thing.gated or _gated(thing)) else []
-    return "\n  ".join([f"{thing.label} from the hub{size}; {OFFLINE}:", *ways, *gated])
-
-
-def _gated(thing: HubRequirement) -> str:
-    if thing.kind not in ("models", "tokenizers") or not backbones.gated(thing.id):
-        return ""
-    page = f"https://huggingface.co/{thing.id}"
-    return f"it is gated: accept its licence at {page} and set HF_TOKEN (or log in with 'hf auth login')"
-
-
-def _size(size: int | None) -> str:
-    return "" if size is None else f" ({cli.format_size(size)})"
+        options = "--repo-type dataset " if requirement.repo_type == "dataset" else ""
+        options += f"--revision {requirement.revision} " if requirement.revision else ""
+        place = hub_root(store) / requirement.key
+        lines.append(
+            f"either: hf download {requirement.id} {options}--local-dir {place} (typed where there is a network, then "
+            "copied there)"
+        )
+        lines.append(f"or: {bring}")
+    if requirement.gated:
+        lines.append(requirement.gated)
+    elif requirement.kind in ("models", "tokenizers") and backbones.gated(requirement.id):
+        page = f"https://huggingface.co/{requirement.id}"
+        lines.append(f"it is gated: accept its licence at {page} and set HF_TOKEN (or log in with 'hf auth login')")
+    return "\n  ".join(lines)

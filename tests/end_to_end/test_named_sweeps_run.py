@@ -56,7 +56,7 @@ def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) 
 def test_a_trial_runs(name: str, store: Storage, tmp_path: Path) -> None:
     chosen = shrunk.SWEEPS[name]
     plan = make_plan(apply(spaces.find(name), chosen.written(tmp_path, spaces.find(name))), store, strategy="paper")
-    assert (requirements.of(plan.sweep, plan.hub, store), plan.recipes) == ((), ())
+    assert (requirements.describe_needs(plan.sweep, plan.hub, store), plan.recipes) == ((), ())
     for reference in (ref for ref in plan.references if ref.role == "retain"):
         benchmark = plan.benchmarks[reference.split].model_dump()
         shared_artifacts.make_evaluation(

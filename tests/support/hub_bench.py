@@ -1,4 +1,4 @@
-"""A hub, a storage and what was said: for tests of what is fetched from the one into the other, in this process."""
+"""A hub on the loopback, a storage and the messages of what is fetched from the one into the other, in this process."""
 
 from __future__ import annotations
 
@@ -14,50 +14,52 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from platform.plan.requirements import MODEL
-from platform.preparation import downloads
-from platform.preparation import hub as hubs
-from tests.support import hub_server
-from trainables.data.hub import HubRequirement, find_folder
+from platform.plan.requirements import MODEL_FILES
+from platform.preparation import hub
+from tests.support.hub_server import HubServer, serve
+from trainables.data.hub import HubRequirement, find_folder, hub_root
 from trainables.storage.base import Storage
 
-MODEL_ID, ROWS_ID, ASKED_ID = "somebody/tiny", "somebody/authors", "somebody/asked"
-TARGET = HubRequirement("models", MODEL_ID, None, "", "target=DIR", MODEL)
+MODEL_ID, ROWS_ID, QUESTIONS_ID = "somebody/tiny", "somebody/authors", "somebody/questions"
+TARGET = HubRequirement("models", MODEL_ID, None, "", "target=DIR", MODEL_FILES)
 TOKENIZER = HubRequirement("tokenizers", MODEL_ID, None, "", "tokenizer=DIR")
 ROWS = HubRequirement("datasets", ROWS_ID)
-ASKED = HubRequirement("datasets", ASKED_ID, None, "wmdp", "benchmark.sources=wmdp=DIR")
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 
 
 @dataclass
-class Bench:
-    """A hub, a storage and what was said."""
+class HubBench:
+    """A hub, a storage and what was printed."""
 
-    hub: hub_server.Hub
+    hub: HubServer
     store: Storage
-    said: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
 
     @property
-    def home(self) -> Path:
-        return self.store.root / "shared" / "hub"
+    def root(self) -> Path:
+        return hub_root(self.store)
 
-    def fetch(self, *things: HubRequirement) -> None:
-        plan: Any = SimpleNamespace(hub=things)
-        hubs.fetch(plan, self.store, self.said.append)
+    def fetch(self, *required: HubRequirement) -> None:
+        plan: Any = SimpleNamespace(hub=required)
+        hub.fetch(plan, self.store, self.lines.append)
 
-    def folder(self, thing: HubRequirement) -> Path:
-        found = find_folder(thing, self.store)
+    def folder(self, requirement: HubRequirement) -> Path:
+        found = find_folder(requirement, self.store)
         assert found is not None
         return found
 
-    def write(self, name: str, content: str | bytes, repository: str = f"models/{MODEL_ID}") -> None:
-        path = self.hub.home / repository / name
+    def served(self, name: str, repository: str = f"models/{MODEL_ID}") -> Path:
+        """Return a file of the hub."""
+        return self.hub.home / repository / name
+
+    def write(self, name: str, content: str, repository: str = f"models/{MODEL_ID}") -> None:
+        path = self.served(name, repository)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        path.write_text(content)
 
 
 def write_model(folder: Path) -> None:
-    """A model of two shards with what a repository has besides."""
+    """Write a model of two shards and what a repository has besides."""
     folder.mkdir(parents=True)
     tensors = {"a": torch.ones(64, 8), "b": torch.ones(32, 8)}
     for name, file in zip(tensors, SHARDS, strict=True):
@@ -72,19 +74,19 @@ def write_model(folder: Path) -> None:
 
 
 @contextmanager
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    """Until the block ends, with a model on the hub and without a wait between two tries."""
-    from huggingface_hub import constants
+def open_hub_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubBench]:
+    """Serve a model until the block ends; a request that fails is not sent again."""
+    from huggingface_hub import constants, file_download
 
     write_model(tmp_path / "models" / MODEL_ID)
-    with hub_server.serving(tmp_path) as hub:
-        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    with serve(tmp_path) as server:
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
         monkeypatch.setattr(
-            constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}"
         )
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
         monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
-        monkeypatch.setattr(downloads, "WAITS", (0.0, 0.0, 0.0))
+        monkeypatch.setattr(file_download, "_DEFAULT_RETRY_ON_STATUS_CODES", ())
         monkeypatch.delenv("HF_TOKEN", raising=False)
-        yield Bench(hub, Storage(tmp_path / "store"))
+        yield HubBench(server, Storage(tmp_path / "store"))

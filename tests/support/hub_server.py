@@ -1,4 +1,4 @@
-"""A hub of folders on the loopback: what huggingface_hub asks for, and the accidents that tests want of it.
+"""A hub of folders on the loopback: what huggingface_hub asks for, and the failures that tests need.
 
 `HOME/models/ORG/NAME/` and `HOME/datasets/ORG/NAME/` are the repositories. A commit is the digest of all that a folder
 holds, so that writing to it moves `main`; older commits stay served. Weights are stored as with Git LFS, so that their
@@ -21,34 +21,29 @@ LFS = (".safetensors", ".parquet")
 
 
 @dataclass
-class Hub:
-    """`fails`: so many requests get 503. `short`: file name -> how often its last quarter is missing.
+class HubServer:
+    """`busy`: whether files get 503. `damaged`: files served with another byte in their middle, once each.
 
-    `damaged`: file name -> how often a byte in its middle is another one. `gated`: ids whose files need a token.
-    `told`: whether a listing tells hashes. `xet`: whether headers say that weights are in Xet (not served here).
-    `asked`: every request, `GET /path`.
+    `gated`: ids whose files need a token. `xet`: whether headers say that weights are in Xet (not served here).
+    `requests`: every request, `GET /path`.
     """
 
     home: Path
     url: str = ""
-    fails: int = 0
-    short: dict[str, int] = field(default_factory=dict)
-    damaged: dict[str, int] = field(default_factory=dict)
+    busy: bool = False
+    damaged: set[str] = field(default_factory=set)
     gated: set[str] = field(default_factory=set)
-    told: bool = True
     xet: bool = False
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
 
     def environment(self, cache: Path) -> dict[str, str]:
-        """What points huggingface_hub here."""
+        """Return the variables that point huggingface_hub here."""
         return {"HF_ENDPOINT": self.url, "HF_HOME": str(cache), "HF_HUB_DISABLE_TELEMETRY": "1"}
 
-    def commit(self, kind: str, name: str) -> str | None:
-        """The commit of a repository as it is now."""
+    def commit(self, kind: str, name: str) -> str:
+        """Return the commit of a repository as it is now, and keep its files."""
         folder = self.home / kind / name
-        if not folder.is_dir():
-            return None
         files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         total = hashlib.sha1()
         for path, content in sorted(files.items()):
@@ -56,90 +51,84 @@ class Hub:
         self.commits[total.hexdigest()] = files
         return total.hexdigest()
 
-    def count(self, word: str) -> int:
-        return sum(word in line for line in self.asked)
+    def downloads(self, word: str = "") -> list[str]:
+        """Return the requests for files whose path has this word."""
+        return [line for line in self.requests if line.startswith("GET") and "/resolve/" in line and word in line]
 
 
-def _sibling(name: str, content: bytes, told: bool) -> dict[str, object]:
-    git = hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
-    found: dict[str, object] = {"rfilename": name, "size": len(content)}
-    if told:
-        found["blobId"] = git
-    if told and name.endswith(LFS):
-        found["lfs"] = {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}
-    return found
+def _hash(name: str, content: bytes) -> str:
+    """Return what the hub calls a file's content: SHA-256 of large files, git's SHA-1 of others."""
+    if name.endswith(LFS):
+        return hashlib.sha256(content).hexdigest()
+    return hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
 
 
 class Handler(BaseHTTPRequestHandler):
-    hub: Hub
+    hub: HubServer
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        self._answer(body=True)
+        path = unquote(urlsplit(self.path).path)
+        self.hub.requests.append(f"{self.command} {path}")
+        parts = path.strip("/").split("/")
+        if parts[0] == "api":
+            _, kind, org, name, endpoint, revision = parts
+            return self._send_listing(kind, f"{org}/{name}", endpoint, revision)
+        kind = "datasets" if parts[0] == "datasets" else "models"
+        org, name, _, revision, *file = parts[kind == "datasets" :]
+        return self._send_file(kind, f"{org}/{name}", revision, "/".join(file))
 
-    def do_HEAD(self) -> None:
-        self._answer(body=False)
+    do_HEAD = do_GET
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing: the tests read `asked`."""
+        """Print nothing: the tests read `requests`."""
 
-    def _answer(self, *, body: bool) -> None:
-        path = unquote(urlsplit(self.path).path)
-        self.hub.asked.append(f"{self.command} {path}")
-        if self.hub.fails > 0:
-            self.hub.fails -= 1
-            return self._send(503, b"busy")
-        parts = path.strip("/").split("/")
-        if parts[0] == "api" and len(parts) >= 6 and parts[4] == "revision":
-            return self._listing(parts[1], "/".join(parts[2:4]), parts[5])
-        kind = "datasets" if parts[0] == "datasets" else "models"
-        parts = parts[1:] if kind == "datasets" else parts
-        if len(parts) >= 5 and parts[2] == "resolve":
-            return self._file(kind, "/".join(parts[:2]), parts[3], "/".join(parts[4:]), body)
-        return self._send(404, b"", {"X-Error-Code": "RepoNotFound"})
+    def _find_commit(self, kind: str, name: str, revision: str) -> str | None:
+        """Return the commit of a revision; None where there is none, which the answer says then."""
+        exists = (self.hub.home / kind / name).is_dir()
+        now = self.hub.commit(kind, name) if exists else ""
+        found = now if revision == "main" else revision
+        if found in self.hub.commits:
+            return found
+        self._send(404, b"", {"X-Error-Code": "RevisionNotFound" if exists else "RepoNotFound"})
+        return None
 
-    def _found(self, kind: str, name: str, revision: str) -> str | None:
-        now = self.hub.commit(kind, name)
-        return now if revision == "main" else revision if revision in self.hub.commits else None
-
-    def _listing(self, kind: str, name: str, revision: str) -> None:
-        commit = self._found(kind, name, revision)
+    def _send_listing(self, kind: str, name: str, endpoint: str, revision: str) -> None:
+        """Answer `revision` (the commit and its files) or `tree` (the files alone)."""
+        commit = self._find_commit(kind, name, revision)
         if commit is None:
-            code = "RevisionNotFound" if (self.hub.home / kind / name).is_dir() else "RepoNotFound"
-            return self._send(404, b"", {"X-Error-Code": code})
-        files = [_sibling(path, content, self.hub.told) for path, content in sorted(self.hub.commits[commit].items())]
-        document = {"id": name, "modelId": name, "sha": commit, "private": False, "tags": [], "siblings": files}
-        return self._send(200, json.dumps(document).encode(), {"Content-Type": "application/json"})
+            return
+        siblings, tree = [], []
+        for path, content in sorted(self.hub.commits[commit].items()):
+            known, size = _hash(path, content), len(content)
+            lfs = {"lfs": {"size": size, "pointerSize": 130}} if path.endswith(LFS) else {}
+            siblings.append({"rfilename": path, "size": size, "blobId": known, **lfs})
+            tree.append({"type": "file", "path": path, "size": size, "oid": known, **lfs})
+            for entry, key in ((siblings[-1], "sha256"), (tree[-1], "oid")):
+                if lfs:
+                    entry["lfs"] = {**lfs["lfs"], key: known}
+        whole = {"id": name, "modelId": name, "sha": commit, "private": False, "tags": [], "siblings": siblings}
+        answer = tree if endpoint == "tree" else whole
+        self._send(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
 
-    def _file(self, kind: str, name: str, revision: str, file: str, body: bool) -> None:
-        commit = self._found(kind, name, revision)
-        if commit is None or file not in self.hub.commits[commit]:
-            return self._send(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit or ""})
+    def _send_file(self, kind: str, name: str, revision: str, file: str) -> None:
+        commit = self._find_commit(kind, name, revision)
+        if commit is None:
+            return None
+        if self.hub.busy:
+            return self._send(503, b"busy")
         if name in self.hub.gated and not self.headers.get("Authorization"):
             return self._send(401, b"", {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access is restricted"})
         content = self.hub.commits[commit][file]
-        if body:
-            content = self._spoilt(file, content)
-        headers = {"X-Repo-Commit": commit, "ETag": f'"{hashlib.sha256(content).hexdigest()}"'}
+        known = _hash(file, content)
+        headers = {"X-Repo-Commit": commit, "ETag": f'"{known}"'}
         if self.hub.xet and file.endswith(LFS):
-            headers |= {"X-Xet-Hash": hashlib.sha256(content).hexdigest(), "X-Xet-Refresh-Route": f"{self.hub.url}/xet"}
-        begin = self.headers.get("Range", "").removeprefix("bytes=").partition("-")[0]
-        if body and begin:
-            headers["Content-Range"] = f"bytes {begin}-{len(content) - 1}/{len(content)}"
-            return self._send(206, content[int(begin) :], headers)
-        if not body and not self.hub.told:
-            content = self._spoilt(file, content, count=False)
+            headers |= {"X-Xet-Hash": known, "X-Xet-Refresh-Route": f"{self.hub.url}/xet"}
+        if self.command == "GET" and file in self.hub.damaged:
+            self.hub.damaged.remove(file)
+            middle = len(content) // 2
+            content = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
         return self._send(200, content, headers)
-
-    def _spoilt(self, file: str, content: bytes, *, count: bool = True) -> bytes:
-        for how in (self.hub.short, self.hub.damaged):
-            if how.get(file, 0) > 0:
-                how[file] -= count
-                middle = len(content) // 2
-                cut = content[: len(content) * 3 // 4]
-                other = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-                return cut if how is self.hub.short else other
-        return content
 
     def _send(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
@@ -151,13 +140,13 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(home: Path) -> Iterator[Hub]:
-    """A hub of the repositories below `home`, until the block ends."""
-    hub = Hub(home)
+def serve(home: Path) -> Iterator[HubServer]:
+    """Serve the repositories below `home` until the block ends."""
+    hub = HubServer(home)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"hub": hub}))
     server.daemon_threads = True
     hub.url = "http://{}:{}".format(*server.server_address[:2])
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=lambda: server.serve_forever(poll_interval=0.01), daemon=True).start()
     try:
         yield hub
     finally:

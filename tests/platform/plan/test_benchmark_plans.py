@@ -77,7 +77,7 @@ def test_the_hubs_data_is_what_a_start_needs(tmp_path: Path, store: Storage) -> 
     benchmark = Benchmark(name="wmdp", data="cais/wmdp-corpora", split="bio")
     plan = make_plan(sweep(benchmark, target=str(target)), store, strategy="paper")
     assert plan.hub == wmdp.hub_requirements(benchmark)
-    needs = requirements.of(plan.sweep, plan.hub, store)
+    needs = requirements.describe_needs(plan.sweep, plan.hub, store)
     corpora = next(need for need in needs if need.startswith("data set cais/wmdp-corpora"))
     assert "bring bio-retain-corpus.json (or .jsonl, .parquet) to DIR and --set benchmark.data=DIR" in corpora
     assert any("is gated" in need for need in needs)

@@ -145,7 +145,7 @@ def test_a_line_of_the_tables_keeps_the_other_setting(store: Storage) -> None:
 
 def test_what_is_gated_says_what_to_accept_and_set(store: Storage) -> None:
     found = plan("muse_books", store, strategy="paper")
-    needs = requirements.of(found.sweep, found.hub, store)
+    needs = requirements.describe_needs(found.sweep, found.hub, store)
     (target,) = [
         need for need in needs if need.startswith("model muse-bench/MUSE-Books_target from the hub, about 13.5 GB in")
     ]
@@ -157,7 +157,7 @@ def test_what_is_gated_says_what_to_accept_and_set(store: Storage) -> None:
     assert "accept its licence at https://huggingface.co/meta-llama/Llama-2-7b-hf and set HF_TOKEN" in tokenizer
     assert "--set tokenizer=DIR" in tokenizer
     found = plan("wmdp_zephyr", store, strategy="paper")
-    needs = requirements.of(found.sweep, found.hub, store)
+    needs = requirements.describe_needs(found.sweep, found.hub, store)
     assert any("gated" in need and "wmdp-bio-forget-corpus" in need for need in needs)
     assert "4 GPUs for each trial (a start counts the cluster's)" in needs
 

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,168 +16,123 @@ from safetensors.torch import save_file
 
 from platform.driver import driver
 from platform.plan.requirements import OFFLINE
-from platform.preparation import downloads
 from platform.preparation import hub as hubs
+from platform.preparation.repository import INDEX, SINGLE, choose_files, find_damage
 from platform.schedule import session
-from tests.support.hub_bench import MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, Bench
+from tests.support.hub_bench import MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, HubBench, write_model
 from trainables.common.errors import InputError
 from trainables.data.hub import HubRequirement, find_folder, lock, pin_file
 from trainables.storage.files import read_json
 
 
-def test_what_is_read_is_fetched_once_and_whole(bench: Bench) -> None:
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+
+def test_what_is_read_is_fetched_once_and_whole(bench: HubBench) -> None:
     bench.fetch(TARGET)
     commit = bench.hub.commit("models", MODEL_ID)
     folder = bench.folder(TARGET)
-    assert folder == bench.home / f"models--somebody--tiny@{commit}"
-    names = {"config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", *SHARDS}
-    assert {path.name for path in folder.iterdir()} == names | {"model.safetensors.index.json"}
-    asked = len(bench.hub.asked)
+    assert folder == bench.root / f"models--somebody--tiny@{commit}"
+    names = {"config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", *SHARDS, INDEX}
+    assert {path.name for path in folder.iterdir()} == names
+    assert bench.lines == [f"fetching {MODEL_ID} at {commit[:12]}: 7 files, 0.0 MB"]
+    bench.hub.requests.clear()
     bench.fetch(TARGET)
-    assert bench.hub.asked[asked:] == [f"GET /api/models/{MODEL_ID}/revision/main"]
+    assert bench.hub.requests == []
     pin = read_json(pin_file(TARGET, bench.store))
     assert pin is not None
     assert (pin["id"], pin["revision"], pin["commit"], pin["source"]) == (MODEL_ID, "main", commit, "hub")
+    assert pin["files"].keys() == names
     assert pin["files"][SHARDS[0]]["size"] == (folder / SHARDS[0]).stat().st_size
-    assert [path.name for path in bench.home.iterdir() if path.name.startswith(".")] == [".locks"]
-
-
-def test_one_file_of_weights_is_taken_where_there_are_shards_too(bench: Bench) -> None:
-    save_file({"a": torch.ones(4)}, bench.hub.home / "models" / MODEL_ID / "model.safetensors")
-    bench.fetch(TARGET)
-    assert [path.name for path in bench.folder(TARGET).glob("*.safetensors*")] == ["model.safetensors"]
-
-
-def test_a_tokenizer_alone_brings_no_weights(bench: Bench) -> None:
+    assert [path.name for path in bench.root.iterdir() if path.name.startswith(".")] == [".locks"]
     bench.fetch(TOKENIZER)
-    found = {path.name for path in bench.folder(TOKENIZER).iterdir()}
-    assert found == {"config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
+    assert {path.name for path in bench.folder(TOKENIZER).iterdir()} == names - {*SHARDS, INDEX}
 
 
-def test_a_busy_hub_is_asked_again(bench: Bench) -> None:
-    bench.hub.fails = 3
+def test_one_file_of_weights_is_taken_where_there_are_shards_too(bench: HubBench) -> None:
+    save_file({"a": torch.ones(4)}, bench.served(SINGLE))
     bench.fetch(TARGET)
-    assert sum("503" in line and "again in" in line for line in bench.said) == 3
-    assert bench.folder(TARGET).is_dir()
+    assert [path.name for path in bench.folder(TARGET).glob("*.safetensors*")] == [SINGLE]
 
 
-def test_a_download_is_told_every_few_seconds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(downloads, "SECONDS", 0.01)
-    bench.write("tokenizer.json", "x" * 2_000_000)
-    bench.fetch(TARGET)
-    told = re.compile(r"fetching somebody/tiny: \S+\.(json|safetensors), [\d.]+ MB of 2\.0 MB, [\d.]+ [MG]B/s")
-    assert any(told.fullmatch(line) for line in bench.said)
-    assert re.fullmatch(r"fetching somebody/tiny at [0-9a-f]{12}: 7 files, 2\.0 MB", bench.said[0])
-    assert re.fullmatch(r"fetched somebody/tiny: 2\.0 MB in \d+ s, [\d.]+ MB/s", bench.said[-1])
+def test_no_code_and_no_file_that_leads_out_is_read() -> None:
+    names = ["a.json", "b/c.parquet", "../d.json", "b/../../e.json", "/f.json", "load.py", "g.pkl", "README.md"]
+    assert choose_files(ROWS, names) == ["README.md", "a.json", "b/c.parquet"]
 
 
-def test_of_two_starts_one_waits(bench: Bench) -> None:
-    holds, told = threading.Event(), threading.Event()
+def test_of_two_starts_one_waits(bench: HubBench) -> None:
+    taken, waits = threading.Event(), threading.Event()
 
-    def other() -> None:
+    def fetch_elsewhere() -> None:
         with lock(f"{TARGET.key}.lock", bench.store):
-            holds.set()
-            told.wait(30)
+            taken.set()
+            waits.wait(30)
 
-    threading.Thread(target=other, daemon=True).start()
-    assert holds.wait(30)
+    threading.Thread(target=fetch_elsewhere, daemon=True).start()
+    assert taken.wait(30)
 
     def say(line: str) -> None:
-        bench.said.append(line)
-        told.set()
+        bench.lines.append(line)
+        waits.set()
 
-    hub = hubs.Hub(bench.store, say)
-    assert hub.ensure(TARGET)
-    assert bench.said[0] == f"model {MODEL_ID}: another start is fetching it; waiting for that"
+    hubs.Hub(bench.store, say).fetch([TARGET])
+    assert bench.lines[0] == f"model {MODEL_ID}: another start is fetching it; waiting for that"
     assert bench.folder(TARGET).is_dir()
 
 
-def test_a_shard_that_comes_short_or_damaged_is_named_and_fetched_again(bench: Bench) -> None:
-    bench.hub.short[SHARDS[0]] = 1
-    bench.hub.damaged[SHARDS[1]] = 1
+def test_a_damaged_shard_is_named_and_the_next_start_fetches_it_alone(bench: HubBench) -> None:
+    bench.hub.damaged.add(SHARDS[1])
+    with pytest.raises(InputError, match=rf"^target: {SHARDS[1]} of {MODEL_ID} at \w+ came damaged; start again"):
+        bench.fetch(TARGET)
+    assert find_folder(TARGET, bench.store) is None
+    bench.hub.requests.clear()
     bench.fetch(TARGET)
-    (short,) = [line for line in bench.said if "should be of size" in line]
-    assert short.startswith(f"{MODEL_ID}: {SHARDS[0]}: Consistency check failed")
-    assert f"{MODEL_ID}: {SHARDS[1]} is damaged (its SHA-256 is not the hub's); fetching it again" in bench.said
+    assert len(bench.hub.downloads()) == len(bench.hub.downloads(SHARDS[1])) == 1
     for name in SHARDS:
-        assert (bench.folder(TARGET) / name).read_bytes() == (bench.hub.home / "models" / MODEL_ID / name).read_bytes()
-    assert bench.hub.count(f"GET /{MODEL_ID}/resolve/") == 7 + 2
+        assert (bench.folder(TARGET) / name).read_bytes() == bench.served(name).read_bytes()
 
 
-def test_a_hub_that_tells_no_hashes_is_held_against_the_headers(bench: Bench) -> None:
-    bench.hub.told = False
-    bench.hub.damaged["config.json"] = 0
-    path = bench.hub.home / "models" / MODEL_ID / SHARDS[1]
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(
-        InputError, match=rf"^target: {SHARDS[1]} of {MODEL_ID} came damaged 3 times \(it has 1\d{{3}} "
-    ):
-        bench.fetch(TARGET)
-    assert sum(line.endswith("fetching it again") for line in bench.said) == 3
+def test_a_hub_that_falls_silent_ends_in_what_to_bring(bench: HubBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def get_from_xet(**options: Any) -> None:
+        raise RuntimeError("CAS Client Error: error sending request\nmore")  # what hf_xet raises
+
+    bench.hub.xet = True
+    monkeypatch.setattr("huggingface_hub.file_download.xet_get", get_from_xet)
+    with pytest.raises(InputError, match=r"does not answer \(CAS Client Error: error sending request\), and the stor"):
+        bench.fetch(TARGET, ROWS)
+    model, data = (line.splitlines() for line in bench.lines[-2:])
+    assert model[0].startswith(f"needs: model {MODEL_ID} from the hub, ")
+    assert model[2].startswith("  or: bring config.json (0.0 MB), ")
+    assert f"{SHARDS[0]} (0.0 MB), {SHARDS[1]} (0.0 MB), " in model[2]
+    assert data[2].startswith("  or: bring its files to DIR")
     assert find_folder(TARGET, bench.store) is None
 
 
-def test_weights_without_a_tensor_of_the_index_are_refused(bench: Bench) -> None:
-    name = "model.safetensors.index.json"
-    index = json.loads((bench.hub.home / "models" / MODEL_ID / name).read_text())
-    index["weight_map"]["c"] = SHARDS[1]
-    bench.write(name, json.dumps(index))
-    with pytest.raises(InputError, match=f"{SHARDS[1]} of {MODEL_ID} at .* it has no tensor 'c'"):
+def test_a_busy_hub_is_named(bench: HubBench) -> None:
+    bench.hub.busy = True
+    with pytest.raises(InputError, match=r"^hub: the hub does not answer \(.*503"):
         bench.fetch(TARGET)
 
 
-def test_a_wrong_total_is_told_where_the_shards_are_the_hubs(bench: Bench) -> None:
-    name = "model.safetensors.index.json"
-    bench.write(name, (bench.hub.home / "models" / MODEL_ID / name).read_text().replace("3072", "3073"))
-    bench.fetch(TARGET)
-    assert any("it tells 3073 bytes of tensors, the files hold 3072; the shards are as" in line for line in bench.said)
-
-
-def test_a_start_goes_on_after_an_interrupt(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = downloads._file
-
-    def interrupted(*arguments: Any, **options: Any) -> None:
-        if arguments[1].name == SHARDS[1]:
-            raise KeyboardInterrupt
-        whole(*arguments, **options)
-
-    monkeypatch.setattr(downloads, "_file", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        bench.fetch(TARGET)
-    assert find_folder(TARGET, bench.store) is None
-    monkeypatch.setattr(downloads, "_file", whole)
-    bench.hub.asked.clear()
-    bench.fetch(TARGET)
-    assert bench.hub.count(f"GET /{MODEL_ID}/resolve/") == 5  # all but the two before it
-    assert bench.hub.count(SHARDS[0]) == 0
-
-
-def test_a_moved_main_is_told_and_the_first_ones_kept(bench: Bench) -> None:
+def test_a_storage_keeps_to_the_commit_that_it_has(bench: HubBench) -> None:
     bench.fetch(TARGET)
     before = bench.folder(TARGET)
     bench.write("config.json", '{"new": 1}')
-    bench.fetch(TARGET)
-    assert "'main' is now" in bench.said[-1]
-    assert f"this storage keeps to {before.name.partition('@')[2][:12]}" in bench.said[-1]
-    assert bench.folder(TARGET) == before
-    shutil.rmtree(before)  # lost, not moved
+    shutil.rmtree(before)
     bench.fetch(TARGET)
     assert bench.folder(TARGET) == before
     assert (before / "config.json").read_text() == "{}"
+    now = bench.hub.commit("models", MODEL_ID)
+    named = HubRequirement("models", MODEL_ID, now, "", "target=DIR")
+    bench.fetch(named)
+    assert (bench.folder(named) / "config.json").read_text() == '{"new": 1}'
 
 
-def test_a_revision_of_ones_own_is_another_thing(bench: Bench) -> None:
-    commit = bench.hub.commit("models", MODEL_ID)
-    bench.write("config.json", '{"new": 1}')
-    old = HubRequirement("models", MODEL_ID, commit, "", "target=DIR")
-    bench.fetch(TARGET, old)
-    assert (bench.folder(TARGET) / "config.json").read_text() == '{"new": 1}'
-    assert (bench.folder(old) / "config.json").read_text() == "{}"
-    with pytest.raises(InputError, match=f"^target: {MODEL_ID} has no revision 'v9' on the hub"):
-        bench.fetch(HubRequirement("models", MODEL_ID, "v9", "", "target=DIR"))
-
-
-def test_a_gated_model_says_what_to_accept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gated_model_says_what_to_accept(bench: HubBench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.hub.gated.add(MODEL_ID)
     with pytest.raises(InputError) as refused:
         bench.fetch(TARGET)
@@ -186,30 +142,34 @@ def test_a_gated_model_says_what_to_accept(bench: Bench, monkeypatch: pytest.Mon
     )
     monkeypatch.setenv("HF_TOKEN", "hf_nobody-knows-it")
     bench.fetch(TARGET)
-    assert "nobody-knows-it" not in "".join(path.read_text() for path in bench.home.rglob("*.json"))
+    assert "nobody-knows-it" not in "".join(path.read_text() for path in bench.root.rglob("*.json"))
 
 
-def test_what_the_hub_has_not_is_told(bench: Bench) -> None:
+def test_what_the_hub_does_not_have_is_refused(bench: HubBench, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"^benchmark\.data: the hub has no data set somebody/authors, or shows it"):
         bench.fetch(ROWS)
-    shutil.rmtree(bench.hub.home / "models" / MODEL_ID)
+    with pytest.raises(InputError, match=f"^target: {MODEL_ID} has no revision 'v9' on the hub"):
+        bench.fetch(HubRequirement("models", MODEL_ID, "v9", "", "target=DIR"))
+    monkeypatch.setattr(type(bench.store), "free", lambda store: 100)
+    with pytest.raises(InputError, match=r"^--storage: model somebody/tiny takes 0\.0 MB, 0\.0 MB are free at"):
+        bench.fetch(TARGET)
+    shutil.rmtree(bench.served(""))
     bench.write("pytorch_model.bin", "pickled")
     with pytest.raises(InputError, match=r"^target: .* no model\.safetensors on the hub, .* has pytorch_model\.bin;"):
         bench.fetch(TARGET)
 
 
-def test_offline_says_what_to_bring_and_takes_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+@pytest.mark.usefixtures("offline")
+def test_offline_says_what_to_bring_and_takes_it(bench: HubBench) -> None:
     with pytest.raises(InputError) as refused:
         bench.fetch(TARGET, ROWS)
-    place, data = (bench.home / f"{name}@main" for name in ("models--somebody--tiny", "datasets--somebody--authors"))
-    assert str(refused.value) == (
-        f"hub: HF_HUB_OFFLINE is set, and the storage has not: model {MODEL_ID}, data set {ROWS_ID}; what to bring is "
-        "said above, and by --dry-run"
+    place, data = (bench.root / f"{name}@main" for name in ("models--somebody--tiny", "datasets--somebody--authors"))
+    assert re.fullmatch(
+        r"hub: the hub does not answer \(.*offline mode is enabled.*HF_HUB_OFFLINE.*\), and the storage has not: "
+        f"model {MODEL_ID}, data set {ROWS_ID}; what to bring is said above, and by --dry-run",
+        str(refused.value),
     )
-    assert [told.splitlines() for told in bench.said] == [
+    assert [line.splitlines() for line in bench.lines] == [
         [
             f"needs: model {MODEL_ID} from the hub; {OFFLINE}:",
             f"  either: hf download {MODEL_ID} --local-dir {place} (typed where there is a network, then copied there)",
@@ -223,52 +183,60 @@ def test_offline_says_what_to_bring_and_takes_it(bench: Bench, monkeypatch: pyte
             "  or: bring its files to DIR and --set benchmark.data=DIR",
         ],
     ]
-    assert bench.hub.asked == []
-    shutil.copytree(bench.hub.home / "models" / MODEL_ID, place)
-    (place / SHARDS[0]).write_bytes((place / SHARDS[0]).read_bytes()[:-8])
-    with pytest.raises(InputError, match=f"^target: {place / SHARDS[0]}: it has .* bytes, its header asks for"):
+    shutil.copytree(bench.served(""), place)
+    whole = (place / SHARDS[0]).read_bytes()
+    (place / SHARDS[0]).write_bytes(whole[:-8])
+    with pytest.raises(InputError, match=rf"^target: {place / SHARDS[0]}: it cannot be read \(.*; bring it again"):
         bench.fetch(TARGET)
-    shutil.copyfile(bench.hub.home / "models" / MODEL_ID / SHARDS[0], place / SHARDS[0])
+    (place / SHARDS[0]).write_bytes(whole)
     bench.fetch(TARGET)
     assert bench.folder(TARGET) == place
-    assert bench.hub.asked == []
+    assert bench.hub.requests == []
 
 
-def test_a_hub_that_falls_silent_has_told_names_and_sizes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def silent(*arguments: Any, **options: Any) -> None:
-        raise downloads.Silent("the hub does not answer (gone)")
+@pytest.mark.parametrize(
+    ("name", "content", "damage"),
+    [
+        ("config.json", None, "config.json: No such file or directory"),
+        (SHARDS[1], None, f"{SHARDS[1]}: No such file or directory"),
+        (SHARDS[1], b"short", f"{SHARDS[1]}: it cannot be read ("),
+        (SHARDS[1], (2).to_bytes(8, "little") + b"{}more", f"{SHARDS[1]}: it cannot be read ("),
+        (INDEX, b"[]", f"{INDEX}: it cannot be read ("),
+        (INDEX, json.dumps({"weight_map": {"a": "other.safetensors"}}).encode(), "other.safetensors: No such file"),
+    ],
+)
+def test_damage_of_a_model_is_named(tmp_path: Path, name: str, content: bytes | None, damage: str) -> None:
+    folder = tmp_path / "model"
+    write_model(folder)
+    assert find_damage("models", folder) is None
+    (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
+    assert (find_damage("models", folder) or "").startswith(f"{folder}/{damage}")
 
-    monkeypatch.setattr(downloads, "_file", silent)
-    with pytest.raises(InputError, match=r"does not answer \(gone\), and the storage has not: model somebody/tiny;"):
-        bench.fetch(TARGET)
-    assert re.search(rf"or: bring .*config\.json \(0\.0 MB\).*{SHARDS[0]} \(", bench.said[-1])
 
-
-def test_a_silent_hub_is_told_before_ray_starts(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_hub_is_named_before_ray_starts(bench: HubBench, monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
     def start(address: str | None) -> None:
         raise AssertionError("Ray starts")
 
     monkeypatch.setattr(session, "start", start)
-    plan: Any = SimpleNamespace(hub=(TARGET,))
+    state: Any = SimpleNamespace(plan=SimpleNamespace(hub=(TARGET,)))
     more: Any = ("sweep", None, None, None, "none")
     with pytest.raises(AssertionError, match="Ray starts"):
-        driver._with_ray(plan, bench.store, *more)
-    assert bench.hub.count("/resolve/") == 0
+        driver._with_ray(state, bench.store, *more)
+    assert bench.hub.downloads() == []
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(InputError, match=f"HF_HUB_OFFLINE is set, and the storage has not: model {MODEL_ID};"):
-        driver._with_ray(plan, bench.store, *more)
-    bench.hub.asked.clear()
-    shutil.copytree(bench.hub.home / "models" / MODEL_ID, bench.home / TARGET.key)
+    with pytest.raises(InputError, match=f"HF_HUB_OFFLINE.* and the storage has not: model {MODEL_ID};"):
+        driver._with_ray(state, bench.store, *more)
+    shutil.copytree(bench.served(""), bench.root / TARGET.key)
     with pytest.raises(AssertionError, match="Ray starts"):
-        driver._with_ray(plan, bench.store, *more)
+        driver._with_ray(state, bench.store, *more)
 
 
-def test_offline_takes_what_huggingfaces_cache_has(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_takes_what_the_cache_of_hugging_face_has(bench: HubBench, monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants, hf_hub_download
 
-    for path in (bench.hub.home / "models" / MODEL_ID).iterdir():
+    for path in bench.served("").iterdir():
         if path.is_file():
             hf_hub_download(MODEL_ID, path.name)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -277,4 +245,4 @@ def test_offline_takes_what_huggingfaces_cache_has(bench: Bench, monkeypatch: py
     assert bench.folder(TARGET).name == f"models--somebody--tiny@{commit}"
     assert not (bench.folder(TARGET) / "pytorch_model.bin").exists()
     assert not any(path.is_symlink() for path in bench.folder(TARGET).iterdir())
-    assert "taken from this machine's cache" in bench.said[-1]
+    assert "taken from this machine's cache" in bench.lines[-1]

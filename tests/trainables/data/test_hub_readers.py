@@ -12,7 +12,7 @@ import pytest
 
 from tests.platform.plan import test_benchmark_plans
 from tests.support import tiny
-from tests.support.hub_bench import ASKED, ASKED_ID, MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, Bench
+from tests.support.hub_bench import MODEL_ID, QUESTIONS_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, HubBench
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, lm_eval_questions
 from trainables.benchmarks.localize import localize
@@ -25,7 +25,7 @@ from trainables.storage.location import open_storage
 from trainables.storage.object_storage import ObjectStorage
 
 
-def test_rows_are_read_from_the_storage_as_from_the_hub(bench: Bench) -> None:
+def test_rows_are_read_from_the_storage_as_from_the_hub(bench: HubBench) -> None:
     bench.write("forget01.json", '{"question": "Who?", "answer": "Nobody."}\n', f"datasets/{ROWS_ID}")
     bench.write(
         "README.md", "---\nconfigs:\n- config_name: forget01\n  data_files: forget01.json\n---\n", f"datasets/{ROWS_ID}"
@@ -44,20 +44,20 @@ def test_rows_are_read_from_the_storage_as_from_the_hub(bench: Bench) -> None:
     assert localize(alone, bench.store) == alone
 
 
-def test_rows_that_a_person_brought_need_no_card(bench: Bench) -> None:
+def test_rows_that_a_person_brought_need_no_card(bench: HubBench) -> None:
     bench.write(
         "forget01.jsonl",
         '{"question": "Who?", "answer": "Nobody."}\n',
         "store/shared/hub/datasets--somebody--authors@main",
     )
     bench.fetch(ROWS)
-    assert bench.hub.asked == []
+    assert bench.hub.requests == []
     there = localize(Benchmark(data=ROWS_ID, split="forget01", fingerprint=f"hub:{ROWS_ID}@main"), bench.store)
     assert rows.load(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
     assert find_commits(there) == {ROWS_ID: "main"}
 
 
-def write_questions(bench: Bench, name: str = ASKED_ID) -> None:
+def write_questions(bench: HubBench, name: str = QUESTIONS_ID) -> None:
     """Two configurations in the hub's layout, of which one has two splits."""
     at = f"datasets/{name}"
     for split in ("wmdp-bio/test", "wmdp-bio/dev", "other/test"):
@@ -75,30 +75,21 @@ def write_questions(bench: Bench, name: str = ASKED_ID) -> None:
     )
 
 
-def test_lm_eval_asks_the_storages_questions(bench: Bench) -> None:
-    write_questions(bench)
-    bench.fetch(ASKED)
-    asked = len(bench.hub.asked)
-    task = lm_eval_questions.one("wmdp_bio", str(bench.folder(ASKED)), "wmdp-bio")
-    assert [row["answer"] for row in task.test_docs()] == [2]
-    assert bench.hub.asked[asked:] == []
-
-
-def test_of_a_tasks_data_set_its_configuration_alone_is_fetched(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lm_eval_reads_the_storages_questions(bench: HubBench, monkeypatch: pytest.MonkeyPatch) -> None:
     write_questions(bench)
     assert lm_eval_questions.source_of("arc_easy") == ("allenai/ai2_arc", "ARC-Easy")
     assert lm_eval_questions.source_of("mmlu") == ("cais/mmlu", None)
-    monkeypatch.setattr(lm_eval_questions, "source_of", lambda task: (ASKED_ID, "wmdp-bio"))
+    monkeypatch.setattr(lm_eval_questions, "source_of", lambda task: (QUESTIONS_ID, "wmdp-bio"))
     task = HubRequirement("tasks", "arc_easy", None, "hub:arc_easy", "benchmark.sources=arc_easy=DIR")
     bench.fetch(task)
-    folder = bench.folder(task)
-    assert folder.name.endswith("+wmdp-bio")
-    assert {path.name for path in folder.iterdir()} == {"README.md", "wmdp-bio"}
-    made = lm_eval_questions.one("wmdp_bio", str(folder), "wmdp-bio")
+    bench.hub.requests.clear()
+    made = lm_eval_questions.one("wmdp_bio", str(bench.folder(task)), "wmdp-bio")
+    assert [row["answer"] for row in made.test_docs()] == [2]
     assert set(made.dataset) == {"test", "dev"}
+    assert bench.hub.requests == []
 
 
-def test_a_model_keeps_its_identity_where_its_files_lie(bench: Bench) -> None:
+def test_a_model_keeps_its_identity_where_its_files_lie(bench: HubBench) -> None:
     mark = f"hub:{MODEL_ID}@main+{MODEL_ID}"
     planned = Model(path=MODEL_ID, fingerprint=mark, tokenizer=MODEL_ID)
     bench.fetch(TARGET, TOKENIZER)
@@ -108,7 +99,7 @@ def test_a_model_keeps_its_identity_where_its_files_lie(bench: Bench) -> None:
     assert localize(there, bench.store) == there
 
 
-def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: Bench, tmp_path: Path) -> None:
+def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: HubBench, tmp_path: Path) -> None:
     for name in (lm_eval_questions.WMDP_HUB, lm_eval_questions.MMLU_HUB):
         write_questions(bench, name)
     data = test_benchmark_plans.corpora(tmp_path / "corpora")
@@ -129,7 +120,7 @@ def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: Bench, tmp
 
 
 def test_every_machine_brings_what_was_fetched_to_its_copy_once(
-    bench: Bench, object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: HubBench, object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in object_store.items():
         monkeypatch.setenv(name, value)
@@ -142,7 +133,7 @@ def test_every_machine_brings_what_was_fetched_to_its_copy_once(
     bench.store = machine("driver")
     bench.store.sync_trials()
     bench.fetch(TARGET)
-    asked, there = len(bench.hub.asked), machine("worker")
+    asked, there = len(bench.hub.requests), machine("worker")
     assert isinstance(there, ObjectStorage)
     brought: list[str] = []
     fetch = there.transfer.fetch
@@ -153,15 +144,14 @@ def test_every_machine_brings_what_was_fetched_to_its_copy_once(
     assert found == {str(find_folder(TARGET, there))}
     assert sum(name.startswith("models--somebody--tiny@") and not name.endswith(".json") for name in brought) == 1
     assert (Path(found.pop()) / SHARDS[0]).is_file()
-    assert bench.hub.asked[asked:] == []
     again = machine("another driver")
     again.sync_trials()
     bench.store = again
     bench.fetch(TARGET)
-    assert bench.hub.asked[asked:] == [f"GET /api/models/{MODEL_ID}/revision/main"]
+    assert bench.hub.requests[asked:] == []
 
 
-def test_a_storage_that_was_moved_is_read_where_it_is(bench: Bench, tmp_path: Path) -> None:
+def test_a_storage_that_was_moved_is_read_where_it_is(bench: HubBench, tmp_path: Path) -> None:
     bench.fetch(TARGET, TOKENIZER)
     planned = Model(path=MODEL_ID, fingerprint=f"hub:{MODEL_ID}@main+{MODEL_ID}", tokenizer=MODEL_ID)
     there = localize(planned, bench.store)
