@@ -33,7 +33,7 @@ def main(
 
             return submit.run_command(cluster, "platform.status", sys.argv[1:])
         store = open_storage(location, writable=False)
-        sweep, *others = manifest.find(name, store)
+        sweep, *others = manifest.find_sweeps(name, store)
         found = describe_sweep(sweep, store)
         found["others"] = [
             {"name": f"{item['name']}-{item['hash']}", "created": item["created"], "trials": len(item["trials"])}

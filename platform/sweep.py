@@ -55,12 +55,13 @@ def main(
         settings = [*(set_ or []), *([overrides.seeds(seeds)] if seeds is not None else [])]
         choice = start.Choice(resume, new, retry_failed, reason)
         choice.check()
-        limits = state_limits.Limits(gpu_hours, disk.parse(disk_budget))
+        limits = state_limits.Limits(gpu_hours, disk.parse_size(disk_budget))
         limits.check()
         _check_budget(trials, strategy)
         if cluster is not None:
             return _elsewhere(name, cluster, address)
-        options = {"address": address, "max_concurrent": max_concurrent, "keep": weights.check(kept), "limits": limits}
+        weights.check_choice(kept)
+        options = {"address": address, "max_concurrent": max_concurrent, "keep": kept, "limits": limits}
         store = open_storage(location, writable=not dry_run)
         if dry_run:
             _check_place(store)
@@ -70,7 +71,7 @@ def main(
         aside = len(state.outcomes) + len(state.damaged) if new else 0
         state = scan_without_results(plan, store) if new else state
         slots = machine.slots(sweep.resources, state.outstanding, max_concurrent, address)
-        disk.check(state, store, kept, limits.disk_bytes, slots)
+        disk.check_budget(state, store, kept, limits.disk_bytes, slots)
         if dry_run:
             lacks = machine.lacks(sweep.resources) if machine.is_used(address) else []
             return dry.show(state, store, lacks, as_json=as_json, kept=kept, slots=slots, aside=aside)

@@ -12,8 +12,8 @@ from platform.driver import finish
 from platform.plan.value import Plan
 from platform.schedule import session
 from platform.schedule.session import Room
-from platform.state import ledger, manifest
-from platform.state.limits import Gate, Limits
+from platform.state import manifest
+from platform.state.limits import Limits, Stopper, load_spent, record_spent
 from platform.state.sweep_state import SweepState, count_outcomes, has_references, scan
 from platform.tracking import sync_state
 from trainables import benchmarks
@@ -48,13 +48,13 @@ def run(
     if warning := state.history.warning():
         say(f"warning: {warning}")
     started = time.monotonic()
-    gate = Gate(limits, ledger.read(state, store))
-    if state.outstanding and gate.closed:
-        return max(_stopped(plan, store, gate), int(bool(state.failed)))
+    stopper = Stopper(limits, load_spent(state, store))
+    if state.outstanding and stopper.reason:
+        return max(_stopped(plan, store, stopper), int(bool(state.failed)))
     if state.outstanding or plan.sweep.export or not has_references(plan, store):
-        with ledger.kept(gate, store.spent(plan.sweep.name, plan.hash), store):
-            mirror = _with_ray(state, store, command, gate, address, max_concurrent, keep)
-    elif sync_state.same(document := manifest.write(state, store, command), store):
+        with record_spent(stopper, store.spent(plan.sweep.name, plan.hash), store):
+            mirror = _with_ray(state, store, command, stopper, address, max_concurrent, keep)
+    elif sync_state.same(document := manifest.write_manifest(state, store, command), store):
         return finish.end(plan, store, say)
     else:
         mirror = _mirrored(document, plan, store)
@@ -65,25 +65,25 @@ def run(
     say(_ran(state, store, time.monotonic() - started))
     status = finish.end(plan, store, say)
     _show(plan, store, mirror)
-    return max(status, _stopped(plan, store, gate)) if gate.closed else status
+    return max(status, _stopped(plan, store, stopper)) if stopper.reason else status
 
 
 def _show(plan: Plan, store: Storage, mirror: Any) -> None:
     """The report in MLflow, and a note that all is there; or the command that mends what is not."""
     mirror.report()
     if mirror.problem is None:
-        sync_state.note(manifest.read(plan.name, store), store)
+        sync_state.note(manifest.load_sweep(plan.name, store), store)
         return
     first = str(mirror.problem).partition("\n")[0]
     behind = f"MLflow is behind ({first}); mend it with"
-    say(f"{behind}: .venv/bin/python -m platform.tracking sync {plan.name}{manifest.place(store)}")
+    say(f"{behind}: .venv/bin/python -m platform.tracking sync {plan.name}{manifest.storage_option(store)}")
 
 
 def _with_ray(
     state: SweepState,
     store: Storage,
     command: str,
-    gate: Gate,
+    stopper: Stopper,
     address: str | None,
     max_concurrent: int | None,
     keep: str,
@@ -99,7 +99,7 @@ def _with_ray(
         joined = session.start(address)
         joined.gather(say)
         joined.check(plan)
-        return _all(state, store, command, gate, joined.room(plan, max_concurrent, say), keep)
+        return _all(state, store, command, stopper, joined.room(plan, max_concurrent, say), keep)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError | OSError):
             raise error.cause from None
@@ -111,18 +111,18 @@ def _with_ray(
     return None
 
 
-def _all(state: SweepState, store: Storage, command: str, gate: Gate, room: Room, keep: str) -> Any:
+def _all(state: SweepState, store: Storage, command: str, stopper: Stopper, room: Room, keep: str) -> Any:
     from platform.driver import recommend
     from platform.preparation import hub, prepare
 
     plan = state.plan
     hub.fetch(plan, store, say)
-    with gate.preparing(gpus(plan.trials[0].model_dump(include={"resources"}))):
+    with stopper.preparing(gpus(plan.trials[0].model_dump(include={"resources"}))):
         prepare.prepare(state, store, say, room.strategy)
-    document = manifest.write(state, store, command)
+    document = manifest.write_manifest(state, store, command)
     mirror = _mirrored(document, plan, store)
     if state.outstanding:
-        _tune(state, store, mirror, gate, room, keep)
+        _tune(state, store, mirror, stopper, room, keep)
     if plan.sweep.export:
         recommend.recommend(plan, store, say)
     mirror.close(count_outcomes(document, store))
@@ -151,13 +151,13 @@ def _ran(state: SweepState, store: Storage, seconds: float) -> str:
     return f"{ended} of {len(state.done) + state.outstanding} trials run in {seconds / 60:.1f} min"
 
 
-def _stopped(plan: Plan, store: Storage, gate: Gate) -> int:
+def _stopped(plan: Plan, store: Storage, stopper: Stopper) -> int:
     """Say why the sweep ended before its trials did, and what is left of it; 1 where that is a failure, 3 else."""
     left = scan(plan, store).outstanding
     if not left:
         return 0
-    say(f"stopped: {gate.closed}; {format_count(left, 'trial')} left; {gate.advice}")
-    return 1 if gate.broken or gate.unwritable else 3
+    say(f"stopped: {stopper.reason}; {format_count(left, 'trial')} left; {stopper.advice}")
+    return 1 if stopper.fails_alike or stopper.unwritable else 3
 
 
 def say(text: str) -> None:
@@ -170,8 +170,8 @@ def _commit() -> str:
     return f"{head if made['commit'] else 'no git commit'}, code {made['code']}"
 
 
-def _tune(state: SweepState, store: Storage, mirror: Any, gate: Gate, room: Room, keep: str) -> None:
-    """Run the trials that are left, as far as the gate lets them."""
+def _tune(state: SweepState, store: Storage, mirror: Any, stopper: Stopper, room: Room, keep: str) -> None:
+    """Run the trials that are left, as far as the stopper lets them."""
     import ray
     from ray.tune.execution import class_cache
 
@@ -185,12 +185,12 @@ def _tune(state: SweepState, store: Storage, mirror: Any, gate: Gate, room: Room
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     class_cache.ENV_VARS_TO_PROPAGATE.difference_update(VARIABLES)  # Ray's log would hold their values
     plan = state.plan
-    search, total = _searcher(state, store, searcher, keep, room.strategy, lambda: gate.closed)
+    search, total = _searcher(state, store, searcher, keep, room.strategy, lambda: stopper.reason)
     standing = driver_reporter.Standing.of(state, total, room.slots)
-    watch = disk.Watch(keeping.keeper(plan, store, keep), gate.limits.disk_bytes)
+    monitor = disk.DiskMonitor(keeping.make_keeper(plan, store, keep), stopper.limits.disk_bytes)
     screen = console.screen()
     waiting = driver_reporter.Waiting(session.needed(plan), ray.available_resources, room.coming)
-    reporter = driver_reporter.Reporter(standing, store, mirror, watch, gate, screen, waiting)
+    reporter = driver_reporter.Reporter(standing, store, mirror, monitor, stopper, screen, waiting)
     callbacks = [reporter, raylet.RayletWatch(), node_loss.Losses(nodes, screen.say)]
     folder, name = store.root / "ray", f"{plan.name}-{os.getpid()}"
     try:
@@ -198,7 +198,7 @@ def _tune(state: SweepState, store: Storage, mirror: Any, gate: Gate, room: Room
         try:
             tuner.fit()
         except Exception:
-            if not gate.closed:  # else it stopped with its cause: a full disk has cut Tune's own notes off, too
+            if not stopper.reason:  # else it stopped with its cause: a full disk has cut Tune's own notes off, too
                 raise
     finally:
         screen.close()

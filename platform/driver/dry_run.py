@@ -52,7 +52,7 @@ def _lines(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[
     if plan.sweep.tables and plan.strategy == "paper":
         yield f"fills the paper's {', '.join(plan.sweep.tables)}"
     yield f"made once: {', '.join(_shared(document['shared']))}"
-    parts, free = disk.listed(document["disk"]), format_size(document["disk_free_bytes"])
+    parts, free = disk.describe_forecast(document["disk"]), format_size(document["disk_free_bytes"])
     yield f"storage {document['storage']}: at least {parts} to come, {free} free"
     if aside := document["set_aside"]:
         yield f"--new sets the results of {format_count(aside, 'trial')} aside"
@@ -136,7 +136,7 @@ def describe(state: SweepState, store: Storage, kept: str, slots: int) -> dict[s
     parts, free = disk.forecast(state, store, kept, slots), store.free()
     hours, basis = estimate_gpu_hours(plan, state.outstanding, measured)
     wait, wait_basis = estimate_seconds(plan, state.outstanding, measured, slots)
-    room = disk.shortage(state, store, kept, slots)
+    room = disk.describe_shortage(state, store, kept, slots)
     return {
         "sweep": plan.sweep.name,
         "hash": plan.hash,

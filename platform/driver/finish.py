@@ -29,7 +29,7 @@ def end(plan: Plan, store: Storage, say: Say) -> int:
     """Say how a start ended; 1 where trials of the plan failed, else 0."""
     shown = paths.shown(store.root)
     folder = store.root / "reports" / plan.name
-    document = manifest.read(plan.name, store)
+    document = manifest.load_sweep(plan.name, store)
     results = {key: result for key in document["trials"] if (result := summarise(store, key))}
     of = {"results": digest({key: result.started for key, result in results.items()})}
     of |= {"commit": provenance.commit()[0], "selection": document["selection"]}
@@ -74,4 +74,5 @@ def _report(plan: Plan, store: Storage, say: Say) -> bool:
 def _next(plan: Plan, store: Storage) -> str:
     if plan.sweep.name == "quickstart":
         return AFTER_QUICKSTART
-    return f".venv/bin/python -m analysis.report {plan.name}{manifest.place(store)}   (or another seed: --seeds 0,1,2)"
+    report = f".venv/bin/python -m analysis.report {plan.name}{manifest.storage_option(store)}"
+    return f"{report}   (or another seed: --seeds 0,1,2)"

@@ -13,7 +13,7 @@ from ray.tune import Callback
 from platform.driver.console import Row, Screen, View
 from platform.schedule import node_loss
 from platform.state import disk
-from platform.state.limits import Gate
+from platform.state.limits import Stopper
 from platform.state.status import describe_phase, read_progress
 from platform.state.sweep_state import SweepState
 from platform.tracking.mirror import Mirror
@@ -96,23 +96,23 @@ class Waiting:
 
 
 class Reporter(Callback):
-    """Shows a running sweep and feeds the mirror, the disk's watch and the gate."""
+    """Shows a running sweep and feeds the mirror, the disk monitor and the stopper."""
 
     def __init__(
         self,
         standing: Standing,
         store: Storage,
         mirror: Mirror,
-        watch: disk.Watch,
-        gate: Gate,
+        monitor: disk.DiskMonitor,
+        stopper: Stopper,
         screen: Screen,
         waiting: Waiting,
     ) -> None:
         self.standing = standing
         self.store = store
         self.mirror = mirror
-        self.watch = watch
-        self.gate = gate
+        self.monitor = monitor
+        self.stopper = stopper
         self.screen = screen
         self.waiting = waiting
         self.begun: dict[str, float] = {}
@@ -127,10 +127,10 @@ class Reporter(Callback):
         config = Trial.model_validate_json(trial.config["trial"])
         self.standing.running[config.id()] = config.label()
         self.begun[config.id()] = time.monotonic()
-        self.gate.began(config)
+        self.stopper.trial_started(config)
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        self.gate.disk = self.watch.tick()
+        self.stopper.disk = self.monitor.poll()
         self.screen.show(self.view)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -142,7 +142,7 @@ class Reporter(Callback):
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
         for config in self.unseen:
             self.store.try_sync_trial(config.id())
-            self.watch.ended(config.study(), config.id())
+            self.monitor.trial_ended(config.study(), config.id())
             self.mirror.trial(config.id())
 
     def view(self) -> View:
@@ -179,8 +179,8 @@ class Reporter(Callback):
         if result["status"] in EVALUATED and "seconds" in result:  # a diverged one's 0 s would be too short
             self.standing.evaluations.append(result["seconds"]["evaluation"])
         self.screen.say(f"{label}: {outcome(result)} ({format_duration(seconds)})")
-        self.gate.ended(key, result)
-        self.gate.disk = self.watch.ended(config.study(), key)
+        self.stopper.trial_ended(key, result)
+        self.stopper.disk = self.monitor.trial_ended(config.study(), key)
         self.mirror.trial(key)
         _forget_statistics(trial)
         self.screen.show(self.view, last=self.standing.left == 0 and not self.standing.running)
@@ -198,7 +198,7 @@ class Reporter(Callback):
         try:
             return record.write_refusal(config, self.store, cause, LOST, seconds)
         except OSError as error:
-            self.gate.unwritable = f"{error.strerror} ({self.store.root})"
+            self.stopper.unwritable = f"{error.strerror} ({self.store.root})"
             message = f"not recorded, because the storage takes nothing more: {error.strerror}"
             return {"status": LOST, "error": {"kind": LOST, "message": message}}
 

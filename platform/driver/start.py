@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from platform.state import lease, manifest
+from platform.state import lock, manifest
 from platform.state.sweep_state import SweepState, refresh_if_stale, scan
 from trainables.common.cli import format_count
 from trainables.common.errors import InputError, closest
@@ -49,7 +49,7 @@ def start(state: SweepState, store: Storage, choice: Choice, options: dict[str, 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with lease.held(store, store.lock(plan.sweep.name, plan.hash), command):
+        with lock.hold(store, store.lock(plan.sweep.name, plan.hash), command):
             state = _settle_earlier_results(refresh_if_stale(state, store), store, choice)
             from platform.driver import driver
 

@@ -1,4 +1,4 @@
-"""The disk that a sweep takes: a size as a person writes it, the forecast of a plan, and what gives way at a budget."""
+"""The disk that a sweep takes: a size as a person writes it, the forecast of a plan, and what a budget removes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 import time
 from dataclasses import dataclass
 
-from platform.state import weights as state_weights
 from platform.state.sweep_state import SweepState
+from platform.state.weights import Keeper
 from trainables.common.cli import format_size
 from trainables.common.errors import InputError
 from trainables.storage.base import Storage
@@ -16,14 +16,14 @@ from trainables.training.task_vectors import spec
 BYTES_PER_TRIAL = 2 * 2**20
 """Measured on tofu_tiny: 0.4 MB of Parquet and JSON a trial, and its part of the MLflow store."""
 EVERY, SHARE = 20.0, 0.01
-"""The whole storage is counted at most so often (seconds), and for at most this share of the driver's time."""
+"""The whole storage is measured at most so often (seconds), and for at most this share of the driver's time."""
 UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 CHECKPOINT_BYTES = {"fp32": 16, "bf16": 18}
 """Of a parameter: weights, AdamW's moments and GRU's average in fp32, with bf16 weights beside the fp32 ones."""
 
 
-def parse(text: str | None) -> int | None:
-    """Bytes of `20GB`, `500 MB`, `1.5TiB`. Raises InputError."""
+def parse_size(text: str | None) -> int | None:
+    """Return the bytes of `20GB`, `500 MB` or `1.5TiB`. Raises InputError."""
     if text is None:
         return None
     match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([kmgt]?)(i?)b?\s*", text, re.IGNORECASE)
@@ -33,10 +33,10 @@ def parse(text: str | None) -> int | None:
 
 
 def forecast(state: SweepState, store: Storage, choice: str, slots: int) -> dict[str, int]:
-    """What the rest of a plan writes at least, in bytes; models count where their sizes are known.
+    """Return what the rest of a plan writes at least, in bytes; models count if their sizes are known.
 
-    `--keep pareto` is counted as one trial a study. Each of the trials side by side (`slots`) has a checkpoint, and
-    beside it the new one.
+    `--keep pareto` is counted as one trial a study. Each of the parallel trials (`slots`) has a checkpoint, and beside
+    it the new one.
     """
     plan, parts = state.plan, {"results": BYTES_PER_TRIAL * state.outstanding}
     shape = plan.target_shape(store)
@@ -54,84 +54,83 @@ def forecast(state: SweepState, store: Storage, choice: str, slots: int) -> dict
     return {name: part for name, part in parts.items() if part}
 
 
-def check(state: SweepState, store: Storage, choice: str, budget: int | None, slots: int) -> None:
-    """Raise InputError where what is there and what will come exceed the budget."""
-    if budget is None:
-        return
-    parts, there = forecast(state, store, choice, slots), store.size(store.root)
-    if there + sum(parts.values()) > budget:
-        raise InputError(
-            f"--disk-budget: the storage has {format_size(there)} and at least {listed(parts)} will come, together "
-            f"more than {format_size(budget)}; what helps: a larger budget, a smaller --keep than {choice}, or fewer "
-            "trials (--only)"
-        )
-
-
-def shortage(state: SweepState, store: Storage, choice: str, slots: int) -> str | None:
-    """What the disk lacks, None where there is room."""
-    parts, free = forecast(state, store, choice, slots), store.free()
-    if sum(parts.values()) <= free:
-        return None
-    return f"disk: at least {listed(parts)} will come, {format_size(free)} are free"
-
-
-def check_free(state: SweepState, store: Storage, choice: str, slots: int) -> None:
-    """Raise InputError where the disk has no room for what will come."""
-    lack = shortage(state, store, choice, slots)
-    if lack:
-        raise InputError(f"--storage: {lack}; what helps: another disk, a smaller --keep, fewer trials (--only)")
-
-
-def listed(parts: dict[str, int]) -> str:
-    """The sum of a forecast, and its parts."""
+def describe_forecast(parts: dict[str, int]) -> str:
+    """Return the sum of a forecast, and its parts."""
     each = ", ".join(f"{name} {format_size(part)}" for name, part in parts.items())
     return f"{format_size(sum(parts.values()))} ({each})"
 
 
+def check_budget(state: SweepState, store: Storage, choice: str, budget: int | None, slots: int) -> None:
+    """Raise InputError if the storage and the forecast exceed the budget."""
+    if budget is None:
+        return
+    parts, size = forecast(state, store, choice, slots), store.size(store.root)
+    if size + sum(parts.values()) > budget:
+        raise InputError(
+            f"--disk-budget: the storage has {format_size(size)} and at least {describe_forecast(parts)} will come, "
+            f"together more than {format_size(budget)}; what helps: a larger budget, a smaller --keep than {choice}, "
+            "or fewer trials (--only)"
+        )
+
+
+def describe_shortage(state: SweepState, store: Storage, choice: str, slots: int) -> str | None:
+    """Say what the disk lacks; None: there is room."""
+    parts, free = forecast(state, store, choice, slots), store.free()
+    if sum(parts.values()) <= free:
+        return None
+    return f"disk: at least {describe_forecast(parts)} will come, {format_size(free)} are free"
+
+
+def check_free(state: SweepState, store: Storage, choice: str, slots: int) -> None:
+    """Raise InputError if the disk has no room for the forecast."""
+    shortage = describe_shortage(state, store, choice, slots)
+    if shortage:
+        raise InputError(f"--storage: {shortage}; what helps: another disk, a smaller --keep, fewer trials (--only)")
+
+
 @dataclass
-class Watch:
+class DiskMonitor:
     """Keeps the storage within its budget while trials run.
 
-    The whole storage is counted once in a while, which also sees the checkpoints of running trials; in between the
-    folder of each trial that ends is added. A running trial's checkpoint goes with its end and cannot give way before.
+    The whole storage is measured once in a while, which also sees the checkpoints of running trials; in between the
+    folder of each trial that ends is added. A running trial's checkpoint goes with its end and cannot be dropped.
     """
 
-    keeper: state_weights.Keeper
+    keeper: Keeper
     budget: int | None
     size: int = 0
-    """Bytes: never less than the storage has, but for what running trials wrote since it was counted."""
+    """Bytes: never less than the storage has, but for what running trials wrote since it was measured."""
     due: float = 0.0
-    """When the whole is counted next (monotonic)."""
-    why: str | None = None
-    """Why no further trial may begin: for the rest of this start, for Tune asks no more once it was told so."""
+    """When the whole is measured next (monotonic)."""
+    reason: str | None = None
+    """Why no further trial may begin: for the rest of this start, for Tune asks no more after that."""
 
-    def tick(self) -> str | None:
-        """Between two ends, as often as one likes: returns `why`."""
-        if self.budget is not None and self.why is None and time.monotonic() >= self.due:
-            self._count(self.budget)
-        return self.why
+    def poll(self) -> str | None:
+        """Measure if it is time; return `reason`."""
+        if self.budget is not None and self.reason is None and time.monotonic() >= self.due:
+            self._measure(self.budget)
+        return self.reason
 
-    def ended(self, study: str, trial_id: str) -> str | None:
-        """After a trial of a study: returns `why`."""
+    def trial_ended(self, study: str, trial_id: str) -> str | None:
+        """Take account of a study's trial that has ended; return `reason`."""
         self.keeper.prune(study, trial_id)
-        if self.budget is not None and self.why is None:
+        if self.budget is not None and self.reason is None:
             store = self.keeper.store
             self.size += store.size(store.trial(trial_id))
             if self.size > self.budget:
-                self._count(self.budget)
-        return self.why
+                self._measure(self.budget)
+        return self.reason
 
-    def _count(self, budget: int) -> None:
-        """Count the whole storage, and keep fewer weights until it is within the budget."""
-        keeper, store, begun = self.keeper, self.keeper.store, time.monotonic()
+    def _measure(self, budget: int) -> None:
+        """Measure the whole storage, and keep fewer weights until it is within the budget."""
+        keeper, store, started = self.keeper, self.keeper.store, time.monotonic()
         self.size = store.size(store.root)
-        while self.size > budget and self.why is None:
-            if keeper.tighten():
-                kept = f"--keep {keeper.choice} from now on"
-                print(f"the storage has {format_size(self.size)}, more than {format_size(budget)}: {kept}", flush=True)
+        while self.size > budget and self.reason is None:
+            has, most = f"the storage has {format_size(self.size)}", format_size(budget)
+            if keeper.keep_less():
+                print(f"{has}, more than {most}: --keep {keeper.choice} from now on", flush=True)
                 self.size = store.size(store.root)
             else:
-                held = f"the storage has {format_size(self.size)}, without any weights kept"
-                self.why = f"--disk-budget {format_size(budget)}: {held}"
+                self.reason = f"--disk-budget {most}: {has}, without any weights kept"
         now = time.monotonic()
-        self.due = now + max(EVERY, (now - begun) / SHARE)
+        self.due = now + max(EVERY, (now - started) / SHARE)

@@ -1,4 +1,8 @@
-"""Whether a sweep may begin another trial: its GPU-hours, its disk, and failures that all have one cause."""
+"""Whether a sweep may begin another trial: its GPU-hours, its disk, and failures that all have one cause.
+
+The GPU-seconds of all starts stand in `sweeps/NAME-HASH.spent`, rewritten every few seconds. Results show only trials
+that ended, and not what a kill, `--new` or a retry threw away; this file does.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,24 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from platform.state.lock import heartbeat
+from platform.state.sweep_state import SweepState
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
-from trainables.storage import results as results_
-from trainables.storage.base import FAILURES
-from trainables.storage.results import gpus
+from trainables.storage.base import FAILURES, Storage
+from trainables.storage.files import read_json, write_json
+from trainables.storage.results import cause, gpus, spent
 
 FIRST = 5
 """So many trials that end first and all fail for the same cause stop the sweep."""
 PREPARATION = "preparation"
 CPU_AS_GPU = "a rank without a GPU counts as one"
+EVERY = 10.0
+"""Seconds between two notes of what is spent: a driver that is killed forgets no more than these."""
+KEY = "gpu_seconds"
 
 
 @dataclass(frozen=True)
@@ -31,13 +41,14 @@ class Limits:
     disk_bytes: int | None = None
 
     def check(self) -> None:
+        """Raise InputError if a limit makes no sense."""
         if self.gpu_hours is not None and not 0 < self.gpu_hours < float("inf"):
             raise InputError(f"--gpu-hours: must be above 0, got {self.gpu_hours:g}")
 
 
 @dataclass
-class Gate:
-    """Told of every trial that begins and ends; `closed` says why no further one may begin."""
+class Stopper:
+    """Follows the trials of a start; `reason` says why no further one may begin."""
 
     limits: Limits
     spent: float = 0.0
@@ -46,64 +57,95 @@ class Gate:
     """Trial id, or PREPARATION -> when it began (monotonic), and its GPUs."""
     causes: list[str | None] = field(default_factory=list)
     """Of the first trials that ended in this start; None: it did not fail."""
-    shown: str = ""
-    """The message of the first of them."""
+    first_message: str = ""
+    """The message of the first of them that failed."""
     disk: str | None = None
-    """Why the disk's budget closes the gate."""
+    """Why the disk budget allows no further trial."""
     unwritable: str | None = None
-    """Why the storage takes nothing more, not even that a trial failed."""
+    """Why nothing can be written to the storage, not even that a trial failed."""
 
-    def began(self, trial: Trial) -> None:
-        """Begun again after its process died, it has run since its first beginning."""
+    def trial_started(self, trial: Trial) -> None:
+        """Count a trial. One that starts again after its process died runs since its first start."""
         self.running.setdefault(trial.id(), (time.monotonic(), gpus(trial.model_dump(include={"resources"}))))
 
-    def ended(self, trial_id: str, result: Mapping[str, Any]) -> None:
-        begun, size = self.running.pop(trial_id, (time.monotonic(), 0.0))
-        self.spent += (time.monotonic() - begun) * size
+    def trial_ended(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        started, size = self.running.pop(trial_id, (time.monotonic(), 0.0))
+        self.spent += (time.monotonic() - started) * size
         if len(self.causes) < FIRST:
             failed = result["status"] in FAILURES
-            self.causes.append(results_.cause(dict(result)) if failed else None)
-            self.shown = self.shown or (result["error"]["message"] if failed else "")
+            self.causes.append(cause(dict(result)) if failed else None)
+            self.first_message = self.first_message or (result["error"]["message"] if failed else "")
 
     @contextlib.contextmanager
     def preparing(self, size: float) -> Iterator[None]:
-        """What trials share is made meanwhile: it counts as `size` GPUs, a trial's."""
-        begun = time.monotonic()
-        self.running[PREPARATION] = (begun, size)
+        """Count the block, which makes what trials share, as a trial on `size` GPUs."""
+        started = time.monotonic()
+        self.running[PREPARATION] = (started, size)
         try:
             yield
         finally:
             del self.running[PREPARATION]
-            self.spent += (time.monotonic() - begun) * size
+            self.spent += (time.monotonic() - started) * size
 
     @property
     def hours(self) -> float:
         """GPU-hours so far, of running trials too."""
         now = time.monotonic()
-        return (self.spent + sum((now - begun) * size for begun, size in list(self.running.values()))) / 3600
+        return (self.spent + sum((now - started) * size for started, size in list(self.running.values()))) / 3600
 
     @property
-    def broken(self) -> bool:
+    def fails_alike(self) -> bool:
         """Whether all trials that ended first failed, for one cause."""
         return len(self.causes) == FIRST and len(set(self.causes)) == 1 and self.causes[0] is not None
 
     @property
     def advice(self) -> str:
-        """What to do about a closed gate."""
+        """What to do about `reason`."""
         if self.unwritable:
             return "make room, then go on with --resume"
-        if self.broken:
+        if self.fails_alike:
             return "mend that, then go on with --resume --retry-failed"
         return f"go on with a larger {'--disk-budget' if self.disk else '--gpu-hours'} and --resume"
 
     @property
-    def closed(self) -> str | None:
+    def reason(self) -> str | None:
         """Why no further trial may begin; None: it may."""
         if self.unwritable:
             return f"the storage takes nothing more: {self.unwritable}"
-        if self.broken:
-            return f"the first {FIRST} trials that ended all failed for the same cause: {self.shown}"
+        if self.fails_alike:
+            return f"the first {FIRST} trials that ended all failed for the same cause: {self.first_message}"
         limit = self.limits.gpu_hours
         if limit is not None and self.hours >= limit:
             return f"--gpu-hours {limit:g}: {self.hours:.3g} GPU-hours are spent ({CPU_AS_GPU})"
         return self.disk
+
+
+def load_spent(state: SweepState, store: Storage) -> float:
+    """Return the GPU-seconds of all starts so far: those noted, else those of the sweep's results."""
+    plan = state.plan
+    path = store.spent(plan.sweep.name, plan.hash)
+    store.fetch_parts(path.parent, (path.name,))
+    noted = read_json(path)
+    if noted is not None:
+        return float(noted[KEY])
+    earlier = read_json(store.sweep(plan.sweep.name, plan.hash)) or {}
+    others = dict.fromkeys(earlier.get("trials", [])).keys() - {trial.id() for trial in plan.trials}
+    return state.history.spent + spent(result for key in others if (result := store.result(key)))
+
+
+@contextlib.contextmanager
+def record_spent(stopper: Stopper, path: Path, store: Storage) -> Iterator[None]:
+    """Note the GPU-seconds while the block runs, and at its end."""
+    _note(stopper, path, store)
+    try:
+        with heartbeat(path.stem, lambda: _note(stopper, path, store), EVERY):
+            yield
+    finally:
+        _note(stopper, path, store)
+
+
+def _note(stopper: Stopper, path: Path, store: Storage) -> None:
+    """A full disk is reported by the trials' own files."""
+    with contextlib.suppress(OSError):
+        write_json(path, {KEY: round(stopper.hours * 3600, 3)}, durable=False)
+        store.try_push(path)

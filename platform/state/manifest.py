@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from platform.state import lock
+from platform.state.lock import LockFile
 from platform.state.sweep_state import SweepState
 from trainables.common import paths, provenance
 from trainables.common.cli import default_storage
@@ -14,7 +14,7 @@ from trainables.storage.base import Storage
 from trainables.storage.files import read_json, write_json
 
 
-def write(state: SweepState, store: Storage, command: str) -> dict[str, Any]:
+def write_manifest(state: SweepState, store: Storage, command: str) -> dict[str, Any]:
     """Write the sweep's file; trials of earlier starts of the same sweep stay listed."""
     plan = state.plan
     path = store.sweep(plan.sweep.name, plan.hash)
@@ -44,13 +44,16 @@ def write(state: SweepState, store: Storage, command: str) -> dict[str, Any]:
     return document
 
 
-def read(name: str, store: Storage) -> dict[str, Any]:
-    """The sweep called NAME (its newest) or NAME-HASH. Raises InputError naming what is there."""
-    return find(name, store)[0]
+def load_sweep(name: str, store: Storage) -> dict[str, Any]:
+    """Return the sweep called NAME (its newest) or NAME-HASH. Raises InputError that lists the known ones."""
+    return find_sweeps(name, store)[0]
 
 
-def find(name: str, store: Storage) -> list[dict[str, Any]]:
-    """Every sweep called NAME, the newest first, or the one NAME-HASH. Raises InputError naming what is there."""
+def find_sweeps(name: str, store: Storage) -> list[dict[str, Any]]:
+    """Return every sweep called NAME, the newest first, or the one NAME-HASH.
+
+    Raises InputError that lists the known ones.
+    """
     store.sync_trials()
     folder = store.root / "sweeps"
     files = sorted(folder.glob("*.json")) if folder.is_dir() else []
@@ -63,8 +66,8 @@ def find(name: str, store: Storage) -> list[dict[str, Any]]:
         raise InputError(f"{file} is damaged; --resume of that sweep sets it aside and writes it anew")
     for file in sorted(folder.glob("*.lock")) if folder.is_dir() else ():
         if name in (file.stem, file.stem.rpartition("-")[0]):
-            seen = lock.look(file)
-            if seen is not None and seen.alive is False:
+            state = LockFile(file).read()
+            if state is not None and state.alive is False:
                 raise InputError(f"sweep {file.stem} was interrupted while it was prepared; start it again")
             raise InputError(f"sweep {file.stem} is still being prepared (data, models, reference evaluations)")
     known = closest(name, dict.fromkeys(names)) if names else store.explain_empty()
@@ -72,7 +75,7 @@ def find(name: str, store: Storage) -> list[dict[str, Any]]:
 
 
 def _commands(earlier: dict[str, Any], command: str) -> list[str]:
-    """The commands whose trials a sweep's file lists, each once, in the order in which they were first typed."""
+    """Return the commands whose trials a sweep's file lists, each once, in the order in which they were first typed."""
     typed = [*earlier.get("commands", [earlier["command"]] if "command" in earlier else []), command]
     found: dict[str, str] = {}
     for one in typed:
@@ -80,20 +83,20 @@ def _commands(earlier: dict[str, Any], command: str) -> list[str]:
     return list(found.values())
 
 
-def resume_command(command: str, place: str | None = None) -> str:
-    """Return the command that resumes what `command` began; `place` names a storage that was moved, as an option."""
+def resume_command(command: str, storage: str | None = None) -> str:
+    """Return the command that resumes what `command` began, with the option `storage` in the place of its own."""
     kept, parts = [], iter(shlex.split(command))
-    dropped = ("--reason", "--storage") if place is not None else ("--reason",)
+    dropped = ("--reason", "--storage") if storage is not None else ("--reason",)
     for part in parts:
         if part in dropped:
             next(parts, None)
         elif part.partition("=")[0] not in ("--new", "--resume", "--retry-failed", *dropped):
             kept.append(part)
-    return f"{shlex.join([*kept, '--resume'])}{place or ''}"
+    return f"{shlex.join([*kept, '--resume'])}{storage or ''}"
 
 
-def place(store: Storage) -> str:
-    """The option that names this storage, empty for the default one."""
+def storage_option(store: Storage) -> str:
+    """Return the option that names this storage, empty for the default one."""
     default = default_storage()
     if store.is_remote:
         return "" if store.location == default else f" --storage {shlex.quote(store.location)}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from platform.state import lease, manifest, weights
+from platform.state import lock, manifest, weights
 from platform.state.sweep_state import Results, read_results
 from trainables import benchmarks
 from trainables.common import processes
@@ -48,7 +48,7 @@ def describe_sweep(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
         "title": sweep["title"],
         "created": sweep["created"],
         "command": sweep["command"],
-        "go_on": manifest.resume_command(sweep["command"], manifest.place(store)),
+        "go_on": manifest.resume_command(sweep["command"], manifest.storage_option(store)),
         "storage": store.location,
         "driver": _describe_driver(sweep, store),
         "counts": counts,
@@ -141,11 +141,11 @@ def _describe_studies(sweep: dict[str, Any], results: Results, store: Storage) -
         return []
     rule = Selection.model_validate(sweep.get("selection", {}))
     benchmark = next(iter(results.values()))["config"]["benchmark"]["name"]
-    utilities = weights.utilities(sweep["references"], store, benchmark, rule)
+    utilities = weights.target_utilities(sweep["references"], store, benchmark, rule)
     described = []
     for name, found in studies.items():
-        best = weights.best(found, benchmark, rule, utilities.get(name.split("/")[0]))
-        front = weights.front(weights.points_of(found, benchmark))
+        best = weights.choose_best(found, benchmark, rule, utilities.get(name.split("/")[0]))
+        front = weights.pareto_front(weights.goal_points(found, benchmark))
         pareto = [_describe_trial(key, found[key]) for key in front]
         chosen = None if best is None else _describe_trial(best, found[best])
         described.append({"study": name, "done": len(found), "best": chosen, "pareto": pareto})
@@ -172,7 +172,7 @@ def _label(config: dict[str, Any] | None, trial_id: str) -> str:
 
 def _describe_driver(sweep: dict[str, Any], store: Storage) -> dict[str, Any] | None:
     """Return who drives the sweep; `alive` is None for another machine's process, whose heartbeat alone is known."""
-    seen = lease.look(store, store.lock(sweep["name"], sweep["hash"]))
+    seen = lock.read_lock(store, store.lock(sweep["name"], sweep["hash"]))
     if seen is None:
         return None
     known = {name: seen.owner.get(name) for name in ("host", "pid", "since", "command")}

@@ -12,8 +12,8 @@ from trainables.benchmarks import selection
 from trainables.common.errors import InputError, closest
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
-from trainables.storage import files
-from trainables.storage.base import EVALUATED, RESULT, Storage
+from trainables.storage.base import EVALUATED, RESULT, WEIGHTS, Storage
+from trainables.storage.files import read_json
 
 if TYPE_CHECKING:
     from platform.plan.value import Plan
@@ -22,7 +22,6 @@ CHOICES = ("pareto", "best", "all", "none")
 """`best` is the trial that the sweep's selection rule chooses; `pareto` keeps it beside the front."""
 STRICTER = ("all", "pareto", "best", "none")
 """Each keeps less than the one before."""
-WEIGHTS = "weights"
 
 Point = tuple[str, *tuple[float, ...]]
 """Trial id, and the benchmark's goals turned so that more is better, retention last: on TOFU FQ and MU."""
@@ -30,35 +29,35 @@ Results = Mapping[str, Mapping[str, Any]]
 """result.json by trial id."""
 
 
-def check(choice: str) -> str:
+def check_choice(choice: str) -> None:
     if choice not in CHOICES:
         raise InputError(f"--keep: unknown choice '{choice}'; {closest(choice, CHOICES)}")
-    return choice
 
 
-def utilities(
+def target_utilities(
     references: Iterable[Mapping[str, Any]], store: Storage, benchmark: str, rule: Selection
 ) -> dict[str, float | None]:
-    """The target model's utility on each split, on the rows that the selection rule goes by.
+    """Return the target model's utility on each split, on the rows that the selection rule goes by.
 
     `references`: as in the sweep's file.
     """
     found: dict[str, float | None] = {}
     for ref in (ref for ref in references if ref["role"] == "original"):
-        document = files.read_json(store.evaluation(ref["evaluation"]) / RESULT) or {}
+        document = read_json(store.evaluation(ref["evaluation"]) / RESULT) or {}
         goal = benchmarks.find(benchmark).GOALS[-1]
         found[ref["split"]] = selection.choosing(document, rule).get(goal.metric)
     return found
 
 
 def planned_utilities(plan: Plan, store: Storage) -> dict[str, float | None]:
-    """The same of a plan."""
-    return utilities([vars(ref) for ref in plan.references], store, plan.sweep.benchmark.name, plan.sweep.selection)
+    """Return `target_utilities` of a plan."""
+    references = [vars(ref) for ref in plan.references]
+    return target_utilities(references, store, plan.sweep.benchmark.name, plan.sweep.selection)
 
 
 @dataclass
 class Study:
-    """Which trials of one study keep their weights; each result is read once, when it is there.
+    """Which trials of one study keep their weights; each result is read once.
 
     `original`: the target model's utility, which the rule needs.
     """
@@ -69,53 +68,48 @@ class Study:
     original: float | None
     points: dict[str, Point] = field(default_factory=dict)
     candidates: dict[str, selection.Candidate] = field(default_factory=dict)
-    held: set[str] = field(default_factory=set)
+    kept: set[str] = field(default_factory=set)
     """Trials with weights on disk."""
 
-    def read(self) -> None:
-        """Take what the storage has."""
-        for trial in self.trials:
-            self.take(trial.id())
-
-    def take(self, key: str) -> None:
-        """Take the result of a trial that has ended."""
-        results = {key: self.store.result(key) or {}}
+    def add(self, trial_id: str) -> None:
+        """Add the result of a trial, if it has one."""
+        results = {trial_id: self.store.result(trial_id) or {}}
         benchmark = self.trials[0].benchmark.name
-        self.points |= {point[0]: point for point in points_of(results, benchmark)}
+        self.points |= {point[0]: point for point in goal_points(results, benchmark)}
         self.candidates |= {one.key: one for one in candidates(results, benchmark, self.rule)}
-        if self.store.exists(weights(self.store, key)):
-            self.held.add(key)
+        if self.store.exists(weights_folder(self.store, trial_id)):
+            self.kept.add(trial_id)
 
     def prune(self, choice: str) -> list[str]:
-        """Delete the weights of measured trials that `choice` does not keep; returns their ids."""
-        if choice == "all" or not self.held:
+        """Delete the weights of measured trials that `choice` does not keep; return their ids."""
+        if choice == "all" or not self.kept:
             return []
-        chosen = selection.pick(self.candidates.values(), self.original, self.rule) if choice != "none" else None
-        keep = {chosen.key} if chosen else set()
+        best = selection.pick(self.candidates.values(), self.original, self.rule) if choice != "none" else None
+        keep = {best.key} if best else set()
         if choice == "pareto":
-            keep |= set(front(list(self.points.values())))
-        dropped = sorted(key for key in self.held if key in self.points and key not in keep)
+            keep |= set(pareto_front(list(self.points.values())))
+        dropped = sorted(key for key in self.kept if key in self.points and key not in keep)
         for key in dropped:
-            self.store.remove(weights(self.store, key))
-        self.held -= set(dropped)
+            self.store.remove(weights_folder(self.store, key))
+        self.kept -= set(dropped)
         return dropped
 
 
 @dataclass
 class Keeper:
-    """Keeps the weights of a sweep's studies down to `choice` as trials end."""
+    """Reduces the weights of a sweep's studies to `choice` as trials end."""
 
     studies: Mapping[str, Study]
     store: Storage
     choice: str
 
-    def prune(self, study: str, ended: str) -> None:
-        """After the trial `ended` of a study."""
-        self.studies[study].take(ended)
+    def prune(self, study: str, trial_id: str) -> None:
+        """Add a trial that has ended to its study, and drop the weights that are not kept any more."""
+        self.studies[study].add(trial_id)
         self.studies[study].prune(self.choice)
 
-    def tighten(self) -> bool:
-        """Keep less from now on; False where nothing less can be kept."""
+    def keep_less(self) -> bool:
+        """Keep fewer weights from now on; False if none are kept already."""
         place = STRICTER.index(self.choice) + 1
         if place == len(STRICTER):
             return False
@@ -125,50 +119,51 @@ class Keeper:
         return True
 
 
-def keeper(plan: Plan, store: Storage, choice: str) -> Keeper:
-    """Of a plan's studies, with what earlier starts left in the storage."""
+def make_keeper(plan: Plan, store: Storage, choice: str) -> Keeper:
+    """Return the keeper of a plan's studies, which prunes what earlier starts left."""
     original = planned_utilities(plan, store)
     found = {
         name: Study(trials, store, plan.sweep.selection, original.get(trials[0].benchmark.split))
         for name, trials in plan.studies().items()
     }
     for study in found.values():
-        study.read()
+        for trial in study.trials:
+            study.add(trial.id())
         study.prune(choice)
     return Keeper(found, store, choice)
 
 
-def points_of(results: Results, benchmark: str) -> list[Point]:
-    """The results that have every goal's value."""
+def goal_points(results: Results, benchmark: str) -> list[Point]:
+    """Return the points of the results that have every goal's value."""
     found = ((key, benchmarks.gains(benchmark, result.get("metrics", {}))) for key, result in results.items())
     return [(key, *gains) for key, gains in found if gains is not None]
 
 
-def front(points: Sequence[Point]) -> list[str]:
-    """Ids of the points that no other one beats: at least as good in every goal and better in one."""
-    kept: list[Point] = []
+def pareto_front(points: Sequence[Point]) -> list[str]:
+    """Return the ids of the points that no other one beats: at least as good in every goal and better in one."""
+    front: list[Point] = []
     for point in sorted(points, key=lambda point: point[1:], reverse=True):  # what beats a point comes before it
-        if not any(other[1:] != point[1:] and _covers(other, point) for other in kept):
-            kept.append(point)
-    return [key for key, *_ in kept]
+        if not any(other[1:] != point[1:] and _covers(other, point) for other in front):
+            front.append(point)
+    return [key for key, *_ in front]
 
 
 def _covers(one: Point, other: Point) -> bool:
     return all(a >= b for a, b in zip(one[1:], other[1:], strict=True))
 
 
-def best(results: Results, benchmark: str, rule: Selection, original: float | None) -> str | None:
-    """The id of the trial that the rule chooses, each trial on its own: seeds are averaged in tables, not here."""
+def choose_best(results: Results, benchmark: str, rule: Selection, original: float | None) -> str | None:
+    """Return the id of the trial that the rule chooses, each trial on its own: tables average seeds, this does not."""
     chosen = selection.pick(candidates(results, benchmark, rule), original, rule)
     return chosen.key if chosen else None
 
 
 def candidates(results: Results, benchmark: str, rule: Selection) -> list[selection.Candidate]:
-    """The results that the rule may choose: those with an evaluation."""
+    """Return the results that the rule may choose: those with an evaluation."""
     evaluated = {key: result for key, result in results.items() if result.get("status") in EVALUATED}
     found = [selection.candidate(key, benchmark, selection.choosing(result, rule)) for key, result in evaluated.items()]
     return [one for one in found if one]
 
 
-def weights(store: Storage, trial_id: str) -> Path:
+def weights_folder(store: Storage, trial_id: str) -> Path:
     return store.trial(trial_id) / WEIGHTS

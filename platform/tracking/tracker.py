@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from platform.state import lease
+from platform.state.lock import hold
 from platform.state.sweep_state import count_outcomes, is_unfinished
-from platform.state.weights import weights
+from platform.state.weights import weights_folder
 from platform.tracking import database, views
 from platform.tracking import mlflow_runs as finding
 from platform.tracking.database import tracking_uri
@@ -113,10 +113,10 @@ class Tracker:
         self._count(counts)
         self.runs.drop_twins(self.mirrored)
         for run in self.runs.tagged(f"tags.{KEPT_TAG} LIKE '%/%'"):
-            if not self.store.exists(weights(self.store, run.data.tags[TRIAL_TAG])):
+            if not self.store.exists(weights_folder(self.store, run.data.tags[TRIAL_TAG])):
                 self.client.delete_tag(run.info.run_id, KEPT_TAG)
         for trial_id in self.sweep["trials"]:
-            kept = weights(self.store, trial_id)
+            kept = weights_folder(self.store, trial_id)
             if trial_id in self.mirrored and self.store.exists(kept):
                 run = self.runs.of(trial_id, trial_id)
                 self.client.set_tag(run.id, KEPT_TAG, self.store.uri(kept))
@@ -240,7 +240,7 @@ def _benchmark(sweep: dict[str, Any], store: Storage) -> str:
 def sync(sweep: dict[str, Any], store: Storage) -> int:
     """Mirror every finished trial of a sweep; returns how many. Raises InputError while its driver runs."""
     command = f"python -m platform.tracking sync {sweep['name']}-{sweep['hash']}"
-    with lease.held(store, store.lock(sweep["name"], sweep["hash"]), command):
+    with hold(store, store.lock(sweep["name"], sweep["hash"]), command):
         store.download_trials(sweep["trials"])
         tracker = connect(sweep, store, fresh=True)
         done = [trial_id for trial_id in sweep["trials"] if store.result(trial_id)]

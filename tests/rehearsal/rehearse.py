@@ -150,7 +150,7 @@ def one_host(lab: Lab, store: Storage) -> Storage:
 def inspect(lab: Lab, store: Storage, watch: judge.Watch, again: Storage) -> None:
     """Compare all views of what was done."""
     watch.look()
-    sweeps = sorted(manifest.find("tofu_tiny", store), key=lambda found: len(found["trials"]))
+    sweeps = sorted(manifest.find_sweeps("tofu_tiny", store), key=lambda found: len(found["trials"]))
     demand([len(found["trials"]) for found in sweeps] == [2, 9], f"the storage has other sweeps: {sweeps}")
     places = [None, ROOT / "runs" / "reports"]
     with lab.forward("ray dashboard cluster.yaml --port 5000 --remote-port 5000", 5000) as address:

@@ -40,7 +40,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[SweepState]:
     states: list[SweepState] = []
 
     def record(state: SweepState, store: Storage, **options: Any) -> int:
-        manifest.write(state, store, options["command"])
+        manifest.write_manifest(state, store, options["command"])
         states.append(state)
         return 0
 

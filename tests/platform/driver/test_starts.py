@@ -81,7 +81,7 @@ def test_more_seeds_of_a_finished_sweep_need_no_resume(small: Small, tmp_path: P
     finish(store, runs[-1].plan.trials)
     assert in_process(*command, "--seeds", "0,1").exit_code == 0
     assert {trial.seed for trial in runs[-1].left} == {1}
-    assert len(manifest.read("tofu_tiny", store)["trials"]) == 2 * 60 - 3  # TV has one seed
+    assert len(manifest.load_sweep("tofu_tiny", store)["trials"]) == 2 * 60 - 3  # TV has one seed
 
 
 def test_spent_budget_of_optuna_is_no_unfinished_sweep(small: Small, tmp_path: Path, runs: list[SweepState]) -> None:
@@ -91,10 +91,10 @@ def test_spent_budget_of_optuna_is_no_unfinished_sweep(small: Small, tmp_path: P
     for trials in runs[-1].plan.studies().values():
         finish(store, trials[:2])
     meant = sum(min(2, len(trials)) for trials in runs[-1].plan.studies().values())
-    assert manifest.read("tofu_tiny", store)["target"] == meant < len(runs[-1].plan.trials)
+    assert manifest.load_sweep("tofu_tiny", store)["target"] == meant < len(runs[-1].plan.trials)
     assert in_process(*command).exit_code == 0
     assert len(runs) == 2
-    assert manifest.read("tofu_tiny", store)["target"] == meant
+    assert manifest.load_sweep("tofu_tiny", store)["target"] == meant
 
 
 def test_settings_that_change_no_number_change_no_name(small: Small, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_second_driver_is_refused_before_anything_else(small: Small, tmp_path: P
     finish(store, runs[-1].plan.trials[:3])
     path = store.lock("tofu_tiny", runs[-1].plan.hash)
     assert not path.exists()
-    with lock.held(path, "the first one"):
+    with lock.hold(store, path, "the first one"):
         for more in ([], ["--resume"], ["--new"]):
             refused = in_process(*command, *more)
             assert (refused.exit_code, refused.stdout) == (2, "")
@@ -147,17 +147,17 @@ def test_driver_holds_the_lock_and_sees_what_ended_before_it_got_it(
 ) -> None:
     """Another driver finishes between this one's plan and its lock."""
     store = Storage(tmp_path / "runs")
-    real, locks = lock.held, []
+    real, locks = lock.hold, []
 
     @contextlib.contextmanager
-    def late(path: Path, *command: str) -> Iterator[None]:
+    def late(store: Storage, path: Path, command: str) -> Iterator[None]:
         plan = small.plan(store)
         finish(store, plan.trials[:40])
-        with real(path, *command):
+        with real(store, path, command):
             locks.append(path.is_file())
             yield
 
-    monkeypatch.setattr(lock, "held", late)
+    monkeypatch.setattr(lock, "hold", late)
     assert in_process("tofu_tiny", "--storage", store.root, *small.flags()).exit_code == 0
     assert runs[-1].left == list(runs[-1].plan.trials[40:])
     assert locks == [True]

@@ -151,7 +151,7 @@ def test_damaged_sweep_file_is_set_aside_and_written_anew(
     assert done.exit_code == 0
     assert f"damaged: {path}; set aside in " in done.stdout
     assert aside(store) == {path.name}
-    assert manifest.read("tofu_tiny", store)["trials"] == [trial.id() for trial in plan.trials]
+    assert manifest.load_sweep("tofu_tiny", store)["trials"] == [trial.id() for trial in plan.trials]
     (store.trial(plan.trials[20].id()) / RESULT).unlink()
     path.write_bytes(b"")
     refused = in_process(*command)

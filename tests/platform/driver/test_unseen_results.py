@@ -11,7 +11,7 @@ import pytest
 
 from platform.driver import console
 from platform.driver import reporter as driver_reporter
-from platform.state.limits import Gate, Limits
+from platform.state.limits import Limits, Stopper
 from trainables.common.errors import Unreachable
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
@@ -45,10 +45,10 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ObjectStorag
 @pytest.fixture
 def reporter(copies: list[ObjectStorage]) -> driver_reporter.Reporter:
     pruned: list[str] = []
-    watch: Any = SimpleNamespace(ended=lambda study, ended: pruned.append(ended))
+    monitor: Any = SimpleNamespace(trial_ended=lambda study, ended: pruned.append(ended))
     mirror: Any = SimpleNamespace(told=[], trial=lambda key: mirror.told.append(key))
     standing, waiting = driver_reporter.Standing(name="tiny", total=1, slots=1), driver_reporter.Waiting({}, dict)
-    return driver_reporter.Reporter(standing, copies[0], mirror, watch, Gate(Limits()), console.screen(), waiting)
+    return driver_reporter.Reporter(standing, copies[0], mirror, monitor, Stopper(Limits()), console.screen(), waiting)
 
 
 def finish(store: ObjectStorage) -> dict[str, bytes]:

@@ -12,7 +12,7 @@ from platform.driver import driver
 from platform.plan.build import make_plan
 from platform.preparation import hub, prepare
 from platform.schedule.session import Room
-from platform.state.limits import Gate, Limits
+from platform.state.limits import Limits, Stopper
 from search_spaces.schema import sweep as spaces
 from tests.support.small_sweep import Small
 from trainables.storage.base import Storage
@@ -39,7 +39,7 @@ def test_a_directions_ranks_lie_where_a_trials_do(
         monkeypatch.setattr(prepare, step, lambda *arguments: None)
     state = small.state(store, "resources.ranks=2", only=["method=tv"])
     with pytest.raises(Asked):
-        driver._all(state, store, "", Gate(Limits()), Room(1, strategy, lambda: None), "none")
+        driver._all(state, store, "", Stopper(Limits()), Room(1, strategy, lambda: None), "none")
     assert placed == [(2, strategy)]
 
 

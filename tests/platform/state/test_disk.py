@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from platform.state import disk, weights
-from platform.state.limits import Gate, Limits
+from platform.state.limits import Limits, Stopper
 from tests.support import small_sweep
 from tests.support.small_sweep import Small, seeds
 from trainables.common.errors import InputError
@@ -29,13 +29,13 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
     [("20GB", 20e9), ("500 mb", 500e6), ("1.5TiB", 1.5 * 2**40), ("2g", 2e9), ("4096", 4096), ("1KiB", 1024)],
 )
 def test_sizes_as_people_write_them(text: str, size: float) -> None:
-    assert disk.parse(text) == size
+    assert disk.parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "lots", "GB", "-1GB", "0", "1.2.3G", "5 PB", "1e9"])
 def test_sizes_that_are_none(text: str) -> None:
     with pytest.raises(InputError, match=r"--disk-budget: '.*' is no size; write it like 500MB, 20GB or 1.5TB"):
-        disk.parse(text)
+        disk.parse_size(text)
 
 
 def test_forecast_counts_what_a_plan_writes(small: Small, tmp_path: Path) -> None:
@@ -65,9 +65,9 @@ def test_forecast_beyond_the_budget_is_refused_with_the_numbers(small: Small, tm
     store = Storage(tmp_path)
     (tmp_path / "earlier").write_bytes(bytes(7_000_000))
     state = small.state(store, only=["benchmark.split=forget01"])
-    disk.check(state, store, "pareto", 123_000_000, 1)
+    disk.check_budget(state, store, "pareto", 123_000_000, 1)
     with pytest.raises(InputError) as refused:
-        disk.check(state, store, "pareto", 122_000_000, 1)
+        disk.check_budget(state, store, "pareto", 122_000_000, 1)
     assert str(refused.value) == (
         "--disk-budget: the storage has 7.0 MB and at least 115 MB (results 115 MB) will come, together more than "
         "122 MB; what helps: a larger budget, a smaller --keep than pareto, or fewer trials (--only)"
@@ -92,10 +92,11 @@ def weighty(folder: Path) -> tuple[weights.Keeper, Storage]:
     for trial, (quality, utility) in zip(found, [(-1.0, 0.3), (-5.0, 0.8), (-6.0, 0.2), (-9.0, 0.1)], strict=True):
         metrics = {"forget_quality": quality, "model_utility": utility}
         files.write_json(store.trial(trial.id()) / RESULT, {"status": "finished", "metrics": metrics})
-        weights.weights(store, trial.id()).mkdir()
-        (weights.weights(store, trial.id()) / "model.safetensors").write_bytes(bytes(1_000_000))
+        weights.weights_folder(store, trial.id()).mkdir()
+        (weights.weights_folder(store, trial.id()) / "model.safetensors").write_bytes(bytes(1_000_000))
     study = weights.Study(found, store, Selection(), 0.8)
-    study.read()
+    for trial in found:
+        study.add(trial.id())
     return weights.Keeper({found[0].study(): study}, store, "all"), store
 
 
@@ -107,7 +108,7 @@ def test_weights_give_way_step_by_step(
     tmp_path: Path, budget: int | None, choice: str, left: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keeper, store = weighty(tmp_path)
-    assert disk.Watch(keeper, budget).tick() is None
+    assert disk.DiskMonitor(keeper, budget).poll() is None
     assert keeper.choice == choice
     assert len(list(store.root.rglob("*.safetensors"))) == left
     assert (f"--keep {choice} from now on" in capsys.readouterr().out) == (choice != "all")
@@ -116,10 +117,10 @@ def test_weights_give_way_step_by_step(
 def test_budget_that_results_alone_exceed_closes_the_gate(tmp_path: Path) -> None:
     keeper, store = weighty(tmp_path)
     (store.root / "rows").write_bytes(bytes(2_000_000))
-    why = disk.Watch(keeper, 1_500_000).tick()
+    why = disk.DiskMonitor(keeper, 1_500_000).poll()
     assert why == "--disk-budget 1.5 MB: the storage has 2.0 MB, without any weights kept"
-    gate = Gate(Limits(disk_bytes=1_500_000), disk=why)
-    assert (gate.closed, gate.advice) == (why, "go on with a larger --disk-budget and --resume")
+    stopper = Stopper(Limits(disk_bytes=1_500_000), disk=why)
+    assert (stopper.reason, stopper.advice) == (why, "go on with a larger --disk-budget and --resume")
 
 
 class Counting(Storage):
@@ -138,15 +139,15 @@ def test_ends_do_not_count_the_whole_storage_each(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     store, found = Counting(tmp_path), seeds(12)
     study = weights.Study(found, store, Selection(), 0.8)
-    watch = disk.Watch(weights.Keeper({found[0].study(): study}, store, "none"), 1_050_000)
-    why = watch.tick()
+    monitor = disk.DiskMonitor(weights.Keeper({found[0].study(): study}, store, "none"), 1_050_000)
+    why = monitor.poll()
     assert why is None
     for number, trial in enumerate(found):
         result = {"status": "failed", "metrics": {}, "padding": "x" * 100_000}
         files.write_json(store.trial(trial.id()) / RESULT, result)
-        why = watch.ended(trial.study(), trial.id())
-        watch.tick()
-        assert watch.size == pytest.approx(100_000 * min(number + 1, 11), rel=0.01)
+        why = monitor.trial_ended(trial.study(), trial.id())
+        monitor.poll()
+        assert monitor.size == pytest.approx(100_000 * min(number + 1, 11), rel=0.01)
         assert store.counts == (1 if number < 10 else 2)
         assert (why is None) == (number < 10)
     assert why == "--disk-budget 1.1 MB: the storage has 1.1 MB, without any weights kept"
@@ -158,18 +159,18 @@ def test_checkpoints_of_running_trials_are_seen_before_any_ends(
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     keeper, store = weighty(tmp_path)
-    watch = disk.Watch(keeper, 4_100_000)
-    assert (watch.tick(), keeper.choice) == (None, "all")
+    monitor = disk.DiskMonitor(keeper, 4_100_000)
+    assert (monitor.poll(), keeper.choice) == (None, "all")
     checkpoint = store.trial("0123456789ab") / CHECKPOINT
     checkpoint.mkdir(parents=True)
     (checkpoint / "shard").write_bytes(bytes(1_000_000))
     now[0] = disk.EVERY - 1
-    assert (watch.tick(), keeper.choice) == (None, "all")
+    assert (monitor.poll(), keeper.choice) == (None, "all")
     now[0] = disk.EVERY
-    assert (watch.tick(), keeper.choice) == (None, "pareto")
+    assert (monitor.poll(), keeper.choice) == (None, "pareto")
     (checkpoint / "shard").write_bytes(bytes(5_000_000))
     now[0] = 2 * disk.EVERY
-    assert watch.tick() == "--disk-budget 4.1 MB: the storage has 5.0 MB, without any weights kept"
+    assert monitor.poll() == "--disk-budget 4.1 MB: the storage has 5.0 MB, without any weights kept"
     (checkpoint / "shard").unlink()
     now[0] = 3 * disk.EVERY
-    assert watch.tick() is not None  # Tune was told that there is no more
+    assert monitor.poll() is not None  # Tune was told that there is no more

@@ -10,8 +10,8 @@ import pytest
 
 from platform.schedule import machine
 from platform.schedule.searcher import Queue, Searcher, Studies
-from platform.state import ledger
-from platform.state.limits import FIRST, Gate, Limits
+from platform.state import limits
+from platform.state.limits import FIRST, Limits, Stopper, load_spent, record_spent
 from platform.state.sweep_state import SweepState, scan
 from tests.support.small_sweep import Small, seeds
 from trainables.common.errors import InputError
@@ -25,10 +25,10 @@ def outcome(status: str, message: str = "") -> dict[str, Any]:
     return {"status": status, "error": {"message": message} if message else None}
 
 
-def end(gate: Gate, results: list[dict[str, Any]]) -> None:
+def end(stopper: Stopper, results: list[dict[str, Any]]) -> None:
     for trial, result in zip(seeds(len(results)), results, strict=True):
-        gate.began(trial)
-        gate.ended(trial.id(), result)
+        stopper.trial_started(trial)
+        stopper.trial_ended(trial.id(), result)
 
 
 # GPU-hours
@@ -38,20 +38,20 @@ def test_gpu_hours_count_ranks_and_gpus_of_ended_and_running_trials(monkeypatch:
     """Two ranks of one GPU each, 900 s ended and 450 s running, after 1800 s of earlier starts: 5/4 hours."""
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    gate = Gate(Limits(gpu_hours=1.25), spent=1800.0)
+    stopper = Stopper(Limits(gpu_hours=1.25), spent=1800.0)
     first, second = seeds(2, ranks=2, gpus=1)
-    gate.began(first)
+    stopper.trial_started(first)
     now[0] = 900.0
-    gate.ended(first.id(), outcome("finished"))
-    gate.began(second)
+    stopper.trial_ended(first.id(), outcome("finished"))
+    stopper.trial_started(second)
     now[0] = 1349.0
-    assert gate.closed is None
+    assert stopper.reason is None
     now[0] = 1350.0
-    gate.began(second)  # its worker died and it goes on
-    assert gate.hours == pytest.approx(1.25)
-    assert gate.closed is not None
-    assert gate.closed.startswith("--gpu-hours 1.25: 1.25 GPU-hours are spent")
-    assert gate.advice == "go on with a larger --gpu-hours and --resume"
+    stopper.trial_started(second)  # its worker died and it goes on
+    assert stopper.hours == pytest.approx(1.25)
+    assert stopper.reason is not None
+    assert stopper.reason.startswith("--gpu-hours 1.25: 1.25 GPU-hours are spent")
+    assert stopper.advice == "go on with a larger --gpu-hours and --resume"
 
 
 def test_what_earlier_starts_have_spent() -> None:
@@ -66,38 +66,38 @@ def test_what_earlier_starts_have_spent() -> None:
 def test_preparation_counts_as_one_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    gate = Gate(Limits(gpu_hours=1.0))
-    with gate.preparing(2.0):
+    stopper = Stopper(Limits(gpu_hours=1.0))
+    with stopper.preparing(2.0):
         now[0] = 900.0
-        assert gate.hours == 0.5
+        assert stopper.hours == 0.5
     now[0] = 1800.0
-    assert (gate.hours, gate.running) == (0.5, {})
+    assert (stopper.hours, stopper.running) == (0.5, {})
 
 
 def test_what_no_result_tells_is_kept_while_the_driver_lives(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a note the results count; then the note alone, which a kill amid a trial leaves as it is."""
-    monkeypatch.setattr(ledger, "BEAT", 0.02)
+    monkeypatch.setattr(limits, "EVERY", 0.02)
     store = Storage(tmp_path)
     plan = small.plan(store, only=["benchmark.split=forget01"])
     path = store.spent(plan.sweep.name, plan.hash)
     made = {"id": plan.trials[0].id(), "started": "2026-01-02T03:04:05+00:00", "status": "finished", "metrics": {}}
     made["config"] = plan.trials[0].model_dump(mode="json")
     files.write_json(store.trial(plan.trials[0].id()) / RESULT, made | {"seconds": {"total": 30.0}})
-    assert ledger.read(scan(plan, store), store) == 30.0
+    assert load_spent(scan(plan, store), store) == 30.0
 
-    gate = Gate(Limits(), spent=30.0)
-    with ledger.kept(gate, path, store):
-        gate.began(seeds(1, ranks=32)[0])
+    stopper = Stopper(Limits(), spent=30.0)
+    with record_spent(stopper, path, store):
+        stopper.trial_started(seeds(1, ranks=32)[0])
         limit = time.monotonic() + 20
-        while ledger.read(SweepState(plan, {}), store) < 31.0:  # what a start after a kill at this moment would find
+        while load_spent(SweepState(plan, {}), store) < 31.0:  # what a start after a kill at this moment would find
             assert time.monotonic() < limit
             time.sleep(0.02)
-    noted = ledger.read(SweepState(plan, {}), store)
-    assert noted == pytest.approx(gate.hours * 3600, rel=0.5)
+    noted = load_spent(SweepState(plan, {}), store)
+    assert noted == pytest.approx(stopper.hours * 3600, rel=0.5)
     set_aside([store.trial(plan.trials[0].id())], store)  # --new
-    assert ledger.read(scan(plan, store), store) == noted
+    assert load_spent(scan(plan, store), store) == noted
 
 
 @pytest.mark.parametrize("hours", [0.0, -1.0, float("inf"), float("nan")])
@@ -124,15 +124,18 @@ def test_closed_gate_ends_the_proposals(kind: str) -> None:
 
 
 def test_first_failures_of_one_cause_close_the_gate() -> None:
-    gate = Gate(Limits())
-    end(gate, [outcome("failed", f"ValueError: row {number} of /tmp/{number}ab is bad") for number in range(FIRST - 1)])
-    assert gate.closed is None
-    gate.ended("last", outcome("failed", "ValueError: row 77 of /tmp/99ef is bad"))
-    assert gate.broken
-    assert gate.closed == (
+    stopper = Stopper(Limits())
+    end(
+        stopper,
+        [outcome("failed", f"ValueError: row {number} of /tmp/{number}ab is bad") for number in range(FIRST - 1)],
+    )
+    assert stopper.reason is None
+    stopper.trial_ended("last", outcome("failed", "ValueError: row 77 of /tmp/99ef is bad"))
+    assert stopper.fails_alike
+    assert stopper.reason == (
         "the first 5 trials that ended all failed for the same cause: ValueError: row 0 of /tmp/0ab is bad"
     )
-    assert gate.advice == "mend that, then go on with --resume --retry-failed"
+    assert stopper.advice == "mend that, then go on with --resume --retry-failed"
 
 
 @pytest.mark.parametrize(
@@ -144,9 +147,9 @@ def test_first_failures_of_one_cause_close_the_gate() -> None:
 def test_other_outcomes_among_the_first_keep_it_open(other: dict[str, Any], place: int) -> None:
     results = [outcome("failed", "ValueError: bad")] * FIRST
     results[place] = other
-    gate = Gate(Limits())
-    end(gate, results + [outcome("failed", "ValueError: bad")] * 10)
-    assert gate.closed is None
+    stopper = Stopper(Limits())
+    end(stopper, results + [outcome("failed", "ValueError: bad")] * 10)
+    assert stopper.reason is None
 
 
 @pytest.mark.parametrize(

@@ -32,19 +32,20 @@ def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[
         status = "diverged" if point is None else "finished"
         files.write_json(store.trial(trial.id()) / RESULT, {"status": status, "metrics": found})
         if point is not None:
-            weights.weights(store, trial.id()).mkdir(exist_ok=True)
+            weights.weights_folder(store, trial.id()).mkdir(exist_ok=True)
     return trials, store
 
 
 def pruned(trials: list[Trial], store: Storage, choice: str) -> list[str]:
     """The ids of the trials that lose their weights."""
     found = weights.Study(trials, store, Selection(), 0.8)
-    found.read()
+    for trial in trials:
+        found.add(trial.id())
     return found.prune(choice)
 
 
 def kept(trials: list[Trial], store: Storage) -> list[int]:
-    return [trial.seed for trial in trials if weights.weights(store, trial.id()).is_dir()]
+    return [trial.seed for trial in trials if weights.weights_folder(store, trial.id()).is_dir()]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_trial_after_trial_gives_what_all_at_once_gives(tmp_path: Path) -> None:
 
 @given(points=POINTS)
 def test_front_is_what_nothing_beats(points: list[weights.Point]) -> None:
-    front = set(weights.front(points))
+    front = set(weights.pareto_front(points))
     for key, quality, utility in points:
         beaten = any((q > quality and u >= utility) or (q >= quality and u > utility) for _, q, u in points)
         assert (key not in front) == beaten
@@ -89,4 +90,4 @@ def test_front_is_what_nothing_beats(points: list[weights.Point]) -> None:
 
 def test_unknown_choice_is_told() -> None:
     with pytest.raises(InputError, match=r"--keep: unknown choice 'paretto'; did you mean 'pareto'\?"):
-        weights.check("paretto")
+        weights.check_choice("paretto")

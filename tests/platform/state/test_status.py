@@ -76,7 +76,7 @@ def test_counts_outcomes_and_failures(store: Storage) -> None:
     assert Path(failure["log"]) == store.trial(failure["trials"][0]) / "error.txt"
     text = lines(store)
     assert text[0] == "tiny-0a1b2c3d: Three methods on two splits"
-    assert text[2] == f"no driver; go on with: python -m platform.sweep tiny --resume{manifest.place(store)}"
+    assert text[2] == f"no driver; go on with: python -m platform.sweep tiny --resume{manifest.storage_option(store)}"
     assert text[3] == "done 34 | running 0 | failed 1 | left 1 | of 36"
     assert "done, but diverged: 1" in text
     assert f"failed 1: no <space> left ({failure['log']})" in text
@@ -179,7 +179,7 @@ def test_damaged_result_is_named_and_left(store: Storage) -> None:
 
 def test_who_drives(store: Storage) -> None:
     path = store.lock("tiny", "0a1b2c3d")
-    with lock.held(path, "python -m platform.sweep tiny"):
+    with lock.hold(store, path, "python -m platform.sweep tiny"):
         driver = told(store)["driver"]
         assert (driver["pid"], driver["alive"]) == (os.getpid(), True)
         assert lines(store)[2].startswith(f"driven by process {os.getpid()} on {os.uname().nodename} since 20")
@@ -187,7 +187,7 @@ def test_who_drives(store: Storage) -> None:
         path.write_text(json.dumps(document | {"born": 1.0}))
         assert told(store)["driver"]["alive"] is False
         died = f"its driver died (process {os.getpid()} on {os.uname().nodename}); go on with: "
-        assert lines(store)[2] == died + f"python -m platform.sweep tiny --resume{manifest.place(store)}"
+        assert lines(store)[2] == died + f"python -m platform.sweep tiny --resume{manifest.storage_option(store)}"
         path.write_text(json.dumps(document))
     assert told(store)["driver"] is None
 
@@ -275,12 +275,12 @@ def test_sweep_that_is_being_prepared_is_told_of(tmp_path: Path) -> None:
     store.lock("tiny", "0a1b2c3d").touch()
     for name in ("tiny", "tiny-0a1b2c3d"):
         with pytest.raises(InputError, match=r"^sweep tiny-0a1b2c3d is still being prepared"):
-            manifest.read(name, store)
+            manifest.load_sweep(name, store)
     with pytest.raises(InputError, match="no sweep 'tin' in"):
-        manifest.read("tin", store)
+        manifest.load_sweep("tin", store)
     child = subprocess.Popen(["sleep", "0"])
     child.wait()
-    owner = lock.owner("sweep") | {"pid": child.pid}
+    owner = lock.describe_owner("sweep") | {"pid": child.pid}
     files.write_json(store.lock("tiny", "0a1b2c3d"), owner)
     with pytest.raises(InputError, match=r"^sweep tiny-0a1b2c3d was interrupted while it was prepared; start it again"):
-        manifest.read("tiny", store)
+        manifest.load_sweep("tiny", store)

@@ -109,7 +109,7 @@ def test_sweeps_of_one_name_that_share_trials_have_a_run_each(client: Any, store
 def test_sync_is_refused_while_a_driver_runs(tmp_path: Path) -> None:
     sweep, copy = write_sweep(Storage(tmp_path)), Storage(tmp_path)
     with (
-        lock.held(copy.lock("tiny", "0a1b2c3d"), "python -m platform.sweep tiny"),
+        lock.hold(copy, copy.lock("tiny", "0a1b2c3d"), "python -m platform.sweep tiny"),
         pytest.raises(InputError, match=r"tiny-0a1b2c3d is being run by process .*; wait for its end"),
     ):
         tracking_tracker.sync(sweep, copy)

@@ -13,7 +13,7 @@ import pytest
 from platform.driver import console
 from platform.driver import reporter as driver_reporter
 from platform.state import disk
-from platform.state.limits import Gate, Limits
+from platform.state.limits import Limits, Stopper
 from trainables.common import cli
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
@@ -44,22 +44,22 @@ def test_failure_that_cannot_be_recorded_stops_the_sweep(
 ) -> None:
     """The trial stays missing, so that --resume runs it."""
     monkeypatch.setattr(files, "write_text", full)
-    gate, mirrored = Gate(Limits()), []
+    stopper, mirrored = Stopper(Limits()), []
     keeper: Any = SimpleNamespace(prune=lambda study, ended: None)
     mirror: Any = SimpleNamespace(trial=mirrored.append)
     standing = driver_reporter.Standing(name="tiny", total=3, slots=1)
     waiting = driver_reporter.Waiting({}, dict)
     reporter = driver_reporter.Reporter(
-        standing, store, mirror, disk.Watch(keeper, None), gate, console.screen(), waiting
+        standing, store, mirror, disk.DiskMonitor(keeper, None), stopper, console.screen(), waiting
     )
     kept = SimpleNamespace(metric_analysis={}, metric_n_steps={})
     died = SimpleNamespace(config={"trial": CONFIG.model_dump_json()}, trial_id="1", run_metadata=kept)
     died.error_file, died.last_result = None, {}
     reporter.on_trial_start(0, [], died)
-    assert gate.closed is None
+    assert stopper.reason is None
     reporter.on_trial_error(0, [], died)
-    assert gate.closed == f"the storage takes nothing more: No space left on device ({store.root})"
-    assert gate.advice == "make room, then go on with --resume"
+    assert stopper.reason == f"the storage takes nothing more: No space left on device ({store.root})"
+    assert stopper.advice == "make room, then go on with --resume"
     assert not store.has(CONFIG.id())
     said = capsys.readouterr().out
     assert "lost: not recorded, because the storage takes nothing more: No space left on device" in said

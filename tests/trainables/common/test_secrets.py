@@ -18,7 +18,6 @@ import platform.sweep as sweep
 from platform.driver import driver, start
 from platform.state import manifest
 from platform.tracking import __main__ as tracking
-from platform.tracking import tracker
 from tests.end_to_end.test_sweep_end_to_end import SETTINGS
 from tests.support import small_sweep
 from tests.support.small_sweep import Small
@@ -156,8 +155,8 @@ def test_kept_command_has_no_secret(
 def test_sync_prints_no_secret(
     secrets: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manifest, "read", lambda name, store: {})
-    monkeypatch.setattr(tracker, "sync", lambda sweep, store: 3)
+    monkeypatch.setattr(manifest, "load_sweep", lambda name, store: {})
+    monkeypatch.setattr(tracking, "sync", lambda sweep, store: 3)
     with pytest.raises(typer.Exit) as ended:
         tracking.main("sync", "tofu_tiny", location=str(tmp_path))
     assert (ended.value.exit_code, capsys.readouterr().out) == (0, "3 trials in http://***@127.0.0.1:9\n")

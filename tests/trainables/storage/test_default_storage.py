@@ -52,8 +52,8 @@ def test_printed_commands_name_the_storage_only_where_it_is_not_the_one_taken_an
     monkeypatch.chdir(tmp_path)
     mine, others = Storage(tmp_path / "runs"), Storage(tmp_path / "others")
     monkeypatch.delenv(STORAGE_VARIABLE, raising=False)
-    assert (manifest.place(mine), manifest.place(others)) == ("", " --storage others")
+    assert (manifest.storage_option(mine), manifest.storage_option(others)) == ("", " --storage others")
     monkeypatch.setenv(STORAGE_VARIABLE, str(tmp_path / "others"))
-    assert (manifest.place(mine), manifest.place(others)) == (" --storage runs", "")
+    assert (manifest.storage_option(mine), manifest.storage_option(others)) == (" --storage runs", "")
     monkeypatch.setenv(STORAGE_VARIABLE, "s3://bucket/folder")
-    assert manifest.place(mine) == " --storage runs"
+    assert manifest.storage_option(mine) == " --storage runs"
