@@ -79,7 +79,7 @@ class LockState:
 class Lock:
     """A lock in a file or an object; `path`: where it lies, for messages."""
 
-    path: Path | str
+    path: Any
 
     def read(self) -> LockState | None:
         raise NotImplementedError
