@@ -77,7 +77,8 @@ def _rank(rank: int, world: int, folder: str, model: str, data: str) -> None:
     from trainables.common import cli
     from trainables.methods import task_vectors
     from trainables.training.runtime import prepare_process
-    from trainables.training.task_vectors import combine
+    from trainables.training.task_vectors.combine import ensure_direction
+    from trainables.trial.setup import load_forget_rows
 
     cli.silence_libraries()
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
@@ -93,7 +94,7 @@ def _rank(rank: int, world: int, folder: str, model: str, data: str) -> None:
     held: list[int] = []
     task_vectors.rectify = watched(held)
     with Peak() as peak:
-        combine.ensure(direction, open_storage(f"{folder}/{world}"), micro_batch=1)
+        ensure_direction(direction, open_storage(f"{folder}/{world}"), load_forget_rows, micro_batch=1)
     (Path(folder) / f"{world}-{rank}.json").write_text(json.dumps([peak.growth, max(held)]))
     dist.destroy_process_group()
 

@@ -119,7 +119,7 @@ def _check_batches(sweep: Sweep, benchmark: Benchmark) -> None:
     """Raise InputError on more batches than forget points, if the points can be counted."""
     points = kinds.find(benchmark.name).forget_points(benchmark)
     if points is not None:
-        spec.check_sizes(points, sweep.task_vector.batches, benchmark.split)
+        spec.check_batches(points, sweep.task_vector.batches, benchmark.split)
 
 
 def _find_references(models: ModelRecipes, split: str, benchmark: Benchmark) -> list[Reference]:

@@ -59,7 +59,7 @@ def _set_damaged_aside(state: SweepState, store: Storage, say: Say) -> None:
     damaged = [folder for folder in evaluations if (folder / RESULT).exists() and not complete.has_result(folder)]
     if not store.is_remote:
         folders = [store.model(recipe.id()) for recipe in plan.recipes]
-        folders += [spec.folder_of(direction, store) for direction in state.directions]
+        folders += [spec.direction_folder(direction, store) for direction in state.directions]
         folders += [Path(found.data) for found in plan.benchmarks.values() if found.is_fictional]
         damaged += [folder for folder in dict.fromkeys(folders) if folder.is_dir() and not complete.is_complete(folder)]
     for folder in damaged:
@@ -162,7 +162,7 @@ def _directions(state: SweepState, store: Storage, say: Say, strategy: str) -> N
     plan, resources = state.plan, state.plan.sweep.resources
     for direction in state.directions:
         rows = resources.micro_batch or plan.costs.micro_batch(direction) or plan.sweep.training.batch_size
-        if store.exists(spec.folder_of(direction, store)):
+        if store.exists(spec.direction_folder(direction, store)):
             continue
         kind, count = ("TRU", direction.vector.batches) if direction.rectified else ("TV", 1)
         say(f"making {kind}'s direction for {direction.benchmark.split}, {count} task vector(s) (once)")
@@ -180,7 +180,7 @@ def _groups(direction: Direction, plan: Plan, store: Storage, rows: int) -> None
     """Ray tasks: a group that is lost is started again and goes on after its last vector."""
     resources, root = plan.sweep.resources, store.location
     options = {"num_cpus": resources.cpus, "num_gpus": min(1, resources.gpus), "max_retries": RETRIES}
-    numbers = range(spec.groups(direction))
+    numbers = range(spec.count_groups(direction))
     if direction.rectified:
         summed = ray.remote(shared_artifacts.make_gradients).options(**options)
         ray.get([summed.remote(direction, number, root, resources, rows) for number in numbers])

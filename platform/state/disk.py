@@ -45,7 +45,7 @@ def forecast(state: SweepState, store: Storage, choice: str, slots: int) -> dict
     resources, size = plan.sweep.resources, shape.parameters
     weights = size * (4 if resources.precision == "fp32" else 2)
     missing = sum(not store.exists(store.model(recipe.id())) for recipe in plan.recipes)
-    vectors = sum(not store.exists(spec.folder_of(made, store)) for made in state.directions)
+    vectors = sum(not store.exists(spec.direction_folder(made, store)) for made in state.directions)
     left = len({trial.study() for trial in state.left})
     kept = {"all": state.outstanding, "pareto": left, "best": left, "none": 0}[choice]
     parts |= {"models made": missing * size * 4, "directions": vectors * size * 4, "weights": kept * weights}

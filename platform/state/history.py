@@ -98,7 +98,7 @@ def find_shared_of_other_code(
     """Return the reference evaluations, models and directions that exist, and so are not made by this code."""
     files = [store.evaluation(ref.evaluation) / RESULT for ref in plan.references]
     files += [store.model(recipe.id()) / hashing.RECIPE for recipe in plan.recipes]
-    files += [spec.folder_of(made, store) / RESULT for made in directions]
+    files += [spec.direction_folder(made, store) / RESULT for made in directions]
     found = []
     for file in filter(store.exists, files):
         other = _find_other_origin(store.read_json(file) or {})

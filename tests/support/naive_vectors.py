@@ -15,7 +15,8 @@ from trainables.data import prompts
 from trainables.storage.location import open_storage
 from trainables.training import models
 from trainables.training.runtime import prepare_process
-from trainables.training.task_vectors import combine
+from trainables.training.task_vectors.combine import ensure_direction
+from trainables.trial.setup import load_forget_rows
 
 RULES = tofu.Rules(None, True, 200, True, False, 192)
 
@@ -35,7 +36,7 @@ def recipe(house: Any, **changes: Any) -> Direction:
 def make(direction: Direction, place: Path, micro_batch: int | None = None) -> dict[str, torch.Tensor]:
     """The direction's tensors, made in this process."""
     prepare_process(Resources(), 0)
-    folder = combine.ensure(direction, open_storage(str(place)), micro_batch)
+    folder = ensure_direction(direction, open_storage(str(place)), load_forget_rows, micro_batch)
     return load_file(folder / "direction-00000.safetensors")
 
 

@@ -1,8 +1,9 @@
-"""The target model's weights as they lie on disk, read tensor by tensor: no second model in memory."""
+"""The target model's weights on disk, read tensor by tensor: no second model in memory."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,15 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Model
 
 
-class Originals:
-    """The tensors of a model folder's safetensors files by parameter name."""
+@dataclass(frozen=True)
+class TargetWeights:
+    """A model folder, and the safetensors file of each parameter by name."""
 
-    def __init__(self, folder: Path, files: dict[str, str]) -> None:
-        self.folder = folder
-        self.files = files
+    folder: Path
+    files: dict[str, str]
 
-    def check(self, network: Any) -> None:
-        """Raise InputError where the loaded model has a weight that the files have not, or under another name."""
+    def check_names(self, network: Any) -> None:
+        """Raise InputError if the loaded model has a weight that the files lack, or name in another way."""
         missing = [name for name, _ in network.named_parameters() if name not in self.files]
         if missing:
             raise InputError(
@@ -31,14 +32,14 @@ class Originals:
             )
 
     def rows(self, name: str, start: int = 0, stop: int | None = None) -> torch.Tensor:
-        """Rows `start` to `stop` of one tensor, as stored."""
+        """Return rows `start` to `stop` of one tensor, as stored."""
         with safe_open(self.folder / self.files[name], framework="pt") as file:
             part: Any = file.get_slice(name)
             return part[start:stop]
 
 
-def of(model: Model) -> Originals:
-    """The weights of a model folder, or of a hub model that was fetched before."""
+def open_weights(model: Model) -> TargetWeights:
+    """Return the weights of a model folder, or of a hub model that was fetched before."""
     folder = paths.expand(model.path)
     if not paths.is_folder(folder):
         from huggingface_hub import snapshot_download
@@ -47,31 +48,31 @@ def of(model: Model) -> Originals:
         found = snapshot_download(model.path, revision=model.revision, allow_patterns=patterns, local_files_only=True)
         folder = Path(found)
     files: dict[str, str] = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        with safe_open(file, framework="pt") as held:
-            files |= dict.fromkeys(held.keys(), file.name)
-    return Originals(folder, files)
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            files |= dict.fromkeys(file.keys(), path.name)
+    return TargetWeights(folder, files)
 
 
 @torch.no_grad()
-def relative_change(network: Any, originals: Originals) -> float | None:
-    """||theta - theta_org|| / ||theta_org|| over all weights, with theta_org rounded as it was loaded.
+def relative_change(network: Any, target: TargetWeights) -> float | None:
+    """Return ||theta - theta_org|| / ||theta_org|| over all weights, with theta_org rounded as it was loaded.
 
-    None where the model's files name their tensors in another way than the loaded model does.
+    None: the model's files name their tensors in another way than the loaded model does.
     """
-    if any(name not in originals.files for name, _ in network.named_parameters()):
+    if any(name not in target.files for name, _ in network.named_parameters()):
         return None
     moved = origin = 0.0
     for name, parameter in network.named_parameters():
-        before = originals.rows(name).to(parameter.dtype).double()
+        before = target.rows(name).to(parameter.dtype).double()
         moved += float((parameter.detach().cpu().double() - before).square().sum())
         origin += float(before.square().sum())
     return math.sqrt(moved / origin)
 
 
 @torch.no_grad()
-def mix(network: Any, unlearned: Originals, originals: Originals, weight: float) -> None:
+def mix(network: Any, unlearned: TargetWeights, target: TargetWeights, weight: float) -> None:
     """Set theta = weight * theta_u + (1 - weight) * theta_org (the paper's UWC), one tensor after another."""
     for name, parameter in network.named_parameters():
-        after, before = unlearned.rows(name).float(), originals.rows(name).to(parameter.dtype).float()
+        after, before = unlearned.rows(name).float(), target.rows(name).to(parameter.dtype).float()
         parameter.copy_(torch.lerp(before, after, weight))

@@ -13,7 +13,7 @@ from trainables.common.errors import TrialStopped
 from trainables.config.settings import Model
 from trainables.methods import uwc
 from trainables.training import models, target_weights
-from trainables.training.target_weights import Originals
+from trainables.training.target_weights import TargetWeights
 from trainables.trial.record import Event
 from trainables.trial.step_selection import Metrics, StepSelection, load_target_evaluation
 
@@ -30,17 +30,17 @@ def calibrate(steps: StepSelection, network: Any, unlearned: Metrics) -> Generat
     try:
         if steps.paths.weights is None:
             models.save(network, steps.tokenizer, saved, {"trial": steps.trial.id()})
-        return (yield from _search(steps, network, unlearned, target_weights.of(Model(path=str(saved)))))
+        return (yield from _search(steps, network, unlearned, target_weights.open_weights(Model(path=str(saved)))))
     finally:
         if steps.paths.weights is None:
             shutil.rmtree(saved, ignore_errors=True)
 
 
 def _search(
-    steps: StepSelection, network: Any, unlearned: Metrics, after: Originals
+    steps: StepSelection, network: Any, unlearned: Metrics, after: TargetWeights
 ) -> Generator[Event, None, dict[str, Any]]:
     trial, settings = steps.trial, steps.trial.calibration
-    before = target_weights.of(trial.target)
+    before = target_weights.open_weights(trial.target)
     goals = benchmarks.find(trial.benchmark.name).GOALS
     measured: dict[float, Metrics] = {1.0: unlearned}
     utility: dict[float, float] = {1.0: float(unlearned[goals[-1].metric])}

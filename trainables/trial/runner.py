@@ -28,7 +28,7 @@ from trainables.training import engine as engines
 from trainables.training.checkpoints import CheckpointSchedule, DamagedCheckpoint, Notice
 from trainables.training.engine import Engine
 from trainables.training.runtime import prepare_process
-from trainables.training.task_vectors import combine
+from trainables.training.task_vectors.combine import ensure_direction, move_along
 from trainables.trial import cache, setup
 from trainables.trial.calibration import calibrate
 from trainables.trial.progress import Progress
@@ -114,7 +114,7 @@ class TrialRun:
             return
         network, tokenizer = models.load(trial.target, trial.resources.precision)
         if trial.calibration.targets:
-            target_weights.of(trial.target).check(network)
+            target_weights.open_weights(trial.target).check_names(network)
         task = setup.make_task(trial, network, tokenizer, device, record.micro_batch)
         network = setup.add_adapters(trial, network)
         folder = self.paths.folder / CHECKPOINT
@@ -152,11 +152,13 @@ class TrialRun:
             raise AssertionError("a trial of an objective has no direction")
         self.record.direction = direction.id()
         rows = self.record.micro_batch or trial.training.batch_size
-        folder = combine.ensure(direction, self.paths.store, rows, trial.resources.gradient_checkpointing)
+        folder = ensure_direction(
+            direction, self.paths.store, setup.load_forget_rows, rows, trial.resources.gradient_checkpointing
+        )
         if dist.get_rank() > 0:
             return None, None
         network, tokenizer = models.load(target)
-        combine.move(network.to(device), folder, vector.stg or vector.strength or 0.0)
+        move_along(network.to(device), folder, vector.stg or vector.strength or 0.0)
         return network, tokenizer
 
     def _train(

@@ -15,7 +15,7 @@ from trainables.benchmarks import evaluation
 from trainables.common.errors import InputError
 from trainables.config.methods import METHODS
 from trainables.config.settings import Resources
-from trainables.config.trial import Trial, check_bar
+from trainables.config.trial import Direction, Trial, check_bar
 from trainables.inference import scoring
 from trainables.methods import objectives, presets, rectifiers
 from trainables.storage.files import read_json
@@ -164,3 +164,9 @@ def train_only_rmu_weights(network: Any, layer: int) -> None:
         found += chosen
     if found != len(layers):
         raise InputError(f"objective.layer: RMU needs {RMU_WEIGHTS} of layers {list(layers)}; the model has {depth}")
+
+
+def load_forget_rows(direction: Direction, tokenizer: Any) -> benchmarks.Examples:
+    """Return the forget rows that a direction is made from, as tokens."""
+    benchmark = direction.benchmark
+    return benchmarks.find(benchmark.name).training_examples(benchmark, tokenizer, direction.max_length)[0]

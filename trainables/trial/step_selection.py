@@ -139,7 +139,9 @@ class StepSelection:
             files.publish(self._weights(step), self.paths.weights)
 
     def _add_change(self, network: Any, metrics: Metrics, rows: Rows) -> Evaluation:
-        metrics["relative_change"] = target_weights.relative_change(network, target_weights.of(self.trial.target))
+        metrics["relative_change"] = target_weights.relative_change(
+            network, target_weights.open_weights(self.trial.target)
+        )
         return {"metrics": metrics, "halves": benchmarks.halves(self.trial.benchmark, rows, self.reference)}
 
     def _target(self) -> Evaluation:

@@ -22,7 +22,7 @@ from trainables.training import models
 from trainables.training.task_vectors import spec
 
 if TYPE_CHECKING:
-    from trainables.training.task_vectors.train import Workshop
+    from trainables.training.task_vectors.train import TaskVectorTrainer
 
 TOKENIZER_CONFIGS = ("full", "real_authors", "world_facts")
 SPECIAL = ("<s>", "</s>", "<pad>")
@@ -110,41 +110,40 @@ def make_evaluation(
 
 
 def make_gradients(direction: Direction, group: int, root: str, resources: Resources, micro_batch: int) -> None:
-    """The summed gradient of one group of a direction's batches at the target model."""
-    from trainables.training.task_vectors import train
-
-    with _workshop(direction, root, resources, micro_batch, (f"gradient-{group}-",), (f"gradient-{group}-",)) as shop:
-        train.sum_gradients(shop, group)
+    """Write the summed gradient of one group of a direction's batches at the target model."""
+    own = (f"gradient-{group}-",)
+    with _trainer(direction, root, resources, micro_batch, needed=own, made=own) as trainer:
+        trainer.sum_gradients(group)
 
 
 def make_vectors(direction: Direction, group: int, root: str, resources: Resources, micro_batch: int) -> None:
-    """The summed vectors of one group of a direction's batches."""
-    from trainables.training.task_vectors import train
-
+    """Write the summed vectors of one group of a direction's batches."""
     own = (f"vectors-{group}-", f"vectors-{group}.")
-    with _workshop(direction, root, resources, micro_batch, ("gradient-", *own), own) as shop:
-        train.sum_vectors(shop, group)
+    with _trainer(direction, root, resources, micro_batch, needed=("gradient-", *own), made=own) as trainer:
+        trainer.sum_vectors(group)
 
 
 @contextlib.contextmanager
-def _workshop(
+def _trainer(
     direction: Direction,
     root: str,
     resources: Resources,
     micro_batch: int,
+    *,
     needed: tuple[str, ...],
     made: tuple[str, ...],
-) -> Iterator[Workshop]:
-    """A workshop that has the parts that it needs of other machines, and shows them those that it makes."""
+) -> Iterator[TaskVectorTrainer]:
+    """Fetch the parts that are `needed` from other machines; in the end push those that were `made`."""
     from trainables.training.runtime import prepare_process
-    from trainables.training.task_vectors import train
+    from trainables.training.task_vectors.train import open_trainer
+    from trainables.trial.setup import load_forget_rows
 
     store = reopen(root)
-    direction, making = localize(direction, store), spec.making_of(direction, store)
+    direction, parts = localize(direction, store), spec.parts_folder(direction, store)
     prepare_process(resources, direction.seed)
-    store.fetch_parts(making, needed)
-    yield train.open_workshop(direction, store, micro_batch, resources.gradient_checkpointing)
-    store.push_parts(making, made)
+    store.fetch_parts(parts, needed)
+    yield open_trainer(direction, store, load_forget_rows, micro_batch, resources.gradient_checkpointing)
+    store.push_parts(parts, made)
 
 
 def make_direction(direction: Direction, root: str) -> str:
@@ -152,7 +151,7 @@ def make_direction(direction: Direction, root: str) -> str:
     from trainables.training.task_vectors import combine
 
     store = reopen(root)
-    store.fetch_parts(spec.making_of(direction, store), ("vectors-",))
+    store.fetch_parts(spec.parts_folder(direction, store), ("vectors-",))
     return str(combine.combine(direction, store))
 
 

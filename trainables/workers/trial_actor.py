@@ -142,7 +142,8 @@ def rank(config: dict[str, Any]) -> None:
 def direction_rank(config: dict[str, Any]) -> None:
     """One rank of a direction's making."""
     from trainables.training.runtime import prepare_process
-    from trainables.training.task_vectors import combine
+    from trainables.training.task_vectors.combine import ensure_direction
+    from trainables.trial.setup import load_forget_rows
 
     cli.silence_libraries()
     direction = Direction.model_validate(config["direction"])
@@ -151,7 +152,8 @@ def direction_rank(config: dict[str, Any]) -> None:
     _arrive(store, lambda: localize(direction, store))
     direction = localize(direction, store)
     prepare_process(resources, direction.seed)
-    combine.ensure(direction, store, config["micro_batch"], resources.gradient_checkpointing)
+    micro_batch, checkpointing = config["micro_batch"], resources.gradient_checkpointing
+    ensure_direction(direction, store, load_forget_rows, micro_batch, checkpointing)
 
 
 def _arrive(store: Storage, fetch: Callable[[], object]) -> None:

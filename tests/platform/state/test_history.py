@@ -122,7 +122,7 @@ def test_what_trials_share_is_told_where_other_code_made_it(store: Storage) -> N
 def test_direction_of_other_code_is_told(small: Small, store: Storage) -> None:
     plan = small.plan(store, only=["method=tru", "benchmark.split=forget01"])
     (direction,) = scan(plan, store).directions
-    folder = spec.folder_of(direction, store)
+    folder = spec.direction_folder(direction, store)
     files.write_json(folder / RESULT, {"commit": "ffff", "code": "01d", "versions": VERSIONS})
     warning = scan(plan, store).history.warning() or ""
     assert f"made: shared/directions/{folder.name} at commit ffff, code 01d;" in warning

@@ -135,7 +135,10 @@ def test_a_mixture_is_what_its_weight_says(learned: Any, calibrated: tuple[Trial
     unlearned, _ = models.load(Model(path=str(saved)))
     mixed, _ = models.load(Model(path=str(saved)))
     target_weights.mix(
-        mixed, target_weights.of(Model(path=str(saved))), target_weights.of(config.target), item["weight"]
+        mixed,
+        target_weights.open_weights(Model(path=str(saved))),
+        target_weights.open_weights(config.target),
+        item["weight"],
     )
     for before, after, between in zip(target.parameters(), unlearned.parameters(), mixed.parameters(), strict=True):
         expected = item["weight"] * after.double() + (1 - item["weight"]) * before.double()

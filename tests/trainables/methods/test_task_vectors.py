@@ -84,11 +84,11 @@ def test_a_vector_opposite_to_the_gradient_has_nothing_left() -> None:
 
 
 def test_batches_divide_the_points_by_seed() -> None:
-    made = spec.divide(10, 4, seed=1)
+    made = spec.divide_batches(10, 4, seed=1)
     assert sorted(row for batch in made for row in batch) == list(range(10))
     assert {len(batch) for batch in made} == {2, 3}
-    assert made == spec.divide(10, 4, seed=1)
-    assert made != spec.divide(10, 4, seed=2)
+    assert made == spec.divide_batches(10, 4, seed=1)
+    assert made != spec.divide_batches(10, 4, seed=2)
 
 
 @pytest.fixture(scope="module")
@@ -112,11 +112,11 @@ def test_tru_is_the_naive_mean_of_rectified_unit_vectors(
     direction = recipe(house, **settings)
     naive = Naive(house, direction)
     found = make(direction, tmp_path, micro_batch=2)
-    batches = spec.divide(len(naive.examples), direction.vector.batches, direction.seed)
+    batches = spec.divide_batches(len(naive.examples), direction.vector.batches, direction.seed)
     expected = torch.stack(naive.unit_vectors(batches)).mean(0)
     flat = torch.cat([found[name].double().reshape(-1) for name, _ in naive.network.named_parameters()])
     assert float((flat - expected).norm() / expected.norm()) < tolerance
-    records = files.read_rows(spec.folder_of(direction, Storage(tmp_path)) / spec.BATCHES)
+    records = files.read_rows(spec.direction_folder(direction, Storage(tmp_path)) / spec.BATCHES)
     assert [record["batch"] for record in records] == list(range(5))
     for record, batch in zip(records, batches, strict=True):
         vector, gradient = naive.vector(batch), naive.gradient(naive.others(batches, batch))
@@ -136,7 +136,7 @@ def test_tv_is_the_plain_vector_of_the_whole_set(house: Any, naive: Naive, tmp_p
 
 def test_the_loss_on_the_other_points_does_not_rise_to_first_order(house: Any, naive: Naive) -> None:
     """Per vector: along -T~ as this project rectifies it, also where along -T it rises; by central differences."""
-    batches = spec.divide(len(naive.examples), 5, 2)
+    batches = spec.divide_batches(len(naive.examples), 5, 2)
     small, conflicts = 1e-4, 0
     for batch in batches:
         others = naive.others(batches, batch)
@@ -160,7 +160,7 @@ def test_the_loss_on_the_other_points_does_not_rise_to_first_order(house: Any, n
 
 def test_a_single_forget_point_is_refused() -> None:
     with pytest.raises(InputError, match="one forget point; tru rectifies each with the other ones, so use tv"):
-        spec.check_sizes(1, 2, "forget01")
+        spec.check_batches(1, 2, "forget01")
 
 
 @pytest.mark.parametrize(

@@ -30,17 +30,17 @@ class Piece:
 
     @property
     def weight(self) -> torch.Tensor:
-        return local(self.parameter.detach())
+        return _local(self.parameter.detach())
 
     @property
     def gradient(self) -> torch.Tensor:
         if self.parameter.grad is None:
             return torch.zeros_like(self.weight)
-        return local(self.parameter.grad)
+        return _local(self.parameter.grad)
 
 
-class Sharded:
-    """What trainables.training.effective_batch needs of an engine, and the pieces."""
+class ShardedModel:
+    """What effective_batch needs of an engine, and the pieces."""
 
     def __init__(self, inner: Any, device: torch.device) -> None:
         self.inner = inner
@@ -53,7 +53,7 @@ class Sharded:
         (loss * self.world).backward()
 
     def total(self, value: torch.Tensor) -> torch.Tensor:
-        """Sum over ranks."""
+        """Return the sum over ranks."""
         if self.world > 1:
             dist.all_reduce(value)
         return value
@@ -66,16 +66,16 @@ class Sharded:
         for name, parameter in self.inner.named_parameters():
             rows = -(-parameter.shape[0] // self.world)
             start = min(self.rank * rows, parameter.shape[0])
-            found.append(Piece(name, parameter, start, start + len(local(parameter))))
+            found.append(Piece(name, parameter, start, start + len(_local(parameter))))
         return found
 
 
-def local(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part."""
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def wrap(network: Any, device: torch.device, precision: Precision) -> Sharded:
+def shard(network: Any, device: torch.device, precision: Precision) -> ShardedModel:
     """Split an fp32 model over the ranks of the group; bf16 computes in bf16 over fp32 weights."""
     world = dist.get_world_size()
     if world > 1 or precision == "bf16":
@@ -85,4 +85,4 @@ def wrap(network: Any, device: torch.device, precision: Precision) -> Sharded:
         blocks = next(module for module in network.modules() if isinstance(module, nn.ModuleList))
         for block in (*blocks, network):
             fully_shard(block, mesh=mesh, mp_policy=policy)
-    return Sharded(network.to(device), device)
+    return ShardedModel(network.to(device), device)

@@ -1,8 +1,7 @@
-"""A direction's name on disk and its batches: what a plan and a driver need to know, without torch.
+"""A direction's folders and its batches: what a plan and a driver need to know, without torch.
 
 A direction is what `theta_org - strength * direction` moves along: TRU's mean of rectified unit vectors, or TV's plain
-vector. It is made once for all strengths (trainables.training.task_vectors.train,
-trainables.training.task_vectors.combine).
+vector. It is made once for all strengths (train.py, combine.py).
 """
 
 from __future__ import annotations
@@ -17,39 +16,39 @@ from trainables.config.trial import Direction
 from trainables.storage.base import Storage
 
 GROUPS = 4
-"""Batches are dealt to so many groups, which can run side by side. Fixed, so that the order in which vectors are added
-does not depend on how much room a cluster has. The last bit still does on ranks, threads, micro-batch and device."""
+"""Batches are divided into so many groups, which can run side by side. Fixed, so that the order in which vectors are
+added does not depend on the size of a cluster. The last bit still depends on ranks, threads, micro-batch and device."""
 SPLIT = 11
-"""Tells the random split apart from other streams of the same seed."""
+"""Added to the seed, so that the random split differs from other streams of the same seed."""
 BATCHES = "batches.parquet"
 NOTE = "vectors-{}.json"
 """Of one group: how many vectors are summed, by how many ranks, and the records of them."""
 
 
-def folder_of(direction: Direction, store: Storage) -> Path:
+def direction_folder(direction: Direction, store: Storage) -> Path:
     return store.root / "shared" / "directions" / direction.id()
 
 
-def making_of(direction: Direction, store: Storage) -> Path:
-    """Where the parts of a direction lie until it is whole."""
-    return folder_of(direction, store).with_name(f".making-{direction.id()}")
+def parts_folder(direction: Direction, store: Storage) -> Path:
+    """Return where the parts of a direction are written until all are there."""
+    return direction_folder(direction, store).with_name(f".making-{direction.id()}")
 
 
-def groups(direction: Direction) -> int:
+def count_groups(direction: Direction) -> int:
     return min(GROUPS, direction.vector.batches)
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an advisory lock on a file; it goes with the process, however that ends."""
+def lock(path: Path) -> Iterator[None]:
+    """Hold an advisory lock on a file; it ends with the process, even if that is killed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield
 
 
-def check_sizes(rows: int, batches: int, split: str) -> None:
-    """Raise InputError where the forget points of `split` cannot be divided into so many batches."""
+def check_batches(rows: int, batches: int, split: str) -> None:
+    """Raise InputError if the forget points of `split` cannot be divided into so many batches."""
     if rows < 2:
         raise InputError(
             f"benchmark.split: {split} has one forget point; tru rectifies each with the other ones, so use tv"
@@ -60,8 +59,8 @@ def check_sizes(rows: int, batches: int, split: str) -> None:
         )
 
 
-def divide(rows: int, batches: int, seed: int) -> list[list[int]]:
-    """Row numbers of each batch: a random division into equal parts (sizes differ by one where they must)."""
+def divide_batches(rows: int, batches: int, seed: int) -> list[list[int]]:
+    """Return the row numbers of each batch: a random division into parts whose sizes differ by one at most."""
     import numpy as np
 
     order = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, SPLIT]))).permutation(rows)
