@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import ipaddress
 import os
@@ -22,22 +21,12 @@ from platform.cluster.file import (
 )
 from trainables.common.errors import InputError, closest
 
-RAY_KEYS = (
-    "type",
-    "region",
-    "availability_zone",
-    "cache_stopped_nodes",
-    "use_internal_ips",
-    "security_group",
-    "key_pair",
-    "aws_credentials",
-    "cloudwatch",
-)
+RAY_KEYS = ("type", "region", "availability_zone", "cache_stopped_nodes", "use_internal_ips", "key_pair")
+RAY_KEYS += ("aws_credentials", "cloudwatch")
+"""Not `security_group`: it adds to a group that Ray makes, which opens ssh to the world."""
 KEYS = (*RAY_KEYS, *OWN_KEYS, "ssh_from", "security_group_id", "head_profile", "worker_profile")
 SHORTEST_PREFIX = {4: 8, 6: 16}
 """Of a network that may be let in, by the version of IP."""
-SUBNETS = "SubnetIds"
-"""The one name in a node_config that is Ray's and not EC2's."""
 
 
 def find_problems(file: ClusterFile) -> Iterator[str]:
@@ -46,7 +35,6 @@ def find_problems(file: ClusterFile) -> Iterator[str]:
     yield from _region_problems(file)
     yield from _storage_problems(file)
     yield from _ssh_problems(file)
-    yield from _open_ports(file)
     if not file.node_types:
         yield "available_node_types: missing; Ray's own have neither GPUs nor a closed security group"
     for name, node_type in file.node_types.items():
@@ -121,16 +109,13 @@ def ssh_source(file: ClusterFile) -> str:
         network = ipaddress.ip_network(str(source))
     except ValueError as error:
         raise InputError(f"provider.ssh_from: {error}; write it like 203.0.113.7/32") from error
-    if _is_wide(network):
+    shortest = SHORTEST_PREFIX[network.version]
+    if network.prefixlen < shortest:
         raise InputError(
-            f"provider.ssh_from: {source} is the whole world or much of it (wider than "
-            f"/{SHORTEST_PREFIX[network.version]}); name your own address, like 203.0.113.7/32"
+            f"provider.ssh_from: {source} is the whole world or much of it (wider than /{shortest}); name your own "
+            "address, like 203.0.113.7/32"
         )
     return str(network)
-
-
-def _is_wide(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
-    return network.prefixlen < SHORTEST_PREFIX[network.version]
 
 
 def _ssh_problems(file: ClusterFile) -> Iterator[str]:
@@ -140,18 +125,6 @@ def _ssh_problems(file: ClusterFile) -> Iterator[str]:
             ssh_source(file)
         except InputError as error:
             yield str(error)
-
-
-def _open_ports(file: ClusterFile) -> Iterator[str]:
-    """Yield the rules for Ray's own group that let anybody in."""
-    rules = as_mapping(file.provider.get("security_group")).get("IpPermissions")
-    for index, rule in enumerate(as_list(rules)):
-        ranges = [*as_list(as_mapping(rule).get("IpRanges")), *as_list(as_mapping(rule).get("Ipv6Ranges"))]
-        for item in ranges:
-            source = str(as_mapping(item).get("CidrIp", as_mapping(item).get("CidrIpv6")))
-            with contextlib.suppress(ValueError):  # what is no network EC2 refuses
-                if _is_wide(ipaddress.ip_network(source, strict=False)):
-                    yield f"provider.security_group.IpPermissions[{index}]: opens its ports to the world ({source})"
 
 
 def _bad_defaults(file: ClusterFile, name: str, node: dict[str, Any], place: str) -> Iterator[str]:
@@ -179,15 +152,16 @@ def _request_problems(node: dict[str, Any], place: str) -> Iterator[str]:
     """Compare a node_config with the request that Ray makes of it."""
     import botocore.validate
 
-    shape = _run_instances()
-    wanted = {name: value for name, value in node.items() if name != SUBNETS}
-    yield from _field_problems(wanted, shape, place)
-    report = botocore.validate.ParamValidator().validate({**wanted, "MinCount": 1, "MaxCount": 1}, shape)
-    for line in report.generate_report().splitlines():
-        if not line.startswith("Unknown parameter"):
-            yield f"{place}: {line}"
-    if "InstanceType" not in node:
+    shape, instance = _run_instances(), node.get("InstanceType")
+    yield from unknown_keys(node, [*shape.members, "SubnetIds"], f"{place}.")  # SubnetIds is Ray's own
+    known = {name: value for name, value in node.items() if name in shape.members}
+    report = botocore.validate.ParamValidator().validate({**known, "MinCount": 1, "MaxCount": 1}, shape)
+    yield from (f"{place}: {line}" for line in report.generate_report().splitlines())
+    if instance is None:
         yield f"{place}.InstanceType: missing; such as p4de.24xlarge"
+    elif is_filled(instance) and instance not in (types := shape.members["InstanceType"].enum):
+        hint = closest(instance, types).partition(" known:")[0]  # there are 1,400
+        yield f"{place}.InstanceType: '{instance}' is none that EC2 knows; {hint}"
 
 
 @functools.cache
@@ -198,25 +172,3 @@ def _run_instances() -> Any:
 
     model = botocore.model.ServiceModel(botocore.loaders.Loader().load_service_model("ec2", "service-2"), "ec2")
     return model.operation_model("RunInstances").input_shape
-
-
-def _field_problems(value: Any, shape: Any, place: str) -> Iterator[str]:
-    """Yield names that the request does not have, and words that a field does not take."""
-    if shape.type_name == "structure":
-        known = [*shape.members, SUBNETS] if shape.name == "RunInstancesRequest" else list(shape.members)
-        for name, inner in as_mapping(value).items():
-            if name in shape.members:
-                yield from _field_problems(inner, shape.members[name], f"{place}.{name}")
-            else:
-                yield f"{place}.{name}: unknown key; {_closest_name(str(name), known)}"
-    elif shape.type_name == "list":
-        for index, inner in enumerate(as_list(value)):
-            yield from _field_problems(inner, shape.member, f"{place}[{index}]")
-    elif shape.type_name == "string" and shape.enum and is_filled(value) and value not in shape.enum:
-        yield f"{place}: '{value}' is none that EC2 knows; {_closest_name(value, shape.enum)}"
-
-
-def _closest_name(name: str, known: list[str]) -> str:
-    """Return a hint with the closest name alone: EC2 has 1,400 instance types."""
-    hint = closest(name, known)
-    return hint.split(" known:")[0] if hint.startswith("did you mean") else "see EC2's RunInstances"

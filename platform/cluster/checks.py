@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 from collections.abc import Iterator
@@ -171,18 +170,5 @@ def _own_machine_problems(file: ClusterFile) -> Iterator[str]:
     places = {"provider.head_ip": head} | {f"provider.worker_ips[{k}]": worker for k, worker in enumerate(workers)}
     first: dict[Any, str] = {}
     for place, address in places.items():
-        if is_filled(address):
-            if first.setdefault(address, place) != place:
-                yield f"{place}: '{address}' is {first[address]}, too; each node has its own address"
-            if not _is_address(address):
-                yield f"{place}: '{address}' is neither an address nor a host name"
-
-
-def _is_address(text: str) -> bool:
-    """Return whether it is an IP address or can be a host name."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        host_name = re.fullmatch(r"(?!-)[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*", text)
-        return bool(host_name) and not re.fullmatch(r"[\d.]+", text)
-    return True
+        if is_filled(address) and first.setdefault(address, place) != place:
+            yield f"{place}: '{address}' is {first[address]}, too; each node has its own address"

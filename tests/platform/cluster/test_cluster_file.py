@@ -95,7 +95,6 @@ A100 = "available_node_types.a100"
 NODE = f"{A100}.node_config"
 SPOT = "\n      InstanceMarketOptions: {MarketType: spot}"
 KEY = "\n  ssh_private_key: ~/no-such.pem"
-RULE = "  security_group: {IpPermissions: [{IpProtocol: tcp, IpRanges: [{CidrIp: %s}]}]}\n  type: aws"
 ENVIRONMENT = "python -m platform.cluster environment"
 PROBLEMS = [  # what is written, what stands there instead, what `check` says
     ("idle_timeout_minutes", "idle_timeout_minute", "idle_timeout_minute: unknown key; did you mean 'idle_timeout_min"),
@@ -104,7 +103,8 @@ PROBLEMS = [  # what is written, what stands there instead, what `check` says
     ("min_workers: 0", "minimum_workers: 0", f"{A100}.minimum_workers: unknown key; did you mean 'min_workers'?"),
     ("InstanceType: p4de", "InstanceTyp: p4de", f"{NODE}.InstanceTyp: unknown key; did you mean 'InstanceType'?"),
     ("p4de.24xlarge", "p4de.24xlarg", "'p4de.24xlarg' is none that EC2 knows; did you mean 'p4de.24xlarge'?"),
-    ("MarketType: spot}", "MarketType: spott}", "'spott' is none that EC2 knows; did you mean 'spot'?"),
+    ("MarketType: spot}", "MarktType: spot}", f'{NODE}: Unknown parameter in InstanceMarketOptions: "MarktType", must'),
+    ("  type: aws", "  type: aws\n  security_group: {GroupName: g}", "provider.security_group: unknown key; did you"),
     ("VolumeSize: 300", "VolumeSize: lots", "Invalid type for parameter BlockDeviceMappings[0].Ebs.VolumeSize"),
     ("min_workers: 0", "min_workers: 5", f"{A100}.min_workers: 5 is more than its max_workers of 4"),
     ("min_workers: 0", "min_workers: none", f"{A100}.min_workers: 'none' is not of type 'integer'"),
@@ -120,12 +120,6 @@ PROBLEMS = [  # what is written, what stands there instead, what `check` says
     ("203.0.113.7/32", "2000::/3", "provider.ssh_from: 2000::/3 is the whole world or much of it (wider than /16)"),
     ("203.0.113.7/32", "203.0.113.7/24", "provider.ssh_from: 203.0.113.7/24 has host bits set; write it like"),
     ("203.0.113.7/32", "203.0.113.7/33", "provider.ssh_from: '203.0.113.7/33' does not appear to be an IPv4"),
-    ("  type: aws", RULE % "0.0.0.0/0", "provider.security_group.IpPermissions[0]: opens its ports to the world (0.0"),
-    (
-        "  type: aws",
-        RULE % "128.0.0.0/1",
-        "provider.security_group.IpPermissions[0]: opens its ports to the world (12",
-    ),
     ("host=127.0.0.1", "host=0.0.0.0", "head_start_ray_commands: lacks `unset OMP_NUM_THREADS; ulimit -n 65536; RAY"),
     ("--port=6379", "--port=6380", "--port=6379 --dashboard-host=127.0.0.1 --autoscaling-config=~/ray_bootstrap_conf"),
     ("$RAY_HEAD_IP:6379", "10.0.0.1:6379", "worker_start_ray_commands: lacks `unset OMP_NUM_THREADS; ulimit -n 65"),
@@ -225,7 +219,6 @@ def test_what_is_no_cluster_file(find_problems: Find) -> None:
     [
         ("cluster_name", "cluster_name", ""),
         ("192.0.2.2", "192.0.2.1", "provider.worker_ips[0]: '192.0.2.1' is provider.head_ip, too"),
-        ("192.0.2.2", "192.0.2.256", "provider.worker_ips[0]: '192.0.2.256' is neither an address nor a host name"),
         ("node3", "192.0.2.2", "provider.worker_ips[1]: '192.0.2.2' is provider.worker_ips[0], too"),
         ("  head_ip: 192.0.2.1", "  ", "provider.head_ip: missing"),
         ("worker_ips", "worker_ip", "provider.worker_ip: unknown key; did you mean 'worker_ips'?"),
