@@ -54,7 +54,7 @@ def run(
     if state.outstanding or plan.sweep.export or not has_references(plan, store):
         with record_spent(stopper, store.spent(plan.sweep.name, plan.hash), store):
             mirror = _with_ray(state, store, command, stopper, address, max_concurrent, keep)
-    elif sync_state.same(document := manifest.write_manifest(state, store, command), store):
+    elif sync_state.is_in_sync(document := manifest.write_manifest(state, store, command), store):
         return finish.end(plan, store, say)
     else:
         mirror = _mirrored(document, plan, store)
@@ -70,9 +70,9 @@ def run(
 
 def _show(plan: Plan, store: Storage, mirror: Any) -> None:
     """The report in MLflow, and a note that all is there; or the command that mends what is not."""
-    mirror.report()
+    mirror.log_report()
     if mirror.problem is None:
-        sync_state.note(manifest.load_sweep(plan.name, store), store)
+        sync_state.mark_in_sync(manifest.load_sweep(plan.name, store), store)
         return
     first = str(mirror.problem).partition("\n")[0]
     behind = f"MLflow is behind ({first}); mend it with"
@@ -141,7 +141,7 @@ def _mirrored(document: dict[str, Any], plan: Plan, store: Storage) -> Any:
     for trial_id in document["trials"]:
         if store.has(trial_id):
             results_.remove_leftovers(store.trial(trial_id))
-            mirror.trial(trial_id)
+            mirror.add_trial(trial_id)
     return mirror
 
 

@@ -143,7 +143,7 @@ class Reporter(Callback):
         for config in self.unseen:
             self.store.try_sync_trial(config.id())
             self.monitor.trial_ended(config.study(), config.id())
-            self.mirror.trial(config.id())
+            self.mirror.add_trial(config.id())
 
     def view(self) -> View:
         """Where the sweep stands."""
@@ -181,7 +181,7 @@ class Reporter(Callback):
         self.screen.say(f"{label}: {outcome(result)} ({format_duration(seconds)})")
         self.stopper.trial_ended(key, result)
         self.stopper.disk = self.monitor.trial_ended(config.study(), key)
-        self.mirror.trial(key)
+        self.mirror.add_trial(key)
         _forget_statistics(trial)
         self.screen.show(self.view, last=self.standing.left == 0 and not self.standing.running)
 

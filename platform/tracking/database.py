@@ -17,17 +17,17 @@ ENGINES = ("sqlite", "postgresql", "mysql", "mssql")
 
 
 def tracking_uri(store: Storage) -> str:
-    """MLFLOW_TRACKING_URI, else SQLite in the storage."""
+    """Return MLFLOW_TRACKING_URI, else SQLite in the storage."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{store.root / 'mlflow.db'}"
 
 
 def is_database(uri: str) -> bool:
-    """Whether no server stands between: then MLflow would put artifacts where the command was typed."""
+    """Return whether no server stands between: then MLflow would put artifacts where the command was typed."""
     return uri.partition(":")[0].partition("+")[0] in ENGINES
 
 
-def ensure(uri: str) -> None:
-    """Make MLflow's tables elsewhere and move the file into place, where `uri` is one that is not there.
+def create_database(uri: str) -> None:
+    """Make MLflow's tables elsewhere and move the file into place, where `uri` names a missing SQLite file.
 
     MLflow makes them in dozens of migrations. One that is cut off by a kill leaves a database that MLflow refuses to
     open for ever ("table ... already exists", "out-of-date database schema").

@@ -1,4 +1,4 @@
-"""Feeds MLflow beside a sweep: a slow or absent tracking server never holds a trial up."""
+"""Feeds MLflow beside a sweep, from a thread of its own."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ logger = logging.getLogger(__name__)
 
 
 class Mirror:
-    """Feeds a tracker from a thread: a slow or absent server never holds a trial up, and is caught up with later."""
+    """Feeds a tracker from a thread: a slow or absent server never holds a trial up, and gets all when it is back."""
 
-    def __init__(self, make: Callable[[], Tracker]) -> None:
-        self.make = make
+    def __init__(self, connect: Callable[[], Tracker]) -> None:
+        self.connect = connect
         self.queue: queue.Queue[str | None] = queue.Queue()
         self.problem: Exception | None = None
         self.tracker: Tracker | None = None
@@ -29,11 +29,11 @@ class Mirror:
     def start(self) -> None:
         self.thread.start()
 
-    def trial(self, trial_id: str) -> None:
+    def add_trial(self, trial_id: str) -> None:
         self.queue.put(trial_id)
 
     def close(self, counts: dict[str, int], seconds: float = 120) -> Exception | None:
-        """Wait for what is queued, and try what failed once more; returns the problem, for `sync` to mend later.
+        """Wait for what is queued, and try what failed once more; return the problem, for `sync` to mend later.
 
         `seconds`: without any trial mirrored, after which the server is given up.
         """
@@ -45,13 +45,13 @@ class Mirror:
         if self.thread.is_alive():
             self.problem = TimeoutError(f"the tracking server has not answered in {seconds:.0f} s")
         elif self.tracker is not None and self.problem is None:
-            self._guard(lambda: self.tracker.finish(counts) if self.tracker else None)
+            self.problem = self._try(lambda tracker: tracker.finish(counts))
         return self.problem
 
-    def report(self) -> None:
+    def log_report(self) -> None:
         """Show the sweep's report at its parent run; after `close`, and not where the server was given up."""
         if self.tracker is not None and self.problem is None and not self.thread.is_alive():
-            self._guard(self.tracker.report)
+            self.problem = self._try(lambda tracker: tracker.log_report())
 
     def _work(self) -> None:
         pending: list[str] = []
@@ -61,10 +61,10 @@ class Mirror:
             self._send(pending)
 
     def _take(self, pending: list[str]) -> bool:
-        """Wait for more to mirror, no longer than until the next try where something is left; whether it is the end."""
-        waits = self.tracker is not None and not pending
+        """Wait for trials, no longer than until the next try where some are pending; return whether it is the end."""
+        idle = self.tracker is not None and not pending
         try:
-            taken = [self.queue.get(timeout=None if waits else RETRY_SECONDS)]
+            taken = [self.queue.get(timeout=None if idle else RETRY_SECONDS)]
         except queue.Empty:
             return False
         while not self.queue.empty():
@@ -74,26 +74,25 @@ class Mirror:
 
     def _send(self, pending: list[str]) -> None:
         """Mirror what is pending; after two failures in one round the server is taken to be away."""
-        self.problem, failures = None, 0
-        if self.tracker is None:
-            self._guard(self._connect)
+        problems: list[Exception] = []
+        if self.tracker is None and (problem := self._try(lambda tracker: None)):
+            problems.append(problem)
         for trial_id in list(pending) if self.tracker else ():
-            known = self.problem
-            self.problem = None
-            self._guard(lambda key=trial_id: self.tracker.trial(key) if self.tracker else None)
-            if self.problem is None:
+            if problem := self._try(lambda tracker, key=trial_id: tracker.log_trial(key)):
+                problems.append(problem)
+                if len(problems) == 2:
+                    break
+            else:
                 pending.remove(trial_id)
                 self.sent += 1
-                self.problem = known
-            elif (failures := failures + 1) == 2:
-                return
+        self.problem = problems[0] if problems else None
 
-    def _connect(self) -> None:
-        self.tracker = self.make()
-
-    def _guard(self, action: Callable[[], None]) -> None:
+    def _try(self, action: Callable[[Tracker], None]) -> Exception | None:
+        """Connect where that is left to do, then act; return what went wrong."""
         try:
-            action()
+            self.tracker = self.tracker or self.connect()
+            action(self.tracker)
         except Exception as problem:
-            self.problem = self.problem or problem
             logger.debug("mirroring failed", exc_info=True)
+            return problem
+        return None

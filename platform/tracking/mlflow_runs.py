@@ -5,7 +5,7 @@ MLflow's client sends a request again that was not answered in time, which makes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +25,8 @@ class Run:
     parent: str | None = None
 
 
-class Runs:
-    """Those of the sweep called `label` under its parent run; `tags` are every child's.
+class TrialRuns:
+    """The child runs of the sweep called `label`; `tags` are those of every child.
 
     `attempts`: when the attempt that each trial's result is of was started.
     """
@@ -48,16 +48,16 @@ class Runs:
         self.attempts = attempts
         self.known: dict[str, Run] | None = None
 
-    def look(self) -> dict[str, Run]:
-        """Every trial's run, by one search: asking for each of thousands takes minutes.
+    def load(self) -> dict[str, Run]:
+        """Return every trial's run, by one search: asking for each of thousands takes minutes.
 
         Of several runs of a trial the complete one of its result's attempt is kept, and the others are deleted.
         """
         found: dict[str, list[Run]] = {}
-        for run in self.tagged(f"tags.{TRIAL_TAG} != ''"):
+        for run in self.search(f"tags.{TRIAL_TAG} != ''"):
             tags, complete = run.data.tags, run.info.status in ENDED
-            short = Run(run.info.run_id, complete, tags.get("started"), tags.get(PARENT_TAG))
-            found.setdefault(tags[TRIAL_TAG], []).append(short)
+            child = Run(run.info.run_id, complete, tags.get("started"), tags.get(PARENT_TAG))
+            found.setdefault(tags[TRIAL_TAG], []).append(child)
         known: dict[str, Run] = {}
         for trial_id, runs in found.items():
             attempt = self.attempts.get(trial_id)
@@ -70,40 +70,39 @@ class Runs:
         self.known = known
         return known
 
-    def tagged(self, more: str) -> Iterator[Any]:
-        """Every run of the sweep that fits, however many."""
+    def search(self, condition: str) -> Iterator[Any]:
+        """Yield every run of the sweep that meets a condition, however many."""
         token: str | None = None
         while token != "":
-            wanted = f"tags.{SWEEP_TAG} = '{self.label}' and {more}"
+            wanted = f"tags.{SWEEP_TAG} = '{self.label}' and {condition}"
             page = self.client.search_runs([self.experiment], filter_string=wanted, page_token=token)
             yield from page
             token = page.token or ""
 
-    def of(self, trial_id: str, name: str) -> Run:
-        """A trial's run, made if it is not there."""
-        known = self.look() if self.known is None else self.known
+    def get_or_create(self, trial_id: str, name: str) -> Run:
+        """Return a trial's run, made if it is missing."""
+        known = self.load() if self.known is None else self.known
         if trial_id not in known:
             tags = {**self.tags, SWEEP_TAG: self.label, PARENT_TAG: self.parent, TRIAL_TAG: trial_id}
             known[trial_id] = Run(self.client.create_run(self.experiment, tags=tags, run_name=name).info.run_id)
         return known[trial_id]
 
-    def again(self, trial_id: str, name: str) -> Run:
-        """An empty run in the place of a trial's."""
-        self.client.delete_run(self.of(trial_id, name).id)
+    def replace(self, trial_id: str, name: str) -> Run:
+        """Delete a trial's run and return an empty one."""
+        self.client.delete_run(self.get_or_create(trial_id, name).id)
         del (self.known or {})[trial_id]
-        return self.of(trial_id, name)
+        return self.get_or_create(trial_id, name)
 
-    def drop_twins(self, complete: Iterable[str]) -> None:
-        """Delete the runs that nothing is told to: further parents under way, and such of trials that are complete."""
-        done = set(complete)
-        for run in list(self.tagged("attributes.status = 'RUNNING'")):
+    def delete_duplicates(self, complete: Collection[str]) -> None:
+        """Delete runs that nothing is logged to: further parents under way, and such of trials that are complete."""
+        for run in list(self.search("attributes.status = 'RUNNING'")):
             trial_id = run.data.tags.get(TRIAL_TAG)
-            if run.info.run_id != self.parent and (trial_id is None or trial_id in done):
+            if run.info.run_id != self.parent and (trial_id is None or trial_id in complete):
                 self.client.delete_run(run.info.run_id)
 
 
-def parent(client: Any, experiment: str, tags: dict[str, str], name: str) -> tuple[Any, bool]:
-    """The sweep's parent run, made if it is not there, and whether it was the only one; others are deleted."""
+def ensure_parent(client: Any, experiment: str, tags: dict[str, str], name: str) -> tuple[Any, bool]:
+    """Return the sweep's parent run, made if it is missing, and whether it was the only one; others are deleted."""
     wanted = f"tags.{SWEEP_TAG} = '{tags[SWEEP_TAG]}' and tags.role = 'parent'"
     found = sorted(client.search_runs([experiment], filter_string=wanted), key=lambda run: STATE_TAG in run.data.tags)
     if not found:

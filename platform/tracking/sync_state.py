@@ -17,24 +17,27 @@ from trainables.storage.base import Storage
 from trainables.storage.results import summarise
 
 
-def same(sweep: dict[str, Any], store: Storage) -> bool:
-    """Whether nothing has changed since `note`; never where each machine has its own copy of a storage."""
+def is_in_sync(sweep: dict[str, Any], store: Storage) -> bool:
+    """Return whether nothing has changed since `mark_in_sync`; never where each machine has a copy of the storage."""
     uri = database.tracking_uri(store)
-    there = not uri.startswith(database.SQLITE) or Path(uri.removeprefix(database.SQLITE)).is_file()
-    return there and not store.is_remote and files.read_json(_file(sweep, store)) == _state(sweep, store)
+    exists = not uri.startswith(database.SQLITE) or Path(uri.removeprefix(database.SQLITE)).is_file()
+    return exists and not store.is_remote and files.read_json(_file(sweep, store)) == _state(sweep, store)
 
 
-def note(sweep: dict[str, Any], store: Storage) -> None:
-    """All that there is was shown, the report too. Where the disk has no room for this, MLflow is asked again."""
+def mark_in_sync(sweep: dict[str, Any], store: Storage) -> None:
+    """Note that MLflow shows all, the report too. Where the disk has no room for this, MLflow is asked again."""
     with contextlib.suppress(OSError):
         files.write_json(_file(sweep, store), _state(sweep, store))
 
 
 def _state(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
     results = {key: brief.started for key in sweep["trials"] if (brief := summarise(store, key))}
-    told = {name: sweep.get(name) for name in ("title", "selection", "target", "trials")}
-    made = {"uri": database.tracking_uri(store), "results": results, "commit": provenance.commit()[0], **told}
-    return {"shown": digest(made)}
+    fields = {name: sweep.get(name) for name in ("title", "selection", "target", "trials")}
+    return {
+        "shown": digest(
+            {"uri": database.tracking_uri(store), "results": results, "commit": provenance.commit()[0], **fields}
+        )
+    }
 
 
 def _file(sweep: dict[str, Any], store: Storage) -> Path:

@@ -27,21 +27,21 @@ COMPARED = 100
 """So many runs a chart draws; MLflow's own number is 10."""
 
 
-def value(benchmark: str) -> str:
-    """The tag's value for the goals of a benchmark."""
-    state = json.dumps(_state([f"eval/{goal.metric}" for goal in benchmarks.find(benchmark).GOALS]))
+def saved_view(benchmark: str) -> str:
+    """Return the tag's value for the goals of a benchmark."""
+    state = json.dumps(_page_state([f"eval/{goal.metric}" for goal in benchmarks.find(benchmark).GOALS]))
     return json.dumps({"name": NAME, "createdAt": 0, "updatedAt": 0, "state": state})
 
 
-def axes(rectifier: Rectifier) -> dict[str, str]:
-    """What a trial's run needs for `AXES` beside its configuration."""
+def chart_params(rectifier: Rectifier) -> dict[str, str]:
+    """Return what a trial's run needs for `AXES` beside its configuration."""
     if TAU not in RECTIFIERS[rectifier.name].takes:
         return {}
     return {TAU: "none" if rectifier.tau is None else f"≤ {rectifier.tau:g}"}
 
 
-def _state(goals: list[str]) -> dict[str, Any]:
-    """The page: a row a trial, the most removal first."""
+def _page_state(goals: list[str]) -> dict[str, Any]:
+    """Return the page: a row a trial, the most removal first."""
     shown = [*(f"metrics.`{goal}`" for goal in goals), *(f"params.`{name}`" for name in COLUMNS)]
     sections = [("tradeoff", "Trade-off", 2), ("steps", "Along training", 3)]
     return {
@@ -64,7 +64,7 @@ def _state(goals: list[str]) -> dict[str, Any]:
 
 
 def _charts(goals: list[str]) -> list[dict[str, Any]]:
-    """Parallel coordinates of gamma, tau and the goals; removal against retention; series by step."""
+    """Return parallel coordinates of gamma, tau and the goals; removal against retention; series by step."""
     sides = {"xaxis": {"key": goals[0], "type": "METRIC"}, "yaxis": {"key": goals[-1], "type": "METRIC"}}
     parallel = _chart("PARALLEL", "parallel", "tradeoff", selectedParams=list(AXES), selectedMetrics=goals)
     return [parallel, _chart("SCATTER", "scatter", "tradeoff", **sides, tooltipDataKeys=[]), *map(_line, SERIES)]

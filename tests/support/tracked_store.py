@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from platform.tracking import tracker
+from platform.tracking.run_content import SERIES
 from trainables.config.settings import Benchmark, Model, Rectifier, Training
 from trainables.config.trial import Trial
 from trainables.storage import base, files
@@ -34,7 +34,7 @@ TRIALS = {
 
 
 def step_row(step: int, rectified: bool) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(tracker.SERIES, 0.25)
+    row: dict[str, Any] = dict.fromkeys(SERIES, 0.25)
     retain_loss = 1.0 + step if rectified else math.nan
     return {
         **row,
@@ -97,3 +97,21 @@ def write_store(folder: Path) -> Storage:
     write_result(place, TRIALS["failed"], "failed", error={"kind": "failed", "message": "no space", "step": 0})
     write_sweep(place)
     return place
+
+
+def all_runs(client: Any) -> list[Any]:
+    experiment = client.get_experiment_by_name("tiny")
+    return client.search_runs([experiment.experiment_id])
+
+
+def run_of(client: Any, name: str) -> Any:
+    return next(run for run in all_runs(client) if run.data.tags.get("trial_id") == TRIALS[name].id())
+
+
+def parent_of(client: Any) -> Any:
+    return next(run for run in all_runs(client) if run.data.tags.get("role") == "parent")
+
+
+def series(client: Any, run: Any, name: str) -> list[tuple[int, float]]:
+    """Return the steps and values of a run's metric."""
+    return [(point.step, point.value) for point in client.get_metric_history(run.info.run_id, name)]

@@ -14,7 +14,7 @@ from analysis import runs
 from analysis.load import tracking
 from analysis.load.sweeps import InputError
 from analysis.stats import selection
-from platform.tracking import tracker as mirror
+from platform.tracking import run_content, tracker
 from tests.support.tracked_store import TRIALS, make_trial, write_result, write_store, write_sweep
 from trainables.config.settings import Calibration, Rectifier, TaskVector
 from trainables.config.trial import Trial
@@ -35,7 +35,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Storage:
     place = write_store(tmp_path_factory.mktemp("mirrored"))
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        mirror.sync(write_sweep(place), place)
+        tracker.sync(write_sweep(place), place)
     return place
 
 
@@ -89,7 +89,7 @@ def test_a_choice_among_served_trials_is_the_storage_s(store: Storage, uri: str)
 def test_params_give_the_whole_configuration_back(name: str) -> None:
     """As platform.tracking writes them: as texts, `none` for no value and for the rectifier of that name."""
     config = VARIED[name].model_dump(mode="json")
-    params = {path: "none" if value is None else str(value) for path, value in mirror._flatten(config).items()}
+    params = {path: "none" if value is None else str(value) for path, value in run_content.flatten(config).items()}
     assert tracking._config(params) == config
     assert Trial.model_validate(tracking._config(params)).id() == VARIED[name].id()
 
@@ -102,7 +102,7 @@ def test_of_two_sweeps_the_newest_is_taken_or_the_one_that_is_named(
     for digest, name in (("0a1b2c3d", "finished"), ("ffffffff", "rectified")):
         place = Storage(tmp_path / digest)
         write_result(place, TRIALS[name], "finished")
-        mirror.sync(write_sweep(place, digest=digest), place)
+        tracker.sync(write_sweep(place, digest=digest), place)
     with caplog.at_level(logging.WARNING):
         newest = runs.load("tiny", tracking=uri)
     assert newest["id"].tolist() == [TRIALS["rectified"].id()]

@@ -46,7 +46,7 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ObjectStorag
 def reporter(copies: list[ObjectStorage]) -> driver_reporter.Reporter:
     pruned: list[str] = []
     monitor: Any = SimpleNamespace(trial_ended=lambda study, ended: pruned.append(ended))
-    mirror: Any = SimpleNamespace(told=[], trial=lambda key: mirror.told.append(key))
+    mirror: Any = SimpleNamespace(told=[], add_trial=lambda key: mirror.told.append(key))
     standing, waiting = driver_reporter.Standing(name="tiny", total=1, slots=1), driver_reporter.Waiting({}, dict)
     return driver_reporter.Reporter(standing, copies[0], mirror, monitor, Stopper(Limits()), console.screen(), waiting)
 

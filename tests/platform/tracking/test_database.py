@@ -6,46 +6,56 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import pytest
 
 from platform.tracking import database
 
 
-def experiments(uri: str) -> list[str]:
-    from mlflow import MlflowClient
+class Migrations:
+    """Stands for MlflowClient, which makes its tables in dozens of migrations."""
 
-    return [found.name for found in MlflowClient(tracking_uri=uri).search_experiments()]
+    def __init__(self, tracking_uri: str) -> None:
+        Path(tracking_uri.removeprefix("sqlite:///")).write_text("whole")
+
+    def search_experiments(self, max_results: int) -> None:
+        """Nothing is asked of it."""
+
+
+@pytest.fixture(autouse=True)
+def migrations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mlflow, "MlflowClient", Migrations)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
 
 
 def test_database_that_is_cut_off_does_not_appear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    uri, real = f"sqlite:///{tmp_path / 'runs' / 'mlflow.db'}", shutil.copyfile
+    uri = f"sqlite:///{tmp_path / 'runs' / 'mlflow.db'}"
 
-    def full(source: Any, target: Any) -> None:
-        Path(target).write_bytes(Path(source).read_bytes()[:5000])
+    def copy_to_full_disk(source: Any, target: Any) -> None:
+        Path(target).write_text("who")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shutil, "copyfile", full)
-    with pytest.raises(OSError, match="No space left"):
-        database.ensure(uri)
-    assert list((tmp_path / "runs").iterdir()) == []
-    monkeypatch.setattr(shutil, "copyfile", real)
-    database.ensure(uri)
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["mlflow.db"]
-    assert experiments(uri) == ["Default"]
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", copy_to_full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            database.create_database(uri)
+    assert contents(tmp_path / "runs") == {}
+    database.create_database(uri)
+    assert contents(tmp_path / "runs") == {"mlflow.db": "whole"}
 
 
 def test_database_that_is_there_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where it comes while another one is made; a server is nobody's file."""
-    path = tmp_path / "mlflow.db"
-    real = shutil.copyfile
+    path, copy = tmp_path / "mlflow.db", shutil.copyfile
 
-    def quicker(source: Any, target: Any) -> None:
+    def copy_too_late(source: Any, target: Any) -> None:
         path.write_text("another sweep's")
-        real(source, target)
+        copy(source, target)
 
-    monkeypatch.setattr(shutil, "copyfile", quicker)
-    for _ in range(2):
-        database.ensure(f"sqlite:///{path}")
-        assert {item.name: item.read_text() for item in tmp_path.iterdir()} == {"mlflow.db": "another sweep's"}
-    database.ensure("http://127.0.0.1:1")
-    assert [item.name for item in tmp_path.iterdir()] == ["mlflow.db"]
+    monkeypatch.setattr(shutil, "copyfile", copy_too_late)
+    for uri in (f"sqlite:///{path}", f"sqlite:///{path}", "http://127.0.0.1:1"):
+        database.create_database(uri)
+        assert contents(tmp_path) == {"mlflow.db": "another sweep's"}

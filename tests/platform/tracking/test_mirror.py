@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from platform.tracking import mirror as mirrors
-from platform.tracking import tracker as tracking_tracker
+from platform.tracking import mirror as mirror_module
+from platform.tracking import tracker
+from platform.tracking.mirror import Mirror
 from trainables.storage.base import Storage
 
 
@@ -17,73 +19,69 @@ class Recorder:
     """A tracker that writes down what it is told, and fails at the trial called `bad`."""
 
     def __init__(self) -> None:
-        self.seen: list[str] = []
+        self.calls: list[str] = []
 
-    def trial(self, name: str) -> None:
-        self.seen.append(name)
+    def log_trial(self, name: str) -> None:
+        self.calls.append(name)
         if name == "bad":
             raise OSError("no such result")
 
     def finish(self, counts: dict[str, int]) -> None:
-        self.seen.append(f"finished {counts}")
+        self.calls.append(f"finished {counts}")
 
 
-def mirror_of(tracker: Any) -> mirrors.Mirror:
-    mirror = mirrors.Mirror(lambda: tracker)
+def started(connect: Any) -> Mirror:
+    mirror = Mirror(connect)
     mirror.start()
     return mirror
 
 
-def test_trials_come_in_order_and_the_counts_last() -> None:
-    recorder = Recorder()
-    mirror = mirror_of(recorder)
-    for name in ("first", "second"):
-        mirror.trial(name)
-    assert mirror.close({"total": 2}) is None
-    assert recorder.seen == ["first", "second", "finished {'total': 2}"]
-
-
 def test_one_bad_trial_does_not_stop_the_others() -> None:
+    """Trials come in order, and the counts last, where nothing failed."""
     recorder = Recorder()
-    mirror = mirror_of(recorder)
+    mirror = started(lambda: recorder)
+    for name in ("first", "second"):
+        mirror.add_trial(name)
+    assert mirror.close({"total": 2}) is None
+    assert recorder.calls == ["first", "second", "finished {'total': 2}"]
+    recorder = Recorder()
+    mirror = started(lambda: recorder)
     for name in ("first", "bad", "last"):
-        mirror.trial(name)
+        mirror.add_trial(name)
     assert str(mirror.close({})) == "no such result"
-    assert [name for name in recorder.seen if name != "bad"] == ["first", "last"]
+    assert [name for name in recorder.calls if name != "bad"] == ["first", "last"]
 
 
-def test_a_server_that_comes_back_is_caught_up_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Away at first, then for one trial, then there: every trial once, in order, and nothing is behind."""
-    monkeypatch.setattr(mirrors, "RETRY_SECONDS", 0.05)
-    recorder, tries = Recorder(), []
+def test_a_server_that_comes_back_gets_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Away at first, then for one trial, then there: every trial once, and nothing is behind."""
+    monkeypatch.setattr(mirror_module, "RETRY_SECONDS", 0.05)
+    absent = [ConnectionError("no server yet")] * 2
 
     class Unsteady(Recorder):
-        def trial(self, name: str) -> None:
-            tries.append(name)
-            if len(tries) < 4:
+        tries = 0
+
+        def log_trial(self, name: str) -> None:
+            self.tries += 1
+            if self.tries < 4:
                 raise ConnectionError("the server restarts")
-            recorder.trial(name)
+            super().log_trial(name)
 
-        def finish(self, counts: dict[str, int]) -> None:
-            recorder.finish(counts)
+    unsteady = Unsteady()
 
-    unsteady, absent = Unsteady(), [ConnectionError("no server yet")] * 2
-
-    def make() -> Any:
+    def connect() -> Any:
         if absent:
             raise absent.pop()
         return unsteady
 
-    mirror = mirrors.Mirror(make)
-    mirror.start()
+    mirror = started(connect)
     for name in ("first", "second", "third"):
-        mirror.trial(name)
+        mirror.add_trial(name)
     deadline = time.monotonic() + 20
-    while len(recorder.seen) < 3 and time.monotonic() < deadline:
+    while len(unsteady.calls) < 3 and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert sorted(recorder.seen) == ["first", "second", "third"]
+    assert sorted(unsteady.calls) == ["first", "second", "third"]
     assert mirror.close({}) is None
-    assert recorder.seen[-1] == "finished {}"
+    assert unsteady.calls[-1] == "finished {}"
 
 
 def test_unreachable_server_is_told_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,18 +89,14 @@ def test_unreachable_server_is_told_at_the_end(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")
     sweep = {"name": "tiny", "hash": "0a1b2c3d", "title": "An invented sweep", "trials": []}
-    mirror = mirrors.Mirror(lambda: tracking_tracker.connect(sweep, Storage(tmp_path)))
-    mirror.start()
-    mirror.trial("0123456789ab")
-    problem = mirror.close({"total": 1}, seconds=60)
-    assert problem is not None
-    assert "127.0.0.1" in str(problem)
+    mirror = started(lambda: tracker.connect(sweep, Storage(tmp_path)))
+    mirror.add_trial("0123456789ab")
+    assert "127.0.0.1" in str(mirror.close({"total": 1}, seconds=60))
 
 
 def test_server_that_does_not_answer_holds_nobody_up() -> None:
-    mirror = mirrors.Mirror(lambda: time.sleep(3))  # type: ignore[arg-type, return-value]
-    mirror.start()
-    begun = time.monotonic()
-    mirror.trial("0123456789ab")
+    answer = threading.Event()
+    mirror = started(lambda: answer.wait(60))
+    mirror.add_trial("0123456789ab")
     assert isinstance(mirror.close({}, seconds=0.1), TimeoutError)
-    assert time.monotonic() - begun < 2
+    answer.set()

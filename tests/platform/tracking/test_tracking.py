@@ -1,49 +1,23 @@
-"""MLflow as a view of the storage: the same runs however often it is synced."""
+"""MLflow as a view of the storage: what its runs show of one sweep."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from platform.state.sweep_state import count_outcomes
-from platform.tracking import tracker as tracking_tracker
-from platform.tracking import views
-from tests.support import synced
-from tests.support.synced import all_runs, parent_of, run_of
-from tests.support.tracked_store import TRIALS, write_result, write_sweep
+from platform.tracking import __main__ as command
+from platform.tracking import database, tracker, views
+from tests.support.tracked_store import TRIALS, all_runs, parent_of, run_of, series, write_result, write_sweep
 from trainables.config.settings import Rectifier
 from trainables.storage.base import Storage
 
-store, client = synced.store, synced.client
-
-
-RunModule = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def test_one_parent_and_one_child_for_each_result(client: Any) -> None:
-    parent, runs = parent_of(client), all_runs(client)
-    assert parent.info.run_name == "tiny-0a1b2c3d"
-    children = [run for run in runs if run.info.run_id != parent.info.run_id]
-    assert {run.data.tags["trial_id"] for run in children} == {
-        TRIALS[name].id() for name in ("finished", "rectified", "diverged", "failed")
-    }
-    assert len(children) == 4
-    assert {run.data.tags["mlflow.parentRunId"] for run in children} == {parent.info.run_id}
-    assert {run.info.run_name for run in children} == {
-        TRIALS[name].label() for name in ("finished", "rectified", "diverged", "failed")
-    }
-
-
-def test_parent_tells_the_counts(client: Any) -> None:
-    parent = parent_of(client)
-    assert parent.info.status == "KILLED"  # one is missing
-    assert parent.data.metrics == counts(finished=2, diverged=1, failed=1, missing=1)
+DONE = ("finished", "rectified", "diverged", "failed")
 
 
 def counts(**given: int) -> dict[str, int]:
@@ -51,93 +25,81 @@ def counts(**given: int) -> dict[str, int]:
     return {"trials/total": 5, **{f"trials/{name}": given.get(name, 0) for name in names}}
 
 
-def test_parent_tells_what_is_true_now(
-    client: Any, store: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a copy: the trial that failed ran again, the missing one ran, by a clock that had been set back."""
-    from mlflow import MlflowClient
+def test_one_parent_and_one_child_for_each_result(client: Any) -> None:
+    parent = parent_of(client)
+    assert parent.info.run_name == "tiny-0a1b2c3d"
+    assert parent.info.status == "KILLED"  # one is missing
+    assert parent.data.metrics == counts(finished=2, diverged=1, failed=1, missing=1)
+    children = [run for run in all_runs(client) if run.info.run_id != parent.info.run_id]
+    assert sorted((run.data.tags["trial_id"], run.info.run_name) for run in children) == sorted(
+        (TRIALS[name].id(), TRIALS[name].label()) for name in DONE
+    )
+    assert {run.data.tags["mlflow.parentRunId"] for run in children} == {parent.info.run_id}
 
-    shutil.copytree(store.root, tmp_path / "copy")
-    copy = Storage(tmp_path / "copy")
-    monkeypatch.setattr(tracking_tracker.time, "time", lambda: 1.7e9)
+
+def test_parent_tells_what_is_true_now(copied: tuple[Storage, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trial that failed ran again, the missing one ran, by a clock that had been set back."""
+    store, client = copied
+    monkeypatch.setattr(tracker.time, "time", lambda: 1.7e9)
     for name in ("failed", "missing"):
-        write_result(copy, TRIALS[name], "finished", started="2026-11-21T08:00:00+00:00")
-    tracking_tracker.sync(write_sweep(copy), copy)
-    parent = parent_of(MlflowClient(tracking_uri=f"sqlite:///{copy.root / 'mlflow.db'}"))
+        write_result(store, TRIALS[name], "finished", started="2026-11-21T08:00:00+00:00")
+    tracker.sync(write_sweep(store), store)
+    parent = parent_of(client)
     assert (parent.info.status, parent.data.metrics) == ("FINISHED", counts(finished=4, diverged=1))
 
 
-def test_parent_runs_again_with_its_sweep(client: Any, store: Storage, tmp_path: Path) -> None:
+def test_parent_runs_again_with_its_sweep(copied: tuple[Storage, Any]) -> None:
     """And ends as finished where an Optuna study is at its budget, which leaves points that nobody means to run."""
-    shutil.copytree(store.root, tmp_path / "copy")
-    copy = Storage(tmp_path / "copy")
-    tracker = tracking_tracker.connect({**write_sweep(copy), "target": 4}, copy)
-    assert parent_of(tracker.client).info.status == "RUNNING"
-    tracker.finish(count_outcomes(tracker.sweep, copy))
-    assert parent_of(tracker.client).info.status == "FINISHED"
+    store, client = copied
+    again = tracker.connect({**write_sweep(store), "target": 4}, store)
+    assert parent_of(client).info.status == "RUNNING"
+    again.finish(count_outcomes(again.sweep, store))
+    assert parent_of(client).info.status == "FINISHED"
 
 
 def test_params_are_the_whole_configuration(client: Any) -> None:
     params = run_of(client, "rectified").data.params
-    assert params["method"] == "npo"
-    assert params["rectifier.gamma"] == "0.8"
-    assert params["rectifier.tau"] == "none"
-    assert params["tau"] == "none"
+    expected = {"method": "npo", "rectifier.gamma": "0.8", "rectifier.tau": "none", "tau": "none", "seed": "0"}
+    expected |= {"training.lr": "0.0004", "benchmark.fingerprint": "files:0"}
+    assert expected.items() <= params.items()
     assert "tau" not in run_of(client, "finished").data.params  # which has no rectifier
-    assert views.axes(Rectifier(name="clip", tau=0.01)) == {"tau": "≤ 0.01"}
-    assert params["training.lr"] == "0.0004"
-    assert params["benchmark.fingerprint"] == "files:0"
-    assert params["seed"] == "0"
+    assert views.chart_params(Rectifier(name="clip", tau=0.01)) == {"tau": "≤ 0.01"}
 
 
 def test_metrics_and_series_are_those_of_the_storage(client: Any) -> None:
-    run = run_of(client, "rectified")
-    assert run.data.metrics["eval/forget_quality"] == -2.5
-    assert run.data.metrics["eval/model_utility"] == 0.6
-    assert run.data.metrics["time/total"] == 9.5
-    assert "eval/forget_quality_ks" not in run.data.metrics
-    history = client.get_metric_history(run.info.run_id, "train/loss")
-    assert [(point.step, point.value) for point in history] == [(1, -0.5), (2, -1.0), (3, -1.5)]
-    retain = client.get_metric_history(run.info.run_id, "train/retain_loss")
-    assert [point.value for point in retain] == [2.0, 3.0, 4.0]
-    assert "train/coefficient" not in run.data.metrics
-    assert "train/retain_loss" not in run_of(client, "finished").data.metrics
-
-
-def test_what_happened_at_a_step_is_a_series_of_numbers(client: Any) -> None:
-    run = run_of(client, "rectified")
-    for name, values in {"skipped": [0, 1, 0], "attempts": [1, 10, 1], "rectified": [1, 1, 1]}.items():
-        history = client.get_metric_history(run.info.run_id, f"train/{name}")
-        assert [point.value for point in history] == values, name
-    plain = client.get_metric_history(run_of(client, "finished").info.run_id, "train/rectified")
-    assert [point.value for point in plain] == [0, 0, 0]
+    run, plain = run_of(client, "rectified"), run_of(client, "finished")
+    shown = {"eval/forget_quality": -2.5, "eval/model_utility": 0.6, "time/total": 9.5}
+    assert shown.items() <= run.data.metrics.items()
+    assert not {"eval/forget_quality_ks", "train/coefficient"} & run.data.metrics.keys()
+    assert "train/retain_loss" not in plain.data.metrics
+    values = {"loss": [-0.5, -1.0, -1.5], "retain_loss": [2.0, 3.0, 4.0], "skipped": [0, 1, 0], "attempts": [1, 10, 1]}
+    for name, expected in {**values, "rectified": [1, 1, 1]}.items():
+        assert series(client, run, f"train/{name}") == list(enumerate(expected, start=1)), name
+    assert series(client, plain, "train/rectified") == [(1, 0), (2, 0), (3, 0)]
 
 
 def test_outcome_is_told(client: Any) -> None:
+    failures = {"finished": None, "diverged": "loss is nan at step 3", "failed": "no space"}
     for name, status in {"finished": "FINISHED", "diverged": "FINISHED", "failed": "FAILED"}.items():
         run = run_of(client, name)
         assert (run.info.status, run.data.tags["outcome"]) == (status, name)
-    assert "failure" not in run_of(client, "finished").data.tags
-    assert run_of(client, "failed").data.tags["failure"] == "no space"
-    assert run_of(client, "diverged").data.tags["failure"] == "loss is nan at step 3"
+        assert run.data.tags.get("failure") == failures[name]
 
 
 def test_evaluated_steps_are_a_series_beside_what_the_trial_came_to(client: Any) -> None:
     """MLflow's columns show a series' last step, and step 2 was chosen of 3."""
     run = run_of(client, "finished")
-    history = client.get_metric_history(run.info.run_id, "eval_by_step/model_utility")
-    assert [(point.step, point.value) for point in history] == [(1, 0.1), (2, 0.2), (3, 0.3)]
-    assert (run.data.metrics["eval/model_utility"], run.data.tags["chosen_step"]) == (0.6, "2")
+    assert series(client, run, "eval_by_step/model_utility") == [(1, 0.1), (2, 0.2), (3, 0.3)]
+    assert series(client, run, "eval/model_utility") == [(0, 0.6)]
+    assert run.data.tags["chosen_step"] == "2"
     assert "chosen_step" not in run_of(client, "rectified").data.tags
-    (point,) = client.get_metric_history(run.info.run_id, "eval/model_utility")
-    assert point.step == 0
 
 
 def test_the_view_of_the_trials_shows_params_and_metrics_that_they_have(client: Any) -> None:
     """As MLflow's page reads it: a tag of the experiment that holds JSON in JSON, and names columns and axes."""
-    view = json.loads(client.get_experiment_by_name("tiny").tags["mlflow.sharedViewState.trials"])
-    state = json.loads(view["state"])
-    run, known = run_of(client, "rectified"), parent_of(client).info.run_id
+    experiment = client.get_experiment_by_name("tiny")
+    state = json.loads(json.loads(experiment.tags["mlflow.sharedViewState.trials"])["state"])
+    run, parent = run_of(client, "rectified"), parent_of(client).info.run_id
     columns = [column.partition(".")[::2] for column in state["selectedColumns"]]
     have = {"metrics": run.data.metrics, "params": run.data.params, "tags": run.data.tags}
     assert all(name.strip("`") in have[kind] for kind, name in columns)
@@ -147,90 +109,79 @@ def test_the_view_of_the_trials_shows_params_and_metrics_that_they_have(client: 
     assert parallel["selectedMetrics"] == ["eval/forget_quality", "eval/model_utility"]
     assert {scatter["xaxis"]["key"], scatter["yaxis"]["key"]} == set(parallel["selectedMetrics"])
     assert all(line["metricKey"] in run.data.metrics for line in lines)
-    experiment = client.get_experiment_by_name("tiny").experiment_id
-    found = client.search_runs([experiment], state["searchFilter"], order_by=[f"{state['orderByKey']} DESC"])
+    order = [f"{state['orderByKey']} DESC"]
+    found = client.search_runs([experiment.experiment_id], state["searchFilter"], order_by=order)
     assert len(found) == 4
-    assert known not in {run.info.run_id for run in found}
+    assert parent not in {run.info.run_id for run in found}
 
 
-def test_rows_are_a_dataset_of_the_run(client: Any) -> None:
-    (given,) = run_of(client, "finished").inputs.dataset_inputs
-    assert (given.dataset.name, given.dataset.digest) == ("tofu/forget05", "0")
-    assert '"data": "data"' in given.dataset.source
+def test_rows_and_result_lie_with_the_run(client: Any, tracked: Storage) -> None:
+    run = run_of(client, "finished")
+    (rows,) = run.inputs.dataset_inputs
+    assert (rows.dataset.name, rows.dataset.digest) == ("tofu/forget05", "0")
+    assert '"data": "data"' in rows.dataset.source
+    assert [item.path for item in client.list_artifacts(run.info.run_id)] == ["result.json"]
+    assert Path(run.info.artifact_uri).is_relative_to(tracked.root)
+    assert [path.name for path in tracked.root.rglob("*.db")] == ["mlflow.db"]
+    assert not (tracked.root / "mlruns").exists()
 
 
-def test_report_and_kept_weights_are_shown_as_long_as_they_are_there(store: Storage, tmp_path: Path) -> None:
-    from mlflow import MlflowClient
-
-    copy = Storage(tmp_path / "copy")
-    for name in ("finished", "rectified"):
-        write_result(copy, TRIALS[name], "finished")
-    folder = copy.trial(TRIALS["finished"].id()) / "weights"
+def test_report_and_kept_weights_are_shown_as_long_as_they_are_there(copied: tuple[Storage, Any]) -> None:
+    store, client = copied
+    folder = store.trial(TRIALS["finished"].id()) / "weights"
     folder.mkdir()
-    made = ("report/figures/tradeoff.svg", "report/index.html", "report/tables/main.csv")
-    for name in made:
-        path = copy.root / "reports" / name.replace("report", "tiny-0a1b2c3d", 1)
+    files = ("report/figures/tradeoff.svg", "report/index.html", "report/tables/main.csv")
+    for name in files:
+        path = store.root / "reports" / name.replace("report", "tiny-0a1b2c3d", 1)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("<p>A report.</p>")
-    tracking_tracker.sync(write_sweep(copy), copy)
-    client = MlflowClient(tracking_uri=f"sqlite:///{copy.root / 'mlflow.db'}")
+    tracker.sync(write_sweep(store), store)
     assert run_of(client, "finished").data.tags["checkpoint"] == folder.as_uri()
     assert "checkpoint" not in run_of(client, "rectified").data.tags
-    shown = [
-        item.path
-        for folder in ("report", "report/figures", "report/tables")
-        for item in client.list_artifacts(parent_of(client).info.run_id, folder)
-        if not item.is_dir
-    ]
-    assert sorted(shown) == list(made)
+    parent = parent_of(client).info.run_id
+    folders = ("report", "report/figures", "report/tables")
+    shown = [item.path for folder in folders for item in client.list_artifacts(parent, folder) if not item.is_dir]
+    assert sorted(shown) == list(files)
     folder.rmdir()
-    tracking_tracker.sync(write_sweep(copy), copy)
+    tracker.sync(write_sweep(store), store)
     assert "checkpoint" not in run_of(client, "finished").data.tags
 
 
-def test_result_file_lies_with_the_run(client: Any, store: Storage) -> None:
-    run = run_of(client, "finished")
-    assert [item.path for item in client.list_artifacts(run.info.run_id)] == ["result.json"]
-    assert Path(run.info.artifact_uri).is_relative_to(store.root)
+def invoke(*arguments: object) -> tuple[int, str, str]:
+    """Exit status, standard output and error of `python -m platform.tracking`."""
+    app = typer.Typer()
+    app.command()(command.main)
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return done.exit_code, done.stdout, done.stderr
 
 
-def test_tracking_writes_one_database(client: Any, store: Storage) -> None:
-    assert [path.name for path in store.root.rglob("*.db")] == ["mlflow.db"]
-    assert not (store.root / "mlruns").exists()
-
-
-def test_command_syncs_what_the_storage_holds(client: Any, store: Storage, run_module: RunModule) -> None:
+def test_command_syncs_what_the_storage_holds(copied: tuple[Storage, Any]) -> None:
+    store, client = copied
     before = {run.info.run_id for run in all_runs(client)}
-    done = run_module("platform.tracking", "sync", "tiny", "--storage", store.root)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"4 trials in sqlite:///{store.root / 'mlflow.db'}\n"
+    said = f"4 trials in sqlite:///{store.root / 'mlflow.db'}\n"
+    assert invoke("sync", "tiny", "--storage", store.root) == (0, said, "")
     assert {run.info.run_id for run in all_runs(client)} == before
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["sync", "tinny"], "no sweep 'tinny' in "),
-        (["sink", "tiny"], "unknown action 'sink'; known: sync"),
-    ],
+    ("arguments", "message"),
+    [(["sync", "tinny"], "no sweep 'tinny' in "), (["sink", "tiny"], "unknown action 'sink'; known: sync")],
 )
-def test_command_refuses_what_it_does_not_know(
-    store: Storage, run_module: RunModule, arguments: list[str], said: str
-) -> None:
-    done = run_module("platform.tracking", *arguments, "--storage", store.root)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {said}")
-    assert done.stderr.count("\n") == 1
+def test_command_refuses_what_it_does_not_know(tracked: Storage, arguments: list[str], message: str) -> None:
+    status, _, err = invoke(*arguments, "--storage", tracked.root)
+    assert (status, err.count("\n")) == (2, 1)
+    assert err.startswith(f"error: {message}")
 
 
 def test_tracking_uri_of_the_environment_is_respected(
-    client: Any, store: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    copied: tuple[Storage, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert tracking_tracker.tracking_uri(Storage(tmp_path)) != f"sqlite:///{store.root / 'mlflow.db'}"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store.root / 'mlflow.db'}")
-    elsewhere = Storage(tmp_path)
-    write_result(elsewhere, TRIALS["missing"], "finished")
-    sweep = {**write_sweep(elsewhere, digest="ffffffff"), "name": "elsewhere", "trials": [TRIALS["missing"].id()]}
-    assert tracking_tracker.sync(sweep, elsewhere) == 1
+    server, client = copied
+    store = Storage(tmp_path)
+    assert database.tracking_uri(store) == f"sqlite:///{tmp_path / 'mlflow.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{server.root / 'mlflow.db'}")
+    write_result(store, TRIALS["missing"], "finished")
+    sweep = {**write_sweep(store, digest="ffffffff"), "name": "elsewhere", "trials": [TRIALS["missing"].id()]}
+    assert tracker.sync(sweep, store) == 1
     assert client.get_experiment_by_name("elsewhere") is not None
     assert not (tmp_path / "mlflow.db").exists()

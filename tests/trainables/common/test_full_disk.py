@@ -46,7 +46,7 @@ def test_failure_that_cannot_be_recorded_stops_the_sweep(
     monkeypatch.setattr(files, "write_text", full)
     stopper, mirrored = Stopper(Limits()), []
     keeper: Any = SimpleNamespace(prune=lambda study, ended: None)
-    mirror: Any = SimpleNamespace(trial=mirrored.append)
+    mirror: Any = SimpleNamespace(add_trial=mirrored.append)
     standing = driver_reporter.Standing(name="tiny", total=3, slots=1)
     waiting = driver_reporter.Waiting({}, dict)
     reporter = driver_reporter.Reporter(

@@ -16,7 +16,6 @@ import typer
 
 import platform.sweep as sweep
 from platform.driver import driver, start
-from platform.state import manifest
 from platform.tracking import __main__ as tracking
 from tests.end_to_end.test_sweep_end_to_end import SETTINGS
 from tests.support import small_sweep
@@ -155,7 +154,7 @@ def test_kept_command_has_no_secret(
 def test_sync_prints_no_secret(
     secrets: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manifest, "load_sweep", lambda name, store: {})
+    monkeypatch.setattr(tracking.manifest, "load_sweep", lambda name, store: {})
     monkeypatch.setattr(tracking, "sync", lambda sweep, store: 3)
     with pytest.raises(typer.Exit) as ended:
         tracking.main("sync", "tofu_tiny", location=str(tmp_path))

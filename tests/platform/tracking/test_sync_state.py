@@ -24,10 +24,10 @@ def noted(store: Storage, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     for key in sweep["trials"]:
         found = {"id": key, "status": "finished", "started": "2026-11-20T10:00:00+00:00"}
         files.write_json(store.trial(key) / RESULT, found)
-    assert not sync_state.same(sweep, store)
+    assert not sync_state.is_in_sync(sweep, store)
     (store.root / "mlflow.db").touch()
-    sync_state.note(sweep, store)
-    assert sync_state.same(sweep, store)
+    sync_state.mark_in_sync(sweep, store)
+    assert sync_state.is_in_sync(sweep, store)
     return sweep
 
 
@@ -54,7 +54,7 @@ def test_mlflow_is_asked_after_every_change(
     noted: dict[str, Any], store: Storage, monkeypatch: pytest.MonkeyPatch, change: Change
 ) -> None:
     change(noted, store, monkeypatch)
-    assert not sync_state.same(noted, store)
+    assert not sync_state.is_in_sync(noted, store)
 
 
 def test_full_disk_costs_the_note_alone(noted: dict[str, Any], store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,8 +63,8 @@ def test_full_disk_costs_the_note_alone(noted: dict[str, Any], store: Storage, m
 
     attempt(noted, store, monkeypatch)
     monkeypatch.setattr(files, "write_json", full)
-    sync_state.note(noted, store)
-    assert not sync_state.same(noted, store)
+    sync_state.mark_in_sync(noted, store)
+    assert not sync_state.is_in_sync(noted, store)
 
 
 def test_another_server_is_not_taken_for_the_noted_one(
@@ -72,6 +72,6 @@ def test_another_server_is_not_taken_for_the_noted_one(
 ) -> None:
     for uri in ("http://127.0.0.1:9", "http://127.0.0.1:10"):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-        assert not sync_state.same(noted, store)
-    sync_state.note(noted, store)
-    assert sync_state.same(noted, store)
+        assert not sync_state.is_in_sync(noted, store)
+    sync_state.mark_in_sync(noted, store)
+    assert sync_state.is_in_sync(noted, store)

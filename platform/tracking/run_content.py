@@ -1,0 +1,104 @@
+"""What the MLflow run of one trial shows, made from its configuration and result."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from platform.tracking import views
+from trainables import benchmarks
+from trainables.config.trial import Trial
+from trainables.storage import files
+
+SERIES = ("loss", "retain_loss", "cos_before", "cos_after", "grad_norm", "rectified_norm", "average_norm", "dot")
+SERIES += ("coefficient", "clip_scale", "lr", "tokens_per_second", "peak_memory_bytes")
+SERIES += ("observed_cos", "observed_retain_loss", "attempts", "rectified", "skipped")
+"""The columns of steps.parquet that become series; yes and no become 1 and 0."""
+BY_STEP = "eval_by_step"
+"""Of a trial that was evaluated along its training: apart from `eval`, whose column shows what the trial came to, and
+whose points are at step 0, which MLflow draws as bars, a run each."""
+
+
+def run_params(trial: Trial, config: dict[str, Any]) -> list[Any]:
+    """Return the configuration, flat, and what the saved view's charts need beside it."""
+    from mlflow.entities import Param
+
+    flat = flatten(config) | views.chart_params(trial.rectifier)
+    return [Param(name, "none" if value is None else str(value)) for name, value in flat.items()]
+
+
+def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by dotted path."""
+    flat: dict[str, Any] = {}
+    for key, value in node.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
+
+
+def run_metrics(trial: Trial, result: dict[str, Any], steps: Path) -> list[Any]:
+    """Return what the trial came to, its evaluations along training, and the series of steps.parquet.
+
+    Every point has the time at which the attempt was started: logged again, it is the same point.
+    """
+    from mlflow.entities import Metric
+
+    now = int(datetime.fromisoformat(result["started"]).timestamp() * 1000)
+    points = [*_final_values(trial, result), *_evaluated_steps(result), *_training_steps(steps)]
+    return [Metric(name, float(value), now, step) for name, value, step in points if value is not None]
+
+
+def _final_values(trial: Trial, result: dict[str, Any]) -> Iterator[tuple[str, Any, int]]:
+    yield from ((f"eval/{name}", value, 0) for name, value in result["metrics"].items())
+    yield from ((f"time/{name}", value, 0) for name, value in result["seconds"].items())
+    goals = [goal.metric for goal in benchmarks.find(trial.benchmark.name).GOALS]
+    for item in (result.get("calibration") or {}).get("targets", []):
+        yield from ((f"calibration/{item['target']:g}/{name}", item[name], 0) for name in ("weight", *goals))
+
+
+def _evaluated_steps(result: dict[str, Any]) -> Iterator[tuple[str, Any, int]]:
+    for entry in result.get("evaluations") or ():
+        yield from ((f"{BY_STEP}/{name}", value, entry["step"]) for name, value in entry.items() if name != "step")
+
+
+def _training_steps(path: Path) -> Iterator[tuple[str, Any, int]]:
+    for row in files.read_rows(path) if path.is_file() else ():
+        for name in SERIES:
+            if row.get(name) is not None and math.isfinite(row[name]):
+                yield f"train/{name}", row[name], row["step"]
+
+
+def run_tags(trial: Trial, result: dict[str, Any]) -> list[Any]:
+    """Return what runs are found by, and what a result was made with."""
+    from mlflow.entities import RunTag
+
+    tags = {
+        "method": trial.method,
+        "rectifier": trial.rectifier.name,
+        "split": trial.benchmark.split,
+        "seed": str(trial.seed),
+        "git_commit": str(result["commit"]),
+        "git_dirty": str(result["dirty"]),
+        "code": str(result.get("code", "unknown")),
+        "started": result["started"],
+        "outcome": result["status"],
+    }
+    if result.get("chosen_step"):
+        tags["chosen_step"] = str(result["chosen_step"])
+    if result["error"]:
+        tags["failure"] = result["error"]["message"][:500]
+    return [RunTag(name, value) for name, value in tags.items()]
+
+
+def run_dataset(trial: Trial) -> Any:
+    """Return the rows that a trial forgot, retained and was measured on, by their fingerprint."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    rows = trial.benchmark
+    digest = (rows.fingerprint or "unknown").rpartition(":")[2][-36:]  # MLflow takes no more
+    source = json.dumps({"data": rows.data, "sources": rows.sources, "revision": rows.revision})
+    dataset = Dataset(name=f"{rows.name}/{rows.split}", digest=digest, source_type="benchmark", source=source)
+    return DatasetInput(dataset, [InputTag("mlflow.data.context", "unlearning")])
