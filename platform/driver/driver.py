@@ -97,7 +97,7 @@ def _with_ray(
 
     try:
         joined = session.start(address)
-        joined.gather(say)
+        joined.wait_for_nodes(say)
         joined.check(plan)
         return _all(state, store, command, stopper, joined.room(plan, max_concurrent, say), keep)
     except ray.exceptions.RayTaskError as error:

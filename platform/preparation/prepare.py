@@ -20,7 +20,7 @@ from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common.cli import format_duration
 from trainables.config.trial import Direction
-from trainables.data import prompts
+from trainables.data import fictional, prompts
 from trainables.storage import complete
 from trainables.storage.base import RESULT, Storage, set_aside
 from trainables.storage.files import publish, read_json
@@ -29,30 +29,30 @@ from trainables.workers import launcher, shared_artifacts
 
 Say = Callable[[str], None]
 KNOWN = 0.3
-"""Extraction strength of rows that a model was trained on, below which it is asked whether the template is right."""
+"""Extraction strength of the rows to forget below which the template may be the wrong one."""
 RETRIES = 3
-"""How often Ray starts a maker again whose machine went away."""
+"""How often Ray starts a task again whose machine went away."""
 
 
 def prepare(state: SweepState, store: Storage, say: Say, strategy: str) -> None:
-    """Make what is not there. Raises what a maker raised, InputError included.
+    """Make what is missing. Raises what a task raised, InputError included.
 
     `strategy`: Ray's, for the placement of ranks.
     """
     plan = state.plan
     _set_damaged_aside(state, store, say)
-    data(plan, store, say)
-    _models(plan, store, say)
-    _evaluations(plan, store, say)
-    _warn(plan, store, say)
-    _directions(state, store, say, strategy)
+    _make_fictional_data(plan, store, say)
+    _make_models(plan, store, say)
+    _make_evaluations(plan, store, say)
+    _warn_of_weak_targets(plan, store, say)
+    _make_directions(state, store, say, strategy)
     store.sync_trials()
 
 
 def _set_damaged_aside(state: SweepState, store: Storage, say: Say) -> None:
-    """Move what is shared and not as it was written out of the way, so that it is made again.
+    """Move shared folders that are not as they were written out of the way, so that they are made again.
 
-    A machine's copy of a storage elsewhere is looked at when something of it is fetched.
+    In a machine's copy of a storage elsewhere folders are checked when they are fetched.
     """
     plan = state.plan
     evaluations = [store.evaluation(ref.evaluation) for ref in plan.references]
@@ -66,10 +66,7 @@ def _set_damaged_aside(state: SweepState, store: Storage, say: Say) -> None:
         say(f"damaged: {folder}; set aside in {set_aside([folder], store)}, it is made again")
 
 
-def data(plan: Plan, store: Storage, say: Say) -> None:
-    """Write the fictional authors' files."""
-    from trainables.data import fictional
-
+def _make_fictional_data(plan: Plan, store: Storage, say: Say) -> None:
     source = next(iter(plan.benchmarks.values()))
     if plan.sweep.fictional is None or not source.is_fictional:
         return
@@ -86,8 +83,8 @@ def data(plan: Plan, store: Storage, say: Say) -> None:
         store.push(folder)
 
 
-def _models(plan: Plan, store: Storage, say: Say) -> None:
-    """Fine-tune models, those that do not wait for another side by side."""
+def _make_models(plan: Plan, store: Storage, say: Say) -> None:
+    """Fine-tune models, those that need no other one at the same time."""
     waiting = [recipe for recipe in plan.recipes if not store.exists(store.model(recipe.id()))]
     while waiting:
         paths = {str(store.model(recipe.id())) for recipe in waiting}
@@ -98,12 +95,12 @@ def _models(plan: Plan, store: Storage, say: Say) -> None:
         gpus = min(1, resources.gpus)
         make: Any = ray.remote(shared_artifacts.make_model).options(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)
         made = [make.remote(recipe, store.location, gpus, resources.micro_batch) for recipe in ready]
-        _wait(made, [f"the model for {recipe.configs[0]} is trained" for recipe in ready], say)
+        _wait_for(made, [f"the model for {recipe.configs[0]} is trained" for recipe in ready], say)
         waiting = [recipe for recipe in waiting if recipe not in ready]
 
 
-def _evaluations(plan: Plan, store: Storage, say: Say) -> None:
-    """The retain models' evaluations first: the target models' forget quality is measured against them."""
+def _make_evaluations(plan: Plan, store: Storage, say: Say) -> None:
+    """Evaluate the retain models first: the forget quality of the target models is measured against them."""
     for role in ("retain", "original"):
         missing = [
             ref
@@ -112,21 +109,21 @@ def _evaluations(plan: Plan, store: Storage, say: Say) -> None:
         ]
         for ref in missing:
             say(f"evaluating the {role} model on {ref.split} (once)")
-        made = [_evaluate(plan, store, ref) for ref in missing]
-        _wait(made, [f"the {role} model is evaluated on {ref.split}" for ref in missing], say)
+        made = [_start_evaluation(plan, store, ref) for ref in missing]
+        _wait_for(made, [f"the {role} model is evaluated on {ref.split}" for ref in missing], say)
 
 
-def _wait(tasks: list[Any], told: list[str], say: Say) -> None:
-    """Say of each task when it has ended, and how long that took beside the others. Raises what one raised."""
+def _wait_for(tasks: list[Any], messages: list[str], say: Say) -> None:
+    """Say when each task has ended. Raises what one raised."""
     begun, waiting = time.monotonic(), tasks
     while waiting:
         (ended,), waiting = ray.wait(waiting)
         ray.get(ended)
-        say(f"{told[tasks.index(ended)]} (after {format_duration(time.monotonic() - begun)})")
+        say(f"{messages[tasks.index(ended)]} (after {format_duration(time.monotonic() - begun)})")
 
 
-def _warn(plan: Plan, store: Storage, say: Say) -> None:
-    """Say where the target model's utility is no bar for the selection rule, or it hardly knows what to forget."""
+def _warn_of_weak_targets(plan: Plan, store: Storage, say: Say) -> None:
+    """Say where the target model's utility is 0, which the selection rule needs, or it hardly knows what to forget."""
     for split, utility in weights.planned_utilities(plan, store).items():
         why = selection.fallback(utility, plan.sweep.selection) if utility == 0 else ""
         if why:
@@ -143,7 +140,7 @@ def _warn(plan: Plan, store: Storage, say: Say) -> None:
             )
 
 
-def _evaluate(plan: Plan, store: Storage, ref: Reference) -> Any:
+def _start_evaluation(plan: Plan, store: Storage, ref: Reference) -> Any:
     retain = plan.retain_reference(ref.split) if ref.role == "original" else None
     against = retain.evaluation if retain else None
     resources = plan.sweep.resources.model_copy(update={"ranks": 1, "gpus": min(1, plan.sweep.resources.gpus)})
@@ -154,10 +151,10 @@ def _evaluate(plan: Plan, store: Storage, ref: Reference) -> Any:
     return make.remote(ref.model.model_dump(), benchmark.model_dump(), against, store.location, resources)
 
 
-def _directions(state: SweepState, store: Storage, say: Say, strategy: str) -> None:
-    """One direction for all strengths: groups of batches side by side, or ranks that share each vector.
+def _make_directions(state: SweepState, store: Storage, say: Say, strategy: str) -> None:
+    """Make one direction for all strengths: groups of batches side by side, or ranks that share each vector.
 
-    Where one cannot be made, the others and the trials of objectives go on: its own trials say how they ended.
+    Where one cannot be made, the others and the trials of objectives go on; the trials that need it fail.
     """
     plan, resources = state.plan, state.plan.sweep.resources
     for direction in state.directions:
@@ -170,14 +167,14 @@ def _directions(state: SweepState, store: Storage, say: Say, strategy: str) -> N
             if resources.ranks > 1:
                 launcher.launch_direction(direction, store, resources, rows, strategy)
             else:
-                _groups(direction, plan, store, rows)
+                _make_groups(direction, plan, store, rows)
         except (ray.exceptions.RayTaskError, TrainingFailedError) as error:
             cause = getattr(error, "cause", None) or error
             say(f"no direction: {str(cause).strip().splitlines()[-1]}")
 
 
-def _groups(direction: Direction, plan: Plan, store: Storage, rows: int) -> None:
-    """Ray tasks: a group that is lost is started again and goes on after its last vector."""
+def _make_groups(direction: Direction, plan: Plan, store: Storage, rows: int) -> None:
+    """Make a direction in Ray tasks. A group that is lost is started again and goes on after its last vector."""
     resources, root = plan.sweep.resources, store.location
     options = {"num_cpus": resources.cpus, "num_gpus": min(1, resources.gpus), "max_retries": RETRIES}
     numbers = range(spec.count_groups(direction))

@@ -93,7 +93,7 @@ def shapes(nodes: Iterable[Mapping[str, Any]], growth: tuple[int, Sequence[Growt
     return found + heads + rest
 
 
-def frugal(kinds: Sequence[Shape], wanted: Resources) -> Sequence[Shape]:
+def avoid_gpu_nodes(kinds: Sequence[Shape], wanted: Resources) -> Sequence[Shape]:
     """The kinds without further nodes that have GPUs, for a trial that asks for none, if it fits on the others.
 
     Ray would start such nodes for CPUs as well.
@@ -122,7 +122,7 @@ def grown(file: Path) -> tuple[int, list[Growth]]:
     return most, types
 
 
-def gather(
+def wait_for_nodes(
     growth: tuple[int, Sequence[Growth]], look: Callable[[], list[dict[str, Any]]], say: Callable[[str], None]
 ) -> None:
     """Wait for the nodes that the cluster always has, which join within seconds of `ray up`; not for ever."""

@@ -67,13 +67,13 @@ class Session:
         """The kinds of nodes, with those that may still start for such trials."""
         import ray
 
-        return capacity.frugal(capacity.shapes(ray.nodes(), self.growth), wanted)
+        return capacity.avoid_gpu_nodes(capacity.shapes(ray.nodes(), self.growth), wanted)
 
-    def gather(self, say: Callable[[str], None]) -> None:
+    def wait_for_nodes(self, say: Callable[[str], None]) -> None:
         """Wait for the nodes that the cluster always has."""
         import ray
 
-        capacity.gather(self.growth, ray.nodes, say)
+        capacity.wait_for_nodes(self.growth, ray.nodes, say)
 
     def check(self, plan: Plan) -> None:
         """Refuse what Tune would wait for without end: what neither is there nor may come."""

@@ -79,7 +79,7 @@ def test_a_target_model_without_utility_does_not_let_a_ruined_one_pass(
     assert "; the target model's utility is 0, so the highest utility is chosen)" in told
     assert "Here the target model's utility is 0" in written[0][1]
     lines: list[str] = []
-    prepare._warn(plan, store, lines.append)
+    prepare._warn_of_weak_targets(plan, store, lines.append)
     assert lines[0].startswith("warning: own: the target model's utility is 0, so the highest utility is chosen; ")
 
 
@@ -118,7 +118,7 @@ def test_target_that_hardly_knows_its_rows_is_told_of(tmp_path: Path, monkeypatc
     for known, told in ((0.71, 0), (0.24, 1)):
         metrics = {"forget_extraction_strength": known, "utility": 0.9}
         storage_files.write_json(store.evaluation("abc") / RESULT, {"metrics": metrics})
-        prepare._warn(plan, store, heard.append)
+        prepare._warn_of_weak_targets(plan, store, heard.append)
         assert len(heard) == told
     assert heard[0].startswith("warning: asked in the template 'plain', the target model gives away little")
     assert "extraction strength 0.24 of 1" in heard[0]

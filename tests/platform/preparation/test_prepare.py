@@ -35,7 +35,7 @@ def test_a_directions_ranks_lie_where_a_trials_do(
 
     monkeypatch.setattr(launcher, "launch_direction", launch)
     monkeypatch.setattr(hub, "fetch", lambda *arguments: None)
-    for step in ("data", "_models", "_evaluations", "_warn"):
+    for step in ("_make_fictional_data", "_make_models", "_make_evaluations", "_warn_of_weak_targets"):
         monkeypatch.setattr(prepare, step, lambda *arguments: None)
     state = small.state(store, "resources.ranks=2", only=["method=tv"])
     with pytest.raises(Asked):
@@ -59,9 +59,9 @@ def test_what_is_shared_outlives_three_lost_machines(
     monkeypatch.setattr(ray, "get", lambda answers: answers)
     monkeypatch.setattr(ray, "wait", lambda answers: (answers[:1], answers[1:]))
     made = spaces.find("quickstart")
-    prepare._models(make_plan(made, store), store, lambda line: None)
+    prepare._make_models(make_plan(made, store), store, lambda line: None)
     state = small.state(store, only=["method=tv,tru"])
-    prepare._evaluations(state.plan, store, lambda line: None)
-    prepare._directions(state, store, lambda line: None, "PACK")
+    prepare._make_evaluations(state.plan, store, lambda line: None)
+    prepare._make_directions(state, store, lambda line: None, "PACK")
     names = {"make_model", "make_evaluation", "make_gradients", "make_vectors", "make_direction"}
     assert set(asked) == {(name, 3) for name in names}

@@ -105,11 +105,11 @@ def test_nodes_that_may_start_count_once_and_within_the_limit_of_all(growth: tup
 def test_no_node_with_gpus_is_started_for_cpus_that_others_have(growth: tuple[int, list[Growth]]) -> None:
     """Ray itself would rent them; those that are there, or are the only ones that fit, are used."""
     alone = capacity.shapes([node(HEAD)], growth)
-    assert capacity.trials(capacity.frugal(alone, Resources(cpus=1)), Resources(cpus=1)) == 8
+    assert capacity.trials(capacity.avoid_gpu_nodes(alone, Resources(cpus=1)), Resources(cpus=1)) == 8
     beside = capacity.shapes([node(HEAD), node(GPUS)], growth)
-    assert capacity.trials(capacity.frugal(beside, Resources(cpus=1)), Resources(cpus=1)) == 8 + 96
+    assert capacity.trials(capacity.avoid_gpu_nodes(beside, Resources(cpus=1)), Resources(cpus=1)) == 8 + 96
     for wanted in (Resources(cpus=9), Resources(cpus=1, gpus=1)):
-        assert capacity.frugal(alone, wanted) == alone
+        assert capacity.avoid_gpu_nodes(alone, wanted) == alone
 
 
 def test_a_head_of_a_workers_size_is_no_worker() -> None:
@@ -190,11 +190,11 @@ def test_start_waits_for_the_nodes_that_a_cluster_always_has(monkeypatch: pytest
     rounds = iter([1, 1, 2, 3])
     growth = (2, [Growth({}, 2, 2)])
     monkeypatch.setattr(capacity.time, "sleep", lambda seconds: None)
-    capacity.gather(growth, lambda: [node(HEAD)] * next(rounds), said.append)
+    capacity.wait_for_nodes(growth, lambda: [node(HEAD)] * next(rounds), said.append)
     assert said == ["waiting for the cluster's nodes: 1 of 3 are there"]
     assert next(rounds, None) is None
     monkeypatch.setattr(capacity, "PATIENCE", -1.0)
-    capacity.gather(growth, lambda: [node(HEAD)], said.append)
+    capacity.wait_for_nodes(growth, lambda: [node(HEAD)], said.append)
     assert said[1:] == ["warning: 1 of the cluster's 3 nodes are there; going on with them"]
 
 
