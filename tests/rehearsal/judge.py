@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import psutil
 
-from tests.rehearsal.lab import COUNT, Broken, Lab, demand
+from tests.rehearsal.lab import COUNT, Broken, Lab, require
 from trainables.storage import files
 from trainables.storage.base import RESULT, STEPS, Storage
 
@@ -23,7 +23,7 @@ RAY, AGENT = ("raylet/raylet ", "gcs_server ", "ray::"), "Agent"
 
 
 @dataclass
-class Watch:
+class ResultWatch:
     """When each trial that ever had a result was started: two times, where it ran to its end twice."""
 
     place: Path
@@ -32,40 +32,40 @@ class Watch:
 
     def follow(self) -> None:
         while not self.over.wait(0.2):
-            self.look()
+            self.scan()
 
-    def look(self) -> None:
+    def scan(self) -> None:
         for path in self.place.glob(f"trials/*/{RESULT}"):
             if found := files.read_json(path):
                 self.started.setdefault(path.parent.name, set()).add(found["started"])
 
 
-def trials(store: Storage, sweep: dict[str, Any], watch: Watch, count: int) -> None:
-    """Each of a sweep's trials has finished, and once."""
+def check_trials(store: Storage, sweep: dict[str, Any], watch: ResultWatch, count: int) -> None:
+    """Require that each of a sweep's trials has finished, and once."""
     listed = sweep["trials"]
-    demand(len(listed) == count, f"{sweep['name']} lists {len(listed)} trials, expected {count}")
+    require(len(listed) == count, f"{sweep['name']} lists {len(listed)} trials, expected {count}")
     for key in listed:
         result = store.result(key)
-        demand(result and result["status"] == "finished", f"trial {key} did not finish: {result}")
+        require(result and result["status"] == "finished", f"trial {key} did not finish: {result}")
         times = watch.started.get(key, set())
-        demand(len(times) == 1, f"trial {key} ran to its end {len(times)} times: {sorted(times)}")
+        require(len(times) == 1, f"trial {key} ran to its end {len(times)} times: {sorted(times)}")
 
 
-def report(store: Storage, name: str, fetched: Path | None) -> None:
-    """It was made, and the laptop has the same where it asked for it."""
+def check_report(store: Storage, name: str, fetched: Path | None) -> None:
+    """Require that the report was made, and that the laptop has the same where it asked for it."""
     made = store.root / "reports" / name
     for path in ("index.html", "tables/main.md"):
-        demand((made / path).is_file(), f"no report {made / path}")
+        require((made / path).is_file(), f"no report {made / path}")
         if fetched is None:
             continue
-        demand((fetched / path).is_file(), f"the report was not fetched: no {fetched / path}")
-        demand(
+        require((fetched / path).is_file(), f"the report was not fetched: no {fetched / path}")
+        require(
             (made / path).read_bytes() == (fetched / path).read_bytes(), f"{fetched / path} differs from {made / path}"
         )
 
 
-def runs(uri: str, store: Storage, sweep: dict[str, Any]) -> None:
-    """The MLflow server shows each trial once, with the numbers of its result and of each step."""
+def check_mlflow(uri: str, store: Storage, sweep: dict[str, Any]) -> None:
+    """Require that the MLflow server shows each trial once, with the numbers of its result and of each step."""
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)
@@ -76,42 +76,44 @@ def runs(uri: str, store: Storage, sweep: dict[str, Any]) -> None:
     shown: dict[str, list[Any]] = {}
     for run in client.search_runs([experiment.experiment_id], f"tags.sweep_id = '{label}' and tags.trial_id != ''"):
         shown.setdefault(run.data.tags["trial_id"], []).append(run)
-    demand(set(shown) == set(sweep["trials"]), f"MLflow shows {sorted(shown)}, the sweep has {sorted(sweep['trials'])}")
+    require(
+        set(shown) == set(sweep["trials"]), f"MLflow shows {sorted(shown)}, the sweep has {sorted(sweep['trials'])}"
+    )
     for key, found in shown.items():
-        demand(len(found) == 1, f"MLflow shows {len(found)} runs of trial {key}")
+        require(len(found) == 1, f"MLflow shows {len(found)} runs of trial {key}")
         run, result = found[0], store.result(key) or {}
-        demand(run.info.status == "FINISHED", f"MLflow says that trial {key} is {run.info.status}")
+        require(run.info.status == "FINISHED", f"MLflow says that trial {key} is {run.info.status}")
         for name, value in result["metrics"].items():
-            there = run.data.metrics.get(f"eval/{name}")
-            demand(there == value, f"trial {key}: {name} is {value}, MLflow shows {there}")
+            shown_value = run.data.metrics.get(f"eval/{name}")
+            require(shown_value == value, f"trial {key}: {name} is {value}, MLflow shows {shown_value}")
         series = [point.value for point in client.get_metric_history(run.info.run_id, "train/loss")]
         losses = steps(store, key)["loss"].tolist()
-        demand(series == losses, f"trial {key}: MLflow's losses {series} are not {losses}")
+        require(series == losses, f"trial {key}: MLflow's losses {series} are not {losses}")
 
 
 def steps(store: Storage, key: str) -> pd.DataFrame:
     return pd.read_parquet(store.trial(key) / STEPS)
 
 
-def same(one: pd.DataFrame, other: pd.DataFrame) -> str:
-    """Demand that two runs of a trial took the same way; says how equal they are."""
+def compare(one: pd.DataFrame, other: pd.DataFrame) -> str:
+    """Require that two runs of a trial took the same way; return how equal they are."""
     first, second = one.drop(columns=CHANGING), other.drop(columns=CHANGING)
-    demand(len(first) > 1 and list(first) == list(second), "the series have other columns")
+    require(len(first) > 1 and list(first) == list(second), "the series have other columns")
     try:
         pd.testing.assert_frame_equal(first, second, check_exact=False, rtol=EQUAL, atol=EQUAL)
     except AssertionError as error:
-        demand(False, f"two ranks on two hosts went another way than two on one: {error}")
+        require(False, f"two ranks on two hosts went another way than two on one: {error}")
     return "bit for bit" if first.equals(second) else f"within {EQUAL:g}"
 
 
-def quiet(lab: Lab) -> list[str]:
-    """Processes of Ray that a host still runs."""
+def ray_processes(lab: Lab) -> list[str]:
+    """Return the processes of Ray that a host still runs."""
     lines = [f"{host}: {line}" for host in range(COUNT) for line in lab.running(host)]
     return [line for line in lines if AGENT not in line and any(word in line for word in RAY)]
 
 
-def left(lab: Lab) -> list[str]:
-    """What the rehearsal has left on this machine."""
+def find_leftovers(lab: Lab) -> list[str]:
+    """Return what the rehearsal has left on this machine."""
     found = [f"namespace {name}" for name in _lines("ip", "netns", "list") if name.startswith(f"{lab.name}-")]
     found += [f"link {line}" for line in _lines("ip", "-o", "link") if f": {lab.name}" in line]
     found += [f"folder {lab.folder}"] if lab.folder.exists() else []

@@ -23,7 +23,7 @@ FILE = "clusters/rehearsal.yaml"
 FOLDER, NET = "/tmp/unlearning-hosts", "10.77.0"
 """What the file says; HOSTS_DIR and HOSTS_NET change both (hosts.sh)."""
 COUNT = 3
-OURS = ("PYTHON", "RAY_", "MLFLOW_", "UNLEARN_", "AWS_")
+SETTINGS_OF_CALLER = ("PYTHON", "RAY_", "MLFLOW_", "UNLEARN_", "AWS_")
 """Settings of the caller that would change what a command does."""
 
 
@@ -31,9 +31,10 @@ class Broken(Exception):
     """The rehearsal found something that does not hold."""
 
 
-def demand(holds: object, told: str) -> None:
+def require(holds: object, message: str) -> None:
+    """Raise Broken where something does not hold."""
     if not holds:
-        raise Broken(told)
+        raise Broken(message)
 
 
 def missing() -> str:
@@ -51,7 +52,7 @@ class Lab:
     net: str = field(default_factory=lambda: os.environ.get("HOSTS_NET", NET))
     name: str = field(default_factory=lambda: os.environ.get("HOSTS_NAME", "unlearn"))
     commands: list[Command] = field(default_factory=list)
-    read: set[str] = field(default_factory=set)
+    typed: set[str] = field(default_factory=set)
     """The pages' lines that were typed."""
 
     @property
@@ -73,9 +74,9 @@ class Lab:
         seen = {str(Path(place).resolve()) for place in (sys.prefix, sys.base_prefix, self.shared)}
         env = os.environ | {"HOSTS_SEEN": ":".join(place for place in sorted(seen) if place.startswith("/tmp/"))}
         done = subprocess.run(["bash", HOSTS, *map(str, words)], env=env, capture_output=True, text=True, check=False)
-        demand(done.returncode == 0, f"hosts.sh {shlex.join(map(str, words))}: {done.stdout}{done.stderr}")
+        require(done.returncode == 0, f"hosts.sh {shlex.join(map(str, words))}: {done.stdout}{done.stderr}")
 
-    def furnish(self) -> None:
+    def share_folders(self) -> None:
         """What the hosts share: the .venv of this process, data and models; and a place for the laptop's files."""
         for name, place in {"venv": sys.prefix, "data": self.shared / "data", "models": self.shared / "models"}.items():
             (self.common / name).symlink_to(Path(place).resolve())
@@ -91,10 +92,10 @@ class Lab:
                 lines.append(line.strip())
         return lines
 
-    def line(self, text: str, sweep: Sequence[str] = ()) -> list[str]:
+    def words_of(self, text: str, sweep: Sequence[str] = ()) -> list[str]:
         """The words of a line of the pages on clusters, with our file for its own and `sweep` for tofu_llama."""
-        demand(text in page.commands(), f"neither README.md, On a cluster, nor docs/cluster.md says: {text}")
-        self.read.add(text)
+        require(text in page.commands(), f"neither README.md, On a cluster, nor docs/cluster.md says: {text}")
+        self.typed.add(text)
         words = ((self.file,) if word == "cluster.yaml" else (word,) for word in shlex.split(text))
         return [word for some in words for word in (sweep if some == ("tofu_llama",) else some)]
 
@@ -105,7 +106,7 @@ class Lab:
         """
         log = self.folder / "laptop" / f"{len(self.commands):02}-{Path(words[0]).name}.log"
         place = str(self.folder / "laptop")
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS_OF_CALLER)}
         env = clean | {"PATH": f"{sys.prefix}/bin:{os.environ['PATH']}", "TMPDIR": place, "RAY_TMPDIR": place}
         env |= {"RAY_USAGE_STATS_ENABLED": "0", "NO_COLOR": "1", "COLUMNS": "160"}
         hand = log.with_suffix(".keys")
@@ -124,7 +125,7 @@ class Lab:
         return self.run("ray", "exec", self.file, f"cd ~/unlearning && {command}", seconds=seconds)
 
     @contextlib.contextmanager
-    def ended(self, leave: bool) -> Iterator[None]:
+    def clean_up(self, leave: bool) -> Iterator[None]:
         """Leave nothing after the block: commands that still run, hosts (unless `leave`), Ray's places for ssh sockets.
 
         What breaks is told with the last words of the last command.
@@ -146,10 +147,10 @@ class Lab:
     @contextlib.contextmanager
     def forward(self, text: str, port: int) -> Iterator[str]:
         """The address here that a `ray dashboard` line of the pages forwards, `port` but where others have it."""
-        free = _free(port)
-        tunnel = self.begin(*self.line(text), *(["--port", str(free)] if free != port else []))
+        free = _free_port(port)
+        tunnel = self.begin(*self.words_of(text), *(["--port", str(free)] if free != port else []))
         try:
-            until(60, f"ssh forwards port {free}", lambda: _listens(free))
+            wait_until(60, f"ssh forwards port {free}", lambda: _is_listening(free))
             yield f"http://127.0.0.1:{free}"
         finally:
             tunnel.kill()
@@ -164,11 +165,11 @@ class Command:
     log: Path
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         return self.process.is_running() and self.process.status() != psutil.STATUS_ZOMBIE
 
     def end(self, seconds: float) -> str:
@@ -178,11 +179,11 @@ class Command:
         except psutil.TimeoutExpired:
             self.kill()
             raise Broken(f"a command ran for more than {seconds:.0f} s") from None
-        demand(status == 0, f"a command ended with {status}")
-        return self.said
+        require(status == 0, f"a command ended with {status}")
+        return self.output
 
     def tail(self) -> str:
-        return "it said last:\n" + "\n".join(self.said.splitlines()[-30:])
+        return "it said last:\n" + "\n".join(self.output.splitlines()[-30:])
 
     def kill(self) -> None:
         """End it and all that it started, at once: the lid is shut."""
@@ -193,15 +194,15 @@ class Command:
             self.process.wait(10)
 
 
-def until(seconds: float, told: str, holds: Callable[[], object]) -> None:
+def wait_until(seconds: float, condition: str, holds: Callable[[], object]) -> None:
     """Wait until it holds."""
     end = time.monotonic() + seconds
     while not holds():
-        demand(time.monotonic() < end, f"waited {seconds:.0f} s in vain: {told}")
+        require(time.monotonic() < end, f"waited {seconds:.0f} s in vain: {condition}")
         time.sleep(0.2)
 
 
-def _free(port: int) -> int:
+def _free_port(port: int) -> int:
     """This port of the loopback address, or another one where it is taken."""
     for wanted in (port, 0):
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -211,6 +212,6 @@ def _free(port: int) -> int:
     raise Broken("no port is free")
 
 
-def _listens(port: int) -> bool:
+def _is_listening(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -24,7 +24,7 @@ import requests
 
 from platform.state import manifest
 from tests.rehearsal import judge, page
-from tests.rehearsal.lab import COUNT, ROOT, Broken, Lab, demand, missing, until
+from tests.rehearsal.lab import COUNT, ROOT, Broken, Lab, missing, require, wait_until
 from trainables.storage import files
 from trainables.storage.base import PROGRESS, RESULT, Storage
 from trainables.storage.location import open_storage
@@ -56,52 +56,52 @@ ON_HEAD = "cd unlearning && python -m platform.sweep tofu_llama"
 
 
 @contextlib.contextmanager
-def act(told: str) -> Iterator[None]:
+def step(title: str) -> Iterator[None]:
     """Say what is done and how long it took."""
-    print(f"{told} ...", flush=True)
+    print(f"{title} ...", flush=True)
     begun = time.monotonic()
     yield
     print(f"  {time.monotonic() - begun:.0f} s", flush=True)
 
 
-def start(lab: Lab) -> None:
-    with act(f"check {lab.file}"):
-        lab.run(*lab.line("python -m platform.cluster check cluster.yaml"))
-    with act("ray up"):
-        lab.run(*lab.line("ray up cluster.yaml"), YES, seconds=600)
-    with act("all hosts have joined"):
-        whole(lab)
-    with act("the dashboard, from the laptop"), lab.forward("ray dashboard cluster.yaml", 8265) as address:
-        said = requests.get(f"{address}/api/version", timeout=30).json()
-        demand("ray_version" in said, f"the dashboard answers {said}")
+def bring_up(lab: Lab) -> None:
+    with step(f"check {lab.file}"):
+        lab.run(*lab.words_of("python -m platform.cluster check cluster.yaml"))
+    with step("ray up"):
+        lab.run(*lab.words_of("ray up cluster.yaml"), YES, seconds=600)
+    with step("all hosts have joined"):
+        wait_for_hosts(lab)
+    with step("the dashboard, from the laptop"), lab.forward("ray dashboard cluster.yaml", 8265) as address:
+        output = requests.get(f"{address}/api/version", timeout=30).json()
+        require("ray_version" in output, f"the dashboard answers {output}")
 
 
-def whole(lab: Lab) -> None:
-    until(400, "all hosts are in the cluster", lambda: f"{COUNT} local.cluster.node" in lab.on_head("ray status"))
+def wait_for_hosts(lab: Lab) -> None:
+    wait_until(400, "all hosts are in the cluster", lambda: f"{COUNT} local.cluster.node" in lab.on_head("ray status"))
 
 
-def sweep(lab: Lab, store: Storage) -> None:
+def lose_laptop_and_host(lab: Lab, store: Storage) -> None:
     """Nine trials: the laptop goes away after the first result, then a host loses its power, then all come back."""
-    typed = lab.line(FROM_LAPTOP, [*SWEEP, *TRIALS])
-    with act("a sweep from the laptop, until its first result; the laptop goes away"):
+    typed = lab.words_of(FROM_LAPTOP, [*SWEEP, *TRIALS])
+    with step("a sweep from the laptop, until its first result; the laptop goes away"):
         laptop = lab.begin(*typed)
-        until(900, "a first result", lambda: demand(laptop.runs, "the command ended") or results(store))
+        wait_until(900, "a first result", lambda: require(laptop.is_running, "the command ended") or results(store))
         laptop.kill()
-    with act(f"a host in the middle of a trial loses its power for {DARK:.0f} s"):
+    with step(f"a host in the middle of a trial loses its power for {DARK:.0f} s"):
         struck: list[tuple[str, int]] = []
-        until(600, "a worker trains", lambda: struck.extend(victims(lab, store)) or struck)
+        wait_until(600, "a worker trains", lambda: struck.extend(training_trials(lab, store)) or struck)
         key, host = struck[0]
         lab.hosts("kill", host)
-        demand(store.result(key) is None, f"trial {key} was over when its host lost power")
+        require(store.result(key) is None, f"trial {key} was over when its host lost power")
         time.sleep(DARK)
         lab.hosts("start", host)
         print(f"  it was {lab.name}-{host}, in trial {key}", flush=True)
-    with act("the laptop finds the sweep again and sees its end"):
-        said = lab.run(*typed, seconds=900)
-        demand("attached to" in said, "the laptop started a second sweep")
-        demand("a node went away; its trial goes on" in said, "nobody was told of the lost host")
+    with step("the laptop finds the sweep again and sees its end"):
+        output = lab.run(*typed, seconds=900)
+        require("attached to" in output, "the laptop started a second sweep")
+        require("a node went away; its trial goes on" in output, "nobody was told of the lost host")
     resumed = (store.result(key) or {"training": {}})["training"].get("resumed_at")
-    demand(resumed, f"trial {key} went on from step {resumed} after its host was lost, not from a checkpoint")
+    require(resumed, f"trial {key} went on from step {resumed} after its host was lost, not from a checkpoint")
     print(f"  trial {key} went on from step {resumed}", flush=True)
 
 
@@ -109,86 +109,86 @@ def results(store: Storage) -> list[Path]:
     return list(store.root.glob(f"trials/*/{RESULT}"))
 
 
-def victims(lab: Lab, store: Storage) -> Iterator[tuple[str, int]]:
+def training_trials(lab: Lab, store: Storage) -> Iterator[tuple[str, int]]:
     """Trials in the middle of training on hosts other than the head, with their hosts."""
     for path in store.root.glob(f"trials/*/{PROGRESS}"):
-        told: dict[str, Any] = files.read_json(path) or {}
-        host = int(told.get("host", f"{lab.name}-0").removeprefix(f"{lab.name}-"))
-        if host and told["phase"] == "training" and STRIKE <= told["step"] < told["steps"] - STRIKE:
+        progress: dict[str, Any] = files.read_json(path) or {}
+        host = int(progress.get("host", f"{lab.name}-0").removeprefix(f"{lab.name}-"))
+        if host and progress["phase"] == "training" and STRIKE <= progress["step"] < progress["steps"] - STRIKE:
             yield path.parent.name, host
 
 
-def ranks(lab: Lab) -> None:
+def run_two_ranks(lab: Lab) -> None:
     """Two trials of two ranks, which one host cannot hold, from a shell on the head."""
-    with act("every host is back"):
-        whole(lab)
-    with act("two trials of two ranks, from a shell on the head"):
-        typed = shlex.join(lab.line(ON_HEAD, [*SWEEP, *RANKS])).replace("'&&'", "&&")
-        shell = lab.begin(*lab.line("ray attach cluster.yaml"), keys=f"{typed}; exit\n")
+    with step("every host is back"):
+        wait_for_hosts(lab)
+    with step("two trials of two ranks, from a shell on the head"):
+        typed = shlex.join(lab.words_of(ON_HEAD, [*SWEEP, *RANKS])).replace("'&&'", "&&")
+        shell = lab.begin(*lab.words_of("ray attach cluster.yaml"), keys=f"{typed}; exit\n")
         met, last = set(), time.monotonic() + 900
-        while shell.runs and time.monotonic() < last:
+        while shell.is_running and time.monotonic() < last:
             lines = [lab.running(host) for host in range(COUNT)]
             met.add(tuple(sum("RayTrainWorker" in line for line in found) for found in lines))
             time.sleep(0.5)
-        said = shell.end(1)
-    demand("2 trials, 2 done" in said or "report: " in said, "the head's shell says nothing of the trials' end")
-    demand(max(map(max, met)) == 1, f"two ranks met on one host: {met}")
-    demand(any(sum(found) == 2 for found in met), f"no two hosts ran a rank at the same time: {met}")
-    demand("across nodes" in said, "nobody was told that ranks run across nodes")
+        output = shell.end(1)
+    require("2 trials, 2 done" in output or "report: " in output, "the head's shell says nothing of the trials' end")
+    require(max(map(max, met)) == 1, f"two ranks met on one host: {met}")
+    require(any(sum(found) == 2 for found in met), f"no two hosts ran a rank at the same time: {met}")
+    require("across nodes" in output, "nobody was told that ranks run across nodes")
 
 
-def one_host(lab: Lab, store: Storage) -> Storage:
+def repeat_on_one_host(lab: Lab, store: Storage) -> Storage:
     """One of these trials again, its two ranks on one host, in a storage of its own."""
     shutil.copytree(store.root / "shared", lab.common / "one" / "shared")
     more = ["--only", "rectifier.name=gru", "--address", "local", "--storage", "/srv/shared/one"]
-    with act("one of them again, both ranks on one host"):
+    with step("one of them again, both ranks on one host"):
         typed = shlex.join(["python", "-m", "platform.sweep", *SWEEP, *RANKS, *more])
         lab.on_head(f"env -u MLFLOW_TRACKING_URI {typed}", seconds=600)
     return open_storage(str(lab.common / "one"), writable=False)
 
 
-def inspect(lab: Lab, store: Storage, watch: judge.Watch, again: Storage) -> None:
+def compare_views(lab: Lab, store: Storage, watch: judge.ResultWatch, again: Storage) -> None:
     """Compare all views of what was done."""
-    watch.look()
+    watch.scan()
     sweeps = sorted(manifest.find_sweeps("tofu_tiny", store), key=lambda found: len(found["trials"]))
-    demand([len(found["trials"]) for found in sweeps] == [2, 9], f"the storage has other sweeps: {sweeps}")
+    require([len(found["trials"]) for found in sweeps] == [2, 9], f"the storage has other sweeps: {sweeps}")
     places = [None, ROOT / "runs" / "reports"]
     with lab.forward("ray dashboard cluster.yaml --port 5000 --remote-port 5000", 5000) as address:
         for found, place in zip(sweeps, places, strict=True):
             label = f"{found['name']}-{found['hash']}"
-            judge.trials(store, found, watch, len(found["trials"]))
-            judge.report(store, label, place and place / label)
-            judge.runs(address, store, found)
+            judge.check_trials(store, found, watch, len(found["trials"]))
+            judge.check_report(store, label, place and place / label)
+            judge.check_mlflow(address, store, found)
     (key,) = (path.parent.name for path in results(again))
-    equal = judge.same(judge.steps(store, key), judge.steps(again, key))
+    equal = judge.compare(judge.steps(store, key), judge.steps(again, key))
     print(f"  two ranks on two hosts and on one took the same way, {equal}", flush=True)
 
 
-def end(lab: Lab) -> None:
-    with act("ray down"):
-        lab.run(*lab.line("ray down cluster.yaml"), YES)
-    with act("no host runs Ray any more"):
-        until(180, "Ray's processes end", lambda: not judge.quiet(lab))
+def take_down(lab: Lab) -> None:
+    with step("ray down"):
+        lab.run(*lab.words_of("ray down cluster.yaml"), YES)
+    with step("no host runs Ray any more"):
+        wait_until(180, "Ray's processes end", lambda: not judge.ray_processes(lab))
 
 
 def rehearse(lab: Lab) -> None:
     """All acts, in order, on hosts that are up. Raises Broken."""
-    lab.furnish()
+    lab.share_folders()
     place = lab.common / "runs"
-    watch = judge.Watch(place)
+    watch = judge.ResultWatch(place)
     threading.Thread(target=watch.follow, daemon=True).start()
-    start(lab)
+    bring_up(lab)
     store = open_storage(str(place))
-    sweep(lab, store)
-    with act("status from the laptop"):
-        said = lab.run(*lab.line("python -m platform.status tofu_llama --cluster cluster.yaml", ["tofu_tiny"]))
-        demand("done 9 " in said and "of 9" in said, "status does not say that all nine are done")
-    ranks(lab)
-    inspect(lab, store, watch, one_host(lab, store))
+    lose_laptop_and_host(lab, store)
+    with step("status from the laptop"):
+        output = lab.run(*lab.words_of("python -m platform.status tofu_llama --cluster cluster.yaml", ["tofu_tiny"]))
+        require("done 9 " in output and "of 9" in output, "status does not say that all nine are done")
+    run_two_ranks(lab)
+    compare_views(lab, store, watch, repeat_on_one_host(lab, store))
     watch.over.set()
-    end(lab)
-    demand(
-        not (rest := page.untyped(lab.read)),
+    take_down(lab)
+    require(
+        not (rest := page.untyped(lab.typed)),
         f"of the pages on clusters nobody has typed: {rest}",
     )
 
@@ -206,10 +206,10 @@ def main() -> int:
         return 0
     try:
         lab.hosts("up", COUNT)
-        with reports_restored(), lab.ended(leave=given.leave):
+        with reports_restored(), lab.clean_up(leave=given.leave):
             rehearse(lab)
-        rest = [] if given.leave else judge.left(lab)
-        demand(not rest, f"left behind: {rest}")
+        rest = [] if given.leave else judge.find_leftovers(lab)
+        require(not rest, f"left behind: {rest}")
     except Broken as found:
         print(f"broken: {found}", flush=True)
         return 1

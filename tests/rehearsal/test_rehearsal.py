@@ -80,9 +80,9 @@ def test_comments_and_other_sections_are_no_commands() -> None:
 def test_only_lines_of_the_pages_are_typed(tmp_path: Path) -> None:
     laptop = lab.Lab(tmp_path)
     sweep = "python -m platform.sweep tofu_llama --cluster cluster.yaml"
-    assert laptop.line(sweep, ["own", "--new"]) == shlex.split(
+    assert laptop.words_of(sweep, ["own", "--new"]) == shlex.split(
         f"python -m platform.sweep own --new --cluster {laptop.file}"
     )
-    assert laptop.read == {sweep}
+    assert laptop.typed == {sweep}
     with pytest.raises(lab.Broken, match=r"says: ray up other\.yaml"):
-        laptop.line("ray up other.yaml")
+        laptop.words_of("ray up other.yaml")
