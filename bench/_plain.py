@@ -14,7 +14,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from torch.nn import functional
 
 from trainables.benchmarks import Records
-from trainables.data import prompts as data_prompts
+from trainables.data.prompts import encode, find_template
 
 ROWS, TOKENS, IGNORED = 32, 200, -100
 
@@ -57,10 +57,10 @@ def evaluate(network: Any, tokenizer: Any, tasks: dict[str, list[dict[str, Any]]
 def _losses(network: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, int]]:
     """Summed loss and tokens of each answer."""
     found: list[tuple[float, int]] = []
-    template = data_prompts.find("llama2")
+    template = find_template("llama2")
     for start in range(0, len(pairs), ROWS):
         encoded = [
-            data_prompts.encode(tokenizer, template, *pair, max_length=TOKENS, tag_is_answer=True)
+            encode(tokenizer, template, *pair, max_length=TOKENS, tag_is_answer=True)
             for pair in pairs[start : start + ROWS]
         ]
         width = max(len(example.input_ids) for example in encoded)

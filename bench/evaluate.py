@@ -25,6 +25,8 @@ from trainables.config.settings import Benchmark, Model
 from trainables.inference import scoring
 from trainables.training import models
 
+TOFU = tofu.TofuBenchmark()
+
 ASCENT_STEPS, ASCENT_ROWS, ASCENT_RATE = 12, 16, 1e-3
 """Gradient ascent after which tofu_tiny/full ends no answer any more."""
 CLOSE, LOSSES = 1e-5, ("answer_loss", "paraphrase_loss", "perturbed_loss")
@@ -32,7 +34,7 @@ CLOSE, LOSSES = 1e-5, ("answer_loss", "paraphrase_loss", "perturbed_loss")
 
 def collapsed(network: Any, tokenizer: Any, benchmark: Benchmark) -> Any:
     """The network after gradient ascent on the forget rows."""
-    rows, _ = tofu.training_examples(benchmark, tokenizer, max_length=256)
+    rows, _ = TOFU.training_examples(benchmark, tokenizer, max_length=256)
     optimizer = torch.optim.AdamW(network.parameters(), lr=ASCENT_RATE)
     for step in range(ASCENT_STEPS):
         chosen = [rows[(step * ASCENT_ROWS + k) % len(rows)] for k in range(ASCENT_ROWS)]

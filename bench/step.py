@@ -30,6 +30,8 @@ from trainables.methods import objectives, presets, rectifiers
 from trainables.training import engine, loop, models, sampling
 from trainables.training.runtime import prepare_process
 
+TOFU = tofu.TofuBenchmark()
+
 SEED, GAMMA, LR = 0, 0.8, 1e-5
 BARS = {"trainer": 1.0, "published": 3.0}
 """What our plain loop's answer tokens a second have to be at least, as a multiple of theirs."""
@@ -56,7 +58,7 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
     network, tokenizer = models.load(Model(path=options.model))
     benchmark = Benchmark(data=options.data, split=options.split)
     forget, retain = (
-        tofu.encode_rows(tokenizer, side, "llama2", "paper", 500) for side in tofu.training_rows(benchmark)
+        tofu.encode_rows(tokenizer, side, "llama2", "paper", 500) for side in TOFU.training_rows(benchmark)
     )
     block = options.steps + 1
     batches = [

@@ -3,7 +3,7 @@
     python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE [--set eval=FILE]
 
 The files are JSON Lines, JSON or Parquet with rows of `question` and `answer`, or `text`: what else they may have is
-in trainables.benchmarks.own_rows, and what is measured in trainables.benchmarks.own. No retain model is needed.
+in trainables.benchmarks.own.row_files, and what is measured in trainables.benchmarks.own. No retain model is needed.
 
 Three objectives that the paper finds at the better end of the trade-off, and that fail in different ways: NPO, bounded
 below and without a retain term of its own; GD, which ascends and holds on to the retain rows; SimNPO+GD, bounded and

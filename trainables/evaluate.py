@@ -57,14 +57,14 @@ def _evaluate(
     if "data" not in fields:
         published = benchmarks.find(benchmark.name).published_data(benchmark.split)
         benchmark = benchmark.model_copy(update={"data": published})
-    prompts.check(benchmark.template)
+    prompts.check_template(benchmark.template)
     kind = benchmarks.find(benchmark.name)
-    kind.check(benchmark)
+    kind.check_settings(benchmark)
     benchmark = benchmark.model_copy(update={"fingerprint": kind.evaluation_fingerprint(benchmark)})
     subject = Model(path=path)
     models.check(subject, field="--model")
     subject = subject.model_copy(update={"fingerprint": models.fingerprint(subject)})
-    reference = evaluation.reference(retain, benchmark) if retain else None
+    reference = evaluation.read_reference(retain, benchmark) if retain else None
     for field, file in (("--output", output), ("--rows", rows_file)):
         if file:
             files.check_writable(file, field)

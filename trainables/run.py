@@ -39,8 +39,8 @@ def _read(config: Path) -> Trial:
     if not isinstance(document, dict):
         raise InputError(f"CONFIG: '{config}' holds no JSON object; give a trial's config.json")
     trial = Trial.model_validate(document)
-    prompts.check(trial.benchmark.template)
-    benchmarks.find(trial.benchmark.name).check(trial.benchmark)
+    prompts.check_template(trial.benchmark.template)
+    benchmarks.find(trial.benchmark.name).check_settings(trial.benchmark)
     return trial
 
 

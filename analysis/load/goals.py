@@ -8,7 +8,7 @@ from typing import Literal
 
 import pandas as pd
 
-from trainables.benchmarks import Goal, find
+from trainables.benchmarks import Goal, find, measures
 from trainables.config.settings import Benchmark
 
 ARROWS = {"highest": " ↑", "lowest": " ↓", None: ""}
@@ -53,10 +53,10 @@ FLOOR = 0.0
 """The utility of a model that can do nothing any more: no best value, whoever shares it."""
 BESIDE = {
     "muse": (Column("privleak", "PrivLeak", None, "PrivLeak"),),
-    "own": (
-        Column("forget_exact_memorisation", "EM", "lowest", "exact memorisation on the forget rows, no goal"),
-        Column("forget_rouge", "ROUGE", "lowest", "ROUGE-L recall of what is generated on the forget rows, no goal"),
-        Column("forget_prob", "prob", "lowest", "probability of the forget rows, no goal"),
+    "own": tuple(
+        Column(f"forget_{name}", measure.short, measure.best, f"{measure.title} on the forget rows, no goal")
+        for name, measure in sorted(measures.reported_by(find("own")).items(), key=lambda item: item[1].short)
+        if f"forget_{name}" != find("own").GOALS[0].metric
     ),
 }
 """What a benchmark's tables show beside its goals."""

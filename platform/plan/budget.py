@@ -129,20 +129,20 @@ def shape_of(sweep: Sweep, trial: Trial, recipes: dict[str, Recipe]) -> Shape | 
     return sweep.backbone.shape if sweep.backbone else None
 
 
-def _extents() -> Callable[[Trial], benchmarks.Extent]:
+def _extents() -> Callable[[Trial], benchmarks.SizeEstimate]:
     """What is read of a trial's rows, which many trials share, each file once."""
-    known: dict[tuple[Benchmark, int], benchmarks.Extent] = {}
+    known: dict[tuple[Benchmark, int], benchmarks.SizeEstimate] = {}
 
-    def of_trial(trial: Trial) -> benchmarks.Extent:
+    def of_trial(trial: Trial) -> benchmarks.SizeEstimate:
         key = (trial.benchmark, trial.training.max_length)
         if key not in known:
-            known[key] = benchmarks.find(trial.benchmark.name).extent(*key)
+            known[key] = benchmarks.find(trial.benchmark.name).size_estimate(*key)
         return known[key]
 
     return of_trial
 
 
-def _operations(trial: Trial, shape: Shape, extent: benchmarks.Extent) -> float | None:
+def _operations(trial: Trial, shape: Shape, extent: benchmarks.SizeEstimate) -> float | None:
     """None where nobody knows how many rows there are, and no number of steps is set."""
     steps, points = trial.training.max_steps, extent.points
     if points is None and steps is not None:

@@ -80,7 +80,7 @@ def _resolve_data_and_models(
 ) -> tuple[dict[str, Benchmark], ModelRecipes, dict[str, list[Reference]]]:
     """Return rows, models and reference evaluations of every split. Raises InputError with every problem of theirs."""
     problems = Problems()
-    problems.collect(prompts.check, sweep.benchmark.template)
+    problems.collect(prompts.check_template, sweep.benchmark.template)
     problems.collect(_check_disk, store)
     benchmarks = {split: problems.collect(data.benchmark, sweep, split, store) for split in sweep.splits}
     if None in benchmarks.values():
@@ -90,7 +90,7 @@ def _resolve_data_and_models(
     found = {split: problems.collect(_find_references, models, split, benchmarks[split]) for split in sweep.splits}
     problems.stop()
     for model in {ref.model for refs in found.values() for ref in refs}:
-        problems.collect(prompts.check_folder, sweep.benchmark.template, model.tokenizer or model.path)
+        problems.collect(prompts.check_chat_template, sweep.benchmark.template, model.tokenizer or model.path)
     problems.stop()
     return benchmarks, models, found
 

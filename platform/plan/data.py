@@ -21,7 +21,7 @@ def benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
     """The benchmark of one split, its rows checked and fingerprinted."""
     kind = kinds.find(sweep.benchmark.name)
     chosen = sweep.benchmark.model_copy(update={"split": split, "sources": _sources(sweep)})
-    kind.check(chosen)
+    kind.check_settings(chosen)
     if sweep.fictional is not None and chosen.data == Benchmark().data:
         _check_fictional(sweep.fictional, split)
         key = fictional_key(sweep.fictional)
@@ -50,7 +50,7 @@ def forget_rows(sweep: Sweep, benchmark: Benchmark, max_length: int) -> int | No
     made = sweep.fictional
     if made is not None and not paths.is_folder(benchmark.data):
         return made.questions * (made.authors * int(benchmark.split.removeprefix("forget")) // 100)
-    return kinds.find(benchmark.name).extent(benchmark, max_length).points
+    return kinds.find(benchmark.name).size_estimate(benchmark, max_length).points
 
 
 def _sources(sweep: Sweep) -> tuple[str, ...]:

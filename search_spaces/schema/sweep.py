@@ -111,7 +111,7 @@ class Sweep(Value):
     target: Place | None = None
     """Another target model than `models/full`."""
     forget: Place | None = None
-    """Of the sweep own: the file of rows to forget; `retain` and `eval` likewise (trainables.benchmarks.own_rows)."""
+    """Of the sweep own: the file of rows to forget; `retain` and `eval` likewise (benchmarks.own.row_files)."""
     retain: Place | None = None
     eval: Place | None = None
     tokenizer: Place | None = None

@@ -19,19 +19,19 @@ from tests.platform.plan.test_dry_runs import FACTS
 from tests.support import pages, small_sweep
 from tests.support.environment import INHERITED_PREFIXES
 from tests.support.small_sweep import Small
-from trainables.benchmarks import tofu
+from trainables import benchmarks
 from trainables.common import hashing
 from trainables.config.settings import Benchmark, Model, Training
 from trainables.config.trial import Trial
-from trainables.data import rows
 from trainables.storage import files
 from trainables.storage.base import RESULT
 
 FILES = pages.files(pages.read("README.md").split("\n## Add something\n")[1].split("\n## ")[0])
-SWEEP, OBJECTIVE, BENCHMARK, BACKBONE = (
+SWEEP, OBJECTIVE, BENCHMARK, MEASURE, BACKBONE = (
     "search_spaces/npo_gammas.py",
     "trainables/methods/custom/known.py",
     "trainables/benchmarks/tofu_alone.py",
+    "trainables/benchmarks/measures/verbatim.py",
     "search_spaces/tofu_smol.py",
 )
 PACKAGES = ("platform", "search_spaces", "trainables", "analysis")
@@ -49,7 +49,6 @@ def copy(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path, text in FILES.items():
         assert not (place / path).exists()
         (place / path).write_text(text)
-    _name(place / "trainables/config/settings.py", "BenchmarkName = Literal[", '"tofu_alone", ')
     return place
 
 
@@ -77,8 +76,8 @@ def planned(run: Run, *typed: object) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def test_the_section_adds_four_things_in_few_lines() -> None:
-    assert list(FILES) == [SWEEP, OBJECTIVE, BENCHMARK, BACKBONE]
+def test_the_section_adds_five_things_in_few_lines() -> None:
+    assert list(FILES) == [SWEEP, OBJECTIVE, BENCHMARK, MEASURE, BACKBONE]
     assert max(len([line for line in text.splitlines() if line]) for text in FILES.values()) < 20
 
 
@@ -144,9 +143,9 @@ def test_an_added_backbone(run: Run, copy: Path) -> None:
     assert any("HuggingFaceTB/SmolLM2-135M-Instruct" in need for need in told["needs"])
 
 
-def test_a_trial_of_the_added_objective_on_the_added_benchmark(run: Run, learned: Any, tmp_path: Path) -> None:
+def test_a_trial_of_the_added_objective_benchmark_and_measure(run: Run, learned: Any, tmp_path: Path) -> None:
     data = small_sweep.cut_short(learned.data, tmp_path / "data")
-    found = rows.fingerprint(str(data), tofu.configs(learned.split))
+    found = benchmarks.find("tofu").fingerprint(Benchmark(data=str(data), split=learned.split))
     plain = Trial(
         method="ga",
         benchmark=Benchmark(data=str(data), split=learned.split, fingerprint=found, limit=2),
@@ -162,6 +161,10 @@ def test_a_trial_of_the_added_objective_on_the_added_benchmark(run: Run, learned
     result = files.read_json(folder / RESULT) or {}
     assert (result["status"], result["config"]["method"]) == ("finished", "known")
     assert 0 < result["metrics"]["forget_prob"] < 1
+    questions = pd.read_parquet(folder / "evaluation.parquet")
+    assert set(questions["verbatim"]) <= {0.0, 1.0}
+    for task, part in questions.groupby("task"):
+        assert result["metrics"][f"{task}_verbatim"] == part["verbatim"].mean()
     assert result["metrics"]["forget_quality"] is None
     losses = pd.read_parquet(folder / "steps.parquet")["loss"].tolist()
     assert len(losses) == 2

@@ -19,7 +19,7 @@ from search_spaces.schema import sweep as spaces
 from tests.support import tiny
 from tests.support.environment import RunModule
 from trainables import benchmarks
-from trainables.benchmarks import own_measures, own_rows
+from trainables.benchmarks.own import row_files, row_scores
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark
 from trainables.data import prompts
@@ -45,9 +45,9 @@ def target(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
     """A tiny model that says the rows when it is asked."""
     folder, sources = tmp_path_factory.mktemp("model") / "mine", tuple(f"{part}={file}" for part, file in files.items())
     benchmark = Benchmark(name="own", data="own", split="own", template="plain", sources=sources)
-    sets, template, tokenizer = own_rows.evaluated(benchmark), prompts.find("plain"), tiny.tokenizer()
+    sets, template, tokenizer = row_files.evaluated(benchmark), prompts.find_template("plain"), tiny.tokenizer()
     items = [
-        i for name in ("forget", "retain") for i in own_measures.items(tokenizer, template, name, sets[name], None)
+        i for name in ("forget", "retain") for i in row_scores.cut_rows(tokenizer, template, name, sets[name], None)
     ]
     tiny.teach(tiny.network(), [item.example for item in items]).save_pretrained(folder)
     tokenizer.save_pretrained(folder)

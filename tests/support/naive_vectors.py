@@ -18,6 +18,8 @@ from trainables.training.runtime import prepare_process
 from trainables.training.task_vectors.combine import ensure_direction
 from trainables.trial.setup import load_forget_rows
 
+TOFU = tofu.TofuBenchmark()
+
 RULES = tofu.Rules(None, True, 200, True, False, 192)
 
 
@@ -47,8 +49,8 @@ class Naive:
         self.network, tokenizer = models.load(direction.target)
         self.network.double()
         benchmark = direction.benchmark
-        pairs = [(row["question"], row["answer"]) for row in tofu.training_rows(benchmark)[0]]
-        self.examples = tofu._encode(tokenizer, prompts.find("llama2"), pairs, RULES)
+        pairs = [(row["question"], row["answer"]) for row in TOFU.training_rows(benchmark)[0]]
+        self.examples = tofu._encode(tokenizer, prompts.find_template("llama2"), pairs, RULES)
         self.direction = direction
         self.start = self.flat()
 

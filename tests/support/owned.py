@@ -9,10 +9,13 @@ import pytest
 import torch
 
 from tests.support import tiny
-from trainables.benchmarks import own, own_measures, own_rows
+from trainables.benchmarks import own
+from trainables.benchmarks.own import row_files, row_scores
 from trainables.common.tokens import Example
 from trainables.config.settings import Benchmark
 from trainables.data import prompts
+
+OWN = own.OwnBenchmark()
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +42,11 @@ def naive(network: Any, example: Example) -> tuple[list[float], list[bool]]:
 def taught(files: dict[str, Path]) -> Any:
     """A tiny model that has learnt the forget rows and the rows of utility, more or less."""
     network, tokenizer = tiny.network(), tiny.tokenizer()
-    sets, template = own_rows.evaluated(on(files)), prompts.find("plain")
-    items = [i for n in ("forget", "retain") for i in own_measures.items(tokenizer, template, n, sets[n], None)]
+    sets, template = row_files.evaluated(on(files)), prompts.find_template("plain")
+    items = [i for n in ("forget", "retain") for i in row_scores.cut_rows(tokenizer, template, n, sets[n], None)]
     return tiny.teach(network, [item.example for item in items])
 
 
 @pytest.fixture(scope="module")
 def measured(files: dict[str, Path], taught: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    return own.measure(taught, tiny.tokenizer(), on(files), None, token_budget=8192)
+    return OWN.measure(taught, tiny.tokenizer(), on(files), None, token_budget=8192)

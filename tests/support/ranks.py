@@ -75,7 +75,7 @@ def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str
     from trainables.training import loop
 
     runner, training, tokenizer = _engine(world, job, target)
-    sides = tofu.training_rows(Benchmark(data=data, split=split))
+    sides = tofu.TofuBenchmark().training_rows(Benchmark(data=data, split=split))
     encoded = [tofu.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in sides]
     task = loop.Task(
         forget=encoded[0],

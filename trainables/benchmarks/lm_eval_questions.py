@@ -17,9 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trainables.benchmarks import Metrics, Records
+from trainables.benchmarks.base import Metrics, Records
 from trainables.common import paths
-from trainables.common.errors import InputError, closest
+from trainables.common.errors import InputError, TrialStopped, closest
 from trainables.data import rows
 from trainables.inference import work_counter
 
@@ -187,12 +187,15 @@ def ask(
     Of ranks that evaluate together the first one asks, and tells the others.
 
     A task without an accuracy tells its first metric. Raises InputError where that one is best low. `limit`: the first
-    so many questions of each task, of each subject for MMLU.
+    so many questions of each task, of each subject for MMLU. Raises TrialStopped if a log-likelihood is not finite.
     """
     from trainables.inference import parallel
 
     work_counter.NOW.begin("", 0)
-    return parallel.once(lambda: _ask(network, tokenizer, tasks, limit, token_budget))
+    found, records = parallel.once(lambda: _ask(network, tokenizer, tasks, limit, token_budget))
+    if not all(row["finite"] for row in records):
+        raise TrialStopped("diverged", "evaluation: the log-likelihood of a choice is not finite")
+    return found, records
 
 
 def _ask(

@@ -103,22 +103,6 @@ def harmonic_mean(values: Sequence[float]) -> float:
     return float(stats.hmean(values)) if min(values) > 0 else 0.0
 
 
-def extraction_strength(hits: Sequence[bool]) -> float:
-    """ES = 1 - k / n (Carlini et al., 2021): how much of an answer of n tokens a model completes by itself.
-
-    `hits`: whether each token is the likeliest one after the true tokens before it. k is the length of the shortest
-    prefix after which all are. 1: the whole answer; 0: not even its last token.
-    """
-    wrong = [position for position, hit in enumerate(hits) if not hit]
-    prefix = wrong[-1] + 1 if wrong else 0
-    return 1.0 - prefix / len(hits)
-
-
-def exact_memorisation(hits: Sequence[bool]) -> float:
-    """The share of an answer's tokens that are the likeliest ones (Tirumala et al., 2022)."""
-    return sum(hits) / len(hits)
-
-
 LOWEST = 0.4
 """The share of a text's tokens, the least likely ones, that Min-40 % averages."""
 

@@ -25,25 +25,29 @@ from typing import Any
 
 import numpy as np
 
-from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, metrics, rouge
+from trainables.benchmarks import metrics, rouge
+from trainables.benchmarks.base import (
+    BenchmarkBase,
+    Examples,
+    Goal,
+    Metrics,
+    Records,
+    Row,
+    SizeEstimate,
+    every_other,
+)
 from trainables.common.errors import InputError, TrialStopped, closest
 from trainables.common.tokens import Example
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
 from trainables.data import rows, text_blocks
-from trainables.data.hub import HubRequirement
 
 SPLITS = {"news": "muse-bench/MUSE-News", "books": "muse-bench/MUSE-Books"}
 AUC_RETAIN = {"news": 0.4772, "books": 0.5393}
 """MUSE's constants: the AUC of its own retain models, forget against hold-out, Min-40 %."""
 FORGET_TOKENS = {"news": 780_000, "books": 1_100_000}
 """Of the forget texts, roughly: 3.3 MB of news, and what MUSE's authors say of the books."""
-TARGET, RETAIN = "target", "retain"
-GOALS = (
-    Goal("verbmem_f", "removal", "lowest", "VerbMem", "VerbMem on the forget set"),
-    Goal("knowmem_f", "removal", "lowest", "KnowMem", "KnowMem on the forget set"),
-    Goal("knowmem_r", "retention", "highest", "KnowMem_r", "KnowMem on the retain set"),
-)
+RETAIN = "retain"
 FORGET_TEXT, RETAIN_TEXT = "raw/forget", "raw/retain1"
 """One text of the published news is empty."""
 VERBMEM = "verbmem/forget"
@@ -77,86 +81,88 @@ RULES: dict[str, Rules] = {
 }
 
 
-def published_data(split: str) -> str:
-    """One data set a split. Raises InputError."""
-    if split not in SPLITS:
-        raise InputError(f"benchmark.split: unknown split '{split}'; {closest(split, SPLITS)}")
-    return SPLITS[split]
+class MuseBenchmark(BenchmarkBase):
+    """MUSE on its news or its books."""
 
+    GOALS = (
+        Goal("verbmem_f", "removal", "lowest", "VerbMem", "VerbMem on the forget set"),
+        Goal("knowmem_f", "removal", "lowest", "KnowMem", "KnowMem on the forget set"),
+        Goal("knowmem_r", "retention", "highest", "KnowMem_r", "KnowMem on the retain set"),
+    )
+    UTILITY_COLUMNS = ("rougeL_f1",)
 
-def retain_role(split: str) -> str:
-    """The model trained without the forget texts: MUSE calls it retrain."""
-    return RETAIN
+    def published_data(self, split: str) -> str:
+        """Return the data set of a split. Raises InputError if there is no such split."""
+        if split not in SPLITS:
+            raise InputError(f"benchmark.split: unknown split '{split}'; {closest(split, SPLITS)}")
+        return SPLITS[split]
 
+    def retain_role(self, split: str) -> str | None:
+        return RETAIN
 
-def check(benchmark: Benchmark) -> None:
-    """Raise InputError where the split is none of MUSE's, or a setting is of another benchmark."""
-    published_data(benchmark.split)
-    if benchmark.sources or benchmark.shots or benchmark.tasks:
-        raise InputError("benchmark: muse has neither sources (it is one data set) nor shots nor tasks; leave them out")
+    def training_configs(self, split: str) -> tuple[str, ...]:
+        return FORGET_TEXT, RETAIN_TEXT
 
+    def evaluation_configs(self, split: str) -> tuple[str, ...]:
+        questions = (name for config in KNOWMEM.values() for name in (config, f"{config}_icl"))
+        return (VERBMEM, *questions, *PRIVLEAK.values())
 
-def check_rows(benchmark: Benchmark) -> None:
-    """Raise InputError where a folder's rows are not MUSE's."""
-    if rows.is_folder(benchmark.data):
-        for config in (FORGET_TEXT, RETAIN_TEXT, *_evaluated()):
-            _load(benchmark, config)
+    def check_rows(self, benchmark: Benchmark) -> None:
+        if rows.is_folder(benchmark.data):
+            for config in self._configs(benchmark):
+                _load(benchmark, config)
 
+    def size_estimate(self, benchmark: Benchmark, max_length: int) -> SizeEstimate:
+        """Return the number of blocks of the published forget texts."""
+        return SizeEstimate(FORGET_TOKENS[benchmark.split] // max_length, max_length, max_length)
 
-def hub_requirements(benchmark: Benchmark) -> tuple[HubRequirement, ...]:
-    """The data set where it is no folder."""
-    return rows.hub_requirements(benchmark.data, (FORGET_TEXT, RETAIN_TEXT, *_evaluated()), benchmark.revision)
+    def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
+        return _load(benchmark, FORGET_TEXT), _load(benchmark, RETAIN_TEXT)
 
+    def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
+        """Return blocks of at most `max_length` tokens of the forget and of the retain texts."""
+        cut = text_blocks.wrapped if RULES[benchmark.dialect].wrap else text_blocks.decoded
+        sides = self.training_rows(benchmark)
+        forget, retain = (cut(tokenizer, [row["text"] for row in side], max_length) for side in sides)
+        return forget, retain
 
-def fingerprint(benchmark: Benchmark) -> str:
-    """What the texts of training and the rows of evaluation hold."""
-    return rows.fingerprint(benchmark.data, (FORGET_TEXT, RETAIN_TEXT, *_evaluated()), benchmark.revision)
+    def measure(
+        self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: float | None, *, token_budget: int
+    ) -> tuple[Metrics, Records]:
+        """Return every number, PrivLeak against the AUC `reference` of the retain model, and a record a question."""
+        asked = _verbmem(benchmark, tokenizer) + _knowmem(benchmark)
+        records = _generated(network, tokenizer, asked, RULES[benchmark.dialect], token_budget)
+        records += _likelihoods(network, tokenizer, benchmark, token_budget)
+        return aggregate(records, benchmark, reference), records
 
+    def half_metrics(self, benchmark: Benchmark, records: Records, reference: float | None, which: int) -> Metrics:
+        """Return every number of every other row, PrivLeak against the retain model's AUC on all rows."""
+        return aggregate(every_other(records, which), benchmark, reference)
 
-def evaluation_fingerprint(benchmark: Benchmark) -> str:
-    """What the rows of evaluation hold."""
-    return rows.fingerprint(benchmark.data, _evaluated(), benchmark.revision)
+    def utility_parts(self, benchmark: Benchmark, records: Records) -> list[metrics.Array]:
+        """Return ROUGE of each question on retained knowledge: (n, 1)."""
+        found = [[row["rougeL_f1"]] for row in records if row["task"] == "knowmem_r"]
+        return [RULES[benchmark.dialect].scale * np.array(found)]
 
+    def reference_part(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
+        """Return the AUC that another model's PrivLeak is measured against, and a digest of the texts it is of."""
+        return {AUC: aggregate(records, benchmark)[AUC], ASKED: digest(_texts(benchmark))}
 
-def shared_fingerprint(benchmark: Benchmark) -> str:
-    """Splits share nothing: a sweep of MUSE has one."""
-    return evaluation_fingerprint(benchmark)
-
-
-def forget_points(benchmark: Benchmark) -> None:
-    """Unknown before a tokenizer has cut the texts into blocks."""
-    return
-
-
-def extent(benchmark: Benchmark, max_length: int) -> Extent:
-    """Blocks of the published forget texts."""
-    return Extent(FORGET_TOKENS[benchmark.split] // max_length, max_length, max_length)
-
-
-def training_rows(benchmark: Benchmark) -> tuple[list[rows.Row], list[rows.Row]]:
-    """The texts to forget and to keep."""
-    return _load(benchmark, FORGET_TEXT), _load(benchmark, RETAIN_TEXT)
-
-
-def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
-    """Blocks of at most `max_length` tokens of the forget and of the retain texts."""
-    cut = text_blocks.wrapped if RULES[benchmark.dialect].wrap else text_blocks.decoded
-    forget, retain = (cut(tokenizer, [row["text"] for row in side], max_length) for side in training_rows(benchmark))
-    return forget, retain
-
-
-def measure(
-    network: Any, tokenizer: Any, benchmark: Benchmark, reference: float | None, *, token_budget: int
-) -> tuple[Metrics, Records]:
-    """Every number, PrivLeak against the AUC `reference` of the retain model, and a record a question or text."""
-    asked = _verbmem(benchmark, tokenizer) + _knowmem(benchmark)
-    records = _generated(network, tokenizer, asked, RULES[benchmark.dialect], token_budget)
-    records += _likelihoods(network, tokenizer, benchmark, token_budget)
-    return aggregate(records, benchmark, reference), records
+    def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> float:
+        """Return the retain model's AUC. Raises InputError if it is of another split, dialect or other texts."""
+        if kept is None or ASKED not in kept:
+            raise InputError(f"{where} is not the output of trainables.evaluate on muse")
+        for name in ("split", "dialect"):
+            theirs, ours = kept["benchmark"].get(name), getattr(benchmark, name)
+            if theirs != ours:
+                raise InputError(f"{where} was made with {name} '{theirs}', this evaluation has '{ours}'")
+        if kept[ASKED] != digest(_texts(benchmark)):
+            raise InputError(f"{where} was made on other texts than {benchmark.data} holds")
+        return float(kept[AUC])
 
 
 def aggregate(records: Records, benchmark: Benchmark, reference: float | None = None) -> Metrics:
-    """The metrics from the records; no PrivLeak against a retain model of AUC 0, which has no ratio.
+    """Return the metrics of the records; no PrivLeak against a retain model of AUC 0, which has no ratio.
 
     The AUC is of telling hold-out texts (positive) from forget texts by Min-40 %: near 0 for a model that remembers
     the forget texts and gives them the higher log-likelihoods.
@@ -177,44 +183,7 @@ def aggregate(records: Records, benchmark: Benchmark, reference: float | None = 
     return {**found, "privleak": 100.0 * (auc - reference) / divisor if divisor else None}
 
 
-def half(benchmark: Benchmark, records: Records, reference: float | None, which: int) -> Metrics:
-    """Every number of every other row, PrivLeak against the retain model's AUC on all rows."""
-    return aggregate(every_other(records, which), benchmark, reference)
-
-
-UTILITY_COLUMNS = ("rougeL_f1",)
-
-
-def utility_parts(benchmark: Benchmark, records: Records) -> list[metrics.Array]:
-    """ROUGE of each question on retained knowledge: (n, 1)."""
-    found = [[row["rougeL_f1"]] for row in records if row["task"] == "knowmem_r"]
-    return [RULES[benchmark.dialect].scale * np.array(found)]
-
-
-def kept(benchmark: Benchmark, records: Records) -> dict[str, Any]:
-    """The AUC that another model's PrivLeak is measured against, and a digest of the texts it is of."""
-    return {AUC: aggregate(records, benchmark)[AUC], ASKED: digest(_texts(benchmark))}
-
-
-def reference(kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> float:
-    """The retain model's AUC. Raises InputError where it is of another split, dialect or other texts."""
-    if kept is None or ASKED not in kept:
-        raise InputError(f"{where} is not the output of trainables.evaluate on muse")
-    for name in ("split", "dialect"):
-        theirs, ours = kept["benchmark"].get(name), getattr(benchmark, name)
-        if theirs != ours:
-            raise InputError(f"{where} was made with {name} '{theirs}', this evaluation has '{ours}'")
-    if kept[ASKED] != digest(_texts(benchmark)):
-        raise InputError(f"{where} was made on other texts than {benchmark.data} holds")
-    return float(kept[AUC])
-
-
-def _evaluated() -> tuple[str, ...]:
-    questions = (name for config in KNOWMEM.values() for name in (config, f"{config}_icl"))
-    return (VERBMEM, *questions, *PRIVLEAK.values())
-
-
-def _load(benchmark: Benchmark, config: str) -> list[rows.Row]:
+def _load(benchmark: Benchmark, config: str) -> list[Row]:
     part = config.split("/")[0]
     return rows.load(benchmark.data, config, COLUMNS[part], benchmark.revision, blank=part == "raw")
 

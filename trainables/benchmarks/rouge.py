@@ -1,13 +1,21 @@
-"""ROUGE as rouge-score counts it; the stem of a word is found once, not again in every text."""
+"""ROUGE as rouge-score counts it, with the stem of a word found once, also over words of any script."""
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from functools import cache, lru_cache
 from typing import Any
 
+UNSPACED = re.compile(
+    "[\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese, Japanese
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"  # Thai, Lao, Burmese, Khmer
+)
+"""Characters of scripts that put no spaces between words."""
+
 
 def scorer(*kinds: str, stemmer: bool = True) -> Any:
-    """rouge-score's scorer of these kinds (`rouge1`, `rougeL`), over its own words."""
+    """Return rouge-score's scorer of these kinds (`rouge1`, `rougeL`), over its own words."""
     from rouge_score.rouge_scorer import RougeScorer
 
     return RougeScorer(list(kinds), tokenizer=Words()) if stemmer else RougeScorer(list(kinds))
@@ -26,9 +34,33 @@ class Words:
         return stem(word)
 
 
+@cache
+def any_script_scorer() -> Any:
+    """Return rouge-score's scorer of `rougeL` over words of any script."""
+    from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer(["rougeL"], tokenizer=AnyScriptWords())
+
+
+class AnyScriptWords:
+    """Words of any script for rouge-score, whose own are of a-z and 0-9 alone; of ASCII text the same as its own.
+
+    A word is letters, digits and their marks; scripts that are written without spaces count by the character.
+    """
+
+    def tokenize(self, text: str) -> list[str]:
+        characters = unicodedata.normalize("NFC", text.lower())
+        words = "".join(f" {char} " if UNSPACED.match(char) else _in_word(char) for char in characters).split()
+        return [stem(word) if len(word) > 3 else word for word in words]
+
+
+def _in_word(char: str) -> str:
+    return char if char.isalnum() or unicodedata.category(char).startswith("M") else " "
+
+
 @lru_cache(maxsize=2**16)
 def stem(word: str) -> str:
-    """Porter's stem, as nltk finds it."""
+    """Return Porter's stem, as nltk finds it."""
     return _porter().stem(word)
 
 

@@ -24,24 +24,30 @@ from typing import Any
 
 import numpy as np
 
-from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, metrics, rouge, tofu_measures
+from trainables.benchmarks import metrics, rouge, tofu_measures
+from trainables.benchmarks.base import (
+    BenchmarkBase,
+    Examples,
+    Goal,
+    Metrics,
+    Records,
+    Row,
+    SizeEstimate,
+    every_other,
+)
 from trainables.benchmarks.tofu_measures import GENERAL, GUARDS, aggregate, truth_ratios
 from trainables.common import paths
 from trainables.common.errors import InputError, closest
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
-from trainables.data import prompts as data_prompts
 from trainables.data import rows
-from trainables.data.hub import HubRequirement
+from trainables.data.prompts import Template, encode_all, prompt_text, resolve_template
 
 SPLITS: dict[str, str] = {"forget01": "retain99", "forget05": "retain95", "forget10": "retain90"}
-TARGET = "full"
-GOALS = (
-    Goal("forget_quality", "removal", "highest", "FQ", "forget quality (ln p)", digits=2),
-    Goal("model_utility", "retention", "highest", "MU", "model utility"),
-)
 RATIOS, ASKED = "forget_truth_ratios", "forget_rows_digest"
 """What a kept evaluation holds for forget quality: the ratios, and which rows they are of."""
+MEAN_TOKENS, LONGEST_TOKENS = 80, 256
+"""Of a row of TOFU (240 characters on average, 619 at most) with its template, for the tokenizers in use."""
 PERTURBED_COLUMNS = ("question", "answer", "paraphrased_answer", "perturbed_answer")
 GENERAL_COLUMNS = ("question", "answer", "perturbed_answer")
 
@@ -64,21 +70,118 @@ RULES: dict[str, Rules] = {
 }
 
 
-def published_data(split: str) -> str:
-    """All splits are in one data set."""
-    return "locuslab/TOFU"
+class TofuBenchmark(BenchmarkBase):
+    """TOFU on a forget split."""
+
+    GOALS = (
+        Goal("forget_quality", "removal", "highest", "FQ", "forget quality (ln p)", digits=2),
+        Goal("model_utility", "retention", "highest", "MU", "model utility"),
+    )
+    TARGET = "full"
+    UTILITY_COLUMNS = tofu_measures.UTILITY_COLUMNS
+
+    def published_data(self, split: str) -> str:
+        return "locuslab/TOFU"
+
+    def retain_role(self, split: str) -> str | None:
+        """Return the retain rows of a forget split, and the model trained on them: `forget05` -> `retain95`."""
+        return f"retain{100 - _percentage(split):02d}"
+
+    def training_configs(self, split: str) -> tuple[str, ...]:
+        return split, f"retain{100 - _percentage(split):02d}"
+
+    def evaluation_configs(self, split: str) -> tuple[str, ...]:
+        return tuple(tasks(split).values())
+
+    def check_settings(self, benchmark: Benchmark) -> None:
+        _percentage(benchmark.split)
+        super().check_settings(benchmark)
+
+    def check_rows(self, benchmark: Benchmark) -> None:
+        if rows.is_folder(benchmark.data):
+            self.training_rows(benchmark)
+            evaluation_rows(benchmark)
+        elif benchmark.data == self.published_data(benchmark.split) and benchmark.split not in SPLITS:
+            raise InputError(
+                f"benchmark.split: {benchmark.data} has no '{benchmark.split}'; {closest(benchmark.split, SPLITS)}"
+            )
+
+    def shared_fingerprint(self, benchmark: Benchmark) -> str:
+        shared = [config for task, config in tasks(benchmark.split).items() if task != "forget"]
+        return rows.fingerprint(benchmark.data, shared, benchmark.revision)
+
+    def forget_points(self, benchmark: Benchmark) -> int | None:
+        return len(self.training_rows(benchmark)[0]) if paths.is_folder(benchmark.data) else None
+
+    def size_estimate(self, benchmark: Benchmark, max_length: int) -> SizeEstimate:
+        points = self.forget_points(benchmark)
+        if points is None and (match := re.fullmatch(r"forget([0-9]{2})", benchmark.split)):
+            points = 40 * int(match[1])
+        return SizeEstimate(points, min(MEAN_TOKENS, max_length), min(LONGEST_TOKENS, max_length))
+
+    def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
+        columns = ("question", "answer")
+        forget, retain = (
+            rows.load(benchmark.data, config, columns, benchmark.revision)
+            for config in self.training_configs(benchmark.split)
+        )
+        return forget, retain
+
+    def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
+        forget, retain = self.training_rows(benchmark)
+        settings = (benchmark.template, benchmark.dialect, max_length)
+        return encode_rows(tokenizer, forget, *settings), encode_rows(tokenizer, retain, *settings)
+
+    def measure(
+        self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: metrics.Array | None, *, token_budget: int
+    ) -> tuple[Metrics, Records]:
+        """Return every number, FQ against the retain model's truth ratios, and the per-row records."""
+        records = evaluate(network, tokenizer, benchmark, token_budget=token_budget)
+        return aggregate(records, benchmark.dialect, reference), records
+
+    def half_metrics(
+        self, benchmark: Benchmark, records: Records, reference: metrics.Array | None, which: int
+    ) -> Metrics:
+        ratios = None if reference is None else reference[which::2]
+        return aggregate(every_other(records, which), benchmark.dialect, ratios)
+
+    def utility_parts(self, benchmark: Benchmark, records: Records) -> list[metrics.Array]:
+        """Return probability, ROUGE and truth ratio of each row of MU's three tasks: (n, 3) each."""
+        return tofu_measures.utility_parts(records, benchmark.dialect)
+
+    def reference_part(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
+        """Return the truth ratios that FQ needs, and a digest of the rows they are of."""
+        ratios = truth_ratios(records, "forget", GUARDS[benchmark.dialect]).tolist()
+        asked = [[row["question"], row["answer"]] for row in records if row["task"] == "forget"]
+        return {RATIOS: ratios, ASKED: digest(asked)}
+
+    def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> metrics.Array:
+        """Return the retain model's truth ratios. Raises InputError if split, dialect, template or rows differ."""
+        if kept is None or RATIOS not in kept:
+            raise InputError(f"{where} is not the output of trainables.evaluate")
+        for name in ("split", "dialect", "template"):
+            theirs, ours = kept["benchmark"].get(name), getattr(benchmark, name)
+            if theirs != ours:
+                raise InputError(
+                    f"{where} was made with {name} '{theirs}', this evaluation has '{ours}': "
+                    "forget quality compares the same rows only"
+                )
+        asked = [[row["question"], row["answer"]] for row in evaluation_rows(benchmark)["forget"]]
+        if kept.get(ASKED) != digest(asked):
+            raise InputError(f"{where} was made on other forget rows than {benchmark.data} holds")
+        return np.array(kept[RATIOS], dtype=np.float64)
 
 
-def retain_role(split: str) -> str:
-    """The retain rows that belong to a forget split, and the model trained on them: `forget05` -> `retain95`."""
+def _percentage(split: str) -> int:
+    """Return 5 of `forget05`. Raises InputError if the split is no forget split."""
     match = re.fullmatch(r"forget([0-9]{2})", split)
     if not match or not 0 < int(match[1]) < 100:
         raise InputError(f"benchmark.split: unknown split '{split}'; {closest(split, SPLITS)}")
-    return f"retain{100 - int(match[1]):02d}"
+    return int(match[1])
 
 
 def tasks(split: str) -> dict[str, str]:
-    """Evaluation task -> data configuration."""
+    """Return the data configuration of each evaluation task."""
     return {
         "forget": f"{split}_perturbed",
         "retain": "retain_perturbed",
@@ -86,92 +189,15 @@ def tasks(split: str) -> dict[str, str]:
     }
 
 
-def configs(split: str) -> tuple[str, ...]:
-    """Every data configuration that a trial on `split` reads."""
-    return (split, retain_role(split), *tasks(split).values())
+def encode_rows(tokenizer: Any, chosen: list[Row], template: str, dialect: str, max_length: int) -> Examples:
+    """Return questions and answers as examples; the dialect says what of them is prompt."""
+    rules = replace(RULES[dialect], max_length=max_length)
+    pairs = [(row["question"], row["answer"]) for row in chosen]
+    return _encode(tokenizer, resolve_template(template, tokenizer), pairs, rules)
 
 
-def check(benchmark: Benchmark) -> None:
-    """Raise InputError where the split is no forget split, or a setting is of another benchmark."""
-    retain_role(benchmark.split)
-    if benchmark.sources or benchmark.shots or benchmark.tasks:
-        raise InputError("benchmark: tofu has neither sources (it is one data set) nor shots nor tasks; leave them out")
-
-
-def check_rows(benchmark: Benchmark) -> None:
-    """Raise InputError where a folder's rows are not TOFU's, or the published ones have no such split."""
-    if rows.is_folder(benchmark.data):
-        training_rows(benchmark)
-        evaluation_rows(benchmark)
-    elif benchmark.data == published_data(benchmark.split) and benchmark.split not in SPLITS:
-        raise InputError(
-            f"benchmark.split: {benchmark.data} has no '{benchmark.split}'; {closest(benchmark.split, SPLITS)}"
-        )
-
-
-def hub_requirements(benchmark: Benchmark) -> tuple[HubRequirement, ...]:
-    """The data set where it is no folder."""
-    return rows.hub_requirements(benchmark.data, configs(benchmark.split), benchmark.revision)
-
-
-def fingerprint(benchmark: Benchmark) -> str:
-    """What the rows of training and evaluation hold."""
-    return rows.fingerprint(benchmark.data, configs(benchmark.split), benchmark.revision)
-
-
-def evaluation_fingerprint(benchmark: Benchmark) -> str:
-    """What the rows of evaluation hold."""
-    return rows.fingerprint(benchmark.data, tuple(tasks(benchmark.split).values()), benchmark.revision)
-
-
-def shared_fingerprint(benchmark: Benchmark) -> str:
-    """What the rows of evaluation hold that are the same for every split."""
-    shared = [config for task, config in tasks(benchmark.split).items() if task != "forget"]
-    return rows.fingerprint(benchmark.data, shared, benchmark.revision)
-
-
-def training_rows(benchmark: Benchmark) -> tuple[list[rows.Row], list[rows.Row]]:
-    """Forget rows and retain rows."""
-    forget, retain = benchmark.split, retain_role(benchmark.split)
-    columns = ("question", "answer")
-    return (
-        rows.load(benchmark.data, forget, columns, benchmark.revision),
-        rows.load(benchmark.data, retain, columns, benchmark.revision),
-    )
-
-
-def forget_points(benchmark: Benchmark) -> int | None:
-    """The rows of the split where a folder holds them."""
-    return len(training_rows(benchmark)[0]) if paths.is_folder(benchmark.data) else None
-
-
-MEAN_TOKENS, LONGEST_TOKENS = 80, 256
-"""Of a row of TOFU (240 characters on average, 619 at most) with its template, for the tokenizers in use."""
-
-
-def extent(benchmark: Benchmark, max_length: int) -> Extent:
-    """The rows of the folder, or of the published split; tokens as a rule of thumb."""
-    points = forget_points(benchmark)
-    if points is None and (match := re.fullmatch(r"forget([0-9]{2})", benchmark.split)):
-        points = 40 * int(match[1])
-    return Extent(points, min(MEAN_TOKENS, max_length), min(LONGEST_TOKENS, max_length))
-
-
-def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
-    """Forget rows and retain rows as tokens."""
-    forget, retain = training_rows(benchmark)
-    settings = (benchmark.template, benchmark.dialect, max_length)
-    return encode_rows(tokenizer, forget, *settings), encode_rows(tokenizer, retain, *settings)
-
-
-def encode_rows(tokenizer: Any, chosen: list[rows.Row], template: str, dialect: str, max_length: int) -> Examples:
-    """Questions and answers as examples, in the dialect's sense of what is prompt."""
-    found, rules = data_prompts.resolve(template, tokenizer), replace(RULES[dialect], max_length=max_length)
-    return _encode(tokenizer, found, [(row["question"], row["answer"]) for row in chosen], rules)
-
-
-def evaluation_rows(benchmark: Benchmark) -> dict[str, list[rows.Row]]:
-    """The rows of each task, as many as the dialect takes."""
+def evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
+    """Return the rows of each task, as many as the dialect takes."""
     limit = min(filter(None, (RULES[benchmark.dialect].row_limit, benchmark.limit)), default=None)
     loaded = {}
     for task, config in tasks(benchmark.split).items():
@@ -180,64 +206,18 @@ def evaluation_rows(benchmark: Benchmark) -> dict[str, list[rows.Row]]:
     return loaded
 
 
-def measure(
-    network: Any, tokenizer: Any, benchmark: Benchmark, reference: metrics.Array | None, *, token_budget: int
-) -> tuple[Metrics, Records]:
-    """Every number, FQ against the retain model's truth ratios, and the per-row records."""
-    records = evaluate(network, tokenizer, benchmark, token_budget=token_budget)
-    return aggregate(records, benchmark.dialect, reference), records
-
-
-def half(benchmark: Benchmark, records: Records, reference: metrics.Array | None, which: int) -> Metrics:
-    """Every number of every other row, FQ against the retain model's truth ratios of the same rows."""
-    ratios = None if reference is None else reference[which::2]
-    return aggregate(every_other(records, which), benchmark.dialect, ratios)
-
-
-UTILITY_COLUMNS = tofu_measures.UTILITY_COLUMNS
-
-
-def utility_parts(benchmark: Benchmark, records: Records) -> list[metrics.Array]:
-    """Probability, ROUGE and truth ratio of each row of MU's three tasks: (n, 3) each."""
-    return tofu_measures.utility_parts(records, benchmark.dialect)
-
-
-def kept(benchmark: Benchmark, records: Records) -> dict[str, Any]:
-    """The truth ratios that FQ needs, and a digest of the rows they are of."""
-    ratios = truth_ratios(records, "forget", GUARDS[benchmark.dialect]).tolist()
-    asked = [[row["question"], row["answer"]] for row in records if row["task"] == "forget"]
-    return {RATIOS: ratios, ASKED: digest(asked)}
-
-
-def reference(kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> metrics.Array:
-    """The retain model's truth ratios. Raises InputError where they are of another split, dialect, template or rows."""
-    if kept is None or RATIOS not in kept:
-        raise InputError(f"{where} is not the output of trainables.evaluate")
-    for name in ("split", "dialect", "template"):
-        theirs, ours = kept["benchmark"].get(name), getattr(benchmark, name)
-        if theirs != ours:
-            raise InputError(
-                f"{where} was made with {name} '{theirs}', this evaluation has '{ours}': "
-                "forget quality compares the same rows only"
-            )
-    asked = [[row["question"], row["answer"]] for row in evaluation_rows(benchmark)["forget"]]
-    if kept.get(ASKED) != digest(asked):
-        raise InputError(f"{where} was made on other forget rows than {benchmark.data} holds")
-    return np.array(kept[RATIOS], dtype=np.float64)
-
-
 def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget: int) -> Records:
-    """One record a question: summed losses and token counts of every answer, the generation and its ROUGE."""
+    """Return a record a question: summed losses and token counts of every answer, the generation and its ROUGE."""
     from trainables.inference import scoring
 
-    rules, template = RULES[benchmark.dialect], data_prompts.resolve(benchmark.template, tokenizer)
+    rules, template = RULES[benchmark.dialect], resolve_template(benchmark.template, tokenizer)
     records, asked, prompts = [], [], []
     for task, questions in evaluation_rows(benchmark).items():
         for index, row in enumerate(questions):
             right = row["paraphrased_answer"] if "paraphrased_answer" in row else row["answer"]
             answers = [row["answer"], right, *row["perturbed_answer"]]
             asked.append([(row["question"], answer) for answer in answers])
-            prompts.append(data_prompts.prompt_text(template, row["question"], tag_is_answer=rules.tag_is_answer))
+            prompts.append(prompt_text(template, row["question"], tag_is_answer=rules.tag_is_answer))
             records.append({"task": task, "index": index, "question": row["question"], "answer": row["answer"]})
     encoded = iter(_encode(tokenizer, template, [pair for pairs in asked for pair in pairs], rules))
     groups, pad = [[next(encoded) for _ in pairs] for pairs in asked], scoring.pad_of(tokenizer)
@@ -255,9 +235,9 @@ def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget
     return _with_results(records, [answers.losses for answers in scores], counts, texts, rules)
 
 
-def _encode(tokenizer: Any, template: data_prompts.Template, pairs: list[tuple[str, str]], rules: Rules) -> Examples:
+def _encode(tokenizer: Any, template: Template, pairs: list[tuple[str, str]], rules: Rules) -> Examples:
     settings = {"max_length": rules.max_length, "tag_is_answer": rules.tag_is_answer}
-    return data_prompts.encode_all(tokenizer, template, pairs, **settings)
+    return encode_all(tokenizer, template, pairs, **settings)
 
 
 def _with_results(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainables.benchmarks import Metrics, Records, metrics
+from trainables.benchmarks import metrics
+from trainables.benchmarks.base import Metrics, Records
 from trainables.common.errors import TrialStopped
 from trainables.config.settings import Dialect
 

@@ -8,33 +8,36 @@ Split: bio, cyber or bio_cyber.
 
 Texts of at most 50 characters are left out. Not copied: GRU's published code trains on the padding too.
 Both: `wmdp_bio`, `wmdp_cyber` and `mmlu` are lm-eval's own task definitions, asked by its own code of the live model
-(benchmarks.questions), whatever the split; zero-shot, MMLU with `benchmark.shots` worked examples. No chat template.
+(lm_eval_questions), whatever the split; zero-shot, MMLU with `benchmark.shots` worked examples. No chat template.
 
 `benchmark.data` holds the corpora, a folder with CORPUS.jsonl or a hub id; `benchmark.sources` places the other parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.benchmarks import Examples, Extent, Goal, Metrics, Records, every_other, lm_eval_questions
+from trainables.benchmarks import lm_eval_questions
+from trainables.benchmarks.base import (
+    BenchmarkBase,
+    Examples,
+    Goal,
+    Metrics,
+    Records,
+    Row,
+    SizeEstimate,
+    every_other,
+)
 from trainables.common import paths
-from trainables.common.errors import InputError, TrialStopped, closest
+from trainables.common.errors import InputError, closest
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
 from trainables.data import rows, text_blocks
 from trainables.data.hub import HubRequirement, is_given_folder
 
-TARGET = "target"
-GOALS = (
-    Goal("wmdp_bio", "removal", "lowest", "bio", "WMDP-bio accuracy"),
-    Goal("wmdp_cyber", "removal", "lowest", "cyber", "WMDP-cyber accuracy"),
-    Goal("mmlu", "retention", "highest", "MMLU", "MMLU accuracy"),
-)
 SPLITS = {"bio": ("bio",), "cyber": ("cyber",), "bio_cyber": ("bio", "cyber")}
 FORGET, RETAIN = "{}-forget-corpus", "{}-retain-corpus"
 SHORTEST = 50
@@ -56,141 +59,119 @@ GATED = (
 )
 
 
-def published_data(split: str) -> str:
-    """All corpora but the gated one. Raises InputError."""
-    if split not in SPLITS:
-        raise InputError(f"benchmark.split: unknown split '{split}'; {closest(split, SPLITS)}")
-    return "cais/wmdp-corpora"
+class WmdpBenchmark(BenchmarkBase):
+    """WMDP without a retain model: nobody has trained one without what it asks for."""
+
+    GOALS = (
+        Goal("wmdp_bio", "removal", "lowest", "bio", "WMDP-bio accuracy"),
+        Goal("wmdp_cyber", "removal", "lowest", "cyber", "WMDP-cyber accuracy"),
+        Goal("mmlu", "retention", "highest", "MMLU", "MMLU accuracy"),
+    )
+    UTILITY_COLUMNS = ("correct",)
+
+    def published_data(self, split: str) -> str:
+        """Return the id of all corpora but the gated one. Raises InputError if there is no such split."""
+        if split not in SPLITS:
+            raise InputError(f"benchmark.split: unknown split '{split}'; {closest(split, SPLITS)}")
+        return "cais/wmdp-corpora"
+
+    def check_settings(self, benchmark: Benchmark) -> None:
+        self.published_data(benchmark.split)
+        if benchmark.tasks:
+            raise InputError("benchmark.tasks: wmdp asks its own questions and MMLU's; leave tasks out")
+        for source in benchmark.sources:
+            part = source.split("=", 1)[0]
+            if part not in SOURCES:
+                raise InputError(f"benchmark.sources: unknown part '{part}'; {closest(part, SOURCES)}")
+        lm_eval_questions.check_shots(benchmark.shots)
+
+    def check_rows(self, benchmark: Benchmark) -> None:
+        """Raise InputError if a folder has no such corpus, or its questions are not in the columns of the hub's."""
+        for at, config, field in _corpora(benchmark):
+            with rows.errors_about(field):
+                if rows.is_folder(at):
+                    rows.file_of(paths.expand(at), config)
+        for part, configs in _questions(benchmark).items():
+            for config in configs:
+                with rows.errors_about(f"benchmark.sources {part}"):
+                    rows.load(find_part(benchmark, part), config, CHOICE_COLUMNS)
+
+    def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
+        """Return the hub's parts, the gated one with what to do about it."""
+        subject = rows.holding(f"{SUBJECT}/{split}" for split in lm_eval_questions.SPLITS)
+        holds = {"wmdp": rows.holding(f"{config}/test" for config in QUESTIONS.values()), "mmlu": subject}
+        corpora = rows.holding(config for at, config, _ in _corpora(benchmark) if at == benchmark.data)
+        found = [
+            HubRequirement(
+                "datasets", find_part(benchmark, part), None, part, f"benchmark.sources={part}=DIR", files, rows.OTHERS
+            )
+            for part, files in holds.items()
+        ]
+        found.append(
+            HubRequirement("datasets", benchmark.data, benchmark.revision, files=corpora, suffixes=rows.OTHERS)
+        )
+        bio = find_part(benchmark, BIO_FORGET)
+        if "bio" in SPLITS[benchmark.split] and bio != benchmark.data:
+            file, setting = rows.holding([FORGET.format("bio")]), f"benchmark.sources={BIO_FORGET}=DIR"
+            gated = GATED if bio == SOURCES[BIO_FORGET] else ""
+            found.append(HubRequirement("datasets", bio, None, BIO_FORGET, setting, file, rows.OTHERS, gated=gated))
+        return tuple(one for one in found if not paths.is_folder(one.id))
+
+    def fingerprint(self, benchmark: Benchmark) -> str:
+        corpora = [rows.fingerprint(at, (config,), _revision(benchmark, at)) for at, config, _ in _corpora(benchmark)]
+        return _combine([*corpora, *_question_fingerprints(benchmark)])
+
+    def evaluation_fingerprint(self, benchmark: Benchmark) -> str:
+        return _combine(_question_fingerprints(benchmark))
+
+    def size_estimate(self, benchmark: Benchmark, max_length: int) -> SizeEstimate:
+        """Return that most texts are longer than a row; how many there are is known when they are there."""
+        return SizeEstimate(None, max_length, max_length)
+
+    def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
+        """Return the corpora of the split's topics, forget and retain."""
+        sides: dict[str, list[Row]] = {"forget": [], "retain": []}
+        for at, config, field in _corpora(benchmark):
+            sides["forget" if "forget" in config else "retain"] += _texts(benchmark, at, config, field)
+        return sides["forget"], sides["retain"]
+
+    def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
+        cut = text_blocks.Texts if benchmark.dialect == "paper" else text_blocks.decoded
+        sides = self.training_rows(benchmark)
+        forget, retain = (cut(tokenizer, [row["text"] for row in side], max_length) for side in sides)
+        return forget, retain
+
+    def measure(
+        self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: None, *, token_budget: int
+    ) -> tuple[Metrics, Records]:
+        """Return accuracies, their standard errors and counts of questions, and a record a question without its text.
+
+        Raises TrialStopped if a log-likelihood is not finite.
+        """
+        questions = find_part(benchmark, "wmdp")
+        tasks = [lm_eval_questions.one(task, questions, config) for task, config in QUESTIONS.items()]
+        tasks.append(lm_eval_questions.mmlu(find_part(benchmark, "mmlu"), _subjects(benchmark), benchmark.shots))
+        return lm_eval_questions.ask(network, tokenizer, tasks, limit=benchmark.limit, token_budget=token_budget)
+
+    def half_metrics(self, benchmark: Benchmark, records: Records, reference: None, which: int) -> Metrics:
+        """Return the accuracies on every other question, MMLU's over all subjects together as lm-eval weighs them."""
+        chosen, found = every_other(records, which), {}
+        for name in (goal.metric for goal in self.GOALS):
+            right = _right(chosen, name)
+            found |= {name: sum(right) / len(right), f"{name}_questions": len(right)}
+        return found
+
+    def utility_parts(self, benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:
+        """Return whether each question of MMLU is answered rightly: (n, 1)."""
+        return [np.array(_right(records, self.GOALS[-1].metric), dtype=np.float64)[:, None]]
 
 
-def retain_role(split: str) -> None:
-    """Nobody has trained a model without what WMDP asks for: there is no retain model."""
-    return
-
-
-def place(benchmark: Benchmark, part: str) -> str:
-    """Where a part of the data is: the bio forget corpus lies with the other corpora where those are in a folder."""
+def find_part(benchmark: Benchmark, part: str) -> str:
+    """Return where a part of the data is: the bio forget corpus lies in the folder of the other corpora."""
     given = dict(source.split("=", 1) for source in benchmark.sources)
     if part == BIO_FORGET and part not in given and _folder(benchmark.data):
         return benchmark.data
     return given.get(part, SOURCES[part])
-
-
-def check(benchmark: Benchmark) -> None:
-    """Raise InputError where split, sources or shots are none of WMDP's."""
-    published_data(benchmark.split)
-    if benchmark.tasks:
-        raise InputError("benchmark.tasks: wmdp asks its own questions and MMLU's; leave tasks out")
-    for source in benchmark.sources:
-        part = source.split("=", 1)[0]
-        if part not in SOURCES:
-            raise InputError(f"benchmark.sources: unknown part '{part}'; {closest(part, SOURCES)}")
-    lm_eval_questions.check_shots(benchmark.shots)
-
-
-def check_rows(benchmark: Benchmark) -> None:
-    """Raise InputError where a folder has no such corpus, or its questions are not in the columns of the hub's."""
-    for at, config, field in _corpora(benchmark):
-        with rows.told_as(field):
-            if rows.is_folder(at):
-                rows.file_of(paths.expand(at), config)
-    for part, configs in _asked(benchmark).items():
-        for config in configs:
-            with rows.told_as(f"benchmark.sources {part}"):
-                rows.load(place(benchmark, part), config, CHOICE_COLUMNS)
-
-
-def hub_requirements(benchmark: Benchmark) -> tuple[HubRequirement, ...]:
-    """What a start has to fetch: the hub's parts, the gated one with what to do about it."""
-    subject = rows.holding(f"{SUBJECT}/{split}" for split in lm_eval_questions.SPLITS)
-    holds = {"wmdp": rows.holding(f"{config}/test" for config in QUESTIONS.values()), "mmlu": subject}
-    corpora = rows.holding(config for at, config, _ in _corpora(benchmark) if at == benchmark.data)
-    found = [
-        HubRequirement(
-            "datasets", place(benchmark, part), None, part, f"benchmark.sources={part}=DIR", files, rows.OTHERS
-        )
-        for part, files in holds.items()
-    ]
-    found.append(HubRequirement("datasets", benchmark.data, benchmark.revision, files=corpora, suffixes=rows.OTHERS))
-    bio = place(benchmark, BIO_FORGET)
-    if "bio" in SPLITS[benchmark.split] and bio != benchmark.data:
-        file, setting = rows.holding([FORGET.format("bio")]), f"benchmark.sources={BIO_FORGET}=DIR"
-        gated = GATED if bio == SOURCES[BIO_FORGET] else ""
-        found.append(HubRequirement("datasets", bio, None, BIO_FORGET, setting, file, rows.OTHERS, gated=gated))
-    return tuple(one for one in found if not paths.is_folder(one.id))
-
-
-def fingerprint(benchmark: Benchmark) -> str:
-    """What corpora and questions hold."""
-    corpora = [rows.fingerprint(at, (config,), _revision(benchmark, at)) for at, config, _ in _corpora(benchmark)]
-    return _together([*corpora, *_question_fingerprints(benchmark)])
-
-
-def evaluation_fingerprint(benchmark: Benchmark) -> str:
-    """What the questions hold."""
-    return _together(_question_fingerprints(benchmark))
-
-
-def shared_fingerprint(benchmark: Benchmark) -> str:
-    """Every split is asked the same questions."""
-    return evaluation_fingerprint(benchmark)
-
-
-def forget_points(benchmark: Benchmark) -> None:
-    """Unknown before the corpora are read."""
-    return
-
-
-def extent(benchmark: Benchmark, max_length: int) -> Extent:
-    """Texts of which most are longer than a row; how many there are is known when they are there."""
-    return Extent(None, max_length, max_length)
-
-
-def training_rows(benchmark: Benchmark) -> tuple[list[rows.Row], list[rows.Row]]:
-    """The corpora of the split's topics, forget and retain."""
-    sides: dict[str, list[rows.Row]] = {"forget": [], "retain": []}
-    for at, config, field in _corpora(benchmark):
-        sides["forget" if "forget" in config else "retain"] += _texts(benchmark, at, config, field)
-    return sides["forget"], sides["retain"]
-
-
-def training_examples(benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
-    """The corpora as tokens."""
-    cut = text_blocks.Texts if benchmark.dialect == "paper" else text_blocks.decoded
-    forget, retain = (cut(tokenizer, [row["text"] for row in side], max_length) for side in training_rows(benchmark))
-    return forget, retain
-
-
-def measure(
-    network: Any, tokenizer: Any, benchmark: Benchmark, reference: None, *, token_budget: int
-) -> tuple[Metrics, Records]:
-    """Accuracies with their standard errors and counts of questions, and a record a question, without its text.
-
-    Raises TrialStopped where a log-likelihood is not finite.
-    """
-    tasks = [lm_eval_questions.one(task, place(benchmark, "wmdp"), config) for task, config in QUESTIONS.items()]
-    tasks.append(lm_eval_questions.mmlu(place(benchmark, "mmlu"), _subjects(benchmark), benchmark.shots))
-    found, records = lm_eval_questions.ask(network, tokenizer, tasks, limit=benchmark.limit, token_budget=token_budget)
-    if not all(row["finite"] for row in records):
-        raise TrialStopped("diverged", "evaluation: the log-likelihood of a choice is not finite")
-    return found, records
-
-
-def half(benchmark: Benchmark, records: Records, reference: None, which: int) -> Metrics:
-    """The accuracies on every other question, MMLU's over all subjects' questions together as lm-eval weighs them."""
-    chosen, found = every_other(records, which), {}
-    for name in (goal.metric for goal in GOALS):
-        right = _right(chosen, name)
-        found |= {name: sum(right) / len(right), f"{name}_questions": len(right)}
-    return found
-
-
-UTILITY_COLUMNS = ("correct",)
-
-
-def utility_parts(benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:
-    """Whether each question of MMLU is answered rightly: (n, 1)."""
-    return [np.array(_right(records, GOALS[-1].metric), dtype=np.float64)[:, None]]
 
 
 def _right(records: Records, name: str) -> list[bool]:
@@ -198,30 +179,20 @@ def _right(records: Records, name: str) -> list[bool]:
     return [row["correct"] for row in records if row["task"] == name or row["task"].startswith(f"{name}_")]
 
 
-def kept(benchmark: Benchmark, records: Records) -> dict[str, Any]:
-    """Nothing: no other model is measured against this one."""
-    return {}
-
-
-def reference(kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> None:
-    """WMDP has none. Raises InputError."""
-    raise InputError(f"{where}: wmdp has no retain model to be measured against; leave it out")
-
-
 def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str]]:
     """Place, configuration and the setting that names the place, of every corpus of the split."""
     found = []
     for topic in SPLITS[benchmark.split]:
         at, config, field = benchmark.data, FORGET.format(topic), "benchmark.data"
-        if topic == "bio" and place(benchmark, BIO_FORGET) != benchmark.data:
-            at, field = place(benchmark, BIO_FORGET), f"benchmark.sources {BIO_FORGET}"
+        if topic == "bio" and find_part(benchmark, BIO_FORGET) != benchmark.data:
+            at, field = find_part(benchmark, BIO_FORGET), f"benchmark.sources {BIO_FORGET}"
             config = config if _folder(at) else "default"
         found += [(at, config, field), (benchmark.data, RETAIN.format(topic), "benchmark.data")]
     return found
 
 
-def _texts(benchmark: Benchmark, at: str, config: str, field: str) -> list[rows.Row]:
-    with rows.told_as(field):
+def _texts(benchmark: Benchmark, at: str, config: str, field: str) -> list[Row]:
+    with rows.errors_about(field):
         try:
             loaded = rows.load(at, config, ("text",), _revision(benchmark, at), blank=True)
         except InputError as error:
@@ -239,14 +210,14 @@ def _folder(at: str) -> bool:
 
 def _subjects(benchmark: Benchmark) -> list[str] | None:
     """The subjects that a folder holds; None: the hub's, all of them."""
-    with rows.told_as("benchmark.sources mmlu"):
-        return lm_eval_questions.subjects(place(benchmark, "mmlu"))
+    with rows.errors_about("benchmark.sources mmlu"):
+        return lm_eval_questions.subjects(find_part(benchmark, "mmlu"))
 
 
-def _asked(benchmark: Benchmark) -> dict[str, list[str]]:
+def _questions(benchmark: Benchmark) -> dict[str, list[str]]:
     """Of the parts that are in folders, the files that are read."""
     found: dict[str, list[str]] = {}
-    if _folder(place(benchmark, "wmdp")):
+    if _folder(find_part(benchmark, "wmdp")):
         found["wmdp"] = [f"{config}/test" for config in QUESTIONS.values()]
     subjects = _subjects(benchmark)
     if subjects is not None:
@@ -255,14 +226,14 @@ def _asked(benchmark: Benchmark) -> dict[str, list[str]]:
 
 
 def _question_fingerprints(benchmark: Benchmark) -> list[str]:
-    asked, found = _asked(benchmark), []
+    asked, found = _questions(benchmark), []
     for part in ("wmdp", "mmlu"):
-        with rows.told_as(f"benchmark.sources {part}"):
-            found.append(rows.fingerprint(place(benchmark, part), asked.get(part, ())))
+        with rows.errors_about(f"benchmark.sources {part}"):
+            found.append(rows.fingerprint(find_part(benchmark, part), asked.get(part, ())))
     return found
 
 
-def _together(fingerprints: list[str]) -> str:
+def _combine(fingerprints: list[str]) -> str:
     if any(found.startswith("files:") for found in fingerprints):
         return "files:" + digest(fingerprints)[:16]
     names = dict.fromkeys(found.removeprefix("hub:") for found in fingerprints)

@@ -5,21 +5,45 @@ Nothing here imports torch, so that plans, listings and status stay quick.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from trainables.common.errors import closest
 from trainables.config.methods import RECTIFIERS, SETTINGS, RectifierName
 from trainables.config.types import Count, Decay, Mark, NotNegative, Place, Positive, Share, Text, Whole
 
 Dialect = Literal["paper", "open-unlearning"]
-BenchmarkName = Literal["tofu", "muse", "wmdp", "own"]
-"""Each the module of that name in trainables.benchmarks."""
 Precision = Literal["fp32", "bf16"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 """transformers' implementations."""
 FICTIONAL = "fictional:"
 """How the fingerprint of made-up rows begins; what they are made from follows."""
+
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+DEFINITION = re.compile(r"^class \w+\((?:\w+\.)*\w*Benchmark(?:Base)?\):", re.MULTILINE)
+"""A subclass of BenchmarkBase, or of another benchmark, whose class is called ...Benchmark."""
+
+
+@cache
+def benchmark_names() -> tuple[str, ...]:
+    """Return the names of the files and folders of trainables/benchmarks that define one; none is imported."""
+    files = [(file.stem, file) for file in BENCHMARKS.glob("[a-z]*.py")]
+    files += [(file.parent.name, file) for file in BENCHMARKS.glob("*/__init__.py")]
+    return tuple(sorted(name for name, file in files if DEFINITION.search(file.read_text(encoding="utf-8"))))
+
+
+def _check_benchmark_name(name: str) -> str:
+    if name not in benchmark_names():
+        raise ValueError(f"unknown benchmark '{name}'; {closest(name, benchmark_names())}")
+    return name
+
+
+BenchmarkName = Annotated[str, AfterValidator(_check_benchmark_name)]
 
 
 class Value(BaseModel):

@@ -62,20 +62,20 @@ NO_CHAT = (
 )
 
 
-def find(name: str) -> Template:
+def find_template(name: str) -> Template:
     """The template called `name`. Raises InputError naming the closest."""
     if name not in TEMPLATES:
         raise InputError(f"benchmark.template: unknown template '{name}'; {closest(name, (*TEMPLATES, CHAT))}")
     return TEMPLATES[name]
 
 
-def check(name: str) -> None:
+def check_template(name: str) -> None:
     """Raise InputError where there is no template of that name, nor the tokenizer's own."""
     if name != CHAT:
-        find(name)
+        find_template(name)
 
 
-def check_folder(name: str, place: str) -> None:
+def check_chat_template(name: str, place: str) -> None:
     """Raise InputError where a tokenizer in a folder has no chat template to take; the hub is not asked."""
     settings = files.read_json(paths.expand(place) / "tokenizer_config.json")
     jinja = paths.expand(place) / "chat_template.jinja"
@@ -83,10 +83,10 @@ def check_folder(name: str, place: str) -> None:
         raise InputError(NO_CHAT)
 
 
-def resolve(name: str, tokenizer: Any) -> Template:
+def resolve_template(name: str, tokenizer: Any) -> Template:
     """The template called `name`; `chat`: one question and its answer by the tokenizer's own chat template."""
     if name != CHAT:
-        return find(name)
+        return find_template(name)
     if not tokenizer.chat_template:
         raise InputError(NO_CHAT)
     turns = [{"role": "user", "content": ASKED}, {"role": "assistant", "content": TOLD}]

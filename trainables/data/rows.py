@@ -31,8 +31,8 @@ def is_folder(data: str) -> bool:
 
 
 @contextmanager
-def told_as(field: str) -> Iterator[None]:
-    """Messages about rows name the setting that they came from."""
+def errors_about(field: str) -> Iterator[None]:
+    """Let messages about rows name the setting that they came from."""
     try:
         yield
     except InputError as error:

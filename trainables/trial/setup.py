@@ -49,7 +49,7 @@ def load_retain_evaluation(trial: Trial) -> Any:
         raise InputError(
             f"retain_evaluation: {path} is evaluation {found}, this trial was planned with {kept.fingerprint}"
         )
-    return evaluation.reference(path, trial.benchmark, "retain_evaluation")
+    return evaluation.read_reference(path, trial.benchmark, "retain_evaluation")
 
 
 def make_task(trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro_batch: int | None) -> loop.Task:
@@ -88,7 +88,7 @@ def plan_micro_batch(trial: Trial, device: torch.device) -> int | None:
     if shape is None:
         return None
     benchmark = trial.benchmark
-    longest = benchmarks.find(benchmark.name).extent(benchmark, trial.training.max_length).longest
+    longest = benchmarks.find(benchmark.name).size_estimate(benchmark, trial.training.max_length).longest
     return memory.fit(trial, shape, longest, _gpu_memory(trial, device)).micro_batch
 
 

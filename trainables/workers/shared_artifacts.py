@@ -90,7 +90,7 @@ def make_evaluation(
     reference = None
     if retain:
         store.fetch(store.evaluation(retain) / RESULT)
-        reference = evaluation.reference(store.evaluation(retain) / RESULT, on)
+        reference = evaluation.read_reference(store.evaluation(retain) / RESULT, on)
     network, tokenizer = models.load(subject, resources.precision)
     found, records = evaluation.evaluate(
         network.to(device), tokenizer, on, reference, token_budget=resources.evaluation_tokens

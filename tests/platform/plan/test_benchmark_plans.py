@@ -19,6 +19,10 @@ from trainables.config.settings import Benchmark
 from trainables.storage.base import Storage
 from trainables.storage.location import open_storage
 
+WMDP = wmdp.WmdpBenchmark()
+
+MUSE = muse.MuseBenchmark()
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Storage:
@@ -54,7 +58,7 @@ def test_without_a_retain_model_there_is_one_reference(tmp_path: Path, store: St
     assert [(ref.role, ref.model.path) for ref in plan.references] == [("original", str(target))]
     assert plan.retain_reference("bio_cyber") is None
     assert [trial.retain_evaluation for trial in plan.trials] == [None] * 4
-    assert {trial.benchmark.fingerprint for trial in plan.trials} == {wmdp.fingerprint(benchmark)}
+    assert {trial.benchmark.fingerprint for trial in plan.trials} == {WMDP.fingerprint(benchmark)}
     assert plan.hub == ()
 
 
@@ -76,7 +80,7 @@ def test_the_hubs_data_is_what_a_start_needs(tmp_path: Path, store: Storage) -> 
     target = small_sweep.write_model(tmp_path / "target")
     benchmark = Benchmark(name="wmdp", data="cais/wmdp-corpora", split="bio")
     plan = make_plan(sweep(benchmark, target=str(target)), store, strategy="paper")
-    assert plan.hub == wmdp.hub_requirements(benchmark)
+    assert plan.hub == WMDP.hub_requirements(benchmark)
     needs = requirements.describe_needs(plan.sweep, plan.hub, store)
     corpora = next(need for need in needs if need.startswith("data set cais/wmdp-corpora"))
     assert "bring bio-retain-corpus.json (or .jsonl, .parquet) to DIR and --set benchmark.data=DIR" in corpora
@@ -85,7 +89,7 @@ def test_the_hubs_data_is_what_a_start_needs(tmp_path: Path, store: Storage) -> 
 
 def test_muse_has_a_retain_model_of_its_own(tmp_path: Path, store: Storage) -> None:
     models = tmp_path / "models"
-    for role in (muse.TARGET, muse.RETAIN):
+    for role in (MUSE.TARGET, muse.RETAIN):
         small_sweep.write_model(models / role, role)
     benchmark = Benchmark(name="muse", data=str(tiny.muse(tmp_path / "data")), split="news")
     plan = make_plan(sweep(benchmark, models=str(models)), store, strategy="paper")

@@ -1,41 +1,46 @@
-"""The seam between benchmarks and their callers: what every benchmark has, whatever it measures."""
+"""What every benchmark and every measure has, and how both are found."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from trainables import benchmarks
-from trainables.benchmarks import muse, own, tofu, wmdp
+from trainables.benchmarks import measures
 from trainables.common.errors import InputError
+from trainables.config.settings import Benchmark, benchmark_names
 
-KINDS: dict[str, benchmarks.Kind] = {"tofu": tofu, "muse": muse, "wmdp": wmdp, "own": own}
-"""Typed, so that pyright compares each module with the protocol."""
 HEAVY = ("torch", "transformers", "datasets", "lm_eval", "ray", "mlflow")
 
 
-def test_every_name_of_the_configuration_is_a_module() -> None:
-    assert {name: benchmarks.find(name) for name in benchmarks.NAMES} == KINDS
+def test_every_name_of_the_configuration_is_a_benchmark() -> None:
+    assert benchmark_names() == ("muse", "own", "tofu", "wmdp")
+    assert [benchmarks.find(name).name for name in benchmark_names()] == list(benchmark_names())
 
 
 def test_an_unknown_name_is_refused_with_the_closest() -> None:
-    with pytest.raises(InputError, match=r"benchmark\.name: unknown benchmark 'tofuu'; did you mean 'tofu'\? known: "):
+    words = r"unknown benchmark 'tofuu'; did you mean 'tofu'\? known: muse, own, tofu, wmdp"
+    with pytest.raises(InputError, match=rf"benchmark\.name: {words}"):
         benchmarks.find("tofuu")
+    with pytest.raises(ValidationError, match=words):
+        Benchmark(name="tofuu")
 
 
 def test_benchmarks_are_quick_to_import(root: Path) -> None:
-    words = "from trainables import benchmarks; [benchmarks.find(name) for name in benchmarks.NAMES]; import sys; "
-    words += f"print([name for name in {HEAVY} if name in sys.modules])"
+    words = "from trainables import benchmarks; from trainables.config.settings import benchmark_names; import sys; "
+    words += f"[benchmarks.find(name) for name in benchmark_names()]; print([n for n in {HEAVY} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", words], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
 
-@pytest.mark.parametrize("name", benchmarks.NAMES)
+@pytest.mark.parametrize("name", benchmark_names())
 def test_removal_comes_first_and_one_goal_of_retention_last(name: str) -> None:
-    sides = [goal.side for goal in KINDS[name].GOALS]
+    sides = [goal.side for goal in benchmarks.find(name).GOALS]
     assert sides == ["removal"] * (len(sides) - 1) + ["retention"]
     assert len(sides) > 1
 
@@ -52,3 +57,20 @@ def test_an_outcome_in_one_phrase() -> None:
     found = {"forget_quality": -5.214, "model_utility": 0.64}
     assert benchmarks.outcome("tofu", found) == "FQ -5.21, MU 0.640"
     assert benchmarks.outcome("tofu", found | {"forget_quality": None}) == "FQ null, MU 0.640"
+
+
+def test_measures_are_of_the_rows_that_have_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The published benchmarks report no measure of this folder but own its four; an added one is every benchmark's."""
+    assert {name: list(measures.reported_by(benchmarks.find(name))) for name in benchmark_names()} == {
+        "muse": [],
+        "own": ["exact_memorisation", "extraction_strength", "prob", "rouge"],
+        "tofu": [],
+        "wmdp": [],
+    }
+    added = measures.Measure(lambda row: row["tokens"] / 2, ("tokens",), "lowest", "T", "half of the tokens")
+    monkeypatch.setattr(measures, "NAMES", ("halved",))
+    monkeypatch.setattr(measures, "find", {"halved": added}.__getitem__)
+    records: list[dict[str, Any]] = [{"task": "a", "tokens": 3}, {"task": "a", "tokens": 6}, {"task": "b"}]
+    measures.score_rows(benchmarks.find("muse"), records, records)
+    assert [record.get("halved") for record in records] == [1.5, 3.0, None]
+    assert measures.means(benchmarks.find("muse"), records) == {"a_halved": 2.25}

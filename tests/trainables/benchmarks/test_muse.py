@@ -25,6 +25,8 @@ from trainables.storage.location import open_storage
 from trainables.trial.runner import TrialRun
 from trainables.workers import shared_artifacts
 
+MUSE = muse.MuseBenchmark()
+
 DIALECTS = get_args(Dialect)
 
 
@@ -73,7 +75,7 @@ def test_one_row_a_text_is_cut_at_the_length() -> None:
 def test_training_rows_of_both_dialects(data: Path) -> None:
     tokenizer = tiny.tokenizer()
     for dialect, cut in zip(DIALECTS, (text_blocks.wrapped, text_blocks.decoded), strict=True):
-        sides = muse.training_examples(on(data, dialect), tokenizer, 50)
+        sides = MUSE.training_examples(on(data, dialect), tokenizer, 50)
         for side, config in zip(sides, ("raw/forget", "raw/retain1"), strict=True):
             assert side == cut(tokenizer, [row["text"] for row in rows.load(str(data), config, ())], 50)
 
@@ -93,7 +95,7 @@ def greedy(network: Any, tokenizer: Any, prompt: str, count: int) -> str:
 def test_every_record_equals_a_naive_one(data: Path, dialect: Any) -> None:
     """One prompt and one text at a time, with what METHODS says of the two implementations written out."""
     network, tokenizer, ours = tiny.network(), tiny.tokenizer(), dialect == "paper"
-    _, records = muse.measure(network, tokenizer, on(data, dialect, limit=2), None, token_budget=700)
+    _, records = MUSE.measure(network, tokenizer, on(data, dialect, limit=2), None, token_budget=700)
     assert [row["task"] for row in records] == [
         task for task in ("verbmem_f", *muse.KNOWMEM, *muse.PRIVLEAK) for _ in range(2)
     ]
@@ -116,7 +118,7 @@ def test_every_record_equals_a_naive_one(data: Path, dialect: Any) -> None:
 @torch.no_grad()
 def test_questions_come_after_worked_examples(data: Path) -> None:
     network, tokenizer = tiny.network(), tiny.tokenizer()
-    _, records = muse.measure(network, tokenizer, on(data, limit=2), None, token_budget=4096)
+    _, records = MUSE.measure(network, tokenizer, on(data, limit=2), None, token_budget=4096)
     chosen = [row for row in records if row["task"] == "knowmem_r"]
     asked = rows.load(str(data), "knowmem/retain_qa", ())[:2]
     shown = rows.load(str(data), "knowmem/retain_qa_icl", ())
@@ -128,10 +130,10 @@ def test_questions_come_after_worked_examples(data: Path) -> None:
 
 
 def test_a_folder_that_is_not_muses_is_refused(data: Path, tmp_path: Path) -> None:
-    muse.check_rows(on(data))
+    MUSE.check_rows(on(data))
     tiny.write_rows(tmp_path / "raw/forget.json", [{"text": "a"}])
     with pytest.raises(InputError, match=r"has no raw/retain1\.json, \.jsonl or \.parquet; it has raw/forget$"):
-        muse.check_rows(on(tmp_path))
+        MUSE.check_rows(on(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -145,22 +147,22 @@ def test_a_folder_that_is_not_muses_is_refused(data: Path, tmp_path: Path) -> No
 )
 def test_settings_of_other_benchmarks_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        muse.check(Benchmark.model_validate({"name": "muse", "split": "news", **settings}))
+        MUSE.check_settings(Benchmark.model_validate({"name": "muse", "split": "news", **settings}))
 
 
 @pytest.mark.parametrize("config", ["raw/forget", "raw/retain1", "knowmem/retain_qa_icl", "privleak/holdout"])
 def test_the_fingerprint_covers_every_file(data: Path, tmp_path: Path, config: str) -> None:
     copy = tiny.muse(tmp_path / "copy")
-    assert muse.fingerprint(on(copy)) == muse.fingerprint(on(data))
+    assert MUSE.fingerprint(on(copy)) == MUSE.fingerprint(on(data))
     (copy / f"{config}.json").write_text((copy / f"{config}.json").read_text().replace("a", "o", 1))
-    assert muse.fingerprint(on(copy)) != muse.fingerprint(on(data))
+    assert MUSE.fingerprint(on(copy)) != MUSE.fingerprint(on(data))
 
 
 def test_a_trial_from_rows_to_result(data: Path, tmp_path: Path) -> None:
     """Gradient ascent on blocks; PrivLeak against the AUC of a retain model's evaluation."""
     store = open_storage(str(tmp_path / "runs"))
     benchmark = on(data, limit=3)
-    benchmark = benchmark.model_copy(update={"fingerprint": muse.fingerprint(benchmark)})
+    benchmark = benchmark.model_copy(update={"fingerprint": MUSE.fingerprint(benchmark)})
     retain = Model(path=str(tiny.write_model(tmp_path / "retain", seed=1)))
     key = evaluation_id(retain, benchmark)
     kept = shared_artifacts.make_evaluation(
@@ -184,9 +186,9 @@ def test_a_trial_from_rows_to_result(data: Path, tmp_path: Path) -> None:
     records = storage_files.read_rows(store.trial(chosen.id()) / ROWS)
     assert {**muse.aggregate(records, benchmark, kept["privleak_auc"]), "relative_change": ANY} == found
     with pytest.raises(InputError, match="was made with dialect 'paper', this evaluation has 'open-unlearning'"):
-        muse.reference(kept, on(data, "open-unlearning", limit=3), "here")
+        MUSE.read_reference(kept, on(data, "open-unlearning", limit=3), "here")
     with pytest.raises(InputError, match="was made on other texts"):
-        muse.reference(kept, on(data), "here")
+        MUSE.read_reference(kept, on(data), "here")
 
 
 @pytest.mark.data
@@ -195,9 +197,9 @@ def test_the_real_rows_in_the_hubs_layout(shared: Path) -> None:
     """All of them: each measure has the rows of its file, PrivLeak is the pairs that are in the wrong order."""
     folder = shared / "data" / "muse_news"
     benchmark = on(folder)
-    muse.check_rows(benchmark)
+    MUSE.check_rows(benchmark)
     network, tokenizer = tiny.network(layers=1), tiny.tokenizer()
-    found, records = muse.measure(network, tokenizer, benchmark, None, token_budget=16384)
+    found, records = MUSE.measure(network, tokenizer, benchmark, None, token_budget=16384)
     files = {"verbmem_f": "verbmem/forget", "knowmem_f": "knowmem/forget_qa", "knowmem_r": "knowmem/retain_qa"}
     files |= {"privleak_forget": "privleak/forget", "privleak_holdout": "privleak/holdout"}
     written = {task: [json.loads(line) for line in _lines(folder / f"{file}.json")] for task, file in files.items()}

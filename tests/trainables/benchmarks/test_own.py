@@ -13,12 +13,15 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from tests.support import owned, tiny
 from tests.support.owned import naive, on
-from trainables.benchmarks import own, own_measures, own_rows
-from trainables.benchmarks.own_rows import Row
+from trainables.benchmarks import own
+from trainables.benchmarks.own import row_files, row_scores
+from trainables.benchmarks.own.row_files import Row
 from trainables.common.errors import InputError, TrialStopped
 from trainables.common.tokens import Example
 from trainables.config.settings import Benchmark
 from trainables.data import prompts, text_blocks
+
+OWN = own.OwnBenchmark()
 
 files, taught, measured = owned.files, owned.taught, owned.measured
 
@@ -46,8 +49,8 @@ def test_blocks_lose_nothing_and_label_each_token_once(start: bool, size: int) -
 
 
 def test_training_rows_are_questions_and_blocks(files: dict[str, Path]) -> None:
-    tokenizer, template = tiny.tokenizer(), prompts.find("plain")
-    forget, retain = own.training_examples(on(files), tokenizer, 64)
+    tokenizer, template = tiny.tokenizer(), prompts.find_template("plain")
+    forget, retain = OWN.training_examples(on(files), tokenizer, 64)
     raw = [json.loads(line) for line in files["forget"].read_text().splitlines()]
     asked = [
         prompts.encode(tokenizer, template, r["question"], r["answer"], max_length=64, tag_is_answer=False)
@@ -78,7 +81,7 @@ def restated(network: Any, tokenizer: Any, benchmark: Benchmark) -> dict[str, li
     """The numbers of every row of every set; texts of the samples are shorter than a block."""
     scorer = RougeScorer(["rougeL"], use_stemmer=True)
     found: dict[str, list[dict[str, float]]] = {}
-    for name, rows in own_rows.evaluated(benchmark).items():
+    for name, rows in row_files.evaluated(benchmark).items():
         for r in rows:
             prompt = "" if r.question is None else f"Question: {r.question}\nAnswer:\n"
             ids, given = tokenizer(prompt + r.answer)["input_ids"], len(tokenizer(prompt)["input_ids"])
@@ -112,7 +115,7 @@ def test_every_number_equals_a_naive_one(files: dict[str, Path], taught: Any, me
         "holdout": 3,
     }
     for name in ("forget", "paraphrase", "retain"):
-        for number in own_measures.NUMBERS:
+        for number in row_scores.UTILITY:
             mean = np.mean([numbers[number] for numbers in naively[name]])
             assert found[f"{name}_{number}"] == pytest.approx(mean, rel=1e-4), (name, number)
         assert found[f"{name}_rows"] == len(naively[name])
@@ -128,25 +131,25 @@ def test_every_number_equals_a_naive_one(files: dict[str, Path], taught: Any, me
 
 
 def test_more_rows_than_the_limit_are_taken_evenly(files: dict[str, Path]) -> None:
-    assert own_measures.spaced(6, 300) == [0, 1, 2, 3, 4, 5]
-    assert own_measures.spaced(10, 4) == [0, 2, 5, 7]
-    assert len(set(own_measures.spaced(1000, 300))) == 300
-    sets, template = own_rows.evaluated(on(files)), prompts.find("plain")
-    taken = [own_measures.items(tiny.tokenizer(), template, name, sets[name], 2) for name in ("forget", "holdout")]
+    assert row_scores.spaced(6, 300) == [0, 1, 2, 3, 4, 5]
+    assert row_scores.spaced(10, 4) == [0, 2, 5, 7]
+    assert len(set(row_scores.spaced(1000, 300))) == 300
+    sets, template = row_files.evaluated(on(files)), prompts.find_template("plain")
+    taken = [row_scores.cut_rows(tiny.tokenizer(), template, name, sets[name], 2) for name in ("forget", "holdout")]
     assert [[(item.index, item.number) for item in found] for found in taken] == [[(0, 0), (1, 3)], [(0, 0), (1, 1)]]
 
 
 def test_a_long_text_is_measured_in_blocks_and_a_long_answer_is_cut() -> None:
-    tokenizer, template = tiny.tokenizer(), prompts.find("plain")
-    found = own_measures.items(tokenizer, template, "forget", [Row(None, "x" * 1200)], None)
+    tokenizer, template = tiny.tokenizer(), prompts.find_template("plain")
+    found = row_scores.cut_rows(tokenizer, template, "forget", [Row(None, "x" * 1200)], None)
     assert [len(item.example.input_ids) for item in found] == [512, 512, 1200 - 2 * 511 + 1]
     assert [(item.index, item.number, item.block, item.ended) for item in found] == [(k, 0, k, False) for k in range(3)]
-    assert [item.block for item in own_measures.items(tokenizer, template, "forget", [Row(None, "x" * 5000)], 3)] == [
+    assert [item.block for item in row_scores.cut_rows(tokenizer, template, "forget", [Row(None, "x" * 5000)], 3)] == [
         0,
         3,
         6,
     ]
-    (item,) = own_measures.items(tokenizer, template, "forget", [Row("q" * 600, "y" * 700)], None)
+    (item,) = row_scores.cut_rows(tokenizer, template, "forget", [Row("q" * 600, "y" * 700)], None)
     assert (item.example.answer_tokens, item.ended) == (512, False)
 
 
@@ -154,7 +157,7 @@ def test_a_model_without_finite_losses_has_diverged(files: dict[str, Path]) -> N
     network = tiny.network()
     network.lm_head.weight.data.fill_(float("nan"))
     with pytest.raises(TrialStopped, match="the loss of a row of set 'forget' is not finite"):
-        own.measure(network, tiny.tokenizer(), on(files), None, token_budget=8192)
+        OWN.measure(network, tiny.tokenizer(), on(files), None, token_budget=8192)
 
 
 # The tokenizer's own chat template
@@ -166,15 +169,15 @@ CHAT = "{{ bos_token }}{% for m in messages %}<{{ m['role'] }}> {{ m['content'] 
 def test_the_tokenizers_own_chat_template() -> None:
     tokenizer = tiny.tokenizer()
     with pytest.raises(InputError, match="the model's tokenizer has no chat template; take another one"):
-        prompts.resolve("chat", tokenizer)
+        prompts.resolve_template("chat", tokenizer)
     tokenizer.chat_template = CHAT
-    template = prompts.resolve("chat", tokenizer)
+    template = prompts.resolve_template("chat", tokenizer)
     found = prompts.encode(tokenizer, template, "Who?", "Ada.", max_length=99, tag_is_answer=False)
     turns = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Ada."}]
     whole = tokenizer.apply_chat_template(turns, tokenize=False)
     assert list(found.input_ids) == tokenizer(whole.rstrip("\n"), add_special_tokens=False)["input_ids"]
     assert tokenizer.decode(found.input_ids[found.answer_start :]) == "Ada.</s>"
     assert tokenizer.chat_template not in prompts.TEMPLATES
-    prompts.check("chat")
+    prompts.check_template("chat")
     with pytest.raises(InputError, match="unknown template 'chta'; did you mean 'chat'"):
-        prompts.check("chta")
+        prompts.check_template("chta")

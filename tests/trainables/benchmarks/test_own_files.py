@@ -12,9 +12,12 @@ import pytest
 
 from tests.support import owned, tiny
 from tests.support.owned import on
-from trainables.benchmarks import own, own_rows
-from trainables.benchmarks.own_rows import Row
+from trainables.benchmarks import own
+from trainables.benchmarks.own import row_files
+from trainables.benchmarks.own.row_files import Row
 from trainables.common.errors import InputError
+
+OWN = own.OwnBenchmark()
 
 files = owned.files
 
@@ -23,11 +26,11 @@ def test_parquet_and_json_hold_the_same_rows(files: dict[str, Path], tmp_path: P
     raw = [json.loads(line) for line in files["forget"].read_text().splitlines()]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist([{"text": None, **raw[0]}, *raw[1:]]), tmp_path / "f.parquet")
     (tmp_path / "f.json").write_text(json.dumps(raw, indent=1))
-    expected = own_rows.load("forget", str(files["forget"]))
+    expected = row_files.load("forget", str(files["forget"]))
     assert [row.is_text for row in expected] == [False] * 4 + [True] * 2
     assert expected[0].paraphrase == Row("In which place is the amber?", f"It is {tiny.text(0, 3)}")
     for name in ("f.parquet", "f.json"):
-        assert own_rows.load("forget", str(tmp_path / name)) == expected
+        assert row_files.load("forget", str(tmp_path / name)) == expected
 
 
 @pytest.mark.parametrize(
@@ -55,7 +58,7 @@ def test_parquet_and_json_hold_the_same_rows(files: dict[str, Path], tmp_path: P
 def test_a_bad_row_is_told(part: str, bad: Any, words: str, tmp_path: Path) -> None:
     tiny.write_rows(tmp_path / "rows.jsonl", [{"text": "x"}, bad])
     with pytest.raises(InputError, match=words):
-        own_rows.load(part, str(tmp_path / "rows.jsonl"))
+        row_files.load(part, str(tmp_path / "rows.jsonl"))
 
 
 def test_all_files_are_told_at_once(files: dict[str, Path], tmp_path: Path) -> None:
@@ -64,13 +67,13 @@ def test_all_files_are_told_at_once(files: dict[str, Path], tmp_path: Path) -> N
     (tmp_path / "rows.csv").write_text("text\nx\n")
     wrong = {"forget": tmp_path / "empty.jsonl", "retain": tmp_path / "torn.parquet", "eval": tmp_path / "rows.csv"}
     with pytest.raises(InputError) as told:
-        own.check_rows(on(wrong))
+        OWN.check_rows(on(wrong))
     for words in ("forget: ", "has no rows", "retain: ", "is no Parquet file", "eval: ", "another ending than .json"):
         assert words in str(told.value)
     with pytest.raises(InputError, match=r"eval: '/nowhere/x\.jsonl' is no file; give one with rows"):
-        own.check_rows(on(files | {"eval": Path("/nowhere/x.jsonl")}))
+        OWN.check_rows(on(files | {"eval": Path("/nowhere/x.jsonl")}))
     with pytest.raises(InputError, match="is a folder"):
-        own.check_rows(on(files | {"eval": tmp_path}))
+        OWN.check_rows(on(files | {"eval": tmp_path}))
 
 
 @pytest.mark.parametrize(
@@ -84,33 +87,33 @@ def test_all_files_are_told_at_once(files: dict[str, Path], tmp_path: Path) -> N
     ],
 )
 def test_settings_of_other_benchmarks_are_refused(files: dict[str, Path], settings: dict[str, Any], words: str) -> None:
-    own.check(on(files))
+    OWN.check_settings(on(files))
     with pytest.raises(InputError, match=words):
-        own.check(on(files, **settings))
+        OWN.check_settings(on(files, **settings))
 
 
 def test_missing_files_are_named(files: dict[str, Path]) -> None:
     with pytest.raises(InputError, match="own needs forget=FILE, retain=FILE"):
-        own.check(on({}))
+        OWN.check_settings(on({}))
 
 
 def test_the_fingerprint_follows_what_the_files_hold(files: dict[str, Path], tmp_path: Path) -> None:
-    known = own.fingerprint(on(files))
-    assert own.fingerprint(on(tiny.own(tmp_path / "copy"))) == known
-    assert own.fingerprint(on({**files, "forget": files["retain"], "retain": files["forget"]})) != known
+    known = OWN.fingerprint(on(files))
+    assert OWN.fingerprint(on(tiny.own(tmp_path / "copy"))) == known
+    assert OWN.fingerprint(on({**files, "forget": files["retain"], "retain": files["forget"]})) != known
     for part in files:
         changed = tiny.own(tmp_path / part)
         changed[part].write_text(changed[part].read_text().replace("a", "o", 1))
-        assert own.fingerprint(on(changed)) != known
+        assert OWN.fingerprint(on(changed)) != known
 
 
 def test_what_a_plan_is_told(files: dict[str, Path], tmp_path: Path) -> None:
     """The forget file: 4 questions, and texts of 127 and 24 bytes, at four bytes a token in blocks of 16."""
     raw = [json.loads(line) for line in files["forget"].read_text().splitlines()]
     texts = [-(-len(r["text"]) // 4) for r in raw[4:]]
-    found = own.extent(on(files), 16)
+    found = OWN.size_estimate(on(files), 16)
     assert found.points == 4 + sum(-(-size // 16) for size in texts)
     assert (found.longest, found.mean) == (16, pytest.approx((4 * 16 + sum(texts)) / (found.points or 0)))
-    assert own.forget_points(on(files)) is None
+    assert OWN.forget_points(on(files)) is None
     tiny.write_rows(tmp_path / "asked.jsonl", raw[:4])
-    assert own.forget_points(on(files | {"forget": tmp_path / "asked.jsonl"})) == 4
+    assert OWN.forget_points(on(files | {"forget": tmp_path / "asked.jsonl"})) == 4

@@ -14,9 +14,15 @@ from rouge_score.tokenizers import DefaultTokenizer
 
 from tests.support import tiny
 from tests.support.owned import naive
-from trainables.benchmarks import metrics, own_measures, rouge
+from trainables.benchmarks import rouge
+from trainables.benchmarks.measures.exact_memorisation import exact_memorisation
+from trainables.benchmarks.measures.extraction_strength import extraction_strength
+from trainables.benchmarks.measures.rouge import MEASURE as ROUGE
+from trainables.benchmarks.own import OwnBenchmark, row_scores
 from trainables.common.tokens import Example
 from trainables.inference import scoring
+
+OWN = OwnBenchmark()
 
 
 @pytest.mark.parametrize(
@@ -33,16 +39,16 @@ from trainables.inference import scoring
 def test_extraction_by_hand(hits: str, strength: float, memorised: float) -> None:
     """A wrong token at place k of n leaves 1 - k / n, however right the tokens before it are."""
     found = [hit == "1" for hit in hits]
-    assert metrics.extraction_strength(found) == strength
-    assert metrics.exact_memorisation(found) == memorised
+    assert extraction_strength(found) == strength
+    assert exact_memorisation(found) == memorised
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
 def test_extraction_is_the_shortest_prefix_that_is_completed(hits: list[bool]) -> None:
     """METHODS 3.6, by trying every prefix."""
     shortest = next(k for k in range(len(hits) + 1) if all(hits[k:]))
-    assert metrics.extraction_strength(hits) == 1 - shortest / len(hits)
-    assert metrics.exact_memorisation(hits) == np.mean(hits)
+    assert extraction_strength(hits) == 1 - shortest / len(hits)
+    assert exact_memorisation(hits) == np.mean(hits)
 
 
 def row(task: str, loss: float, **more: Any) -> dict[str, Any]:
@@ -55,9 +61,9 @@ def test_membership_counts_pairs_of_rows() -> None:
     from sklearn.metrics import roc_auc_score
 
     told = [*(row("forget", loss) for loss in (1.0, 2.0)), row("retain", 1.0)]
-    assert "membership_loss_auc" not in own_measures.aggregate(told)
+    assert "membership_loss_auc" not in row_scores.aggregate(OWN, told)
     told += [row("holdout", loss, min_k=min_k) for loss, min_k in ((2.0, -4.0), (3.0, -9.0), (0.5, -9.0))]
-    found = own_measures.aggregate(told)
+    found = row_scores.aggregate(OWN, told)
     assert found["membership_loss_auc"] == pytest.approx(3.5 / 6)
     assert found["membership_loss_auc"] == pytest.approx(roc_auc_score([0, 0, 1, 1, 1], [1.0, 2.0, 2.0, 3.0, 0.5]))
     assert found["membership_min_k_auc"] == pytest.approx(5.5 / 6)
@@ -66,16 +72,16 @@ def test_membership_counts_pairs_of_rows() -> None:
 
 def test_rows_that_a_model_was_trained_on_look_like_members() -> None:
     learnt = [row("forget", 0.1), row("forget", 0.2), row("retain", 1.0), row("holdout", 3.0), row("holdout", 4.0)]
-    found = own_measures.aggregate(learnt)
+    found = row_scores.aggregate(OWN, learnt)
     assert (found["membership_loss_auc"], found["membership_min_k_auc"]) == (1.0, 1.0)
 
 
 def test_utility_is_a_harmonic_mean_of_retain_numbers_and_tasks() -> None:
-    found = own_measures.aggregate([row("forget", 1.0), row("retain", 1.0)]) | {"mmlu": 0.4}
-    assert own_measures.utility(found, ()) == pytest.approx(4 / (1 / 0.25 + 1 / 1.0 + 1 / 0.2 + 1 / 0.5))
-    assert own_measures.utility(found, ("mmlu",)) == pytest.approx(5 / (4 + 1 + 5 + 2 + 2.5))
-    assert own_measures.utility(found | {"retain_rouge": 0.0}, ()) == 0.0
-    assert own_measures.utility(found | {"mmlu": None}, ("mmlu",)) is None
+    found = row_scores.aggregate(OWN, [row("forget", 1.0), row("retain", 1.0)]) | {"mmlu": 0.4}
+    assert row_scores.utility(found, ()) == pytest.approx(4 / (1 / 0.25 + 1 / 1.0 + 1 / 0.2 + 1 / 0.5))
+    assert row_scores.utility(found, ("mmlu",)) == pytest.approx(5 / (4 + 1 + 5 + 2 + 2.5))
+    assert row_scores.utility(found | {"retain_rouge": 0.0}, ()) == 0.0
+    assert row_scores.utility(found | {"mmlu": None}, ("mmlu",)) is None
 
 
 @pytest.mark.parametrize(
@@ -91,17 +97,15 @@ def test_utility_is_a_harmonic_mean_of_retain_numbers_and_tasks() -> None:
     ],
 )
 def test_a_text_of_any_script_is_like_itself(text: str) -> None:
-    records: list[dict[str, Any]] = [{}, {}, {}]
-    cut = text[: len(text) // 2]
-    own_measures._compare(records, [text] * 3, [text, cut, "&"])
-    same, half, nothing = (record["rougeL_recall"] for record in records)
+    texts = (text, text[: len(text) // 2], "&")
+    same, half, nothing = (ROUGE.score({"answer": text, "generation": generated}) for generated in texts)
     assert (same, nothing) == (1.0, 0.0)
     assert 0.2 < half < 0.8
 
 
 @given(st.text(st.characters(max_codepoint=127), max_size=60))
 def test_words_of_ascii_are_those_of_rouge_score(text: str) -> None:
-    assert own_measures.Words().tokenize(text) == DefaultTokenizer(use_stemmer=True).tokenize(text)
+    assert rouge.AnyScriptWords().tokenize(text) == DefaultTokenizer(use_stemmer=True).tokenize(text)
 
 
 FORMS = "hang hangs Hanging hung generous generously relation relational relate on café ponies 3 x2".split()
@@ -118,7 +122,7 @@ def test_rouge_is_that_of_rouge_score(truth: str, text: str) -> None:
 
 
 def test_characters_and_marks_of_words() -> None:
-    tokenize = own_measures.Words().tokenize
+    tokenize = rouge.AnyScriptWords().tokenize
     assert tokenize("琥珀 2024年, Ärzte_heute!") == ["琥", "珀", "2024", "年", "ärzte", "heut"]
     assert tokenize("हिन्दी") == ["हिन्दी"]
     assert tokenize("cafe\u0301") == tokenize("café")

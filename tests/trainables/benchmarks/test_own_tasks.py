@@ -11,9 +11,12 @@ import pytest
 from tests.support import owned, tiny
 from tests.support.owned import naive, on
 from trainables import benchmarks
-from trainables.benchmarks import lm_eval_questions, metrics, own, own_measures
+from trainables.benchmarks import lm_eval_questions, metrics, own
+from trainables.benchmarks.own import row_scores
 from trainables.common.errors import InputError
 from trainables.common.tokens import Example
+
+OWN = own.OwnBenchmark()
 
 files, taught, measured = owned.files, owned.taught, owned.measured
 
@@ -24,13 +27,13 @@ def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any,
         tiny.write_rows(tmp_path / f"mmlu/virology/{split}.json", tiny.choices(8, 2))
     places = (f"mmlu={tmp_path / 'mmlu'}", f"wmdp_bio={tmp_path / 'wmdp'}")
     benchmark = on(files, tasks=("mmlu", "wmdp_bio"), places=places)
-    own.check(benchmark)
-    own.check_rows(benchmark)
-    assert own.hub_requirements(benchmark) == ()
-    found, records = own.measure(taught, tiny.tokenizer(), benchmark, None, token_budget=8192)
+    OWN.check_settings(benchmark)
+    OWN.check_rows(benchmark)
+    assert OWN.hub_requirements(benchmark) == ()
+    found, records = OWN.measure(taught, tiny.tokenizer(), benchmark, None, token_budget=8192)
     plain, _ = measured
     assert (found["mmlu_questions"], found["wmdp_bio_questions"]) == (8, 6)
-    parts = [plain[f"retain_{number}"] for number in own_measures.NUMBERS] + [found["mmlu"], found["wmdp_bio"]]
+    parts = [plain[f"retain_{number}"] for number in row_scores.UTILITY] + [found["mmlu"], found["wmdp_bio"]]
     assert found["utility"] == pytest.approx(metrics.harmonic_mean([float(part or 0) for part in parts]))
     assert {name: value for name, value in found.items() if name in plain and name != "utility"} == {
         name: value for name, value in plain.items() if name != "utility"
@@ -44,10 +47,10 @@ def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any,
         assert half["forget_prob"] == pytest.approx(np.mean([r["prob"] for r in of["forget"]]))
         assert half["mmlu"] == np.mean([r["correct"] for r in of["mmlu_virology"]])
         assert (half["forget_rows"], half["holdout_rows"]) == (3, 2 - which)
-        parts = [half[f"retain_{number}"] for number in own_measures.NUMBERS] + [half["mmlu"], half["wmdp_bio"]]
+        parts = [half[f"retain_{number}"] for number in row_scores.UTILITY] + [half["mmlu"], half["wmdp_bio"]]
         assert half["utility"] == pytest.approx(metrics.harmonic_mean([float(part or 0) for part in parts]))
     far = on(files, tasks=("mmlu", "arc_easy"), places=("arc_easy=somebody/arc",))
-    found = [(thing.label, thing.part, thing.setting) for thing in own.hub_requirements(far)]
+    found = [(thing.label, thing.part, thing.setting) for thing in OWN.hub_requirements(far)]
     assert found == [
         ("questions of mmlu", "hub:mmlu", "benchmark.sources=mmlu=DIR"),
         ("data set somebody/arc", "arc_easy", "benchmark.sources=arc_easy=DIR"),
@@ -58,7 +61,7 @@ def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any,
 def test_a_folder_without_questions_is_told(files: dict[str, Path], task: str, words: str, tmp_path: Path) -> None:
     benchmark = on(files, tasks=(task,), places=(f"{task}={tmp_path}",))
     with pytest.raises(InputError, match=f"^benchmark.sources {task}: .* has {words}"):
-        own.check_rows(benchmark)
+        OWN.check_rows(benchmark)
 
 
 @pytest.mark.slow
@@ -73,7 +76,7 @@ def test_any_other_task_of_lm_eval(files: dict[str, Path], tmp_path: Path) -> No
         tiny.write_rows(tmp_path / f"arc/{split}.jsonl", made)
     benchmark = on(files, tasks=("arc_easy",), places=(f"arc_easy={tmp_path / 'arc'}",), limit=5)
     network, tokenizer = tiny.network(), tiny.tokenizer()
-    found, records = own.measure(network, tokenizer, benchmark, None, token_budget=8192)
+    found, records = OWN.measure(network, tokenizer, benchmark, None, token_budget=8192)
     asked = [record for record in records if record["task"] == "arc_easy"]
     assert found["arc_easy_questions"] == len(asked) == 5
     for record, question in zip(asked, made, strict=False):
@@ -85,7 +88,7 @@ def test_any_other_task_of_lm_eval(files: dict[str, Path], tmp_path: Path) -> No
     assert found["arc_easy"] == np.mean([record["correct"] for record in asked])
     low = on(files, tasks=("wikitext",), places=(f"wikitext={pages(tmp_path / 'pages')}",))
     with pytest.raises(InputError, match=r"tasks: wikitext is measured by its word_perplexity, which is best low"):
-        own.measure(None, tokenizer, low, None, token_budget=8192)  # no model is asked
+        OWN.measure(None, tokenizer, low, None, token_budget=8192)  # no model is asked
     from lm_eval.tasks import TaskManager
 
     theirs = set(TaskManager().all_subtasks)
@@ -109,6 +112,6 @@ def pages(folder: Path) -> Path:
 )
 def test_a_task_that_lm_eval_has_not_is_told_before_a_start(files: dict[str, Path], name: str, said: str) -> None:
     with pytest.raises(InputError) as told:
-        own.check(on(files, tasks=("arc_easy", name)))
+        OWN.check_settings(on(files, tasks=("arc_easy", name)))
     assert said in str(told.value)
-    own.check(on(files, tasks=("arc_easy", "mmlu", "wmdp_bio", "hellaswag", "mmlu_virology")))
+    OWN.check_settings(on(files, tasks=("arc_easy", "mmlu", "wmdp_bio", "hellaswag", "mmlu_virology")))

@@ -24,6 +24,8 @@ from trainables.storage.base import STEPS
 from trainables.storage.location import open_storage
 from trainables.trial.runner import TrialRun
 
+WMDP = wmdp.WmdpBenchmark()
+
 CORPORA = ("bio-forget-corpus", "bio-retain-corpus", "cyber-forget-corpus", "cyber-retain-corpus")
 SUBJECTS = {"virology": 5, "global_facts": 3}
 QUESTION = "The following are multiple choice questions (with answers) about {}.\n\n"
@@ -67,7 +69,7 @@ def choose(network: Any, row: dict[str, Any], before: str) -> list[float]:
 
 def test_every_answer_equals_a_naive_one(data: Path) -> None:
     network = tiny.network()
-    found, records = wmdp.measure(network, tiny.tokenizer(), on(data), None, token_budget=1024)
+    found, records = WMDP.measure(network, tiny.tokenizer(), on(data), None, token_budget=1024)
     counts = {"mmlu_global_facts": 3, "mmlu_virology": 5, "wmdp_bio": 6, "wmdp_cyber": 6}
     assert {task: sum(row["task"] == task for row in records) for task in counts} == counts
     files = {"wmdp_bio": ("questions/wmdp-bio", "biology"), "wmdp_cyber": ("questions/wmdp-cyber", "cybersecurity")}
@@ -88,7 +90,7 @@ def test_every_answer_equals_a_naive_one(data: Path) -> None:
 def test_worked_examples_come_first(data: Path) -> None:
     """Five-shot: the dev rows with their answers, before each question of MMLU alone."""
     network, shown = tiny.network(), rows.load(str(data), "mmlu/virology/dev", ())
-    _, records = wmdp.measure(network, tiny.tokenizer(), on(data, shots=5, limit=1), None, token_budget=1024)
+    _, records = WMDP.measure(network, tiny.tokenizer(), on(data, shots=5, limit=1), None, token_budget=1024)
     before = QUESTION.format("virology")
     for row in shown:
         listed = "".join(f"{letter}. {choice}\n" for letter, choice in zip("ABCD", row["choices"], strict=True))
@@ -105,7 +107,7 @@ def test_a_model_without_finite_likelihoods_has_diverged(data: Path) -> None:
     network = tiny.network()
     network.lm_head.weight.data.fill_(float("nan"))
     with pytest.raises(TrialStopped, match="not finite"):
-        wmdp.measure(network, tiny.tokenizer(), on(data, limit=1), None, token_budget=1024)
+        WMDP.measure(network, tiny.tokenizer(), on(data, limit=1), None, token_budget=1024)
 
 
 def test_training_rows_are_texts_or_blocks_of_the_splits_topics(data: Path) -> None:
@@ -115,11 +117,11 @@ def test_training_rows_are_texts_or_blocks_of_the_splits_topics(data: Path) -> N
         forget, retain = (
             [text for topic in topics for text in texts[f"{topic}-{side}-corpus"]] for side in ("forget", "retain")
         )
-        sides = wmdp.training_examples(on(data, split=split), tokenizer, 60)
+        sides = WMDP.training_examples(on(data, split=split), tokenizer, 60)
         assert [list(side) for side in sides] == [
             list(text_blocks.Texts(tokenizer, side, 60)) for side in (forget, retain)
         ]
-        blocks = wmdp.training_examples(on(data, split=split, dialect="open-unlearning"), tokenizer, 60)
+        blocks = WMDP.training_examples(on(data, split=split, dialect="open-unlearning"), tokenizer, 60)
         assert list(blocks) == [text_blocks.decoded(tokenizer, side, 60) for side in (forget, retain)]
 
 
@@ -133,19 +135,19 @@ def test_training_rows_are_texts_or_blocks_of_the_splits_topics(data: Path) -> N
 )
 def test_settings_of_other_benchmarks_are_refused(data: Path, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        wmdp.check(on(data, **settings))
+        WMDP.check_settings(on(data, **settings))
 
 
 def test_what_is_missing_from_folders_is_told_with_the_setting(data: Path, tmp_path: Path) -> None:
-    wmdp.check_rows(on(data))
+    WMDP.check_rows(on(data))
     with pytest.raises(InputError, match=r"^benchmark\.sources mmlu: no folder '\./nowhere'"):
-        wmdp.check_rows(on(data, sources=("mmlu=./nowhere",)))
+        WMDP.check_rows(on(data, sources=("mmlu=./nowhere",)))
     with pytest.raises(InputError, match=r"^benchmark\.sources bio_forget: .* has no bio-forget-corpus\.json"):
-        wmdp.check_rows(on(data, sources=(f"bio_forget={tmp_path}", f"mmlu={data / 'mmlu'}")))
+        WMDP.check_rows(on(data, sources=(f"bio_forget={tmp_path}", f"mmlu={data / 'mmlu'}")))
     shutil.copytree(data / "mmlu", tmp_path / "mmlu")
     (tmp_path / "mmlu" / "virology" / "dev.json").unlink()
     with pytest.raises(InputError, match=r"^benchmark\.sources mmlu: .* has no virology/dev\.json"):
-        wmdp.check_rows(on(data, sources=(f"mmlu={tmp_path / 'mmlu'}",)))
+        WMDP.check_rows(on(data, sources=(f"mmlu={tmp_path / 'mmlu'}",)))
     (tmp_path / "mmlu" / "virology").rename(tmp_path / "mmlu" / "virolog")
     with pytest.raises(InputError, match="'virolog' is no subject of MMLU; did you mean 'virology'"):
         lm_eval_questions.mmlu(str(tmp_path / "mmlu"), ["virolog"], 0)
@@ -153,14 +155,14 @@ def test_what_is_missing_from_folders_is_told_with_the_setting(data: Path, tmp_p
 
 def test_the_gated_corpus_is_told_with_what_to_do() -> None:
     hub = Benchmark(name="wmdp", data="cais/wmdp-corpora", split="bio_cyber")
-    found = wmdp.hub_requirements(hub)
+    found = WMDP.hub_requirements(hub)
     assert [thing.id for thing in found] == [
         *("cais/wmdp", "cais/mmlu", "cais/wmdp-corpora", "cais/wmdp-bio-forget-corpus")
     ]
     for words in ("is gated", "HF_TOKEN", "--set benchmark.sources=bio_forget=DIR", "--set benchmark.split=cyber"):
         assert words in found[-1].gated + found[-1].setting
-    assert not any(thing.gated for thing in wmdp.hub_requirements(hub.model_copy(update={"split": "cyber"})))
-    assert wmdp.fingerprint(hub) == (
+    assert not any(thing.gated for thing in WMDP.hub_requirements(hub.model_copy(update={"split": "cyber"})))
+    assert WMDP.fingerprint(hub) == (
         "hub:cais/wmdp-bio-forget-corpus@main+cais/wmdp-corpora@main+cais/wmdp@main+cais/mmlu@main"
     )
 
@@ -169,13 +171,13 @@ def test_the_gated_corpus_is_told_with_what_to_do() -> None:
     "file", ["bio-forget-corpus.jsonl", "questions/wmdp-cyber/test.json", "mmlu/virology/test.json"]
 )
 def test_the_fingerprint_covers_every_file(data: Path, tmp_path: Path, file: str) -> None:
-    assert wmdp.hub_requirements(on(data)) == ()
+    assert WMDP.hub_requirements(on(data)) == ()
     shutil.copytree(data, tmp_path / "copy")
-    assert wmdp.fingerprint(on(tmp_path / "copy")) == wmdp.fingerprint(on(data))
+    assert WMDP.fingerprint(on(tmp_path / "copy")) == WMDP.fingerprint(on(data))
     place = tmp_path / "copy" / file
     place.write_text(place.read_text().replace("a", "o", 1))
-    assert wmdp.fingerprint(on(tmp_path / "copy")) != wmdp.fingerprint(on(data))
-    assert wmdp.fingerprint(on(data)).startswith("files:")
+    assert WMDP.fingerprint(on(tmp_path / "copy")) != WMDP.fingerprint(on(data))
+    assert WMDP.fingerprint(on(data)).startswith("files:")
 
 
 @pytest.mark.parametrize("rectifier", [Rectifier(), Rectifier(name="gru", gamma=0.99, tau=1.0)], ids=["plain", "gru"])
@@ -187,7 +189,7 @@ def test_rmu_from_rows_to_result(data: Path, tmp_path: Path, rectifier: Rectifie
         method="rmu",
         rectifier=rectifier,
         objective=Objective(layer=2, steering=6.5, alpha=1.0),
-        benchmark=on(data, limit=2).model_copy(update={"fingerprint": wmdp.fingerprint(on(data, limit=2))}),
+        benchmark=on(data, limit=2).model_copy(update={"fingerprint": WMDP.fingerprint(on(data, limit=2))}),
         target=Model(path=str(target)),
         training=Training(lr=1e-2, batch_size=4, max_steps=3, max_length=64),
     )

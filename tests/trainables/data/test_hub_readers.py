@@ -113,7 +113,7 @@ def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: HubBench, 
         bench.fetch(*kind.hub_requirements(planned))
         there = localize(planned, bench.store)
         assert len(find_commits(there)) == 2
-        kind.check(there)
+        kind.check_settings(there)
         evaluation.check_data(there)
         assert identity(there) == identity(planned)
         assert localize(there, bench.store) == there

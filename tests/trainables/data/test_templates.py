@@ -236,8 +236,8 @@ def test_unknown_template_names_the_closest() -> None:
     with pytest.raises(
         InputError, match=r"unknown template 'lama2'; did you mean 'llama2'\? known: llama2, phi, llama3"
     ):
-        prompts.find("lama2")
-    assert prompts.find("phi") is TEMPLATES["phi"]
+        prompts.find_template("lama2")
+    assert prompts.find_template("phi") is TEMPLATES["phi"]
 
 
 # Chat templates: what a model's own tokenizer makes of open-unlearning's messages

@@ -17,13 +17,16 @@ from tests.support.families import (
     network,
     ragged_prompts,
 )
-from trainables.benchmarks import own_measures, tofu
-from trainables.benchmarks.own_rows import Row
+from trainables.benchmarks import tofu
+from trainables.benchmarks.own import OwnBenchmark, row_scores
+from trainables.benchmarks.own.row_files import Row
 from trainables.common.tokens import Example
 from trainables.config.settings import Benchmark, Model
-from trainables.data.prompts import encode, find, prompt_text
+from trainables.data.prompts import encode, find_template, prompt_text
 from trainables.inference import scoring
 from trainables.training import models
+
+OWN = OwnBenchmark()
 
 
 class Ends:
@@ -111,8 +114,8 @@ def test_a_prompt_that_is_not_the_examples_own_is_asked_as_it_is(learned: Any) -
     model, tokenizer = models.load(Model(path=str(learned.target)))
     row = tofu.evaluation_rows(Benchmark(data=str(learned.data), split=learned.split))["forget"][0]
     pair = (row["question"], row["answer"])
-    whole = encode(tokenizer, find("llama2"), *pair, max_length=200, tag_is_answer=True)
-    prompt = prompt_text(find("llama2"), row["question"], tag_is_answer=True)
+    whole = encode(tokenizer, find_template("llama2"), *pair, max_length=200, tag_is_answer=True)
+    prompt = prompt_text(find_template("llama2"), row["question"], tag_is_answer=True)
 
     def told(begun: Example) -> list[str]:
         settings = {"token_budget": 700, "new_tokens": 10, "total": False}
@@ -139,7 +142,7 @@ def test_own_questions_and_texts_are_continued_as_they_are_without(
     """The model knows the questions; of texts that end as the questions' answers do it knows second halves."""
     model, tokenizer = models.load(Model(path=str(learned.target)))
     asked = tofu.evaluation_rows(Benchmark(data=str(learned.data), split=learned.split))["forget"][:6]
-    template = find("llama2")
+    template = find_template("llama2")
     texts = [prompt_text(template, row["question"], tag_is_answer=True) + row["answer"] for row in asked]
     rows = [Row(row["question"], row["answer"]) for row in asked] + [Row(None, text) for text in texts]
     known: list[int] = []
@@ -151,7 +154,7 @@ def test_own_questions_and_texts_are_continued_as_they_are_without(
             return continuations(*given, **more | ({} if with_known else {"known": None}))
 
         monkeypatch.setattr(scoring, "continuations", taken)
-        return own_measures.of_rows(model, tokenizer, template, {"forget": rows}, limit=None, token_budget=700)
+        return row_scores.score_sets(OWN, model, tokenizer, template, {"forget": rows}, limit=None, token_budget=700)
 
     assert evaluated(with_known=True) == evaluated(with_known=False)
     assert sum(count > 0 for count in known) > 4

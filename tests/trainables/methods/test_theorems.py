@@ -23,6 +23,8 @@ from trainables.inference import scoring
 from trainables.methods import rectifiers
 from trainables.training import models
 
+TOFU = tofu.TofuBenchmark()
+
 seeds, sizes = st.integers(0, 10_000), st.integers(2, 6)
 fractions = st.floats(0.01, 0.95)
 shown = settings(max_examples=100, deadline=None)
@@ -176,7 +178,7 @@ def step_of(house: Any) -> Any:
     network, tokenizer = models.load(Model(path=str(house.target)))
     network = network.double()
     benchmark = Benchmark(data=str(house.data), split=house.split)
-    encoded = [tofu.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in tofu.training_rows(benchmark)]
+    encoded = [tofu.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in TOFU.training_rows(benchmark)]
     forget, retain = (scoring.collate(side, tokenizer.pad_token_id) for side in encoded)
 
     def loss(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:

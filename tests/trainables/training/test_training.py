@@ -15,6 +15,8 @@ from trainables.methods import objectives, presets, rectifiers
 from trainables.training import engine, loop, models, sampling
 from trainables.training.runtime import prepare_process
 
+TOFU = tofu.TofuBenchmark()
+
 STEPS, BATCH, SEED = 5, 6, 4
 
 
@@ -23,7 +25,7 @@ def rows(house: Any) -> dict[str, Any]:
     """The tiny model and both sides' encoded rows."""
     network, tokenizer = models.load(Model(path=str(house.target)))
     benchmark = Benchmark(data=str(house.data), split=house.split)
-    sides = [tofu.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in tofu.training_rows(benchmark)]
+    sides = [tofu.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in TOFU.training_rows(benchmark)]
     return {"network": network, "forget": sides[0], "retain": sides[1], "pad": tokenizer.pad_token_id}
 
 

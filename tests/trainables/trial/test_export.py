@@ -28,6 +28,8 @@ from trainables.trial import setup
 from trainables.trial.export import model_folder, verify
 from trainables.trial.runner import TrialRun
 
+TOFU = tofu.TofuBenchmark()
+
 APP = typer.Typer()
 APP.command()(export.main)
 
@@ -94,7 +96,7 @@ def test_the_card(kept: Any, exported: Path, learned: Any) -> None:
     text = (exported / model_folder.CARD).read_text()
     _, front, body = text.split("---\n", 2)
     assert yaml.safe_load(front)["tags"] == ["unlearning", "npo", "gru"]
-    forget, retain = tofu.training_rows(configuration(learned).benchmark)
+    forget, retain = TOFU.training_rows(configuration(learned).benchmark)
     assert f"| forget set | {len(forget)} | `" in body
     assert f"| retain set | {len(retain)} | `" in body
     assert f"| **model utility** (highest is best) | – | {result['metrics']['model_utility']:.4f} |" in body
@@ -112,7 +114,7 @@ def test_the_card(kept: Any, exported: Path, learned: Any) -> None:
 def test_rows_are_named_by_their_content(learned: Any) -> None:
     """Another format gives the same hash, another row another one."""
     benchmark = configuration(learned).benchmark
-    rows = tofu.training_rows(benchmark)[0]
+    rows = TOFU.training_rows(benchmark)[0]
     assert model_folder._side(rows) == model_folder._side(json.loads(json.dumps(rows)))
     assert model_folder._side(rows)["sha256"] != model_folder._side(rows[1:])["sha256"]
 

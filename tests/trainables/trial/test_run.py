@@ -14,13 +14,11 @@ from typing import Any
 import pytest
 
 from tests.support import small_sweep
-from trainables import run
-from trainables.benchmarks import tofu
+from trainables import benchmarks, run
 from trainables.common import cli, hashing, processes
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, RetainEvaluation, Training
 from trainables.config.trial import Trial, evaluation_id
-from trainables.data import rows
 from trainables.storage import files as storage_files
 from trainables.storage.base import PROGRESS, RESULT, Storage
 from trainables.trial.runner import TrialRun
@@ -37,7 +35,7 @@ def trial(house: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
     place = tmp_path_factory.mktemp("evaluations")
     data = small_sweep.cut_short(house.data, place / "data")
     benchmark = Benchmark(data=str(data), split=house.split)
-    found = rows.fingerprint(benchmark.data, tofu.configs(house.split))
+    found = benchmarks.find("tofu").fingerprint(benchmark)
     benchmark = benchmark.model_copy(update={"fingerprint": found})
     target, retain = (
         Model(path=str(folder), fingerprint="files:" + hashing.of_model(folder))

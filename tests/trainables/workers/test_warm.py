@@ -13,11 +13,9 @@ import pytest
 
 from tests.support import small_sweep
 from trainables import benchmarks, run
-from trainables.benchmarks import tofu
 from trainables.common import hashing
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Training
 from trainables.config.trial import Trial
-from trainables.data import rows
 from trainables.storage.base import Storage
 from trainables.training import loop
 from trainables.trial import cache
@@ -35,7 +33,7 @@ def cold() -> None:
 def trial(house: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
     """NPO, which needs the target model's likelihoods of the forget rows."""
     data = str(small_sweep.cut_short(house.data, tmp_path_factory.mktemp("rows") / "data"))
-    found = rows.fingerprint(data, tofu.configs(house.split))
+    found = benchmarks.find("tofu").fingerprint(Benchmark(data=data, split=house.split))
     target = Model(path=str(house.target), fingerprint="files:" + hashing.of_model(house.target))
     return Trial(
         method="npo",
@@ -65,7 +63,7 @@ def test_a_second_trial_makes_neither_rows_nor_likelihoods_and_gives_the_same(
     ended(trial, tmp_path / "first")
     assert (cache.EXAMPLES.values, cache.REFERENCE_SUMS.values) == (cold_rows, cold_sums)
     with monkeypatch.context() as patch:
-        patch.setattr(tofu, "training_examples", None)
+        patch.setattr(benchmarks.find("tofu"), "training_examples", None)
         patch.setattr(loop, "begin", None)
         again, steps_again = ended(second, tmp_path / "again")
     assert again["metrics"] == fresh["metrics"]
@@ -74,7 +72,7 @@ def test_a_second_trial_makes_neither_rows_nor_likelihoods_and_gives_the_same(
 
 def test_other_rows_lengths_models_and_sizes_are_made_anew(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
-    monkeypatch.setattr(tofu, "training_examples", lambda *asked: made.append(asked) or ([], []))
+    monkeypatch.setattr(benchmarks.find("tofu"), "training_examples", lambda *asked: made.append(asked) or ([], []))
 
     def makes(**changes: Any) -> bool:
         before = len(made)

@@ -96,7 +96,7 @@ def _evaluate(trial: Trial, folder: Path) -> tuple[dict[str, Any], list[dict[str
     network, tokenizer = models.load(Model(path=str(folder)), precision, field="--output")
     reference = None
     if trial.retain_evaluation:
-        reference = evaluation.reference(Path(trial.retain_evaluation.path), trial.benchmark, "retain_evaluation")
+        reference = evaluation.read_reference(Path(trial.retain_evaluation.path), trial.benchmark, "retain_evaluation")
     metrics, records = evaluation.evaluate(
         network.to(device), tokenizer, trial.benchmark, reference, token_budget=trial.resources.evaluation_tokens
     )

@@ -69,7 +69,7 @@ def evaluated(benchmark: Benchmark) -> dict[str, list[Row]]:
     }
 
 
-def check(benchmark: Benchmark) -> None:
+def check_files(benchmark: Benchmark) -> None:
     """Raise InputError with what is wrong in every file."""
     at, problems = places(benchmark), []
     for part in FILES:

@@ -1,0 +1,165 @@
+"""What a benchmark is: one base class with defaults, and the values that it speaks in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from trainables.common.errors import InputError
+from trainables.common.tokens import Example
+from trainables.config.settings import Benchmark
+from trainables.data import rows
+from trainables.data.hub import HubRequirement
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Row = dict[str, Any]
+Records = list[dict[str, Any]]
+"""One a question or text: a row of evaluation.parquet."""
+Metrics = dict[str, float | int | None]
+Examples = Sequence[Example]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A metric that removal is weighed against retention by. `short` and `digits` are for one line of progress."""
+
+    metric: str
+    side: Literal["removal", "retention"]
+    best: Literal["highest", "lowest"]
+    short: str
+    title: str
+    digits: int = 3
+
+    def gain(self, value: float) -> float:
+        """Return the value, turned so that more is better."""
+        return value if self.best == "highest" else -value
+
+
+@dataclass(frozen=True)
+class SizeEstimate:
+    """How much text there is to forget: rows (None: not known), and tokens of a row, on average and at most."""
+
+    points: int | None
+    mean: float
+    longest: int
+
+
+class BenchmarkBase(ABC):
+    """A benchmark: its rows, its measures and its dialects. A subclass is in the file or folder of its name.
+
+    It holds no state: every method is given the settings of a trial's benchmark. A `reference` is what its metrics need
+    of the retain model's evaluation. The defaults are those of a benchmark that is one data set, without settings of
+    its own and without a retain model.
+    """
+
+    GOALS: ClassVar[tuple[Goal, ...]]
+    """Removal first, one goal of retention last."""
+    TARGET: ClassVar[str] = "target"
+    """The role of the target model: a folder of `models`, or the rows it is fine-tuned on."""
+    UTILITY_COLUMNS: ClassVar[tuple[str, ...]] = ()
+    """What `utility_parts` reads of a record, beside its task."""
+    MEASURED_TASKS: ClassVar[tuple[str, ...] | None] = None
+    """The tasks of records that the measures of trainables.benchmarks.measures are of; None: all."""
+
+    @property
+    def name(self) -> str:
+        """The name in a configuration: that of the file or folder."""
+        return type(self).__module__.rpartition(".")[2]
+
+    @abstractmethod
+    def published_data(self, split: str) -> str:
+        """Return the hub id of the rows."""
+
+    def retain_role(self, split: str) -> str | None:
+        """Return the role of the retain model of a split, such as `retain95`; None: there is no retain model."""
+        return None
+
+    def training_configs(self, split: str) -> tuple[str, ...]:
+        """Return the configurations of the data set that training reads."""
+        return ()
+
+    def evaluation_configs(self, split: str) -> tuple[str, ...]:
+        """Return the configurations of the data set that an evaluation reads."""
+        return ()
+
+    def check_settings(self, benchmark: Benchmark) -> None:
+        """Raise InputError if a setting is none of this benchmark's. Reads no file."""
+        self.published_data(benchmark.split)
+        if benchmark.sources or benchmark.shots or benchmark.tasks:
+            raise InputError(
+                f"benchmark: {self.name} has neither sources (it is one data set) nor shots nor tasks; leave them out"
+            )
+
+    @abstractmethod
+    def check_rows(self, benchmark: Benchmark) -> None:
+        """Raise InputError if folders do not hold what training and evaluation read. Leaves the hub alone."""
+
+    def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
+        """Return what a start has to fetch from the hub, each with the setting that names a folder instead."""
+        return rows.hub_requirements(benchmark.data, self._configs(benchmark), benchmark.revision)
+
+    def fingerprint(self, benchmark: Benchmark) -> str:
+        """Name what all that a trial reads holds: `files:HASH` where a folder is among it, else `hub:ID@REVISION`."""
+        return rows.fingerprint(benchmark.data, self._configs(benchmark), benchmark.revision)
+
+    def evaluation_fingerprint(self, benchmark: Benchmark) -> str:
+        """Name what all that an evaluation reads holds."""
+        return rows.fingerprint(benchmark.data, self.evaluation_configs(benchmark.split), benchmark.revision)
+
+    def shared_fingerprint(self, benchmark: Benchmark) -> str:
+        """Name what all holds that every split of a sweep reads."""
+        return self.evaluation_fingerprint(benchmark)
+
+    def forget_points(self, benchmark: Benchmark) -> int | None:
+        """Return how many forget points there are, None where that is not known before they are fetched or cut."""
+        return None
+
+    @abstractmethod
+    def size_estimate(self, benchmark: Benchmark, max_length: int) -> SizeEstimate:
+        """Return roughly how much there is to train on, before a tokenizer has read it: for plans."""
+
+    @abstractmethod
+    def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
+        """Return forget rows and retain rows as they are trained on, before any tokenizer."""
+
+    @abstractmethod
+    def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
+        """Return forget rows and retain rows as tokens, at most `max_length` each."""
+
+    @abstractmethod
+    def measure(
+        self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: Any, *, token_budget: int
+    ) -> tuple[Metrics, Records]:
+        """Return every metric, and the records it is made of. Raises TrialStopped where the model has diverged."""
+
+    @abstractmethod
+    def half_metrics(self, benchmark: Benchmark, records: Records, reference: Any, which: int) -> Metrics:
+        """Return the metrics of `every_other(records, which)`, against that half of the reference."""
+
+    def utility_parts(self, benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:
+        """Return what the goal of retention is made of: (rows, numbers) of each set of rows, in the records' order.
+
+        The goal is the harmonic mean of the means of all numbers. Empty where it is made of more than records.
+        """
+        return []
+
+    def reference_part(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
+        """Return what an evaluation keeps beside its metrics, so that it can be a reference."""
+        return {}
+
+    def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Any:
+        """Return the reference in a kept evaluation. Raises InputError, led by `where`, if it is of other rows."""
+        raise InputError(f"{where}: {self.name} has no retain model to be measured against; leave it out")
+
+    def _configs(self, benchmark: Benchmark) -> tuple[str, ...]:
+        return self.training_configs(benchmark.split) + self.evaluation_configs(benchmark.split)
+
+
+def every_other(records: Records, which: int) -> Records:
+    """Return of each task the records 0, 2, 4, ... (`which` 0) or 1, 3, 5, ... (1)."""
+    return [record for record in records if record["index"] % 2 == which]

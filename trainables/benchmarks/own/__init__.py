@@ -1,0 +1,234 @@
+"""A person's own model and rows (row_files): no retain model, no published numbers.
+
+Training: a text is cut into consecutive blocks of at most `training.max_length` tokens, and nothing of it is lost; a
+question with its answer is one row by `benchmark.template`, cut there. Evaluation: blocks of 512 tokens and 512 tokens
+of an answer, at most 300 rows of each set, evenly spaced over it (`benchmark.limit` says another number, and that of
+the first questions of a task).
+
+Of each set, `forget`, `paraphrase` (where there are such rows) and `retain`, the mean over its rows of:
+
+- `{set}_extraction_strength`, `{set}_exact_memorisation`: teacher-forced (trainables.benchmarks.measures), without the
+  end token;
+- `{set}_rouge`: ROUGE-L recall with the stemmer of greedy generation: of the answer, 200 tokens; of a block of a text,
+  its second half of tokens after the first half. Words are of any script (trainables.benchmarks.rouge);
+- `{set}_prob`: exp(-mean loss) of the tokens of an answer with its end token, or of a block.
+
+`membership_loss_auc` and `membership_min_k_auc` (Min-40 %, of the same tokens) are given where there are hold-out rows:
+the AUC of telling forget rows from them by the model's losses. 1: forget rows look like members of the training set;
+0.5: they cannot be told apart; below: they stand out as unlikely.
+
+`{task}`: a task of lm-eval (`benchmark.tasks`), the accuracy or else its first metric; `benchmark.shots` are MMLU's.
+`utility` is the harmonic mean of the four retain numbers and of the tasks', 0 where one of them is 0.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.benchmarks import lm_eval_questions
+from trainables.benchmarks.base import (
+    BenchmarkBase,
+    Examples,
+    Goal,
+    Metrics,
+    Records,
+    Row,
+    SizeEstimate,
+    every_other,
+)
+from trainables.benchmarks.own import row_files, row_scores
+from trainables.common import hashing, paths
+from trainables.common.errors import InputError, closest
+from trainables.common.tokens import Example
+from trainables.config.ids import digest
+from trainables.config.settings import Benchmark
+from trainables.data import prompts, rows, text_blocks
+from trainables.data.hub import HubRequirement, hub_id_of
+
+SPLIT = DATA = "own"
+"""There is one split, and in the place of a data set's id stands a word: the files are in `benchmark.sources`."""
+TEMPLATE = "plain"
+FETCHED = "hub:"
+"""In front of a task's name: where its own questions lie that were fetched from the hub; no choice of a person's."""
+BYTES_PER_TOKEN, TEMPLATE_TOKENS = 4, 16
+"""As a rule of thumb, for plans."""
+
+
+class OwnBenchmark(BenchmarkBase):
+    """Own rows: one split, no dialects, and nobody has a model that was trained without the rows to forget."""
+
+    GOALS = (
+        Goal("forget_extraction_strength", "removal", "lowest", "ES", "extraction strength on the forget rows"),
+        Goal("utility", "retention", "highest", "utility", "utility on the retain rows"),
+    )
+    UTILITY_COLUMNS = ("extraction_strength", "exact_memorisation", "rougeL_recall", "prob")
+    MEASURED_TASKS = row_scores.SETS
+
+    def published_data(self, split: str) -> str:
+        """Return DATA, no id of anything. Raises InputError if the split is another one."""
+        if split != SPLIT:
+            raise InputError(f"benchmark.split: own has the one split '{SPLIT}', got '{split}'")
+        return DATA
+
+    def check_settings(self, benchmark: Benchmark) -> None:
+        """Raise InputError if a setting is of another benchmark, a file is not named or a task is unknown."""
+        if benchmark.data != self.published_data(benchmark.split):
+            raise InputError("benchmark.data: own has no data set but files, forget=FILE and retain=FILE; leave it out")
+        if benchmark.dialect != "paper":
+            raise InputError("benchmark.dialect: own has no dialects; leave it out")
+        lm_eval_questions.check_shots(benchmark.shots)
+        lm_eval_questions.check_names(benchmark.tasks)
+        at = row_files.places(benchmark)
+        missing = [part for part in row_files.REQUIRED if part not in at]
+        if missing:
+            wanted = ", ".join(f"{part}=FILE" for part in missing)
+            raise InputError(
+                f"benchmark.sources: own needs {wanted} (of trainables.evaluate: --source {missing[0]}=FILE)"
+            )
+        for part in at:
+            if part.removeprefix(FETCHED) not in (*row_files.FILES, *benchmark.tasks):
+                hint = closest(part, (*row_files.FILES, *benchmark.tasks))
+                raise InputError(f"benchmark.sources: '{part}' is neither rows nor a task of benchmark.tasks; {hint}")
+
+    def check_rows(self, benchmark: Benchmark) -> None:
+        """Raise InputError with all that is wrong in the files, or if the folder of a task is none."""
+        row_files.check_files(benchmark)
+        for task, place in _task_places(benchmark).items():
+            _task_files(task, place)
+
+    def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
+        """Return the questions of tasks that come from the hub: from lm-eval's own place, or from another one."""
+        at, found = _task_places(benchmark), []
+        for task in benchmark.tasks:
+            setting, holds = f"benchmark.sources={task}=DIR", (f"the files of {task}'s questions",)
+            if task in at:
+                found.append(HubRequirement("datasets", at[task], None, task, setting, holds))
+            else:
+                found.append(HubRequirement("tasks", task, None, FETCHED + task, setting, holds))
+        return tuple(one for one in found if not paths.is_folder(one.id))
+
+    def fingerprint(self, benchmark: Benchmark) -> str:
+        """Name what the files and the tasks' folders hold."""
+        at = row_files.places(benchmark)
+        held = {part: row_files.fingerprint(part, at[part]) for part in row_files.FILES if part in at}
+        for task, place in _task_places(benchmark).items():
+            files = _task_files(task, place)
+            held[task] = hub_id_of(place) if files is None else hashing.of_files(files)
+        return "files:" + digest(held)[:16]
+
+    def evaluation_fingerprint(self, benchmark: Benchmark) -> str:
+        return self.fingerprint(benchmark)
+
+    def forget_points(self, benchmark: Benchmark) -> int | None:
+        """Return the number of questions; None if there are texts, whose blocks only a tokenizer tells."""
+        forget, _ = row_files.training(benchmark)
+        return None if any(row.is_text for row in forget) else len(forget)
+
+    def size_estimate(self, benchmark: Benchmark, max_length: int) -> SizeEstimate:
+        """Estimate at four bytes a token; the longest row is of the forget and of the retain rows."""
+        forget, retain = (
+            [length for row in side for length in _lengths(row, max_length)] for side in row_files.training(benchmark)
+        )
+        return SizeEstimate(len(forget), sum(forget) / len(forget), max(*forget, *retain))
+
+    def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
+        """Return the files' rows without what is not trained on."""
+        forget, retain = (
+            [{"text": row.answer} if row.is_text else {"question": row.question, "answer": row.answer} for row in side]
+            for side in row_files.training(benchmark)
+        )
+        return forget, retain
+
+    def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
+        """Return forget rows and retain rows as tokens, a text as its blocks."""
+        template = prompts.resolve_template(benchmark.template, tokenizer)
+        forget, retain = (
+            [
+                example
+                for number, row in enumerate(side, 1)
+                for example in _encode(tokenizer, template, row, max_length, f"{part}: row {number}")
+            ]
+            for part, side in zip(row_files.REQUIRED, row_files.training(benchmark), strict=True)
+        )
+        return forget, retain
+
+    def measure(
+        self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: None, *, token_budget: int
+    ) -> tuple[Metrics, Records]:
+        """Return every number, and a record a row, block or question, without its text or what the model said.
+
+        Raises TrialStopped if a loss or a log-likelihood is not finite.
+        """
+        with rows.errors_about("benchmark.sources"):
+            fetched = {part.removeprefix(FETCHED): place for part, place in row_files.places(benchmark).items()}
+            tasks = lm_eval_questions.chosen(benchmark.tasks, fetched | _task_places(benchmark), benchmark.shots)
+        template = prompts.resolve_template(benchmark.template, tokenizer)
+        sets = row_files.evaluated(benchmark)
+        records = row_scores.score_sets(
+            self, network, tokenizer, template, sets, limit=benchmark.limit, token_budget=token_budget
+        )
+        asked: Metrics = {}
+        if tasks:
+            asked, answered = lm_eval_questions.ask(
+                network, tokenizer, tasks, limit=benchmark.limit, token_budget=token_budget
+            )
+            records += answered
+        found = row_scores.aggregate(self, records) | asked
+        found["utility"] = row_scores.utility(found, benchmark.tasks)
+        columns = dict.fromkeys(name for row in records for name in row)
+        return found, [columns | row for row in records]
+
+    def half_metrics(self, benchmark: Benchmark, records: Records, reference: None, which: int) -> Metrics:
+        chosen = every_other(records, which)
+        found = row_scores.aggregate(self, chosen)
+        found |= {task: lm_eval_questions.mean_score(task, chosen) for task in benchmark.tasks}
+        return found | {"utility": row_scores.utility(found, benchmark.tasks)}
+
+    def utility_parts(self, benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:
+        """Return the four numbers of each retain row: (n, 4). Empty with tasks, whose scores are lm-eval's."""
+        if benchmark.tasks:
+            return []
+        retain = (row for row in records if row["task"] == "retain")
+        return [np.array([[row[name] for name in self.UTILITY_COLUMNS] for row in retain])]
+
+
+def _encode(
+    tokenizer: Any, template: prompts.Template, row: row_files.Row, max_length: int, where: str
+) -> list[Example]:
+    if row.question is None:
+        return text_blocks.blocks(tokenizer, row.answer, max_length, where)
+    encoded = prompts.encode(tokenizer, template, row.question, row.answer, max_length=max_length, tag_is_answer=False)
+    return [encoded]
+
+
+def _lengths(row: row_files.Row, max_length: int) -> list[int]:
+    """Tokens of each example that a row becomes, roughly."""
+    size = math.ceil(len((row.answer + (row.question or "")).encode()) / BYTES_PER_TOKEN)
+    if row.question is not None:
+        return [min(size + TEMPLATE_TOKENS, max_length)]
+    whole, rest = divmod(size, max_length)
+    return [max_length] * whole + ([rest] if rest else [])
+
+
+def _task_places(benchmark: Benchmark) -> dict[str, str]:
+    """Where the questions of tasks are that lm-eval's own place is not wanted for."""
+    given = row_files.places(benchmark).items()
+    return {part: place for part, place in given if part not in row_files.FILES and not part.startswith(FETCHED)}
+
+
+def _task_files(task: str, place: str) -> list[Path] | None:
+    """The files of a task's folder; None: a hub id."""
+    with rows.errors_about(f"benchmark.sources {task}"):
+        if not rows.is_folder(place):
+            return None
+        if task == lm_eval_questions.MMLU:
+            lm_eval_questions.subjects(place)
+    found = sorted(file for suffix in rows.SUFFIXES for file in paths.expand(place).rglob(f"*{suffix}"))
+    if not found:
+        raise InputError(f"benchmark.sources {task}: {place} has no file of questions ({', '.join(rows.SUFFIXES)})")
+    return found
