@@ -66,7 +66,7 @@ class Watch:
     def follow(self, reporter: Any) -> None:
         me = psutil.Process()
         while not self.over.wait(1.0):
-            self.samples.append((reporter.standing.done, me.memory_info().rss))
+            self.samples.append((reporter.counts.done, me.memory_info().rss))
 
 
 def drive(command: Sequence[str]) -> int:
@@ -74,12 +74,12 @@ def drive(command: Sequence[str]) -> int:
 
     `wall` and `cpu` are those of everything between Ray's start and the report: preparation, Tune, storage, MLflow.
     """
-    from platform.driver import driver
-    from platform.driver import reporter as driver_reporter
+    from platform.driver import tuning
+    from platform.driver.reporter import Reporter
 
-    trial_actor.TrialActor = Empty  # type: ignore[misc]
-    watch, init, facts = Watch(), driver_reporter.Reporter.__init__, {}
-    everything = driver._all
+    tuning.TrialActor = Empty  # type: ignore[misc]
+    watch, init, facts = Watch(), Reporter.__init__, {}
+    everything = tuning.prepare_and_tune
 
     def reporter(self: Any, *values: Any) -> None:
         init(self, *values)
@@ -92,8 +92,8 @@ def drive(command: Sequence[str]) -> int:
         facts["wall"], facts["cpu"] = time.perf_counter() - wall, time.process_time() - cpu
         return mirror
 
-    driver_reporter.Reporter.__init__ = reporter  # type: ignore[method-assign]
-    driver._all = measured
+    Reporter.__init__ = reporter  # type: ignore[method-assign]
+    tuning.prepare_and_tune = measured
     status = _script.drive()
     facts["samples"] = watch.samples
     facts["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

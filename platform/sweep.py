@@ -11,10 +11,11 @@ import typer
 from pydantic import ValidationError
 
 from platform.driver import dry_run as dry
-from platform.driver import start
+from platform.driver.driver import Options
+from platform.driver.start import Choice, start_sweep
 from platform.plan import overrides
 from platform.plan.build import make_plan
-from platform.schedule import machine
+from platform.schedule import capacity
 from platform.state import disk, weights
 from platform.state import limits as state_limits
 from platform.state.sweep_state import scan, scan_without_results
@@ -53,7 +54,7 @@ def main(
         if list_:
             return _list(as_json)
         settings = [*(set_ or []), *([overrides.seeds(seeds)] if seeds is not None else [])]
-        choice = start.Choice(resume, new, retry_failed, reason)
+        choice = Choice(resume, new, retry_failed, reason)
         choice.check()
         limits = state_limits.Limits(gpu_hours, disk.parse_size(disk_budget))
         limits.check()
@@ -61,7 +62,7 @@ def main(
         if cluster is not None:
             return _elsewhere(name, cluster, address)
         weights.check_choice(kept)
-        options = {"address": address, "max_concurrent": max_concurrent, "keep": kept, "limits": limits}
+        options = Options(address, max_concurrent, kept, limits)
         store = open_storage(location, writable=not dry_run)
         if dry_run:
             _check_place(store)
@@ -70,13 +71,13 @@ def main(
         state = scan(plan, store, choice.retry)
         aside = len(state.outcomes) + len(state.damaged) if new else 0
         state = scan_without_results(plan, store) if new else state
-        slots = machine.slots(sweep.resources, state.outstanding, max_concurrent, address)
+        slots = capacity.count_slots(sweep.resources, state.outstanding, max_concurrent, address)
         disk.check_budget(state, store, kept, limits.disk_bytes, slots)
         if dry_run:
-            lacks = machine.lacks(sweep.resources) if machine.is_used(address) else []
+            lacks = capacity.find_shortages(sweep.resources) if capacity.runs_here(address) else []
             return dry.show(state, store, lacks, as_json=as_json, kept=kept, slots=slots, aside=aside)
         disk.check_free(state, store, kept, slots)
-        return start.start(state, store, choice, options)
+        return start_sweep(state, store, choice, options)
 
     raise typer.Exit(cli.guarded(run))
 

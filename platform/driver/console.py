@@ -15,11 +15,17 @@ from rich.table import Table
 from rich.text import Text
 
 from trainables.common.cli import format_duration
+from trainables.common.redaction import redact
 
-PLAIN_SECONDS, DRAWN_SECONDS = 30.0, 1.0
-"""Between two plain lines of where a sweep stands, and between two pictures of it."""
+PLAIN_SECONDS, TABLE_SECONDS = 30.0, 1.0
+"""Between two plain lines of where a sweep stands, and between two tables of it."""
 SHOWN = 12
-"""So many running trials are drawn; --json of platform.status tells all."""
+"""So many running trials are shown; --json of platform.status lists all."""
+
+
+def say(text: str) -> None:
+    """Print a line without secrets."""
+    print(redact(text), flush=True)
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ class Row:
     steps: int | None
     seconds: float
     left: float | None
-    """Seconds; None: nobody knows yet."""
+    """Seconds; None: not known yet."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ class View:
     title: str
     done: int
     total: int
-    standing: str
+    counts: str
     rows: Sequence[Row] = ()
     waiting: str | None = None
 
@@ -51,17 +57,17 @@ class Screen(Protocol):
     """Where a sweep under way is shown."""
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
 
-    def show(self, look: Callable[[], View], *, last: bool = False) -> None:
-        """Where the sweep stands; `look` is called only where it is time to show it."""
+    def show(self, make_view: Callable[[], View], *, last: bool = False) -> None:
+        """Show where the sweep stands; `make_view` is called only when it is time to show it."""
 
     def close(self) -> None:
         """Leave the terminal as it was."""
 
 
-class Plain:
-    """Lines for files, pipes and notebooks: one for each trial that ends, and now and then where the sweep stands."""
+class Lines:
+    """For files, pipes and notebooks: a line for each trial that ends, and now and then where the sweep stands."""
 
     def __init__(self) -> None:
         self.shown = time.monotonic()
@@ -69,14 +75,14 @@ class Plain:
     def say(self, text: str) -> None:
         print(text, flush=True)
 
-    def show(self, look: Callable[[], View], *, last: bool = False) -> None:
+    def show(self, make_view: Callable[[], View], *, last: bool = False) -> None:
         if last or time.monotonic() - self.shown > PLAIN_SECONDS:
             self.shown = time.monotonic()
-            view = look()
-            self.say(view.standing + (f" | {view.waiting}" if view.waiting else ""))
+            view = make_view()
+            self.say(view.counts + (f" | {view.waiting}" if view.waiting else ""))
 
     def close(self) -> None:
-        """Nothing to leave."""
+        """Do nothing: nothing was drawn."""
 
 
 class Terminal:
@@ -90,25 +96,25 @@ class Terminal:
     def say(self, text: str) -> None:
         self.live.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def show(self, look: Callable[[], View], *, last: bool = False) -> None:
-        if last or time.monotonic() - self.shown > DRAWN_SECONDS:
+    def show(self, make_view: Callable[[], View], *, last: bool = False) -> None:
+        if last or time.monotonic() - self.shown > TABLE_SECONDS:
             self.shown = time.monotonic()
-            self.live.update(drawn(look()))
+            self.live.update(draw(make_view()))
 
     def close(self) -> None:
         self.live.stop()
 
 
-def screen() -> Screen:
-    """A terminal where standard output is one, else plain lines."""
-    return Terminal(Console()) if sys.stdout.isatty() else Plain()
+def open_screen() -> Screen:
+    """Return a terminal if standard output is one, else plain lines."""
+    return Terminal(Console()) if sys.stdout.isatty() else Lines()
 
 
-def drawn(view: View) -> Group:
-    """The picture of a sweep under way."""
+def draw(view: View) -> Group:
+    """Return the table of a sweep under way."""
     head = Table.grid(padding=(0, 2))
     head.add_row(Text(view.title, style="bold"), ProgressBar(total=max(1, view.total), completed=view.done, width=30))
-    parts: list[Table | Text] = [head, Text(view.standing)]
+    parts: list[Table | Text] = [head, Text(view.counts)]
     if view.waiting:
         parts.append(Text(view.waiting, style="yellow"))
     if view.rows:

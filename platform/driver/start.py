@@ -6,8 +6,9 @@ import shlex
 import signal
 import sys
 from dataclasses import dataclass
-from typing import Any
 
+from platform.driver import driver
+from platform.driver.driver import Options
 from platform.state import lock, manifest
 from platform.state.sweep_state import SweepState, refresh_if_stale, scan
 from trainables.common.cli import format_count
@@ -43,7 +44,7 @@ class Choice:
         return chosen if self.retry_failed else ()
 
 
-def start(state: SweepState, store: Storage, choice: Choice, options: dict[str, Any]) -> int:
+def start_sweep(state: SweepState, store: Storage, choice: Choice, options: Options) -> int:
     """Run what is left of a plan as the sweep's only driver; returns the exit status."""
     plan, command = state.plan, shlex.join(["python", "-m", "platform.sweep", *map(redact, sys.argv[1:])])
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -51,9 +52,7 @@ def start(state: SweepState, store: Storage, choice: Choice, options: dict[str, 
     try:
         with lock.hold(store, store.lock(plan.sweep.name, plan.hash), command):
             state = _settle_earlier_results(refresh_if_stale(state, store), store, choice)
-            from platform.driver import driver
-
-            return driver.run(state, store, command=command, **options)
+            return driver.run(state, store, command, options)
     except KeyboardInterrupt:
         print(f"\nstopped; go on with: {manifest.resume_command(command)}", file=sys.stderr)
         return 130

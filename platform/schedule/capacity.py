@@ -1,7 +1,8 @@
-"""What a Ray cluster holds: the nodes that are there, and those that its autoscaler may start."""
+"""What this machine and a Ray cluster hold: nodes that exist, and those that the cluster's autoscaler may start."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,25 +20,27 @@ HEAD = "node:__internal_head__"
 PATIENCE = 120.0
 """Seconds to wait at a start for the nodes that a cluster always has (`min_workers`)."""
 TINY = 1e-6
+CGROUP = Path("/sys/fs/cgroup/cpu.max")
+DEVICES = Path("/dev")
 Amounts = Mapping[str, float]
+"""By Ray's names of resources."""
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Nodes of one kind: what each has, by Ray's names; how many there can be, and how many there are."""
+class NodeKind:
+    """Nodes of one size: what each has, how many there can be, and how many exist."""
 
     resources: Amounts
     most: int
-    there: int
+    existing: int
 
-    def told(self) -> str:
-        """`4 nodes of 96 CPUs and 8 GPUs`"""
+    def __str__(self) -> str:
         parts = [f"{self.resources[name]:g} {name}s" for name in ("CPU", "GPU") if self.resources.get(name)]
         return f"{self.most} node{'s' if self.most != 1 else ''} of {' and '.join(parts) or 'no CPU'}"
 
 
 @dataclass(frozen=True)
-class Growth:
+class NodeType:
     """A node type of the autoscaler; `resources` is empty where only its nodes themselves know (provider local)."""
 
     resources: Amounts
@@ -45,29 +48,37 @@ class Growth:
     most: int
 
 
-def ranks_on(node: Amounts, wanted: Resources) -> int:
-    """How many ranks of a trial a node holds. A part of a GPU lies on one GPU."""
+@dataclass(frozen=True)
+class Growth:
+    """How many nodes an autoscaler may start in all, and of which types."""
+
+    most: int = 0
+    types: Sequence[NodeType] = ()
+
+
+def count_ranks(node: Amounts, wanted: Resources) -> int:
+    """Return how many ranks of a trial a node holds. A part of a GPU lies on one GPU."""
     count = int(node.get("CPU", 0.0) / wanted.cpus + TINY)
     if 0 < wanted.gpus < 1:
         return min(count, int(node.get("GPU", 0.0)) * int(1 / wanted.gpus + TINY))
     return min(count, int(node.get("GPU", 0.0) / wanted.gpus + TINY)) if wanted.gpus else count
 
 
-def on_one_node(shapes: Iterable[Shape], wanted: Resources) -> bool:
-    """Whether some node holds all ranks of a trial."""
-    return any(shape.most and ranks_on(shape.resources, wanted) >= wanted.ranks for shape in shapes)
+def fits_on_one_node(kinds: Iterable[NodeKind], wanted: Resources) -> bool:
+    """Return whether some node holds all ranks of a trial."""
+    return any(kind.most and count_ranks(kind.resources, wanted) >= wanted.ranks for kind in kinds)
 
 
-def trials(shapes: Sequence[Shape], wanted: Resources) -> int:
-    """How many trials all nodes hold at a time: each on one node where some node holds one, else across nodes."""
-    each = [(shape.most, ranks_on(shape.resources, wanted)) for shape in shapes]
-    if on_one_node(shapes, wanted):
+def count_trials(kinds: Sequence[NodeKind], wanted: Resources) -> int:
+    """Return how many trials all nodes hold at a time: each on one node if some node holds one, else across nodes."""
+    each = [(kind.most, count_ranks(kind.resources, wanted)) for kind in kinds]
+    if fits_on_one_node(kinds, wanted):
         return sum(most * (ranks // wanted.ranks) for most, ranks in each)
     return sum(most * ranks for most, ranks in each) // wanted.ranks
 
 
-def shapes(nodes: Iterable[Mapping[str, Any]], growth: tuple[int, Sequence[Growth]]) -> list[Shape]:
-    """The kinds of nodes: `nodes` as of ray.nodes(), `growth` as of `grown`. Dead nodes do not count.
+def list_node_kinds(nodes: Iterable[Mapping[str, Any]], growth: Growth) -> list[NodeKind]:
+    """Return the kinds of nodes (as of ray.nodes()) that live or may start.
 
     The head is a kind of its own: it may have the size of a worker.
     """
@@ -75,64 +86,98 @@ def shapes(nodes: Iterable[Mapping[str, Any]], growth: tuple[int, Sequence[Growt
     for node in nodes:
         if not node["Alive"]:
             continue
-        cpus, gpus = key = _key(node["Resources"])
+        cpus, gpus = key = _size(node["Resources"])
         if HEAD in node["Resources"]:
-            heads.append(Shape({"CPU": cpus, "GPU": gpus}, 1, 1))
+            heads.append(NodeKind({"CPU": cpus, "GPU": gpus}, 1, 1))
         else:
             counted[key] += 1
-    room, types = growth
-    found = []
-    for kind in sorted(types, key=lambda kind: _key(kind.resources)[::-1], reverse=True):
+    room, found = growth.most, []
+    for kind in sorted(growth.types, key=lambda kind: _size(kind.resources)[::-1], reverse=True):
         most = min(kind.most, room)  # of all types together: those with the most GPUs first
         if kind.resources and most:
             room -= most
-            there = min(counted[_key(kind.resources)], most)  # types of one size share the nodes of that size
-            counted[_key(kind.resources)] -= there
-            found.append(Shape(kind.resources, most, there))
-    rest = [Shape({"CPU": cpus, "GPU": gpus}, count, count) for (cpus, gpus), count in counted.items() if count]
+            existing = min(counted[_size(kind.resources)], most)  # types of one size share the nodes of that size
+            counted[_size(kind.resources)] -= existing
+            found.append(NodeKind(kind.resources, most, existing))
+    rest = [NodeKind({"CPU": cpus, "GPU": gpus}, count, count) for (cpus, gpus), count in counted.items() if count]
     return found + heads + rest
 
 
-def avoid_gpu_nodes(kinds: Sequence[Shape], wanted: Resources) -> Sequence[Shape]:
-    """The kinds without further nodes that have GPUs, for a trial that asks for none, if it fits on the others.
+def avoid_gpu_nodes(kinds: Sequence[NodeKind], wanted: Resources) -> Sequence[NodeKind]:
+    """Return the kinds without further nodes that have GPUs, for a trial that asks for none and fits on the others.
 
     Ray would start such nodes for CPUs as well.
     """
-    spared = [replace(kind, most=kind.there) if kind.resources.get("GPU") else kind for kind in kinds]
-    return kinds if wanted.gpus or not trials(spared, wanted) else spared
+    spared = [replace(kind, most=kind.existing) if kind.resources.get("GPU") else kind for kind in kinds]
+    return kinds if wanted.gpus or not count_trials(spared, wanted) else spared
 
 
-def _key(resources: Amounts) -> tuple[float, float]:
+def _size(resources: Amounts) -> tuple[float, float]:
     return resources.get("CPU", 0.0), resources.get("GPU", 0.0)
 
 
-def grown(file: Path) -> tuple[int, list[Growth]]:
-    """How many nodes an autoscaler may start in all, and of which types; nothing where there is no such file."""
+def read_growth(file: Path) -> Growth:
+    """Return what the autoscaler of `file` may start; nothing if there is no such file."""
     import yaml
 
     try:
         document = yaml.safe_load(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return 0, []
+        return Growth()
     head, most = document.get("head_node_type"), document.get("max_workers", 0)
     types = []
     for name, kind in document.get("available_node_types", {}).items():
         limit = kind.get("max_workers", 0 if name == head else most)
-        types.append(Growth(kind.get("resources") or {}, kind.get("min_workers", 0), limit))
-    return most, types
+        types.append(NodeType(kind.get("resources") or {}, kind.get("min_workers", 0), limit))
+    return Growth(most, types)
 
 
-def wait_for_nodes(
-    growth: tuple[int, Sequence[Growth]], look: Callable[[], list[dict[str, Any]]], say: Callable[[str], None]
-) -> None:
-    """Wait for the nodes that the cluster always has, which join within seconds of `ray up`; not for ever."""
-    expected = 1 + sum(kind.least for kind in growth[1])
-    end, told = time.monotonic() + PATIENCE, False
-    while (there := sum(node["Alive"] for node in look())) < expected:
+def wait_for_nodes(growth: Growth, list_nodes: Callable[[], list[dict[str, Any]]], say: Callable[[str], None]) -> None:
+    """Wait up to PATIENCE for the nodes that the cluster always has, which join within seconds of `ray up`."""
+    expected = 1 + sum(kind.least for kind in growth.types)
+    end, waiting = time.monotonic() + PATIENCE, False
+    while (existing := sum(node["Alive"] for node in list_nodes())) < expected:
         if time.monotonic() > end:
-            say(f"warning: {there} of the cluster's {expected} nodes are there; going on with them")
+            say(f"warning: {existing} of the cluster's {expected} nodes are there; going on with them")
             return
-        if not told:
-            say(f"waiting for the cluster's nodes: {there} of {expected} are there")
-            told = True
+        if not waiting:
+            say(f"waiting for the cluster's nodes: {existing} of {expected} are there")
+            waiting = True
         time.sleep(1.0)
+
+
+def runs_here(address: str | None) -> bool:
+    """Return whether a start runs its trials on this machine and not on a cluster."""
+    return not (address or os.environ.get("RAY_ADDRESS"))
+
+
+def count_cpus() -> int:
+    """Return the CPUs of this machine, or as many as a container's limit (cgroup v2) leaves."""
+    found = os.cpu_count() or 1
+    quota, _, period = CGROUP.read_text().partition(" ") if CGROUP.is_file() else ("max", "", "")
+    return found if quota == "max" else max(1, min(found, int(quota) // int(period)))
+
+
+def count_gpus() -> int:
+    """Return the number of NVIDIA's devices here, those that CUDA_VISIBLE_DEVICES leaves."""
+    found = len(list(DEVICES.glob("nvidia[0-9]*")))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return found if visible is None else min(found, len([part for part in visible.split(",") if part.strip()]))
+
+
+def find_shortages(wanted: Resources) -> list[str]:
+    """Return what a trial asks for beyond this machine, in words."""
+    found = {"cpus": count_cpus(), "gpus": count_gpus()}
+    asked = {"cpus": wanted.cpus * wanted.ranks, "gpus": wanted.gpus * wanted.ranks}
+    return [
+        f"resources.{kind}: a trial asks for {amount:g}, this machine has {found[kind]}; --address names a cluster"
+        for kind, amount in asked.items()
+        if amount > found[kind]
+    ]
+
+
+def count_slots(wanted: Resources, trials: int, max_concurrent: int | None, address: str | None) -> int:
+    """Return how many of `trials` run at a time at least: a cluster's size is not known before it is asked."""
+    here = NodeKind({"CPU": count_cpus(), "GPU": count_gpus()}, 1, 1)
+    count = count_trials([here], wanted) if runs_here(address) else max_concurrent or 1
+    return max(1, min(count, max_concurrent or count, trials))

@@ -19,8 +19,8 @@ Closed = Callable[[], str | None]
 """Why no further trial may begin."""
 
 
-def spelled(trial: Trial) -> str:
-    """A trial as Tune gets it: one text without what is default, for Tune keeps several copies of each value."""
+def dump_trial(trial: Trial) -> str:
+    """Return a trial as Tune gets it: one text without defaults, because Tune keeps several copies of each value."""
     return trial.model_dump_json(exclude_defaults=True)
 
 
@@ -36,16 +36,16 @@ class Queue(Searcher):
     def suggest(self, trial_id: str) -> Any:
         if not self.waiting or self.closed():
             return Searcher.FINISHED
-        return {"trial": spelled(self.waiting.pop(0)), **self.shared}
+        return {"trial": dump_trial(self.waiting.pop(0)), **self.shared}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """A fixed queue learns nothing."""
+        """Learn nothing: the queue is fixed."""
 
     def save(self, checkpoint_path: str) -> None:
-        """Nothing: what is done stands in the storage."""
+        """Do nothing: what is done stands in the storage."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Nothing: what is done stands in the storage."""
+        """Do nothing: what is done stands in the storage."""
 
 
 class Study:
@@ -68,7 +68,7 @@ class Study:
         self.budget = min(budget or len(points), len(points))
         self.asked: set[str] = set()
         self.running: dict[str, optuna.Trial] = {}
-        self.order = {name: sorted({_choices(t)[name] for t in points}, key=_in_order) for name in CHOICES}
+        self.order = {name: sorted({_choices(t)[name] for t in points}, key=_position) for name in CHOICES}
         self.distributions = {n: optuna.distributions.CategoricalDistribution(v) for n, v in self.order.items()}
         sampler = optuna.samplers.TPESampler(seed=points[0].seed, n_startup_trials=5)
         self.benchmark = points[0].benchmark.name
@@ -98,27 +98,27 @@ class Study:
         )
 
     def ask(self) -> Trial:
-        """A point that comes first, else Optuna's proposal or the nearest point that was not asked before."""
+        """Return a point that comes first, else Optuna's proposal or the nearest point that was not asked before."""
         if self.first:
             key = self.first.pop(0)
-            proposed = self._put(key)
+            proposed = self._enqueue(key)
         else:
             proposed = self.study.ask(dict(self.distributions))
             key = self._nearest(proposed.params)
             if _choices(self.points[key]) != proposed.params:
                 self.study.tell(proposed, state=optuna.trial.TrialState.FAIL)
-                proposed = self._put(key)
+                proposed = self._enqueue(key)
         self.asked.add(key)
         self.running[key] = proposed
         return self.points[key]
 
-    def _put(self, key: str) -> optuna.Trial:
-        """Optuna's trial of a point that was chosen here."""
+    def _enqueue(self, key: str) -> optuna.Trial:
+        """Return Optuna's trial of a point that was chosen here."""
         self.study.enqueue_trial(_choices(self.points[key]))
         return self.study.ask(dict(self.distributions))
 
     def _nearest(self, params: dict[str, str]) -> str:
-        """The id of the point left that is fewest grid steps from `params`, the first one of several."""
+        """Return the id of the point left that is fewest grid steps from `params`, the first one of several."""
 
         def steps(key: str) -> int:
             mine = _choices(self.points[key])
@@ -127,7 +127,7 @@ class Study:
         return min((key for key in self.points if key not in self.asked), key=steps)
 
     def tell(self, key: str, values: Values) -> None:
-        """The outcome of a point; None: it failed or diverged."""
+        """Take the outcome of a point; None: it failed or diverged."""
         proposed = self.running.pop(key, None)
         if proposed is None:
             return
@@ -138,15 +138,15 @@ class Study:
 
 
 def _choices(trial: Trial) -> dict[str, str]:
-    """A point as Optuna's parameters, spelled as text so that `none` is a choice among numbers."""
+    """Return a point as Optuna's parameters, as text so that `none` is a choice among numbers."""
     vector = trial.task_vector
     strength = None if vector is None else vector.stg or vector.strength
     values = (trial.rectifier.gamma, trial.rectifier.tau, strength, trial.seed)
     return {name: "none" if value is None else f"{value:g}" for name, value in zip(CHOICES, values, strict=True)}
 
 
-def _in_order(choice: str) -> float:
-    """Numbers by size, none (no average, no clipping) last."""
+def _position(choice: str) -> float:
+    """Sort numbers by size, none (no average, no clipping) last."""
     return float("inf") if choice == "none" else float(choice)
 
 
@@ -177,7 +177,7 @@ class Studies(Queue):
         study = min(open_studies, key=lambda candidate: len(candidate.asked) / candidate.budget)
         trial = study.ask()
         self.owner[trial_id] = (study, trial.id())
-        return {"trial": spelled(trial), **self.shared}
+        return {"trial": dump_trial(trial), **self.shared}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         study, key = self.owner.pop(trial_id)

@@ -6,135 +6,98 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from platform.plan.value import Plan
+import ray
+import ray.exceptions
+
 from platform.schedule import capacity
+from platform.schedule.capacity import Growth, NodeKind
+from platform.schedule.ray_settings import LOCAL, PENDING, RAY_SETTINGS, resolve_address
 from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 
-PENDING = "TUNE_MAX_PENDING_TRIALS_PG"
-QUIET = {
-    "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_DISABLE_IMPORT_WARNING": "1",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    PENDING: "8",
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
-    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
-    "RAY_TRAIN_METRICS_ENABLED": "0",
-    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "900",
-    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-}
-LOCAL = "local"
-
-
-def settle(address: str | None) -> None:
-    """Ray's settings, which it reads at its import.
-
-    A Ray that is started here listens on the loopback address alone, by the setting that Ray has for it.
-    """
-    os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
-    if _place(address) == LOCAL:
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-
-
-def _place(address: str | None) -> str:
-    return address or os.environ.get("RAY_ADDRESS") or LOCAL
-
 
 @dataclass(frozen=True)
-class Room:
+class Placement:
     """How many trials run at a time, Ray's strategy for the ranks of one, and the nodes for it that may still start."""
 
     slots: int
     strategy: str
-    coming: Callable[[], str | None]
+    describe_coming: Callable[[], str | None]
 
 
 @dataclass(frozen=True)
 class Session:
     """A Ray that was joined or started, and what its autoscaler may add, as far as its head knows."""
 
-    growth: tuple[int, Sequence[capacity.Growth]] = (0, ())
+    growth: Growth = field(default_factory=Growth)
 
-    def shapes(self, wanted: Resources) -> Sequence[capacity.Shape]:
-        """The kinds of nodes, with those that may still start for such trials."""
-        import ray
-
-        return capacity.avoid_gpu_nodes(capacity.shapes(ray.nodes(), self.growth), wanted)
+    def node_kinds(self, wanted: Resources) -> Sequence[NodeKind]:
+        """Return the kinds of nodes, with those that may still start for such trials."""
+        return capacity.avoid_gpu_nodes(capacity.list_node_kinds(ray.nodes(), self.growth), wanted)
 
     def wait_for_nodes(self, say: Callable[[str], None]) -> None:
         """Wait for the nodes that the cluster always has."""
-        import ray
-
         capacity.wait_for_nodes(self.growth, ray.nodes, say)
 
-    def check(self, plan: Plan) -> None:
-        """Refuse what Tune would wait for without end: what neither is there nor may come."""
-        wanted = plan.sweep.resources
-        kinds = self.shapes(wanted)
-        for name, amount in needed(plan).items():
-            there = sum(kind.there * kind.resources.get(name, 0) for kind in kinds)
+    def check_resources(self, wanted: Resources) -> None:
+        """Raise InputError on what no node has or may have: Tune would wait for it without end."""
+        kinds = self.node_kinds(wanted)
+        for name, amount in resources_of_trial(wanted).items():
+            existing = sum(kind.existing * kind.resources.get(name, 0) for kind in kinds)
             most = sum(kind.most * kind.resources.get(name, 0) for kind in kinds)
             if amount > most:
-                grow = f" and grows to {most:g}" if most > there else ""
+                grow = f" and grows to {most:g}" if most > existing else ""
                 setting = f"resources.{name.lower()}s"
-                raise InputError(f"{setting}: a trial asks for {amount:g}, the cluster has {there:g}{grow}")
-        if not capacity.trials(kinds, wanted):
+                raise InputError(f"{setting}: a trial asks for {amount:g}, the cluster has {existing:g}{grow}")
+        if not capacity.count_trials(kinds, wanted):
             each = f"{wanted.cpus} CPUs and {wanted.gpus:g} GPUs" if wanted.gpus else f"{wanted.cpus} CPUs"
             raise InputError(
                 f"resources.ranks: a trial asks for {wanted.ranks} times {each}, more than the cluster's nodes hold "
-                f"({', '.join(kind.told() for kind in kinds)})"
+                f"({', '.join(map(str, kinds))})"
             )
 
-    def placement(self, plan: Plan, say: Callable[[str], None]) -> str:
-        """Ray's strategy for the ranks of a trial: one node wherever some node holds them all."""
-        wanted = plan.sweep.resources
-        if capacity.on_one_node(self.shapes(wanted), wanted):
-            return "STRICT_PACK"
-        say(
-            f"warning: no node holds the {wanted.ranks} ranks of a trial; they run across nodes, and every step waits "
-            "for the network between them"
-        )
-        return "PACK"
+    def place_trials(self, wanted: Resources, max_concurrent: int | None, say: Callable[[str], None]) -> Placement:
+        """Return what Tune is told: for all nodes that there can be, so that as many are asked for at once.
 
-    def room(self, plan: Plan, max_concurrent: int | None, say: Callable[[str], None]) -> Room:
-        """What Tune is told: for all nodes that there can be, so that as many are asked for at once."""
-        count = capacity.trials(self.shapes(plan.sweep.resources), plan.sweep.resources)
+        The ranks of a trial share a node wherever some node holds them all.
+        """
+        kinds = self.node_kinds(wanted)
+        count = capacity.count_trials(kinds, wanted)
         slots = max(1, min(max_concurrent or count, count))
-        if os.environ[PENDING] == QUIET[PENDING]:
-            os.environ[PENDING] = str(max(slots, int(QUIET[PENDING])))
-        return Room(slots, self.placement(plan, say), lambda: self.coming(plan))
+        if os.environ[PENDING] == RAY_SETTINGS[PENDING]:
+            os.environ[PENDING] = str(max(slots, int(RAY_SETTINGS[PENDING])))
+        strategy = "STRICT_PACK"
+        if not capacity.fits_on_one_node(kinds, wanted):
+            strategy = "PACK"
+            say(
+                f"warning: no node holds the {wanted.ranks} ranks of a trial; they run across nodes, and every step "
+                "waits for the network between them"
+            )
+        return Placement(slots, strategy, lambda: self.describe_coming(wanted))
 
-    def coming(self, plan: Plan) -> str | None:
-        """The nodes for a trial that may still start, None where there are none."""
-        wanted = plan.sweep.resources
-        kinds = self.shapes(wanted)
-        least = wanted.ranks if capacity.on_one_node(kinds, wanted) else 1
-        fitting = [kind for kind in kinds if capacity.ranks_on(kind.resources, wanted) >= least]
-        there, most = sum(kind.there for kind in fitting), sum(kind.most for kind in fitting)
-        if there >= most:
+    def describe_coming(self, wanted: Resources) -> str | None:
+        """Return what nodes for a trial may still start, None if none may."""
+        kinds = self.node_kinds(wanted)
+        least = wanted.ranks if capacity.fits_on_one_node(kinds, wanted) else 1
+        fitting = [kind for kind in kinds if capacity.count_ranks(kind.resources, wanted) >= least]
+        existing, most = sum(kind.existing for kind in fitting), sum(kind.most for kind in fitting)
+        if existing >= most:
             return None
-        return f"{there} of up to {most} nodes for it are there, more start on demand (ray status follows them)"
+        return f"{existing} of up to {most} nodes for it are there, more start on demand (ray status follows them)"
 
 
-def start(address: str | None) -> Session:
+def start_session(address: str | None) -> Session:
     """Join the cluster at `address`, the running one (RAY_ADDRESS), or start one here.
 
     Raises InputError where no cluster answers, RayError where Ray does not start.
     """
-    place = _place(address)
-    import ray
-    import ray.exceptions
-
-    ended = signal.getsignal(signal.SIGTERM)
-    env = {"PYTHONPATH": str(provenance.ROOT), **{name: os.environ[name] for name in QUIET}}
+    place = resolve_address(address)
+    on_terminate = signal.getsignal(signal.SIGTERM)
+    env = {"PYTHONPATH": str(provenance.ROOT), **{name: os.environ[name] for name in RAY_SETTINGS}}
     try:
         ray.init(
             address=place,
@@ -147,15 +110,14 @@ def start(address: str | None) -> Session:
         raise InputError(f"--address: no Ray cluster answers at '{place}' ({error})") from error
     except Exception as error:  # Ray raises no narrower one where its processes take too long to start
         raise ray.exceptions.RayError(f"it did not start ({error})") from error
-    signal.signal(signal.SIGTERM, ended)  # Ray's own handler ends the process without a word
+    signal.signal(signal.SIGTERM, on_terminate)  # Ray's own handler ends the process without a word
     mine = ray.get_runtime_context().get_node_id()
     on_head = any(node["NodeID"] == mine and capacity.HEAD in node["Resources"] for node in ray.nodes())
     if place == LOCAL or not on_head:
         return Session()
-    return Session(capacity.grown(Path(capacity.BOOTSTRAP).expanduser()))
+    return Session(capacity.read_growth(Path(capacity.BOOTSTRAP).expanduser()))
 
 
-def needed(plan: Plan) -> dict[str, float]:
-    """What a trial takes of a cluster, by Ray's names."""
-    wanted = plan.sweep.resources
+def resources_of_trial(wanted: Resources) -> dict[str, float]:
+    """Return what a trial takes of a cluster, by Ray's names."""
     return {"CPU": wanted.cpus * wanted.ranks, "GPU": wanted.gpus * wanted.ranks}

@@ -39,8 +39,8 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[SweepState]:
     """Return what reaches the driver, which itself is not run."""
     states: list[SweepState] = []
 
-    def record(state: SweepState, store: Storage, **options: Any) -> int:
-        manifest.write_manifest(state, store, options["command"])
+    def record(state: SweepState, store: Storage, command: str, options: driver.Options) -> int:
+        manifest.write_manifest(state, store, command)
         states.append(state)
         return 0
 

@@ -6,14 +6,14 @@ import io
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
 
-from platform.driver import console as driver_console
-from platform.driver import driver
-from platform.driver import reporter as driver_reporter
+from platform.driver import console, counts
+from platform.driver.console import Row, View
+from platform.driver.counts import Counts, Waiting
+from platform.driver.driver import describe_run
 from platform.state.sweep_state import SweepState
 from tests.support.small_sweep import Small
 from trainables.common import processes
@@ -21,24 +21,24 @@ from trainables.storage import files
 from trainables.storage.base import PROGRESS, RESULT, Storage
 
 ROWS = (
-    driver_console.Row("gru on npo forget05 gamma=0.8", "training", 5, 20, 20.0, 55.0),
-    driver_console.Row("none on ga forget10", "evaluation", 20, 20, 200.0, None),
+    Row("gru on npo forget05 gamma=0.8", "training", 5, 20, 20.0, 55.0),
+    Row("none on ga forget10", "evaluation", 20, 20, 200.0, None),
 )
-VIEW = driver_console.View(
+VIEW = View(
     "tiny-0a1b2c3d", 3, 10, "done 3 | running 2 | failed 0 | left 5", ROWS, "a trial waits: needs 8 GPUs, 4 free"
 )
 
 
-def text(view: driver_console.View, width: int = 100) -> list[str]:
-    console = Console(file=io.StringIO(), width=width, record=True)
-    console.print(driver_console.drawn(view))
-    return [line.rstrip() for line in console.export_text().splitlines()]
+def text(view: View, width: int = 100) -> list[str]:
+    terminal = Console(file=io.StringIO(), width=width, record=True)
+    terminal.print(console.draw(view))
+    return [line.rstrip() for line in terminal.export_text().splitlines()]
 
 
 def test_picture_tells_trials_steps_times_and_why_one_waits() -> None:
     lines = text(VIEW)
     assert lines[0].startswith("tiny-0a1b2c3d")
-    assert lines[1] == VIEW.standing
+    assert lines[1] == VIEW.counts
     assert lines[2] == "a trial waits: needs 8 GPUs, 4 free"
     assert lines[3].split() == ["running", "phase", "step", "for", "left"]
     assert lines[4].startswith("gru on npo forget05 gamma=0.8")
@@ -47,16 +47,16 @@ def test_picture_tells_trials_steps_times_and_why_one_waits() -> None:
 
 
 def test_picture_of_many_trials_stays_small_and_fits_a_narrow_terminal() -> None:
-    many = driver_console.View("tiny", 0, 99, "running 40", ROWS * 20)
+    many = View("tiny", 0, 99, "running 40", ROWS * 20)
     lines = text(many, width=60)
-    assert len(lines) == 3 + driver_console.SHOWN + 1
+    assert len(lines) == 3 + console.SHOWN + 1
     assert lines[-1] == "and 28 more"
     assert max(map(len, lines)) <= 60
 
 
 def test_terminal_keeps_lines_and_takes_the_picture_away() -> None:
     out = io.StringIO()
-    screen = driver_console.Terminal(Console(file=out, force_terminal=True, width=100))
+    screen = console.Terminal(Console(file=out, force_terminal=True, width=100))
     screen.show(lambda: VIEW, last=True)
     screen.say("GA [forget10]: FQ -3.20 (4 s)")
     screen.close()
@@ -69,19 +69,19 @@ def test_terminal_keeps_lines_and_takes_the_picture_away() -> None:
 def test_plain_lines_come_now_and_then_and_at_the_end(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    screen = driver_console.Plain()
+    screen = console.Lines()
     screen.show(lambda: pytest.fail("it is not time to look"))
     assert capsys.readouterr().out == ""
-    monkeypatch.setattr(driver_console, "PLAIN_SECONDS", -1.0)
+    monkeypatch.setattr(console, "PLAIN_SECONDS", -1.0)
     screen.show(lambda: VIEW)
-    assert capsys.readouterr().out == f"{VIEW.standing} | {VIEW.waiting}\n"
-    monkeypatch.setattr(driver_console, "PLAIN_SECONDS", 99.0)
-    screen.show(lambda: driver_console.View("tiny", 10, 10, "done 10"), last=True)
+    assert capsys.readouterr().out == f"{VIEW.counts} | {VIEW.waiting}\n"
+    monkeypatch.setattr(console, "PLAIN_SECONDS", 99.0)
+    screen.show(lambda: View("tiny", 10, 10, "done 10"), last=True)
     assert capsys.readouterr().out == "done 10\n"
 
 
 def test_no_terminal_gets_plain_lines() -> None:
-    assert isinstance(driver_console.screen(), driver_console.Plain)
+    assert isinstance(console.open_screen(), console.Lines)
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,14 @@ def test_no_terminal_gets_plain_lines() -> None:
     ],
 )
 def test_why_a_trial_waits(monkeypatch: pytest.MonkeyPatch, free: dict[str, float], told: str) -> None:
-    waiting = driver_reporter.Waiting({"CPU": 1.0, "GPU": 8.0}, lambda: free)
-    standing = driver_reporter.Standing(name="tiny", total=4, slots=2, running={"a": "one"})
-    assert waiting.why(standing) is None
-    monkeypatch.setattr(driver_reporter, "PATIENCE", -1.0)
-    assert waiting.why(standing) == told
-    standing.running["b"] = "two"
-    assert waiting.why(standing) is None
-    assert waiting.why(driver_reporter.Standing(name="tiny", total=1, slots=2, running={"a": "one"})) is None
+    waiting = Waiting({"CPU": 1.0, "GPU": 8.0}, lambda: free)
+    sweep = Counts(name="tiny", total=4, slots=2, running={"a": ("one", 0.0)})
+    assert waiting.reason(sweep) is None
+    monkeypatch.setattr(counts, "PATIENCE", -1.0)
+    assert waiting.reason(sweep) == told
+    sweep.running["b"] = ("two", 0.0)
+    assert waiting.reason(sweep) is None
+    assert waiting.reason(Counts(name="tiny", total=1, slots=2, running={"a": ("one", 0.0)})) is None
 
 
 def test_resumed_sweep_counts_what_earlier_starts_did(small: Small, store: Storage) -> None:
@@ -109,27 +109,22 @@ def test_resumed_sweep_counts_what_earlier_starts_did(small: Small, store: Stora
     plan = replace(small.plan(store), trials=every)
     outcomes = ("failed", "finished", "diverged")
     state = SweepState(plan, {trial.id(): outcome for trial, outcome in zip(every, outcomes, strict=False)})
-    standing = driver_reporter.Standing.of(state, state.outstanding, slots=1)
-    assert standing.line() == "done 2 | running 0 | failed 1 | left 1"
-    assert standing.total == 4
+    sweep = Counts.from_state(state, state.outstanding, slots=1)
+    assert str(sweep) == "done 2 | running 0 | failed 1 | left 1"
+    assert sweep.total == 4
     for trial, told in zip(every[2:], ("0 of 4 trials run in 0.5 min", "1 of 4 trials run in 0.5 min"), strict=True):
         files.write_json(store.trial(trial.id()) / RESULT, {"status": "finished", "metrics": {}})
-        assert driver._ran(state, store, 30.0) == told
+        assert describe_run(state, store, 30.0) == told
 
 
 def test_row_of_a_running_trial_is_what_its_storage_tells(tmp_path: Path) -> None:
-    """The reporter reads what the trial writes; before that, it is starting."""
-    store = Storage(tmp_path)
-    standing = driver_reporter.Standing(
-        name="tiny", total=2, slots=1, running={"abc": "one", "def": "two"}, evaluations=[10.0]
-    )
-    never: Any = None
-    reporter = driver_reporter.Reporter(
-        standing, store, never, never, never, driver_console.Plain(), driver_reporter.Waiting({}, dict)
-    )
+    """Before a trial writes anything it is starting."""
+    store, now = Storage(tmp_path), time.monotonic()
+    running = {"abc": ("one", now), "def": ("two", now)}
     known = {"phase": "training", "step": 5, "steps": 20, "training_left": 45.0, "seconds": 20.0, "phase_seconds": 15.0}
     known |= {"started": "2026-11-20T10:00:00Z", "beat": time.time()}
     files.write_json(store.trial("abc") / PROGRESS, processes.myself() | known)
-    first, second = reporter.view().rows
-    assert first == driver_console.Row("one", "training", 5, 20, 20.0, 55.0)
+    sweep = Counts(name="tiny", total=2, slots=1, running=running, evaluations=[10.0])
+    first, second = sweep.view(store, Waiting({}, dict)).rows
+    assert first == Row("one", "training", 5, 20, 20.0, 55.0)
     assert (second.label, second.phase, second.left) == ("two", "starting", None)

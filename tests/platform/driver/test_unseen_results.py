@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from platform.driver import console
-from platform.driver import reporter as driver_reporter
+from platform.driver.counts import Counts, Waiting
+from platform.driver.reporter import LimitsReporter, Reporter
 from platform.state.limits import Limits, Stopper
 from trainables.common.errors import Unreachable
 from trainables.config.settings import Benchmark, Model
@@ -43,12 +44,13 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ObjectStorag
 
 
 @pytest.fixture
-def reporter(copies: list[ObjectStorage]) -> driver_reporter.Reporter:
+def reporter(copies: list[ObjectStorage]) -> Reporter:
     pruned: list[str] = []
     monitor: Any = SimpleNamespace(trial_ended=lambda study, ended: pruned.append(ended))
     mirror: Any = SimpleNamespace(told=[], add_trial=lambda key: mirror.told.append(key))
-    standing, waiting = driver_reporter.Standing(name="tiny", total=1, slots=1), driver_reporter.Waiting({}, dict)
-    return driver_reporter.Reporter(standing, copies[0], mirror, monitor, Stopper(Limits()), console.screen(), waiting)
+    limits = LimitsReporter(Stopper(Limits()), monitor)
+    counts = Counts(name="tiny", total=1, slots=1)
+    return Reporter(counts, copies[0], mirror, limits, console.open_screen(), Waiting({}, dict))
 
 
 def finish(store: ObjectStorage) -> dict[str, bytes]:
@@ -87,7 +89,7 @@ def tune_trial(last_result: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("last", [DONE, {"done": False, "phase": "training"}], ids=["said that it ended", "died"])
 def test_a_result_that_cannot_be_seen_is_not_written_over(
     copies: list[ObjectStorage],
-    reporter: driver_reporter.Reporter,
+    reporter: Reporter,
     last: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -100,11 +102,11 @@ def test_a_result_that_cannot_be_seen_is_not_written_over(
     busy_once(driver, monkeypatch)
     if last is DONE:
         reporter.on_trial_complete(0, [], trial)
-        assert reporter.standing.line().startswith("done 1 | running 0 | failed 0 | left 0")
+        assert str(reporter.counts).startswith("done 1 | running 0 | failed 0 | left 0")
         assert "FQ -1.00, MU 0.500" in capsys.readouterr().out
     else:
         reporter.on_trial_error(0, [], trial)
-        assert reporter.standing.line().startswith("done 0 | running 0 | failed 1 | left 0")
+        assert str(reporter.counts).startswith("done 0 | running 0 | failed 1 | left 0")
         said = capsys.readouterr().out
         assert "not recorded, because the storage does not answer; --resume looks again: its process died" in said
     assert held(driver) == before
@@ -114,21 +116,21 @@ def test_a_result_that_cannot_be_seen_is_not_written_over(
     assert reporter.mirror.told == [KEY, KEY]  # type: ignore[attr-defined]
 
 
-def test_a_result_that_the_storage_does_not_have_is_not_called_a_failure(reporter: driver_reporter.Reporter) -> None:
+def test_a_result_that_the_storage_does_not_have_is_not_called_a_failure(reporter: Reporter) -> None:
     trial = tune_trial(DONE)
     reporter.on_trial_start(0, [], trial)
     reporter.on_trial_complete(0, [], trial)
     assert not reporter.store.has(KEY)
-    assert reporter.standing.done == 1
+    assert reporter.counts.done == 1
 
 
-def test_a_trial_whose_process_died_is_recorded(reporter: driver_reporter.Reporter) -> None:
+def test_a_trial_whose_process_died_is_recorded(reporter: Reporter) -> None:
     trial = tune_trial({"done": False})
     reporter.on_trial_start(0, [], trial)
     reporter.on_trial_error(0, [], trial)
     assert (reporter.store.result(KEY) or {})["error"]["message"] == "its process died"
     assert f"trials/{KEY}/result.json" in held(reporter.store)  # type: ignore[arg-type]
-    assert reporter.unseen == []
+    assert reporter.unconfirmed == []
 
 
 def test_a_refusal_does_not_replace_a_result(copies: list[ObjectStorage]) -> None:

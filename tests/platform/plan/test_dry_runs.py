@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 import platform.sweep as command
-from platform.schedule import machine
+from platform.schedule import capacity
 from search_spaces.schema import sweep as spaces
 from tests.support import shrunk
 from tests.support.small_sweep import Small
@@ -127,14 +127,14 @@ def test_what_this_machine_lacks_is_needed_unless_a_cluster_is_named(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(machine, "DEVICES", tmp_path)
+    monkeypatch.setattr(capacity, "DEVICES", tmp_path)
     typed = ["tofu_tiny", *small.flags("resources.cpus=1000", "resources.gpus=2"), "--dry-run", "--json"]
     typed += ["--storage", str(tmp_path / "runs")]
     here = CliRunner().invoke(app, typed)
     assert here.exit_code == 0, here.output
     lacks = [need for need in json.loads(here.stdout)["needs"] if need.startswith("resources.")]
     assert lacks == [
-        f"resources.cpus: a trial asks for 1000, this machine has {machine.cores()}; --address names a cluster",
+        f"resources.cpus: a trial asks for 1000, this machine has {capacity.count_cpus()}; --address names a cluster",
         "resources.gpus: a trial asks for 2, this machine has 0; --address names a cluster",
     ]
     there = CliRunner().invoke(app, [*typed, "--address", "10.0.0.1:6379"])

@@ -14,11 +14,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from platform.driver import driver
+from platform.driver import driver, tuning
 from platform.plan.requirements import OFFLINE
 from platform.preparation import hub as hubs
 from platform.preparation.repository import INDEX, SINGLE, choose_files, find_damage
-from platform.schedule import session
 from tests.support.hub_bench import MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, HubBench, write_model
 from trainables.common.errors import InputError
 from trainables.data.hub import HubRequirement, find_folder, lock, pin_file
@@ -216,21 +215,21 @@ def test_damage_of_a_model_is_named(tmp_path: Path, name: str, content: bytes | 
 def test_a_silent_hub_is_named_before_ray_starts(bench: HubBench, monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
-    def start(address: str | None) -> None:
+    def start(*arguments: Any) -> None:
         raise AssertionError("Ray starts")
 
-    monkeypatch.setattr(session, "start", start)
+    monkeypatch.setattr(tuning, "run", start)
     state: Any = SimpleNamespace(plan=SimpleNamespace(hub=(TARGET,)))
-    more: Any = ("sweep", None, None, None, "none")
+    more: Any = ("sweep", None, None)
     with pytest.raises(AssertionError, match="Ray starts"):
-        driver._with_ray(state, bench.store, *more)
+        driver._run_with_ray(state, bench.store, *more)
     assert bench.hub.downloads() == []
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(InputError, match=f"HF_HUB_OFFLINE.* and the storage has not: model {MODEL_ID};"):
-        driver._with_ray(state, bench.store, *more)
+        driver._run_with_ray(state, bench.store, *more)
     shutil.copytree(bench.served(""), bench.root / TARGET.key)
     with pytest.raises(AssertionError, match="Ray starts"):
-        driver._with_ray(state, bench.store, *more)
+        driver._run_with_ray(state, bench.store, *more)
 
 
 def test_offline_takes_what_the_cache_of_hugging_face_has(bench: HubBench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import ray
 
-from platform.driver import driver
+from platform.driver import tuning
 from platform.plan.build import make_plan
 from platform.preparation import hub, prepare
-from platform.schedule.session import Room
+from platform.schedule.session import Placement
 from platform.state.limits import Limits, Stopper
 from search_spaces.schema import sweep as spaces
 from tests.support.small_sweep import Small
@@ -39,7 +39,7 @@ def test_a_directions_ranks_lie_where_a_trials_do(
         monkeypatch.setattr(prepare, step, lambda *arguments: None)
     state = small.state(store, "resources.ranks=2", only=["method=tv"])
     with pytest.raises(Asked):
-        driver._all(state, store, "", Stopper(Limits()), Room(1, strategy, lambda: None), "none")
+        tuning.prepare_and_tune(state, store, "", Stopper(Limits()), Placement(1, strategy, lambda: None), "none")
     assert placed == [(2, strategy)]
 
 

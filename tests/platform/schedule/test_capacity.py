@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from platform.driver import reporter
-from platform.schedule import capacity, session
-from platform.schedule.capacity import Growth, Shape
+from platform.driver import counts
+from platform.schedule import capacity, ray_settings, session
+from platform.schedule.capacity import Growth, NodeKind, NodeType
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 
@@ -47,7 +46,7 @@ def node(resources: dict[str, float], alive: bool = True) -> dict[str, Any]:
 )
 def test_ranks_on_a_node(resources: dict[str, Any], expected: int) -> None:
     """A part of a GPU lies on one GPU: three trials of 0.3, not 26 on eight."""
-    assert capacity.ranks_on(GPUS, Resources(**resources)) == expected
+    assert capacity.count_ranks(GPUS, Resources(**resources)) == expected
 
 
 def packed(free: list[int], ranks: int) -> int:
@@ -62,98 +61,94 @@ def packed(free: list[int], ranks: int) -> int:
 def test_trials_on_nodes_are_what_trying_gives(ranks: int) -> None:
     wanted = Resources(ranks=ranks)
     for free in itertools.product(range(5), repeat=3):
-        shapes = [Shape({"CPU": float(places)}, 1, 1) for places in free]
+        shapes = [NodeKind({"CPU": float(places)}, 1, 1) for places in free]
         across = sum(free) // ranks
-        assert capacity.trials(shapes, wanted) == (packed(list(free), ranks) or across)
-        assert capacity.on_one_node(shapes, wanted) == any(places >= ranks for places in free)
+        assert capacity.count_trials(shapes, wanted) == (packed(list(free), ranks) or across)
+        assert capacity.fits_on_one_node(shapes, wanted) == any(places >= ranks for places in free)
 
 
 def test_nodes_are_counted_by_kind_and_dead_ones_not() -> None:
     nodes = [node(HEAD), node(GPUS), node(GPUS, alive=False), node(GPUS)]
-    found = capacity.shapes(nodes, (0, []))
-    assert found == [Shape({"CPU": 8.0, "GPU": 0.0}, 1, 1), Shape({"CPU": 96.0, "GPU": 8.0}, 2, 2)]
+    found = capacity.list_node_kinds(nodes, Growth())
+    assert found == [NodeKind({"CPU": 8.0, "GPU": 0.0}, 1, 1), NodeKind({"CPU": 96.0, "GPU": 8.0}, 2, 2)]
 
 
 @pytest.fixture
-def growth(tmp_path: Path) -> tuple[int, list[Growth]]:
+def growth(tmp_path: Path) -> Growth:
     (tmp_path / "file.yaml").write_text(FILE)
-    return capacity.grown(tmp_path / "file.yaml")
+    return capacity.read_growth(tmp_path / "file.yaml")
 
 
-def test_node_types_of_the_autoscaler(growth: tuple[int, list[Growth]], tmp_path: Path) -> None:
+def test_node_types_of_the_autoscaler(growth: Growth, tmp_path: Path) -> None:
     """As Ray fills in what is left out: no further heads, else as many as the cluster has in all."""
-    assert growth == (
-        6,
-        [Growth({"CPU": 8}, 0, 0), Growth({"CPU": 96, "GPU": 8}, 0, 4), Growth({"CPU": 16, "GPU": 1}, 0, 6)],
-    )
-    assert capacity.grown(tmp_path / "none.yaml") == (0, [])
+    types = [NodeType({"CPU": 8}, 0, 0), NodeType({"CPU": 96, "GPU": 8}, 0, 4), NodeType({"CPU": 16, "GPU": 1}, 0, 6)]
+    assert growth == Growth(6, types)
+    assert capacity.read_growth(tmp_path / "none.yaml") == Growth()
 
 
-def test_nodes_that_may_start_count_once_and_within_the_limit_of_all(growth: tuple[int, list[Growth]]) -> None:
+def test_nodes_that_may_start_count_once_and_within_the_limit_of_all(growth: Growth) -> None:
     """Four of the large type and two of the small: six in all, one of which is there."""
-    found = capacity.shapes([node(HEAD), node(GPUS)], growth)
-    assert [(shape.resources.get("GPU", 0), shape.most, shape.there) for shape in found] == [
+    found = capacity.list_node_kinds([node(HEAD), node(GPUS)], growth)
+    assert [(shape.resources.get("GPU", 0), shape.most, shape.existing) for shape in found] == [
         (8, 4, 1),
         (1, 2, 0),
         (0, 1, 1),
     ]
-    assert capacity.trials(found, Resources(gpus=1)) == 34
-    assert capacity.trials(found, Resources(ranks=4, gpus=1)) == 8
-    assert capacity.trials(found, Resources(ranks=16, gpus=1)) == 2
+    assert capacity.count_trials(found, Resources(gpus=1)) == 34
+    assert capacity.count_trials(found, Resources(ranks=4, gpus=1)) == 8
+    assert capacity.count_trials(found, Resources(ranks=16, gpus=1)) == 2
 
 
-def test_no_node_with_gpus_is_started_for_cpus_that_others_have(growth: tuple[int, list[Growth]]) -> None:
+def test_no_node_with_gpus_is_started_for_cpus_that_others_have(growth: Growth) -> None:
     """Ray itself would rent them; those that are there, or are the only ones that fit, are used."""
-    alone = capacity.shapes([node(HEAD)], growth)
-    assert capacity.trials(capacity.avoid_gpu_nodes(alone, Resources(cpus=1)), Resources(cpus=1)) == 8
-    beside = capacity.shapes([node(HEAD), node(GPUS)], growth)
-    assert capacity.trials(capacity.avoid_gpu_nodes(beside, Resources(cpus=1)), Resources(cpus=1)) == 8 + 96
+    alone = capacity.list_node_kinds([node(HEAD)], growth)
+    assert capacity.count_trials(capacity.avoid_gpu_nodes(alone, Resources(cpus=1)), Resources(cpus=1)) == 8
+    beside = capacity.list_node_kinds([node(HEAD), node(GPUS)], growth)
+    assert capacity.count_trials(capacity.avoid_gpu_nodes(beside, Resources(cpus=1)), Resources(cpus=1)) == 8 + 96
     for wanted in (Resources(cpus=9), Resources(cpus=1, gpus=1)):
         assert capacity.avoid_gpu_nodes(alone, wanted) == alone
 
 
 def test_a_head_of_a_workers_size_is_no_worker() -> None:
     size = {"CPU": 48.0, "GPU": 4.0}
-    growth = (1, [Growth(size, 0, 1)])
+    growth = Growth(1, [NodeType(size, 0, 1)])
     head = {**size, capacity.HEAD: 1.0}
     for nodes, there in (([node(head)], 0), ([node(head), node(size)], 1)):
-        assert capacity.shapes(nodes, growth) == [Shape(size, 1, there), Shape(size, 1, 1)]
+        assert capacity.list_node_kinds(nodes, growth) == [NodeKind(size, 1, there), NodeKind(size, 1, 1)]
 
 
 def test_types_of_one_size_share_its_nodes() -> None:
     size = {"CPU": 96.0, "GPU": 8.0}
-    found = capacity.shapes([node(size)] * 6, (6, [Growth(size, 0, 4), Growth(size, 0, 2)]))
-    assert [(shape.most, shape.there) for shape in found] == [(4, 4), (2, 2)]
+    found = capacity.list_node_kinds([node(size)] * 6, Growth(6, [NodeType(size, 0, 4), NodeType(size, 0, 2)]))
+    assert [(shape.most, shape.existing) for shape in found] == [(4, 4), (2, 2)]
 
 
 @pytest.fixture
-def joined(growth: tuple[int, list[Growth]], monkeypatch: pytest.MonkeyPatch) -> session.Session:
+def joined(growth: Growth, monkeypatch: pytest.MonkeyPatch) -> session.Session:
     """A session on a head that may grow and has nothing else yet."""
     import ray
 
     monkeypatch.setattr(ray, "nodes", lambda: [node(HEAD)])
-    for name, value in session.QUIET.items():
+    for name, value in ray_settings.RAY_SETTINGS.items():
         monkeypatch.setenv(name, value)
     return session.Session(growth)
-
-
-def plan(**resources: Any) -> Any:
-    return SimpleNamespace(sweep=SimpleNamespace(resources=Resources(**resources)))
 
 
 def test_what_may_still_come_is_not_refused(joined: session.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 
     said: list[str] = []
-    asked = plan(gpus=1, cpus=2)
-    joined.check(asked)
-    room = joined.room(asked, None, said.append)
+    asked = Resources(gpus=1, cpus=2)
+    joined.check_resources(asked)
+    room = joined.place_trials(asked, None, said.append)
     assert (room.slots, room.strategy, said) == (34, "STRICT_PACK", [])
-    assert os.environ[session.PENDING] == "34"
-    assert room.coming() == "0 of up to 6 nodes for it are there, more start on demand (ray status follows them)"
-    assert joined.room(asked, 5, said.append).slots == 5
-    assert joined.room(plan(cpus=9), None, said.append).coming() is not None
-    assert session.Session().room(plan(), None, said.append).coming() is None
+    assert os.environ[ray_settings.PENDING] == "34"
+    assert (
+        room.describe_coming() == "0 of up to 6 nodes for it are there, more start on demand (ray status follows them)"
+    )
+    assert joined.place_trials(asked, 5, said.append).slots == 5
+    assert joined.describe_coming(Resources(cpus=9)) is not None
+    assert session.Session().describe_coming(Resources()) is None
 
 
 @pytest.mark.parametrize(
@@ -172,13 +167,13 @@ def test_what_could_never_run_is_refused_with_the_numbers(
     joined: session.Session, resources: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError) as refused:
-        joined.check(plan(**resources))
+        joined.check_resources(Resources(**resources))
     assert str(refused.value) == message
 
 
 def test_ranks_that_no_node_holds_are_spread_with_a_warning(joined: session.Session) -> None:
     said: list[str] = []
-    assert joined.room(plan(ranks=16, gpus=1), None, said.append).strategy == "PACK"
+    assert joined.place_trials(Resources(ranks=16, gpus=1), None, said.append).strategy == "PACK"
     assert said == [
         "warning: no node holds the 16 ranks of a trial; they run across nodes, and every step waits for the network "
         "between them"
@@ -188,7 +183,7 @@ def test_ranks_that_no_node_holds_are_spread_with_a_warning(joined: session.Sess
 def test_start_waits_for_the_nodes_that_a_cluster_always_has(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     rounds = iter([1, 1, 2, 3])
-    growth = (2, [Growth({}, 2, 2)])
+    growth = Growth(2, [NodeType({}, 2, 2)])
     monkeypatch.setattr(capacity.time, "sleep", lambda seconds: None)
     capacity.wait_for_nodes(growth, lambda: [node(HEAD)] * next(rounds), said.append)
     assert said == ["waiting for the cluster's nodes: 1 of 3 are there"]
@@ -199,12 +194,12 @@ def test_start_waits_for_the_nodes_that_a_cluster_always_has(monkeypatch: pytest
 
 
 def test_a_trial_that_waits_says_that_nodes_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reporter, "PATIENCE", 0.0)
-    standing = reporter.Standing("sweep", total=4, slots=2)
+    monkeypatch.setattr(counts, "PATIENCE", 0.0)
+    standing = counts.Counts("sweep", total=4, slots=2)
     asked = {"CPU": 1.0, "GPU": 1.0}
-    waiting = reporter.Waiting(asked, lambda: {"CPU": 8.0}, lambda: "0 of up to 4 nodes for it are there")
-    assert waiting.why(standing) == "a trial waits: needs 1 GPU, 0 free; 0 of up to 4 nodes for it are there"
-    waiting = reporter.Waiting(asked, lambda: {"CPU": 8.0, "GPU": 8.0}, lambda: "3 of up to 4 nodes for it are there")
-    assert waiting.why(standing) == (
+    waiting = counts.Waiting(asked, lambda: {"CPU": 8.0}, lambda: "0 of up to 4 nodes for it are there")
+    assert waiting.reason(standing) == "a trial waits: needs 1 GPU, 0 free; 0 of up to 4 nodes for it are there"
+    waiting = counts.Waiting(asked, lambda: {"CPU": 8.0, "GPU": 8.0}, lambda: "3 of up to 4 nodes for it are there")
+    assert waiting.reason(standing) == (
         "a trial waits: its process or a node is starting; 3 of up to 4 nodes for it are there"
     )

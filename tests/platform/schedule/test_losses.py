@@ -9,7 +9,7 @@ import pytest
 from ray.tune.experiment import Trial
 
 from platform.schedule import node_loss
-from platform.schedule.node_loss import Losses
+from platform.schedule.node_loss import NodeLossWatch
 
 
 class Cluster:
@@ -20,7 +20,7 @@ class Cluster:
         self.there = {"head", "one", "two"}
         self.said: list[str] = []
         monkeypatch.setattr(node_loss.time, "monotonic", lambda: self.now)
-        self.watch = Losses(lambda: set(self.there), self.said.append)
+        self.watch = NodeLossWatch(lambda: set(self.there), self.said.append)
 
     def trial(self, name: str) -> Any:
         settings: dict[str, Any] = {"max_failures": node_loss.TRIES, "config": {"trial": name}, "error_file": None}

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import strategies as st
 from ray.tune.search import Searcher
 
-from platform.driver import driver
+from platform.driver.tuning import make_searcher
 from platform.schedule import searcher
+from platform.schedule.session import Placement
+from platform.state.limits import Limits, Stopper
 from tests.support import small_sweep
 from trainables.config.settings import Benchmark, Model, Rectifier
 from trainables.config.trial import Trial
@@ -276,6 +278,6 @@ def test_resume_asks_for_what_the_storage_has_in_flight(tmp_path: Path, left: st
     begun = state.plan.studies()["forget05/npo/gru"][9:13:3]
     for trial in begun:
         files.write_json(store.trial(trial.id()) / left, {"step": 4})
-    search, total = driver._searcher(state, store, searcher, "none", "PACK", lambda: None)
+    search, total = make_searcher(state, store, Stopper(Limits()), Placement(1, "PACK", lambda: None), "none")
     asked = [Trial.model_validate_json(search.suggest(str(number))["trial"]) for number in range(total)]
     assert [trial for trial in asked if trial.study() == begun[0].study()][:2] == begun

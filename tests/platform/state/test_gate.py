@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from platform.schedule import machine
+from platform.schedule import capacity
 from platform.schedule.searcher import Queue, Searcher, Studies
 from platform.state import limits
 from platform.state.limits import FIRST, Limits, Stopper, load_spent, record_spent
@@ -174,8 +174,8 @@ def test_trials_side_by_side(
 ) -> None:
     """Eight cores, two for each trial."""
     (tmp_path / "cpu.max").write_text(limit)
-    monkeypatch.setattr(machine, "CGROUP", tmp_path / "cpu.max")
-    monkeypatch.setattr(machine.os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(capacity, "CGROUP", tmp_path / "cpu.max")
+    monkeypatch.setattr(capacity.os, "cpu_count", lambda: 8)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     plan = small.plan(Storage(tmp_path / "runs"), "resources.cpus=2")
-    assert machine.slots(plan.sweep.resources, len(plan.trials), concurrent, address) == expected
+    assert capacity.count_slots(plan.sweep.resources, len(plan.trials), concurrent, address) == expected

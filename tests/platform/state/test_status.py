@@ -16,7 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 import platform.status as status
-from platform.driver.reporter import outcome
+from platform.driver.reporter import describe_outcome
 from platform.state import lock, manifest
 from tests.platform.driver.test_commands import HEAVY, SECONDS_OF_CPU
 from tests.support import sweep_store
@@ -130,7 +130,7 @@ def test_collapsed_trial_is_done_and_has_its_numbers(store: Storage) -> None:
     best = next(study["best"] for study in found["studies"] if study["study"] == "forget05/gd/none")
     assert best["metrics"] == {"forget_quality": -1.0, "model_utility": 0.89}
     result = store.result(f"{35:012x}") or {}
-    assert outcome(result) == f"FQ -1.00, MU 0.890; collapsed: {error['message']}"
+    assert describe_outcome(result) == f"FQ -1.00, MU 0.890; collapsed: {error['message']}"
 
 
 def test_remaining_time_of_an_evaluation(store: Storage) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from platform.driver import console
-from platform.driver import reporter as driver_reporter
+from platform.driver.counts import Counts, Waiting
+from platform.driver.reporter import LimitsReporter, Reporter
 from platform.state import disk
 from platform.state.limits import Limits, Stopper
 from trainables.common import cli
@@ -47,11 +48,9 @@ def test_failure_that_cannot_be_recorded_stops_the_sweep(
     stopper, mirrored = Stopper(Limits()), []
     keeper: Any = SimpleNamespace(prune=lambda study, ended: None)
     mirror: Any = SimpleNamespace(add_trial=mirrored.append)
-    standing = driver_reporter.Standing(name="tiny", total=3, slots=1)
-    waiting = driver_reporter.Waiting({}, dict)
-    reporter = driver_reporter.Reporter(
-        standing, store, mirror, disk.DiskMonitor(keeper, None), stopper, console.screen(), waiting
-    )
+    limits = LimitsReporter(stopper, disk.DiskMonitor(keeper, None))
+    counts = Counts(name="tiny", total=3, slots=1)
+    reporter = Reporter(counts, store, mirror, limits, console.open_screen(), Waiting({}, dict))
     kept = SimpleNamespace(metric_analysis={}, metric_n_steps={})
     died = SimpleNamespace(config={"trial": CONFIG.model_dump_json()}, trial_id="1", run_metadata=kept)
     died.error_file, died.last_result = None, {}
@@ -63,4 +62,4 @@ def test_failure_that_cannot_be_recorded_stops_the_sweep(
     assert not store.has(CONFIG.id())
     said = capsys.readouterr().out
     assert "lost: not recorded, because the storage takes nothing more: No space left on device" in said
-    assert reporter.standing.line().startswith("done 0 | running 0 | failed 1 | left 2")
+    assert str(counts).startswith("done 0 | running 0 | failed 1 | left 2")

@@ -1,0 +1,126 @@
+"""Where a running sweep stands: counts and times of its trials, and why no further trial begins."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from platform.driver.console import Row, View
+from platform.state.status import describe_phase, read_progress
+from platform.state.sweep_state import SweepState
+from trainables.common.cli import format_duration
+from trainables.config.trial import Trial
+from trainables.storage.base import EVALUATED, FAILURES, Storage
+
+PATIENCE = 10.0
+"""Seconds without a trial that begins, although more could run at a time, after which it is said why."""
+
+
+@dataclass
+class Counts:
+    """Counts and times of a sweep under way."""
+
+    name: str
+    total: int
+    slots: int
+    done: int = 0
+    failed: int = 0
+    running: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """Label and start (monotonic) of each trial that runs, by its id."""
+    seconds: list[float] = field(default_factory=list)
+    """Of trials that ended."""
+    evaluations: list[float] = field(default_factory=list)
+    """Seconds of their evaluations."""
+
+    @classmethod
+    def from_state(cls, state: SweepState, total: int, slots: int) -> Counts:
+        """Return the counts of a start that runs `total` trials: what earlier starts did counts."""
+        done, failed = len(state.done), len(state.failed)
+        return cls(name=state.plan.name, total=total + done, slots=slots, done=done - failed, failed=failed)
+
+    @property
+    def left(self) -> int:
+        return self.total - self.done - self.failed - len(self.running)
+
+    @property
+    def over(self) -> bool:
+        return self.left == 0 and not self.running
+
+    def start_trial(self, trial: Trial) -> None:
+        self.running[trial.id()] = (trial.label(), time.monotonic())
+
+    def seconds_of(self, trial_id: str) -> float:
+        """Return how long a trial has been running."""
+        now = time.monotonic()
+        return now - self.running.get(trial_id, ("", now))[1]
+
+    def end_trial(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        self.seconds.append(self.seconds_of(trial_id))
+        self.running.pop(trial_id, None)
+        if result["status"] in FAILURES:
+            self.failed += 1
+        else:
+            self.done += 1
+        if result["status"] in EVALUATED and "seconds" in result:  # a diverged one's 0 s would be too short
+            self.evaluations.append(result["seconds"]["evaluation"])
+
+    def __str__(self) -> str:
+        """`done 3 | running 2 | failed 0 | left 10 | about 2 min left`"""
+        parts = [f"done {self.done}", f"running {len(self.running)}", f"failed {self.failed}", f"left {self.left}"]
+        if self.seconds:
+            rounds = (self.left + len(self.running) / 2) / self.slots
+            parts.append(f"about {format_duration(statistics.median(self.seconds) * rounds)} left")
+        return " | ".join(parts)
+
+    def view(self, store: Storage, waiting: Waiting) -> View:
+        """Return what the screen shows."""
+        typical = {"evaluation": statistics.median(self.evaluations) if self.evaluations else None}
+        rows = [self._row(key, store, typical) for key in self.running]
+        return View(self.name, self.done + self.failed, self.total, str(self), rows, waiting.reason(self))
+
+    def _row(self, trial_id: str, store: Storage, typical: dict[str, float | None]) -> Row:
+        label, progress = self.running[trial_id][0], read_progress(trial_id, store, typical)
+        if progress is None:
+            return Row(label, "starting", 0, None, self.seconds_of(trial_id), None)
+        known = (progress[name] for name in ("step", "steps", "seconds", "remaining_seconds"))
+        return Row(label, describe_phase(progress), *known)
+
+
+class Waiting:
+    """Finds out why no further trial begins: what one needs, and what of it is free.
+
+    `needed` and `free`: amounts by Ray's names of resources, `free` of all nodes together; `describe_coming`: the nodes
+    that may still start.
+    """
+
+    def __init__(
+        self,
+        needed: Mapping[str, float],
+        free: Callable[[], Mapping[str, float]],
+        describe_coming: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self.needed = needed
+        self.free = free
+        self.describe_coming = describe_coming
+        self.since: float | None = None
+
+    def reason(self, counts: Counts) -> str | None:
+        """Return why a trial waits, None if none does or not for long yet."""
+        if len(counts.running) >= counts.slots or counts.left <= 0:
+            self.since = None
+            return None
+        self.since = self.since or time.monotonic()
+        if time.monotonic() - self.since < PATIENCE:
+            return None
+        free = self.free()
+        short = [
+            f"needs {amount:g} {name}{'s' if amount != 1 else ''}, {free.get(name, 0.0):g} free"
+            for name, amount in self.needed.items()
+            if amount > free.get(name, 0.0) + 1e-6
+        ]
+        coming = self.describe_coming()
+        reason = "; ".join(short) if short else f"its process{' or a node' if coming else ''} is starting"
+        return f"a trial waits: {reason}" + (f"; {coming}" if coming else "")

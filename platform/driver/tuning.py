@@ -1,0 +1,136 @@
+"""The part of a start that needs Ray: preparation, Tune over the trials that are left, the export at the end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from typing import Any
+
+import ray
+import ray.exceptions
+from ray import tune
+from ray.tune.execution import class_cache
+
+from platform.driver import recommend
+from platform.driver.console import open_screen, say
+from platform.driver.counts import Counts, Waiting
+from platform.driver.driver import Options, start_mirror
+from platform.driver.reporter import LimitsReporter, Reporter
+from platform.preparation import hub, prepare
+from platform.schedule.node_loss import TRIES, NodeLossWatch, RayletWatch
+from platform.schedule.searcher import Queue, Studies
+from platform.schedule.session import Placement, resources_of_trial, start_session
+from platform.state import disk, manifest, weights
+from platform.state.limits import Stopper
+from platform.state.sweep_state import SweepState, count_outcomes
+from platform.tracking.mirror import Mirror
+from trainables import benchmarks
+from trainables.common.errors import InputError
+from trainables.common.redaction import VARIABLES
+from trainables.config.settings import Resources
+from trainables.storage.base import Storage
+from trainables.storage.results import gpus
+from trainables.workers.launcher import LAUNCHER, nodes, train_ranks
+from trainables.workers.trial_actor import TrialActor
+
+
+def run(state: SweepState, store: Storage, command: str, stopper: Stopper, options: Options) -> Mirror | None:
+    """Prepare, run the trials that are left, and export; returns None after saying that preparation or Ray failed."""
+    resources = state.plan.sweep.resources
+    try:
+        session = start_session(options.address)
+        session.wait_for_nodes(say)
+        session.check_resources(resources)
+        placement = session.place_trials(resources, options.max_concurrent, say)
+        return prepare_and_tune(state, store, command, stopper, placement, options.keep)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, InputError | OSError):
+            raise error.cause from None
+        say(f"preparation failed:\n{error}")
+    except ray.exceptions.RayError as error:
+        say(f"Ray failed: {error}; go on with {manifest.resume_command(command)}")
+    finally:
+        ray.shutdown()
+    return None
+
+
+def prepare_and_tune(
+    state: SweepState, store: Storage, command: str, stopper: Stopper, placement: Placement, keep: str
+) -> Mirror:
+    """Do all that lies between Ray's start and the report."""
+    plan = state.plan
+    hub.fetch(plan, store, say)
+    with stopper.preparing(gpus(plan.trials[0].model_dump(include={"resources"}))):
+        prepare.prepare(state, store, say, placement.strategy)
+    document = manifest.write_manifest(state, store, command)
+    mirror = start_mirror(document, store)
+    if state.outstanding:
+        _tune(state, store, mirror, stopper, placement, keep)
+    if plan.sweep.export:
+        recommend.recommend(plan, store, say)
+    mirror.close(count_outcomes(document, store))
+    return mirror
+
+
+def _tune(state: SweepState, store: Storage, mirror: Mirror, stopper: Stopper, placement: Placement, keep: str) -> None:
+    """Run the trials that are left, as far as the limits let them."""
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    class_cache.ENV_VARS_TO_PROPAGATE.difference_update(VARIABLES)  # Ray's log would hold their values
+    plan, screen = state.plan, open_screen()
+    search, total = make_searcher(state, store, stopper, placement, keep)
+    counts = Counts.from_state(state, total, placement.slots)
+    limits = LimitsReporter(
+        stopper, disk.DiskMonitor(weights.make_keeper(plan, store, keep), stopper.limits.disk_bytes)
+    )
+    needed = resources_of_trial(plan.sweep.resources)
+    waiting = Waiting(needed, ray.available_resources, placement.describe_coming)
+    reporter = Reporter(counts, store, mirror, limits, screen, waiting)
+    folder, name = store.root / "ray", f"{plan.name}-{os.getpid()}"
+    run_config = tune.RunConfig(
+        name=name,
+        storage_path=str(folder),
+        callbacks=[limits, reporter, RayletWatch(), NodeLossWatch(nodes, screen.say)],
+        verbose=0,
+        failure_config=tune.FailureConfig(max_failures=TRIES),
+        checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+    )
+    tune_config = tune.TuneConfig(
+        search_alg=search,
+        num_samples=total,
+        max_concurrent_trials=placement.slots,
+        reuse_actors=plan.sweep.resources.ranks == 1,
+    )
+    try:
+        tune.Tuner(_trainable(plan.sweep.resources), tune_config=tune_config, run_config=run_config).fit()
+    except Exception:
+        if not stopper.reason:  # else it stopped with its cause: a full disk has cut Tune's own notes off, too
+            raise
+    finally:
+        screen.close()
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def _trainable(resources: Resources) -> Any:
+    """Return what runs a trial, with what Tune is to keep for it."""
+    if resources.ranks == 1:
+        return tune.with_resources(TrialActor, {"cpu": resources.cpus, "gpu": resources.gpus})
+    return tune.with_resources(train_ranks, LAUNCHER)
+
+
+def make_searcher(
+    state: SweepState, store: Storage, stopper: Stopper, placement: Placement, keep: str
+) -> tuple[Queue, int]:
+    """Return what tells Tune the next trial, and how many there are."""
+    plan = state.plan
+    shared = {"storage": store.location, "keep": keep != "none", "strategy": placement.strategy}
+    if plan.strategy != "optuna":
+        return Queue(state.left, shared, lambda: stopper.reason), len(state.left)
+    finished: dict[str, Any] = {}
+    for trial in plan.trials:
+        result = store.result(trial.id())
+        if result is not None:
+            finished[trial.id()] = benchmarks.gains(trial.benchmark.name, result["metrics"])
+    begun = {key for trial in state.left if store.under_way(key := trial.id())}
+    studies = Studies(plan.studies().values(), plan.budget, finished, shared, lambda: stopper.reason, begun)
+    return studies, studies.left
