@@ -5,28 +5,17 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-SAMPLED_EVERY = 0.002
-"""Seconds."""
-
-
-def anonymous_bytes() -> int:
-    """RssAnon, as Linux tells it."""
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(next(line for line in status.splitlines() if line.startswith("RssAnon")).split()[1])
+SAMPLE_SECONDS = 0.002
 
 
 class Peak:
     """`with Peak() as peak`: `peak.growth` is the most bytes that there were above those at its start; sampled."""
 
     def __init__(self) -> None:
-        self.base = anonymous_bytes()
-        self.most = self.base
+        self.base = _anonymous_bytes()
+        self.growth = 0
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self._watch)
-
-    @property
-    def growth(self) -> int:
-        return self.most - self.base
 
     def __enter__(self) -> Peak:
         self.thread.start()
@@ -37,5 +26,10 @@ class Peak:
         self.thread.join()
 
     def _watch(self) -> None:
-        while not self.ended.wait(SAMPLED_EVERY):
-            self.most = max(self.most, anonymous_bytes())
+        while not self.ended.wait(SAMPLE_SECONDS):
+            self.growth = max(self.growth, _anonymous_bytes() - self.base)
+
+
+def _anonymous_bytes() -> int:
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(next(line for line in status.splitlines() if line.startswith("RssAnon")).split()[1])

@@ -17,68 +17,66 @@ from trainables.common.provenance import ROOT
 
 
 def shared(*parts: str) -> Path:
-    """Where data and models are that nobody named: in UNLEARN_SHARED, else in `shared` beside the checkout."""
+    """Return where data and models are that nobody named: in UNLEARN_SHARED, else in `shared` beside the checkout."""
     return Path(os.environ.get("UNLEARN_SHARED", ROOT.parent / "shared")).joinpath(*parts)
 
 
-def parser(doc: str | None) -> argparse.ArgumentParser:
-    """Of a script with this docstring, with the option that every one has."""
-    made = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
-    made.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
-    return made
+def make_parser(doc: str | None) -> argparse.ArgumentParser:
+    """Return the parser of a script with this docstring, with the option that every one has."""
+    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
+    return parser
 
 
-def add_tofu(options: argparse.ArgumentParser) -> None:
-    """The folders of TOFU's rows and of tofu_tiny's models."""
-    options.add_argument("--data", default=str(shared("data", "tofu")), help="folder of TOFU's rows")
-    options.add_argument("--models", default=str(shared("models", "tofu_tiny")), help="folder of tofu_tiny's models")
+def add_tofu(parser: argparse.ArgumentParser) -> None:
+    """Add the folders of TOFU's rows and of tofu_tiny's models."""
+    parser.add_argument("--data", default=str(shared("data", "tofu")), help="folder of TOFU's rows")
+    parser.add_argument("--models", default=str(shared("models", "tofu_tiny")), help="folder of tofu_tiny's models")
 
 
 def numbers(text: str) -> list[int]:
-    """`1,2` as an option's value."""
+    """Read `1,2` as an option's value."""
     return [int(part) for part in text.split(",")]
 
 
-def parse(options: argparse.ArgumentParser, arguments: list[str] | None, *folders: str) -> argparse.Namespace:
-    """What was typed, refused where the file or one of the options `folders` has no folder."""
-    found = options.parse_args(arguments)
-    if found.json and not found.json.absolute().parent.is_dir():
-        options.error(f"--json: no folder {found.json.parent}")
-    need(options, found, *folders)
-    return found
+def parse(parser: argparse.ArgumentParser, arguments: list[str] | None, *folders: str) -> argparse.Namespace:
+    """Return what was typed; refuse it where the file or one of the options `folders` has no folder.
 
-
-def need(options: argparse.ArgumentParser, found: argparse.Namespace, *folders: str) -> None:
-    """Refuse options that name no folder; none at all will do where there is no default."""
-    for name in folders:
-        place = getattr(found, name)
+    `--only memory` needs no folders, and an option without a default may stay empty.
+    """
+    options = parser.parse_args(arguments)
+    if options.json and not options.json.absolute().parent.is_dir():
+        parser.error(f"--json: no folder {options.json.parent}")
+    for name in folders if getattr(options, "only", None) != "memory" else ():
+        place = getattr(options, name)
         if place is not None and not Path(place).is_dir():
-            options.error(f"--{name}: no folder {place}")
+            parser.error(f"--{name}: no folder {place}")
+    return options
 
 
 def settings(chosen: Mapping[str, object]) -> list[str]:
-    """A sweep's settings as they are typed."""
+    """Return a sweep's settings as they are typed."""
     return [part for name, value in chosen.items() for part in ("--set", f"{name}={value}")]
 
 
 def run(*command: object) -> tuple[float, str]:
-    """Run Python with these arguments from the root: wall-clock seconds, and what was printed.
+    """Run Python with these arguments from the root; return wall-clock seconds and what was printed.
 
     Ends the script with the end of what was said where it fails.
     """
-    told = list(map(str, command))
-    begun = time.perf_counter()
-    done = subprocess.run([sys.executable, *told], cwd=ROOT, capture_output=True, text=True)
-    seconds = time.perf_counter() - begun
+    arguments = list(map(str, command))
+    started = time.perf_counter()
+    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True)
+    seconds = time.perf_counter() - started
     if done.returncode:
         raise SystemExit(
-            f"{' '.join(told[:4])} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+            f"{' '.join(arguments[:4])} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         )
     return seconds, done.stdout
 
 
-def drive() -> int:
-    """The sweep's command with this process's own arguments, in this process: its exit status."""
+def run_sweep_here() -> int:
+    """Run the sweep's command with this process's own arguments, in this process; return its exit status."""
     import typer
 
     import platform.sweep as sweep
@@ -91,7 +89,7 @@ def drive() -> int:
 
 
 def hardware(device: str = "cpu") -> str:
-    """What was measured on: the GPU's name, or cores and what they can do."""
+    """Return what was measured on: the GPU's name, or cores and what they can do."""
     import torch
 
     if device == "cuda":

@@ -90,7 +90,7 @@ def measure(network: Any, tokenizer: Any, benchmark: Benchmark, *, repeats: int,
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = _script.parser(__doc__)
+    parser = _script.make_parser(__doc__)
     _script.add_tofu(parser)
     parser.add_argument("--split", default="forget05")
     parser.add_argument("--limit", type=int, help="so many rows of each task")

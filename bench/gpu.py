@@ -28,25 +28,11 @@ from trainables.training import engine, loop, memory, models
 from trainables.training.runtime import device_memory, prepare_process
 from trainables.workers import shared_artifacts
 
+FIELDS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
+FIELDS += ("num_attention_heads", "num_key_value_heads", "tie_word_embeddings")
 SIZES: dict[str, dict[str, Any]] = {
-    "1b": {
-        "vocab_size": 128256,
-        "hidden_size": 2048,
-        "intermediate_size": 8192,
-        "num_hidden_layers": 16,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "tie_word_embeddings": True,
-    },
-    "tiny": {
-        "vocab_size": 600,
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "tie_word_embeddings": True,
-    },
+    "1b": dict(zip(FIELDS, (128256, 2048, 8192, 16, 32, 8, True), strict=True)),
+    "tiny": dict(zip(FIELDS, (600, 64, 128, 2, 4, 2, True), strict=True)),
 }
 """`1b`: the sizes of Llama-3.2-1B."""
 PEAKS = {
@@ -208,7 +194,7 @@ def _print(row: dict[str, Any]) -> None:
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     data = _script.shared("data", "tofu")
-    parser = _script.parser(__doc__)
+    parser = _script.make_parser(__doc__)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--size", choices=sorted(SIZES), default="1b")
     parser.add_argument("--repeats", type=int, default=10, help="measured pairs of steps (default 10)")

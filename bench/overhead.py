@@ -53,10 +53,10 @@ class Noted(trial_actor.TrialActor):
         from trainables.training import loop
 
         super()._take(new_config)
-        told = {"storage": str(self.store.root), "id": self.trial.id()}
-        note(told, taken=time.time())
+        trial = {"storage": str(self.store.root), "id": self.trial.id()}
+        note(trial, taken=time.time())
         plain = getattr(loop._step, "plain", loop._step)
-        loop._step = noted(plain, told)
+        loop._step = noted(plain, trial)
         loop._step.plain = plain  # type: ignore[attr-defined]
 
 
@@ -68,10 +68,10 @@ def rank(config: dict[str, Any]) -> None:
     from trainables.training import loop
     from trainables.workers import trial_actor
 
-    told = {"storage": config["storage"], "id": Trial.model_validate(config["trial"]).id()}
+    trial = {"storage": config["storage"], "id": Trial.model_validate(config["trial"]).id()}
     if dist.get_rank() == 0:
-        note(told, taken=time.time())
-        loop._step = noted(loop._step, told)
+        note(trial, taken=time.time())
+        loop._step = noted(loop._step, trial)
     trial_actor.rank(config)
 
 
@@ -89,17 +89,17 @@ def ranks(config: dict[str, Any]) -> None:
 def drive() -> int:
     """The sweep's own command in this process, with actors and ranks that take notes."""
     trial_actor.TrialActor, launcher.train_ranks = Noted, ranks  # type: ignore[misc]
-    return _script.drive()
+    return _script.run_sweep_here()
 
 
 def measure(options: argparse.Namespace, world: int, place: Path) -> dict[str, Any]:
     """Run NPO's trials on forget05, one after another, and return medians in seconds."""
     numbers = ",".join(map(str, range(options.seeds)))
-    told = f"--storage {place} --max-concurrent 1 --strategy {STRATEGY} --seeds {numbers}".split()
-    told += ["--only", "method=npo", "--only", "benchmark.split=forget05"]
+    command = f"--storage {place} --max-concurrent 1 --strategy {STRATEGY} --seeds {numbers}".split()
+    command += ["--only", "method=npo", "--only", "benchmark.split=forget05"]
     folders = {"models": options.models, "benchmark.data": options.data}
-    told += _script.settings({**folders, "resources.ranks": world, **SETTINGS})
-    _script.run("bench/overhead.py", "--drive", "tofu_tiny", *told)
+    command += _script.settings({**folders, "resources.ranks": world, **SETTINGS})
+    _script.run("bench/overhead.py", "--drive", "tofu_tiny", *command)
     return {"ranks": world, **figures(moments(place))}
 
 
@@ -129,7 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
     if "--drive" in sys.argv:
         sys.argv.remove("--drive")
         return drive()
-    parser = _script.parser(__doc__)
+    parser = _script.make_parser(__doc__)
     _script.add_tofu(parser)
     parser.add_argument("--seeds", type=int, default=2, help="five trials each (default 2)")
     parser.add_argument("--ranks", type=_script.numbers, default=[1, 2], help="of a trial (default 1,2)")

@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,7 +26,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script
 from bench._authors import Bare, HostGRU
-from bench._timing import now, timed
 from trainables.common import cli
 from trainables.common.tokens import Example
 from trainables.config.settings import Resources, Training
@@ -42,8 +42,30 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 HEADER = "stage ranks   plain s  rectified s    ratio (of pairs)      of least  inside  average MB (expected)  authors'"
 
 
+def timed(function: Callable[..., Any], seconds: list[float], device: torch.device) -> Callable[..., Any]:
+    """Return `function`, which adds what each call took to `seconds`; a GPU's work goes on after a call returns."""
+
+    def call(*arguments: Any) -> Any:
+        started = time.perf_counter()
+        result = function(*arguments)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        seconds.append(time.perf_counter() - started)
+        return result
+
+    return call
+
+
+def now(device: torch.device) -> float:
+    """Return the time when every rank is here and the GPU idle."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    dist.barrier()
+    return time.perf_counter()
+
+
 def plain_step(runner: Any, task: loop.Task, step: int) -> float:
-    """The passes of `step` and the optimizer step, nothing between them but the reset, whose seconds it returns."""
+    """Take the passes of `step` and the optimizer step; return the seconds of the reset between them."""
     size = task.training.batch_size
     retain = sampling.retain_batch(task.seed, step, 0, len(task.retain), size)
     forget = sampling.forget_batch(task.seed, step, 0, len(task.forget), size)
@@ -58,7 +80,7 @@ def plain_step(runner: Any, task: loop.Task, step: int) -> float:
 
 
 def measure(runner: Any, task: loop.Task, repeats: int) -> dict[str, Any]:
-    """Plain and rectified steps in turn, each pair on the same rows, every other pair the other way round: seconds."""
+    """Time plain and rectified steps in turn, each pair on the same rows, every other pair the other way round."""
     clear: list[float] = []
     inside: list[float] = []
     task.rectifier.fold = timed(task.rectifier.fold, inside, runner.device)
@@ -90,14 +112,14 @@ def measure(runner: Any, task: loop.Task, repeats: int) -> dict[str, Any]:
 
 
 def rows(seed: int, vocabulary: int) -> list[Example]:
-    """Random tokens in rows of TOFU's lengths; 0 is the padding."""
-    draw = np.random.default_rng(seed)
-    lengths = draw.integers(*LENGTHS, size=ROWS)
-    return [Example(tuple(draw.integers(1, vocabulary, size=length).tolist()), PROMPT) for length in lengths]
+    """Return random tokens in rows of TOFU's lengths; 0 is the padding."""
+    generator = np.random.default_rng(seed)
+    lengths = generator.integers(*LENGTHS, size=ROWS)
+    return [Example(tuple(generator.integers(1, vocabulary, size=length).tolist()), PROMPT) for length in lengths]
 
 
-def network(options: argparse.Namespace, device: torch.device) -> Any:
-    """A Llama with random weights."""
+def make_network(options: argparse.Namespace, device: torch.device) -> Any:
+    """Return a Llama with random weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(SEED)
@@ -113,26 +135,26 @@ def network(options: argparse.Namespace, device: torch.device) -> Any:
     return model.to(device, DTYPES[options.precision]).train()
 
 
-def task_of(options: argparse.Namespace, rectifier: rectifiers.Rectifier) -> loop.Task:
-    """Gradient ascent on the rows that the retain pass draws from too, so that every step is in conflict."""
+def make_task(options: argparse.Namespace, rectifier: rectifiers.Rectifier) -> loop.Task:
+    """Return gradient ascent on the rows that the retain pass draws from too, so that every step is in conflict."""
     training = Training(lr=1e-6, epochs=10**6, batch_size=ROWS)
     both = rows(SEED, options.vocabulary)
     objective = objectives.make("ga", presets.Constants())
     return loop.Task(both, both, objective, rectifier, training, SEED, pad=0)
 
 
-def authors(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    """The authors' scheme over the same passes and step, both in plain PyTorch."""
-    task, model = task_of(options, HostGRU(GAMMA)), network(options, device)
+def measure_authors(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
+    """Measure the authors' scheme over the same passes and step, both in plain PyTorch."""
+    task, model = make_task(options, HostGRU(GAMMA)), make_network(options, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=task.training.lr, weight_decay=task.training.weight_decay)
     found = measure(Bare(model, optimizer, device), task, options.repeats)
     names = ("ratio", "ratio_range", "ratio_of_least", "ratio_inside", "plain_seconds", "rectified_seconds")
     return {f"authors_{name}": found[name] for name in names}
 
 
-def ours(options: argparse.Namespace, device: torch.device, world: int, stage: int) -> dict[str, Any]:
-    """One row: our loop on a DeepSpeed engine. Bytes of the moving average are those of the rank with most."""
-    task, model = task_of(options, rectifiers.make("gru", GAMMA, TAU)), network(options, device)
+def measure_ours(options: argparse.Namespace, device: torch.device, world: int, stage: int) -> dict[str, Any]:
+    """Measure our loop on a DeepSpeed engine. Bytes of the moving average are those of the rank with most."""
+    task, model = make_task(options, rectifiers.make("gru", GAMMA, TAU)), make_network(options, device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     resources = Resources(ranks=world, zero_stage=stage, precision=options.precision)
     runner = engine.create(model, task.training, resources)
@@ -147,7 +169,7 @@ def ours(options: argparse.Namespace, device: torch.device, world: int, stage: i
 
 
 def _rank(rank: int, world: int, options: argparse.Namespace, threads: int, folder: str) -> None:
-    """Every stage in one group of `world` processes; rank 0 prints the rows and leaves them in `folder`."""
+    """Measure every stage in one group of `world` processes; rank 0 prints the rows and leaves them in `folder`."""
     cli.silence_libraries()
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
     on_gpu = options.device == "cuda"
@@ -156,11 +178,11 @@ def _rank(rank: int, world: int, options: argparse.Namespace, threads: int, fold
     method = f"file://{folder}/group"
     dist.init_process_group("nccl" if on_gpu else "gloo", init_method=method, rank=rank, world_size=world)
     device = prepare_process(Resources(cpus=threads, gpus=float(on_gpu)), SEED)
-    theirs = authors(options, device) if world == 1 else {"authors_ratio": None}
+    theirs = measure_authors(options, device) if world == 1 else {"authors_ratio": None}
     found = []
     for stage in options.stages:
         gc.collect()
-        found.append({**ours(options, device, world, stage), **theirs})
+        found.append({**measure_ours(options, device, world, stage), **theirs})
         if rank == 0:
             _print(found[-1])
     if rank == 0:
@@ -181,7 +203,7 @@ def _print(row: dict[str, Any]) -> None:
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = _script.parser(__doc__)
+    parser = _script.make_parser(__doc__)
     parser.add_argument("--ranks", type=_script.numbers, default=[1, 2], help="world sizes (default 1,2)")
     parser.add_argument("--stages", type=_script.numbers, help="ZeRO stages (default 0,1,2,3; with bf16 1,2,3)")
     parser.add_argument("--repeats", type=int, default=5, help="measured pairs of steps (default 5)")

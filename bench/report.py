@@ -177,7 +177,7 @@ def measure(trials: int, place: Path) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = _script.parser(__doc__)
+    parser = _script.make_parser(__doc__)
     parser.add_argument("--trials", type=int, default=2000)
     options = _script.parse(parser, arguments)
     with tempfile.TemporaryDirectory() as place:

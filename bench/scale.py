@@ -36,27 +36,27 @@ class Empty(trial_actor.TrialActor):
     """A trial as every other one, but for its training and evaluation: it writes made-up metrics of its seed."""
 
     def step(self) -> dict[str, Any]:
-        dice = random.Random(self.trial.id())
+        generator = random.Random(self.trial.id())
         record = Record(provenance.now())
-        quality, utility = -20 * dice.random(), dice.random()
+        quality, utility = -20 * generator.random(), generator.random()
         record.metrics = {"forget_quality": quality, "model_utility": utility}
-        record.metrics |= {f"part_{number}": dice.random() for number in range(20)}
+        record.metrics |= {f"part_{number}": generator.random() for number in range(20)}
         half = {"forget_quality": quality, "model_utility": utility}
         record.halves = [{**half, "half": name} for name in ("even", "odd")]
-        record.steps = [{"step": step, "loss": dice.random(), "skipped": False} for step in range(1, 6)]
+        record.steps = [{"step": step, "loss": generator.random(), "skipped": False} for step in range(1, 6)]
         place = self.store.trial(self.trial.id())
         files.write_json(place / CONFIG, self.trial.model_dump(mode="json"))
         return trial_actor.final(write_result(self.trial, record, None, place))
 
 
-def arguments(trials: int, place: Path) -> list[str]:
-    """Of the sweep's command: so many seeds that it has at least so many trials."""
+def sweep_arguments(trials: int, place: Path) -> list[str]:
+    """Return the arguments of a sweep with so many seeds that it has at least so many trials."""
     _, plan = _script.run("-m", "platform.sweep", SWEEP, "--dry-run", "--json", "--storage", place)
     each = len(json.loads(plan)["trials"])
     return [SWEEP, "--storage", str(place), "--seeds", ",".join(map(str, range(-(-trials // each))))]
 
 
-class Watch:
+class MemoryWatch:
     """This process's memory as trials end, once a second."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Watch:
 
 
 def drive(command: Sequence[str]) -> int:
-    """The sweep's own command in this process, with Empty in the actor's place; leaves its facts in the storage.
+    """Run the sweep's own command with Empty in the actor's place, and leave what it took in the storage.
 
     `wall` and `cpu` are those of everything between Ray's start and the report: preparation, Tune, storage, MLflow.
     """
@@ -78,23 +78,23 @@ def drive(command: Sequence[str]) -> int:
     from platform.driver.reporter import Reporter
 
     tuning.TrialActor = Empty  # type: ignore[misc]
-    watch, init, facts = Watch(), Reporter.__init__, {}
-    everything = tuning.prepare_and_tune
+    watch, init, facts = MemoryWatch(), Reporter.__init__, {}
+    run_all = tuning.prepare_and_tune
 
-    def reporter(self: Any, *values: Any) -> None:
+    def watched_init(self: Any, *values: Any) -> None:
         init(self, *values)
         threading.Thread(target=watch.follow, args=(self,), daemon=True).start()
 
     def measured(*values: Any) -> Any:
         wall, cpu = time.perf_counter(), time.process_time()
-        mirror = everything(*values)
+        mirror = run_all(*values)
         watch.over.set()
         facts["wall"], facts["cpu"] = time.perf_counter() - wall, time.process_time() - cpu
         return mirror
 
-    Reporter.__init__ = reporter  # type: ignore[method-assign]
+    Reporter.__init__ = watched_init  # type: ignore[method-assign]
     tuning.prepare_and_tune = measured
-    status = _script.drive()
+    status = _script.run_sweep_here()
     facts["samples"] = watch.samples
     facts["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     files.write_json(Path(command[command.index("--storage") + 1]) / FACTS, facts)
@@ -102,12 +102,12 @@ def drive(command: Sequence[str]) -> int:
 
 
 def measure(trials: int, place: Path) -> dict[str, Any]:
-    told = arguments(trials, place)
-    plan, _ = _script.run("-m", "platform.sweep", *told, "--dry-run", "--json")
-    _script.run("bench/scale.py", "--drive", *told)
+    command = sweep_arguments(trials, place)
+    plan, _ = _script.run("-m", "platform.sweep", *command, "--dry-run", "--json")
+    _script.run("bench/scale.py", "--drive", *command)
     run = files.read_json(place / FACTS) or {}
     count = len(list(place.glob("trials/*/result.json")))
-    resume, _ = _script.run("-m", "platform.sweep", *told, "--resume")
+    resume, _ = _script.run("-m", "platform.sweep", *command, "--resume")
     status, _ = _script.run("-m", "platform.status", SWEEP, "--storage", place)
     first = next(sample for sample in run["samples"] if sample[0] >= count // 10)
     last = run["samples"][-1]
@@ -127,7 +127,7 @@ def main(arguments: list[str] | None = None) -> int:
     if "--drive" in sys.argv:
         sys.argv.remove("--drive")
         return drive(sys.argv)
-    parser = _script.parser(__doc__)
+    parser = _script.make_parser(__doc__)
     parser.add_argument("--trials", type=int, default=5000)
     options = _script.parse(parser, arguments)
     with tempfile.TemporaryDirectory() as place:

@@ -162,7 +162,7 @@ def _print(row: dict[str, Any]) -> None:
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     model = _script.shared("models", "tofu_tiny", "full")
-    parser = _script.parser(__doc__)
+    parser = _script.make_parser(__doc__)
     parser.add_argument("--model", default=str(model), help="folder of the model")
     parser.add_argument("--data", default=str(_script.shared("data", "tofu")), help="folder of TOFU's rows")
     parser.add_argument("--split", default="forget10")

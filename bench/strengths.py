@@ -39,9 +39,9 @@ def sweep(options: argparse.Namespace, place: str, stgs: str) -> tuple[float, li
     chosen = {"benchmark.data": options.data, "models": options.models, "benchmark.split": options.split}
     command = ["-m", "platform.sweep", "tofu_tiny", "--storage", place, "--max-concurrent", "1", "--keep", "none"]
     command += ["--only", "method=tru", *_script.settings({**chosen, "task_vector.stg": stgs})]
-    seconds, told = _script.run(*command)
+    seconds, printed = _script.run(*command)
     found = [files.read_json(file) or {} for file in sorted(Path(place).glob("trials/*/result.json"))]
-    return seconds, [result["seconds"]["evaluation"] for result in found], told.count("direction for")
+    return seconds, [result["seconds"]["evaluation"] for result in found], printed.count("direction for")
 
 
 def cost(options: argparse.Namespace) -> dict[str, Any]:
@@ -102,8 +102,8 @@ def _rank(rank: int, world: int, folder: str, model: str, data: str) -> None:
 def memory(world: int, folder: str, model: str, data: str, parameters: int) -> dict[str, Any]:
     """What the fullest rank holds, in tensors at the fullest point and as a process, over its part of the weights."""
     spawn(_rank, (world, folder, model, data), nprocs=world)
-    told = [json.loads((Path(folder) / f"{world}-{rank}.json").read_text()) for rank in range(world)]
-    process, tensors = (max(column) for column in zip(*told, strict=True))
+    ranks = [json.loads((Path(folder) / f"{world}-{rank}.json").read_text()) for rank in range(world)]
+    process, tensors = (max(column) for column in zip(*ranks, strict=True))
     part = 4 * parameters / world
     sizes = {
         "process_bytes": process,
@@ -140,13 +140,11 @@ def memories(worlds: list[int]) -> list[dict[str, Any]]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = _script.parser(__doc__)
+    parser = _script.make_parser(__doc__)
     _script.add_tofu(parser)
     parser.add_argument("--split", default="forget05")
     parser.add_argument("--only", choices=["cost", "memory"])
-    options = _script.parse(parser, arguments)
-    if options.only != "memory":
-        _script.need(parser, options, "models", "data")
+    options = _script.parse(parser, arguments, "models", "data")
     rows: list[dict[str, Any]] = []
     if options.only != "memory":
         found = cost(options)

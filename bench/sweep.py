@@ -24,11 +24,11 @@ BAR = 1.15
 def measure(options: argparse.Namespace, place: Path) -> dict[str, Any]:
     """Run the methods without and with GRU over the seeds from an empty storage; seconds."""
     numbers = ",".join(map(str, range(options.seeds)))
-    told = ["--storage", str(place), "--strategy", "paper", "--keep", "none", "--max-concurrent", str(options.slots)]
-    told += ["--only", f"method={options.methods}", "--only", "benchmark.split=forget05", "--seeds", numbers]
-    told += _script.settings({"models": options.models, "benchmark.data": options.data})
-    told += [part for setting in options.set for part in ("--set", setting)]
-    wall, _ = _script.run("-m", "platform.sweep", "tofu_tiny", *told)
+    command = ["--storage", str(place), "--strategy", "paper", "--keep", "none", "--max-concurrent", str(options.slots)]
+    command += ["--only", f"method={options.methods}", "--only", "benchmark.split=forget05", "--seeds", numbers]
+    command += _script.settings({"models": options.models, "benchmark.data": options.data})
+    command += [part for setting in options.set for part in ("--set", setting)]
+    wall, _ = _script.run("-m", "platform.sweep", "tofu_tiny", *command)
     results = [files.read_json(file) or {} for file in place.glob(f"trials/*/{RESULT}")]
     return figures([result["seconds"] for result in results], wall, options.slots)
 
@@ -48,7 +48,7 @@ def figures(trials: list[dict[str, float]], wall: float, slots: int) -> dict[str
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = _script.parser(__doc__)
+    parser = _script.make_parser(__doc__)
     _script.add_tofu(parser)
     parser.add_argument("--seeds", type=int, default=3, help="of each method without and with GRU (default 3)")
     parser.add_argument("--slots", type=int, default=2, help="trials at a time (default 2)")
