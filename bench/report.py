@@ -25,8 +25,8 @@ from trainables.config.ids import digest
 from trainables.config.settings import Benchmark, Model, Rectifier, Training
 from trainables.config.trial import Trial
 from trainables.storage import base
-from trainables.storage import files as storage_files
 from trainables.storage.base import RESULT, Storage
+from trainables.storage.files import write_json, write_rows
 
 NAME, DIGEST = "many", "0a1b2c3d"
 SPLITS = ("forget05", "forget10")
@@ -46,13 +46,13 @@ def make(store: Storage, count: int) -> None:
     ids = []
     for number, trial in enumerate(itertools.islice(_trials(), count)):
         folder, (steps, rows, records) = store.trial(trial.id()), files[(number + trial.seed) % FILES]
-        storage_files.write_json(folder / RESULT, _result(trial, records, random.Random(number)), durable=False)
+        write_json(folder / RESULT, _result(trial, records, random.Random(number)), durable=False)
         os.link(steps, folder / base.STEPS)
         os.link(rows, folder / base.ROWS)
         ids.append(trial.id())
     document = {"name": NAME, "hash": DIGEST, "title": "Many trials", "created": "2026-11-20T09:00:00Z"}
     document |= {"command": f"python -m platform.sweep {NAME}", "strategy": "grid", "trials": ids}
-    storage_files.write_json(store.sweep(NAME, DIGEST), document | {"references": references})
+    write_json(store.sweep(NAME, DIGEST), document | {"references": references})
 
 
 def _trials() -> Iterator[Trial]:
@@ -73,8 +73,8 @@ def _files(folder: Path, dice: random.Random) -> tuple[Path, Path, list[dict[str
     steps = [_step(number, dice) for number in range(1, STEPS + 1)]
     scale = dice.uniform(0.1, 3.0)
     records = [_row(task, index, scale, dice) for task, count in ROWS.items() for index in range(count)]
-    storage_files.write_rows(folder / base.STEPS, steps)
-    storage_files.write_rows(folder / base.ROWS, records)
+    write_rows(folder / base.STEPS, steps)
+    write_rows(folder / base.ROWS, records)
     return folder / base.STEPS, folder / base.ROWS, records
 
 
@@ -149,7 +149,7 @@ def _reference(store: Storage, records: list[dict[str, Any]], split: str, role: 
     key = digest([split, role])[:12]
     found = _metrics(records, random.Random(key)) | {"forget_quality": None if role == "retain" else -24.0}
     model = {"path": f"models/{role}", "fingerprint": "files:fedcba9876543210"}
-    storage_files.write_json(store.evaluation(key) / RESULT, {"model": model, "metrics": found})
+    write_json(store.evaluation(key) / RESULT, {"model": model, "metrics": found})
     return {"role": role, "split": split, "evaluation": key}
 
 

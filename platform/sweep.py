@@ -17,7 +17,7 @@ from platform.plan import overrides
 from platform.plan.build import make_plan
 from platform.schedule import capacity
 from platform.state import disk, weights
-from platform.state import limits as state_limits
+from platform.state.limits import Limits
 from platform.state.sweep_state import scan, scan_without_results
 from search_spaces.schema import sweep as spaces
 from trainables.common import cli
@@ -56,7 +56,7 @@ def main(
         settings = [*(set_ or []), *([overrides.seeds(seeds)] if seeds is not None else [])]
         choice = Choice(resume, new, retry_failed, reason)
         choice.check()
-        limits = state_limits.Limits(gpu_hours, disk.parse_size(disk_budget))
+        limits = Limits(gpu_hours, disk.parse_size(disk_budget))
         limits.check()
         _check_budget(trials, strategy)
         if cluster is not None:

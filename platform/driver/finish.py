@@ -30,7 +30,7 @@ AFTER_QUICKSTART = (
 
 def say_end(plan: Plan, store: Storage) -> int:
     """Say how a start ended; returns 1 if trials of the plan failed, else 0."""
-    shown = paths.shown(store.root)
+    shown = paths.shorten(store.root)
     document = manifest.load_sweep(plan.name, store)
     results = {key: result for key in document["trials"] if (result := summarise(store, key))}
     made_from = {"results": digest({key: result.started for key, result in results.items()})}

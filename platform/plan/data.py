@@ -65,5 +65,5 @@ def _sources(sweep: Sweep) -> tuple[str, ...]:
             raise InputError(f"{', '.join(missing)}: not given; {OWN}")
     elif given:
         raise InputError(f"{', '.join(given)}: sweep {sweep.name} has published rows; on rows of your own: {OWN}")
-    here = {part: absolute(place) if paths.is_there(place) else place for part, place in at.items()}
+    here = {part: absolute(place) if paths.exists(place) else place for part, place in at.items()}
     return tuple(f"{part}={place}" for part, place in sorted(here.items()))

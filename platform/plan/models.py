@@ -8,8 +8,8 @@ from pathlib import Path
 
 from search_spaces.schema.sweep import Making, Sweep
 from trainables import benchmarks as kinds
-from trainables.common import paths as common_paths
 from trainables.common.errors import InputError
+from trainables.common.paths import describe_path, is_file, is_folder, list_folder
 from trainables.config.settings import Benchmark, Model, Training
 from trainables.config.trial import Recipe
 from trainables.data import rows
@@ -54,31 +54,31 @@ class ModelRecipes:
         if self.sweep.models is None:
             return self._published(role) or self._made(role, self._base())
         folder = Path(absolute(self.sweep.models))
-        if not common_paths.is_folder(folder):
-            raise InputError(f"models: no folder {common_paths.told(self.sweep.models)}")
-        if common_paths.is_folder(folder / role):
+        if not is_folder(folder):
+            raise InputError(f"models: no folder {describe_path(self.sweep.models)}")
+        if is_folder(folder / role):
             return self._found(Model(path=str(folder / role)), f"models/{role}")
         published = self._on_hub(role) is not None
         for base in (folder / BASE,) if published else (folder, folder / BASE):
-            if common_paths.is_file(base / "config.json"):
+            if is_file(base / "config.json"):
                 return self._made(role, self._found(Model(path=str(base)), "models"))
         if published:
-            lacking = ", ".join(f"{name}/" for name in self._roles() if not common_paths.is_folder(folder / name))
+            lacking = ", ".join(f"{name}/" for name in self._roles() if not is_folder(folder / name))
             raise InputError(
                 f"models: {folder} has no {lacking}; put each model into its own folder there; "
-                f"it has {common_paths.listing(folder)}"
+                f"it has {list_folder(folder)}"
             )
         raise InputError(
             f"models: {folder} has no {role}/ and no base model to fine-tune it from (base/, or config.json in the "
-            f"folder itself); it has {common_paths.listing(folder)}"
+            f"folder itself); it has {list_folder(folder)}"
         )
 
     def check_folders(self) -> None:
         """Raise InputError where a folder that is given is none: where the rows are bad, no more can be told."""
         if self.sweep.target:
             models.check(Model(path=self.sweep.target, tokenizer=self.sweep.tokenizer), "target")
-        if self.sweep.models is not None and not common_paths.is_folder(absolute(self.sweep.models)):
-            raise InputError(f"models: no folder {common_paths.told(self.sweep.models)}")
+        if self.sweep.models is not None and not is_folder(absolute(self.sweep.models)):
+            raise InputError(f"models: no folder {describe_path(self.sweep.models)}")
 
     def ordered(self, paths: set[str]) -> tuple[Recipe, ...]:
         """The recipes that the models at `paths` need, each after the one it starts from."""

@@ -36,7 +36,7 @@ from filelock import FileLock
 from trainables.common import processes, provenance
 from trainables.common.errors import InputError, Unreachable
 from trainables.storage.base import Storage
-from trainables.storage.files import as_object, write_json
+from trainables.storage.files import parse_object, write_json
 
 if TYPE_CHECKING:
     from trainables.storage.object_store import ObjectStore
@@ -57,7 +57,7 @@ class LockState:
 
     @classmethod
     def parse(cls, content: bytes, changed: int) -> LockState:
-        owner = as_object(content) or {}
+        owner = parse_object(content) or {}
         return cls(owner if {"place", "pid", "born", "host", "since"} <= owner.keys() else {}, changed)
 
     @property
@@ -68,7 +68,7 @@ class LockState:
     @property
     def alive(self) -> bool | None:
         """Whether the owner lives; None if nobody here can know."""
-        return processes.alive(self.owner) if self.owner else None
+        return processes.is_alive(self.owner) if self.owner else None
 
     def describe(self) -> str:
         if not self.owner:
@@ -203,7 +203,7 @@ def heartbeat(name: str, beat: Callable[[], LockState | None], every: float | No
 
 def describe_owner(command: str) -> Owner:
     """Return what this process writes into a lock."""
-    return {**processes.myself(), "command": command, "since": provenance.now(), "token": uuid.uuid4().hex}
+    return {**processes.describe_self(), "command": command, "since": provenance.now(), "token": uuid.uuid4().hex}
 
 
 def _acquire(lock: Lock, owner: Owner, location: str) -> None:

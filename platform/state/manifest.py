@@ -101,4 +101,4 @@ def storage_option(store: Storage) -> str:
     if store.is_remote:
         return "" if store.location == default else f" --storage {shlex.quote(store.location)}"
     same = "://" not in default and store.root == paths.expand(default).absolute()
-    return "" if same else f" --storage {shlex.quote(str(paths.shown(store.root)))}"
+    return "" if same else f" --storage {shlex.quote(str(paths.shorten(store.root)))}"

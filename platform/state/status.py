@@ -79,7 +79,7 @@ def read_progress(trial_id: str, store: Storage, typical: Mapping[str, float | N
     if found is None or not found.keys() >= KEYS:
         return None
     silent = time.time() - found["beat"]
-    alive = processes.alive(found)
+    alive = processes.is_alive(found)
     evaluation, left = typical["evaluation"], found["training_left"]
     if found["phase"] in ("evaluation", "calibration"):
         rest = left or 0.0  # of the training, where it is evaluated on its way

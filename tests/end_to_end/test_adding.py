@@ -149,7 +149,7 @@ def test_a_trial_of_the_added_objective_benchmark_and_measure(run: Run, learned:
     plain = Trial(
         method="ga",
         benchmark=Benchmark(data=str(data), split=learned.split, fingerprint=found, limit=2),
-        target=Model(path=str(learned.target), fingerprint="files:" + hashing.of_model(learned.target)),
+        target=Model(path=str(learned.target), fingerprint="files:" + hashing.hash_model(learned.target)),
         training=Training(lr=2e-3, batch_size=8, max_steps=2, epochs=10, max_length=192),
     )
     config: dict[str, Any] = plain.model_dump(mode="json") | {"method": "known"}

@@ -23,8 +23,8 @@ from trainables.benchmarks.own import row_files, row_scores
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark
 from trainables.data import prompts
-from trainables.storage import files as storage_files
 from trainables.storage.base import RESULT, ROWS, Storage
+from trainables.storage.files import read_json, read_rows
 from trainables.trial import setup
 
 TYPED = "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE"
@@ -257,11 +257,7 @@ def test_the_storage_holds_no_text_of_the_rows(swept: tuple[Storage, str]) -> No
     found = [file for file in place.root.rglob("*") if file.is_file() and file.suffix != ".safetensors"]
     assert {".parquet", ".json", ".db"} <= {file.suffix for file in found}
     for file in found:
-        held = (
-            json.dumps(storage_files.read_rows(file))
-            if file.suffix == ".parquet"
-            else file.read_bytes().decode("latin-1")
-        )
+        held = json.dumps(read_rows(file)) if file.suffix == ".parquet" else file.read_bytes().decode("latin-1")
         assert not [word for word in ("amber", "kettle", "lantern", "meadow", "orchard") if word in held], file
 
 
@@ -271,14 +267,14 @@ def test_rows_of_an_evaluation_hold_no_text(swept: tuple[Storage, str]) -> None:
     assert set(_before(place)) == set(metrics) - {"relative_change"}
     assert metrics["forget_prob"] != _before(place)["forget_prob"]
     assert benchmarks.outcome("own", metrics).startswith("ES ")
-    rows = storage_files.read_rows(place.trial(results(place)[0]["id"]) / ROWS)
+    rows = read_rows(place.trial(results(place)[0]["id"]) / ROWS)
     assert {row["task"] for row in rows} == {"forget", "paraphrase", "retain", "holdout"}
     assert not any({"question", "answer", "text", "generation"} & set(row) for row in rows)
 
 
 def _before(place: Storage) -> dict[str, Any]:
     (folder,) = (place.root / "shared" / "evaluations").iterdir()
-    return (storage_files.read_json(folder / RESULT) or {})["metrics"]
+    return (read_json(folder / RESULT) or {})["metrics"]
 
 
 def test_what_evaluate_lacks_is_told(target: Path, run_module: RunModule, tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ import pytest
 from tests.support import small_sweep
 from tests.support.environment import RunModule
 from trainables.config.trial import Trial
-from trainables.storage import files as storage_files
 from trainables.storage.base import CONFIG, STEPS, Storage
+from trainables.storage.files import read_json
 
 TIMING = ["tokens_per_second", "peak_memory_bytes"]
 SETTINGS = (
@@ -285,7 +285,7 @@ def test_one_direction_serves_every_strength(started: Started, join: RunModule) 
         "making TRU's",
     ]
     folders = {folder.name for folder in (store.root / "shared" / "directions").iterdir()}
-    results = [storage_files.read_json(path) or {} for path in store.root.glob("trials/*/result.json")]
+    results = [read_json(path) or {} for path in store.root.glob("trials/*/result.json")]
     assert len(results) == 4
     assert len(folders) == 2
     assert {result["direction"] for result in results} == folders

@@ -20,8 +20,8 @@ import psutil
 
 from tests.support import small_sweep
 from tests.support.environment import INHERITED_PREFIXES, ROOT, House
-from trainables.storage import files as storage_files
 from trainables.storage.base import PROGRESS, RESULT, Storage
+from trainables.storage.files import read_json
 
 SETTINGS = (
     "benchmark.split=forget25",
@@ -259,7 +259,7 @@ def saved(store: Storage) -> dict[str, tuple[str, int]]:
     found = {}
     for meta in store.root.glob("trials/*/checkpoint/meta.json"):
         folder = meta.parent.parent
-        told, kept = storage_files.read_json(folder / PROGRESS), storage_files.read_json(meta)
+        told, kept = read_json(folder / PROGRESS), read_json(meta)
         if told and kept and not (folder / RESULT).exists():
             found[folder.name] = (told["attempt"], kept["step"])
     return found

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from trainables.storage import files as storage_files
 from trainables.storage.base import CONFIG, RESULT, STEPS
+from trainables.storage.files import write_json, write_rows
 from trainables.storage.location import open_storage
 from trainables.storage.object_storage import ObjectStorage
 
@@ -40,10 +40,10 @@ def names(store: ObjectStorage) -> set[str]:
 def write_trial(store: ObjectStorage, key: str, **more: Any) -> Path:
     """A trial that has ended in the working copy, not sent."""
     folder = store.trial(key)
-    storage_files.write_json(folder / CONFIG, {"method": "ga"})
-    storage_files.write_rows(folder / STEPS, [{"step": 1, "loss": 0.5}])
+    write_json(folder / CONFIG, {"method": "ga"})
+    write_rows(folder / STEPS, [{"step": 1, "loss": 0.5}])
     told = {"id": key, "status": "finished", "metrics": {}, "config": {}, "started": "then"}
-    storage_files.write_json(folder / RESULT, {**told, **more})
+    write_json(folder / RESULT, {**told, **more})
     return folder
 
 

@@ -1,4 +1,4 @@
-"""The errors a person can meet, each with the words to mend it."""
+"""The errors that commands report, and words for their messages."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 
 class InputError(Exception):
-    """Something the user gave is wrong: commands print the message alone and exit with status 2."""
+    """Wrong input: commands print the message alone and exit with status 2."""
 
 
 class Unreachable(InputError):
-    """A storage elsewhere does not answer, or not to us."""
+    """An object store that does not answer, or refuses access."""
 
 
 class TrialStopped(Exception):
@@ -28,16 +28,16 @@ class TrialStopped(Exception):
 
 
 class StartAgain(Exception):
-    """A rank cannot go on, and has noted what to do otherwise: the launcher ends the others and starts all again."""
+    """Raised by a rank that has noted what to change: the launcher ends the others and starts all again."""
 
 
 def first_line(error: Exception) -> str:
-    """What an error of somebody else's code says, in one line; its kind where it says nothing."""
+    """Return the first line of an error's message, its type if it has none."""
     return str(error).partition("\n")[0] or type(error).__name__
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """`did you mean 'x'? known: a, b, c` for a message about an unknown `name`."""
+    """Return `did you mean 'x'? known: a, b, c` for a message about an unknown `name`."""
     names = list(known)
     match = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean '{match[0]}'? " if match else ""

@@ -13,29 +13,29 @@ RECIPE = "recipe.json"
 """Our own note in a model folder: how it was made."""
 
 
-def of_files(files: Iterable[Path]) -> str:
-    """Sixteen hex digits over the names and contents of `files`."""
+def hash_files(files: Iterable[Path]) -> str:
+    """Return sixteen hex digits over the names and contents of `files`."""
     total = hashlib.sha256()
     for file in sorted(files, key=lambda path: path.name):
-        total.update(file.name.encode() + b"\0" + _of_file(file))
+        total.update(file.name.encode() + b"\0" + _hash_file(file))
     return total.hexdigest()[:16]
 
 
-def of_model(folder: Path) -> str:
-    """A model folder's fingerprint: configurations, tokenizer and weights; not our own note of how it was made."""
+def hash_model(folder: Path) -> str:
+    """Return a model folder's fingerprint: of configurations, tokenizer and weights, not of our own note."""
     patterns = ("*.json", "*.safetensors", "*.model", "*.jinja", "merges.txt")
     found = {file for pattern in patterns for file in folder.glob(pattern)}
-    return of_files(file for file in found if file.name != RECIPE)
+    return hash_files(file for file in found if file.name != RECIPE)
 
 
-def of_tokenizer(folder: Path) -> str:
-    """A tokenizer's fingerprint, wherever its folder lies and whatever weights are beside it."""
+def hash_tokenizer(folder: Path) -> str:
+    """Return a tokenizer's fingerprint, wherever its folder lies and whatever weights are beside it."""
     patterns = ("*token*.json", "vocab.json", "*.model", "*.jinja", "merges.txt")
-    return of_files({file for pattern in patterns for file in folder.glob(pattern)})
+    return hash_files({file for pattern in patterns for file in folder.glob(pattern)})
 
 
-def _of_file(file: Path) -> bytes:
-    """SHA-256 of a file; of size and 64 evenly spaced MiB where it is larger than 256 MiB."""
+def _hash_file(file: Path) -> bytes:
+    """Return SHA-256 of a file; of its size and 64 evenly spaced MiB if it is larger than 256 MiB."""
     size = file.stat().st_size
     content = hashlib.sha256(str(size).encode())
     with file.open("rb") as stream:

@@ -1,4 +1,4 @@
-"""Folders, files and hub ids as people type them: what cannot be looked at is not there."""
+"""Folders, files and hub ids as people type them; a path that cannot be looked at counts as missing."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ LISTED = 30
 
 
 def expand(place: str) -> Path:
-    """The path with `~` replaced; as it is where nobody is called so."""
+    """Return the path with `~` replaced, as it is if there is no such user."""
     return Path(os.path.expanduser(place))
 
 
-def told(place: str) -> str:
-    """A place for a message: `'x', looked for at /here/x`."""
+def describe_path(place: str) -> str:
+    """Return a path for a message: `'x', looked for at /here/x`."""
     path = expand(place).absolute()
     return f"'{place}'" if str(path) == place else f"'{place}', looked for at {path}"
 
 
-def shown(path: Path) -> Path:
-    """A path as a person would type it: from the working directory where it lies below that, else from the root."""
+def shorten(path: Path) -> Path:
+    """Return a path as a person would type it: from the working directory if it lies below that, else from the root."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
@@ -38,7 +38,7 @@ def is_file(place: str | Path) -> bool:
     return os.path.isfile(expand(str(place)))
 
 
-def is_there(place: str | Path) -> bool:
+def exists(place: str | Path) -> bool:
     return os.path.exists(expand(str(place)))
 
 
@@ -47,8 +47,8 @@ def is_hub_id(place: str) -> bool:
     return bool(HUB_ID.fullmatch(place)) and ".." not in place and "--" not in place
 
 
-def listing(folder: Path) -> str:
-    """What a folder holds, for a message: `a, b, c`."""
+def list_folder(folder: Path) -> str:
+    """Return what a folder holds, for a message: `a, b, c`."""
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:

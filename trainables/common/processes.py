@@ -1,4 +1,4 @@
-"""Which process on which machine wrote a file, and whether it is still alive: kept as JSON beside what it writes."""
+"""Which process on which machine wrote a file, and whether it still runs: kept as JSON beside what it writes."""
 
 from __future__ import annotations
 
@@ -11,32 +11,33 @@ from typing import Any
 import psutil
 
 Identity = dict[str, Any]
-"""`host` for people, `place`, `pid` and `born`, which together name one process for ever."""
+"""`host` for people, and `place`, `pid` and `born`, which together name one process for ever."""
 
 
-def myself() -> Identity:
-    """This process."""
-    return {"host": os.uname().nodename, "place": place(), "pid": os.getpid(), "born": born(os.getpid())}
+def describe_self() -> Identity:
+    """Return the identity of this process."""
+    pid = os.getpid()
+    return {"host": os.uname().nodename, "place": machine_id(), "pid": pid, "born": start_time(pid)}
 
 
-def first_here() -> bool:
+def is_first_rank() -> bool:
     """Whether this is the first of a trial's ranks on this machine, or its only process."""
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
-def alive(process: Mapping[str, Any]) -> bool | None:
-    """Whether a process still runs; None: it belongs to another machine (or another container), nobody here knows.
+def is_alive(process: Mapping[str, Any]) -> bool | None:
+    """Whether a process still runs; None if it belongs to another machine or container, for nobody here can know.
 
-    A pid that was given to a later process does not count: the start times differ.
+    A later process with the same pid does not count: its start time differs.
     """
-    if process.get("place") != place():
+    if process.get("place") != machine_id():
         return None
-    found = born(process["pid"])
-    return found is not None and found == process["born"]
+    started = start_time(process["pid"])
+    return started is not None and started == process["born"]
 
 
-def place() -> str:
-    """The machine since its last start, and its room of pids (a container has its own): where a pid means something."""
+def machine_id() -> str:
+    """Return where a pid means something: the machine since its last start, and the pid namespace (of a container)."""
     parts = [os.uname().nodename]
     if sys.platform == "linux":
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
@@ -44,15 +45,15 @@ def place() -> str:
     return "/".join(parts)
 
 
-def born(pid: int) -> float | None:
-    """When a process started, None where there is none or only its corpse.
+def start_time(pid: int) -> float | None:
+    """Return when a process started, None if there is none or only a zombie.
 
     On Linux in ticks since the machine's start, which no jump of the clock moves; elsewhere in seconds since 1970.
     """
     try:
         if sys.platform == "linux":
-            told = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-            state, *rest = told.rsplit(")")[-1].split()
+            text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+            state, *rest = text.rsplit(")")[-1].split()
             return None if state in "ZX" else float(rest[18])
         found = psutil.Process(pid)
         return None if found.status() == psutil.STATUS_ZOMBIE else found.create_time()

@@ -1,4 +1,4 @@
-"""Takes secrets out of what is printed or kept: passwords in URLs, and the values of variables that hold secrets."""
+"""Replaces secrets in what is printed or kept: passwords in URLs, and the values of variables that hold secrets."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ VARIABLES = (
     "RAY_AUTH_TOKEN",
     "WANDB_API_KEY",
 )
-"""Environment variables whose values are told to nobody."""
+"""Environment variables whose values are secret."""
 URIS = ("MLFLOW_TRACKING_URI",)
-"""Those that may hold a password beside what is no secret."""
+"""Environment variables that may hold a password in a URL."""
 SHORTEST = 6
-"""A shorter value is taken out of URLs only: it may be a word of any text."""
+"""Characters of a secret: a shorter value may be a word of any text, and is replaced in URLs only."""
 
 _USER = re.compile(r"(?<=://)[^/\s'\"][^\s'\"]*@")
 """Up to the last @: a password that was not percent-encoded may hold a slash, and an @. After file:/// is a path."""
@@ -35,7 +35,7 @@ _QUERY = re.compile(r"(?i)([?&][\w-]*(?:password|passwd|token|secret|signature|k
 
 
 def redact(text: str) -> str:
-    """`text` with `***` in the place of every secret."""
+    """Return `text` with `***` in the place of every secret."""
     text = _QUERY.sub(rf"\g<1>{HIDDEN}", _USER.sub(f"{HIDDEN}@", text))
     for secret in _secrets():
         text = text.replace(secret, HIDDEN)
@@ -48,7 +48,7 @@ def has_credentials(place: str) -> bool:
 
 
 def _secrets() -> list[str]:
-    """Longest first, so that no secret is cut in two by another that it begins with."""
+    """Return the secrets, the longest first: one may begin with another."""
     found = {os.environ.get(name, "") for name in VARIABLES}
     for name in URIS:
         found |= {user[:-1].partition(":")[2] for user in _USER.findall(os.environ.get(name, ""))}

@@ -25,7 +25,7 @@ def is_folder(data: str) -> bool:
         return True
     if not paths.is_folder(data) and not paths.is_hub_id(data):
         raise InputError(
-            f"benchmark.data: no folder {paths.told(data)} (give a folder, or a hub id such as locuslab/TOFU)"
+            f"benchmark.data: no folder {paths.describe_path(data)} (give a folder, or a hub id such as locuslab/TOFU)"
         )
     return False
 
@@ -99,7 +99,7 @@ def fingerprint(data: str, configs: Sequence[str], revision: str | None = None) 
     """What the named configurations hold: a content hash for a folder, the id and revision for the hub."""
     if is_folder(data):
         folder = paths.expand(data)
-        return "files:" + hashing.of_files([file_of(folder, config) for config in configs])
+        return "files:" + hashing.hash_files([file_of(folder, config) for config in configs])
     return f"hub:{hub.hub_id_of(data)}@{revision or 'main'}"
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def usable_folder(root: Path, field: str, writable: bool) -> Path:
-    """The folder, made where something is to be written. Raises InputError, led by `field`, where it cannot be used."""
+    """Return the folder, made if `writable`. Raises InputError, which names `field`, if it cannot be used."""
     try:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             root.stat()
@@ -39,15 +39,15 @@ def usable_folder(root: Path, field: str, writable: bool) -> Path:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object, None where the file is missing or damaged."""
+    """Return a JSON object, None if the file is missing or damaged."""
     try:
-        return as_object(path.read_bytes())
+        return parse_object(path.read_bytes())
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None
 
 
-def as_object(content: bytes) -> dict[str, Any] | None:
-    """A JSON object, None where the content is none."""
+def parse_object(content: bytes) -> dict[str, Any] | None:
+    """Return a JSON object, None if the content is none."""
     try:
         value = json.loads(content.decode("utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError):
@@ -56,19 +56,19 @@ def as_object(content: bytes) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
-    """`durable=False`: for what need not outlive a loss of power."""
+    """Write a value as JSON; `durable=False` if it need not outlive a loss of power."""
     text = json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n"
     _replace(path, lambda staging: staging.write_text(text, encoding="utf-8"), durable)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Text for people, without the secrets that it may repeat."""
+    """Write text for people, its secrets redacted."""
     shown = redact(text)
     _replace(path, lambda staging: staging.write_text(shown, encoding="utf-8", errors="backslashreplace"))
 
 
 def write_rows(path: Path, records: Iterable[dict[str, Any]]) -> None:
-    """Records as Parquet."""
+    """Write records as Parquet."""
     import pyarrow
     import pyarrow.parquet
 
@@ -77,7 +77,7 @@ def write_rows(path: Path, records: Iterable[dict[str, Any]]) -> None:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: dict[str, str]) -> None:
-    """Tensors as safetensors."""
+    """Write tensors as safetensors."""
     import safetensors.torch
 
     kept = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
@@ -91,7 +91,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def check_writable(path: Path, field: str) -> None:
-    """Raise InputError where a file cannot be written there: said before the work, not after it."""
+    """Raise InputError, before the work, if a file cannot be written."""
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -104,7 +104,7 @@ def check_writable(path: Path, field: str) -> None:
 
 
 def publish(staging: Path, folder: Path) -> None:
-    """Rename a whole folder into place; where another process was first, keep its one."""
+    """Rename a folder into place, or drop it if another process was first."""
     try:
         staging.rename(folder)
     except OSError:

@@ -30,7 +30,7 @@ from trainables.storage.base import (
     Storage,
 )
 from trainables.storage.complete import is_complete
-from trainables.storage.files import as_object, usable_folder
+from trainables.storage.files import parse_object, usable_folder
 from trainables.storage.object_store import Entry, ObjectStore, is_inside, is_same
 from trainables.storage.results import never_ran
 from trainables.storage.transfer import Transfer, warn_if_unreachable, was_sent
@@ -216,7 +216,7 @@ class ObjectStorage(Storage):
     def _has_result_of_run(self, name: str, existing: dict[str, Entry]) -> bool:
         """Whether the store holds a result that can be read, of a trial that ran."""
         content = self.transfer.store.read(name) if name in existing else None
-        found = as_object(content) if content else None
+        found = parse_object(content) if content else None
         return found is not None and "status" in found and not never_ran(found)
 
     def _drop_outdated(self, folder: Path, found: dict[str, Entry]) -> None:

@@ -79,7 +79,7 @@ def save(
 
 def _publish(engine: Engine, folder: Path, tag: str, store: Storage) -> None:
     """Send a checkpoint to the storage; it counts when every machine's shards are there. Then drop the old ones."""
-    first = processes.first_here()
+    first = processes.is_first_rank()
     sent = torch.tensor(int(not first or store.try_push(folder / tag)), device=engine.device)
     dist.all_reduce(sent, op=dist.ReduceOp.MIN)
     if engine.rank == 0 and sent:

@@ -12,7 +12,7 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Model, Shape
 from trainables.data import hub
 from trainables.storage import complete
-from trainables.storage import files as storage_files
+from trainables.storage.files import publish, read_json
 from trainables.training import memory
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
@@ -34,7 +34,7 @@ def check(model: Model, field: str = "target") -> bool:
         needed |= TOKENIZER
     for name, files in needed.items():
         if not any(paths.is_file(folder / file) for file in files):
-            there = paths.listing(folder)
+            there = paths.list_folder(folder)
             other = "" if name not in TOKENIZER else "; --set tokenizer=DIR_OR_HUB_ID takes it from another place"
             raise InputError(f"{field}: model folder {folder} has no {name}; it has {there}{other}")
     return True
@@ -45,29 +45,29 @@ def check_tokenizer(place: str) -> bool:
     folder = paths.expand(place)
     if not paths.is_folder(place):
         if not paths.is_hub_id(place):
-            raise InputError(f"tokenizer: no folder {paths.told(place)} (give a folder or a hub id)")
+            raise InputError(f"tokenizer: no folder {paths.describe_path(place)} (give a folder or a hub id)")
         return False
     if not any(paths.is_file(folder / file) for file in TOKENIZER["tokenizer.json"]):
-        raise InputError(f"tokenizer: {folder} has no tokenizer.json; it has {paths.listing(folder)}")
+        raise InputError(f"tokenizer: {folder} has no tokenizer.json; it has {paths.list_folder(folder)}")
     return True
 
 
 def fingerprint(model: Model) -> str:
     """What the weights and the tokenizer are: the content of a folder, or hub id and revision."""
     if check(model):
-        found = "files:" + hashing.of_model(paths.expand(model.path))
+        found = "files:" + hashing.hash_model(paths.expand(model.path))
     else:
         found = f"hub:{model.path}@{model.revision or 'main'}"
     if model.tokenizer is None:
         return found
     if hub.parse_folder(model.tokenizer) or not check_tokenizer(model.tokenizer):
         return f"{found}+{hub.hub_id_of(model.tokenizer)}"
-    return f"{found}+{hashing.of_tokenizer(paths.expand(model.tokenizer))}"
+    return f"{found}+{hashing.hash_tokenizer(paths.expand(model.tokenizer))}"
 
 
 def depth_of(model: Model) -> int | None:
     """Number of layers as the folder's config.json has it; None for a hub id."""
-    settings = storage_files.read_json(paths.expand(model.path) / "config.json") or {}
+    settings = read_json(paths.expand(model.path) / "config.json") or {}
     return settings.get("num_hidden_layers")
 
 
@@ -155,7 +155,7 @@ def save(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any], *, sh
     (staging / hashing.RECIPE).write_text(json.dumps(note, indent=2, sort_keys=True) + "\n")
     if shared:
         complete.mark_complete(staging)
-    storage_files.publish(staging, folder)
+    publish(staging, folder)
 
 
 def _advice(path: str, error: Exception) -> str:

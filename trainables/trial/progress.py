@@ -22,15 +22,15 @@ copies for other machines; and after which a process of another machine without 
 def runs_here(folder: Path) -> bool:
     """Say whether another process of this machine runs this trial."""
     progress = files.read_json(folder / PROGRESS)
-    return progress is not None and progress.get("pid") != os.getpid() and processes.alive(progress) is True
+    return progress is not None and progress.get("pid") != os.getpid() and processes.is_alive(progress) is True
 
 
 def find_other_process(folder: Path) -> processes.Identity | None:
     """Return the other process that runs this trial, if there is one: of another machine by its signs of life."""
     progress = files.read_json(folder / PROGRESS)
-    if progress is None or (progress.get("place"), progress.get("pid")) == (processes.place(), os.getpid()):
+    if progress is None or (progress.get("place"), progress.get("pid")) == (processes.machine_id(), os.getpid()):
         return None
-    alive = processes.alive(progress)
+    alive = processes.is_alive(progress)
     recent = abs(time.time() - progress.get("beat", 0.0)) <= SILENT
     return progress if alive or (alive is None and recent) else None
 
@@ -54,7 +54,7 @@ class Progress:
         self.thread = threading.Thread(target=self._work, name="progress", daemon=True)
 
     def __enter__(self) -> Progress:
-        self.identity = {**processes.myself(), "started": provenance.now(), "attempt": self.attempt}
+        self.identity = {**processes.describe_self(), "started": provenance.now(), "attempt": self.attempt}
         self.begun = self.entered = time.monotonic()
         work_counter.NOW.begin("", 0)
         self._write()

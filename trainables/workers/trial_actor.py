@@ -161,7 +161,7 @@ def _arrive(store: Storage, fetch: Callable[[], object]) -> None:
     from ray.train import collective
 
     if store.is_remote:
-        if processes.first_here():
+        if processes.is_first_rank():
             fetch()
         collective.barrier()
 

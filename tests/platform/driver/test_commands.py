@@ -227,7 +227,7 @@ def test_what_the_quickstart_ends_with_is_a_part_of_the_next_sweep(
 
 def test_places_are_told_so_that_they_can_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert paths.told("rows") == f"'rows', looked for at {tmp_path / 'rows'}"
-    assert paths.told("/rows") == "'/rows'"
-    assert str(paths.shown(tmp_path / "runs" / "x")) == "runs/x"
-    assert str(paths.shown(tmp_path.parent)) == str(tmp_path.parent), "and never as ../.."
+    assert paths.describe_path("rows") == f"'rows', looked for at {tmp_path / 'rows'}"
+    assert paths.describe_path("/rows") == "'/rows'"
+    assert str(paths.shorten(tmp_path / "runs" / "x")) == "runs/x"
+    assert str(paths.shorten(tmp_path.parent)) == str(tmp_path.parent), "and never as ../.."

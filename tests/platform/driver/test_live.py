@@ -123,7 +123,7 @@ def test_row_of_a_running_trial_is_what_its_storage_tells(tmp_path: Path) -> Non
     running = {"abc": ("one", now), "def": ("two", now)}
     known = {"phase": "training", "step": 5, "steps": 20, "training_left": 45.0, "seconds": 20.0, "phase_seconds": 15.0}
     known |= {"started": "2026-11-20T10:00:00Z", "beat": time.time()}
-    files.write_json(store.trial("abc") / PROGRESS, processes.myself() | known)
+    files.write_json(store.trial("abc") / PROGRESS, processes.describe_self() | known)
     sweep = Counts(name="tiny", total=2, slots=1, running=running, evaluations=[10.0])
     first, second = sweep.view(store, Waiting({}, dict)).rows
     assert first == Row("one", "training", 5, 20, 20.0, 55.0)

@@ -15,8 +15,8 @@ from platform.preparation import prepare
 from search_spaces.schema import sweep as spaces
 from tests.support import tiny
 from trainables.config.trial import Trial
-from trainables.storage import files as storage_files
 from trainables.storage.base import RESULT, Storage
+from trainables.storage.files import write_json
 from trainables.storage.location import open_storage
 from trainables.trial.export import model_folder
 
@@ -51,10 +51,10 @@ def swept(typed: list[str], folder: Path, target: float, *outcomes: tuple[float,
     store = Storage(folder)
     plan = make_plan(apply(sweep, typed), store, strategy="paper", only=["method=gd"])
     (reference,) = plan.references
-    storage_files.write_json(store.evaluation(reference.evaluation) / RESULT, {"metrics": measures(1.0, target)})
+    write_json(store.evaluation(reference.evaluation) / RESULT, {"metrics": measures(1.0, target)})
     for trial, outcome in zip(plan.trials, outcomes, strict=True):
         result = {"status": "finished", "metrics": measures(*outcome), "started": "then"} | more
-        storage_files.write_json(store.trial(trial.id()) / RESULT, result)
+        write_json(store.trial(trial.id()) / RESULT, result)
     return plan, store
 
 
@@ -96,7 +96,7 @@ def test_halves_are_reported_on_the_rows_that_were_not_chosen_on(
 def test_the_export_of_an_earlier_run_is_none_of_this_one(typed: list[str], tmp_path: Path) -> None:
     plan, store = swept(typed, tmp_path, 0.5, (0.1, 0.46), (0.3, 0.5))
     facts = tmp_path / model_folder.FACTS
-    storage_files.write_json(facts, {"made_with": {"started": "then"}})
+    write_json(facts, {"made_with": {"started": "then"}})
     assert recommend._current(facts, store.result(plan.trials[0].id()) or {})
     assert not recommend._current(facts, {"started": "later"})
     assert not recommend._current(tmp_path / "nothing", {"started": "then"})
@@ -117,7 +117,7 @@ def test_target_that_hardly_knows_its_rows_is_told_of(tmp_path: Path, monkeypatc
     heard: list[str] = []
     for known, told in ((0.71, 0), (0.24, 1)):
         metrics = {"forget_extraction_strength": known, "utility": 0.9}
-        storage_files.write_json(store.evaluation("abc") / RESULT, {"metrics": metrics})
+        write_json(store.evaluation("abc") / RESULT, {"metrics": metrics})
         prepare._warn_of_weak_targets(plan, store, heard.append)
         assert len(heard) == told
     assert heard[0].startswith("warning: asked in the template 'plain', the target model gives away little")

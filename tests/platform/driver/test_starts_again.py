@@ -15,8 +15,8 @@ from tests.support import starts
 from tests.support.small_sweep import Small
 from tests.support.starts import finish, in_process
 from trainables.storage import files
-from trainables.storage import results as results_
 from trainables.storage.base import LOST, RESULT, STEPS, Storage
+from trainables.storage.results import remove_leftovers
 
 runs, signals = starts.runs, starts.signals
 
@@ -72,7 +72,7 @@ def test_lost_trial_goes_on_from_its_checkpoint_when_resumed(
     for name in ("checkpoint/meta.json", "evaluations/step_2.json", "retry.json"):
         (folder / name).parent.mkdir(exist_ok=True)
         files.write_json(folder / name, {})
-    results_.remove_leftovers(folder)
+    remove_leftovers(folder)
     refused = in_process(*command)
     assert refused.exit_code == 2
     assert "1 of its 55 trials are missing; add --resume" in refused.stderr

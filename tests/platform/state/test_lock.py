@@ -64,7 +64,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def write_lock(path: Path, beat: float, **changed: Any) -> None:
     """Write a lock of this process under another token."""
-    owner = processes.myself() | {"command": "c", "since": "2026-01-02T03:04:05+00:00", "token": "t", "beat": beat}
+    owner = {"command": "c", "since": "2026-01-02T03:04:05+00:00", "token": "t", "beat": beat}
+    owner |= processes.describe_self()
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(owner | changed))
     os.utime(path, (beat, beat))
@@ -106,7 +107,7 @@ def test_killed_driver_on_this_machine_is_taken_over_at_once(
     if reaped:
         holder.wait()
     else:
-        while processes.born(holder.pid) is not None:
+        while processes.start_time(holder.pid) is not None:
             time.sleep(0.01)
     take(path)
     printed = capsys.readouterr().out

@@ -63,7 +63,7 @@ def begin(store: Storage, trial_id: str, **changed: Any) -> Trial:
     files.write_json(folder / CONFIG, config.model_dump(mode="json"))
     known = {"phase": "training", "step": 5, "steps": 20, "training_left": 45.0, "seconds": 20.0, "phase_seconds": 15.0}
     known |= {"started": "2026-11-20T10:00:00Z", "beat": time.time()}
-    files.write_json(folder / PROGRESS, processes.myself() | known | changed)
+    files.write_json(folder / PROGRESS, processes.describe_self() | known | changed)
     return config
 
 

@@ -19,8 +19,8 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Dialect, Model, Resources, RetainEvaluation, Training
 from trainables.config.trial import Trial, evaluation_id
 from trainables.data import rows, text_blocks
-from trainables.storage import files as storage_files
 from trainables.storage.base import RESULT, ROWS
+from trainables.storage.files import read_rows
 from trainables.storage.location import open_storage
 from trainables.trial.runner import TrialRun
 from trainables.workers import shared_artifacts
@@ -183,7 +183,7 @@ def test_a_trial_from_rows_to_result(data: Path, tmp_path: Path) -> None:
     assert found["privleak_reference"] == kept["privleak_auc"]
     assert found["privleak"] == pytest.approx((found["privleak_auc"] / kept["privleak_auc"] - 1) * 100)
     assert benchmarks.gains("muse", found) == (-found["verbmem_f"], -found["knowmem_f"], found["knowmem_r"])
-    records = storage_files.read_rows(store.trial(chosen.id()) / ROWS)
+    records = read_rows(store.trial(chosen.id()) / ROWS)
     assert {**muse.aggregate(records, benchmark, kept["privleak_auc"]), "relative_change": ANY} == found
     with pytest.raises(InputError, match="was made with dialect 'paper', this evaluation has 'open-unlearning'"):
         MUSE.read_reference(kept, on(data, "open-unlearning", limit=3), "here")

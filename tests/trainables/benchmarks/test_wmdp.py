@@ -19,8 +19,8 @@ from trainables.common.errors import InputError, TrialStopped
 from trainables.config.settings import Benchmark, Model, Objective, Rectifier, Training
 from trainables.config.trial import Trial
 from trainables.data import rows, text_blocks
-from trainables.storage import files as storage_files
 from trainables.storage.base import STEPS
+from trainables.storage.files import read_rows
 from trainables.storage.location import open_storage
 from trainables.trial.runner import TrialRun
 
@@ -198,7 +198,7 @@ def test_rmu_from_rows_to_result(data: Path, tmp_path: Path, rectifier: Rectifie
     assert result["status"] == "finished", result["error"]
     assert result["versions"]["lm-eval"] == version("lm-eval")
     assert set(result["metrics"]) >= {"wmdp_bio", "wmdp_cyber", "mmlu", "mmlu_stderr"}
-    steps = storage_files.read_rows(store.trial(chosen.id()) / STEPS)
+    steps = read_rows(store.trial(chosen.id()) / STEPS)
     assert len(steps) == 3
     assert steps[-1]["loss"] < steps[0]["loss"]
     if rectifier.name == "gru":

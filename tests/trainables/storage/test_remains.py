@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.starts import TOLD
 from trainables.storage import files
-from trainables.storage import results as results_
 from trainables.storage.base import RESULT, ROWS
+from trainables.storage.results import read_result
 
 
 def test_every_cut_of_a_table_is_damage(tmp_path: Path) -> None:
@@ -18,12 +18,12 @@ def test_every_cut_of_a_table_is_damage(tmp_path: Path) -> None:
     path = tmp_path / ROWS
     files.write_rows(path, [{"task": "forget", "index": number, "rouge": number / 7} for number in range(50)])
     whole = path.read_bytes()
-    assert results_.read_result(tmp_path)[1] == []
+    assert read_result(tmp_path)[1] == []
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        assert results_.read_result(tmp_path)[1] == [path], length
+        assert read_result(tmp_path)[1] == [path], length
     path.write_bytes(bytes(len(whole)))
-    assert results_.read_result(tmp_path)[1] == [path]
+    assert read_result(tmp_path)[1] == [path]
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_every_cut_of_a_table_is_damage(tmp_path: Path) -> None:
 def test_a_result_of_something_else_is_damage(tmp_path: Path, change: dict[str, Any]) -> None:
     told = {**TOLD, "id": tmp_path.name}
     files.write_json(tmp_path / RESULT, told)
-    assert results_.read_result(tmp_path) == (told, [])
+    assert read_result(tmp_path) == (told, [])
     changed = {name: value for name, value in (told | change).items() if value is not ...}
     files.write_json(tmp_path / RESULT, changed)
-    assert results_.read_result(tmp_path) == (None, [tmp_path / RESULT])
+    assert read_result(tmp_path) == (None, [tmp_path / RESULT])

@@ -17,9 +17,9 @@ from trainables.common.errors import InputError, Unreachable
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
 from trainables.config.trial import Trial
 from trainables.storage import files, object_storage, object_store
-from trainables.storage import results as results_
 from trainables.storage.base import CHECKPOINT, CONFIG, EVALUATIONS, PROGRESS, RESULT, STEPS, WEIGHTS, set_aside
 from trainables.storage.object_store import Entry, is_same
+from trainables.storage.results import read_result
 
 machine = machines.machine
 
@@ -148,7 +148,7 @@ def test_damage_is_set_aside_for_everybody(machine: Machine) -> None:
     here.push_trial("a1")
     here.transfer.store.write("trials/a1/steps.parquet", b"PAR1 cut short")
     there.sync_trials(["a1"])
-    assert results_.read_result(there.trial("a1"))[1] == [there.trial("a1") / STEPS]
+    assert read_result(there.trial("a1"))[1] == [there.trial("a1") / STEPS]
     place = set_aside([there.trial("a1")], there)
     assert (place / "a1" / STEPS).read_bytes() == b"PAR1 cut short"
     kept = {"config.json", "steps.parquet", "result.json", "weights/model.safetensors", "weights/.whole"}

@@ -30,7 +30,7 @@ def test_trial_tells_where_it_is_until_its_result_is_there(
     first = files.read_json(path)
     assert first is not None
     assert (first["phase"], first["steps"]) == ("loading", None)
-    assert processes.alive(first)
+    assert processes.is_alive(first)
     seen = []
     for event in events:
         if event["phase"] == "done":

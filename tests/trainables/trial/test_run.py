@@ -19,8 +19,8 @@ from trainables.common import cli, hashing, processes
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, RetainEvaluation, Training
 from trainables.config.trial import Trial, evaluation_id
-from trainables.storage import files as storage_files
 from trainables.storage.base import PROGRESS, RESULT, Storage
+from trainables.storage.files import write_json
 from trainables.trial.runner import TrialRun
 
 TIMING = ["tokens_per_second", "peak_memory_bytes"]
@@ -38,7 +38,7 @@ def trial(house: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
     found = benchmarks.find("tofu").fingerprint(benchmark)
     benchmark = benchmark.model_copy(update={"fingerprint": found})
     target, retain = (
-        Model(path=str(folder), fingerprint="files:" + hashing.of_model(folder))
+        Model(path=str(folder), fingerprint="files:" + hashing.hash_model(folder))
         for folder in (house.target, house.retain)
     )
     shared_artifacts.make_evaluation(retain.model_dump(), benchmark.model_dump(), None, str(place), Resources())
@@ -201,9 +201,13 @@ def test_a_trial_that_another_process_is_at_is_left_alone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as another:
-        other = processes.myself() | {"pid": another.pid, "born": processes.born(another.pid), "beat": time.time()}
+        other = processes.describe_self() | {
+            "pid": another.pid,
+            "born": processes.start_time(another.pid),
+            "beat": time.time(),
+        }
         path = Storage(tmp_path / "runs").trial(trial.id()) / PROGRESS
-        storage_files.write_json(path, other | told)
+        write_json(path, other | told)
         assert started_again(trial, tmp_path, monkeypatch) == (2 if refused else 0)
         another.kill()
     assert (tmp_path / "begun").exists() is not refused

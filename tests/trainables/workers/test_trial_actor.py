@@ -76,7 +76,7 @@ def test_trial_waits_for_the_process_that_is_at_it(
     store: Storage, runs: list[str], another: subprocess.Popen[bytes]
 ) -> None:
     folder = store.trial(CONFIG.id())
-    identity = processes.myself() | {"pid": another.pid, "born": processes.born(another.pid)}
+    identity = processes.describe_self() | {"pid": another.pid, "born": processes.start_time(another.pid)}
     files.write_json(folder / PROGRESS, identity)
     worker = actor(store)
     assert [worker.step()["phase"] for _ in range(3)] == ["waiting"] * 3
@@ -89,8 +89,8 @@ def test_trial_waits_for_the_process_that_is_at_it(
 
 def test_who_else_is_at_a_trial(tmp_path: Path, another: subprocess.Popen[bytes]) -> None:
     """A later process of the same pid, one of another machine and this one itself do not count."""
-    mine = processes.myself()
-    other = mine | {"pid": another.pid, "born": processes.born(another.pid)}
+    mine = processes.describe_self()
+    other = mine | {"pid": another.pid, "born": processes.start_time(another.pid)}
     assert not progress.runs_here(tmp_path)
     for told, expected in (
         (other, True),

@@ -34,7 +34,7 @@ def trial(house: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
     """NPO, which needs the target model's likelihoods of the forget rows."""
     data = str(small_sweep.cut_short(house.data, tmp_path_factory.mktemp("rows") / "data"))
     found = benchmarks.find("tofu").fingerprint(Benchmark(data=data, split=house.split))
-    target = Model(path=str(house.target), fingerprint="files:" + hashing.of_model(house.target))
+    target = Model(path=str(house.target), fingerprint="files:" + hashing.hash_model(house.target))
     return Trial(
         method="npo",
         benchmark=Benchmark(data=data, split=house.split, fingerprint=found, limit=4),

@@ -118,7 +118,7 @@ class OwnBenchmark(BenchmarkBase):
         held = {part: row_files.fingerprint(part, at[part]) for part in row_files.FILES if part in at}
         for task, place in _task_places(benchmark).items():
             files = _task_files(task, place)
-            held[task] = hub_id_of(place) if files is None else hashing.of_files(files)
+            held[task] = hub_id_of(place) if files is None else hashing.hash_files(files)
         return "files:" + digest(held)[:16]
 
     def evaluation_fingerprint(self, benchmark: Benchmark) -> str:

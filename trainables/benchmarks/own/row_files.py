@@ -84,7 +84,7 @@ def check_files(benchmark: Benchmark) -> None:
 
 def fingerprint(part: str, place: str) -> str:
     """A content hash of a file."""
-    return hashing.of_files([_file(part, place)])
+    return hashing.hash_files([_file(part, place)])
 
 
 def load(part: str, place: str) -> Sequence[Row]:

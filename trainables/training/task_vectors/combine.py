@@ -55,10 +55,10 @@ def _exchange(parts: Path, store: Storage) -> None:
     """Give every machine the parts that the ranks of the others made, if each has a copy of the storage."""
     if not store.is_remote or dist.get_world_size() == 1:
         return
-    if processes.first_here():
+    if processes.is_first_rank():
         store.push_parts(parts)
     dist.barrier()
-    if processes.first_here():
+    if processes.is_first_rank():
         store.fetch_parts(parts)
     dist.barrier()
 
