@@ -10,21 +10,18 @@ from typing import Any
 
 import pandas as pd
 import typer
-from markupsafe import Markup
 
-from analysis.load.goals import Goals
-from analysis.load.sweeps import InputError, Sweep, find_sweep, open_storage, told
+from analysis.load.sweeps import Sweep, find_sweep, open_storage
+from analysis.load.trials import CHOICE, load, references, settings
 from analysis.page import html, paper_report, paper_sections, sections
 from analysis.page.paper_sections import Source
 from analysis.page.sections import Given
 from analysis.prose import verdict
-from analysis.prose.caveats import caveats
-from analysis.runs import CHOICE, load, references, settings
+from analysis.prose.caveats import list_caveats
 from analysis.stats import selection, significance
-from analysis.tables import format as tables_format
-from analysis.tables import main as tables_main
+from analysis.tables import lists
 from trainables.common import cli
-from trainables.config.settings import Selection
+from trainables.common.errors import InputError
 
 LISTED = 50
 """So many trials without a result are listed on the page, the others counted; tables/failures.csv has all."""
@@ -37,9 +34,9 @@ def build(
 ) -> Path:
     """Write the report of a sweep and return its folder: index.html, tables/, figures/.
 
-    `source`: with the paper's numbers beside the runs' (both), or the paper's alone (`published.build`).
+    `source`: with the paper's numbers beside the runs' (both), or the paper's alone (`paper_report.build`).
 
-    The folder is STORAGE/reports/NAME-HASH unless `output` says otherwise. InputError where the sweep or the storage
+    The folder is STORAGE/reports/NAME-HASH unless `output` says otherwise. Raise InputError if the sweep or the storage
     cannot be read or the folder cannot be written; trials that failed are reported, never an error.
     """
     if source == Source.PAPER:
@@ -50,129 +47,95 @@ def build(
     folder = Path(output) if output else store.root / "reports" / sweep.label
     given = Given(folder, runs, models, sweep.selection, store)
     try:
-        parts = [*sections.write(given), *paper_sections.write(given, sweep, source)]
-        _write_lists(given)
-        answers = _answers(given)
-        (folder / "tables" / "verdict.md").write_text(_brief(answers), encoding="utf-8")
-        page = _page(sweep, given, parts, answers, command(sweep, str(storage), source))
+        parts = [*sections.write_sections(given), *paper_sections.write_sections(given, sweep, source)]
+        write_lists(given)
+        answers = _answer(given)
+        shown = [answers["question"], *answers["headline"][:1], *answers["caveats"][:1]]
+        (folder / "tables" / "verdict.md").write_text("\n".join(shown) + "\n", encoding="utf-8")
+        page = _render(sweep, given, parts, answers, _reproduce(sweep, str(storage), source))
         (folder / "index.html").write_text(page, encoding="utf-8")
     except OSError as error:
         raise InputError(f"--output {folder}: cannot be written ({error.strerror}); give another folder") from error
     if output is None:
-        with told():
-            store.push_parts(folder)
+        store.push_parts(folder)
     return folder
 
 
-def _write_lists(given: Given) -> None:
+def write_lists(given: Given) -> None:
     """Write the chosen settings, every trial, and those without a result."""
-    given.frame("chosen", tables_main.chosen_settings(given.runs, given.models, given.rule))
-    given.frame("trials", _trials(given.runs, given.rule))
-    given.frame("failures", verdict.failures(given.runs, given.rule))
+    runs, rule = given.runs, given.rule
+    given.save_frame("chosen", lists.list_chosen(runs, given.models, rule))
+    hidden = ["configuration", "calibrated", "twins", *([] if rule.halves else [*CHOICE, "halves"])]
+    hidden += ["chosen_step"] * bool(runs["chosen_step"].isna().all())
+    given.save_frame("trials", runs.drop(columns=hidden))
+    given.save_frame("failures", lists.list_failures(runs, rule))
 
 
-def _trials(runs: pd.DataFrame, rule: Selection) -> pd.DataFrame:
-    """Return every trial's settings and numbers; what the choice went by where that is not what is reported."""
-    without = ["configuration", "calibrated", "twins", *([] if rule.halves else [*CHOICE, "halves"])]
-    return runs.drop(columns=without + ["chosen_step"] * bool(runs["chosen_step"].isna().all()))
-
-
-def _answers(given: Given) -> dict[str, Any]:
+def _answer(given: Given) -> dict[str, Any]:
     """Return the question, the verdict's sentences, its details, and what to know before believing them."""
     runs, models, rule, what = given.runs, given.models, given.rule, given.what
     chosen = selection.choose(runs, models, rule)
     tests = significance.tests(runs, chosen, what)
     comparison = significance.compare(chosen, tests)
     return {
-        "question": verdict.question(runs),
-        "headline": verdict.sentences(runs, models, comparison, chosen, rule, tests),
-        "details": [verdict.detail(row, what) for row in comparison.to_dict("records")],
-        "caveats": caveats(runs, models, comparison, chosen, rule),
+        "question": verdict.ask_question(runs),
+        "headline": verdict.write_verdict(runs, models, comparison, chosen, rule, tests),
+        "details": [verdict.write_detail(row, what) for row in comparison.to_dict("records")],
+        "caveats": list_caveats(runs, models, comparison, chosen, rule),
     }
 
 
-def _brief(answers: dict[str, Any]) -> str:
-    """Return the question, the answer as a whole and the first caveat: what a terminal shows above the table."""
-    return "\n".join([answers["question"], *answers["headline"][:1], *answers["caveats"][:1]]) + "\n"
-
-
-def _page(sweep: Sweep, given: Given, parts: list[sections.Section], answers: dict[str, Any], reproduced: str) -> str:
-    runs, models, rule, what = given.runs, given.models, given.rule, given.what
-    failures = verdict.failures(runs, rule)
-    return html.render(
+def _render(sweep: Sweep, given: Given, parts: list[sections.Section], answers: dict[str, Any], reproduced: str) -> str:
+    runs, models, rule = given.runs, given.models, given.rule
+    failures = lists.list_failures(runs, rule)
+    figures = given.folder / "figures"
+    return html.render_page(
         "report.html.j2",
         sweep=sweep,
         created=sweep.created.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        held=verdict.held(runs),
-        counts=verdict.counts(runs),
+        subject=verdict.describe_trials(runs),
+        counts=verdict.count_trials(runs),
         **answers,
-        sections=[_section(part, given.folder / "figures") for part in parts],
-        chosen=tables_main.chosen_settings(runs, models, rule),
+        sections=[vars(part) | {"figures": html.inline_figures(part.figures, figures)} for part in parts],
+        chosen=lists.list_chosen(runs, models, rule),
         failures=failures.head(LISTED),
-        unlisted=verdict.unlisted(failures.iloc[LISTED:]) if len(failures) > LISTED else "",
-        models=_models(models, what),
-        settings=_settings(runs),
-        versions=_versions(runs),
+        unlisted=lists.count_unlisted(failures.iloc[LISTED:]) if len(failures) > LISTED else "",
+        models=lists.list_models(models, given.what),
+        settings=_list_settings(runs),
+        versions=_list_versions(runs),
         command=reproduced,
     )
 
 
-def _section(part: sections.Section, folder: Path) -> dict[str, Any]:
-    """Return a section as the template takes it: printed tables and figures as HTML, frames of texts as they are."""
-    shown = [
-        {
-            "title": table.title,
-            "printed": Markup(tables_format.to_html(table.body))
-            if isinstance(table.body, tables_format.Table)
-            else None,
-            "frame": table.body,
-            "caption": table.caption,
-        }
-        for table in part.tables
-    ]
-    drawn = html.figures(part.figures, folder)
-    return {"title": part.title, "text": part.text, "tables": shown, "figures": drawn}
-
-
-def _models(models: pd.DataFrame, what: Goals) -> pd.DataFrame:
-    """Return the reference models as texts."""
-    numbers = {column.metric: column.label for column in what.columns}
-    names = {"split": "Split", "role": "Role", **numbers, "model.path": "Model"}
-    names |= {"model.fingerprint": "Fingerprint", "evaluation": "Evaluation", "status": "Status"}
-    formats = {name: tables_format.number if name in numbers else verdict.text for name in names}
-    return pd.DataFrame({names[name]: [formats[name](value) for value in models[name]] for name in names}, dtype="str")
-
-
-def _settings(runs: pd.DataFrame) -> dict[str, str]:
+def _list_settings(runs: pd.DataFrame) -> dict[str, str]:
     """Return every setting with its value or values."""
-    table = settings(runs)
-    beside = [column for column in runs if str(column).startswith("calibration.")]  # no part of a configuration
-    told = {column: runs.loc[runs["configuration"].notna(), column] for column in [*beside, "seed"]}
-    return {str(column): _values(values) for column, values in (dict(table.items()) | told).items()}
+    columns = [column for column in runs if str(column).startswith("calibration.")]  # no part of a configuration
+    beside = {column: runs.loc[runs["configuration"].notna(), column] for column in [*columns, "seed"]}
+    return {str(column): _join_values(values) for column, values in (dict(settings(runs).items()) | beside).items()}
 
 
-def _versions(runs: pd.DataFrame) -> dict[str, str]:
+def _list_versions(runs: pd.DataFrame) -> dict[str, str]:
     """Return what the trials ran on: libraries, topology, commits (with a + where files were changed)."""
     columns = [column for column in runs if str(column).startswith(("versions.", "topology."))]
-    found = {str(column): _values(runs[column].dropna()) for column in columns}
-    made = runs.loc[runs["commit"].notna()]
-    commits = [f"{commit}{'+' if dirty else ''}" for commit, dirty in zip(made["commit"], made["dirty"], strict=True)]
-    return found | {"commit": _values(commits)}
+    found = {str(column): _join_values(runs[column].dropna()) for column in columns}
+    known = runs.loc[runs["commit"].notna()]
+    commits = [f"{commit}{'+' if dirty else ''}" for commit, dirty in zip(known["commit"], known["dirty"], strict=True)]
+    return found | {"commit": _join_values(commits)}
 
 
-def _values(column: Iterable[Any]) -> str:
-    values = list(dict.fromkeys(map(_plain, column)))
-    shown = sorted(values, key=lambda value: value == "none")
-    return ", ".join(shown[:12]) + (f" and {len(shown) - 12} more" if len(shown) > 12 else "")
+def _join_values(column: Iterable[Any]) -> str:
+    texts = list(dict.fromkeys(map(_value_text, column)))
+    texts.sort(key=lambda text: text == "none")
+    return ", ".join(texts[:12]) + (f" and {len(texts) - 12} more" if len(texts) > 12 else "")
 
 
-def _plain(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, (list, dict)):
         return str(value)
-    return "none" if pd.isna(value) else verdict.text(value)
+    return "none" if pd.isna(value) else lists.plain_text(value)
 
 
-def command(sweep: Sweep, storage: str, source: Source = Source.RUNS) -> str:
+def _reproduce(sweep: Sweep, storage: str, source: Source) -> str:
     """Return the command that makes this report again."""
     where = "" if storage == cli.DEFAULT_STORAGE else f" --storage {shlex.quote(storage)}"
     whose = "" if source == Source.RUNS else f" --source {source}"
@@ -192,8 +155,8 @@ def main(
     except InputError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from error
-    told = ("paper",) if source == Source.PAPER else ("verdict", "main", "retain_free", "uwc")
-    for path in (folder / "tables" / f"{name}.md" for name in told):
+    printed = ("paper",) if source == Source.PAPER else ("verdict", "main", "retain_free", "uwc")
+    for path in (folder / "tables" / f"{stem}.md" for stem in printed):
         if path.exists():
             typer.echo(path.read_text(encoding="utf-8"))
     typer.echo(f"report: {folder / 'index.html'}")

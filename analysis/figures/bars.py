@@ -9,38 +9,38 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis.figures.style import LINES, STYLE, abreast
-from analysis.load.goals import ARROWS, Column
-from analysis.tables.main import method_label
-from analysis.tables.overlay import MODELS, compared, in_order, places, sourced, title
+from analysis.figures import frames
+from analysis.figures.style import LINES, STYLE, even_columns, legend_entry, make_grid
+from analysis.labels import REFERENCES, method_label
+from analysis.load.goals import Column
 
 COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "none", "none_sd", "none_n"]
 COLUMNS += ["gru", "gru_sd", "gru_n", "improvement"]
 KEY = COLUMNS[:6]
 ACROSS = 4
 """Panels beside one another, at most."""
-PLAIN: dict[str, Any] = {"facecolor": "white", "edgecolor": "black", "linewidth": 0.7}
-GRU: dict[str, Any] = {"facecolor": "#BBBBBB", "edgecolor": "black", "linewidth": 0.7}
-BETTER: dict[str, Any] = {"facecolor": "#0072B2", "edgecolor": "black", "linewidth": 0.7}
-WORSE: dict[str, Any] = {"facecolor": "#F3B58A", "edgecolor": "black", "linewidth": 0.7, "hatch": "/////"}
+EDGE: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.7}
+PLAIN: dict[str, Any] = {"facecolor": "white", **EDGE}
+GRU: dict[str, Any] = {"facecolor": "#BBBBBB", **EDGE}
+BETTER: dict[str, Any] = {"facecolor": "#0072B2", **EDGE}
+WORSE: dict[str, Any] = {"facecolor": "#F3B58A", **EDGE, "hatch": "/////"}
 PAPER: dict[str, Any] = {"marker": "D", "ms": 3.2, "color": "white", "mec": "black", "mew": 0.8, "linestyle": "none"}
 WIDTH = 0.36
 ROOM = 0.3
 """A bar, of the distance between methods; and of the values' span the strip beyond bars and lines for the numbers."""
 
 
-def points(frame: pd.DataFrame) -> pd.DataFrame:
+def pair_points(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a row a panel and method that has a row with GRU: the value of it alone (`none`) and with GRU (`gru`).
 
     `improvement` is what GRU adds, positive where it is better, also of metrics that are best low. Reference models
     have their value in `none`. Of runs those that the rule chose; `source` is runs or paper.
     """
-    rows = sourced(frame)
+    rows = frames.add_source(frame)
     rows = rows.loc[rows["chosen"] & rows["target"].isna() & rows["rectifier"].isin(["none", "gru"])]
-    columns = {column.metric: column for column in compared(rows)}
+    columns = {column.metric: column for column in frames.compared_columns(rows)}
     rows = rows.loc[rows["metric"].isin(columns)]
     sides = []
     for side in ("none", "gru"):
@@ -49,78 +49,63 @@ def points(frame: pd.DataFrame) -> pd.DataFrame:
     found = sides[0].merge(sides[1], on=KEY, how="outer")
     with_gru = set(zip(sides[1]["source"], sides[1]["method"], strict=True))
     paired = [pair in with_gru for pair in zip(found["source"], found["method"], strict=True)]
-    found = found.loc[pd.Series(paired, index=found.index) | found["method"].isin(MODELS)]
+    found = found.loc[pd.Series(paired, index=found.index) | found["method"].isin(REFERENCES)]
     sign = found["metric"].map({name: 1 if column.best == "highest" else -1 for name, column in columns.items()})
     found = found.assign(improvement=(sign.astype(float) * (found["gru"] - found["none"]).astype(float)).round(10))
-    return _sorted(found.reindex(columns=COLUMNS), list(columns))
+    return frames.sort_points(found.reindex(columns=COLUMNS), columns)
 
 
-def _sorted(found: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    order = {
-        "place": [places(found).index(pair) for pair in zip(found["backbone"], found["split"], strict=True)],
-        "what": found["metric"].map(metrics.index),
-        "who": found["method"].map([*MODELS, *in_order(set(found["method"]) - set(MODELS))].index),
-    }
-    by = ["source", *order]
-    return found.assign(**order).sort_values(by, ignore_index=True).drop(columns=list(order))
-
-
-def draw(drawn: pd.DataFrame) -> Figure:
-    """Draw `points`, a panel a backbone, split and metric, lettered as in the paper.
+@mpl.rc_context(STYLE)
+def draw(points: pd.DataFrame) -> Figure:
+    """Draw `pair_points`, a panel a backbone, split and metric, lettered as in the paper.
 
     Of two sources the runs are bars and the paper's numbers diamonds upon them.
     """
-    metrics, methods = compared(drawn), in_order(set(drawn["method"]) - set(MODELS))
-    panels = [(*place, column) for place in places(drawn) for column in metrics]
+    metrics, methods = frames.compared_columns(points), frames.list_methods(points)
+    panels = [(place, column) for place in frames.list_places(points) for column in metrics]
     across = min(len(panels), max(1, ACROSS // len(metrics)) * len(metrics))
-    rows = -(-len(panels) // across)
-    sources = set(drawn["source"])
-    with mpl.rc_context(STYLE):
-        size = (min(7.4, max(3.6, across * (0.75 + 0.2 * len(methods)))), 1.75 * rows + 1.3)
-        figure = Figure(figsize=size, layout="constrained")
-        grid = figure.subplots(rows, across, squeeze=False).flatten()
-        for place, (axes, (backbone, split, column)) in enumerate(zip(grid, panels, strict=False)):
-            here = drawn.loc[(drawn["backbone"] == backbone) & (drawn["split"] == split)]
-            _panel(axes, here.loc[here["metric"] == column.metric], methods, column, "runs" in sources)
-            axes.set_title(f"({ascii_lowercase[place % 26]}) {title(backbone, split)}", fontsize=7)
-            if place + across < len(panels):
-                axes.set_xticklabels([])
-        for axes in grid[len(panels) :]:
-            axes.set_axis_off()
-        signs = _signs(drawn)
-        wide = abreast(len(signs), 5 if size[0] > 6 else 3)
-        figure.legend(handles=signs, loc="outside lower center", ncols=wide)
+    size = (min(7.4, max(3.6, across * (0.75 + 0.2 * len(methods)))), 1.75 * -(-len(panels) // across) + 1.3)
+    figure = Figure(figsize=size, layout="constrained")
+    grid = make_grid(figure, len(panels), across)
+    for number, (axes, (place, column)) in enumerate(zip(grid, panels, strict=True)):
+        here = frames.at_place(points, place)
+        _draw_panel(axes, here.loc[here["metric"] == column.metric], methods, column, "runs" in set(points["source"]))
+        axes.set_title(f"({ascii_lowercase[number % 26]}) {frames.place_title(place)}", fontsize=7)
+        if number + across < len(panels):
+            axes.set_xticklabels([])
+    signs = _list_signs(points)
+    columns = even_columns(len(signs), 5 if size[0] > 6 else 3)
+    figure.legend(handles=signs, loc="outside lower center", ncols=columns)
     return figure
 
 
-def _panel(axes: Axes, rows: pd.DataFrame, methods: list[str], column: Column, runs: bool) -> None:
+def _draw_panel(axes: Axes, rows: pd.DataFrame, methods: list[str], column: Column, runs: bool) -> None:
     """Draw one metric: bars of the runs where there are any, else of the paper."""
     bars = rows.loc[rows["source"] == ("runs" if runs else "paper")]
-    for model in bars.loc[bars["method"].isin(MODELS)].dropna(subset=["none"]).to_dict("records"):
-        axes.axhline(model["none"], **LINES[model["method"]], zorder=1)
-    shown = bars.loc[~bars["method"].isin(MODELS)].to_dict("records")
+    for row in bars.loc[bars["method"].isin(REFERENCES)].dropna(subset=["none"]).to_dict("records"):
+        axes.axhline(row["none"], **LINES[row["method"]], zorder=1)
     values = [rows[side] + sign * rows[f"{side}_sd"].fillna(0) for side in ("none", "gru") for sign in (-1, 1)]
     low, high = (float(end([0.0, *pd.concat(values).dropna()])) for end in (min, max))
     room = ROOM * ((high - low) or 1.0)
     below = abs(low) > high
     axes.set_ylim((low - room, high) if below else (low, high + room))
-    for row in shown:
-        _pair(axes, methods.index(row["method"]), row)
+    for row in bars.loc[~bars["method"].isin(REFERENCES)].to_dict("records"):
+        _draw_pair(axes, methods.index(row["method"]), row)
         if pd.notna(row["improvement"]):
-            _number(axes, methods.index(row["method"]), row["improvement"], low if below else high)
+            _write_number(axes, methods.index(row["method"]), row["improvement"], low if below else high)
     if runs:
-        for row in rows.loc[rows["source"] == "paper"].to_dict("records"):
-            if row["method"] in methods:
-                at = methods.index(row["method"])
-                axes.plot([at - WIDTH / 2, at + WIDTH / 2], [row["none"], row["gru"]], **PAPER, zorder=5)
+        published = rows.loc[(rows["source"] == "paper") & rows["method"].isin(methods)]
+        for row in published.to_dict("records"):
+            at = methods.index(row["method"])
+            axes.plot([at - WIDTH / 2, at + WIDTH / 2], [row["none"], row["gru"]], **PAPER, zorder=5)
     axes.axhline(0, color="black", linewidth=0.6, zorder=3)
     axes.set_xlim(-0.6, len(methods) - 0.4)
     axes.set_xticks(range(len(methods)), [method_label(method) for method in methods], rotation=90, fontsize=7)
     axes.tick_params("x", length=0)
-    axes.set_ylabel(f"{column.label}{ARROWS[column.best]}", labelpad=2)
+    axes.set_ylabel(column.head, labelpad=2)
 
 
-def _pair(axes: Axes, at: int, row: dict[Any, Any]) -> None:
+def _draw_pair(axes: Axes, at: int, row: dict[Any, Any]) -> None:
     """Draw a method's two bars, and the improvement as a bar from the one's end to the other's."""
     left, right = at - WIDTH / 2, at + WIDTH / 2
     for x, side, style in ((left, "none", PLAIN), (right, "gru", GRU)):
@@ -134,28 +119,28 @@ def _pair(axes: Axes, at: int, row: dict[Any, Any]) -> None:
         axes.bar(right, row["gru"] - row["none"], WIDTH, row["none"], **style, zorder=2.5)
 
 
-def _number(axes: Axes, at: int, change: float, edge: float) -> None:
+def _write_number(axes: Axes, at: int, change: float, edge: float) -> None:
     """Write an improvement beyond the edge of all bars and lines, where nothing else is drawn."""
     way = -1 if edge < 0 else 1
     place: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "top" if way < 0 else "bottom"}
-    axes.annotate(_change(change), (at, edge), (0, 3 * way), fontsize=6, rotation=90, **place)
+    axes.annotate(_print_change(change), (at, edge), (0, 3 * way), fontsize=6, rotation=90, **place)
 
 
-def _change(value: float) -> str:
+def _print_change(value: float) -> str:
     """Return `+13.4`, `-0.50` or `+0.519`: three digits that count, and 0 without a sign."""
     if round(value, 3) == 0:
         return "0"
     return f"{value:+.{1 if abs(value) >= 9.995 else 2 if abs(value) >= 0.9995 else 3}f}"
 
 
-def _signs(drawn: pd.DataFrame) -> list[Any]:
+def _list_signs(points: pd.DataFrame) -> list[Any]:
     """Return a legend entry for every kind of sign that is drawn."""
     handles: list[Any] = [Patch(**PLAIN, label="method alone"), Patch(**GRU, label="w/ GRU")]
-    handles += [Patch(**BETTER, label="improvement w/ GRU")] * bool((drawn["improvement"] > 0).any())
-    handles += [Patch(**WORSE, label="worse w/ GRU")] * bool((drawn["improvement"] < 0).any())
-    for role in MODELS:
-        if role in set(drawn["method"]):
-            handles.append(Line2D([], [], **LINES[role], label=f"{role} model"))
-    if set(drawn["source"]) == {"runs", "paper"}:
-        handles.append(Line2D([], [], **PAPER, label="the paper's numbers"))
+    handles += [Patch(**BETTER, label="improvement w/ GRU")] * bool((points["improvement"] > 0).any())
+    handles += [Patch(**WORSE, label="worse w/ GRU")] * bool((points["improvement"] < 0).any())
+    for role in REFERENCES:
+        if role in set(points["method"]):
+            handles.append(legend_entry(f"{role} model", **LINES[role]))
+    if frames.has_both_sources(points):
+        handles.append(legend_entry("the paper's numbers", **PAPER))
     return handles

@@ -1,22 +1,19 @@
-"""The figures of a report, from a sweep's results, from the paper's numbers, or of both: those that there is data for.
-
-The trade-off with all trials, the curves of task vectors and those of UWC's mixtures are made where they are shown.
-"""
+"""The figures of a report, from a sweep's results, from the paper's numbers, or of both, where there is data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import paper
-from analysis.figures import angles, arrows, bars, heatmap, sensitivity, shares, training
-from analysis.load import goals
-from analysis.stats import steps
-from analysis.tables import overlay
-from analysis.tables.format import split_label
+from analysis.figures import bars, frames, heatmap, sensitivity, strengths, tradeoff, training, uwc
+from analysis.labels import join_names, split_label
+from analysis.load.goals import find_goals, goals_of_runs
+from analysis.stats import steps, tidy
+from trainables.config.settings import Selection
 
 PAPER: dict[str, tuple[str, ...]] = {
     "main": ("tofu_main", "wmdp", "wmdp_rmu", "muse"),
@@ -26,8 +23,8 @@ PAPER: dict[str, tuple[str, ...]] = {
     "uwc": ("tofu_uwc_ga", "tofu_uwc_npo"),
 }
 """The paper's tables that figures are made of."""
-MEANS = " Where a seed stopped before the others its line's mean ends."
-LAID = " The paper's numbers, known misprints mended, are laid over those of the same backbone and split."
+MEANS_END = " Where a seed stopped before the others its line's mean ends."
+LAID_OVER = " The paper's numbers, known misprints mended, are laid over those of the same backbone and split."
 
 
 class Picture(NamedTuple):
@@ -36,27 +33,72 @@ class Picture(NamedTuple):
     stem: str
     figure: Figure
     points: pd.DataFrame
-    text: str
+    subject: str
     caption: str
 
+    @property
+    def text(self) -> str:
+        """Return what the figure says to those who cannot see it."""
+        return f"{self.subject}; the points are in figures/{self.stem}.csv"
 
-def of(
+
+def draw_tradeoff(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection) -> Picture:
+    """Return the trade-off with all trials."""
+    what = goals_of_runs(runs)
+    points = tradeoff.trial_points(runs, references, rule)
+    turned = ": x runs from high to low" if what.x.best == "lowest" else ""
+    caption = (
+        f"Up and to the right is better{turned}. Faint: every evaluated trial. Bold: each method's chosen setting "
+        "(mean over seeds, bars one sd), hollow without GRU, full with it; the arrow shows what GRU changes. Grey "
+        "line: Pareto front of all settings tried, each the mean over its seeds as in the tables, without those that "
+        "are no better than the original model on either goal."
+    )
+    subject = f"{what.x.name} against {what.y.name}, a panel a split"
+    return Picture("tradeoff", tradeoff.draw_trials(points, what, rule), points, subject, caption)
+
+
+def draw_strengths(points: pd.DataFrame) -> Picture:
+    """Return the curves of task vectors, from `strengths.strength_points`."""
+    caption = (
+        "A column a method over its strength, and both over how far they moved the weights. Means over seeds, bars one "
+        "sd; lines join measured strengths. Framed: the chosen strength. Lines across: the original and the retain "
+        "model."
+    )
+    subject = "Forget quality and model utility over the strengths of TRU and TV"
+    return Picture("strength", strengths.draw(points), points, subject, caption)
+
+
+def draw_mixtures(points: pd.DataFrame) -> Iterator[Picture]:
+    """Yield the curves of UWC's mixtures, from `uwc.mixture_points`: a picture a split, the last with the caption."""
+    splits = sorted(points["split"].unique())
+    caption = (
+        "A row a method, a line a seed of its chosen setting, alone and w/ GRU. Large marks: the targets' "
+        "mixtures. In the right column, of two points at equal MU the one further right forgets better."
+    )
+    for split in splits:
+        here = points.loc[points["split"] == split]
+        subject = f"Forget quality and model utility of mixtures on {split}"
+        figure = uwc.draw_mixtures(points, split)
+        yield Picture(f"uwc-{split}", figure, here, subject, caption if split == splits[-1] else "")
+
+
+def draw_sweep(
     frame: pd.DataFrame, runs: pd.DataFrame, measured: pd.DataFrame | None = None, beside: bool = False
 ) -> list[Picture]:
-    """Return the pictures of a sweep, from `tidy.from_runs`, `runs.load` and `steps.load` (`measured`).
+    """Return the pictures that the paper has too, from `tidy.from_runs`, `runs.load` and `steps.load` (`measured`).
 
     `beside` lays the paper's numbers over a figure whose backbone, split and dialect are the paper's.
     """
     if frame.empty:
         return []
-    beside = beside and overlay.alike(runs)
-    near = overlay.near_chosen(frame, runs)
-    parts = {kind: _laid(frame, kind, beside) for kind in ("main", "uwc")}
-    parts |= {kind: _laid(near, kind, beside) for kind in ("gamma", "tau")} | {"heat": near}
-    return [*_tables(parts), *(_training(measured) if measured is not None else [])]
+    beside = beside and tidy.in_paper_dialect(runs)
+    near = frames.near_chosen(frame, runs)
+    parts = {kind: _add_published(frame, kind, beside) for kind in ("main", "uwc")}
+    parts |= {kind: _add_published(near, kind, beside) for kind in ("gamma", "tau")} | {"heat": near}
+    return [*_draw_parts(parts), *(draw_training(measured) if measured is not None else [])]
 
 
-def of_paper(tables: Mapping[str, str]) -> list[Picture]:
+def draw_paper(tables: Mapping[str, str]) -> list[Picture]:
     """Return the pictures of these tables of the paper, each of its backbone, of all where that is empty.
 
     Their stems begin with `paper-`.
@@ -65,139 +107,126 @@ def of_paper(tables: Mapping[str, str]) -> list[Picture]:
     parts = {
         kind: pd.concat([paper.mended(name, tables[name]) for name in names]) for kind, names in kept.items() if names
     }
-    return [_marked(picture) for picture in _tables(parts)]
+    mended = "The paper's numbers, known misprints mended."
+    return [
+        one._replace(stem=f"paper-{one.stem}", subject=f"The paper: {one.subject}", caption=f"{mended} {one.caption}")
+        for one in _draw_parts(parts)
+    ]
 
 
-def _marked(picture: Picture) -> Picture:
-    stem = f"paper-{picture.stem}"
-    text = picture.text.replace(_csv(picture.stem), _csv(stem))
-    return picture._replace(
-        stem=stem, text=f"The paper: {text}", caption=f"The paper's numbers, known misprints mended. {picture.caption}"
-    )
-
-
-def _laid(frame: pd.DataFrame, kind: str, beside: bool) -> pd.DataFrame:
+def _add_published(frame: pd.DataFrame, kind: str, beside: bool) -> pd.DataFrame:
     """Return a sweep's rows and, for `beside`, those of the paper that belong there."""
-    laid = [overlay.beside(frame, paper.mended(table)) for table in PAPER[kind]] if beside else []
-    return pd.concat([frame, *(part for part in laid if len(part))], ignore_index=True)
+    published = [frames.match_published(frame, paper.mended(table)) for table in PAPER[kind]] if beside else []
+    return pd.concat([frame, *(part for part in published if len(part))], ignore_index=True)
 
 
-def _tables(parts: dict[str, pd.DataFrame]) -> Iterator[Picture]:
+def _draw_parts(parts: dict[str, pd.DataFrame]) -> Iterator[Picture]:
     """Yield the pictures of tidy frames, by kind."""
-    main = parts.get("main")
-    if main is not None:
-        yield from _arrows(main)
-        yield from _pairs(main)
+    if "main" in parts:
+        yield from _draw_arrows(parts["main"])
+        yield from _draw_pairs(parts["main"])
     for knob in ("gamma", "tau"):
         if knob in parts:
-            yield from _sensitivity(parts[knob], knob)
+            yield from _draw_sensitivity(parts[knob], knob)
     if "heat" in parts:
-        yield from _heat(parts["heat"])
+        yield from _draw_heat_maps(parts["heat"])
     if "uwc" in parts:
-        yield from _shares(parts["uwc"])
+        yield from _draw_shares(parts["uwc"])
 
 
-def _csv(stem: str) -> str:
-    return f"the points are in figures/{stem}.csv"
+def _explain_sources(points: pd.DataFrame) -> str:
+    return LAID_OVER if frames.has_both_sources(points) else ""
 
 
-def _laid_over(drawn: pd.DataFrame) -> str:
-    return LAID if set(drawn["source"]) == {"runs", "paper"} else ""
-
-
-def _arrows(frame: pd.DataFrame) -> Iterable[Picture]:
-    """The trade-off where the paper's numbers take part; runs alone have the one with all trials."""
-    drawn = arrows.points(frame)
-    if "paper" not in set(drawn["source"]):
+def _draw_arrows(frame: pd.DataFrame) -> Iterator[Picture]:
+    """Yield the trade-off where the paper's numbers take part; runs alone have the one with all trials."""
+    points = tradeoff.arrow_points(frame)
+    if "paper" not in set(points["source"]):
         return
-    what = goals.goals(drawn["benchmark"].iloc[0])
-    text = f"{what.x.name} against {what.y.name}, an arrow from each method to itself with GRU; {_csv('arrows')}"
+    what = find_goals(points["benchmark"].iloc[0])
+    subject = f"{what.x.name} against {what.y.name}, an arrow from each method to itself with GRU"
     caption = "An arrow goes from each method to itself with GRU: better is to the right and upwards."
-    yield Picture("arrows", arrows.draw(drawn), drawn, text, caption + _laid_over(drawn))
+    yield Picture("arrows", tradeoff.draw_arrows(points), points, subject, caption + _explain_sources(points))
 
 
-def _pairs(frame: pd.DataFrame) -> Iterable[Picture]:
-    drawn = bars.points(frame)
-    if not any(drawn["improvement"].notna()):
+def _draw_pairs(frame: pd.DataFrame) -> Iterator[Picture]:
+    points = bars.pair_points(frame)
+    if not any(points["improvement"].notna()):
         return
-    labels = goals.listed(column.label for column in overlay.compared(drawn))
-    text = f"{labels} of each method alone and with GRU as pairs of bars; {_csv('pairs')}"
+    labels = join_names(column.label for column in frames.compared_columns(points))
     caption = (
         "White: the method alone; grey: w/ GRU. The bar between the two ends is what GRU changes. Its number stands "
         "beyond all bars and lines, and is positive where that is better, whichever way the metric goes."
     )
-    if any(drawn["none_n"].gt(1) | drawn["gru_n"].gt(1)):
+    if any(points["none_n"].gt(1) | points["gru_n"].gt(1)):
         caption += " Means over seeds, bars one sd."
-    yield Picture("pairs", bars.draw(drawn), drawn, text, caption + _laid_over(drawn))
+    subject = f"{labels} of each method alone and with GRU as pairs of bars"
+    yield Picture("pairs", bars.draw(points), points, subject, caption + _explain_sources(points))
 
 
-def _sensitivity(frame: pd.DataFrame, knob: str) -> Iterable[Picture]:
-    drawn = sensitivity.points(frame, knob)
-    if drawn.empty:
+def _draw_sensitivity(frame: pd.DataFrame, knob: str) -> Iterator[Picture]:
+    points = sensitivity.curve_points(frame, knob)
+    if points.empty:
         return
-    labels = goals.listed(column.label for column in overlay.compared(drawn))
-    text = f"{labels} with GRU over {knob}, a line a method; {_csv(knob)}"
+    labels = join_names(column.label for column in frames.compared_columns(points))
     sentences = [f"Methods with GRU over {knob}."]
-    if "runs" in set(drawn["source"]):
+    if "runs" in set(points["source"]):
         other = sensitivity.OTHER[knob]
         sentences.append(f"{other} is that of each method's chosen setting, which is framed; bars one sd over seeds.")
-    if "none" in set(drawn["setting"]):
+    if "none" in set(points["setting"]):
         sentences.append({"tau": "none: no clipping.", "gamma": "none: no moving average, as gamma = 1."}[knob])
-    caption = " ".join(sentences)
-    yield Picture(knob, sensitivity.draw(drawn), drawn, text, caption + _laid_over(drawn))
+    caption = " ".join(sentences) + _explain_sources(points)
+    yield Picture(knob, sensitivity.draw(points), points, f"{labels} with GRU over {knob}, a line a method", caption)
 
 
-def _heat(frame: pd.DataFrame) -> Iterable[Picture]:
-    drawn = heatmap.points(frame)
-    grid = drawn.groupby(["backbone", "split", "method"])[["gamma", "tau"]].transform("nunique")
-    drawn = drawn.loc[(grid["gamma"] > 1) & (grid["tau"] > 1)]
-    for (_, split), here in drawn.groupby(["backbone", "split"]):
-        stem = f"heat-{split}"
-        text = f"A heat map of tau and gamma for each method on {split}; {_csv(stem)}"
+def _draw_heat_maps(frame: pd.DataFrame) -> Iterator[Picture]:
+    points = heatmap.cell_points(frame)
+    grid = points.groupby(["backbone", "split", "method"])[["gamma", "tau"]].transform("nunique")
+    points = points.loc[(grid["gamma"] > 1) & (grid["tau"] > 1)]
+    for (_, split), here in points.groupby(["backbone", "split"]):
         caption = f"tau and gamma on {split_label(str(split))}; brighter is better, hatched was not run"
         caption += ", framed is the chosen setting." if "runs" in set(here["source"]) else "."
-        yield Picture(stem, heatmap.draw(here), here.reset_index(drop=True), text, caption)
+        subject = f"A heat map of tau and gamma for each method on {split}"
+        yield Picture(f"heat-{split}", heatmap.draw(here), here.reset_index(drop=True), subject, caption)
 
 
-def _shares(frame: pd.DataFrame) -> Iterable[Picture]:
-    drawn = shares.points(frame)
-    if any(drawn["target"].notna()):
-        text = f"Forget quality over the share of utility that UWC keeps, alone and with GRU; {_csv('uwc')}"
+def _draw_shares(frame: pd.DataFrame) -> Iterator[Picture]:
+    points = uwc.share_points(frame)
+    if any(points["target"].notna()):
+        subject = "Forget quality over the share of utility that UWC keeps, alone and with GRU"
         caption = "FQ of mixtures that keep the same share of the original's MU (UWC); higher forgets better."
-        yield Picture("uwc", shares.draw(drawn), drawn, text, caption + _laid_over(drawn))
+        yield Picture("uwc", uwc.draw_shares(points), points, subject, caption + _explain_sources(points))
 
 
-def _training(measured: pd.DataFrame) -> Iterable[Picture]:
-    """Figures 1 and 7 of the paper, a picture a split."""
-    along, turned = training.points(measured), angles.points(measured)
+def draw_training(measured: pd.DataFrame) -> Iterator[Picture]:
+    """Yield figures 1 and 7 of the paper, a picture a split, from `steps.load`."""
+    along, turned = training.step_points(measured), training.angle_points(measured)
     for split in sorted(along["split"].unique()):
-        stem = f"dynamics-{split}"
         here = along.loc[along["split"] == split].reset_index(drop=True)
-        text = f"Cosine of unlearning and retain gradient, and retain risk, along training on {split}; {_csv(stem)}"
-        yield Picture(stem, training.draw(here, split), here, text, _measured(here))
+        subject = f"Cosine of unlearning and retain gradient, and retain risk, along training on {split}"
+        yield Picture(f"dynamics-{split}", training.draw_steps(here, split), here, subject, _explain_steps(here))
     for split in sorted(turned["split"].unique()):
-        stem = f"angles-{split}"
         here = turned.loc[turned["split"] == split].reset_index(drop=True)
-        text = f"Angles of unlearning and retain gradient before and after rectification on {split}; {_csv(stem)}"
+        subject = f"Angles of unlearning and retain gradient before and after rectification on {split}"
         caption = (
             "Above 90 degrees a step works against what is to be retained. Pre-rect. and Post-rect. are against GRU's "
             "moving average of the retain gradient, Orig. (the method alone, where it was observed) against a retain "
             "gradient on other rows."
         )
-        caption += MEANS * steps.ends_early(here, ["split", "method", "line"])
-        yield Picture(stem, angles.draw(here, split), here, text, caption)
+        caption += MEANS_END * steps.ends_early(here, training.ANGLE_LINE)
+        yield Picture(f"angles-{split}", training.draw_angles(here, split), here, subject, caption)
 
 
-def _measured(drawn: pd.DataFrame) -> str:
+def _explain_steps(points: pd.DataFrame) -> str:
     """Return the caption of figure 1, which says what was measured how."""
     caption = "Before rectification, of the chosen settings. g_u: the unlearning gradient, g_r: the retain gradient; "
     caption += "risk: the NLL of retain rows."
-    kinds = set(drawn["measured"])
+    kinds = set(points["measured"])
     if training.OBSERVED in kinds:
         caption += " Measured on retain rows that no step uses, every K steps (observe=K)."
     if training.STEPPED in kinds:
         who = "Lines that were not observed are" if training.OBSERVED in kinds else "Measured"
         caption += f" {who} of the rectified steps themselves, the cosine against the moving average."
-    if "none" not in set(drawn["rectifier"]):
+    if "none" not in set(points["rectifier"]):
         caption += " Methods alone measure neither: run the sweep with --set observe=K."
-    return caption + MEANS * steps.ends_early(drawn, steps.LINE)
+    return caption + MEANS_END * steps.ends_early(points, steps.LINE)

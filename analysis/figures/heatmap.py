@@ -14,10 +14,10 @@ from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from analysis.figures import frames
 from analysis.figures.style import HALO, STYLE
-from analysis.load.goals import ARROWS, Column
-from analysis.tables.main import method_label
-from analysis.tables.overlay import compared, in_order, numbers, sourced, title
+from analysis.labels import method_label, number
+from analysis.load.goals import Column
 
 COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "gamma", "tau", "value", "sd", "n", "chosen"]
 TABLES = {
@@ -29,95 +29,85 @@ COLOURS = "cividis"
 """Even in brightness, in print without colour and for those who do not see red and green apart."""
 
 
-def points(frame: pd.DataFrame) -> pd.DataFrame:
+def cell_points(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a row a goal, method, gamma and tau of GRU; `none` is written as the paper does, numbers as %g.
 
-    Of runs `frame` holds one row a setting (`overlay.near_chosen`). The paper's two tables make a cross.
+    Of runs `frame` holds one row a setting (`frames.near_chosen`). The paper's two tables make a cross.
     """
-    rows = sourced(frame)
+    rows = frames.add_source(frame)
     rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & rows["value"].notna()]
     for table, (held, values) in TABLES.items():
         here = rows["table"] == table
         rows.loc[here, held] = rows.loc[here, "method"].map(values)
-    metrics = [column.metric for column in compared(frame)]
+    metrics = [column.metric for column in frames.compared_columns(frame)]
     rows = rows.loc[rows["metric"].isin(metrics) & (rows["gamma"] != "") & (rows["tau"] != "")]
-    rows = rows.assign(gamma=_texts(rows["gamma"]), tau=_texts(rows["tau"]))
+    for knob in ("gamma", "tau"):
+        values = frames.setting_numbers(rows[knob])
+        rows = rows.assign(**{knob: ["none" if math.isnan(value) else f"{value:g}" for value in values]})
+        rows[f"{knob} at"] = pd.Series(values, index=rows.index, dtype=float)
     rows = rows.drop_duplicates(["source", "backbone", "split", "metric", "method", "gamma", "tau"])
-    order = {"what": rows["metric"].map(metrics.index), "who": rows["method"].map(in_order(rows["method"]).index)}
-    order |= {f"{knob} at": numbers(rows[knob]) for knob in ("gamma", "tau")}
-    rows = rows.assign(**order).sort_values(["source", "backbone", "split", *order], kind="stable")
-    return rows.reindex(columns=COLUMNS).reset_index(drop=True)
+    return frames.sort_points(rows, metrics, ["gamma at", "tau at"]).reindex(columns=COLUMNS)
 
 
-def _texts(values: pd.Series) -> list[str]:
-    return [value if value == "none" else f"{float(value):g}" for value in values]
-
-
-def draw(drawn: pd.DataFrame) -> Figure:
-    """Draw `points` of one source, backbone and split: tau upwards, gamma to the right, `none` last of each.
+@mpl.rc_context(STYLE)
+def draw(points: pd.DataFrame) -> Figure:
+    """Draw `cell_points` of one source, backbone and split: tau upwards, gamma to the right, `none` last of each.
 
     Brighter is better. A setting that was not run is hatched; the chosen one has a frame.
     """
-    metrics, methods = compared(drawn), in_order(drawn["method"])
-    gammas, taus = _ticks(drawn["gamma"]), _ticks(drawn["tau"])
-    with mpl.rc_context(STYLE):
-        width = min(7.4, 1.5 + len(metrics) * (0.9 + 0.27 * len(gammas)))
-        height = 0.75 + len(methods) * (0.5 + 0.19 * max(len(taus), 3))
-        figure = Figure(figsize=(max(width, 4.0), height), layout="constrained")
-        figure.suptitle(title(drawn["backbone"].iloc[0], drawn["split"].iloc[0]), fontsize=8, fontweight="bold")
-        grid = figure.subplots(len(methods), len(metrics), sharex=True, sharey=True, squeeze=False)
-        for column, metric in enumerate(metrics):
-            here = drawn.loc[drawn["metric"] == metric.metric]
-            norm = Normalize(here["value"].min(), here["value"].max())
-            for row, method in enumerate(methods):
-                _panel(grid[row, column], here.loc[here["method"] == method], gammas, taus, norm, metric)
-                grid[row, column].set_title(f"{method_label(method)}: {metric.label}{ARROWS[metric.best]}")
-            grid[-1, column].set_xlabel(r"$\gamma$")
-            shades = ScalarMappable(norm, _shades(metric))
-            bar = figure.colorbar(shades, ax=grid[:, column].tolist(), fraction=0.04, aspect=25, pad=0.02)
-            bar.outline.set_visible(False)
-            bar.ax.tick_params(labelsize=6)
-        for axes in grid[:, 0]:
-            axes.set_ylabel(r"$\tau$")
+    metrics, methods = frames.compared_columns(points), frames.list_methods(points)
+    gammas, taus = _order_settings(points["gamma"]), _order_settings(points["tau"])
+    width = min(7.4, 1.5 + len(metrics) * (0.9 + 0.27 * len(gammas)))
+    height = 0.75 + len(methods) * (0.5 + 0.19 * max(len(taus), 3))
+    figure = Figure(figsize=(max(width, 4.0), height), layout="constrained")
+    place = points["backbone"].iloc[0], points["split"].iloc[0]
+    figure.suptitle(frames.place_title(place), fontsize=8, fontweight="bold")
+    grid = figure.subplots(len(methods), len(metrics), sharex=True, sharey=True, squeeze=False)
+    for panels, metric in zip(grid.T, metrics, strict=True):
+        here = points.loc[points["metric"] == metric.metric]
+        norm = Normalize(here["value"].min(), here["value"].max())
+        for axes, method in zip(panels, methods, strict=True):
+            _draw_panel(axes, here.loc[here["method"] == method], gammas, taus, norm, metric)
+            axes.set_title(f"{method_label(method)}: {metric.head}")
+        panels[-1].set_xlabel(r"$\gamma$")
+        bar = figure.colorbar(
+            ScalarMappable(norm, _colour_map(metric)), ax=panels.tolist(), fraction=0.04, aspect=25, pad=0.02
+        )
+        bar.outline.set_visible(False)
+        bar.ax.tick_params(labelsize=6)
+    for axes in grid[:, 0]:
+        axes.set_ylabel(r"$\tau$")
     return figure
 
 
-def _ticks(values: Iterable[str]) -> list[str]:
+def _order_settings(values: Iterable[str]) -> list[str]:
     """Return the settings that occur in rising order, `none` last."""
     return sorted(set(values), key=lambda text: math.inf if text == "none" else float(text))
 
 
-def _shades(metric: Column) -> Colormap:
+def _colour_map(metric: Column) -> Colormap:
     return mpl.colormaps[COLOURS if metric.best == "highest" else f"{COLOURS}_r"]
 
 
-def _panel(axes: Axes, rows: pd.DataFrame, gammas: list[str], taus: list[str], norm: Normalize, metric: Column) -> None:
+def _draw_panel(
+    axes: Axes, rows: pd.DataFrame, gammas: list[str], taus: list[str], norm: Normalize, metric: Column
+) -> None:
     """Draw one method's goal, a cell a setting."""
     cells = np.full((len(taus), len(gammas)), math.nan)
-    axes.add_patch(
-        Rectangle(
-            (-0.5, -0.5),
-            len(gammas),
-            len(taus),
-            facecolor="white",
-            edgecolor="#BBBBBB",
-            hatch="////",
-            linewidth=0,
-            zorder=0,
-        )
-    )
+    missing = {"facecolor": "white", "edgecolor": "#BBBBBB", "hatch": "////", "linewidth": 0, "zorder": 0}
+    axes.add_patch(Rectangle((-0.5, -0.5), len(gammas), len(taus), **missing))
     span = norm.vmax - norm.vmin if norm.vmax is not None and norm.vmin is not None else 0.0
-    decimals = 1 if span >= 1 else 2
     for row in rows.to_dict("records"):
         x, y = gammas.index(row["gamma"]), taus.index(row["tau"])
         cells[y, x] = row["value"]
-        shade = float(np.dot(_shades(metric)(norm(row["value"]))[:3], (0.299, 0.587, 0.114)))
-        text = f"{round(row['value'], decimals) + 0.0:.{decimals}f}"
+        shade = float(np.dot(_colour_map(metric)(norm(row["value"]))[:3], (0.299, 0.587, 0.114)))
+        text = number(row["value"], 1 if span >= 1 else 2)
         axes.text(x, y, text, ha="center", va="center", fontsize=5.5, color="black" if shade > 0.43 else "white")
         if row["chosen"] and row["source"] == "runs":
             frame = {"fill": False, "edgecolor": "black", "linewidth": 1.4, "zorder": 4, "path_effects": HALO}
             axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **frame, clip_on=False))
-    axes.imshow(np.ma.masked_invalid(cells), cmap=_shades(metric), norm=norm, aspect="auto", origin="lower", zorder=1)
+    colours = _colour_map(metric)
+    axes.imshow(np.ma.masked_invalid(cells), cmap=colours, norm=norm, aspect="auto", origin="lower", zorder=1)
     axes.set_xticks(range(len(gammas)), gammas, rotation=90 if len(gammas) > 6 else 0, fontsize=7)
     axes.set_yticks(range(len(taus)), taus, fontsize=7)
     axes.tick_params(length=0)

@@ -1,11 +1,11 @@
-"""What all figures share: colours, markers, sizes for print, and how they are written."""
+"""What all figures share: colours, markers, legends, sizes for print, and how they are written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
-from trainables.config.methods import METHODS, RECTIFIERS
+from analysis.labels import method_label, order_rectifiers, rectifier_label
+from trainables.config.methods import RECTIFIERS
 
 GREY = "#666666"
 DASHED = (0, (4, 1.5))
@@ -39,16 +40,26 @@ Okabe and Ito's colours without yellow, too pale on white, and black, the origin
 figures of task vectors; markers and lines tell methods apart without colour.
 """
 OTHER = (GREY, "8", DASHED)
-"""A method of the user's own, or of another version of this platform."""
+"""Of methods that are not the paper's."""
+
+
+class RectifierLook(NamedTuple):
+    """How a rectifier fills a method's marker, and its line where lines of several rectifiers of one method meet."""
+
+    fill: Any
+    colour: str
+    dashes: Any
+
+
 _PUBLISHED = (
-    ("none", "#D55E00", DASHED),
-    ("left", "#000000", (0, (1, 1))),
-    ("right", "#009E73", (0, (5, 1, 1, 1))),
-    ("full", "#0072B2", "-"),
+    RectifierLook("none", "#D55E00", DASHED),
+    RectifierLook("left", "#000000", (0, (1, 1))),
+    RectifierLook("right", "#009E73", (0, (5, 1, 1, 1))),
+    RectifierLook("full", "#0072B2", "-"),
 )
-_OWN = (("bottom", "#CC79A7", (0, (5, 1, 1, 1, 1, 1))), ("top", "#E69F00", (0, (8, 2))))
-RECTIFIED: dict[str, tuple[Any, str, Any]] = dict(zip(RECTIFIERS, chain(_PUBLISHED, cycle(_OWN)), strict=False))
-"""Each rectifier's fill of a marker, colour and line, by its place in RECTIFIERS: the user's own ones come last."""
+_OWN = (RectifierLook("bottom", "#CC79A7", (0, (5, 1, 1, 1, 1, 1))), RectifierLook("top", "#E69F00", (0, (8, 2))))
+RECTIFIER_LOOKS = dict(zip(RECTIFIERS, chain(_PUBLISHED, cycle(_OWN)), strict=False))
+"""Each rectifier's look, by its place in RECTIFIERS: the user's own ones come last."""
 SIGN = 3.2
 """A legend's entries that show a line's dashes, in the size of its letters."""
 HALO = [withStroke(linewidth=2.2, foreground="white")]
@@ -82,11 +93,6 @@ METADATA: dict[str, dict[str, None]] = {
 }
 
 
-def rank(method: str) -> int:
-    """Return a number that a method keeps from report to report."""
-    return list(METHODS).index(method) if method in METHODS else len(METHODS)
-
-
 def colour(method: str) -> str:
     """Return a method's colour, the same in every figure."""
     return LOOKS.get(method, OTHER)[0]
@@ -97,9 +103,9 @@ def dashes(method: str) -> Any:
     return LOOKS.get(method, OTHER)[2]
 
 
-def rectified(rectifier: str) -> tuple[Any, str, Any]:
-    """Return a rectifier's fill, colour and line; of an unknown one GRU's."""
-    return RECTIFIED.get(rectifier, RECTIFIED["gru"])
+def rectifier_look(rectifier: str) -> RectifierLook:
+    """Return a rectifier's look, the same in every figure; that of the user's first one if it is unknown."""
+    return RECTIFIER_LOOKS.get(rectifier, _OWN[0])
 
 
 def marker(method: str, rectifier: str) -> dict[str, Any]:
@@ -107,7 +113,7 @@ def marker(method: str, rectifier: str) -> dict[str, Any]:
     return {
         "color": colour(method),
         "marker": LOOKS.get(method, OTHER)[1],
-        "fillstyle": rectified(rectifier)[0],
+        "fillstyle": rectifier_look(rectifier).fill,
         "linestyle": "none",
     }
 
@@ -118,37 +124,49 @@ def opaque(method: str, rectifier: str) -> dict[str, Any]:
     return marker(method, rectifier) | face
 
 
-def abreast(count: int, most: int) -> int:
+def even_columns(count: int, most: int) -> int:
     """Return how many of `count` panels or entries stand beside one another, so that rows are as even as can be."""
     return -(-count // -(-count // most))
 
 
-def method_signs(methods: Iterable[str]) -> list[Line2D]:
-    """Return a legend entry for each method: its marker on its line."""
+def make_grid(figure: Any, count: int, columns: int, **share: Any) -> list[Axes]:
+    """Return `count` panels in rows of so many, the rest of the last row empty."""
+    grid = figure.subplots(max(1, -(-count // columns)), columns, squeeze=False, **share).flatten()
+    for axes in grid[count:]:
+        axes.set_axis_off()
+    return list(grid[: max(1, count)])
+
+
+def legend_entry(label: str, **look: Any) -> Line2D:
+    """Return a legend's entry: a line, or a marker without one."""
+    return Line2D([], [], **look, label=label)
+
+
+def add_method_legend(figure: Figure, methods: Sequence[str]) -> None:
+    """Put an entry for each method, its marker on its line, above the panels."""
+    if not methods:
+        return
     looks = {name: marker(name, "gru") | {"linestyle": dashes(name), "linewidth": 1.2} for name in methods}
-    return [
-        Line2D([], [], **look, ms=6, label=METHODS[name].label if name in METHODS else name)
-        for name, look in looks.items()
-    ]
+    handles = [legend_entry(method_label(name), **look, ms=6) for name, look in looks.items()]
+    columns = even_columns(len(methods), 7 if figure.get_figwidth() > 6 else 4)
+    figure.legend(handles=handles, loc="outside upper center", ncols=columns, handlelength=SIGN)
 
 
-def seeds_and_mean(axes: Axes, rows: pd.DataFrame, value: str, look: dict[str, Any]) -> None:
-    """Draw one line of `steps.with_means` over its steps: seeds thin, their mean thick."""
-    for _, seed in rows.loc[rows["kind"] == "seed"].groupby("seed"):
-        axes.plot(seed["step"], seed[value], **look, linewidth=0.5, alpha=0.5, zorder=2)
-    mean = rows.loc[rows["kind"] == "mean"].sort_values("step")
-    axes.plot(mean["step"], mean[value], **look, linewidth=THICK, zorder=3)
+def rectifier_entries(
+    rectifiers: Iterable[str], look: Callable[[str], dict[str, Any]], label: str = "{}", alone: str = "method alone"
+) -> list[Line2D]:
+    """Return a legend entry for each rectifier that is drawn, `look` giving its keywords."""
+    names = order_rectifiers(rectifiers)
+    return [legend_entry(label.format(rectifier_label(name, alone)), **look(name)) for name in names]
 
 
-def line_signs(looks: dict[str, dict[str, Any]], rows: pd.DataFrame) -> list[Line2D]:
-    """Return a legend entry for each label's look, and for single seeds where means are of several."""
-    handles = [Line2D([], [], **look, linewidth=THICK, label=label) for label, look in looks.items()]
-    if any(rows["n"] > 1):
-        handles.append(Line2D([], [], color=GREY, linewidth=0.5, label="thin: one seed"))
-    return handles
+def draw_error_bars(axes: Axes, x: Any, rows: pd.DataFrame, value: str, look: Mapping[str, Any]) -> None:
+    """Draw bars of one sd around points that are drawn already."""
+    bars: dict[str, Any] = {**look, "linestyle": "none", "marker": "none"}
+    axes.errorbar(x, rows[value], rows["sd"].fillna(0), elinewidth=0.7, **bars)
 
 
-def save(figure: Figure, folder: Path, stem: str, drawn: pd.DataFrame) -> None:
+def save_figure(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -> None:
     """Write STEM.pdf, .svg, .png (300 dpi) and the drawn points as STEM.csv; equal input gives equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(STYLE):
@@ -156,4 +174,4 @@ def save(figure: Figure, folder: Path, stem: str, drawn: pd.DataFrame) -> None:
         figure.set_layout_engine("none")  # the layout takes as long as the drawing: once for all three
         for kind, metadata in METADATA.items():
             figure.savefig(folder / f"{stem}.{kind}", dpi=300, metadata=metadata)
-    drawn.to_csv(folder / f"{stem}.csv", index=False, lineterminator="\n")
+    points.to_csv(folder / f"{stem}.csv", index=False, lineterminator="\n")

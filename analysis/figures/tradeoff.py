@@ -1,8 +1,8 @@
-"""The trade-off picture: removal against retention, on TOFU FQ against MU, a panel a split."""
+"""The trade-off: removal against retention, on TOFU FQ against MU. With all trials, or arrows of the methods alone."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -11,44 +11,46 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from analysis.figures import frames
 from analysis.figures.style import (
     GREY,
-    SIGN,
     SIGNIFICANT,
     STYLE,
-    abreast,
+    add_method_legend,
     colour,
     dashes,
+    legend_entry,
+    make_grid,
     marker,
-    method_signs,
     opaque,
-    rank,
-    rectified,
+    rectifier_entries,
+    rectifier_look,
 )
-from analysis.load import goals
-from analysis.load.goals import Axis, Goals
-from analysis.runs import evaluated
+from analysis.labels import REFERENCES, join_names, order_rectifiers, split_label
+from analysis.load.goals import Axis, Goals, find_goals, goals_of_runs
+from analysis.load.trials import evaluated
 from analysis.stats.selection import DEFAULT, average, choose, pareto
-from analysis.tables.format import split_label
-from analysis.tables.main import WITH
 from trainables.config.settings import Selection
 
 COLUMNS = ["kind", "split", "method", "rectifier", "gamma", "tau", "strength", "seed", "n", "id"]
 NAMES = {"benchmark.split": "split", "rectifier.name": "rectifier", "rectifier.gamma": "gamma", "rectifier.tau": "tau"}
+ARROW_KEY = ["source", "benchmark", "backbone", "split", "method", "rectifier"]
 QUALITY = "forget_quality"
-TRIAL: dict[str, Any] = {"ms": 4, "alpha": 0.5}
 FRONT: dict[str, Any] = {"color": "#999999", "marker": "s", "ms": 2.5}
+GREY_SIGN: dict[str, Any] = {"color": GREY, "marker": "o", "linestyle": "none", "ms": 6, "mew": 1.5}
+FAINT_SIGN: dict[str, Any] = {"ms": 4.5, "mew": 0.9, "alpha": 0.5}
+"""Of the paper's numbers where there are those of runs too."""
 CROWD = 1500
 """More faint trials in a panel than that are an image inside the figure: as shapes they would be most of its file."""
 
 
-def tradeoff_points(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
-    """Return every point that `tradeoff` draws: trials, settings' means over seeds, the chosen ones, reference models.
+def trial_points(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
+    """Return the points of `draw_trials`: trials, settings' means over seeds, the chosen ones, reference models.
 
     `front` marks the settings (kind `setting`, those of `hypervolume.table`) of a split that no other beats, without
     those no better than the original model on either goal. Points without removal or retention are left out.
     """
-    what = goals.of(runs)
+    what = goals_of_runs(runs)
     metrics = dict.fromkeys([*what.metrics, what.x.column])
     columns = [*COLUMNS, *(f"{metric}{end}" for metric in metrics for end in ("", "_sd"))]
     trials = runs.loc[evaluated(runs)].rename(columns=NAMES).assign(kind="trial", n=1)
@@ -58,10 +60,10 @@ def tradeoff_points(runs: pd.DataFrame, references: pd.DataFrame, rule: Selectio
     parts = [part.reindex(columns=columns) for part in (trials, means, chosen, models) if len(part)]
     points = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
     points = points.dropna(subset=[what.x.column, what.y.column]).reset_index(drop=True)
-    return points.assign(front=points.index.isin(_undominated(points, what)))
+    return points.assign(front=points.index.isin(_find_front(points, what)))
 
 
-def _undominated(points: pd.DataFrame, what: Goals) -> list[Hashable]:
+def _find_front(points: pd.DataFrame, what: Goals) -> list[Hashable]:
     """Return the places of the settings that are on their split's front."""
     gains = points[["kind", "split", "method"]].assign(
         x=what.x.gain(pd.Series(points[what.x.column], dtype=float)),
@@ -75,82 +77,89 @@ def _undominated(points: pd.DataFrame, what: Goals) -> list[Hashable]:
     return [place for _, group in settings.loc[~beaten].groupby("split") for place in pareto(group, "x", "y").index]
 
 
-def tradeoff(points: pd.DataFrame, what: Goals, rule: Selection = DEFAULT) -> Figure:
-    """Draw `tradeoff_points`: x removal, y retention, better to the right and upwards; sized for print at 8 pt."""
+def arrow_points(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a panel, method and rectifier that the rule chose: removal and retention, on TOFU FQ and MU.
+
+    Removal by several goals is their mean, in the column `removal`. The reference models are methods of these names.
+    """
+    rows = frames.add_source(frame)
+    what = find_goals(rows["benchmark"].iloc[0])
+    rows = rows.loc[rows["chosen"] & rows["target"].isna()]
+    wide = rows.pivot_table(index=ARROW_KEY, columns="metric", values="value", sort=False).reset_index()
+    if len(what.removal) > 1:
+        wide["removal"] = wide.reindex(columns=[goal.metric for goal in what.removal]).mean(axis=1, skipna=False)
+    both = [what.x.column, what.y.column]
+    found = wide.reindex(columns=[*ARROW_KEY, *both]).dropna(subset=both).rename_axis(columns=None)
+    found["with"] = found["rectifier"].map(order_rectifiers(found["rectifier"]).index)
+    return frames.sort_points(found, by=["with"]).drop(columns="with")
+
+
+@mpl.rc_context(STYLE)
+def draw_trials(points: pd.DataFrame, what: Goals, rule: Selection = DEFAULT) -> Figure:
+    """Draw `trial_points`, a panel a split: better to the right and upwards; sized for print at 8 pt."""
     splits = sorted(points["split"].unique())
     columns = max(1, min(len(splits), 3))
     rows = max(1, -(-len(splits) // columns))
-    with mpl.rc_context(STYLE):
-        size = (min(max(4.8, 3.4 * columns), 7.4), 2.6 * rows + 1.1 if splits else 0.5)
-        figure = Figure(figsize=size, layout="constrained")
-        panels = figure.subplots(rows, columns, sharey=True, squeeze=False).flatten()
-        if splits:
-            panels[0].set_ylim(heights([*points[what.y.column], *_floors(points, what, rule)]))
-        else:
-            panels[0].set_title(f"no trial with {goals.listed(goal.short for goal in what.compared)}")
-        for panel, split in zip(panels, splits, strict=False):
-            _panel(panel, points.loc[points["split"] == split], split, what, rule)
-        for panel in panels[len(splits) :]:
-            panel.set_axis_off()
-        for panel in panels[::columns]:
-            panel.set_ylabel(f"{what.y.name}\n({what.y.better})")
-        _legends(figure, points, what, rule)
+    size = (min(max(4.8, 3.4 * columns), 7.4), 2.6 * rows + 1.1 if splits else 0.5)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = make_grid(figure, len(splits), columns, sharey=True)
+    if splits:
+        panels[0].set_ylim(_y_limits([*points[what.y.column], *_list_floors(points, what, rule)]))
+    else:
+        panels[0].set_title(f"no trial with {join_names(goal.short for goal in what.compared)}")
+        panels[0].set_axis_off()
+    for axes, split in zip(panels, splits, strict=False):
+        _draw_trials(axes, points.loc[points["split"] == split], what, rule)
+        axes.set_title(split_label(split))
+        axes.set_xlabel(f"{what.x.name}, {what.x.better}")
+    for axes in panels[::columns]:
+        axes.set_ylabel(f"{what.y.name}\n({what.y.better})")
+    add_method_legend(figure, frames.list_methods(points.loc[points["kind"] != "reference"]))
+    if signs := list(_list_signs(points, what, rule)):
+        figure.legend(handles=signs, loc="outside lower center", ncols=2 if size[0] < 6 else 4)
     return figure
 
 
-def _panel(axes: Axes, points: pd.DataFrame, split: str, what: Goals, rule: Selection) -> None:
+def _draw_trials(axes: Axes, points: pd.DataFrame, what: Goals, rule: Selection) -> None:
     """Draw one split, from the background to the front: a model's star never covers a method that is close to it."""
     kinds = {kind: points.loc[points["kind"] == kind] for kind in ("trial", "chosen", "reference")}
     x, y = what.x.column, what.y.column
-    axes.set_xlim(limits(points[x].tolist(), what.x))
-    _guides(axes, kinds["reference"], what, rule)
-    _front(axes, points.loc[points["front"]], what)
-    for model in kinds["reference"].to_dict("records"):
-        axes.plot(model[x], model[y], **star(model["method"]), zorder=2.5)
-    raster = len(kinds["trial"]) > CROWD
-    for (method, rectifier), cloud in kinds["trial"].groupby(["method", "rectifier"], sort=False):
-        style = marker(str(method), str(rectifier)) | TRIAL | {"rasterized": raster}
-        axes.plot(cloud[x], cloud[y], **style, zorder=3)
-    _arrows(axes, kinds["chosen"], what)
-    for row in kinds["chosen"].to_dict("records"):
-        x_sd, y_sd = (_bar(row[f"{metric}_sd"]) for metric in (x, y))
-        style: dict[str, Any] = {"fmt": "none", "ecolor": colour(row["method"]), "elinewidth": 0.7, "zorder": 4}
-        axes.errorbar(row[x], row[y], xerr=x_sd, yerr=y_sd, **style)
-        axes.plot(row[x], row[y], **bold(row["method"], row["rectifier"]), zorder=6)
-    axes.set_title(split_label(split))
-    axes.set_xlabel(f"{what.x.name}, {what.x.better}")
-
-
-def _floors(points: pd.DataFrame, what: Goals, rule: Selection) -> list[float]:
-    """Return the utilities that the rule asks for, one an original model."""
-    originals = points.loc[(points["kind"] == "reference") & (points["method"] == "original"), what.y.column]
-    return [rule.share * utility for utility in originals] if rule.rule == "utility_floor" else []
-
-
-def limits(values: list[float], axis: Axis) -> tuple[float, float]:
-    """Return the left and the right end, the better one right; FQ up to 0, its best."""
-    low, high = min(values), max([*values, *[0.0] * (axis.column == QUALITY)])
-    margin = 0.06 * ((high - low) or 1.0)  # a model at the end is drawn whole
-    left, right = low - margin, high + margin
-    return (left, right) if axis.best == "highest" else (right, left)
-
-
-def heights(values: list[float]) -> tuple[float, float]:
-    """Return the lower and the upper end: from 0 on, unless all values are far from it."""
-    low, high = min(values), max([*values, 0.1])
-    low = 0.0 if low < high / 3 else low
-    margin = 0.06 * ((high - low) or high)
-    return low - margin, high + margin
-
-
-def _guides(axes: Axes, models: pd.DataFrame, what: Goals, rule: Selection) -> None:
-    if what.x.column == QUALITY:
-        axes.axvline(SIGNIFICANT, color=GREY, linestyle=":", linewidth=0.8, zorder=1)
-    for floor in _floors(models, what, rule):
+    _scale_x(axes, points[x].tolist(), what.x)
+    for floor in _list_floors(kinds["reference"], what, rule):
         axes.axhline(floor, color=GREY, linestyle="--", linewidth=0.8, zorder=1)
+    _draw_front(axes, points.loc[points["front"]], what)
+    faint = len(kinds["trial"]) > CROWD
+    for (method, rectifier), cloud in kinds["trial"].groupby(["method", "rectifier"], sort=False):
+        style = marker(str(method), str(rectifier)) | {"ms": 4, "alpha": 0.5, "rasterized": faint}
+        axes.plot(cloud[x], cloud[y], **style, zorder=3)
+    for row in kinds["chosen"].to_dict("records"):
+        bars = [None if pd.isna(sd) or sd == 0 else sd for sd in (row[f"{x}_sd"], row[f"{y}_sd"])]
+        style = {"fmt": "none", "ecolor": colour(row["method"]), "elinewidth": 0.7, "zorder": 4}
+        axes.errorbar(row[x], row[y], xerr=bars[0], yerr=bars[1], **style)
+    _draw_methods(axes, pd.concat([kinds["reference"], kinds["chosen"]]), what)
 
 
-def _front(axes: Axes, front: pd.DataFrame, what: Goals) -> None:
+def _draw_methods(axes: Axes, rows: pd.DataFrame, what: Goals, faint: bool = False) -> None:
+    """Draw reference models as stars, chosen settings as markers, and arrows from each method to itself with GRU."""
+    x, y = what.x.column, what.y.column
+    for row in rows.to_dict("records"):
+        if row["method"] in REFERENCES:
+            style = star(row["method"], 8) | {"alpha": 0.45} if faint else star(row["method"])
+            axes.plot(row[x], row[y], **style, zorder=2.5)
+        else:
+            style = opaque(row["method"], row["rectifier"])
+            style |= FAINT_SIGN if faint else {"ms": 7, "mew": 1.5}
+            axes.plot(row[x], row[y], **style, zorder=3 if faint else 6)
+    for method, pair in rows.groupby("method"):
+        ends = {row["rectifier"]: (row[x], row[y]) for row in pair.to_dict("records")}
+        if {"none", "gru"} <= set(ends) and ends["none"] != ends["gru"]:
+            style: dict[str, Any] = {"arrowstyle": "-|>", "color": colour(str(method)), "shrinkB": 3.5}
+            style |= {"linestyle": dashes(str(method)), "linewidth": 1.2, "shrinkA": 0}
+            style |= {"alpha": 0.45, "linewidth": 0.8, "shrinkA": 3.5} if faint else {}
+            axes.annotate("", ends["gru"], ends["none"], arrowprops=style, zorder=2.8 if faint else 5)
+
+
+def _draw_front(axes: Axes, front: pd.DataFrame, what: Goals) -> None:
     """Draw the step line, carried on to the panel's left and lower edge: all below it is beaten by a setting's mean."""
     if front.empty:
         return
@@ -162,59 +171,89 @@ def _front(axes: Axes, front: pd.DataFrame, what: Goals) -> None:
     axes.plot(removal, kept, **FRONT, linestyle="none", zorder=2)
 
 
-def _arrows(axes: Axes, chosen: pd.DataFrame, what: Goals) -> None:
-    """Draw an arrow from each method to itself with GRU."""
-    for method, pair in chosen.groupby("method"):
-        ends = {row["rectifier"]: (row[what.x.column], row[what.y.column]) for row in pair.to_dict("records")}
-        if {"none", "gru"} <= set(ends) and ends["none"] != ends["gru"]:
-            style = {"arrowstyle": "-|>", "color": colour(str(method)), "shrinkA": 0, "shrinkB": 3.5}
-            style |= {"linestyle": dashes(str(method)), "linewidth": 1.2}
-            axes.annotate("", ends["gru"], ends["none"], arrowprops=style, zorder=5)
+@mpl.rc_context(STYLE)
+def draw_arrows(points: pd.DataFrame) -> Figure:
+    """Draw `arrow_points`, a panel a backbone and split; where both sources are drawn the paper's arrows are faint."""
+    what = find_goals(points["benchmark"].iloc[0])
+    places = frames.list_places(points)
+    columns = 2 if len(places) > 1 else 1
+    height = 2.5 * -(-len(places) // columns) + 1.0
+    figure = Figure(figsize=(max(4.8, 3.4 * columns), height), layout="constrained")
+    for number, (axes, place) in enumerate(zip(make_grid(figure, len(places), columns), places, strict=True)):
+        here = frames.at_place(points, place)
+        _scale_x(axes, here[what.x.column].tolist(), what.x)
+        axes.set_ylim(_y_limits(here[what.y.column].tolist()))
+        for source in ("paper", "runs"):
+            faint = source == "paper" and "runs" in set(here["source"])
+            _draw_methods(axes, here.loc[here["source"] == source], what, faint)
+        axes.set_title(frames.place_title(place))
+        axes.set_xlabel(f"{what.x.name}, {what.x.better}" if number + columns >= len(places) else "")
+        axes.set_ylabel(f"{what.y.name}\n({what.y.better})" if number % columns == 0 else "")
+    add_method_legend(figure, frames.list_methods(points))
+    signs = rectifier_entries(points.loc[~points["method"].isin(REFERENCES), "rectifier"], _chosen_sign)
+    signs += _list_model_signs(set(points["method"]))
+    if frames.has_both_sources(points):
+        signs.append(legend_entry("small and faint: the paper", **(GREY_SIGN | FAINT_SIGN)))
+    figure.legend(handles=[*signs, *_list_significance(what)], loc="outside lower center", ncols=3)
+    return figure
 
 
-def bold(method: str, rectifier: str) -> dict[str, Any]:
-    """Return keywords for a chosen setting: larger than the trials."""
-    return opaque(method, rectifier) | {"markersize": 7, "markeredgewidth": 1.5}
+def _list_floors(points: pd.DataFrame, what: Goals, rule: Selection) -> list[float]:
+    """Return the utilities that the rule asks for, one an original model."""
+    originals = points.loc[(points["kind"] == "reference") & (points["method"] == "original"), what.y.column]
+    return [rule.share * utility for utility in originals] if rule.rule == "utility_floor" else []
+
+
+def _scale_x(axes: Axes, values: list[float], axis: Axis) -> None:
+    """Put the better end right, FQ up to 0, its best; a model at the end is drawn whole."""
+    low, high = min(values), max([*values, *[0.0] * (axis.column == QUALITY)])
+    margin = 0.06 * ((high - low) or 1.0)
+    left, right = low - margin, high + margin
+    axes.set_xlim((left, right) if axis.best == "highest" else (right, left))
+    if axis.column == QUALITY:
+        axes.axvline(SIGNIFICANT, color=GREY, linestyle=":", linewidth=0.8, zorder=1)
+
+
+def _y_limits(values: Sequence[float]) -> tuple[float, float]:
+    """Return the lower and the upper end: from 0 on, unless all values are far from it."""
+    low, high = min(values), max([*values, 0.1])
+    low = 0.0 if low < high / 3 else low
+    margin = 0.06 * ((high - low) or high)
+    return low - margin, high + margin
 
 
 def star(role: str, size: float = 13) -> dict[str, Any]:
+    """Return keywords for a reference model's sign."""
     face = "black" if role == "original" else "white"
     return {"marker": "*", "ms": size, "linestyle": "none", "markeredgecolor": "black", "markerfacecolor": face}
 
 
-def _bar(sd: float) -> float | None:
-    return None if pd.isna(sd) or sd == 0 else sd
+def _chosen_sign(rectifier: str) -> dict[str, Any]:
+    return GREY_SIGN | {"fillstyle": rectifier_look(rectifier).fill}
 
 
-def _legends(figure: Figure, points: pd.DataFrame, what: Goals, rule: Selection) -> None:
-    """Put the methods above the panels and the signs below them, outside the data."""
-    methods = sorted(set(points.loc[points["kind"] != "reference", "method"]), key=lambda name: (rank(name), name))
-    if methods:
-        wide = abreast(len(methods), 7 if figure.get_figwidth() > 6 else 4)
-        figure.legend(handles=method_signs(methods), loc="outside upper center", ncols=wide, handlelength=SIGN)
-    signs = list(_signs(points, what, rule))
-    if signs:
-        figure.legend(handles=signs, loc="outside lower center", ncols=2 if figure.get_figwidth() < 6 else 4)
+def _list_model_signs(methods: set[str]) -> list[Line2D]:
+    return [legend_entry(f"{role} model", **star(role, 9)) for role in REFERENCES if role in methods]
 
 
-def _signs(points: pd.DataFrame, what: Goals, rule: Selection) -> Iterable[Line2D]:
-    """Yield a legend entry for every kind of sign that is drawn."""
-    grey: dict[str, Any] = {"color": GREY, "marker": "o", "linestyle": "none"}
-    for rectifier, label in {"none": "method", **WITH}.items():
-        if any((points["kind"] == "chosen") & (points["rectifier"] == rectifier)):
-            fill = rectified(rectifier)[0]
-            yield Line2D([], [], **grey, ms=6, mew=1.5, fillstyle=fill, label=f"{label}, chosen setting")
-    if any(points["kind"] == "trial"):
-        yield Line2D([], [], **grey, ms=4, mfc="#BBBBBB", label="every trial")
+def _list_significance(what: Goals) -> list[Line2D]:
+    line: dict[str, Any] = {"color": GREY, "linestyle": ":", "linewidth": 0.8}
+    return [legend_entry("p = 0.05", **line)] if what.x.column == QUALITY else []
+
+
+def _list_signs(points: pd.DataFrame, what: Goals, rule: Selection) -> Iterator[Line2D]:
+    """Yield a legend entry for every kind of sign that is drawn with all trials."""
+    kinds = dict(list(points.groupby("kind")))
+    if "chosen" in kinds:
+        yield from rectifier_entries(kinds["chosen"]["rectifier"], _chosen_sign, "{}, chosen setting", "method")
+    if "trial" in kinds:
+        yield legend_entry("every trial", color=GREY, marker="o", linestyle="none", ms=4, mfc="#BBBBBB")
     if any(points["front"]):
-        yield Line2D([], [], **FRONT, label="Pareto front of all settings")
-    roles = set(points.loc[points["kind"] == "reference", "method"])
-    if "original" in roles:
-        yield Line2D([], [], **star("original", 9), label="original model")
-    if "retain" in roles:
-        yield Line2D([], [], **star("retain", 9), label="retain model")
-    if "original" in roles and rule.rule == "utility_floor":
-        label = f"{rule.share:.0%} of the original's {what.retention.short}"
-        yield Line2D([], [], color=GREY, linestyle="--", linewidth=0.8, label=label)
-    if len(points) and what.x.column == QUALITY:
-        yield Line2D([], [], color=GREY, linestyle=":", linewidth=0.8, label="p = 0.05")
+        yield legend_entry("Pareto front of all settings", **FRONT)
+    if "reference" in kinds:
+        yield from _list_model_signs(set(kinds["reference"]["method"]))
+        if "original" in set(kinds["reference"]["method"]) and rule.rule == "utility_floor":
+            label = f"{rule.share:.0%} of the original's {what.retention.short}"
+            yield legend_entry(label, color=GREY, linestyle="--", linewidth=0.8)
+    if len(points):
+        yield from _list_significance(what)

@@ -1,8 +1,8 @@
-"""Figure 1 of the paper: the angle between unlearning and retain gradient, and the retain risk, along training."""
+"""Figures 1 and 7 of the paper: cosine, retain risk and angles of unlearning and retain gradient along training."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 import matplotlib as mpl
@@ -12,24 +12,34 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
-from analysis.figures.style import GREY, STYLE, abreast, line_signs, rectified, seeds_and_mean
-from analysis.stats.steps import LINE, thinned, with_means
-from analysis.tables.format import split_label
-from analysis.tables.main import WITH, method_label
-from analysis.tables.overlay import in_order
+from analysis.figures.style import GREY, STYLE, THICK, even_columns, legend_entry, make_grid, rectifier_look
+from analysis.labels import method_label, order_methods, order_rectifiers, rectifier_label, split_label
+from analysis.stats.steps import LINE, thin_steps, with_means
 
 COLUMNS = [*LINE, "kind", "seed", "n", "step", "measured", "cos", "retain_loss"]
 OBSERVED, STEPPED = "observe", "each step"
 FROM = {OBSERVED: ("observed_cos", "observed_retain_loss"), STEPPED: ("cos_before", "retain_loss")}
 LABELS = {"cos": r"$\cos(g_\mathrm{u}, g_\mathrm{r})$", "retain_loss": "retain risk"}
+ANGLES: dict[str, tuple[str, str, str]] = {
+    "Orig.": ("none", "observed_cos", "none"),
+    "Pre-rect.": ("gru", "cos_before", "clip"),
+    "Post-rect.": ("gru", "cos_after", "gru"),
+}
+"""The paper's labels: of which rectifier and which column they are, and whose look they have."""
+ANGLE_LINE = ["split", "method", "line"]
+ANGLE_COLUMNS = [*ANGLE_LINE, "kind", "seed", "n", "step", "angle"]
+VECTORS = "angle between unlearning gradient and\nretain gradient or its average, degrees"
+"""Orig. is to the retain gradient of other rows, Pre-rect. and Post-rect. are to GRU's moving average of it."""
 ACROSS = 4
 HALF = 0.5
 """Between the ticks of cosines that differ by more."""
+FINE = 60.0
+"""Degrees up to which ticks are 10 apart; so that 90 always has one, they are 30 apart beyond."""
 WIDE = 10.0
 """Risks that differ this many times are on a logarithmic axis."""
 
 
-def points(steps: pd.DataFrame) -> pd.DataFrame:
+def step_points(steps: pd.DataFrame) -> pd.DataFrame:
     """Return a row a step of each seed and of their mean: `cos` before rectification and `retain_loss`.
 
     `measured`: on rows of their own every K steps (`observe`), where a line's trials have that; else of each rectified
@@ -41,68 +51,113 @@ def points(steps: pd.DataFrame) -> pd.DataFrame:
         measured = OBSERVED if observed else STEPPED
         names = dict(zip(FROM[measured], ("cos", "retain_loss"), strict=True))
         rows = line.drop(columns=["retain_loss"] * observed).rename(columns=names).dropna(subset=["cos"])
-        parts.append(thinned(rows).assign(measured=measured))
+        parts.append(thin_steps(rows).assign(measured=measured))
     rows = pd.concat(parts) if parts else pd.DataFrame(columns=COLUMNS)
     found = with_means(rows.reindex(columns=COLUMNS), [*LINE, "measured"], ["cos", "retain_loss"])
     return found.reindex(columns=COLUMNS)
 
 
-def draw(drawn: pd.DataFrame, split: str) -> Figure:
-    """Draw one split's `points`: cosine above risk, a column a method; seeds thin, their mean thick."""
-    here = drawn.loc[drawn["split"] == split]
-    methods = in_order(here["method"])
-    across = abreast(len(methods), ACROSS)
-    blocks = -(-len(methods) // across)
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(min(7.4, 1.2 + 1.9 * across), 2.9 * blocks + 0.75), layout="constrained")
-        figure.suptitle(split_label(split), fontsize=8, fontweight="bold")
-        for part, block in zip(_parts(figure, blocks), range(blocks), strict=True):
-            shown = methods[block * across : (block + 1) * across]
-            grid = part.subplots(2, across, sharex="col", sharey="row", squeeze=False)
-            for column in range(across):
-                for line, value in enumerate(LABELS):
-                    axes = grid[line, column]
-                    if column >= len(shown):
-                        axes.set_axis_off()
-                        continue
-                    _panel(axes, here.loc[here["method"] == shown[column]], value)
-                if column < len(shown):
-                    grid[0, column].set_title(method_label(shown[column]))
-                    grid[1, column].set_xlabel("step")
-            _scales(grid, here)
-        labels, shown = {"none": "method alone", **WITH}, set(here["rectifier"])
-        looks = {label: _look(name) for name, label in labels.items() if name in shown}
-        figure.legend(handles=line_signs(looks, here), loc="outside lower center", ncols=4)
+def angle_points(steps: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a step of each seed and of their mean, `angle` in degrees.
+
+    Orig.: of the plain method, observed every K steps against a retain gradient on rows of its own (`observe=K`).
+    Pre-rect. and Post-rect.: of GRU at every step, against the moving average that it rectifies against.
+    """
+    parts = []
+    for line, (rectifier, column, _) in ANGLES.items():
+        rows = steps.loc[steps["rectifier"] == rectifier].dropna(subset=[column])
+        cosines = rows[column].astype(float).clip(-1, 1)
+        rows = rows.assign(line=line, angle=np.degrees(np.arccos(cosines)))
+        parts += [thin_steps(seeds) for _, seeds in rows.groupby(["split", "method"], sort=False)]
+    rows = pd.concat(parts) if parts else pd.DataFrame(columns=ANGLE_COLUMNS)
+    return with_means(rows.reindex(columns=ANGLE_COLUMNS), ANGLE_LINE, ["angle"]).reindex(columns=ANGLE_COLUMNS)
+
+
+@mpl.rc_context(STYLE)
+def draw_steps(points: pd.DataFrame, split: str) -> Figure:
+    """Draw one split's `step_points`: cosine above risk, a column a method; seeds thin, their mean thick."""
+    here = points.loc[points["split"] == split]
+    methods = order_methods(here["method"])
+    across = even_columns(len(methods), ACROSS)
+    blocks = [methods[start : start + across] for start in range(0, len(methods), across)]
+    figure = Figure(figsize=(min(7.4, 1.2 + 1.9 * across), 2.9 * len(blocks) + 0.75), layout="constrained")
+    figure.suptitle(split_label(split), fontsize=8, fontweight="bold")
+    looks = {name: _line_look(name) for name in order_rectifiers(here["rectifier"])}
+    for part, block in zip(figure.subfigures(len(blocks), 1, squeeze=False).flatten(), blocks, strict=True):
+        grid = part.subplots(2, across, sharex="col", sharey="row", squeeze=False)
+        for axes in grid[:, len(block) :].flatten():
+            axes.set_axis_off()
+        for (cosine, risk), method in zip(grid.T, block, strict=False):
+            rows = here.loc[here["method"] == method]
+            cosine.axhline(0, color=GREY, linewidth=0.6, zorder=1)
+            _draw_lines(cosine, rows, "rectifier", "cos", looks)
+            _draw_lines(risk, rows, "rectifier", "retain_loss", looks)
+            cosine.set_title(method_label(method))
+            risk.set_xlabel("step")
+        for (value, label), line in zip(LABELS.items(), grid, strict=True):
+            _scale_y(line[0], here[value], value, label)
+    _add_legend(figure, {rectifier_label(name, "method alone"): look for name, look in looks.items()}, here, 4)
     return figure
 
 
-def _parts(figure: Figure, blocks: int) -> Iterable[Any]:
-    return figure.subfigures(blocks, 1, squeeze=False).flatten()
+def _scale_y(axes: Axes, values: pd.Series, value: str, label: str) -> None:
+    """Give all blocks the same axis."""
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    wide = value == "retain_loss" and 0 < WIDE * low <= high
+    axes.set_ylabel(label + (" (log axis)" if wide else ""))
+    if wide:
+        axes.set_yscale("log")
+        axes.set_ylim(low / 1.2, high * 1.2)
+        return
+    if value == "cos" and high - low > HALF:
+        axes.yaxis.set_major_locator(MultipleLocator(HALF))
+    margin = 0.06 * ((high - low) or 0.1)
+    axes.set_ylim(low - margin, high + margin)
 
 
-def _scales(grid: Any, rows: pd.DataFrame) -> None:
-    """Give all blocks the same axes."""
-    for (value, label), line in zip(LABELS.items(), grid, strict=True):
-        low, high = float(np.nanmin(rows[value])), float(np.nanmax(rows[value]))
-        wide = value == "retain_loss" and 0 < WIDE * low <= high
-        line[0].set_ylabel(label + (" (log axis)" if wide else ""))
-        if wide:
-            line[0].set_yscale("log")
-            line[0].set_ylim(low / 1.2, high * 1.2)
-        else:
-            if value == "cos" and high - low > HALF:
-                line[0].yaxis.set_major_locator(MultipleLocator(HALF))
-            margin = 0.06 * ((high - low) or 0.1)
-            line[0].set_ylim(low - margin, high + margin)
+@mpl.rc_context(STYLE)
+def draw_angles(points: pd.DataFrame, split: str) -> Figure:
+    """Draw one split's `angle_points`, a panel a method: above 90 degrees a step works against what is retained."""
+    here = points.loc[points["split"] == split]
+    methods = order_methods(here["method"])
+    across = even_columns(len(methods), ACROSS)
+    rows = -(-len(methods) // across)
+    figure = Figure(figsize=(min(7.4, 1.2 + 1.9 * across), 1.6 * rows + 0.95), layout="constrained")
+    figure.suptitle(split_label(split), fontsize=8, fontweight="bold")
+    looks = {line: _line_look(like) for line, (_, _, like) in ANGLES.items() if line in set(here["line"])}
+    panels = make_grid(figure, len(methods), across, sharex=True, sharey=True)
+    wide = here["angle"].max() - here["angle"].min() > FINE
+    for place, (axes, method) in enumerate(zip(panels, methods, strict=True)):
+        axes.axhline(90, color=GREY, linewidth=0.6, zorder=1)
+        _draw_lines(axes, here.loc[here["method"] == method], "line", "angle", looks)
+        axes.set_title(method_label(method))
+        axes.yaxis.set_major_locator(MultipleLocator(30 if wide else 10))
+        if place + across >= len(methods):
+            axes.set_xlabel("step")
+            axes.tick_params(labelbottom=True)
+    figure.supylabel(VECTORS, fontsize=8, multialignment="center")
+    _add_legend(figure, looks, here, 5)
+    return figure
 
 
-def _look(rectifier: str) -> dict[str, Any]:
-    _, colour, line = rectified(rectifier)
-    return {"color": colour, "linestyle": line}
+def _line_look(rectifier: str) -> dict[str, Any]:
+    look = rectifier_look(rectifier)
+    return {"color": look.colour, "linestyle": look.dashes}
 
 
-def _panel(axes: Axes, rows: pd.DataFrame, value: str) -> None:
-    if value == "cos":
-        axes.axhline(0, color=GREY, linewidth=0.6, zorder=1)
-    for rectifier, line in rows.groupby("rectifier"):
-        seeds_and_mean(axes, line, value, _look(str(rectifier)))
+def _draw_lines(axes: Axes, rows: pd.DataFrame, by: str, value: str, looks: Mapping[str, dict[str, Any]]) -> None:
+    """Draw each line of `steps.with_means` over its steps: seeds thin, their mean thick."""
+    for name, line in rows.groupby(by):
+        look = looks[str(name)]
+        for _, seed in line.loc[line["kind"] == "seed"].groupby("seed"):
+            axes.plot(seed["step"], seed[value], **look, linewidth=0.5, alpha=0.5, zorder=2)
+        mean = line.loc[line["kind"] == "mean"].sort_values("step")
+        axes.plot(mean["step"], mean[value], **look, linewidth=THICK, zorder=3)
+
+
+def _add_legend(figure: Figure, looks: Mapping[str, dict[str, Any]], rows: pd.DataFrame, columns: int) -> None:
+    """Add an entry for each label's look, and for single seeds where means are of several."""
+    handles = [legend_entry(label, **look, linewidth=THICK) for label, look in looks.items()]
+    if any(rows["n"] > 1):
+        handles.append(legend_entry("thin: one seed", color=GREY, linewidth=0.5))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns)

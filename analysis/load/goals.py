@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 import pandas as pd
 
+from analysis.labels import join_names
 from trainables.benchmarks import Goal, find, measures
 from trainables.config.settings import Benchmark
 
@@ -30,6 +30,8 @@ EXPLAINED = {
     "percent; 0 is best, far below it they still look like training rows, far above they stand out; no goal",
 }
 """More on a metric than its goal's title says."""
+FLOOR = 0.0
+"""The utility of a model that can do nothing any more: no best value, however many share it."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,6 @@ class Column:
     label: str
     best: Literal["highest", "lowest"] | None
     text: str
-    floor: float | None = None
-    """`FLOOR` of the goal of retention, else None."""
 
     @property
     def head(self) -> str:
@@ -49,8 +49,6 @@ class Column:
         return self.label + ARROWS[self.best]
 
 
-FLOOR = 0.0
-"""The utility of a model that can do nothing any more: no best value, whoever shares it."""
 BESIDE = {
     "muse": (Column("privleak", "PrivLeak", None, "PrivLeak"),),
     "own": tuple(
@@ -91,10 +89,8 @@ class Goals:
     @property
     def columns(self) -> tuple[Column, ...]:
         """Return what tables show, the goals first."""
-        removal = [Column(goal.metric, goal.short, goal.best, goal.title) for goal in self.removal]
-        kept = self.retention
-        utility = Column(kept.metric, kept.short, kept.best, kept.title, floor=FLOOR)
-        return (*removal, utility, *BESIDE.get(self.benchmark, ()))
+        goals = [Column(goal.metric, goal.short, goal.best, goal.title) for goal in self.compared]
+        return (*goals, *BESIDE.get(self.benchmark, ()))
 
     @property
     def compared(self) -> tuple[Goal, ...]:
@@ -112,7 +108,7 @@ class Goals:
         first = self.removal[0]
         if len(self.removal) == 1:
             return Axis(first.metric, _titled(first), first.best)
-        return Axis("removal", f"mean of {listed(goal.short for goal in self.removal)}", first.best)
+        return Axis("removal", f"mean of {join_names(goal.short for goal in self.removal)}", first.best)
 
     @property
     def y(self) -> Axis:
@@ -120,41 +116,41 @@ class Goals:
         return Axis(self.retention.metric, _titled(self.retention), self.retention.best)
 
     @property
+    def x_short(self) -> str:
+        """Return removal's name for a column and a sentence."""
+        return self.removal[0].short if len(self.removal) == 1 else self.x.name
+
+    @property
     def removal_words(self) -> str:
         """Return `removal (FQ)`, for sentences that call more of it better."""
-        one = self.removal[0].short if len(self.removal) == 1 else self.x.name
-        return f"removal ({one}{', less is more' if self.x.best == 'lowest' else ''})"
+        return f"removal ({self.x_short}{', less is more' if self.x.best == 'lowest' else ''})"
+
+    @property
+    def explanation(self) -> str:
+        """Return what the heads of the main table mean."""
+        return " ".join(f"{column.head}: {EXPLAINED.get(column.metric, column.text)}." for column in self.columns)
 
     def has_retain_model(self, splits: list[str]) -> bool:
         """Return whether the benchmark has a model that was trained without the forget set."""
         return not splits or any(find(self.benchmark).retain_role(split) for split in splits)
 
 
-def goals(benchmark: str) -> Goals:
-    """Return the goals of the benchmark called so in a configuration. InputError where there is none."""
+def find_goals(benchmark: str) -> Goals:
+    """Return the goals of the benchmark called so in a configuration. Raise InputError if there is none."""
     *removal, retention = find(benchmark).GOALS
     return Goals(benchmark, tuple(removal), retention)
 
 
-def of(runs: pd.DataFrame) -> Goals:
-    """Return the goals of a sweep's trials; before any has started, of the benchmark that is taken where none is."""
+def goals_of_runs(runs: pd.DataFrame) -> Goals:
+    """Return the goals of a sweep's trials; before any has started, of the default benchmark."""
     names = runs["benchmark.name"].dropna()
-    return goals(names.iloc[0] if len(names) else Benchmark().name)
-
-
-def explained(what: Goals) -> str:
-    """Return what the heads of the main table mean."""
-    return " ".join(f"{column.head}: {EXPLAINED.get(column.metric, column.text)}." for column in what.columns)
-
-
-def listed(names: Iterable[str]) -> str:
-    """Return `a`, `a and b`, `a, b and c`."""
-    texts = list(names)
-    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
+    return find_goals(names.iloc[0] if len(names) else Benchmark().name)
 
 
 def _titled(goal: Goal) -> str:
     return goal.title if goal.short in goal.title else f"{goal.short}: {goal.title}"
 
 
-TOFU = goals("tofu")
+TOFU = find_goals("tofu")
+TOFU_METRICS = tuple(TOFU.metrics)
+"""FQ and MU: of the tables and figures that only TOFU has."""

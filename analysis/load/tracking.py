@@ -1,4 +1,4 @@
-"""A sweep's trials as MLflow has them: results for `analysis.runs` to make its frame of, where no storage is at hand.
+"""A sweep's trials as MLflow has them: results for `load.trials` to make its frame of, where no storage is at hand.
 
 The runs of a sweep (platform.tracking makes them) hold a trial's configuration as params, its metrics, its seconds and
 its outcome. What only the storage holds is in `NOT_HELD`.
@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from analysis.load.sweeps import InputError
+from trainables.common.errors import InputError
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 
@@ -41,7 +41,7 @@ NAMES = ("rectifier.name",)
 log = logging.getLogger(__name__)
 
 
-def results(name: str, uri: str) -> tuple[list[dict[str, Any]], Selection, str]:
+def load_results(name: str, uri: str) -> tuple[list[dict[str, Any]], Selection, str]:
     """Return the trials of the sweep NAME or NAME-HASH as documents like result.json, its selection rule and backbone.
 
     `uri`: an address (`http://127.0.0.1:5000`) or a database (`sqlite:///runs/mlflow.db`). Trials come in the order in

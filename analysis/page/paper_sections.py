@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import StrEnum
 
 from analysis.figures import catalog
 from analysis.load.sweeps import Sweep
-from analysis.page import paper_report
-from analysis.page.sections import Given, Section, Shown
+from analysis.page.sections import Given, Section, TableItem
 from analysis.stats import steps
-from analysis.tables import choose, tidy
+from analysis.tables import choose
 
 TRAINING = ("dynamics", "angles")
 """What the names of figures over training steps begin with."""
@@ -31,30 +29,26 @@ class Source(StrEnum):
     BOTH = "both"
 
 
-def write(given: Given, sweep: Sweep, source: Source) -> list[Section]:
+def write_sections(given: Given, sweep: Sweep, source: Source) -> list[Section]:
     """Write into `tables/` and `figures/` what the sweep has of the paper's, and return it in the page's order.
 
     With both sources all its tables are on the page; without, those that no other part of the report has.
     """
     both = source == Source.BOTH
-    frame = tidy.from_runs(given.runs, given.models, given.rule)
-    sheets = choose.of(frame, given.runs, given.models, given.rule, sweep.command, both)
+    sheets = choose.make_sheets(given.frame, given.runs, given.models, given.rule, sweep.command, both)
     for sheet in sheets:
-        paper_report.save(sheet, given.folder / "tables")
-    shown = [sheet for sheet in sheets if both or not (sheet.name in ON_THE_PAGE or sheet.layout.targets)]
+        sheet.save(given.folder / "tables")
+    on_page = [sheet for sheet in sheets if both or not (sheet.name in ON_THE_PAGE or sheet.layout.mixed)]
     measured = steps.load(given.runs, given.models, given.rule, given.store)
-    drawn = [given.picture(one) for one in catalog.of(frame, given.runs, measured, both)]
-    along, rest = (tuple(one for one in drawn if one.stem.startswith(TRAINING) == wanted) for wanted in (True, False))
-    compared = any(sheet.numbers["paper"].notna().any() for sheet in shown)
-    tables = tuple(Shown(sheet.table, title=sheet.title) for sheet in shown)
+    pictures = [given.save_picture(one) for one in catalog.draw_sweep(given.frame, given.runs, measured, both)]
+    along = tuple(one for one in pictures if one.stem.startswith(TRAINING))
+    others = tuple(one for one in pictures if not one.stem.startswith(TRAINING))
+    compared = any(sheet.numbers["paper"].notna().any() for sheet in on_page)
+    apart = both and not any("paper" in set(one.points["source"]) for one in others)
+    tables = tuple(TableItem(sheet.table, title=sheet.title) for sheet in on_page)
     found = [
         Section("In the paper's layout", tables, text=BESIDE if compared else ""),
-        Section("Without and with GRU", figures=rest, text=APART if both and not _of_both(rest) else ""),
+        Section("Without and with GRU", figures=others, text=APART if apart else ""),
         Section("Along training", figures=along),
     ]
     return [section for section in found if section.tables or section.figures]
-
-
-def _of_both(drawn: Iterable[catalog.Picture]) -> bool:
-    """Return whether a figure has numbers of the paper."""
-    return any("paper" in set(one.points["source"]) for one in drawn)

@@ -59,12 +59,12 @@ class Erratum:
     reason: str
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """Return `14.0316 (the minus sign is missing; -14.0316 is meant)`."""
         meant = f"; {self.corrected} is meant" if self.corrected else ""
         return f"{self.printed} ({self.reason}{meant})"
 
-    def rows(self, frame: pd.DataFrame) -> pd.Series:
+    def find_rows(self, frame: pd.DataFrame) -> pd.Series:
         """Return which rows of a frame with the columns of `load` hold the value: one of its table, none of others."""
         found = pd.Series(frame["table"] == self.table)
         for column, value in self.where.items():
@@ -154,5 +154,5 @@ def mended(table: str, backbone: str = "") -> pd.DataFrame:
     frame = load(table, backbone)
     for erratum in ERRATA:
         if erratum.corrected:
-            frame.loc[erratum.rows(frame), "value"] = float(erratum.corrected)
+            frame.loc[erratum.find_rows(frame), "value"] = float(erratum.corrected)
     return frame

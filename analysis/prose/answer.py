@@ -8,11 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.load.goals import Goals, listed
+from analysis.labels import join_names, method_label, number, split_label
+from analysis.load.goals import Goals
 from analysis.stats import calibration, hypervolume, significance
 from analysis.stats.selection import STUDY
-from analysis.tables.format import number, split_label
-from analysis.tables.main import method_label
 from trainables.benchmarks import Goal
 from trainables.config.settings import Selection
 
@@ -20,13 +19,13 @@ MOST = 8
 """So many significant differences are listed; the details have all."""
 
 
-def signs(row: dict[Hashable, Any], what: Goals) -> tuple[int, ...] | None:
+def change_signs(row: dict[Hashable, Any], what: Goals) -> tuple[int, ...] | None:
     """Return for every goal -1, 0 or 1: worse, no clear change, better with GRU. None where one is not known."""
-    changes = [_sign(row, goal) for goal in what.compared]
+    changes = [_change_sign(row, goal) for goal in what.compared]
     return None if any(change is None for change in changes) else tuple(change or 0 for change in changes)
 
 
-def _sign(row: dict[Hashable, Any], goal: Goal) -> int | None:
+def _change_sign(row: dict[Hashable, Any], goal: Goal) -> int | None:
     """Return the direction of a change; 0 where it is too small to count, or seeds leave the direction open.
 
     They do so where the 95 % interval holds 0; below the seeds that an interval takes, where not all moved one way.
@@ -47,9 +46,9 @@ def resolution(goal: Goal) -> float:
     return float(10**-goal.digits)
 
 
-def overall(comparison: pd.DataFrame, what: Goals) -> str:
+def summarise(comparison: pd.DataFrame, what: Goals) -> str:
     """Return in how many comparisons GRU improved the trade-off, traded one goal for another, or worsened it."""
-    kinds = [kind for row in comparison.to_dict("records") if (kind := signs(row, what)) is not None]
+    kinds = [kind for row in comparison.to_dict("records") if (kind := change_signs(row, what)) is not None]
     if not kinds:
         return "GRU's effect on the trade-off cannot be judged: no comparison has all goals on both sides."
     better = sum(min(kind) >= 0 < max(kind) for kind in kinds)
@@ -57,21 +56,21 @@ def overall(comparison: pd.DataFrame, what: Goals) -> str:
     traded = sum(min(kind) < 0 < max(kind) for kind in kinds)
     rest = [(traded, "traded one goal for another in"), (worse, "worsened it in")]
     rest += [(len(kinds) - better - traded - worse, "clearly changed nothing in")]
-    told = [f"{text} {count}" for count, text in rest if count]
+    others = [f"{text} {count}" for count, text in rest if count]
     start = f"GRU improved the trade-off (a goal better, none worse) in {better or 'none'} of {len(kinds)} comparisons"
-    return ", ".join([start, *told[:-1]]) + (f" and {told[-1]}" if told else "") + "."
+    return ", ".join([start, *others[:-1]]) + (f" and {others[-1]}" if others else "") + "."
 
 
-def counted(what: Goals) -> str:
+def explain_counting(what: Goals) -> str:
     """Return which changes are called better or worse."""
-    least = listed(f"{resolution(goal):g} in {goal.short}" for goal in what.compared)
+    least = join_names(f"{resolution(goal):g} in {goal.short}" for goal in what.compared)
     return (
         f"A change counts from {least} on, and where all seeds that both sides have moved the same way (from "
         f"{significance.LEAST} seeds on: where its 95% interval does not hold 0)."
     )
 
 
-def kept(comparison: pd.DataFrame, what: Goals, rule: Selection) -> str:
+def count_kept(comparison: pd.DataFrame, what: Goals, rule: Selection) -> str:
     """Return on how many chosen settings each side keeps the utility that the rule asks for; empty without a bar."""
     if rule.rule != "utility_floor" or any(comparison["bar_none"].isna() | comparison["bar_gru"].isna()):
         return ""
@@ -80,7 +79,7 @@ def kept(comparison: pd.DataFrame, what: Goals, rule: Selection) -> str:
     return f"{share} is kept in {gru} of {len(comparison)} with GRU, in {plain} without it."
 
 
-def amounts(rows: pd.DataFrame, what: Goals) -> str:
+def describe_amounts(rows: pd.DataFrame, what: Goals) -> str:
     """Return by how much the goals changed on one split: `FQ changed by -1.0000 (GA) to +4.0000 (GD)`."""
     texts = []
     for goal in what.compared:
@@ -92,10 +91,10 @@ def amounts(rows: pd.DataFrame, what: Goals) -> str:
         if ends:
             name = goal.short if goal.best == "highest" else f"{goal.short} (less is better)"
             texts.append(f"{name} by {ends[0]}" + (f" to {ends[-1]}" if len(ends) > 1 else ""))
-    return f"With GRU the chosen setting changes {listed(texts)}." if texts else ""
+    return f"With GRU the chosen setting changes {join_names(texts)}." if texts else ""
 
 
-def significant(tests: pd.DataFrame, what: Goals) -> str:
+def describe_tests(tests: pd.DataFrame, what: Goals) -> str:
     """Return what seeds say: nothing below five on both sides, from there on the outcome of the paired tests."""
     if tests.empty:
         return ""
@@ -112,7 +111,8 @@ def significant(tests: pd.DataFrame, what: Goals) -> str:
         f"{len(sure)} of {len(tested)} differences are significant at {significance.LEVEL:.0%} "
         f"(two-sided paired t tests over n = {seeds} seeds, p adjusted by Holm for {len(tested)} tests)"
     )
-    text += f": {'; '.join(_sure(row, what) for row in sure.head(MOST).to_dict('records'))}" if len(sure) else ""
+    listed = [_describe_test(row, what) for row in sure.head(MOST).to_dict("records")]
+    text += f": {'; '.join(listed)}" if listed else ""
     text += f"; and {len(sure) - MOST} more" if len(sure) > MOST else ""
     fewer = len(tests) - len(tested)
     untested = (
@@ -121,19 +121,19 @@ def significant(tests: pd.DataFrame, what: Goals) -> str:
     return f"{text}.{untested if fewer else ''}"
 
 
-def _sure(row: dict[Hashable, Any], what: Goals) -> str:
+def _describe_test(row: dict[Hashable, Any], what: Goals) -> str:
     goal = next(goal for goal in what.compared if goal.metric == row["metric"])
     side = "better" if goal.gain(row["difference"]) > 0 else "worse"
     p = "< 0.0001" if row["adjusted"] < 1e-4 else f"= {row['adjusted']:.2g}"
     return f"{goal.short} of {method_label(row['method'])} on {row['split']} ({side} with GRU, p {p})"
 
 
-def areas(runs: pd.DataFrame, references: pd.DataFrame, what: Goals) -> list[str]:
+def describe_areas(runs: pd.DataFrame, references: pd.DataFrame, what: Goals) -> list[str]:
     """Return one sentence a split on the hypervolume of the Pareto front with and without GRU."""
-    return [_area(row, what) for row in hypervolume.table(runs, references, what).to_dict("records")]
+    return [_describe_area(row, what) for row in hypervolume.table(runs, references, what).to_dict("records")]
 
 
-def _area(row: dict[Hashable, Any], what: Goals) -> str:
+def _describe_area(row: dict[Hashable, Any], what: Goals) -> str:
     plain, gru = row["volume_none"], row["volume_gru"]
     tried, plainly = row["settings_gru"], row["settings_none"]
     settings = f"{tried} settings each way" if tried == plainly else f"{tried} settings with and {plainly} without it"
@@ -143,7 +143,7 @@ def _area(row: dict[Hashable, Any], what: Goals) -> str:
         f"On {split_label(row['split'])}, the Pareto front of all settings of {_methods(row['methods'])} covers "
         f"{number(gru, 3)} with GRU and "
         f"{number(plain, 3)} without it{change}, as hypervolume in {hypervolume.unit(what)} beyond the target model's "
-        f"{hypervolume.axis(what)} of {number(row['reference'], 2)} and {what.retention.short} 0: {settings}{unequal}."
+        f"{what.x_short} of {number(row['reference'], 2)} and {what.retention.short} 0: {settings}{unequal}."
     )
 
 
@@ -152,7 +152,7 @@ def _methods(count: int) -> str:
     return f"the {count} methods run both ways" if count > 1 else "the one method run both ways"
 
 
-def beaten(chosen: pd.DataFrame, references: pd.DataFrame, what: Goals) -> str:
+def list_beaten(chosen: pd.DataFrame, references: pd.DataFrame, what: Goals) -> str:
     """Return which chosen settings are no better than the original model on any goal; empty where none is.
 
     A change between two such settings is no useful unlearning, however large.
@@ -173,22 +173,22 @@ def beaten(chosen: pd.DataFrame, references: pd.DataFrame, what: Goals) -> str:
     ]
     if not parts:
         return ""
-    told = " and ".join(parts)
+    found = " and ".join(parts)
     return (
-        f"No better than the original model on any goal, so that a change among them is no useful unlearning: {told}."
+        f"No better than the original model on any goal, so that a change among them is no useful unlearning: {found}."
     )
 
 
-def equal_utility(runs: pd.DataFrame, references: pd.DataFrame, what: Goals, rule: Selection) -> list[str]:
+def compare_at_equal_utility(runs: pd.DataFrame, references: pd.DataFrame, what: Goals, rule: Selection) -> list[str]:
     """Return one sentence a split on FQ where both sides were mixed back to the same MU (UWC)."""
     trials = calibration.chosen_trials(runs, references, rule) if what.benchmark == "tofu" else runs.head(0)
     if trials.empty:
         return []
     found = calibration.targets(trials).merge(trials[["id", *STUDY]], on="id")
-    return [text for split, rows in found.groupby(STUDY[0]) if (text := _at_equal(str(split), rows))]
+    return [text for split, rows in found.groupby(STUDY[0]) if (text := _compare_pairs(str(split), rows))]
 
 
-def _at_equal(split: str, found: pd.DataFrame) -> str:
+def _compare_pairs(split: str, found: pd.DataFrame) -> str:
     """Return how many pairs of a method and target GRU is better in; empty where nothing has both sides."""
     pairs, left_out, seeds, shares = [], 0, set(), set()
     for _, rows in found.groupby(["method", "target"], sort=False):
@@ -197,8 +197,7 @@ def _at_equal(split: str, found: pd.DataFrame) -> str:
         if len(sides) < 2:
             continue
         shares.add(target)
-        unmixed = (rows["weight"] == 1) & (rows["model_utility"] > rows["goal"])
-        if not all(rows["reached"]) or any(unmixed) or any(rows["forget_quality"].isna()):
+        if not all(rows["reached"]) or any(rows["unmixed"]) or any(rows["forget_quality"].isna()):
             left_out += 1
             continue
         seeds |= {len(group) for group in sides.values()}
@@ -206,16 +205,16 @@ def _at_equal(split: str, found: pd.DataFrame) -> str:
         pairs.append((method_label(str(method)), target, round(means["gru"] - means["none"], 4)))
     if not shares:
         return ""
-    at = listed(f"{share:.0%}" for share in sorted(shares))
+    at = join_names(f"{share:.0%}" for share in sorted(shares))
     start = f"At equal utility on {split_label(split)} (UWC: mixed back to {at} of the original model's MU)"
     rest = f" {left_out} of {left_out + len(pairs)} pairs are left out: a side missed its target, needed no mixing, or"
     rest += " has no FQ."
     if not pairs:
         return f"{start} no pair can be compared.{rest}"
-    return f"{start} {_better(pairs)} (n = {'/'.join(map(str, sorted(seeds)))}).{rest if left_out else ''}"
+    return f"{start} {_describe_pairs(pairs)} (n = {'/'.join(map(str, sorted(seeds)))}).{rest if left_out else ''}"
 
 
-def _better(pairs: list[tuple[str, float, float]]) -> str:
+def _describe_pairs(pairs: list[tuple[str, float, float]]) -> str:
     """Return `FQ is higher with GRU in 2 of 3 pairs and lower in 1: GA -1.0000 to +2.0000`."""
     more, less = sum(gain > 0 for *_, gain in pairs), sum(gain < 0 for *_, gain in pairs)
     ties = f", equal in {len(pairs) - more - less}" if more + less < len(pairs) else ""

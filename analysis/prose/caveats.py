@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.load import goals
-from analysis.load.goals import Goals
-from analysis.runs import evaluated
-from analysis.tables.format import number
+from analysis.labels import number
+from analysis.load.goals import Goals, goals_of_runs
+from analysis.load.trials import evaluated
+from analysis.tables.lists import HALVES
 from trainables.config.settings import Selection
 
-HALVES = "metrics on either half of the evaluation rows, which the selection rule asks for"
 
-
-def caveats(
+def list_caveats(
     runs: pd.DataFrame, models: pd.DataFrame, comparison: pd.DataFrame, chosen: pd.DataFrame, rule: Selection
 ) -> list[str]:
     """Return them as sentences, the most general first. `comparison` and `chosen` are selection's."""
-    what = goals.of(runs)
+    what = goals_of_runs(runs)
     notes = [*_seeds(chosen), *_tries(comparison, rule), *_collapsed(runs), *_twins(runs)]
     if rule.rule == "utility_floor":
         notes += [note for split, rows in chosen.groupby("benchmark.split") for note in _floor(split, rows, what, rule)]

@@ -7,25 +7,28 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.figures import strengths
-from analysis.load import goals
-from analysis.load.goals import Goals, listed
+from analysis.labels import (
+    join_names,
+    method_label,
+    number,
+    order_methods,
+    order_rectifiers,
+    rectifier_label,
+    split_label,
+)
+from analysis.load.goals import Goals, goals_of_runs
 from analysis.prose import answer
-from analysis.prose.answer import signs
-from analysis.prose.caveats import HALVES
-from analysis.stats.selection import DEFAULT, STUDY, in_order
-from analysis.tables.format import DASH, number, split_label
-from analysis.tables.main import WITH, described, method_label, task_vectors
+from analysis.prose.answer import change_signs
+from analysis.stats.selection import STUDY
+from analysis.stats.strengths import strength_points, utility_at_equal_quality
+from analysis.tables.lists import has_task_vectors
 from trainables.benchmarks import Goal
-from trainables.config.methods import RECTIFIERS
 from trainables.config.settings import Selection
-from trainables.storage.base import EVALUATED
 
 WORDS = {"out_of_memory": "out of memory", "missing": "without a result yet"}
-SETTINGS = {"gamma": "rectifier.gamma", "tau": "rectifier.tau", "strength": "strength"}
 
 
-def counts(runs: pd.DataFrame) -> str:
+def count_trials(runs: pd.DataFrame) -> str:
     """Return `18 of 24 trials finished, 2 failed, 1 diverged`."""
     numbers = runs["status"].value_counts()
     rest = [(-int(count), WORDS.get(str(status), status)) for status, count in numbers.items() if status != "finished"]
@@ -33,24 +36,23 @@ def counts(runs: pd.DataFrame) -> str:
     return ", ".join([f"{numbers.get('finished', 0)} of {len(runs)} trials finished", *texts])
 
 
-def held(runs: pd.DataFrame) -> str:
+def describe_trials(runs: pd.DataFrame) -> str:
     """Return what the trials are of: `GA and NPO, alone and w/ GRU, on forget05 (5%)`; empty before any has started."""
     known = runs[STUDY].dropna().drop_duplicates()
     if known.empty:
         return ""
-    splits = listed(map(split_label, sorted(set(known[STUDY[0]]))))
-    ordered = in_order(known.assign(**{STUDY[0]: ""}))
-    there = sorted(map(str, set(known[STUDY[2]])), key=[*RECTIFIERS, *known[STUDY[2]]].index)
-    kinds = [{"none": "alone", **WITH}.get(kind, kind) for kind in there]
-    return f"{listed(map(method_label, ordered['method'].unique()))}, {listed(kinds)}, on {splits}"
+    splits = join_names(map(split_label, sorted(set(known[STUDY[0]]))))
+    methods = map(method_label, order_methods(known["method"]))
+    kinds = [rectifier_label(kind, "alone") for kind in order_rectifiers(known[STUDY[2]])]
+    return f"{join_names(methods)}, {join_names(kinds)}, on {splits}"
 
 
 def compares_vectors(runs: pd.DataFrame) -> bool:
     """Return whether TRU is to be compared with TV: they are over FQ, which only TOFU has."""
-    return goals.of(runs).benchmark == "tofu" and task_vectors(runs)
+    return goals_of_runs(runs).benchmark == "tofu" and has_task_vectors(runs)
 
 
-def question(runs: pd.DataFrame) -> str:
+def ask_question(runs: pd.DataFrame) -> str:
     """Return what the sweep can answer."""
     if not compares_vectors(runs):
         return "Does GRU help?"
@@ -59,7 +61,7 @@ def question(runs: pd.DataFrame) -> str:
     return "Does TRU keep more than TV?"
 
 
-def sentences(
+def write_verdict(
     runs: pd.DataFrame,
     references: pd.DataFrame,
     comparison: pd.DataFrame,
@@ -71,22 +73,23 @@ def sentences(
 
     The first is the answer as a whole; `tests` are `significance.tests`.
     """
-    what = goals.of(runs)
-    about = task_vectors_sentences(strengths.points(runs, references, rule)) if compares_vectors(runs) else []
+    what = goals_of_runs(runs)
+    about = compare_task_vectors(strength_points(runs, references, rule)) if compares_vectors(runs) else []
     if about and not any(runs["rectifier.name"] == "gru"):
         return about
     if comparison.empty:
-        return [*headline(comparison, chosen, what), *about]
-    held = [answer.counted(what), answer.kept(comparison, what, rule), answer.significant(tests, what)]
-    told = [answer.overall(comparison, what), " ".join(filter(None, held))]
-    told += filter(None, [answer.beaten(chosen, references, what)])
-    for sentence, (_, rows) in zip(headline(comparison, chosen, what), comparison.groupby("split"), strict=True):
-        told.append(" ".join(filter(None, [sentence, answer.amounts(rows, what)])))
-    told += answer.areas(runs, references, what)
-    return [*told, *answer.equal_utility(runs, references, what, rule), *about]
+        return [*write_headline(comparison, chosen, what), *about]
+    counted = [answer.explain_counting(what), answer.count_kept(comparison, what, rule)]
+    counted.append(answer.describe_tests(tests, what))
+    found = [answer.summarise(comparison, what), " ".join(filter(None, counted))]
+    found += filter(None, [answer.list_beaten(chosen, references, what)])
+    for sentence, (_, rows) in zip(write_headline(comparison, chosen, what), comparison.groupby("split"), strict=True):
+        found.append(" ".join(filter(None, [sentence, answer.describe_amounts(rows, what)])))
+    found += answer.describe_areas(runs, references, what)
+    return [*found, *answer.compare_at_equal_utility(runs, references, what, rule), *about]
 
 
-def headline(comparison: pd.DataFrame, chosen: pd.DataFrame, what: Goals) -> list[str]:
+def write_headline(comparison: pd.DataFrame, chosen: pd.DataFrame, what: Goals) -> list[str]:
     """Return one sentence a split: for which methods GRU improved which goals."""
     if chosen.empty:
         return ["No trial of this sweep has finished with a result, so nothing can be said yet."]
@@ -96,14 +99,17 @@ def headline(comparison: pd.DataFrame, chosen: pd.DataFrame, what: Goals) -> lis
     for split, rows in comparison.groupby("split"):
         groups: dict[tuple[int, ...] | None, list[str]] = {}
         for row in rows.to_dict("records"):
-            groups.setdefault(signs(row, what), []).append(method_label(row["method"]))
-        parts = [f"{_kind(kind, what)} for {_some(groups[kind], len(rows))}" for kind in sorted(groups, key=_rank)]
-        sentences.append(f"On {split_label(str(split))}, GRU {_and(parts)}.")
+            groups.setdefault(change_signs(row, what), []).append(method_label(row["method"]))
+        parts = [
+            f"{_describe_kind(kind, what)} for {len(groups[kind])} of {len(rows)} methods ({', '.join(groups[kind])})"
+            for kind in sorted(groups, key=_rank_kind)
+        ]
+        sentences.append(f"On {split_label(str(split))}, GRU {_join_parts(parts)}.")
     return sentences
 
 
-def task_vectors_sentences(drawn: pd.DataFrame) -> list[str]:
-    """Return one sentence a split on TRU against TV, from `strengths.points`: who keeps more MU at which FQ."""
+def compare_task_vectors(drawn: pd.DataFrame) -> list[str]:
+    """Return one sentence a split on TRU against TV, from `strength_points`: who keeps more MU at which FQ."""
     methods = set(drawn.loc[drawn["kind"] == "strength", "method"])
     if not methods:
         return []
@@ -111,7 +117,7 @@ def task_vectors_sentences(drawn: pd.DataFrame) -> list[str]:
         there, absent = ("TRU", "TV") if "tru" in methods else ("TV", "TRU")
         return [f"No trial of {absent} has finished, so {there} cannot be compared with it."]
     return [
-        f"On {split_label(str(split))}, {_against(strengths.at_equal_quality(rows, str(split)), _seeds(rows))}."
+        f"On {split_label(str(split))}, {_compare_levels(utility_at_equal_quality(rows, str(split)), _seeds(rows))}."
         for split, rows in drawn.groupby("split")
         if any(rows["kind"] == "strength")
     ]
@@ -123,7 +129,7 @@ def _seeds(drawn: pd.DataFrame) -> str:
     return f"n\u00a0=\u00a0{seeds.min()}" + (f" to {seeds.max()}" if seeds.max() > seeds.min() else "")
 
 
-def _against(levels: pd.DataFrame, seeds: str) -> str:
+def _compare_levels(levels: pd.DataFrame, seeds: str) -> str:
     """Return `of 6 measured FQs that TRU and TV both reach TRU keeps more MU at 4 ...`, compared as printed."""
     if levels.empty:
         return "TRU and TV reach no FQ above the original model's in common, so neither can be said to keep more MU"
@@ -138,45 +144,41 @@ def _against(levels: pd.DataFrame, seeds: str) -> str:
     )
 
 
-def _rank(kind: tuple[int, ...] | None) -> tuple[Any, ...]:
+def _rank_kind(kind: tuple[int, ...] | None) -> tuple[Any, ...]:
     """Return the place of a kind of change in a sentence: the better first, the unknown last."""
     return (True,) if kind is None else (False, -sum(kind), -sum(map(abs, kind)), [-sign for sign in kind])
 
 
-def _kind(kind: tuple[int, ...] | None, what: Goals) -> str:
+def _describe_kind(kind: tuple[int, ...] | None, what: Goals) -> str:
     """Return `improved FQ and did not clearly change MU`."""
     names = [goal.short for goal in what.compared]
     if kind is None:
         return f"cannot be judged, for want of {' or '.join(names)} on both sides,"
     if not any(kind):
-        return f"clearly changed {'neither' if len(names) == 2 else 'none'} of {listed(names)}"
+        return f"clearly changed {'neither' if len(names) == 2 else 'none'} of {join_names(names)}"
     if len(set(kind)) == 1:
-        return f"{'improved' if kind[0] > 0 else 'worsened'} {'both ' * (len(names) == 2)}{listed(names)}"
+        return f"{'improved' if kind[0] > 0 else 'worsened'} {'both ' * (len(names) == 2)}{join_names(names)}"
     parts = []
     for sign, text in ((1, "improved {}"), (-1, "worsened {}"), (0, "did not clearly change {}")):
         found = [name for name, one in zip(names, kind, strict=True) if one == sign]
-        parts += [text.format(listed(found))] if found else []
+        parts += [text.format(join_names(found))] if found else []
     return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def _some(methods: list[str], total: int) -> str:
-    return f"{len(methods)} of {total} methods ({', '.join(methods)})"
-
-
-def _and(parts: list[str]) -> str:
+def _join_parts(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{'; '.join(parts[:-1])}; and {parts[-1]}"
 
 
-def detail(row: dict[Hashable, Any], what: Goals) -> dict[str, str]:
+def write_detail(row: dict[Hashable, Any], what: Goals) -> dict[str, str]:
     """Return what GRU changes for one method and split: name, the changes, and how many seeds they rest on."""
     return {
         "method": method_label(row["method"]),
         "split": split_label(row["split"]),
-        "text": "; ".join([*(_change(row, goal) for goal in what.compared), f"{_pairs(row, what)}."]),
+        "text": "; ".join([*(_describe_change(row, goal) for goal in what.compared), f"{_count_pairs(row, what)}."]),
     }
 
 
-def _pairs(row: dict[Hashable, Any], what: Goals) -> str:
+def _count_pairs(row: dict[Hashable, Any], what: Goals) -> str:
     """Return `n = 3`, or how many seeds are in common where the sides differ."""
     plain, gru = int(row["n_none"]), int(row["n_gru"])
     shared = min(int(row[f"{goal.metric}_n"]) for goal in what.compared)
@@ -188,7 +190,7 @@ def _pairs(row: dict[Hashable, Any], what: Goals) -> str:
     return f"over the n\u00a0=\u00a0{shared} seed{'s' * (shared > 1)} in common of {of}"
 
 
-def _change(row: dict[Hashable, Any], goal: Goal) -> str:
+def _describe_change(row: dict[Hashable, Any], goal: Goal) -> str:
     """Return `FQ rose by 3.2000, from -7.3000 to -4.1000 (95% interval +1.10 to +5.30, adjusted p = 0.01)`.
 
     Below the seeds that an interval takes, the single seeds' changes stand in its place.
@@ -206,49 +208,3 @@ def _change(row: dict[Hashable, Any], goal: Goal) -> str:
     if len(gains) > 1 and any(gains):
         return f"{change} (by seed {', '.join(f'{gain:+.{goal.digits}f}' for gain in gains)})"
     return change
-
-
-def failures(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
-    """Return, as texts, every trial without a usable result and why; those that have not run come last."""
-    metrics = [goal.metric for goal in goals.of(runs).compared]
-    rows, hidden = [], [] if task_vectors(runs) else ["strength"]
-    for trial in runs.sort_values("status", key=lambda column: column == "missing", kind="stable").to_dict("records"):
-        if trial["status"] in EVALUATED and not any(pd.isna(trial[metric]) for metric in metrics):
-            continue
-        fields = {"Trial": trial["id"], "Split": text(trial["benchmark.split"])}
-        known = dict.fromkeys(("Method", *SETTINGS), DASH)  # nothing is known of a trial that was never started
-        if not pd.isna(trial["method"]):
-            known = described(trial["method"], trial["rectifier.name"], *(trial[field] for field in SETTINGS.values()))
-        end = {
-            "Seed": text(trial["seed"]),
-            "Status": trial["status"].replace("_", " "),
-            "Cause": _cause(trial, goals.of(runs), rule),
-        }
-        rows.append(fields | known | end)
-    return pd.DataFrame(rows, dtype="str").drop(columns=hidden, errors="ignore")
-
-
-def unlisted(failed: pd.DataFrame) -> str:
-    """Return `and 1950 more: 1900 missing, 50 failed` of the rows of `failures` that a page does not list."""
-    numbers = failed["Status"].value_counts()
-    return f"and {len(failed):,} more: {', '.join(f'{count:,} {status}' for status, count in numbers.items())}"
-
-
-def _cause(trial: dict[Hashable, Any], what: Goals, rule: Selection) -> str:
-    if trial["status"] == "missing":
-        return (
-            "no result.json: not run yet, running or interrupted; the command that started it, with --resume, runs it"
-        )
-    if trial["status"] in EVALUATED:
-        if rule.halves and not trial["halves"]:
-            return f"{trial['status']} without {HALVES}"
-        return f"{trial['status']} without {listed(g.short for g in what.compared if pd.isna(trial[g.metric]))}"
-    step = "" if pd.isna(trial["error.step"]) else f" at step {trial['error.step']:g}"
-    return f"{'no message' if pd.isna(trial['error.message']) else trial['error.message']}{step}"
-
-
-def text(value: Any) -> str:
-    """Return a setting as a person writes it; a dash where there is none."""
-    if pd.isna(value):
-        return DASH
-    return f"{value:.12g}" if isinstance(value, float) else str(value)

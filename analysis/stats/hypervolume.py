@@ -27,20 +27,15 @@ def hypervolume(points: Iterable[tuple[float, float]], reference: tuple[float, f
     return area
 
 
-def axis(what: Goals) -> str:
-    """Return removal's name for a column and a sentence."""
-    return what.removal[0].short if len(what.removal) == 1 else what.x.name
-
-
 def unit(what: Goals) -> str:
     """Return what areas are measured in: `ln p x MU` on TOFU."""
-    removal = "ln p" if what.x.column == "forget_quality" else axis(what)
+    removal = "ln p" if what.x.column == "forget_quality" else what.x_short
     return f"{removal} × {what.retention.short}"
 
 
 def explained(what: Goals) -> str:
     """Return what the areas of a table are."""
-    name = axis(what)
+    name = what.x_short
     return (
         f"Hypervolume: the part of the plane of {name} and {what.retention.short} that some setting beats, "
         f"bounded by the target model's {name} and {what.retention.short} 0, in units of {unit(what)}."

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.load.sweeps import told
 from trainables import benchmarks
 from trainables.config.settings import Benchmark
 from trainables.storage.base import ROWS, Storage
@@ -25,20 +24,19 @@ SAME = 1e-6
 """Numbers from rows and from a result that are further apart are not of the same evaluation."""
 
 
-def of_trials(trials: pd.DataFrame, store: Storage, halves: bool = False) -> pd.DataFrame:
+def bootstrap_trials(trials: pd.DataFrame, store: Storage, halves: bool = False) -> pd.DataFrame:
     """Return `low` and `high`, the bounds for each of these rows of `runs.load`; NaN where no rows give its utility.
 
     `halves`: of the second half of the rows, which is reported where settings were chosen on the first.
     """
-    bounds = [_of_trial(trial, store, halves) for trial in trials.to_dict("records")]
+    bounds = [_bootstrap_trial(trial, store, halves) for trial in trials.to_dict("records")]
     return pd.DataFrame(bounds, columns=["low", "high"], index=trials.index, dtype=float)
 
 
-def _of_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) -> tuple[float, float]:
+def _bootstrap_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) -> tuple[float, float]:
     path = store.trial(trial["id"]) / ROWS
-    with told():
-        if not path.is_file():
-            store.fetch(path)
+    if not path.is_file():
+        store.fetch(path)
     kind = benchmarks.find(trial["benchmark.name"])
     found = (
         kind.utility_parts(_benchmark(trial), _records(path, kind.UTILITY_COLUMNS, halves)) if path.is_file() else []
@@ -76,14 +74,14 @@ def interval(parts: Sequence[Array]) -> tuple[float, float]:
 
     All numbers of a row are drawn together. Sets of as many rows are drawn alike in every trial.
     """
-    means = [_drawn(len(part), place) @ part / len(part) for place, part in enumerate(parts)]
-    drawn = _harmonic(np.concatenate(means, axis=1))
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    means = [_count_draws(len(part), place) @ part / len(part) for place, part in enumerate(parts)]
+    utilities = _harmonic(np.concatenate(means, axis=1))
+    low, high = np.quantile(utilities, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 
 @lru_cache(maxsize=8)
-def _drawn(rows: int, place: int) -> Array:
+def _count_draws(rows: int, place: int) -> Array:
     """Return how often each row of a set is drawn in each resample: (RESAMPLES, rows)."""
     dice = np.random.default_rng([SEED, place])
     return dice.multinomial(rows, np.full(rows, 1 / rows), RESAMPLES).astype(np.float64)

@@ -7,11 +7,10 @@ import math
 import numpy as np
 import pandas as pd
 
-from analysis.load import goals
-from analysis.load.goals import Goals
-from analysis.runs import CHOICE, STRENGTHS, evaluated, settings
+from analysis.labels import order_methods, order_rectifiers
+from analysis.load.goals import Goals, goals_of_runs
+from analysis.load.trials import CHOICE, STRENGTHS, evaluated, settings
 from trainables.benchmarks.selection import Candidate, pick, sentence
-from trainables.config.methods import METHODS, RECTIFIERS
 from trainables.config.settings import Selection
 
 DEFAULT = Selection()
@@ -33,7 +32,7 @@ def average(runs: pd.DataFrame) -> pd.DataFrame:
     Averaged are what tables show, `removal` where that is of several goals, and what the selection rule goes by.
     `id` is the lowest of its trials' ids, `planned` counts its trials of whatever status, `seeds` lists those used.
     """
-    what = goals.of(runs)
+    what = goals_of_runs(runs)
     able = evaluated(runs) & runs["choice.utility"].notna() & runs[what.y.column].notna()
     shown = list(dict.fromkeys([*what.metrics, what.x.column]))
     stats = {"": "mean", "_sd": "std", "_n": "count"}
@@ -74,12 +73,12 @@ def choose(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAU
     models = references.loc[references["role"] == "original"].set_index("split").reindex(configurations[STUDY[0]])
     configurations["choice.original"] = original = models["choice.utility"].to_numpy(dtype=float)
     configurations["bar"] = rule.share * np.where(original > 0, original, np.nan)
-    configurations["original"] = models[goals.of(runs).y.column].to_numpy(dtype=float)
+    configurations["original"] = models[goals_of_runs(runs).y.column].to_numpy(dtype=float)
     configurations["kept"] = configurations["choice.utility"] >= configurations["bar"]
     studies = configurations.groupby(STUDY)
     configurations["settings"] = studies["id"].transform("size")
     chosen = [_best(study, rule) for _, study in studies]
-    return in_order(pd.concat(chosen) if chosen else configurations)
+    return sort_studies(pd.concat(chosen) if chosen else configurations)
 
 
 def _best(study: pd.DataFrame, rule: Selection) -> pd.DataFrame:
@@ -96,14 +95,14 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def in_order(frame: pd.DataFrame) -> pd.DataFrame:
-    """Sort by split, then by the paper's order of methods (unknown ones last), then none and the rectifiers."""
-    methods = [*METHODS, *sorted(set(frame["method"].dropna()) - set(METHODS))]
-    ranks = {"method": {name: rank for rank, name in enumerate(methods)}}
-    ranks["rectifier.name"] = {name: rank for rank, name in enumerate(RECTIFIERS)}
+def sort_studies(frame: pd.DataFrame) -> pd.DataFrame:
+    """Sort by split, then by the order of methods and of rectifiers in `labels`."""
+    orders = {"method": order_methods, "rectifier.name": order_rectifiers}
 
     def rank(column: pd.Series) -> pd.Series:
-        return column.map(ranks[str(column.name)]) if column.name in ranks else column
+        order = orders.get(str(column.name))
+        names = order(column.dropna()) if order else []
+        return column.map({name: place for place, name in enumerate(names)}) if order else column
 
     return frame.sort_values(STUDY, key=rank, kind="stable", ignore_index=True)
 

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 from scipy.stats import ttest_rel
 
+from analysis.labels import DECIMALS
 from analysis.load.goals import Goals
-from analysis.runs import evaluated
+from analysis.load.trials import evaluated
 from analysis.stats.selection import STUDY
-from analysis.tables.format import DECIMALS
 
 LEAST, LEVEL = 5, 0.05
 """Seeds below which nothing is tested and no interval is given; the error rate of all tests of a report together."""

@@ -9,10 +9,10 @@ import pandas as pd
 import pyarrow
 import pyarrow.parquet
 
-from analysis.load.sweeps import opened, told
-from analysis.runs import evaluated
-from analysis.stats.selection import DEFAULT, choose, in_order
-from analysis.tables.main import TASK_VECTORS
+from analysis.labels import TASK_VECTORS
+from analysis.load.sweeps import open_storage
+from analysis.load.trials import evaluated
+from analysis.stats.selection import DEFAULT, choose, sort_studies
 from trainables.config.settings import Selection
 from trainables.storage.base import STEPS, Storage
 
@@ -38,9 +38,9 @@ def load(
     NaN: not measured. Task vectors have no such steps. Of other trials than the chosen settings' nothing is read. Files
     that are missing or damaged are left out, with a warning where others are there.
     """
-    store = opened(storage)
+    store = open_storage(storage)
     chosen = choose(runs, references, rule)["configuration"]
-    trials = in_order(runs.loc[evaluated(runs) & runs["configuration"].isin(chosen)]).rename(columns=NAMES)
+    trials = sort_studies(runs.loc[evaluated(runs) & runs["configuration"].isin(chosen)]).rename(columns=NAMES)
     parts, missing = [], []
     for trial in trials.loc[~trials["method"].isin(TASK_VECTORS)].to_dict("records"):
         try:
@@ -51,16 +51,15 @@ def load(
         if found is not None:
             parts.append(found.assign(**{name: trial[name] for name in [*LINE, "seed", "id"]}))
     if missing and parts:
-        told_of = f"{STEPS} is missing of {len(missing)} trials (such as {missing[0]})"
-        log.warning("%s: figures along training are without them", told_of)
+        example = f"{STEPS} is missing of {len(missing)} trials (such as {missing[0]})"
+        log.warning("%s: figures along training are without them", example)
     return pd.concat([part.reindex(columns=COLUMNS) for part in parts]) if parts else pd.DataFrame(columns=COLUMNS)
 
 
 def _read(store: Storage, trial: str) -> pd.DataFrame | None:
     path = store.trial(trial) / STEPS
     if not path.is_file():
-        with told():
-            store.fetch_trial(trial)  # a storage elsewhere: so far only what is light was brought
+        store.fetch_trial(trial)  # of an object store only light files are here so far
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             names = [name for name in ("step", *MEASURED) if name in file.schema_arrow.names]
@@ -75,7 +74,7 @@ def _read(store: Storage, trial: str) -> pd.DataFrame | None:
     return None
 
 
-def thinned(rows: pd.DataFrame) -> pd.DataFrame:
+def thin_steps(rows: pd.DataFrame) -> pd.DataFrame:
     """Return a line's rows, of all its seeds, at every K-th of its steps: the smallest K that leaves at most `MOST`.
 
     One K for all seeds, however long each ran, so that they have the same steps.

@@ -3,46 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pandas as pd
 
 from analysis import paper
-from analysis.load import goals
+from analysis.labels import REFERENCES, TASK_VECTORS, split_label
+from analysis.load.goals import find_goals
+from analysis.stats import tidy
 from analysis.stats.selection import DEFAULT
-from analysis.tables import overlay, render, retain_free, tidy
-from analysis.tables.facsimiles import (
-    LAYOUTS,
-    MUSE,
-    TOFU_ABLATION,
-    TOFU_GAMMA,
-    TOFU_MAIN,
-    TOFU_RETAIN_FREE,
-    TOFU_TAU,
-    WMDP,
-    WMDP_MEASURES,
-    WMDP_RMU,
-    uwc,
-)
-from analysis.tables.format import Table, split_label
-from analysis.tables.layout import Layout, Measure, numbers
-from analysis.tables.main import REFERENCES, TASK_VECTORS
+from analysis.tables import layouts
+from analysis.tables.layout import Layout, Measure
+from analysis.tables.layouts import LAYOUTS, MUSE, TOFU_RETAIN_FREE, WMDP, WMDP_MEASURES, uwc_layout
+from analysis.tables.render import Sheet, make_sheet
 from trainables.config.settings import Selection
 from trainables.storage.base import FAILURES
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """A table of a sweep or of the paper: the stem of its files, its title, and what is printed, unrounded."""
-
-    name: str
-    title: str
-    layout: Layout
-    table: Table
-    numbers: pd.DataFrame
-
-
-def of(
+def make_sheets(
     frame: pd.DataFrame,
     runs: pd.DataFrame,
     references: pd.DataFrame,
@@ -55,82 +33,91 @@ def of(
     `frame` is `tidy.from_runs` of the others, `command` is the sweep's. The paper's numbers are put beside those of its
     own dialect only.
     """
-    beside = beside and overlay.alike(runs)
+    beside = beside and tidy.in_paper_dialect(runs)
     if command and any(runs["status"].isin(FAILURES)):
         command = f"{command} --retry-failed"
     sheets = []
-    for layout in fitting(frame):
+    for layout in fitting_layouts(frame):
         if layout is TOFU_RETAIN_FREE:  # WGA's trials with a retain term are no part of it
-            free = tidy.from_runs(retain_free.trials(runs), references, rule)
-            sheets += _sheets(layout, free, beside, command)
+            free = tidy.from_runs(retain_free_trials(runs), references, rule)
+            sheets += _make_sheets(layout, free, beside, command)
         else:
-            sheets += _sheets(layout, frame, beside, command)
+            sheets += _make_sheets(layout, frame, beside, command)
     return sheets
 
 
-def filled_by(sweep: str) -> dict[str, str]:
+def retain_free_trials(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the trials without rectifier of methods that read no retain data; WGA's only without its retain term.
+
+    Of WGA's presets `open-unlearning` has a retain term; a stated `retain_coefficient` overrules the preset.
+    """
+    objective = runs.reindex(columns=["objective.preset", "objective.retain_coefficient"])
+    preset = (objective["objective.preset"] == "open-unlearning").astype(float)
+    retains = (runs["method"] == "wga") & objective["objective.retain_coefficient"].astype(float).fillna(preset).gt(0)
+    return runs.loc[runs["method"].isin(TOFU_RETAIN_FREE.methods) & (runs["rectifier.name"] == "none") & ~retains]
+
+
+def tables_of_sweep(sweep: str) -> dict[str, str]:
     """Return the paper's tables that the named sweep fills, and its backbone there; none of a sweep of our own."""
     found = [(layout.table, layout.sweeps) for layout in LAYOUTS.values()]
     return {table: backbone for table, sweeps in found for backbone, name in sweeps.items() if name == sweep}
 
 
-def published(tables: Mapping[str, str]) -> list[Sheet]:
+def published_sheets(tables: Mapping[str, str]) -> list[Sheet]:
     """Return these tables of the paper, each of its backbone, of all where that is empty."""
     parts = [(LAYOUTS[table], paper.load(table, backbone)) for table, backbone in tables.items()]
-    return [sheet for layout, frame in parts for sheet in _sheets(layout, frame, False, "")]
+    return [sheet for layout, frame in parts for sheet in _make_sheets(layout, frame, False, "")]
 
 
-def fitting(frame: pd.DataFrame) -> list[Layout]:
+def fitting_layouts(frame: pd.DataFrame) -> list[Layout]:
     """Return the layouts of what a tidy frame of runs holds."""
     rows = frame.loc[~frame["method"].isin(REFERENCES)]
     if rows.empty:
         return []
     mixed = rows["target"].notna()
-    return [*_main(rows), *_varied(rows.loc[~mixed]), *(uwc(str(name)) for name in rows.loc[mixed, "method"].unique())]
+    mixtures = [uwc_layout(str(name)) for name in rows.loc[mixed, "method"].unique()]
+    return [*_main_layouts(rows), *_axis_layouts(rows.loc[~mixed]), *mixtures]
 
 
-def _main(rows: pd.DataFrame) -> Iterator[Layout]:
+def _main_layouts(rows: pd.DataFrame) -> Iterator[Layout]:
     """Yield the layouts of methods side by side."""
-    benchmark, vectors = rows["benchmark"].iloc[0], rows["method"].isin(TASK_VECTORS)
-    kinds = set(rows.loc[~vectors, "rectifier"])
-    match benchmark:
+    vectors = rows["method"].isin(TASK_VECTORS)
+    rectifiers = set(rows.loc[~vectors, "rectifier"])
+    match rows["benchmark"].iloc[0]:
         case "wmdp":
             if set(rows["method"]) - {"rmu"}:
                 yield WMDP
             if "rmu" in set(rows["method"]):
-                yield WMDP_RMU
+                yield layouts.WMDP_RMU
         case "muse":
             yield MUSE
         case "tofu":
-            if "none" in kinds and not (any(vectors) and kinds == {"none"}):
-                yield TOFU_MAIN
+            if "none" in rectifiers and not (any(vectors) and rectifiers == {"none"}):
+                yield layouts.TOFU_MAIN
             if any(vectors):
                 yield TOFU_RETAIN_FREE
-            if "clip" in kinds:
-                yield TOFU_ABLATION
+            if "clip" in rectifiers:
+                yield layouts.TOFU_ABLATION
 
 
-def _varied(rows: pd.DataFrame) -> Iterator[Layout]:
+def _axis_layouts(rows: pd.DataFrame) -> Iterator[Layout]:
     """Yield the layouts of the settings of GRU that a method was run at several values of."""
     benchmark = str(rows["benchmark"].iloc[0]) if len(rows) else ""
     rectified = rows.loc[rows["rectifier"] == "gru"]
-    for layout, axis, other in ((TOFU_TAU, "tau", "gamma"), (TOFU_GAMMA, "gamma", "tau")):
-        if not any(rectified.groupby(["split", "method", other])[axis].nunique() > 1):
+    for layout in (layouts.TOFU_TAU, layouts.TOFU_GAMMA):
+        if not any(rectified.groupby(["split", "method", layout.other])[layout.axis].nunique() > 1):
             continue
         if benchmark == "tofu":
             yield layout
         else:
-            found = {"wmdp": WMDP_MEASURES, "muse": MUSE.measures}.get(benchmark) or _goals(benchmark)
+            goals = [Measure(column.metric, column.head, 4, None) for column in find_goals(benchmark).columns]
+            found = {"wmdp": WMDP_MEASURES, "muse": MUSE.measures}.get(benchmark, goals)
             measures = tuple(replace(measure, best=None) for measure in found)
-            caption = f"{benchmark.upper()}: GRU over {axis}"
+            caption = f"{benchmark.upper()}: GRU over {layout.axis}"
             yield replace(layout, measures=measures, caption=caption, methods=(), sweeps={}, splits={}, fixed={})
 
 
-def _goals(benchmark: str) -> tuple[Measure, ...]:
-    return tuple(Measure(column.metric, column.head, 4, None) for column in goals.goals(benchmark).columns)
-
-
-def _sheets(layout: Layout, frame: pd.DataFrame, beside: bool, command: str) -> Iterator[Sheet]:
+def _make_sheets(layout: Layout, frame: pd.DataFrame, beside: bool, command: str) -> Iterator[Sheet]:
     """Yield a layout's table; of an axis or components one a split, for which these layouts have no heads."""
     splits = sorted(frame["split"].unique())
     several = bool(layout.axis or layout.components)
@@ -139,8 +126,6 @@ def _sheets(layout: Layout, frame: pd.DataFrame, beside: bool, command: str) -> 
         if part.loc[~part["method"].isin(REFERENCES)].empty:
             continue
         alone = not several or len(splits) == 1
-        table = render.render(layout, part, beside, command)
         title = layout.caption if alone else f"{layout.caption}, {split_label(split)}"
         stem = layout.table if layout.sweeps else f"{frame['benchmark'].iloc[0]}_{layout.axis}"
-        name = stem if alone else f"{stem}-{split}"
-        yield Sheet(name, title, layout, table, numbers(layout, part, beside))
+        yield make_sheet(layout, part, beside, command, stem if alone else f"{stem}-{split}", title)

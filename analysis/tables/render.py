@@ -1,29 +1,47 @@
-"""From the numbers of a table to its printed form: rows, heads, cells and notes in the paper's layout."""
+"""From the numbers of a table to its printed form and its files: rows, heads, cells and notes in the table's layout."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from analysis import paper
-from analysis.stats import calibration
-from analysis.tables import missing as tables_missing
-from analysis.tables.format import BOLD, DASH, Cell, Head, Row, Table, number
-from analysis.tables.layout import CHECKS, KEY, Layout, Measure, numbers, plain, share
-from analysis.tables.main import REFERENCES, WITH, method_label
-from trainables.config.methods import METHODS, RECTIFIERS
+from analysis.labels import (
+    DASH,
+    REFERENCES,
+    method_label,
+    number,
+    order_methods,
+    order_rectifiers,
+    rectifier_label,
+    row_label,
+    split_label,
+)
+from analysis.tables import format as printing
+from analysis.tables import missing
+from analysis.tables.format import BOLD, Cell, Head, Row, Table
+from analysis.tables.layout import CHECKS, KEY, Layout, Measure, plain_setting, select_numbers, target_text
 
 COMPONENTS = {"none": "w/o GRU", "clip": "w/ GC"}
 MISPRINT = "¶"
 """The sign of a number that the paper cannot mean as it prints it."""
+DOUBTS = {
+    "†": "target not reached within the tolerance by every seed: the closest mixture is shown.",
+    "‡": "MU is not monotone in w for every seed: of several mixtures at the target the largest w was taken.",
+    "§": "more than the target is kept without any mixing (w = 1) by one seed or more: this pair is not compared "
+    "at equal MU.",
+}
+"""What may be doubtful about a mixture, by the sign at its FQ, in the order of `layout.CHECKS`."""
 GREEK = {"gamma": "γ", "tau": "τ"}
-RECORDS = dict[tuple[str, ...], dict[Hashable, Any]]
 BESIDE = f"Under each number the paper's, and ours less it; {DASH}: none of the paper's for the same split and setting."
 NOT_PUBLISHED = "The paper has no such numbers: they are of other models, splits or settings."
+Record = Mapping[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -39,217 +57,295 @@ class Line:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A column of numbers: what of a number's key it holds; `decimals` and head of its measure."""
+    """A column: what of a number's key it holds, its head; `extra` makes its text of the number's record."""
 
     key: dict[str, str]
     head: str
+    extra: Callable[[Record], str] | None = None
 
 
-def render(layout: Layout, frame: pd.DataFrame, beside: bool = False, command: str = "") -> Table:
-    """Return the table as printed, with what `beside` and `command` add (`layouts`).
+@dataclass(frozen=True)
+class Sheet:
+    """A table of a sweep or of the paper: its title, the stem of its files, what is printed, and the exact numbers."""
+
+    name: str
+    title: str
+    layout: Layout
+    table: Table
+    numbers: pd.DataFrame
+    csv: pd.DataFrame
+
+    def save(self, folder: Path) -> None:
+        """Write the table as Markdown and LaTeX as printed, and its numbers unrounded as CSV."""
+        folder.mkdir(parents=True, exist_ok=True)
+        texts = {"md": printing.to_markdown(self.table), "tex": printing.to_latex(self.table)}
+        texts["csv"] = self.csv.to_csv(index=False, lineterminator="\n")
+        for kind, text in texts.items():
+            (folder / f"{self.name}.{kind}").write_text(text, encoding="utf-8")
+
+
+def make_sheet(
+    layout: Layout, frame: pd.DataFrame, beside: bool = False, command: str = "", name: str = "", title: str = ""
+) -> Sheet:
+    """Return a layout's table of a tidy frame, with what `beside` and `command` add (`choose.make_sheets`).
 
     From runs it has a row for each method of the frame, and where the sweep is the one that fills the paper's table
     every row and column of that.
     """
-    rows = numbers(layout, frame, beside)
-    compared = beside and bool(rows["paper"].notna().any())
-    records: RECORDS = {tuple(record[name] for name in KEY): record for record in rows.to_dict("records")}
     ours = "n" in frame
-    whole = not ours or tables_missing.name(command) in layout.sweeps.values()
-    known = records if layout.axis else {key[2:5] for key in records}
-    lines, groups = _lines(layout, rows, whole), _groups(layout, rows, whole)
-    leaves = [leaf for group in groups for leaf in _leaves(layout, rows, group, whole)]
-    usual = _usual(rows) if ours else None
-    printed, missing = [], []
-    for line in lines:
-        cells = []
-        for leaf in leaves:
-            key = {"target": "", "setting": ""} | line.key | leaf.key
-            name = tuple(key[part] for part in KEY)
-            cells.append(_cell(layout, key, records.get(name, {}), records, usual, compared))
-            planned = whole or (name if layout.axis else name[2:5]) in known
-            missing += [key] if ours and planned and cells[-1].text == DASH else []
-        printed.append(Row(line.label, line.first, line.under, tuple(cells), line.more))
-    notes = _stated(layout, rows, usual)
-    notes += [BESIDE if compared else NOT_PUBLISHED] * beside
-    notes += _misprints(rows, compared)
-    notes += tables_missing.notes(layout, missing, command)
-    notes += [f"{sign} {note}" for sign, note in calibration.NOTES.items() if _used(sign, printed)]
-    return Table(
-        splits=tuple(" ".join(filter(None, group)) for group in groups),
-        columns=tuple(leaf.head for leaf in _leaves(layout, rows, groups[0], whole)) if groups else (),
-        rows=tuple(printed),
-        notes=tuple(notes),
-        stubs=("Method", *(["Metric"] if layout.axis else []), *(["Component"] if layout.components else [])),
-        over=_over(layout, groups, len(leaves)),
-    )
+    whole = not ours or missing.find_name(command) in layout.sweeps.values()
+    grid = Grid(layout, select_numbers(layout, frame, beside), ours, whole, beside)
+    kept = grid.rows.drop(columns=["table", "chosen", "relative_change"], errors="ignore")
+    csv = grid.exact_frame() if layout.report else kept.dropna(axis="columns", how="all")
+    return Sheet(name or layout.table, title or layout.caption, layout, grid.print_table(command), grid.rows, csv)
 
 
-def _methods(layout: Layout, rows: pd.DataFrame, whole: bool) -> list[str]:
-    """Return the methods in the order of the layout, others that the frame has below them."""
-    there = set(rows["method"]) - set(REFERENCES)
-    order = dict.fromkeys([*layout.methods, *METHODS, *sorted(there)])
-    return [method for method in order if method in there or (whole and method in layout.methods)]
+@dataclass(frozen=True)
+class Grid:
+    """A layout and the numbers that it shows, arranged. `ours`: of runs; `whole`: every row and column of the paper's.
 
+    `beside`: whether the paper's numbers are asked for under ours.
+    """
 
-def _lines(layout: Layout, rows: pd.DataFrame, whole: bool) -> list[Line]:
-    lines, there = [], set(zip(rows["method"], rows["rectifier"], strict=True))
-    models = [(method, label) for method, label in layout.references.items() if (method, "none") in there]
-    for place, (method, label) in enumerate(models):
-        lines.append(Line({"method": method, "rectifier": "none"}, label, place == 0, False))
-    methods = _methods(layout, rows, whole)
-    if layout.axis:
-        return [line for method in methods for line in _sensitivity(layout, method)]
-    shares = [share(value) for value in layout.targets if whole]
-    for method in methods:
-        shown = {"none", *(layout.rectifiers if whole else ())}
-        kinds = [kind for kind in RECTIFIERS if kind in shown or (method, kind) in there]
-        for target in dict.fromkeys([*shares, *sorted(set(rows.loc[rows["method"] == method, "target"]))]) or [""]:
-            for place, kind in enumerate(kinds):
-                first = place == 0 and (layout.compared == "method" or method == methods[0])
+    layout: Layout
+    rows: pd.DataFrame
+    ours: bool
+    whole: bool
+    beside: bool
+
+    @cached_property
+    def records(self) -> dict[tuple[str, ...], Record]:
+        """Return the numbers by their keys."""
+        return {tuple(record[name] for name in KEY): record for record in self.rows.to_dict("records")}
+
+    def find_record(self, key: dict[str, str]) -> Record:
+        """Return the number with this key, empty if there is none."""
+        key = {"target": "", "setting": ""} | key
+        return self.records.get(tuple(key[name] for name in KEY), {})
+
+    @cached_property
+    def compared(self) -> bool:
+        """Return whether a number of the paper stands beside one of ours."""
+        return self.beside and bool(self.rows["paper"].notna().any())
+
+    @cached_property
+    def usual_n(self) -> int | None:
+        """Return the number of seeds that most of the methods' numbers rest on, None without any or if not stated."""
+        if not self.ours or self.layout.report:
+            return None
+        counts = Counter(self.rows.loc[self._are_measured, "n"])
+        return max(counts, key=lambda count: (counts[count], count)) if counts else None
+
+    @property
+    def _are_measured(self) -> pd.Series:
+        return pd.Series(~self.rows["method"].isin(REFERENCES) & (self.rows["n"] > 0))
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """Return the rows: reference models, then methods in the order of the layout, others below them."""
+        rows, layout = self.rows, self.layout
+        studies = set(zip(rows["method"], rows["rectifier"], strict=True))
+        models = [name for name in layout.references if layout.report or (name, "none") in studies]
+        lines = [
+            Line({"method": name, "rectifier": "none"}, layout.references[name], place == 0, False)
+            for place, name in enumerate(models)
+        ]
+        present = set(rows["method"]) - set(REFERENCES)
+        order = dict.fromkeys([*layout.methods, *order_methods(present)])
+        methods = [name for name in order if name in present or (self.whole and name in layout.methods)]
+        if layout.axis:
+            return [line for method in methods for line in self._axis_lines(method)]
+        return [*lines, *(line for method in methods for line in self._method_lines(method, methods[0]))]
+
+    def _method_lines(self, method: str, top: str) -> list[Line]:
+        """Return a method's rows: by the shares that mixtures keep, and by what it is combined with."""
+        layout, rows = self.layout, self.rows.loc[self.rows["method"] == method]
+        shares = [target_text(value) for value in layout.targets if self.whole]
+        lines = []
+        for target in dict.fromkeys([*shares, *sorted(set(rows["target"]))]) or [""]:
+            expected = {"none", *(layout.rectifiers if self.whole else ())}
+            for place, kind in enumerate(order_rectifiers({*expected, *rows["rectifier"]})):
+                first = place == 0 and (layout.compared == "method" or method == top)
                 key = {"method": method, "rectifier": kind, "target": target}
-                lines.append(_line(layout, key, first))
-    return lines
+                if layout.components:
+                    more = (COMPONENTS.get(kind) or rectifier_label(kind),)
+                    lines.append(Line(key, method_label(method) if first else "", first, False, more))
+                else:
+                    share = f" ({float(target):.0%})" if target else ""
+                    lines.append(Line(key, row_label(method, kind) + share, first, kind != "none"))
+        return lines
+
+    def _axis_lines(self, method: str) -> list[Line]:
+        """Return a method's rows where the columns are values of a setting: one a measure."""
+        key = {"method": method, "rectifier": "gru"}
+        label = f"{method_label(method)} {rectifier_label('gru')}"
+        return [
+            Line(key | {"metric": measure.metric}, "" if place else label, place == 0, False, (measure.head,))
+            for place, measure in enumerate(self.layout.measures)
+        ]
+
+    @cached_property
+    def groups(self) -> list[tuple[str, str]]:
+        """Return backbones and their splits in the order of the layout, others below them."""
+        layout = self.layout
+        pairs = list(dict.fromkeys(zip(self.rows["backbone"], self.rows["split"], strict=True)))
+        if self.whole:
+            known = {backbone for backbone, _ in pairs}
+            pairs += [(backbone, split) for backbone in layout.sweeps if backbone in known for split in layout.splits]
+        order = [list(layout.backbones), list(layout.splits)]
+
+        def rank(group: tuple[str, str]) -> list[tuple[int, str]]:
+            known = zip(group, order, strict=True)
+            return [(names.index(name) if name in names else len(names), name) for name, names in known]
+
+        return sorted(dict.fromkeys(pairs), key=rank)
+
+    @cached_property
+    def leaves(self) -> list[Leaf]:
+        """Return the columns: of each group the measures and extras, or the values of the axis."""
+        layout, leaves = self.layout, []
+        for backbone, split in self.groups:
+            key = {"backbone": backbone, "split": split}
+            if layout.axis:
+                leaves += [Leaf(key | {"setting": value}, text) for value, text in self._axis_values().items()]
+                continue
+            leaves += [Leaf(key | {"metric": measure.metric}, measure.head) for measure in layout.measures]
+            last = key | {"metric": layout.measures[-1].metric}
+            leaves += [Leaf(last, head, extra) for head, extra in layout.extras.items()]
+        return leaves
+
+    def _axis_values(self) -> dict[str, str]:
+        """Return the values of the axis in rising order, each as the paper prints it."""
+        published = paper.load(self.layout.table)[self.layout.axis]
+        texts = {plain_setting(text): text for text in published} | {"none": "N/A"}
+        values = {*self.rows["setting"], *(texts if self.whole else [])}
+        ordered = sorted(values, key=lambda value: float("inf") if value == "none" else float(value))
+        return {value: texts.get(value, value) for value in ordered}
+
+    def print_table(self, command: str) -> Table:
+        """Return the table as printed; `command` is the sweep's, from which the one that fills its gaps is made."""
+        printed, gaps = [], []
+        known = {key if self.layout.axis else key[2:5] for key in self.records}
+        for line in self.lines:
+            cells = []
+            for leaf in self.leaves:
+                key = {"target": "", "setting": ""} | line.key | leaf.key
+                cells.append(self._print_cell(key, leaf))
+                name = tuple(key[part] for part in KEY)
+                planned = self.whole or (name if self.layout.axis else name[2:5]) in known
+                gaps += [key] if self.ours and planned and cells[-1].text == DASH else []
+            printed.append(Row(line.label, line.first, line.under, tuple(cells), line.more))
+        marks = "".join(cell.marks for row in printed for cell in row.cells)
+        notes = [*self._list_notes(), *missing.list_notes(self.layout, gaps, command)]
+        notes += [f"{sign} {note}" for sign, note in DOUBTS.items() if sign in marks]
+        return Table(
+            leaves=tuple(leaf.head for leaf in self.leaves),
+            levels=self._list_levels(),
+            rows=tuple(printed),
+            notes=(*notes, *self.layout.notes),
+            stubs=("Method", *["Metric"] * bool(self.layout.axis), *["Component"] * self.layout.components),
+        )
+
+    def _list_levels(self) -> tuple[tuple[Head, ...], ...]:
+        """Return the levels of heads above the columns, without those that would say nothing."""
+        layout, groups = self.layout, self.groups
+        width = len(self.leaves) // max(1, len(groups))
+        backbones = Counter(backbone for backbone, _ in groups)
+        levels = []
+        if any(backbones) and (layout.backbones or len(backbones) > 1):
+            heads = [Head(layout.backbones.get(name, name), width * count) for name, count in backbones.items()]
+            levels.append(tuple(heads))
+        if layout.report:
+            levels.append(tuple(Head(split_label(split), width, split) for _, split in groups))
+        elif groups and not (len(groups) == 1 and (layout.axis or layout.components or not layout.splits)):
+            levels.append(tuple(Head(layout.splits.get(split) or split, width) for _, split in groups))
+        if layout.axis:
+            levels.append((Head(GREEK[layout.axis], len(self.leaves)),))
+        return (*levels, *([layout.kinds * len(groups)] if layout.kinds else []))
+
+    def _print_cell(self, key: dict[str, str], leaf: Leaf) -> Cell:
+        record, is_method = self.find_record(key), key["method"] not in REFERENCES
+        if leaf.extra:
+            empty = {"n": 0, "strength": float("nan"), "relative_change": float("nan")}
+            return Cell(leaf.extra(record or empty) if is_method else DASH)
+        decimals = self._measure(key).decimals
+        if pd.isna(record.get("value", float("nan"))):
+            return Cell(DASH)
+        unusual = self.usual_n is not None and record["n"] != self.usual_n and is_method
+        marks = self._find_doubts(key) if key["target"] and key["metric"] == "forget_quality" else ""
+        marks += MISPRINT if isinstance(record["misprint"], str) and not self.compared else ""
+        return Cell(
+            text=number(record["value"], decimals),
+            sd="" if pd.isna(record["sd"]) else number(record["sd"], decimals),
+            bold=bool(record["bold"]),
+            marks=marks,
+            n=f"{record['n']}" if unusual else "",
+            beside=_print_difference(record, decimals) if self.compared else "",
+        )
+
+    def _measure(self, key: dict[str, str]) -> Measure:
+        return next(measure for measure in self.layout.measures if measure.metric == key["metric"])
+
+    def _find_doubts(self, key: dict[str, str]) -> str:
+        """Return the signs of what is doubtful about a mixture; none for the paper's numbers."""
+        reached, monotone, unmixed = (self.find_record(key | {"metric": name}).get("value") for name in CHECKS)
+        doubts = (reached is not None and reached < 1, monotone is not None and monotone < 1, bool(unmixed))
+        return "".join(sign for sign, holds in zip(DOUBTS, doubts, strict=True) if holds)
+
+    def _list_notes(self) -> list[str]:
+        """Return notes on what the numbers are: seeds, what is bold, what is held fixed, the paper's, misprints."""
+        notes, rows, axis = [], self.rows, self.layout.axis
+        if self.usual_n is not None:
+            notes.append("Numbers of one seed." if self.usual_n == 1 else f"Means over n = {self.usual_n} seeds ± sd.")
+            if any(rows.loc[self._are_measured, "n"] != self.usual_n):
+                notes[-1] = f"{notes[-1][:-1]} where no other n is given."
+            if any(rows["bold"]):
+                notes.append(BOLD[self.layout.compared])
+        fixed = rows.loc[rows["at"] != ""].drop_duplicates("method")
+        if len(fixed):
+            values = [f"{method_label(row['method'])} {row['at']}" for row in fixed.to_dict("records")]
+            notes.append(f"{axis} varies at one {self.layout.other}: {', '.join(values)}.")
+        notes += [BESIDE if self.compared else NOT_PUBLISHED] * self.beside
+        misprints = sorted(set(rows["misprint"].dropna()))
+        how = "mended where the right value is known; the paper prints" if self.compared else ""
+        how = how or "as the paper prints it, which cannot be right"
+        return [*notes, *([f"{MISPRINT} {how}: {', '.join(misprints)}."] if misprints else [])]
+
+    def exact_frame(self) -> pd.DataFrame:
+        """Return the numbers unrounded, a row a method and rectifier, columns `SPLIT.METRIC.STAT`."""
+        columns = [(metric, stat) for metric in self.layout.metrics for stat in ("mean", "sd", "n")]
+        columns += sorted(self.layout.exact, key=lambda column: column[0])
+        records = []
+        for line in self.lines:
+            is_method = line.key["method"] not in REFERENCES
+            record: dict[str, Any] = line.key | {"rectifier": line.key["rectifier"] if is_method else ""}
+            if self.layout.mixed:
+                record["target"] = float(line.key["target"]) if is_method else float("nan")
+            record = {name: record[name] for name in ("method", "rectifier", *["target"] * self.layout.mixed)}
+            record["label"] = row_label(record["method"], record["rectifier"])
+            for backbone, split in self.groups:
+                key = line.key | {"backbone": backbone, "split": split}
+                for metric, stat in columns if is_method else columns[: 3 * len(self.layout.measures)]:
+                    record[f"{split}.{metric}.{stat}"] = self._exact_number(key, metric, stat)
+            records.append(record)
+        names = [f"{split}.{metric}.{stat}" for _, split in self.groups for metric, stat in columns]
+        return pd.DataFrame(records).reindex(columns=[*list(records[0])[: 3 + self.layout.mixed], *names])
+
+    def _exact_number(self, key: dict[str, str], metric: str, stat: str) -> float:
+        if (metric, stat) in (("relative_change", "mean"), ("strength", "chosen")):
+            return self.find_record(key | {"metric": self.layout.metrics[-1]}).get(metric, float("nan"))
+        if metric == "seeds":
+            record = self.find_record(key | {"metric": stat})
+            return float(round(record["value"] * record["n"])) if record else 0.0
+        record = self.find_record(key | {"metric": metric})
+        field = {"mean": "value"}.get(stat, stat)
+        return float(record.get(field, 0.0 if stat == "n" else float("nan")))
 
 
-def _line(layout: Layout, key: dict[str, str], first: bool) -> Line:
-    """Return a row of a method: `GA`, `w/ GRU`, `GA (85%)`, or `GA` and beside it `w/o GRU`."""
-    method, kind = method_label(key["method"]), key["rectifier"]
-    told = f" ({float(key['target']):.0%})" if key["target"] else ""
-    if layout.components:
-        return Line(key, method if first else "", first, False, (COMPONENTS.get(kind) or WITH[kind],))
-    return Line(key, WITH.get(kind, method) + told, first, kind in WITH)
-
-
-def _sensitivity(layout: Layout, method: str) -> list[Line]:
-    key = {"method": method, "rectifier": "gru"}
-    label = f"{method_label(method)} {WITH['gru']}"
-    return [
-        Line(key | {"metric": measure.metric}, "" if place else label, place == 0, False, (measure.head,))
-        for place, measure in enumerate(layout.measures)
-    ]
-
-
-def _groups(layout: Layout, rows: pd.DataFrame, whole: bool) -> list[tuple[str, str]]:
-    """Return backbones and their splits in the order of the layout, others below them."""
-    there = list(dict.fromkeys(zip(rows["backbone"], rows["split"], strict=True)))
-    backbones = {backbone for backbone, _ in there}
-    if whole:
-        there += [(backbone, split) for backbone in layout.sweeps if backbone in backbones for split in layout.splits]
-    order = [list(layout.backbones), list(layout.splits)]
-
-    def rank(group: tuple[str, str]) -> list[tuple[int, str]]:
-        known = zip(group, order, strict=True)
-        return [(names.index(name) if name in names else len(names), name) for name, names in known]
-
-    return sorted(dict.fromkeys(there), key=rank)
-
-
-def _leaves(layout: Layout, rows: pd.DataFrame, group: tuple[str, str], whole: bool) -> list[Leaf]:
-    """Return the columns of one group: the measures, or the values of the axis."""
-    key = {"backbone": group[0], "split": group[1]}
-    if not layout.axis:
-        return [Leaf(key | {"metric": measure.metric}, measure.head) for measure in layout.measures]
-    texts = {plain(text): text for text in paper.load(layout.table)[layout.axis]} | {"none": "N/A"}
-    values = {*rows["setting"], *(texts if whole else [])}
-    return [
-        Leaf(key | {"setting": value}, texts.get(value, value))
-        for value in sorted(values, key=lambda value: float("inf") if value == "none" else float(value))
-    ]
-
-
-def _over(layout: Layout, groups: list[tuple[str, str]], leaves: int) -> tuple[tuple[Head, ...], ...]:
-    """Return the levels of heads above the columns, without those that would say nothing."""
-    width = leaves // max(1, len(groups))
-    backbones = Counter(backbone for backbone, _ in groups)
-    levels = []
-    if any(backbones) and (layout.backbones or len(backbones) > 1):
-        heads = [Head(layout.backbones.get(name, name), width * count) for name, count in backbones.items()]
-        levels.append(tuple(heads))
-    alone = len(groups) == 1 and bool(layout.axis or layout.components or not layout.splits)
-    if groups and not alone:
-        levels.append(tuple(Head(layout.splits.get(split) or split, width) for _, split in groups))
-    if layout.axis:
-        levels.append((Head(GREEK[layout.axis], leaves),))
-    return (*levels, *([layout.kinds * len(groups)] if layout.kinds else []))
-
-
-def _usual(rows: pd.DataFrame) -> int | None:
-    """Return the number of seeds that most of the methods' numbers rest on, None without any."""
-    counts = Counter(rows.loc[~rows["method"].isin(REFERENCES) & (rows["n"] > 0), "n"])
-    return max(counts, key=lambda count: (counts[count], count)) if counts else None
-
-
-def _measure(layout: Layout, key: dict[str, str]) -> Measure:
-    return next(measure for measure in layout.measures if measure.metric == key["metric"])
-
-
-def _cell(
-    layout: Layout,
-    key: dict[str, str],
-    record: dict[Hashable, Any],
-    records: RECORDS,
-    usual: int | None,
-    beside: bool,
-) -> Cell:
-    decimals = _measure(layout, key).decimals
-    value = record.get("value", float("nan"))
-    if pd.isna(value):
-        return Cell(DASH)
-    several = usual is not None and record["n"] != usual and key["method"] not in REFERENCES
-    marks = _doubts(records, key) if key["target"] and key["metric"] == "forget_quality" else ""
-    marks += MISPRINT if isinstance(record["misprint"], str) and not beside else ""
-    return Cell(
-        text=number(value, decimals),
-        sd="" if pd.isna(record["sd"]) else number(record["sd"], decimals),
-        bold=bool(record["bold"]),
-        marks=marks,
-        n=f"{record['n']}" if several else "",
-        beside=_beside(record, decimals) if beside else "",
-    )
-
-
-def _beside(record: dict[Hashable, Any], decimals: int) -> str:
+def _print_difference(record: Record, decimals: int) -> str:
     """Return `paper -5.1004, +0.0204`, the difference being ours less the paper's."""
     if pd.isna(record["paper"]):
         return f"paper {DASH}"
     theirs, difference = number(record["paper"], decimals), number(record["difference"], decimals)
     sign = MISPRINT if isinstance(record["misprint"], str) else ""
     return f"paper {theirs}{sign}, {'' if difference.startswith('-') else '+'}{difference}"
-
-
-def _doubts(records: RECORDS, key: dict[str, str]) -> str:
-    """Return the signs of what is doubtful about a mixture (`calibration.NOTES`); none for the paper's numbers."""
-    found = [records.get(tuple((key | {"metric": check})[name] for name in KEY)) for check in CHECKS]
-    reached, monotone, unmixed = (record["value"] if record else None for record in found)
-    doubts = (reached is not None and reached < 1, monotone is not None and monotone < 1, bool(unmixed))
-    return "".join(sign for sign, holds in zip(calibration.NOTES, doubts, strict=True) if holds)
-
-
-def _used(sign: str, rows: list[Row]) -> bool:
-    return any(sign in cell.marks for row in rows for cell in row.cells)
-
-
-def _misprints(rows: pd.DataFrame, beside: bool) -> list[str]:
-    """Return the note on what the paper cannot mean as it prints it: shown as printed in its own tables."""
-    told = sorted(set(rows["misprint"].dropna()))
-    shown = "as the paper prints it, which cannot be right"
-    shown = "mended where the right value is known; the paper prints" if beside else shown
-    return [f"{MISPRINT} {shown}: {', '.join(told)}."] if told else []
-
-
-def _stated(layout: Layout, rows: pd.DataFrame, usual: int | None) -> list[str]:
-    """Return notes on what the numbers are: seeds, what is bold, what is held fixed."""
-    notes = []
-    if usual is not None:
-        notes.append("Numbers of one seed." if usual == 1 else f"Means over n = {usual} seeds ± sd.")
-        if any(rows.loc[~rows["method"].isin(REFERENCES) & (rows["n"] > 0), "n"] != usual):
-            notes[-1] = f"{notes[-1][:-1]} where no other n is given."
-        if any(rows["bold"]):
-            notes.append(BOLD[layout.compared])
-    fixed = rows.loc[rows["at"] != ""].drop_duplicates("method") if layout.axis else rows.head(0)
-    if len(fixed):
-        other = "tau" if layout.axis == "gamma" else "gamma"
-        told = [f"{method_label(row['method'])} {row['at']}" for row in fixed.to_dict("records")]
-        notes.append(f"{layout.axis} varies at one {other}: {', '.join(told)}.")
-    return notes

@@ -81,8 +81,8 @@ def written(folder: Path, frames: Frames, rule: Selection) -> dict[str, str]:
     """Return the tables of a report by their names."""
     given = sections.Given(folder / "written", *frames, rule, Storage(folder))
     (given.folder / "tables").mkdir(parents=True)
-    sections._main(given)
-    report._write_lists(given)
+    sections.write_main(given)
+    report.write_lists(given)
     return {path.name: path.read_text() for path in (given.folder / "tables").iterdir()}
 
 

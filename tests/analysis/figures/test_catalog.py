@@ -9,8 +9,8 @@ import pytest
 from matplotlib.text import Annotation
 
 from analysis import paper
-from analysis.figures import arrows, bars, catalog, style
-from analysis.tables import tidy
+from analysis.figures import bars, catalog, style, tradeoff
+from analysis.stats import tidy
 from tests.support.drawn import labels, overlapping, texts
 from tests.support.gridded import FQ, MU, gridded_frames, printed, shown
 from tests.support.sweep_store import Frames, read, write_sweep, write_trial
@@ -19,7 +19,7 @@ gridded = gridded_frames
 
 
 def test_figure_4_is_the_papers() -> None:
-    drawn = bars.points(paper.mended("tofu_main"))
+    drawn = bars.pair_points(paper.mended("tofu_main"))
     found = drawn.set_index(["backbone", "split", "metric", "method"])
     assert round(found.loc[("llama", "forget05", FQ, "ga"), "none"], 2) == -16.93  # the example of its caption
     assert round(found.loc[("llama", "forget05", FQ, "ga"), "gru"], 2) == -3.52
@@ -44,7 +44,7 @@ def test_figure_4_is_the_papers() -> None:
 
 @pytest.mark.parametrize("table", ["tofu_main", "wmdp", "muse"])
 def test_the_numbers_of_pairs_lie_upon_nothing(table: str) -> None:
-    figure = bars.draw(bars.points(paper.mended(table)))
+    figure = bars.draw(bars.pair_points(paper.mended(table)))
     with mpl.rc_context(style.STYLE):
         figure.draw_without_rendering()
     for axes in figure.axes:
@@ -59,22 +59,22 @@ def test_the_numbers_of_pairs_lie_upon_nothing(table: str) -> None:
 
 
 def test_less_accuracy_on_what_is_to_be_forgotten_is_an_improvement() -> None:
-    drawn = bars.points(paper.mended("wmdp")).set_index(["metric", "method"])["improvement"].to_dict()
+    drawn = bars.pair_points(paper.mended("wmdp")).set_index(["metric", "method"])["improvement"].to_dict()
     assert drawn["wmdp_cyber", "gd"] == pytest.approx(0.2441 - 0.2511)
     assert drawn["mmlu", "gd"] == pytest.approx(0.2995 - 0.2589)
-    figure = bars.draw(bars.points(paper.mended("wmdp")))
+    figure = bars.draw(bars.pair_points(paper.mended("wmdp")))
     assert [axes.get_ylabel() for axes in figure.axes] == ["bio ↓", "cyber ↓", "MMLU ↑"]
     assert "worse w/ GRU" in labels(figure)
 
 
 def test_arrows_go_from_each_method_to_itself_with_gru() -> None:
-    drawn = arrows.points(paper.mended("tofu_main"))
+    drawn = tradeoff.arrow_points(paper.mended("tofu_main"))
     assert len(drawn) == 4 * (7 * 2 + 2)
     numbers = printed("tofu_main")
     for row in drawn.to_dict("records"):
         key = (row["backbone"], row["split"], row["method"], row["rectifier"], "", "", "")
         assert (row[FQ], row[MU]) == (numbers[*key, FQ], numbers[*key, MU])
-    figure = arrows.draw(drawn)
+    figure = tradeoff.draw_arrows(drawn)
     ends = [(text.xyann, text.xy) for text in figure.axes[0].texts if isinstance(text, Annotation)]
     assert len(ends) == 7
     assert ends[0] == ((-16.9281, 0.0), (-3.5161, 0.519))
@@ -83,13 +83,13 @@ def test_arrows_go_from_each_method_to_itself_with_gru() -> None:
 
 
 def test_arrows_of_several_goals_are_over_their_mean() -> None:
-    found = arrows.points(paper.mended("muse")).set_index(["method", "rectifier"])
+    found = tradeoff.arrow_points(paper.mended("muse")).set_index(["method", "rectifier"])
     assert found.loc[("original", "none"), "removal"] == pytest.approx((99.7016 + 45.8791) / 2)
 
 
 @pytest.mark.parametrize("benchmark", ["tofu", "wmdp", "muse"])
 def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
-    found = catalog.of_paper({table: "" for table in paper.TABLES if table.startswith(benchmark)})
+    found = catalog.draw_paper({table: "" for table in paper.TABLES if table.startswith(benchmark)})
     stems = [picture.stem.removeprefix("paper-") for picture in found]
     more = ["gamma", "tau", "heat-forget05", "uwc"] if benchmark == "tofu" else []
     assert stems == ["arrows", "pairs", *more]
@@ -102,36 +102,36 @@ def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
 
 
 def test_the_papers_pictures_of_a_sweep_are_of_its_tables_and_backbone() -> None:
-    found = catalog.of_paper({"tofu_main": "phi"})
+    found = catalog.draw_paper({"tofu_main": "phi"})
     assert [picture.stem for picture in found] == ["paper-arrows", "paper-pairs"]
     assert {backbone for picture in found for backbone in picture.points["backbone"]} == {"phi"}
-    assert [picture.stem for picture in catalog.of_paper({"tofu_tau": "llama"})] == ["paper-tau"]
-    assert catalog.of_paper({"tofu_retain_free": "llama"}) == []
+    assert [picture.stem for picture in catalog.draw_paper({"tofu_tau": "llama"})] == ["paper-tau"]
+    assert catalog.draw_paper({"tofu_retain_free": "llama"}) == []
 
 
 def test_a_sweeps_pictures_can_be_read_and_have_the_papers_numbers_over_them(gridded: Frames) -> None:
     runs, models = gridded
     frame = tidy.from_runs(runs, models)
-    alone = catalog.of(frame, runs)
+    alone = catalog.draw_sweep(frame, runs)
     assert [picture.stem for picture in alone] == ["pairs", "gamma", "tau", "heat-forget05"]
     llama = frame.assign(backbone="llama")
-    both = catalog.of(llama, runs, beside=True)
+    both = catalog.draw_sweep(llama, runs, beside=True)
     assert [picture.stem for picture in both] == ["arrows", "pairs", "gamma", "tau", "heat-forget05"]
     for picture in (*alone, *both):
         assert overlapping(picture.figure) == [], picture.stem
     for picture in both[:4]:
         assert set(picture.points["source"]) == {"paper", "runs"}
-        assert catalog.LAID in picture.caption
+        assert catalog.LAID_OVER in picture.caption
         assert any("the paper" in label for label in labels(picture.figure)), picture.stem
     assert set(both[1].points["split"]) == {"forget05"}  # the paper's other splits are no panels of this sweep
     otherwise = runs.assign(**{"benchmark.dialect": "open-unlearning"})
-    for apart in (catalog.of(frame, runs, beside=True), catalog.of(llama, otherwise, beside=True)):
+    for apart in (catalog.draw_sweep(frame, runs, beside=True), catalog.draw_sweep(llama, otherwise, beside=True)):
         assert [picture.stem for picture in apart] == ["pairs", "gamma", "tau", "heat-forget05"]
         assert all(set(picture.points["source"]) == {"runs"} for picture in apart)
 
 
 def test_pairs_of_runs_are_means_over_seeds_of_the_chosen_settings(gridded: Frames) -> None:
-    drawn = bars.points(tidy.from_runs(*gridded)).set_index(["metric", "method"])
+    drawn = bars.pair_points(tidy.from_runs(*gridded)).set_index(["metric", "method"])
     row = drawn.loc[(FQ, "ga")]
     assert row[["none", "gru", "none_n", "gru_n"]].tolist() == pytest.approx([-15.5, -1.1, 2, 2])
     assert row["improvement"] == pytest.approx(14.4)
@@ -141,14 +141,14 @@ def test_a_sweep_without_results_has_no_pictures(tmp_path: Path) -> None:
     trial = write_trial(tmp_path, "0" * 12, status="failed", error={"kind": "failed", "message": "x"})
     write_sweep(tmp_path, [trial])
     runs, models = read(tmp_path, "tiny")
-    assert catalog.of(tidy.from_runs(runs, models), runs) == []
+    assert catalog.draw_sweep(tidy.from_runs(runs, models), runs) == []
 
 
 def test_equal_numbers_give_equal_bytes(gridded: Frames, tmp_path: Path) -> None:
     for folder in ("one", "two"):
         frame = tidy.from_runs(*gridded)
-        for picture in catalog.of(frame, gridded[0]):
-            style.save(picture.figure, tmp_path / folder, picture.stem, picture.points)
+        for picture in catalog.draw_sweep(frame, gridded[0]):
+            style.save_figure(picture.figure, tmp_path / folder, picture.stem, picture.points)
     names = sorted(path.name for path in (tmp_path / "one").iterdir())
     assert len(names) == 4 * 4
     for name in names:

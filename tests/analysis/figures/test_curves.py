@@ -6,8 +6,9 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from analysis import paper
-from analysis.figures import heatmap, sensitivity, shares
-from analysis.tables import overlay, tidy
+from analysis.figures import heatmap, sensitivity, uwc
+from analysis.figures.frames import near_chosen
+from analysis.stats import tidy
 from tests.support.drawn import labels
 from tests.support.gridded import FQ, MU, gridded_frames, printed, shown
 from tests.support.sweep_store import Frames
@@ -16,7 +17,7 @@ gridded = gridded_frames
 
 
 def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
-    drawn = sensitivity.points(paper.mended("tofu_tau"), "tau")
+    drawn = sensitivity.curve_points(paper.mended("tofu_tau"), "tau")
     numbers = printed("tofu_tau")
     assert len(drawn) == len(numbers) == 54
     different = []
@@ -40,20 +41,20 @@ def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
 
 
 def test_sensitivity_to_gamma_has_the_points_of_the_table() -> None:
-    drawn = sensitivity.points(paper.mended("tofu_gamma"), "gamma")
+    drawn = sensitivity.curve_points(paper.mended("tofu_gamma"), "gamma")
     assert drawn.groupby(["metric", "method"]).size().tolist() == [13, 9, 13] * 2  # GD ends at 0.6
     assert drawn.loc[drawn["setting"] == "none", "method"].unique().tolist() == ["ga", "npo"]
 
 
 def test_curves_of_runs_hold_all_else_at_the_chosen_setting(gridded: Frames) -> None:
-    frame = overlay.near_chosen(tidy.from_runs(*gridded), gridded[0])
-    drawn = sensitivity.points(frame, "gamma")
+    frame = near_chosen(tidy.from_runs(*gridded), gridded[0])
+    drawn = sensitivity.curve_points(frame, "gamma")
     curve = drawn.loc[(drawn["method"] == "ga") & (drawn["metric"] == FQ)]  # tau 0.1 is best, and the first rate
     assert curve["value"].tolist() == pytest.approx([-10 * gamma - 0.1 - 0.5 for gamma in (0.05, 0.4, 0.8)])
     assert curve["chosen"].tolist() == [True, False, False]
     assert curve["n"].tolist() == [2, 2, 2]
     assert curve["sd"].tolist() == pytest.approx([np.sqrt(0.5)] * 3)
-    over_tau = sensitivity.points(frame, "tau")
+    over_tau = sensitivity.curve_points(frame, "tau")
     curve = over_tau.loc[(over_tau["method"] == "ga") & (over_tau["metric"] == FQ)]
     assert curve["setting"].tolist() == ["0.1", "1", "none"]
     assert curve["value"].tolist() == pytest.approx([-1.1, -2.0, -4.0])
@@ -62,8 +63,8 @@ def test_curves_of_runs_hold_all_else_at_the_chosen_setting(gridded: Frames) -> 
 @pytest.mark.parametrize("knob", ["gamma", "tau"])
 def test_hollow_says_without_gru_and_the_chosen_setting_is_framed(gridded: Frames, knob: str) -> None:
     """Curves over gamma and tau are all with GRU."""
-    frame = overlay.near_chosen(tidy.from_runs(*gridded), gridded[0])
-    drawn = sensitivity.points(frame, knob)
+    frame = near_chosen(tidy.from_runs(*gridded), gridded[0])
+    drawn = sensitivity.curve_points(frame, knob)
     figure = sensitivity.draw(drawn)
     for axes in figure.axes:
         shown = [line for line in axes.lines if line.get_marker() not in ("None", "none", None)]
@@ -77,7 +78,7 @@ def test_hollow_says_without_gru_and_the_chosen_setting_is_framed(gridded: Frame
 
 
 def test_heat_map_of_runs_hatches_what_is_missing(gridded: Frames) -> None:
-    drawn = heatmap.points(overlay.near_chosen(tidy.from_runs(*gridded), gridded[0]))
+    drawn = heatmap.cell_points(near_chosen(tidy.from_runs(*gridded), gridded[0]))
     found = drawn.loc[drawn["metric"] == FQ].set_index(["method", "gamma", "tau"])["value"]
     assert len(found) == 9 + 8
     assert found["gd", "0.4", "none"] == pytest.approx(-4 - 3 - 0.5)
@@ -93,7 +94,7 @@ def test_heat_map_of_runs_hatches_what_is_missing(gridded: Frames) -> None:
 
 def test_heat_map_of_the_paper_is_a_cross_that_agrees_where_it_crosses() -> None:
     frame = pd.concat([paper.mended("tofu_tau"), paper.mended("tofu_gamma")])
-    drawn = heatmap.points(frame)
+    drawn = heatmap.cell_points(frame)
     assert len(drawn) == 54 + 70 - 6  # a cell a method and goal is in both tables
     tau, gamma = printed("tofu_tau"), printed("tofu_gamma")
     for method, at_gamma, at_tau in (("ga", "0.8", "1.0"), ("npo", "0.8", "1.0"), ("gd", "0.05", "none")):
@@ -105,13 +106,13 @@ def test_heat_map_of_the_paper_is_a_cross_that_agrees_where_it_crosses() -> None
 
 def test_uwc_is_drawn_over_its_targets() -> None:
     frame = pd.concat([paper.mended("tofu_uwc_ga"), paper.mended("tofu_uwc_npo")])
-    drawn = shares.points(frame)
+    drawn = uwc.share_points(frame)
     numbers = printed("tofu_uwc_npo")
     line = drawn.loc[(drawn["split"] == "forget10") & (drawn["method"] == "npo") & (drawn["rectifier"] == "gru")]
     targets = ("0.85", "0.90", "0.95")
     assert line["target"].tolist() == [float(target) for target in targets]
     expected = [numbers["phi", "forget10", "npo", "gru", "", "", target, FQ] for target in targets]
     assert line[FQ].tolist() == expected
-    figure = shares.draw(drawn)
+    figure = uwc.draw_shares(drawn)
     assert [title.split(":")[0] for title in shown(figure)] == ["GA", "GA", "NPO", "NPO"]
     assert all(len(axes.lines) == 3 for axes in figure.axes)  # alone, w/ GRU, the original model

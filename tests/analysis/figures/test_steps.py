@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.figures import angles, catalog, training
+from analysis.figures import catalog, training
 from analysis.stats import steps
 from tests.support.drawn import labels, overlapping
 from tests.support.sweep_store import GRU, NONE, Frames, read, write_sweep, write_trial
@@ -88,7 +88,7 @@ def test_a_missing_and_a_damaged_file_are_told_and_left_out(tmp_path: Path, capl
 
 
 def test_figure_1_draws_what_was_observed(measured: pd.DataFrame) -> None:
-    drawn = training.points(measured)
+    drawn = training.step_points(measured)
     assert set(drawn["measured"]) == {"observe"}
     line = drawn.loc[(drawn["method"] == "ga") & (drawn["rectifier"] == "none")]
     seed = line.loc[(line["kind"] == "seed") & (line["seed"] == 1)]
@@ -98,7 +98,7 @@ def test_figure_1_draws_what_was_observed(measured: pd.DataFrame) -> None:
     mean = line.loc[line["kind"] == "mean"]
     assert mean["cos"].tolist() == pytest.approx([-0.0625, -0.1625, -0.2625])
     assert mean["n"].tolist() == [2, 2, 2]
-    figure = training.draw(drawn, "forget05")
+    figure = training.draw_steps(drawn, "forget05")
     assert [axes.get_title() for axes in figure.axes] == ["GA", "NPO", "", ""]
     assert labels(figure) == {"method alone", "w/ GRU", "thin: one seed"}
     cosines, risks = figure.axes[0].lines, figure.axes[2].lines
@@ -115,25 +115,25 @@ def test_without_observation_gru_shows_its_own_steps(tmp_path: Path) -> None:
     store = write(tmp_path, observed=False)
     runs, models = read(store, "tiny")
     measured = steps.load(runs, models, storage=store)
-    drawn = training.points(measured)
+    drawn = training.step_points(measured)
     assert set(drawn["rectifier"]) == {"gru"}
     assert set(drawn["measured"]) == {"each step"}
     seed = drawn.loc[(drawn["method"] == "npo") & (drawn["kind"] == "seed") & (drawn["seed"] == 0)]
     assert seed["cos"].tolist() == pytest.approx([-0.1 * step for step in range(1, 7)])
     assert seed["retain_loss"].tolist() == [step + 0.5 for step in range(1, 7)]
-    captions = {picture.stem: picture.caption for picture in catalog._training(measured)}
+    captions = {picture.stem: picture.caption for picture in catalog.draw_training(measured)}
     assert "run the sweep with --set observe=K" in captions["dynamics-forget05"]
-    assert set(angles.points(measured)["line"]) == {"Pre-rect.", "Post-rect."}
+    assert set(training.angle_points(measured)["line"]) == {"Pre-rect.", "Post-rect."}
 
 
 def test_figure_7_has_the_papers_three_lines(measured: pd.DataFrame) -> None:
-    drawn = angles.points(measured)
+    drawn = training.angle_points(measured)
     found = drawn.loc[(drawn["method"] == "ga") & (drawn["kind"] == "seed") & (drawn["seed"] == 0)]
     lines = {name: rows["angle"].tolist() for name, rows in found.groupby("line")}
     assert lines["Post-rect."] == pytest.approx([90.0] * COUNT)
     assert lines["Orig."] == pytest.approx([math.degrees(math.acos(-0.05 * step)) for step in (1, 3, 5)])
     assert lines["Pre-rect."][4] == pytest.approx(120.0)  # cos -0.5
-    figure = angles.draw(drawn, "forget05")
+    figure = training.draw_angles(drawn, "forget05")
     assert [axes.get_title() for axes in figure.axes] == ["GA", "NPO"]
     assert labels(figure) == {"Orig.", "Pre-rect.", "Post-rect.", "thin: one seed"}
     told = figure.get_supylabel()
@@ -142,7 +142,7 @@ def test_figure_7_has_the_papers_three_lines(measured: pd.DataFrame) -> None:
 
 
 def test_their_pictures_can_be_read(measured: pd.DataFrame) -> None:
-    found = list(catalog._training(measured))
+    found = list(catalog.draw_training(measured))
     assert [picture.stem for picture in found] == ["dynamics-forget05", "angles-forget05"]
     for picture in found:
         assert overlapping(picture.figure) == [], picture.stem
@@ -151,13 +151,13 @@ def test_their_pictures_can_be_read(measured: pd.DataFrame) -> None:
 
 def test_nothing_measured_is_nothing_drawn() -> None:
     empty = pd.DataFrame(columns=steps.COLUMNS)
-    assert list(catalog._training(empty)) == []
+    assert list(catalog.draw_training(empty)) == []
 
 
 @given(st.integers(0, 3000))
 def test_long_lines_are_thinned_evenly(length: int) -> None:
     rows = pd.DataFrame({"step": range(length)})
-    kept = steps.thinned(rows)["step"].to_numpy()
+    kept = steps.thin_steps(rows)["step"].to_numpy()
     assert len(kept) <= steps.MOST
     assert len(kept) >= min(length, steps.MOST // 2)
     assert len(set(np.diff(kept))) <= 1
@@ -179,7 +179,7 @@ def drawn_from(lengths: list[int]) -> pd.DataFrame:
 @settings(deadline=None, max_examples=40)
 def test_a_mean_is_of_all_seeds_and_ends_with_the_shortest(lengths: list[int]) -> None:
     """Seed s at step t is t + 100 s, so that the mean of n seeds is t + 50 (n - 1): a straight line, no zigzag."""
-    found = training.points(drawn_from(lengths))
+    found = training.step_points(drawn_from(lengths))
     every = -(-max(lengths) // steps.MOST)
     mean = found.loc[found["kind"] == "mean"].sort_values("step")
     assert mean["step"].tolist() == list(range(1, min(lengths) + 1, every))
@@ -195,7 +195,7 @@ def test_a_mean_is_of_all_seeds_and_ends_with_the_shortest(lengths: list[int]) -
 def test_a_step_that_one_seed_lacks_has_no_mean() -> None:
     rows = drawn_from([5, 5])
     rows = rows.loc[~((rows["seed"] == 1) & (rows["step"] == 3))]
-    found = angles.points(rows)
+    found = training.angle_points(rows)
     mean = found.loc[found["kind"] == "mean"]
     assert mean["step"].tolist() == [1, 2, 4, 5]
     assert not steps.ends_early(found, ["split", "method", "line"])
@@ -203,5 +203,5 @@ def test_a_step_that_one_seed_lacks_has_no_mean() -> None:
 
 def test_the_caption_says_that_a_mean_ends() -> None:
     for lengths, said in (([300, 600], True), ([600, 600], False)):
-        captions = [picture.caption for picture in catalog._training(drawn_from(lengths))]
-        assert [catalog.MEANS in caption for caption in captions] == [said, said]
+        captions = [picture.caption for picture in catalog.draw_training(drawn_from(lengths))]
+        assert [catalog.MEANS_END in caption for caption in captions] == [said, said]

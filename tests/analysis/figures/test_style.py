@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
 from analysis import paper
-from analysis.figures import arrows, style
+from analysis.figures import style, tradeoff
 from tests.support.drawn import overlapping
 from trainables.config.methods import METHODS
 
@@ -44,8 +44,8 @@ def test_methods_can_be_told_apart() -> None:
 
 
 def test_the_legend_shows_a_methods_line() -> None:
-    drawn = arrows.points(paper.mended("tofu_main"))
-    figure = arrows.draw(drawn)
+    drawn = tradeoff.arrow_points(paper.mended("tofu_main"))
+    figure = tradeoff.draw_arrows(drawn)
     legend = figure.legends[0]
     signs = {text.get_text(): line for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)}
     assert signs["NPO+KL"].is_dashed()
@@ -57,7 +57,7 @@ def test_the_legend_shows_a_methods_line() -> None:
 
 @pytest.mark.parametrize(("count", "most", "wide"), [(9, 4, 3), (9, 7, 5), (4, 4, 4), (5, 4, 3), (1, 4, 1), (8, 4, 4)])
 def test_rows_are_even(count: int, most: int, wide: int) -> None:
-    assert style.abreast(count, most) == wide
+    assert style.even_columns(count, most) == wide
 
 
 def test_overlaps_are_found() -> None:

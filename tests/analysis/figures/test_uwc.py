@@ -3,22 +3,21 @@
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from analysis.figures import uwc
 from analysis.stats import calibration
-from analysis.tables import format as tables_format
-from analysis.tables import main
+from analysis.tables import layouts
+from analysis.tables.format import to_latex, to_markdown
 from tests.support import sweep_store
+from tests.support.sheets import uwc_sheet
 from tests.support.sweep_store import GRU, NONE, Frames, calibrated, grid, read, write_sweep, write_trial
 
 store, frames = sweep_store.vectors_store, sweep_store.vectors_frames
 
 
 def test_uwc_table(frames: Frames) -> None:
-    table = calibration.table(*frames)
-    rows = grid(tables_format.to_markdown(calibration.printed(table)))[2:]
+    rows = grid(to_markdown(uwc_sheet(*frames).table))[2:]
     labels = [f"{method} ({share})" for share in ("85%", "90%", "95%") for method in ("M", "w/ GRU")]
     expected = [label.replace("M", method) for method in ("GA", "NPO") for label in labels]
     assert [row[0] for row in rows] == ["Original", *expected]
@@ -33,18 +32,17 @@ def test_uwc_table(frames: Frames) -> None:
 
 
 def test_uwc_notes_explain_the_signs_that_are_used(frames: Frames) -> None:
-    notes = calibration.printed(calibration.table(*frames)).notes
-    assert [note[0] for note in notes[:3]] == ["†", "‡", "§"]
+    table = uwc_sheet(*frames).table
+    assert [note[0] for note in table.notes[:3]] == ["†", "‡", "§"]
     sound = frames[0].loc[frames[0]["method"] != "npo"]
-    assert calibration.printed(calibration.table(sound, frames[1])).notes == (calibration.RULE,)
-    latex = tables_format.to_latex(calibration.printed(calibration.table(*frames)))
+    assert uwc_sheet(sound, frames[1]).table.notes == layouts.UWC.notes
+    latex = to_latex(table)
     assert r"\textbf{-11.5000}\textsuperscript{$\ddagger$\S{}} $\pm$ 0.7071" in latex
     assert latex.index(r"\end{tabular}") < latex.index(r"$\dagger$ target not reached")
 
 
-def test_uwc_csv_holds_weights_and_counts(frames: Frames, tmp_path: Path) -> None:
-    (tmp_path / "uwc.csv").write_text(main.to_csv(calibration.table(*frames)))
-    table = pd.read_csv(tmp_path / "uwc.csv").set_index(["method", "rectifier", "target"])
+def test_uwc_csv_holds_weights_and_counts(frames: Frames) -> None:
+    table = uwc_sheet(*frames).csv.set_index(["method", "rectifier", "target"])
     npo = table.loc[("npo", "gru", 0.95)]
     assert npo["forget05.weight.mean"] == pytest.approx(np.sqrt(0.05 * 0.9 / 0.1))
     assert npo[[f"forget05.seeds.{name}" for name in ("reached", "monotone", "unmixed")]].tolist() == [1, 1, 0]
@@ -62,7 +60,9 @@ def test_uwc_shows_the_setting_of_the_main_table(tmp_path: Path) -> None:
     write_sweep(tmp_path, trials, splits=("forget05",))
     frames = read(tmp_path, "tiny")
     assert calibration.chosen_trials(*frames)["id"].tolist() == ["0" * 12, "1" * 12]
-    table = calibration.table(*frames)["forget05", "forget_quality", "mean"].to_dict()
+    table = (
+        uwc_sheet(*frames).csv.set_index(["method", "rectifier", "target"])["forget05.forget_quality.mean"].to_dict()
+    )
     assert table["ga", "gru", 0.85] < -20 < table["ga", "none", 0.85]
 
 
@@ -73,16 +73,20 @@ def test_a_mixture_without_forget_quality_is_a_dash(tmp_path: Path) -> None:
     trials = [write_trial(tmp_path, "0" * 12, "ga", NONE, mu=0.1, calibration=found)]
     write_sweep(tmp_path, trials, splits=())
     frames = read(tmp_path, "tiny")
-    rows = grid(tables_format.to_markdown(calibration.printed(calibration.table(*frames))))
+    rows = grid(to_markdown(uwc_sheet(*frames).table))
     assert rows[-1] == ["GA (95%)", "—", "0.8550"]
-    texts = [text.get_text() for axes in uwc.draw(uwc.points(*frames), "forget05").axes for text in axes.texts]
+    texts = [
+        text.get_text()
+        for axes in uwc.draw_mixtures(uwc.mixture_points(*frames), "forget05").axes
+        for text in axes.texts
+    ]
     assert texts == ["no FQ", "no FQ"]
 
 
 def test_uwc_curves_draw_every_mixture(frames: Frames) -> None:
-    drawn = uwc.points(*frames)
+    drawn = uwc.mixture_points(*frames)
     assert drawn.groupby(["method", "rectifier"]).size().loc[("ga", "gru")] == 2 * (8 + 3)  # two seeds
-    figure = uwc.draw(drawn, "forget05")
+    figure = uwc.draw_mixtures(drawn, "forget05")
     assert [axes.get_title(loc="left") for axes in figure.axes[::3]] == ["GA", "NPO"]
     for place, axes in enumerate(figure.axes):
         x, y = uwc.PLANES[place % 3]

@@ -12,10 +12,10 @@ import pytest
 
 from analysis import runs
 from analysis.load import tracking
-from analysis.load.sweeps import InputError
 from analysis.stats import selection
 from platform.tracking import run_content, tracker
 from tests.support.tracked_store import TRIALS, make_trial, write_result, write_store, write_sweep
+from trainables.common.errors import InputError
 from trainables.config.settings import Calibration, Rectifier, TaskVector
 from trainables.config.trial import Trial
 from trainables.storage.base import Storage

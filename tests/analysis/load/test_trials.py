@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from analysis import runs
 from analysis.load import sweeps
+from analysis.load.trials import CHOICE
 from analysis.stats import selection
 from tests.support import sweep_store
 from tests.support.sweep_store import GRU, Frames, write_sweep, write_trial
+from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.config.trial import Trial
 
@@ -153,16 +155,16 @@ def test_find_sweep_takes_the_newest(copy: Path, caplog: pytest.LogCaptureFixtur
 @pytest.mark.parametrize("text", ["{", '{"name": "tiny", "hash": "0a1b2c3d", "created": "soon", "trials": []}'])
 def test_a_damaged_sweep_is_bad_input(copy: Path, text: str) -> None:
     (copy / "sweeps/tiny-0a1b2c3d.json").write_text(text)
-    with pytest.raises(sweeps.InputError, match=r"sweeps/tiny-0a1b2c3d\.json cannot be used"):
+    with pytest.raises(InputError, match=r"sweeps/tiny-0a1b2c3d\.json cannot be used"):
         sweeps.find_sweep("tiny", copy)
 
 
 def test_storage_must_be_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(sweeps.InputError, match="no such folder"):
+    with pytest.raises(InputError, match="no such folder"):
         sweeps.open_storage(tmp_path / "nowhere")
-    with pytest.raises(sweeps.InputError, match="unknown scheme 'nowhere'"):
+    with pytest.raises(InputError, match="unknown scheme 'nowhere'"):
         sweeps.open_storage("nowhere://bucket/runs")
-    with pytest.raises(sweeps.InputError, match="holds no sweep yet"):
+    with pytest.raises(InputError, match="holds no sweep yet"):
         sweeps.find_sweep("tiny", tmp_path)
 
 
@@ -188,7 +190,7 @@ def study(*points: tuple[float | None, float | None], original: float = 0.5) -> 
         }
         for place, (fq, mu) in enumerate(points)
     ]
-    numbers = ["forget_quality", "model_utility", *runs.CHOICE, "relative_change", "chosen_step"]
+    numbers = ["forget_quality", "model_utility", *CHOICE, "relative_change", "chosen_step"]
     frame = pd.DataFrame(rows).astype(dict.fromkeys(numbers, float))
     models = pd.DataFrame({"role": ["original"], "split": ["forget05"]})
     models = models.assign(**{"model_utility": original, "choice.utility": original})

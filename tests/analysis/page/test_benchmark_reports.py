@@ -1,14 +1,15 @@
 """Reports on MUSE, WMDP and a person's own rows: their goals in tables, sentences, picture and page."""
 
 import re
-import subprocess
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from analysis import report
 from analysis.figures import tradeoff
 from analysis.load import goals
 from analysis.prose import verdict
@@ -18,8 +19,6 @@ from tests.support.benchmark_store import SAME_ROWS, metrics, shown, write_store
 from tests.support.sweep_store import ORIGINAL, ORIGINAL_FQ, grid, read, write_sweep, write_trial
 from trainables.benchmarks import Goal
 from trainables.config.settings import Selection
-
-RunModule = Callable[..., subprocess.CompletedProcess[str]]
 
 BENCHMARKS = ["muse", "wmdp", "own"]
 HEADS = {
@@ -71,20 +70,20 @@ REMOVAL = {
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_the_report_has_the_goals_of_the_benchmark(name: str, tmp_path: Path, run_module: RunModule) -> None:
-    done = run_module("analysis.report", name, "--storage", write_store(tmp_path, name))
-    assert (done.returncode, done.stderr) == (0, "")
+def test_the_report_has_the_goals_of_the_benchmark(name: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(report.app, [name, "--storage", str(write_store(tmp_path, name))])
+    assert (done.exit_code, done.stderr) == (0, "")
     split = benchmark_store.SPLITS[name]
     assert grid(done.stdout)[0] == ["Method", *(f"{split} {head}" for head in HEADS[name])]
     assert shown(done.stdout) == SHOWN[name]
-    what = goals.goals(name)
+    what = goals.find_goals(name)
     rule = f"the most {REMOVAL[name]} among those with at least 90% of the target model's {what.retention.short}"
     assert rule in done.stdout
     assert SAME_ROWS in done.stdout
     assert "averaged before the choice" in done.stdout
     folder = tmp_path / f"reports/{name}-0a1b2c3d"
     page = (folder / "index.html").read_text()
-    for words in (VERDICTS[name], rule.replace("'", "&#x27;"), SAME_ROWS, "no space left", "12 of 13 trials finished"):
+    for words in (VERDICTS[name], rule.replace("'", "&#39;"), SAME_ROWS, "no space left", "12 of 13 trials finished"):
         assert words in page, words
     for goal in what.compared:
         assert f"{goal.short} " in page
@@ -103,7 +102,7 @@ def test_load_has_the_metrics_as_columns(name: str, tmp_path: Path) -> None:
     expected = metrics(name, benchmark_store.RESULTS[name]["ga", 0])
     assert trials.iloc[0][list(expected)].to_dict() == expected
     assert "forget_quality" not in trials
-    assert trials.iloc[-1][goals.of(trials).metrics].isna().all()
+    assert trials.iloc[-1][goals.goals_of_runs(trials).metrics].isna().all()
     roles = {"muse": ["original", "retain"]}.get(name, ["original"])
     assert models["role"].tolist() == roles
     columns = written(tmp_path, (trials, models), Selection())["trials.csv"].splitlines()[0].split(",")
@@ -114,8 +113,8 @@ def test_load_has_the_metrics_as_columns(name: str, tmp_path: Path) -> None:
 def test_details_say_which_way_is_better(tmp_path: Path) -> None:
     frames = read(write_store(tmp_path, "wmdp"), "wmdp")
     chosen = selection.choose(*frames)
-    comparison = significance.compare(chosen, significance.tests(frames[0], chosen, goals.of(frames[0])))
-    texts = [verdict.detail(row, goals.of(frames[0]))["text"] for row in comparison.to_dict("records")]
+    comparison = significance.compare(chosen, significance.tests(frames[0], chosen, goals.goals_of_runs(frames[0])))
+    texts = [verdict.write_detail(row, goals.goals_of_runs(frames[0]))["text"] for row in comparison.to_dict("records")]
     assert texts[1].startswith("bio (lower is better) fell by 0.0200, from 0.3050 to 0.2850 (by seed ")
     assert "; cyber (lower is better) rose by 0.0400, from 0.3050 to 0.3450" in texts[1]
     assert "; MMLU rose by 0.0100, from 0.5450 to 0.5550" in texts[1]
@@ -139,21 +138,21 @@ def test_kinds_of_changes_of_three_goals(changes: tuple[float, float, float], te
     row: dict[Hashable, Any] = {f"{name}_difference": change for name, change in zip("abc", changes, strict=True)}
     row |= {f"{name}_gains": [change] for name, change in zip("abc", changes, strict=True)}
     row |= {f"{name}_{end}": np.nan for name in "abc" for end in ("low", "high")}
-    assert verdict._kind(verdict.signs(row, what), what) == text
+    assert verdict._describe_kind(verdict.change_signs(row, what), what) == text
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_the_picture_is_better_to_the_right(name: str, tmp_path: Path) -> None:
     frames = read(write_store(tmp_path, name), name)
-    what = goals.of(frames[0])
-    drawn = tradeoff.tradeoff_points(*frames)
+    what = goals.goals_of_runs(frames[0])
+    drawn = tradeoff.trial_points(*frames)
     assert drawn["kind"].value_counts().to_dict() == {
         "trial": 12,
         "setting": len(selection.average(frames[0])),
         "chosen": 4,
         "reference": len(benchmark_store.MODELS[name]),
     }
-    axes = tradeoff.tradeoff(drawn, what).axes[0]
+    axes = tradeoff.draw_trials(drawn, what).axes[0]
     left, right = axes.get_xlim()
     assert left > max(drawn[what.x.column]) > min(drawn[what.x.column]) > right
     assert (
@@ -179,7 +178,7 @@ def test_the_picture_is_better_to_the_right(name: str, tmp_path: Path) -> None:
 def test_a_model_close_to_a_method_does_not_cover_it(tmp_path: Path) -> None:
     """A chosen trial at the original model's very place stands above its star, which is larger."""
     write_sweep(tmp_path, [write_trial(tmp_path, "0" * 12, fq=ORIGINAL_FQ, mu=ORIGINAL)], splits=("forget05",))
-    axes = tradeoff.tradeoff(tradeoff.tradeoff_points(*read(tmp_path, "tiny")), goals.TOFU).axes[0]
+    axes = tradeoff.draw_trials(tradeoff.trial_points(*read(tmp_path, "tiny")), goals.TOFU).axes[0]
     here = [line for line in axes.lines if np.asarray(line.get_xydata()).tolist() == [[ORIGINAL_FQ, ORIGINAL]]]
     star = next(line for line in here if line.get_marker() == "*")
     method = max((line for line in here if line.get_marker() != "*"), key=lambda line: line.get_markersize())

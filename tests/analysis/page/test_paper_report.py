@@ -1,7 +1,5 @@
 """The report of the paper's own numbers: its tables for a named sweep, without a run."""
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -10,10 +8,8 @@ from typer.testing import CliRunner
 
 from analysis import paper, report
 from analysis.page import paper_report
-from analysis.tables import choose, facsimiles
+from analysis.tables import choose, layouts
 from search_spaces.schema import sweep as spaces
-
-RunModule = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def test_every_sweep_of_the_papers_benchmarks_is_known() -> None:
@@ -22,9 +18,11 @@ def test_every_sweep_of_the_papers_benchmarks_is_known() -> None:
     assert {s.name: s.benchmark.name for s in sweeps if s.benchmark.name in papers} == paper_report.BENCHMARKS
 
 
-def test_the_papers_tables_need_no_storage(tmp_path: Path, run_module: RunModule) -> None:
-    done = run_module("analysis.report", "tofu_llama", "--source", "paper", "--output", tmp_path / "out")
-    assert (done.returncode, done.stderr) == (0, "")
+def test_the_papers_tables_need_no_storage(tmp_path: Path, written_figures: None) -> None:
+    done = CliRunner().invoke(
+        report.app, [*map(str, ("tofu_llama", "--source", "paper", "--output", tmp_path / "out"))]
+    )
+    assert (done.exit_code, done.stderr) == (0, "")
     said = done.stdout.splitlines()
     assert said[0] == "What the paper prints of what tofu_llama runs."
     assert "## TOFU: methods without and with GRU" in said
@@ -43,13 +41,13 @@ def test_a_sweep_of_another_model_has_all_the_papers_tables_under_their_titles(t
     assert done.stdout.startswith("The paper has no table of what tofu_tiny runs: these are all that it has on TOFU,")
     tofu = [table for table in paper.TABLES if table.startswith("tofu")]
     titles = [line.removeprefix("## ") for line in done.stdout.splitlines() if line.startswith("## ")]
-    assert sorted(titles) == sorted(facsimiles.LAYOUTS[table].caption for table in tofu)
+    assert sorted(titles) == sorted(layouts.LAYOUTS[table].caption for table in tofu)
     assert (tmp_path / "index.html").read_text().count("<table") == 7
     assert "14.0316¶" in done.stdout
 
 
 def test_every_table_is_what_some_sweep_fills() -> None:
-    filled = {name: choose.filled_by(name) for name in paper_report.BENCHMARKS}
+    filled = {name: choose.tables_of_sweep(name) for name in paper_report.BENCHMARKS}
     assert filled["tofu_phi_uwc"] == {"tofu_uwc_ga": "phi", "tofu_uwc_npo": "phi"}
     assert {table for tables in filled.values() for table in tables} == set(paper.TABLES)
     assert [name for name, tables in filled.items() if not tables] == ["quickstart", "tofu_tiny", "muse_news"]

@@ -14,7 +14,7 @@ from analysis.figures import tradeoff
 from analysis.load import goals, sweeps
 from analysis.page import sections
 from analysis.stats import selection
-from analysis.tables import main
+from analysis.tables import lists
 from tests.support.benchmark_store import SAME_ROWS, metrics, shown, write_store, written
 from tests.support.sweep_store import GRU, NONE, Frames, calibrated, grid, read, write_sweep, write_trial, write_vectors
 from trainables.config.settings import Selection
@@ -110,10 +110,10 @@ def test_the_rule_of_the_sweep_chooses(tmp_path: Path, rule: dict[str, Any], gam
     frames = read(write_store(tmp_path, "wmdp", **({"selection": rule} if rule else {})), "wmdp")
     chosen_by = sweeps.find_sweep("wmdp", tmp_path).selection
     assert chosen_by == Selection(**rule)
-    chosen = main.chosen_settings(*frames, chosen_by).set_index("Method")
+    chosen = lists.list_chosen(*frames, chosen_by).set_index("Method")
     assert chosen.loc["GA w/ GRU", "gamma"] == gamma
-    assert words in selection.rule_text(goals.of(frames[0]), chosen_by)
-    figure = tradeoff.tradeoff(tradeoff.tradeoff_points(*frames, chosen_by), goals.of(frames[0]), chosen_by)
+    assert words in selection.rule_text(goals.goals_of_runs(frames[0]), chosen_by)
+    figure = tradeoff.draw_trials(tradeoff.trial_points(*frames, chosen_by), goals.goals_of_runs(frames[0]), chosen_by)
     labels = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
     floor = {f"{chosen_by.share:.0%} of the original's MMLU"} if chosen_by.rule == "utility_floor" else set()
     assert {label for label in labels if "of the original's" in label} == floor
@@ -125,7 +125,7 @@ def test_every_part_of_the_page_chooses_by_the_rule(tmp_path: Path) -> None:
     path = store / "sweeps/vectors-0dec0de5.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"selection": {"rule": "highest_utility"}}))
     frames, rule, folder = read(store), sweeps.find_sweep("vectors", store).selection, tmp_path / "out"
-    sections.write(sections.Given(folder, *frames, rule, Storage(store)))
+    sections.write_sections(sections.Given(folder, *frames, rule, Storage(store)))
     assert shown(written(tmp_path, frames, rule)["main.md"])["TRU"][1] == "0.8900"
     table = {row[0]: row[1:] for row in grid((folder / "tables/retain_free.md").read_text())}
     assert table["TRU"][3] == "4"

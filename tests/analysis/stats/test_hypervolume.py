@@ -54,7 +54,7 @@ def test_areas_of_settings_with_and_without_gru(tmp_path: Path) -> None:
     row = hypervolume.table(frame, runs.references("tiny", tmp_path), TOFU).to_dict("records")[0]
     assert (row["volume_none"], row["volume_gru"]) == (pytest.approx(10 * 0.5), pytest.approx(10 * 0.4 + 5 * 0.4))
     assert (row["settings_none"], row["settings_gru"], row["methods"], row["reference"]) == (1, 2, 1, -21.4)
-    assert answer.areas(frame, runs.references("tiny", tmp_path), TOFU) == [
+    assert answer.describe_areas(frame, runs.references("tiny", tmp_path), TOFU) == [
         "On forget05 (5%), the Pareto front of all settings of the one method run both ways covers "
         "6.000 with GRU and 5.000 without it (+20%), as "
         "hypervolume in ln p × MU beyond the target model's FQ of -21.40 and MU 0: 2 settings with and 1 without "
@@ -77,11 +77,11 @@ def test_the_front_is_of_means_and_of_nothing_that_the_original_beats(tmp_path: 
     trials.append(write_trial(tmp_path, "5" * 12, "npo", fq=-30.0, mu=0.95))
     write_sweep(tmp_path, trials, splits=("forget05",))
     frame, references = runs.load("tiny", tmp_path), runs.references("tiny", tmp_path)
-    drawn = tradeoff.tradeoff_points(frame, references)
+    drawn = tradeoff.trial_points(frame, references)
     front = drawn.loc[drawn["front"]]
     found = sorted(zip(front["forget_quality"], front["model_utility"], strict=True))
     assert found == [(-30.0, 0.95), (-20.0, 0.85), (-8.0, 0.6)]
-    axes = tradeoff.tradeoff(drawn, TOFU).axes[0]
+    axes = tradeoff.draw_trials(drawn, TOFU).axes[0]
     (line,) = [line for line in axes.lines if line.get_drawstyle() == "steps-pre"]
     assert sorted(np.asarray(line.get_xdata())[1:-1].tolist()) == [-30.0, -20.0, -8.0]
     means = drawn.loc[drawn["kind"] == "setting"]
@@ -97,8 +97,8 @@ def test_the_line_that_a_legend_names_is_in_sight(tmp_path: Path) -> None:
     """All utilities are above the 0.81 that the rule asks for."""
     trials = [write_trial(tmp_path, "0" * 12, fq=-3.0, mu=0.88), write_trial(tmp_path, "1" * 12, "gd", fq=-9.0, mu=0.9)]
     write_sweep(tmp_path, trials, splits=("forget05",))
-    drawn = tradeoff.tradeoff_points(runs.load("tiny", tmp_path), runs.references("tiny", tmp_path))
-    axes = tradeoff.tradeoff(drawn, TOFU).axes[0]
+    drawn = tradeoff.trial_points(runs.load("tiny", tmp_path), runs.references("tiny", tmp_path))
+    axes = tradeoff.draw_trials(drawn, TOFU).axes[0]
     (floor,) = [float(np.asarray(line.get_ydata())[0]) for line in axes.lines if line.get_linestyle() == "--"]
     assert floor == pytest.approx(0.9 * 0.9)
     assert axes.get_ylim()[0] < floor < axes.get_ylim()[1]
@@ -110,7 +110,7 @@ def test_without_the_original_model_the_front_is_of_all_settings(tmp_path: Path)
         write_trial(tmp_path, "1" * 12, "gd", fq=-31.0, mu=0.7),
     ]
     write_sweep(tmp_path, trials, splits=())
-    drawn = tradeoff.tradeoff_points(runs.load("tiny", tmp_path), runs.references("tiny", tmp_path))
+    drawn = tradeoff.trial_points(runs.load("tiny", tmp_path), runs.references("tiny", tmp_path))
     assert drawn.loc[drawn["front"], "forget_quality"].tolist() == [-30.0]
 
 

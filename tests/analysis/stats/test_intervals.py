@@ -10,6 +10,7 @@ import pytest
 
 from analysis import runs
 from analysis.stats import intervals, seeds
+from analysis.tables import lists
 from tests.support.sweep_store import GRU, write_sweep, write_trial
 from trainables import benchmarks
 from trainables.config.settings import Benchmark, Selection
@@ -115,9 +116,9 @@ def test_every_seed_has_its_distance_and_its_interval(tmp_path: Path) -> None:
     assert frame.loc["gru", ["low", "high"]].tolist() == list(intervals.interval(parts))
     assert np.isnan(frame.loc[["bare", "other"], ["low", "high"]].to_numpy()).all()
     assert all(frame["low"].dropna() < frame["model_utility"][:3])
-    text = seeds.caption(frame, trials)
+    text = lists.explain_seeds(frame, trials)
     assert "No interval, for want of rows that give MU: 2 of 5 seeds." in text
-    shown = seeds.printed(frame.reset_index(), trials).iloc[2]
+    shown = lists.list_seeds(frame.reset_index(), trials).iloc[2]
     assert (shown["KS D"], shown["n"], shown["Method"]) == ("0.250", "12", "GA w/ GRU")
 
 

@@ -44,7 +44,7 @@ def test_five_seeds_are_tested_in_pairs(tmp_path: Path) -> None:
     assert 0.01 < quality["p"] < 0.1
     assert quality["adjusted"] == quality["p"]  # MU's differences are all equal: no test
     assert np.isnan([utility["p"], utility["low"], utility["high"]]).all()
-    text = answer.significant(tests, TOFU)
+    text = answer.describe_tests(tests, TOFU)
     assert text == (
         "1 of 1 differences are significant at 5% (two-sided paired t tests over n = 5 seeds, p adjusted by Holm for "
         "1 tests): FQ of GA on forget05 (better with GRU, p = 0.013). 1 more rest on fewer than 5 seeds, or on seeds "
@@ -57,13 +57,13 @@ def test_from_five_seeds_on_one_that_disagrees_decides_nothing(tmp_path: Path) -
     chosen = selection.choose(trials, runs.references("tiny", tmp_path))
     row = significance.compare(chosen, tests).to_dict("records")[0]
     assert row["forget_quality_low"] > 0 > min(row["forget_quality_gains"])
-    assert answer.signs(row, TOFU) == (1, 1)
+    assert answer.change_signs(row, TOFU) == (1, 1)
 
 
 def test_four_seeds_claim_nothing(tmp_path: Path) -> None:
     trials, tests = sweep_of(tmp_path, [-10.0, -10.1, -9.9, -10.0], [-1.0, -1.1, -0.9, -1.2])
     assert all(tests["p"].isna())
-    assert answer.significant(tests, TOFU) == (
+    assert answer.describe_tests(tests, TOFU) == (
         "No difference is called significant here: that takes 5 seeds on both sides, and there are at most 4."
     )
     page = (report.build("tiny", tmp_path) / "index.html").read_text()
@@ -79,7 +79,7 @@ def test_seeds_that_are_not_in_common_are_not_compared(tmp_path: Path) -> None:
     trials, tests = sweep_of(tmp_path, plain, [value + 1 for value in plain[:5]])
     chosen = selection.choose(trials, runs.references("tiny", tmp_path))
     row = significance.compare(chosen, tests).to_dict("records")[0]
-    text = verdict.detail(row, TOFU)["text"]
+    text = verdict.write_detail(row, TOFU)["text"]
     assert text.startswith("FQ rose by 1.0000, from -16.8000 to -15.8000 (by seed +1.00, +1.00,")
     assert text.endswith("over the n\u00a0=\u00a05 seeds in common of 6 plain, 5 w/ GRU.")
     trials.loc[trials["rectifier.name"] == "gru", "seed"] += 100
@@ -87,19 +87,23 @@ def test_seeds_that_are_not_in_common_are_not_compared(tmp_path: Path) -> None:
     assert tests["n"].tolist() == [0, 0]
     assert tests["none"].tolist() == [-14.5, 0.85]
     row = significance.compare(chosen, tests).to_dict("records")[0]
-    assert "no seed in common, so means of all: n\u00a0=\u00a06 plain, 5 w/ GRU" in verdict.detail(row, TOFU)["text"]
+    assert (
+        "no seed in common, so means of all: n\u00a0=\u00a06 plain, 5 w/ GRU" in verdict.write_detail(row, TOFU)["text"]
+    )
 
 
 def test_a_change_that_seeds_disagree_on_does_not_count(tmp_path: Path) -> None:
     trials, tests = sweep_of(tmp_path, [-9.0, -9.0, -9.0], [-1.0, -2.0, -9.5])
     chosen = selection.choose(trials, runs.references("tiny", tmp_path))
     row = significance.compare(chosen, tests).to_dict("records")[0]
-    assert answer.signs(row, TOFU) == (0, 1)
+    assert answer.change_signs(row, TOFU) == (0, 1)
     for gains, sign in (([0.0, 0.3], 0), ([], 0), ([0.1, 0.3], 1), ([-0.1, -0.3], -1)):
         changed = dict(row)
         changed |= {"forget_quality_gains": gains, "forget_quality_difference": sum(gains)}
-        assert answer.signs(changed, TOFU) == (sign, 1)
-    told = verdict.sentences(trials, runs.references("tiny", tmp_path), pd.DataFrame([row]), chosen, Selection(), tests)
+        assert answer.change_signs(changed, TOFU) == (sign, 1)
+    told = verdict.write_verdict(
+        trials, runs.references("tiny", tmp_path), pd.DataFrame([row]), chosen, Selection(), tests
+    )
     assert told[0].startswith("GRU improved the trade-off (a goal better, none worse) in 1 of 1 comparisons")
     assert "GRU improved MU and did not clearly change FQ for 1 of 1 methods (GA)." in " ".join(told)
 
@@ -129,7 +133,7 @@ def test_the_verdict_at_equal_utility(tmp_path: Path) -> None:
     write_sweep(tmp_path, ids, splits=("forget05",))
     trials = runs.load("tiny", tmp_path)
     weights = {share: ((1 - share) * 0.9 / 0.8) ** 0.5 for share in sweep_store.SHARES}
-    told = answer.equal_utility(trials, runs.references("tiny", tmp_path), TOFU, Selection())
+    told = answer.compare_at_equal_utility(trials, runs.references("tiny", tmp_path), TOFU, Selection())
     assert told == [
         "At equal utility on forget05 (5%) (UWC: mixed back to 85%, 90% and 95% of the original model's MU) FQ is "
         f"higher with GRU in 3 of 5 pairs, lower in 2 (GA {5 * weights[0.95]:+.2f} to {5 * weights[0.85]:+.2f}; "
@@ -146,8 +150,8 @@ def test_settings_that_the_original_beats_are_named() -> None:
     rows = [("simnpo_gd", "none", -51.16, 0.029), ("simnpo_gd", "gru", -39.0, 0.224), ("npo", "gru", -10.6, 0.47)]
     columns = ["method", "rectifier.name", "forget_quality", "model_utility"]
     chosen = pd.DataFrame(rows, columns=columns).assign(**{"benchmark.split": "forget10"})
-    assert answer.beaten(chosen, original, TOFU) == (
+    assert answer.list_beaten(chosen, original, TOFU) == (
         "No better than the original model on any goal, so that a change among them is no useful unlearning: "
         "1 of 2 with GRU (SimNPO+GD on forget10) and 1 of 1 without (SimNPO+GD on forget10)."
     )
-    assert answer.beaten(chosen.iloc[2:], original, TOFU) == ""
+    assert answer.list_beaten(chosen.iloc[2:], original, TOFU) == ""

@@ -11,13 +11,17 @@ import pandas as pd
 import pytest
 
 from analysis import paper, report, runs
-from analysis.tables import choose, facsimiles, render, tidy
-from analysis.tables import format as tables_format
-from analysis.tables.choose import Sheet
+from analysis.labels import DASH
+from analysis.stats import tidy
+from analysis.tables import layouts
+from analysis.tables.format import BOLD, Cell, to_latex
+from analysis.tables.layout import Layout
+from analysis.tables.render import make_sheet
 from search_spaces.schema import sweep as spaces
 from tests.analysis.tables.test_paper_tables import compiled
 from tests.support import sweep_store
 from tests.support.benchmark_store import write_store as write_benchmark
+from tests.support.sheets import find_row, find_sheet, paper_sheets
 from tests.support.sweep_store import GRU, NONE, Frames, read, write_sweep, write_trial
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
@@ -40,32 +44,19 @@ def write_llama(store: Path, backbone: str = LLAMA) -> Frames:
     return read(store, "tofu_llama")
 
 
-def sheets_of(trials: pd.DataFrame, models: pd.DataFrame, command: str = "", beside: bool = False) -> list[Sheet]:
-    return choose.of(tidy.from_runs(trials, models), trials, models, command=command, beside=beside)
-
-
-def sheet(sheets: list[Sheet], name: str) -> Sheet:
-    return next(one for one in sheets if one.name == name)
-
-
-def row(table: tables_format.Table, label: str, place: int = 0) -> tables_format.Row:
-    """The row so many lines below the one with this label."""
-    return table.rows[[one.label for one in table.rows].index(label) + place]
-
-
 def test_cells_from_runs_and_the_papers_beside(tmp_path: Path) -> None:
-    sheets = sheets_of(*write_llama(tmp_path), command=COMMAND, beside=True)
+    sheets = paper_sheets(*write_llama(tmp_path), command=COMMAND, beside=True)
     assert [one.name for one in sheets] == ["tofu_main"]
     table = sheets[0].table
     assert [[head.text for head in level] for level in table.levels] == [["LLaMA2-7B"], ["5%", "10%"]]
-    plain, rectified = row(table, "GA"), row(table, "GA", 1)
+    plain, rectified = find_row(table, "GA"), find_row(table, "GA", 1)
     # means of -16 and -15, of 0 and 0.1; the paper's are -16.9281 and 0.0000
-    assert plain.cells[0] == tables_format.Cell("-15.5000", "0.7071", False, beside="paper -16.9281, +1.4281")
+    assert plain.cells[0] == Cell("-15.5000", "0.7071", False, beside="paper -16.9281, +1.4281")
     assert plain.cells[1].beside == "paper 0.0000, +0.0500"
-    assert rectified.cells[0] == tables_format.Cell("-3.0000", "0.7071", True, beside="paper -3.5161, +0.5161")
-    assert rectified.cells[3] == tables_format.Cell("0.5500", "0.0707", True, beside="paper 0.3108, +0.2392")
-    assert row(table, "Original").cells[1].beside == "paper 0.6332, +0.2668"
-    alone = row(table, "WGA").cells[0]
+    assert rectified.cells[0] == Cell("-3.0000", "0.7071", True, beside="paper -3.5161, +0.5161")
+    assert rectified.cells[3] == Cell("0.5500", "0.0707", True, beside="paper 0.3108, +0.2392")
+    assert find_row(table, "Original").cells[1].beside == "paper 0.6332, +0.2668"
+    alone = find_row(table, "WGA").cells[0]
     assert (alone.text, alone.n, alone.sd, alone.bold) == ("-7.0000", "1", "", False)
     numbers = sheets[0].numbers
     ga = numbers.loc[(numbers["method"] == "ga") & (numbers["rectifier"] == "none")]
@@ -76,19 +67,19 @@ def test_of_two_collapsed_models_none_has_the_best_utility(tmp_path: Path) -> No
     for place, (rectifier, fq) in enumerate(((NONE, -16.0), (GRU, -9.0))):
         write_trial(tmp_path, f"{place:012x}", "ga", rectifier, fq=fq, mu=0.0)
     write_sweep(tmp_path, [f"{place:012x}" for place in range(2)], splits=("forget05",), backbone=LLAMA)
-    table = sheet(sheets_of(*read(tmp_path, "tiny")), "tofu_main").table
+    table = find_sheet(paper_sheets(*read(tmp_path, "tiny")), "tofu_main").table
     bold = [[cell.bold for cell in line.cells] for line in table.rows[-2:]]
     assert bold == [[False, False], [True, False]]
-    assert tables_format.BOLD["method"] in table.notes
+    assert BOLD["method"] in table.notes
 
 
 def test_the_whole_table_has_dashes_and_the_command_that_fills_them(tmp_path: Path) -> None:
-    table = sheets_of(*write_llama(tmp_path), command=COMMAND)[0].table
+    table = paper_sheets(*write_llama(tmp_path), command=COMMAND)[0].table
     assert [one.label for one in table.rows if not one.under][2:] == [
         *("GA", "WGA", "NPO", "GD", "NPO+KL", "NPO+GD", "SimNPO+GD")
     ]
-    assert {cell.text for cell in row(table, "NPO").cells} == {tables_format.DASH}
-    (note,) = [note for note in table.notes if note.startswith(tables_format.DASH)]
+    assert {cell.text for cell in find_row(table, "NPO").cells} == {DASH}
+    (note,) = [note for note in table.notes if note.startswith(DASH)]
     assert note.endswith(
         "`python -m platform.sweep tofu_llama --set models=DIR --seeds 0,1 --retry-failed --strategy paper "
         "--only method=wga,npo,gd,npo_kl,npo_gd,simnpo_gd --only benchmark.split=forget10,forget05 "
@@ -97,7 +88,7 @@ def test_the_whole_table_has_dashes_and_the_command_that_fills_them(tmp_path: Pa
 
 
 def test_the_command_runs_what_is_missing(tmp_path: Path, run_module: RunModule) -> None:
-    table = sheets_of(*write_llama(tmp_path), command="python -m platform.sweep tofu_llama")[0].table
+    table = paper_sheets(*write_llama(tmp_path), command="python -m platform.sweep tofu_llama")[0].table
     command = next(note for note in table.notes if "`" in note).split("`")[1]
     parts = [*shlex.split(command)[2:], "--dry-run", "--json", "--storage", str(tmp_path / "new")]
     done = run_module(*parts)
@@ -110,7 +101,7 @@ def test_the_command_runs_what_is_missing(tmp_path: Path, run_module: RunModule)
 
 def test_another_model_has_nothing_of_the_papers_beside(tmp_path: Path) -> None:
     for backbone in ("Llama-3.2-1B-Instruct", ""):
-        table = sheets_of(*write_llama(tmp_path / f"at{backbone}", backbone), beside=True)[0].table
+        table = paper_sheets(*write_llama(tmp_path / f"at{backbone}", backbone), beside=True)[0].table
         assert not any(cell.beside for line in table.rows for cell in line.cells)
         assert any("The paper has no such numbers" in note for note in table.notes)
         assert [one.label for one in table.rows][2:] == ["GA", "w/ GRU", "WGA", "NPO"]
@@ -119,7 +110,7 @@ def test_another_model_has_nothing_of_the_papers_beside(tmp_path: Path) -> None:
 def test_another_dialect_has_nothing_of_the_papers_beside(tmp_path: Path) -> None:
     trials, models = write_llama(tmp_path)
     other = trials.assign(**{"benchmark.dialect": "open-unlearning"})
-    assert sheets_of(other, models, beside=True)[0].table == sheets_of(trials, models)[0].table
+    assert paper_sheets(other, models, beside=True)[0].table == paper_sheets(trials, models)[0].table
 
 
 def write_line(store: Path, gamma: float) -> Frames:
@@ -134,13 +125,13 @@ def write_line(store: Path, gamma: float) -> Frames:
 
 
 def test_a_line_over_tau(tmp_path: Path) -> None:
-    (found,) = sheets_of(*write_line(tmp_path, 0.8), beside=True)
+    (found,) = paper_sheets(*write_line(tmp_path, 0.8), beside=True)
     table = found.table
     assert (found.name, table.leaves, table.stubs) == ("tofu_tau", ("0.001", "1.0", "N/A"), ("Method", "Metric"))
-    assert [cell.text for cell in row(table, "GA w/ GRU").cells] == ["0.0000", "-1.0000", "-2.0000"]
-    assert row(table, "GA w/ GRU").cells[2].beside == "paper -3.5161, +1.5161"
-    assert row(table, "GA w/ GRU", 1).cells[0].beside == "paper 0.6326, -0.1326"
-    assert [cell.text for cell in row(table, "NPO w/ GRU").cells] == [tables_format.DASH, "-9.0000", tables_format.DASH]
+    assert [cell.text for cell in find_row(table, "GA w/ GRU").cells] == ["0.0000", "-1.0000", "-2.0000"]
+    assert find_row(table, "GA w/ GRU").cells[2].beside == "paper -3.5161, +1.5161"
+    assert find_row(table, "GA w/ GRU", 1).cells[0].beside == "paper 0.6326, -0.1326"
+    assert [cell.text for cell in find_row(table, "NPO w/ GRU").cells] == [DASH, "-9.0000", DASH]
     assert any("tau varies at one gamma: GA 0.8, NPO 0.8." in note for note in table.notes)
     assert not any("¶" in note for note in table.notes)
 
@@ -153,22 +144,22 @@ def test_a_misprint_is_mended_beside_our_number(tmp_path: Path) -> None:
         for place, (tau, fq) in enumerate(lines)
     ]
     write_sweep(tmp_path, trials, name="tofu_tau", splits=("forget05",), backbone=LLAMA)
-    (found,) = sheets_of(*read(tmp_path, "tofu_tau"), beside=True)
-    cells = row(found.table, "GD w/ GRU").cells
+    (found,) = paper_sheets(*read(tmp_path, "tofu_tau"), beside=True)
+    cells = find_row(found.table, "GD w/ GRU").cells
     assert [cell.beside for cell in cells] == ["paper -14.0316¶, +1.0316", "paper -15.1577, +0.1577"]
     assert not any(cell.marks for cell in cells)
     assert any("the paper prints: 14.0316 (the minus sign is missing" in note for note in found.table.notes)
 
 
 def test_a_line_at_another_gamma_is_not_the_papers(tmp_path: Path) -> None:
-    (found,) = sheets_of(*write_line(tmp_path, 0.3), beside=True)
+    (found,) = paper_sheets(*write_line(tmp_path, 0.3), beside=True)
     assert not any(found.numbers["paper"].notna())
 
 
 def test_a_line_of_its_own_sweep_is_whole(tmp_path: Path) -> None:
-    (found,) = sheets_of(*write_line(tmp_path, 0.8), command="python -m platform.sweep tofu_tau")
-    assert found.table.leaves == render.render(facsimiles.TOFU_TAU, paper.load("tofu_tau")).leaves
-    (note,) = [note for note in found.table.notes if note.startswith(tables_format.DASH)]
+    (found,) = paper_sheets(*write_line(tmp_path, 0.8), command="python -m platform.sweep tofu_tau")
+    assert found.table.leaves == make_sheet(layouts.TOFU_TAU, paper.load("tofu_tau")).table.leaves
+    (note,) = [note for note in found.table.notes if note.startswith(DASH)]
     assert "--only rectifier.tau=0.01,0.1,2,3,10,100,0.001,none,1 --resume`" in note
 
 
@@ -189,19 +180,19 @@ def test_a_sweep_has_the_tables_of_what_it_varied(
     write: Callable[[Path], str], names: list[str], tmp_path: Path
 ) -> None:
     name = write(tmp_path)
-    sheets = sheets_of(*read(tmp_path, name), command=f"python -m platform.sweep {name}", beside=True)
+    sheets = paper_sheets(*read(tmp_path, name), command=f"python -m platform.sweep {name}", beside=True)
     assert [one.name for one in sheets] == names
     if shutil.which("pdflatex") and sheets:
-        compiled(tmp_path, [tables_format.to_latex(one.table) for one in sheets])
+        compiled(tmp_path, [to_latex(one.table) for one in sheets])
 
 
 def test_mixtures_keep_their_doubts(tmp_path: Path) -> None:
-    sheets = sheets_of(*read(sweep_store.write_vectors(tmp_path)))
-    table = sheet(sheets, "tofu_uwc_npo").table
-    assert row(table, "NPO (95%)").cells[0].marks == "†‡"
-    assert row(table, "w/ GRU (85%)").cells[0].marks == "‡§"
+    sheets = paper_sheets(*read(sweep_store.write_vectors(tmp_path)))
+    table = find_sheet(sheets, "tofu_uwc_npo").table
+    assert find_row(table, "NPO (95%)").cells[0].marks == "†‡"
+    assert find_row(table, "w/ GRU (85%)").cells[0].marks == "‡§"
     assert sum(note[0] in "†‡§" for note in table.notes) == 3
-    assert not any(cell.marks for one in sheet(sheets, "tofu_uwc_ga").table.rows for cell in one.cells)
+    assert not any(cell.marks for one in find_sheet(sheets, "tofu_uwc_ga").table.rows for cell in one.cells)
 
 
 def test_clipping_alone_makes_the_ablation(tmp_path: Path) -> None:
@@ -209,7 +200,7 @@ def test_clipping_alone_makes_the_ablation(tmp_path: Path) -> None:
     for place, rectifier in enumerate(rectifiers):
         write_trial(tmp_path, f"{place:012x}", "ga", rectifier, fq=-20.0 + place, mu=0.1 * place)
     write_sweep(tmp_path, [f"{place:012x}" for place in range(3)], name="tofu_ablation", splits=(), backbone=LLAMA)
-    table = sheet(sheets_of(*read(tmp_path, "tofu_ablation"), beside=True), "tofu_ablation").table
+    table = find_sheet(paper_sheets(*read(tmp_path, "tofu_ablation"), beside=True), "tofu_ablation").table
     assert [(one.label, *one.more) for one in table.rows] == [("GA", "w/o GRU"), ("", "w/ GC"), ("", "w/ GRU")]
     assert [one.cells[0].beside for one in table.rows] == [
         *("paper -16.9281, -3.0719", "paper -20.7647¶, +1.7647", "paper -3.2299, -14.7701")
@@ -218,7 +209,7 @@ def test_clipping_alone_makes_the_ablation(tmp_path: Path) -> None:
 
 def test_nothing_started_has_no_table(tmp_path: Path) -> None:
     write_sweep(tmp_path, ["0" * 12], splits=("forget05",))
-    assert sheets_of(*read(tmp_path, "tiny")) == []
+    assert paper_sheets(*read(tmp_path, "tiny")) == []
 
 
 def test_backbones_stand_side_by_side(tmp_path: Path) -> None:
@@ -227,7 +218,7 @@ def test_backbones_stand_side_by_side(tmp_path: Path) -> None:
     for backbone in (LLAMA, "Phi-1.5"):
         frames = write_llama(tmp_path / backbone, backbone)
         both.append(tidy.from_runs(*frames))
-    table = render.render(facsimiles.TOFU_MAIN, pd.concat(both))
+    table = make_sheet(layouts.TOFU_MAIN, pd.concat(both)).table
     assert [head.text for head in table.levels[0]] == ["Phi-1.5", "LLaMA2-7B"]
     assert len(table.leaves) == 8
     assert set(llama["backbone"]) == {LLAMA}
@@ -236,8 +227,8 @@ def test_backbones_stand_side_by_side(tmp_path: Path) -> None:
 # the names of sweeps, which analysis knows without importing them
 
 
-@pytest.mark.parametrize("layout", facsimiles.LAYOUTS.values(), ids=lambda layout: layout.table)
-def test_sweeps_are_those_that_fill_the_table(layout: facsimiles.Layout) -> None:
+@pytest.mark.parametrize("layout", layouts.LAYOUTS.values(), ids=lambda layout: layout.table)
+def test_sweeps_are_those_that_fill_the_table(layout: Layout) -> None:
     found = {name for name in spaces.names() if layout.table in spaces.find(name).tables}
     assert set(layout.sweeps.values()) == found
     for backbone, name in layout.sweeps.items():

@@ -6,33 +6,32 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import report, runs
-from analysis.load.goals import TOFU
-from analysis.tables import format as tables_format
-from analysis.tables import main
+from analysis.stats import tidy
+from analysis.tables import layouts, lists
+from analysis.tables.format import BOLD, Cell, to_latex, to_markdown
+from analysis.tables.render import make_sheet
 from tests.support import sweep_store
-from tests.support.sweep_store import GRU, NONE, Frames, grid, write_sweep, write_trial
+from tests.support.sheets import main_sheet
+from tests.support.sweep_store import GRU, NONE, Frames, grid, read, write_sweep, write_trial
 
 store, frames = sweep_store.tiny_store, sweep_store.tiny_frames
 
 
-def test_main_table(frames: Frames) -> None:
-    table = main.main_table(*frames)
+def test_csv_holds_the_numbers(frames: Frames) -> None:
+    table = main_sheet(*frames).csv.set_index(["method", "rectifier"])
     assert list(table.index[:3]) == [("original", ""), ("retain", ""), ("ga", "none")]
-    ga = table.loc[("ga", "none"), "forget05"]
-    assert ga["forget_quality", "mean"] == -22.0  # its second seed failed
-    assert ga["forget_quality", "n"] == 1
-    gd = table.loc[("gd", "gru")]
-    assert gd["forget05", "forget_quality", "mean"] == pytest.approx(-8.0)  # 0.05 has the higher FQ, below 0.9 * 0.9
-    assert gd["forget10", "model_utility", "mean"] == pytest.approx(0.85)
-    assert gd["forget05", "forget_quality", "sd"] == pytest.approx(np.sqrt(2))
-    npo = table.loc[("npo", "gru"), "forget10"]
-    assert npo["forget_quality", "mean"] == pytest.approx(-13.0)  # the other setting diverged and went missing
+    fq, mu = "forget05.forget_quality", "forget10.model_utility"
+    assert table.loc[("ga", "none"), [f"{fq}.mean", f"{fq}.n"]].tolist() == [-22.0, 1]  # its second seed failed
+    assert table.loc[("gd", "gru"), f"{fq}.mean"] == pytest.approx(-8.0)  # 0.05 has the higher FQ, below 0.9 * 0.9
+    assert table.loc[("gd", "gru"), f"{fq}.sd"] == pytest.approx(np.sqrt(2))
+    assert table.loc[("gd", "gru"), f"{mu}.mean"] == pytest.approx(0.85)
+    assert table.loc[("npo", "gru"), [f"{fq}.mean", "label"]].tolist() == [-4.0, "w/ GRU"]
+    npo = table.loc[("npo", "gru"), "forget10.forget_quality.mean"]
+    assert npo == pytest.approx(-13.0)  # the other setting diverged and went missing
 
 
 def test_markdown(frames: Frames) -> None:
-    lines = tables_format.to_markdown(main.printed(main.main_table(*frames), TOFU)).splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    rows = grid(to_markdown(main_sheet(*frames).table))
     assert rows[0] == ["Method", "forget05 FQ ↑", "forget05 MU ↑", "forget10 FQ ↑", "forget10 MU ↑"]
     assert rows[2] == ["Original", "-21.4000", "0.9000", "-21.4000", "0.9000"]
     assert rows[3] == ["Retrain", "0.0000", "0.8800", "0.0000", "0.8800"]
@@ -41,12 +40,14 @@ def test_markdown(frames: Frames) -> None:
     assert [row[0] for row in rows[6:]] == ["GD", "w/ GRU", "NPO", "w/ GRU"]
 
 
-def pair(plain: float, gru: float, column: int = 0) -> list[tables_format.Cell]:
-    """Return the two cells of one column (FQ, MU) in a table of one method."""
-    index = pd.MultiIndex.from_tuples([("ga", "none"), ("ga", "gru")], names=["method", "rectifier"])
-    columns = pd.MultiIndex.from_product([["forget05"], list(main.METRICS), ["mean", "sd", "n"]], names=main.LEVELS)
-    frame = pd.DataFrame([[plain, np.nan, 1] * 2, [gru, np.nan, 1] * 2], index=index, columns=columns)
-    return [row.cells[column] for row in main.printed(frame, TOFU).rows]
+@pytest.fixture(scope="module")
+def two_rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Frames, pd.DataFrame]:
+    """A sweep of GA without and with GRU, and its tidy frame, the values of which tests replace."""
+    place = tmp_path_factory.mktemp("pair")
+    write_trial(place, "0" * 12, fq=-1.0, mu=0.5)
+    write_sweep(place, ["0" * 12, write_trial(place, "1" * 12, rectifier=GRU, fq=-1.0, mu=0.5)], splits=())
+    frames = read(place, "tiny")
+    return frames, tidy.from_runs(*frames)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +61,10 @@ def pair(plain: float, gru: float, column: int = 0) -> list[tables_format.Cell]:
         (np.nan, np.nan, (False, False), ["—", "—"]),
     ],
 )
-def test_bold(plain: float, gru: float, bold: tuple[bool, bool], texts: list[str]) -> None:
-    cells = pair(plain, gru)
+def test_bold(
+    two_rows: tuple[Frames, pd.DataFrame], plain: float, gru: float, bold: tuple[bool, bool], texts: list[str]
+) -> None:
+    cells = pair(two_rows, plain, gru, "forget_quality")
     assert tuple(cell.bold for cell in cells) == bold
     assert [cell.text for cell in cells] == texts
 
@@ -75,26 +78,34 @@ def test_bold(plain: float, gru: float, bold: tuple[bool, bool], texts: list[str
         (0.3, 0.3, (True, True)),
     ],
 )
-def test_a_utility_of_0_is_nobodys_best(plain: float, gru: float, bold: tuple[bool, bool]) -> None:
-    assert tuple(cell.bold for cell in pair(plain, gru, column=1)) == bold
-    assert "a utility of 0 never is" in tables_format.BOLD["method"]
+def test_a_utility_of_0_is_never_the_best(
+    two_rows: tuple[Frames, pd.DataFrame], plain: float, gru: float, bold: tuple[bool, bool]
+) -> None:
+    assert tuple(cell.bold for cell in pair(two_rows, plain, gru, "model_utility")) == bold
+    assert "a utility of 0 never is" in BOLD["method"]
 
 
-def test_of_two_collapsed_models_of_your_own_none_is_the_best(tmp_path: Path) -> None:
+def pair(two_rows: tuple[Frames, pd.DataFrame], plain: float, gru: float, metric: str) -> list[Cell]:
+    """Return the two cells of one metric with these values."""
+    frames, frame = two_rows
+    values = pd.Series([{"none": plain, "gru": gru}[name] for name in frame["rectifier"]], frame.index)
+    values = values.where(frame["metric"] == metric, frame["value"])
+    rows = make_sheet(layouts.main_layout(*frames), frame.assign(value=values)).table.rows[-2:]
+    return [row.cells[metric == "model_utility"] for row in rows]
+
+
+def test_of_two_collapsed_models_of_your_own_the_utility_is_not_bold(tmp_path: Path) -> None:
     """What is left of the forget rows is 0 as well, which is the best that can be."""
     for place, rectifier in enumerate((NONE, GRU)):
         found = {"forget_extraction_strength": 0.0, "utility": 0.0}
         write_trial(tmp_path, f"{place:012x}", rectifier=rectifier, benchmark="own", split="own", metrics=found)
     write_sweep(tmp_path, [f"{place:012x}" for place in range(2)], splits=())
-    folder = report.build("tiny", tmp_path)
-    text = (folder / "tables/main.md").read_text()
-    cells = [row[1:3] for row in grid(text) if row[0] in ("GA", "w/ GRU")]
-    assert cells == [["**0.0000**", "0.0000"]] * 2
-    assert tables_format.BOLD["method"] in text
+    rows = grid(to_markdown(main_sheet(*read(tmp_path, "tiny")).table))
+    assert [row[1:3] for row in rows if row[0] in ("GA", "w/ GRU")] == [["**0.0000**", "0.0000"]] * 2
 
 
 def test_latex(frames: Frames) -> None:
-    text = tables_format.to_latex(main.printed(main.main_table(*frames), TOFU))
+    text = to_latex(main_sheet(*frames).table)
     assert r"\begin{tabular}{lrrrr}" in text
     assert r"\multicolumn{2}{c}{forget05 (5\%)} & \multicolumn{2}{c}{forget10 (10\%)} \\" in text
     assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-5}" in text
@@ -103,11 +114,13 @@ def test_latex(frames: Frames) -> None:
     assert {line.count("&") for line in text.splitlines() if line.startswith(("GA", r"\quad", "Orig"))} == {4}
 
 
-def test_csv_holds_the_numbers(frames: Frames, tmp_path: Path) -> None:
-    (tmp_path / "main.csv").write_text(main.to_csv(main.main_table(*frames)))
-    table = pd.read_csv(tmp_path / "main.csv").set_index(["method", "rectifier"])
-    assert table.loc[("npo", "gru"), "forget05.forget_quality.mean"] == -4.0
-    assert table.loc[("npo", "gru"), "label"] == "w/ GRU"
+def test_rectifiers_beside_gru_have_rows_of_their_own(tmp_path: Path) -> None:
+    """The user's own too: `mine` has no entry in any table of names."""
+    names = ("none", "clip", "pcgrad", "gru", "mine")
+    trials = [write_trial(tmp_path, f"{n}", rectifier=NONE | {"name": n}, fq=-1.0, mu=0.5) for n in names]
+    write_sweep(tmp_path, trials[::-1], splits=("forget05",))
+    labels = [row.label for row in main_sheet(*read(tmp_path, "tiny")).table.rows]
+    assert labels == ["Original", "Retrain", "GA", "w/ clip", "w/ PCGrad", "w/ GRU", "w/ mine"]
 
 
 def test_chosen_settings_name_what_else_varies(tmp_path: Path) -> None:
@@ -116,7 +129,7 @@ def test_chosen_settings_name_what_else_varies(tmp_path: Path) -> None:
     ]
     trials.append(write_trial(tmp_path, "f" * 12, "npo", GRU | {"tau": 0.5}, fq=-4.0, mu=0.85))
     write_sweep(tmp_path, trials)
-    chosen = main.chosen_settings(runs.load("tiny", tmp_path), runs.references("tiny", tmp_path))
+    chosen = lists.list_chosen(*read(tmp_path, "tiny"))
     assert chosen["training.lr"].tolist() == ["0.0001", "0.001"]
     assert chosen[["Method", "gamma", "tau"]].values.tolist() == [["GA", "—", "—"], ["NPO w/ GRU", "0.8", "0.5"]]
     assert chosen["Keeps 90% of MU"].tolist() == ["no (11.1%)", "yes (94.4%)"]

@@ -11,10 +11,12 @@ import pandas as pd
 import pytest
 
 from analysis import paper
+from analysis.labels import DASH
+from analysis.page import html
 from analysis.paper import TABLES
-from analysis.tables import facsimiles, render
-from analysis.tables import format as tables_format
-from analysis.tables.format import DASH, Table
+from analysis.tables import layouts
+from analysis.tables.format import Table, to_latex, to_markdown
+from analysis.tables.render import make_sheet
 from tests.analysis.tables.test_paper_numbers import LATEX_LABELS
 
 TIES = {
@@ -30,7 +32,7 @@ def shown(table: str) -> Table:
 
 
 def rendered(table: str, frame: pd.DataFrame) -> Table:
-    return render.render(facsimiles.LAYOUTS[table], frame)
+    return make_sheet(layouts.LAYOUTS[table], frame).table
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +133,7 @@ def test_heads_are_the_papers(table: str, source: str) -> None:
 @pytest.mark.parametrize("table", TABLES)
 def test_rules_under_heads_are_the_papers(table: str, source: str) -> None:
     rule = re.compile(r"\\cmidrule\(lr\)\{\d+-\d+\}")
-    assert rule.findall(tables_format.to_latex(shown(table))) == rule.findall(body(source, table))
+    assert rule.findall(to_latex(shown(table))) == rule.findall(body(source, table))
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -155,11 +157,11 @@ def test_misprints_are_shown_as_printed_and_marked(table: str) -> None:
 
 
 def test_the_misprinted_sign_is_marked_where_it_stands() -> None:
-    lines = tables_format.to_markdown(shown("tofu_tau")).splitlines()
+    lines = to_markdown(shown("tofu_tau")).splitlines()
     (line,) = [line for line in lines if "14.0316¶" in line]
     assert line.startswith("| GD w/ GRU")
     assert "14.0316 (the minus sign is missing; -14.0316 is meant)" in lines[-1]
-    assert r"14.0316\textsuperscript{\P{}}" in tables_format.to_latex(shown("tofu_tau"))
+    assert r"14.0316\textsuperscript{\P{}}" in to_latex(shown("tofu_tau"))
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -178,7 +180,7 @@ def test_the_order_of_the_file_does_not_matter(table: str) -> None:
 def test_latex_compiles(tmp_path: Path) -> None:
     if shutil.which("pdflatex") is None:
         pytest.skip("no pdflatex")
-    texts = [tables_format.to_latex(shown(table)) for table in TABLES]
+    texts = [to_latex(shown(table)) for table in TABLES]
     log = compiled(tmp_path, texts)
     assert "Overfull" not in log
     assert (tmp_path / "tables.pdf").stat().st_size > 10_000
@@ -198,11 +200,14 @@ def compiled(folder: Path, texts: list[str]) -> str:
 
 def test_markdown_and_html_hold_the_same_cells() -> None:
     table = shown("tofu_main")
-    lines = tables_format.to_markdown(table).splitlines()
+    lines = to_markdown(table).splitlines()
     head = [cell.strip() for cell in lines[0].strip("|").split("|")]
     assert head[:3] == ["Method", "Phi-1.5 5% FQ ↑", "Phi-1.5 5% MU ↑"]
-    page = tables_format.to_html(table)
-    assert page.startswith('<table class="numbers main"><thead><tr><th rowspan="3">Method</th><th colspan="4">Phi-1.5')
+    sheet = make_sheet(layouts.TOFU_MAIN, paper.load("tofu_main"))
+    page = html.render_page("paper.html.j2", sweep="x", what="", benchmark="tofu", sheets=[sheet], figures=[])
+    page = page[page.index("<table") : page.index("</table>")]
+    assert page.startswith('<table class="numbers main"><thead>')
+    assert '<tr><th rowspan="3">Method</th><th colspan="4">Phi-1.5' in page
     assert page.count("<tr") == 3 + len(table.rows)
     assert page.count("<strong>") == sum(cell.bold for row in table.rows for cell in row.cells)
     assert len({line.count("|") for line in lines if line}) == 1

@@ -3,26 +3,25 @@
 import json
 import re
 import shutil
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 from analysis import report
 from analysis.figures import strengths, uwc
-from analysis.load.goals import TOFU
+from analysis.load.goals import TOFU, TOFU_METRICS
 from analysis.prose import verdict
 from analysis.stats import selection, significance
-from analysis.tables import format as tables_format
-from analysis.tables import main, retain_free
+from analysis.stats.strengths import strength_points, utility_at_equal_quality
+from analysis.tables import choose, lists
+from analysis.tables.format import to_latex, to_markdown
 from tests.support import sweep_store
+from tests.support.sheets import main_sheet, retain_free_sheet
 from tests.support.sweep_store import Frames, grid, read, task_vector, write_store, write_sweep, write_trial
-
-RunModule = Callable[..., subprocess.CompletedProcess[str]]
 
 store, frames = sweep_store.vectors_store, sweep_store.vectors_frames
 
@@ -48,7 +47,7 @@ def test_results_from_before_task_vectors_average_with_later_ones(tmp_path: Path
 
 
 def test_the_best_strength_of_each_method_is_chosen_and_shown(frames: Frames) -> None:
-    chosen = main.chosen_settings(*frames).set_index("Method")
+    chosen = lists.list_chosen(*frames).set_index("Method")
     assert chosen.loc[["TRU", "TV", "NPO w/ GRU"], "strength"].tolist() == ["12", "1", "—"]
     assert chosen.loc["TRU", ["gamma", "tau", "Chosen from"]].tolist() == ["—", "—", "4"]
     assert list(chosen.columns[:4]) == ["Split", "gamma", "tau", "strength"]
@@ -56,17 +55,14 @@ def test_the_best_strength_of_each_method_is_chosen_and_shown(frames: Frames) ->
 
 def test_sweeps_of_objectives_keep_their_tables(tmp_path: Path) -> None:
     frames = read(write_store(tmp_path), "tiny")
-    assert "strength" not in main.chosen_settings(*frames)
-    assert "strength" not in verdict.failures(frames[0])
+    assert "strength" not in lists.list_chosen(*frames)
+    assert "strength" not in lists.list_failures(frames[0])
 
 
 def test_task_vectors_are_not_paired_with_gru(frames: Frames) -> None:
-    table = main.main_table(*frames)
-    rows = [row for row in table.index if row[0] in main.TASK_VECTORS]
-    assert rows == [("tv", "none"), ("tru", "none")]
-    assert not any(
-        cell.bold for row in main.printed(table, TOFU).rows for cell in row.cells if row.label in ("TV", "TRU")
-    )
+    rows = [row for row in main_sheet(*frames).table.rows if row.label in ("TV", "TRU")]
+    assert [row.label for row in rows] == ["TV", "TRU"]
+    assert not any(cell.bold for row in rows for cell in row.cells)
     tests = significance.tests(frames[0], selection.choose(*frames), TOFU)
     assert tests["method"].tolist() == ["ga", "ga", "npo", "npo"]
 
@@ -76,22 +72,23 @@ def test_a_failed_task_vector_names_its_strength(tmp_path: Path) -> None:
         tmp_path, "0" * 12, "tru", strength=8, status="failed", error={"kind": "failed", "message": "x"}
     )
     write_sweep(tmp_path, [trial])
-    row = verdict.failures(read(tmp_path, "tiny")[0]).to_dict("records")[0]
+    row = lists.list_failures(read(tmp_path, "tiny")[0]).to_dict("records")[0]
     assert (row["Method"], row["strength"], row["gamma"]) == ("TRU", "8", "—")
 
 
 def test_retain_free_table(frames: Frames) -> None:
-    table = retain_free.table(*frames)
-    assert [method for method, _ in table.index] == ["original", "retain", "tv", "ga", "wga", "npo", "tru"]
-    assert set(table.index.get_level_values("rectifier")) == {"", "none"}
-    rows = {row[0]: row[1:] for row in grid(tables_format.to_markdown(retain_free.printed(table)))}
-    assert [name.removeprefix("forget05 ") for name in rows["Method"]] == list(retain_free.COLUMNS)
+    sheet = retain_free_sheet(*frames)
+    assert sheet.csv["method"].tolist() == ["original", "retain", "tv", "ga", "wga", "npo", "tru"]
+    assert set(sheet.csv["rectifier"]) == {"", "none"}
+    rows = {row[0]: row[1:] for row in grid(to_markdown(sheet.table))}
+    heads = [name.removeprefix("forget05 ") for name in rows["Method"]]
+    assert heads == ["FQ ↑", "MU ↑", "n", "strength", "change"]
     assert rows["Original"] == ["-21.4000", "0.9000", "—", "—", "—"]
     assert rows["TRU"] == ["-9.5000 ± 0.7071", "0.8200 ± 0.0000", "2", "12", "3.00%"]
     assert rows["TV"][1] == "**0.8700** ± 0.0000"  # the references compete with no method
     assert rows["NPO"][0] == "**-6.5000** ± 0.7071"
     assert sum("**" in cell for row in rows.values() for cell in row) == 2
-    latex = tables_format.to_latex(retain_free.printed(table))
+    latex = to_latex(sheet.table)
     assert r"TRU & -9.5000 $\pm$ 0.7071 & 0.8200 $\pm$ 0.0000 & 2 & 12 & 3.00\% \\" in latex
     assert latex.count(r"\midrule") == 2
     assert not re.search(r"[^\x00-\x7f]", latex)
@@ -112,7 +109,7 @@ def test_weighted_ascent_with_a_retain_term_is_not_retain_free(
     trials = [write_trial(tmp_path, "0" * 12, "wga", fq=-4.0, mu=0.5, objective=objective)]
     trials.append(write_trial(tmp_path, "1" * 12, "ga", fq=-4.0, mu=0.5, objective=objective))  # reads none of these
     write_sweep(tmp_path, trials)
-    methods = retain_free.trials(read(tmp_path, "tiny")[0])["method"].tolist()
+    methods = choose.retain_free_trials(read(tmp_path, "tiny")[0])["method"].tolist()
     assert methods == (["wga", "ga"] if kept else ["ga"])
 
 
@@ -141,14 +138,12 @@ def curves(tru: list[tuple[float, float]], tv: list[tuple[float, float]], start:
 def test_utilities_at_equal_forget_quality(
     tru: list[tuple[float, float]], tv: list[tuple[float, float]], levels: list[tuple[float, float, float]]
 ) -> None:
-    found = strengths.at_equal_quality(curves(tru, tv), "forget05")
+    found = utility_at_equal_quality(curves(tru, tv), "forget05")
     assert [tuple(row) for row in found.to_numpy()] == levels
 
 
 def test_without_the_original_model_curves_begin_at_the_lowest_strength() -> None:
-    found = strengths.at_equal_quality(
-        curves([(-15, 0.9), (-9, 0.6)], [(-12, 0.5), (-6, 0.2)], start=False), "forget05"
-    )
+    found = utility_at_equal_quality(curves([(-15, 0.9), (-9, 0.6)], [(-12, 0.5), (-6, 0.2)], start=False), "forget05")
     assert [tuple(row) for row in found.to_numpy()] == [(-9.0, 0.6, 0.35)]
 
 
@@ -169,20 +164,20 @@ def test_without_the_original_model_curves_begin_at_the_lowest_strength() -> Non
     ],
 )
 def test_the_verdict_on_tru(drawn: pd.DataFrame, sentence: str) -> None:
-    told = verdict.task_vectors_sentences(drawn)
+    told = verdict.compare_task_vectors(drawn)
     assert len(told) == 1
     assert sentence in told[0].replace("\u00a0", " ")
 
 
 def test_strength_curves_draw_every_point(frames: Frames) -> None:
-    drawn = strengths.points(*frames)
+    drawn = strength_points(*frames)
     assert drawn["kind"].value_counts().to_dict() == {"strength": 7, "reference": 2}
     assert drawn.loc[drawn["chosen"], ["method", "strength"]].values.tolist() == [["tru", 12.0], ["tv", 1.0]]
     panels = strengths.draw(drawn).axes
     assert [panel.get_title() for panel in panels[:3]] == ["TRU", "TV", "both, by distance moved"]
     assert [panel.get_xscale() for panel in panels[:3]] == ["linear", "log", "linear"]  # TV's strengths differ 40 times
     for place, panel in enumerate(panels):
-        metric = list(main.METRICS)[place // 3]
+        metric = TOFU_METRICS[place // 3]
         lines = [np.asarray(line.get_xydata()).tolist() for line in panel.lines]
         across = [line[0][1] for line in lines if [x for x, _ in line] == [0, 1]]
         assert across == drawn.loc[drawn["kind"] == "reference", metric].tolist()
@@ -205,27 +200,25 @@ def test_other_settings_are_curves_of_their_own(tmp_path: Path) -> None:
             path.write_text(json.dumps(result))
             trials.append(trial)
     write_sweep(tmp_path, trials, splits=("forget05",))
-    drawn = strengths.points(*read(tmp_path, "tiny"))
+    drawn = strength_points(*read(tmp_path, "tiny"))
     told = drawn.loc[drawn["kind"] == "strength", "settings"]
     assert told.value_counts().to_dict() == {"normalise=whole": 2, "normalise=per_tensor": 2}
     legend = strengths.draw(drawn).legends[0]
     assert "TRU (normalise=per_tensor)" in [text.get_text() for text in legend.get_texts()]
 
 
-def test_the_report_shows_them(store: Path, frames: Frames, tmp_path: Path, run_module: RunModule) -> None:
+def test_the_report_shows_them(store: Path, frames: Frames, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(store, tmp_path / "copy"))
-    done = run_module("analysis.report", "vectors", "--storage", copy)
-    assert (done.returncode, done.stderr) == (0, "")
+    done = CliRunner().invoke(report.app, ["vectors", "--storage", str(copy)])
+    assert (done.exit_code, done.stderr) == (0, "")
     folder = copy / "reports/vectors-0dec0de5"
     for stem in ("main", "retain_free", "uwc"):
         assert (folder / f"tables/{stem}.md").read_text() in done.stdout
     names = {str(path.relative_to(folder)) for path in folder.rglob("*.*")}
     added = {f"tables/{stem}.{kind}" for stem in ("retain_free", "uwc") for kind in ("csv", "md", "tex")}
-    added |= {
-        f"figures/{stem}.{kind}" for stem in ("strength", "uwc-forget05") for kind in ("pdf", "svg", "png", "csv")
-    }
+    added |= {f"figures/{stem}.{kind}" for stem in ("strength", "uwc-forget05") for kind in ("svg", "csv")}
     assert added <= names
-    for stem, points in (("strength", strengths.points(*frames)), ("uwc-forget05", uwc.points(*frames))):
+    for stem, points in (("strength", strength_points(*frames)), ("uwc-forget05", uwc.mixture_points(*frames))):
         assert (folder / f"figures/{stem}.csv").read_text() == points.to_csv(index=False, lineterminator="\n")
     page = (folder / "index.html").read_text()
     drawn = {path.stem for path in (folder / "figures").glob("*.svg")}

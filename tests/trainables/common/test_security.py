@@ -49,7 +49,7 @@ def test_report_of_a_file_that_calls_itself_otherwise_is_refused(tmp_path: Path)
     (file,) = (store / "sweeps").glob("*.json")
     document = json.loads(file.read_text())
     file.write_text(json.dumps({**document, "name": "../../../outside"}))
-    with pytest.raises(sweeps.InputError, match="outside-0a1b2c3d inside; give the file that name again"):
+    with pytest.raises(InputError, match="outside-0a1b2c3d inside; give the file that name again"):
         sweeps.find_sweep(file.stem, tmp_path / "runs")
 
 

@@ -1,10 +1,18 @@
-"""The layouts of the paper's tables, in which `grids.render` prints tidy frames of the paper's numbers or of runs."""
+"""The layouts in which `render` prints tidy frames: the paper's tables, and the report's own."""
 
 from __future__ import annotations
 
-from analysis.tables.format import Head
-from analysis.tables.layout import Layout, Measure
-from analysis.tables.main import TASK_VECTORS, method_label
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from analysis.labels import DASH, DECIMALS, REFERENCES, TASK_VECTORS, method_label
+from analysis.load.goals import TOFU, Goals, goals_of_runs
+from analysis.stats.selection import DEFAULT, rule_text
+from analysis.tables.format import BOLD, Head
+from analysis.tables.layout import CHECKS, Layout, Measure
+from trainables.config.settings import Selection
 
 QUALITY, UTILITY = Measure("forget_quality", "FQ ↑", 4, "highest"), Measure("model_utility", "MU ↑", 4, "highest")
 WMDP_MEASURES = (
@@ -106,7 +114,7 @@ TOFU_ABLATION = Layout(
 )
 
 
-def uwc(method: str) -> Layout:
+def uwc_layout(method: str) -> Layout:
     """Return the layout of a method's UWC table; the paper has those of GA and NPO. MU is held equal, so never bold."""
     return Layout(
         table=f"tofu_uwc_{method}",
@@ -116,12 +124,13 @@ def uwc(method: str) -> Layout:
         sweeps={"phi": "tofu_phi_uwc"},
         splits={split: f"{percent} Unlearning" for split, percent in PERCENT.items()},
         references={"original": "Original"},
+        mixed=True,
         targets=(0.85, 0.9, 0.95),
         only=True,
     )
 
 
-TOFU_UWC_GA, TOFU_UWC_NPO = uwc("ga"), uwc("npo")
+TOFU_UWC_GA, TOFU_UWC_NPO = uwc_layout("ga"), uwc_layout("npo")
 LAYOUTS = {
     layout.table: layout
     for layout in (
@@ -130,3 +139,63 @@ LAYOUTS = {
     )
 }
 """All of the paper's tables, by their names in `analysis.paper`."""
+
+
+def main_layout(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> Layout:
+    """Return the layout of a report's main table: a row a method and under it those with a rectifier."""
+    what = goals_of_runs(runs)
+    splits = sorted({*runs["benchmark.split"].dropna(), *references["split"]})
+    roles = [role for role in REFERENCES if role == "original" or what.has_retain_model(splits)]
+    return Layout(
+        table="main",
+        caption="Main table",
+        measures=_goal_measures(what),
+        references={role: REFERENCES[role] for role in roles},
+        report=True,
+        notes=(BOLD["method"], rule_text(what, rule)),
+    )
+
+
+def _goal_measures(what: Goals) -> tuple[Measure, ...]:
+    return tuple(Measure(column.metric, column.head, DECIMALS, column.best) for column in what.columns)
+
+
+def _strength(record: Mapping[Any, Any]) -> str:
+    return DASH if pd.isna(record["strength"]) else f"{record['strength']:g}"
+
+
+def _relative_change(record: Mapping[Any, Any]) -> str:
+    return DASH if pd.isna(record["relative_change"]) else f"{record['relative_change']:.2%}"
+
+
+RETAIN_FREE = Layout(
+    table="retain_free",
+    caption="Without retain data",
+    measures=_goal_measures(TOFU),
+    methods=TOFU_RETAIN_FREE.methods,
+    rectifiers=("none",),
+    compared="column",
+    only=True,
+    report=True,
+    extras={"n": lambda record: f"{record['n']:g}", "strength": _strength, "change": _relative_change},
+    exact=(("relative_change", "mean"), ("strength", "chosen")),
+    notes=(
+        f"Methods without retain data and without a rectifier; means over n seeds. {BOLD['column']} strength: stg of "
+        "TRU, strength of TV, the best of each method by the report's rule. "
+        "change: ‖θ - θ_org‖ / ‖θ_org‖, how far the weights moved.",
+    ),
+)
+UWC = Layout(
+    table="uwc",
+    caption="At equal utility (UWC)",
+    measures=(QUALITY, Measure("model_utility", "MU ↑", DECIMALS, None)),
+    references={"original": REFERENCES["original"]},
+    mixed=True,
+    report=True,
+    exact=(*(("seeds", check) for check in CHECKS), *(("weight", stat) for stat in ("mean", "sd", "n"))),
+    notes=(
+        "UWC mixes an unlearned model with the original one, w of the former and 1 - w of the latter, until MU is the "
+        "given share of the original's; w is in the CSV. The settings are those of the main table, with and without "
+        "GRU: chosen there by the uncalibrated FQ and MU. Bold: the better FQ of a pair, as printed.",
+    ),
+)

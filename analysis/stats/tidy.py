@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.load import goals
-from analysis.runs import settings
+from analysis.labels import REFERENCES, setting_text, takes
+from analysis.load.goals import TOFU_METRICS, goals_of_runs
+from analysis.load.trials import settings
 from analysis.stats import calibration
-from analysis.stats.selection import DEFAULT, STUDY, average, choose, in_order, varied
-from analysis.tables import main
+from analysis.stats.selection import DEFAULT, STUDY, average, choose, sort_studies, varied
 from trainables.config.settings import Selection
 
 PAPER = [
@@ -16,8 +16,8 @@ PAPER = [
     *("gamma", "tau", "target", "metric", "value", "bold"),
 ]
 """The columns of `analysis.paper.load`."""
-COLUMNS = [*PAPER, "sd", "n", "strength", "chosen", "other", "id"]
-KEY = ["configuration", "split", "method", "rectifier", "gamma", "tau", "strength", "id"]
+COLUMNS = [*PAPER, "sd", "n", "strength", "chosen", "other", "id", "relative_change"]
+KEY = ["configuration", "split", "method", "rectifier", "gamma", "tau", "strength", "id", "relative_change"]
 SOURCE = "runs"
 """What stands in `table` where a frame comes from runs; else it is the name of a table of the paper."""
 SHARES = ("reached", "monotone", "unmixed")
@@ -29,29 +29,28 @@ def from_runs(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DE
     """Return one row a setting and metric: `value`, `sd` (n - 1) and `n` over the setting's seeds. Columns: COLUMNS.
 
     `gamma` and `tau` are texts (`none`, `%g`; empty where the rectifier has no such setting), `strength` is a task
-    vector's, NaN elsewhere. `chosen`: the one that `selection.choose` picks of its split, method and rectifier. A
-    setting of which nothing is measured yet has NaN and n = 0. `other` says what else the sweep varies within a study
-    (`training.lr=0.001`, mostly empty), `id` is the lowest of the setting's trials' ids. The reference models are the
-    methods `original` and `retain`.
+    vector's, NaN elsewhere, `relative_change` how far the weights moved. `chosen`: the one that `selection.choose`
+    picks of its split, method and rectifier. A setting of which nothing is measured yet has NaN and n = 0. `other` says
+    what else the sweep varies within a study (`training.lr=0.001`, mostly empty), `id` is the lowest of the setting's
+    trials' ids. The reference models are the methods `original` and `retain`.
 
     Mixtures of UWC are rows with `target` (elsewhere NaN): the benchmark's metrics, `weight`, and the shares of seeds
-    that reached the target, whose utility is monotone, and that keep more without mixing (`calibration.NOTES`).
+    that reached the target, whose utility is monotone, and that keep more without mixing (`render.DOUBTS`).
     `bold` is False: what is bold is for a renderer to find.
     """
-    what = goals.of(runs)
+    what = goals_of_runs(runs)
     chosen = choose(runs, references, rule)["configuration"]
     found = _settings(runs)
-    parts = [_references(references, what.metrics), _long(found, what.metrics), _mixtures(runs, found)]
+    parts = [_melt_references(references, what.metrics), _melt(found, what.metrics), _mixtures(runs, found)]
     frame = pd.concat([part for part in parts if len(part)] or parts)
     others = _others(runs)
-    of_model = frame["method"].isin(main.REFERENCES)
     frame = frame.assign(
         table=SOURCE,
         benchmark=what.benchmark,
-        backbone=backbone(runs),
+        backbone=paper_backbone(runs),
         bold=False,
         other=[others.get(configuration, "") for configuration in frame["configuration"]],
-        chosen=frame["configuration"].isin(chosen) | of_model,
+        chosen=frame["configuration"].isin(chosen) | frame["method"].isin(REFERENCES),
         n=frame["n"].astype(int),
     )
     return frame.reindex(columns=COLUMNS).reset_index(drop=True)
@@ -65,11 +64,16 @@ def _others(runs: pd.DataFrame) -> dict[str, str]:
     return dict(zip(rows.index, texts, strict=True))
 
 
-def backbone(runs: pd.DataFrame) -> str:
+def paper_backbone(runs: pd.DataFrame) -> str:
     """Return what the paper calls the sweep's backbone, its name where the paper has it not, empty where unknown."""
     names = runs.reindex(columns=["backbone"])["backbone"].dropna()
     name = str(names.iloc[0]) if len(names) else ""
     return BACKBONES.get(name, name)
+
+
+def in_paper_dialect(runs: pd.DataFrame) -> bool:
+    """Return whether trials were measured in the paper's dialect: those of others do not compare with its numbers."""
+    return set(runs.reindex(columns=["benchmark.dialect"])["benchmark.dialect"].dropna()) <= {"paper"}
 
 
 def _settings(runs: pd.DataFrame) -> pd.DataFrame:
@@ -81,16 +85,15 @@ def _settings(runs: pd.DataFrame) -> pd.DataFrame:
     names = {"rectifier.gamma": "gamma", "rectifier.tau": "tau"}
     columns = [*STUDY, "configuration", "id", *names, "strength"]
     parts = [measured, absent[columns].rename(columns=names)]
-    found = in_order(pd.concat([part for part in parts if len(part)] or parts))
+    found = sort_studies(pd.concat([part for part in parts if len(part)] or parts))
     rectifier = found["rectifier.name"]
-    found["gamma"] = [main.setting_text(value) for value in found["gamma"]]
-    found["tau"] = [main.setting_text(value) for value in found["tau"]]
     for setting in ("gamma", "tau"):
-        found[setting] = found[setting].where([main.takes(name, setting) for name in rectifier], "")
+        texts = pd.Series([setting_text(value) for value in found[setting]], index=found.index, dtype="str")
+        found[setting] = texts.where([takes(name, setting) for name in rectifier], "")
     return found.rename(columns={"benchmark.split": "split", "rectifier.name": "rectifier"})
 
 
-def _long(found: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
+def _melt(found: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     """Return a row a setting and metric, in the settings' order."""
     parts = []
     for metric in metrics:
@@ -100,7 +103,7 @@ def _long(found: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     return pd.concat(parts).sort_values("place", kind="stable").drop(columns="place")
 
 
-def _references(references: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
+def _melt_references(references: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     """Return a row a reference model and metric."""
     models = references.rename(columns={"role": "method", "evaluation": "id"})
     rows = models.melt(["method", "split", "id"], metrics, "metric", "value")
@@ -111,12 +114,11 @@ def _references(references: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
 def _mixtures(runs: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
     """Return a row a setting that was calibrated, target and metric."""
     seeds = calibration.targets(runs).merge(runs[["id", "configuration"]], on="id").drop(columns="id")
-    seeds["unmixed"] = (seeds["weight"] == 1) & (seeds["model_utility"] > seeds["goal"])
-    metrics = [*main.METRICS, "weight", *SHARES]
+    metrics = [*TOFU_METRICS, "weight", *SHARES]
     seeds[metrics] = seeds[metrics].astype(float)
     long = seeds.melt(["configuration", "target"], metrics, "metric", "value")
     stats = long.groupby(["configuration", "target", "metric"], sort=False)["value"].agg(["mean", "std", "count"])
     stats = stats.set_axis(["value", "sd", "n"], axis=1).reset_index()
-    rows = found[KEY].merge(stats, on="configuration")
+    rows = found.reindex(columns=KEY).merge(stats, on="configuration")
     order = rows["metric"].map(metrics.index)
     return rows.assign(order=order).sort_values(["target", "order"], kind="stable").drop(columns="order")

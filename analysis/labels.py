@@ -1,0 +1,86 @@
+"""What methods, rectifiers, splits and numbers are called in tables, figures and sentences, and in which order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import pandas as pd
+
+from trainables.config.methods import METHODS, RECTIFIERS
+
+DASH = "—"
+DECIMALS = 4
+"""Of a number in a table, and of a difference between two."""
+REFERENCES = {"original": "Original", "retain": "Retrain"}
+"""The reference models, which stand in tables and tidy frames as methods of these names."""
+TASK_VECTORS = tuple(sorted(name for name, row in METHODS.items() if row.strength))
+"""Methods that move the original model along a direction, as far as a strength says: stg of TRU, strength of TV."""
+
+
+def method_label(method: str) -> str:
+    """Return a method's name as the paper prints it."""
+    return METHODS[method].label if method in METHODS else method
+
+
+def rectifier_label(rectifier: str, alone: str = "") -> str:
+    """Return `w/ GRU`; `alone` for no rectifier."""
+    if rectifier == "none":
+        return alone
+    return f"w/ {RECTIFIERS[rectifier].label if rectifier in RECTIFIERS else rectifier}"
+
+
+def row_label(method: str, rectifier: str) -> str:
+    """Return the first cell of a row: Original, Retrain, a method's name, or what it is combined with."""
+    return REFERENCES.get(method) or (rectifier and rectifier_label(rectifier)) or method_label(method)
+
+
+def order_methods(methods: Iterable[str]) -> list[str]:
+    """Return methods, each once: reference models, those of METHODS in its order, others by name."""
+    return _order(methods, [*REFERENCES, *METHODS])
+
+
+def order_rectifiers(rectifiers: Iterable[str]) -> list[str]:
+    """Return rectifiers, each once: those of RECTIFIERS in its order, others by name."""
+    return _order(rectifiers, list(RECTIFIERS))
+
+
+def _order(names: Iterable[str], known: list[str]) -> list[str]:
+    return sorted(set(names), key=lambda name: (known.index(name) if name in known else len(known), name))
+
+
+def split_label(split: str) -> str:
+    """Return `forget05 (5%)` for TOFU's splits, `own rows` for a person's, other names as they are."""
+    match = re.fullmatch(r"forget(\d\d)", split)
+    return f"{split} ({int(match[1])}%)" if match else {"own": "own rows"}.get(split, split)
+
+
+def number(value: float, decimals: int = DECIMALS) -> str:
+    """Return a number as tables print it: the one place that rounds. No sign of a rounded zero, a dash for NaN."""
+    return DASH if pd.isna(value) else f"{round(value, decimals) + 0.0:.{decimals}f}"
+
+
+def takes(rectifier: str, setting: str) -> bool:
+    """Return whether gamma or tau is a setting of a rectifier."""
+    return rectifier in RECTIFIERS and setting in RECTIFIERS[rectifier].takes
+
+
+def setting_text(value: float) -> str:
+    """Return a value of gamma, tau or strength as tables and tidy frames spell it."""
+    return "none" if pd.isna(value) else f"{value:g}"
+
+
+def describe_settings(method: str, rectifier: str, gamma: float, tau: float, strength: float) -> dict[str, str]:
+    """Return a trial's Method, gamma, tau and strength as texts: `none` where set so, a dash where not its setting."""
+    return {
+        "Method": " ".join(filter(None, [method_label(method), rectifier_label(rectifier)])),
+        "gamma": setting_text(gamma) if takes(rectifier, "gamma") else DASH,
+        "tau": setting_text(tau) if takes(rectifier, "tau") else DASH,
+        "strength": setting_text(strength) if method in TASK_VECTORS else DASH,
+    }
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Return `a`, `a and b`, `a, b and c`."""
+    texts = list(names)
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"

@@ -1,0 +1,245 @@
+"""A sweep's trials and reference models as pandas frames, read from storage; the trials from MLflow, where asked to.
+
+Storage is the truth: `sweeps/NAME-HASH.json` lists trials and references, `trials/ID/result.json` holds a trial's
+outcome, `shared/evaluations/ID/result.json` a reference model's metrics.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.load import tracking as mlflow_server
+from analysis.load.goals import Goals, find_goals
+from analysis.load.sweeps import DamagedFileError, find_sweep, open_storage, read_object
+from trainables.benchmarks import selection
+from trainables.config.ids import PLANNING, without_paths
+from trainables.config.settings import Benchmark, Selection
+from trainables.storage.base import EVALUATED, Storage
+
+log = logging.getLogger(__name__)
+
+FIRST = ["id", "status", "method", "rectifier.name", "rectifier.gamma", "rectifier.tau", "benchmark.split", "seed"]
+FIRST += ["strength"]
+BASE = ["id", "status", "started", "direction", "commit", "dirty", "chosen_step"]
+TEXT = ["error.kind", "error.message", "error.step", "started", "direction", "commit", "dirty", "benchmark.name"]
+NUMERIC = ["rectifier.gamma", "rectifier.tau", "strength", "seed", "relative_change", "seconds", "chosen_step"]
+COUNTS = {
+    "seconds": ("seconds", "total"),
+    "seconds.training": ("seconds", "training"),
+    "seconds.evaluation": ("seconds", "evaluation"),
+    "steps": ("training", "steps"),
+    "skipped": ("training", "skipped"),
+}
+"""Columns, and where in result.json they are."""
+STRENGTHS = ["task_vector.stg", "task_vector.strength"]
+CHOICE = ["choice.removal", "choice.utility"]
+"""What the selection rule goes by, more being better: of one half of the rows where it asks for halves."""
+OF_ALL_ROWS = "relative_change"
+"""The metric that rests on no evaluation rows."""
+
+
+def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | None = None) -> pd.DataFrame:
+    """Return one row a trial of the sweep, in the sweep's order, failures and missing ones included.
+
+    `tracking`: the address or database of an MLflow server, which is read instead of a storage. It knows the trials
+    that have a result, and not all of it: `analysis.load.tracking.NOT_HELD`.
+
+    Columns: id, status (finished, collapsed, failed, diverged, out_of_memory; missing without result.json; damaged
+    where it cannot be read), seconds, the configuration under its dotted paths (`method`, `rectifier.gamma`, ...), the
+    metrics under their names (`forget_quality` is ln p), `error.*`, `steps`, `skipped`, `versions.*`, `topology.*`, and
+    `configuration`: the settings apart from the seed as canonical JSON, equal for trials that differ in the seed only;
+    `backbone`: the sweep's, empty where unknown; `strength`: of a task vector, TRU's stg or TV's strength;
+    `calibrated`: what UWC found, None where not asked for; `chosen_step`: the step that a trial chose among several
+    evaluations; and what `_measured` adds. Of trials that are there with and without a calibration `_without_twins`
+    keeps one.
+    """
+    if tracking:
+        results, rule, backbone = mlflow_server.load_results(name, tracking)
+    else:
+        store = open_storage(storage)
+        sweep = find_sweep(name, store)
+        results = [_read_result(store.root / "trials" / trial, trial) for trial in sweep.trials]
+        rule, backbone = sweep.selection, sweep.backbone
+    configs = [result.get("config") or {} for result in results]
+    what = find_goals(_benchmark(configs))
+    base = pd.DataFrame([{field: result.get(field) for field in BASE} for result in results], columns=BASE)
+    parts = [base, _flat(configs), _measured(results, what, rule)]
+    for part in ("error", "versions", "topology"):
+        parts.append(_flat([{part: result[part]} if result.get(part) else {} for result in results]))
+    for column, (part, key) in COUNTS.items():
+        values = [(result.get(part) or {}).get(key) for result in results]
+        parts.append(pd.DataFrame({column: values}, index=base.index))
+    frame = pd.concat(parts, axis=1)
+    frame["backbone"] = backbone
+    frame["configuration"] = [canonical(config) for config in configs]
+    frame["calibrated"] = pd.Series([result.get("calibration") for result in results], index=frame.index, dtype=object)
+    frame["strength"] = frame.reindex(columns=STRENGTHS).astype(float).bfill(axis=1).iloc[:, 0]
+    first = [*FIRST, *what.metrics, OF_ALL_ROWS, "seconds"]
+    frame = _numeric(frame.reindex(columns=list(dict.fromkeys([*first, *frame.columns, *TEXT]))), NUMERIC)
+    return _without_twins(frame.astype({"id": "str", "status": "str"}))
+
+
+def _without_twins(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return of trials that are equal in settings and seed, calibration apart, the one that counts; in the same order.
+
+    Starts of one sweep, one of them with `calibration.targets`, leave such twins: one training, which must not count
+    twice. The calibrated one counts if it was evaluated, else the other; `twins` says how many were left out for it.
+    """
+    known = frame.loc[frame["configuration"].notna()]
+    targets = known.reindex(columns=["calibration.targets"]).iloc[:, 0]
+    asked = targets.map(lambda found: len(found) if isinstance(found, list) else 0)
+    ranked = known.assign(rank=asked.where(evaluated(known), -asked), able=evaluated(known))
+    ranked = ranked.sort_values(["able", "rank"], ascending=False, kind="stable")
+    same = ranked.groupby(["configuration", "seed"], dropna=False, sort=False)["id"]
+    twins = (same.transform("size") - 1).reindex(frame.index, fill_value=0)
+    dropped = ranked.index[same.cumcount() > 0]
+    return frame.assign(twins=twins).drop(index=dropped).reset_index(drop=True)
+
+
+def _benchmark(configs: Iterable[dict[str, Any]]) -> str:
+    """Return the benchmark of a sweep: of its first trial that names one, else the default."""
+    named = ((config.get("benchmark") or {}).get("name") for config in configs)
+    return next(filter(None, named), Benchmark().name)
+
+
+def evaluated(runs: pd.DataFrame) -> pd.Series:
+    """Return which trials came to their evaluation: finished ones, and those whose training stopped at its bar."""
+    return pd.Series(runs["status"].isin(EVALUATED))
+
+
+def _measured(documents: list[dict[str, Any]], what: Goals, rule: Selection) -> pd.DataFrame:
+    """Return the metrics that are reported of results or evaluations, one row each.
+
+    With a rule on halves they are those of the second half, NaN without one. Adds `removal` where several goals make
+    it (their mean), `choice.removal`, `choice.utility` (what the rule goes by, more being better) and `halves`:
+    whether there are any.
+    """
+    reported = [dict(selection.reported(document, rule)) for document in documents]
+    if rule.halves:
+        changes = [(document.get("metrics") or {}).get(OF_ALL_ROWS) for document in documents]
+        reported = [metrics | {OF_ALL_ROWS: change} for metrics, change in zip(reported, changes, strict=True)]
+    frame = _flat(reported)
+    frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *what.metrics])))
+    tried = [selection.candidate("", what.benchmark, selection.choosing(document, rule)) for document in documents]
+    frame["choice.removal"] = [one.removal if one else None for one in tried]
+    frame["choice.utility"] = [one.utility if one else None for one in tried]
+    frame["halves"] = [bool(document.get("halves")) for document in documents]
+    frame = _numeric(frame, [*what.metrics, *CHOICE])
+    if len(what.removal) > 1:
+        frame[what.x.column] = frame[[goal.metric for goal in what.removal]].mean(axis=1, skipna=False)
+    return frame
+
+
+def _read_result(folder: Path, trial: str) -> dict[str, Any]:
+    try:
+        result = read_object(folder / "result.json", ("id", "status", "config"))
+        if result["id"] != trial:
+            raise DamagedFileError(f"trials/{trial}/result.json is damaged: it is the result of trial {result['id']}")
+        return result
+    except FileNotFoundError:
+        return {"id": trial, "status": "missing", "config": _read_config(folder)}
+    except DamagedFileError as damage:
+        log.warning("%s", damage)
+        error = {"kind": "damaged", "message": str(damage)}
+        return {"id": trial, "status": "damaged", "config": _read_config(folder), "error": error}
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    """Return what config.json says of a trial without a result; nothing where it was never started."""
+    try:
+        return read_object(folder / "config.json", ("method",))
+    except FileNotFoundError:
+        return {}
+    except DamagedFileError as damage:
+        log.warning("%s", damage)
+        return {}
+
+
+def _flat(records: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return nested records as columns with dotted names, one row a record; a null beside nested records is none."""
+    frame = pd.json_normalize(records).reindex(range(len(records)))
+    nested = {str(column).rpartition(".")[0] for column in frame}
+    return frame.drop(columns=[column for column in frame if column in nested])
+
+
+def _numeric(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+    """Return the frame with these columns as numbers; null, infinite and not-a-number become NaN."""
+    numbers = frame[columns].apply(pd.to_numeric, errors="coerce").astype(float)
+    return frame.assign(**numbers.where(np.isfinite(numbers)))
+
+
+def canonical(config: dict[str, Any]) -> str | None:
+    """Return the settings apart from the seed as canonical JSON, None for an empty configuration.
+
+    As in a trial's id, places are left out where a fingerprint names the content, and what changes no number: a moved
+    folder or file changes no configuration. So are a task vector and a choice of the step that are not asked for:
+    results from before there were any are equal to later ones. And a calibration, asked for or not: it measures
+    mixtures of a model that is the same without it.
+    """
+    chosen = {key: value for key, value in config.items() if not _is_irrelevant(key, value, config)}
+    settings = {key: _without_planning(value) for key, value in without_paths(chosen).items()}
+    return json.dumps(settings, sort_keys=True) if settings else None
+
+
+def _is_irrelevant(setting: str, value: Any, config: dict[str, Any]) -> bool:
+    match setting:
+        case "seed" | "calibration":
+            return True
+        case "task_vector":
+            return value is None
+        case "selection":  # a trial's own rule chooses among its evaluations
+            return not (config.get("training") or {}).get("eval_every")
+        case _:
+            return False
+
+
+def _without_planning(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    unset = [name for name in ("eval_every", "stop_above", "stop_below") if value.get(name) is None]
+    return {key: _without_planning(item) for key, item in value.items() if key not in [*PLANNING, *unset]}
+
+
+def settings(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the configurations of `runs`, one row each under dotted paths, indexed by their canonical JSON."""
+    texts = sorted(runs["configuration"].dropna().unique())
+    return _flat([json.loads(text) for text in texts]).set_axis(pd.Index(texts, dtype="str"), axis=0)
+
+
+def references(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
+    """Return one row a reference model and split: role (original, retain), split, evaluation, status, model, metrics.
+
+    The retain model's missing forget quality is 0: its KS test against itself has p = 1 by definition.
+    """
+    store = open_storage(storage)
+    sweep, root = find_sweep(name, store), store.root
+    what = find_goals(_benchmark(_read_config(root / "trials" / trial) for trial in sweep.trials))
+    folders = [root / "shared/evaluations" / item["evaluation"] for item in sweep.references]
+    results = [_read_evaluation(folder / "result.json") for folder in folders]
+    base = pd.DataFrame(sweep.references, columns=["role", "split", "evaluation"], dtype="str")
+    base["status"] = [result["status"] for result in results]
+    models = _flat([{"model": result.get("model") or {}} for result in results])
+    frame = pd.concat([base, models, _measured(results, what, sweep.selection)], axis=1)
+    core = ["model.path", "model.fingerprint", *what.metrics]
+    frame = frame.reindex(columns=list(dict.fromkeys([*base.columns, *core, *frame.columns])))
+    if "forget_quality" in what.metrics:
+        itself = (frame["role"] == "retain") & (frame["status"] == "finished") & frame["forget_quality"].isna()
+        frame.loc[itself, "forget_quality"] = 0.0
+    return frame.sort_values(["split", "role"], ignore_index=True)
+
+
+def _read_evaluation(path: Path) -> dict[str, Any]:
+    try:
+        return read_object(path, ("metrics",)) | {"status": "finished"}
+    except FileNotFoundError:
+        return {"status": "missing"}
+    except DamagedFileError as damage:
+        log.warning("%s", damage)
+        return {"status": "damaged"}

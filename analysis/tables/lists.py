@@ -1,0 +1,168 @@
+"""Tables of texts: chosen settings, every seed, hypervolumes, trials without a result, reference models."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import pandas as pd
+
+from analysis.labels import DASH, TASK_VECTORS, describe_settings, join_names, number, split_label
+from analysis.load.goals import Goals, goals_of_runs
+from analysis.stats import intervals
+from analysis.stats.seeds import KS
+from analysis.stats.selection import DEFAULT, choose, varied
+from trainables.config.settings import Selection
+from trainables.storage.base import EVALUATED
+
+SETTINGS = {"gamma": "rectifier.gamma", "tau": "rectifier.tau", "strength": "strength"}
+HALVES = "metrics on either half of the evaluation rows, which the selection rule asks for"
+
+
+def has_task_vectors(runs: pd.DataFrame) -> bool:
+    """Return whether a trial of the sweep moves along a task vector, and so has a strength."""
+    return bool(runs["method"].isin(TASK_VECTORS).any())
+
+
+def plain_text(value: Any) -> str:
+    """Return a setting as a person writes it; a dash where there is none."""
+    if pd.isna(value):
+        return DASH
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def list_chosen(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
+    """Return what each row of the main table was run with and picked from."""
+    other, what = varied(runs), goals_of_runs(runs)
+    keeps = f"Keeps {rule.share:.0%} of {what.retention.short}"
+    members = runs.drop_duplicates("configuration").set_index("configuration")
+    rows = []
+    for row in choose(runs, references, rule).to_dict("records"):
+        member = members.loc[row["configuration"]]
+        rows.append(
+            {
+                "Split": row["benchmark.split"],
+                **describe_settings(row["method"], row["rectifier.name"], row["gamma"], row["tau"], row["strength"]),
+                **{column: str(member[column]) for column in other},
+                "Seeds": row["seeds"],
+                "n of planned": f"{row['n']} of {row['planned']}",
+                "Chosen from": f"{row['settings']}",
+                keeps: _print_kept(row, what.y.column),
+                "chosen_step": row["chosen_step"] or DASH,
+                "Trial": row["id"],
+            }
+        )
+    settings = ["gamma", "tau", *["strength"] * has_task_vectors(runs), *other]
+    steps = ["chosen_step"] * any(row["chosen_step"] != DASH for row in rows)
+    columns = ["Split", "Method", *settings, *steps, "Seeds", "n of planned", "Chosen from", keeps, "Trial"]
+    return pd.DataFrame(rows, columns=columns, dtype="str")
+
+
+def _print_kept(row: dict[Hashable, Any], utility: str) -> str:
+    """Return whether the bar of the choice was met, and the share that is kept on the rows that are reported."""
+    if not (row["bar"] > 0 and row["original"] > 0):
+        return DASH
+    return f"{'yes' if row['kept'] else 'no'} ({row[utility] / row['original']:.1%})"
+
+
+def list_seeds(frame: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return `seeds.table` as texts."""
+    what = goals_of_runs(runs)
+    rows = []
+    for row in frame.to_dict("records"):
+        settings = (row[field] for field in SETTINGS)
+        line = {"Split": split_label(row["split"]), **describe_settings(row["method"], row["rectifier"], *settings)}
+        line["Seed"] = f"{row['seed']:g}"
+        for goal in what.compared:
+            line[goal.short] = number(row[goal.metric])
+            if goal.metric == "forget_quality":
+                line |= {"KS D": number(row[KS[0]], 3), "n": DASH if pd.isna(row[KS[1]]) else f"{row[KS[1]]:g}"}
+        known = not pd.isna(row["low"])
+        line["95% of rows"] = f"{number(row['low'])} to {number(row['high'])}" if known else DASH
+        rows.append(line | {"Trial": row["id"]})
+    return _hide_strength(pd.DataFrame(rows, dtype="str"), runs)
+
+
+def explain_seeds(frame: pd.DataFrame, runs: pd.DataFrame) -> str:
+    """Return what the columns of `list_seeds` mean, and for how many seeds there is no interval."""
+    name = goals_of_runs(runs).retention.short
+    text = (
+        f"Every seed behind the main table. 95% of rows: percentile bootstrap interval of {name} "
+        f"({intervals.RESAMPLES:,} resamples of the evaluation rows, each task's among themselves): how far {name} "
+        "hangs on the rows it was measured on; it says nothing about other seeds."
+    )
+    if KS[0] in frame:
+        text += " KS D: the largest distance between the two models' distributions of truth ratios, over n rows of each"
+        text += "; FQ is the natural logarithm of the exact p-value of this D at this n."
+    lacking = sum(frame["low"].isna())
+    return text + (f" No interval, for want of rows that give {name}: {lacking} of {len(frame)} seeds." * bool(lacking))
+
+
+def list_volumes(frame: pd.DataFrame, what: Goals) -> pd.DataFrame:
+    """Return `hypervolume.table` as texts."""
+    rows = []
+    for row in frame.to_dict("records"):
+        without, with_gru = row["volume_none"], row["volume_gru"]
+        rows.append(
+            {
+                "Split": split_label(row["split"]),
+                "Methods": f"{row['methods']}",
+                f"From {what.x_short}": number(row["reference"]),
+                "Area without GRU": number(without),
+                "settings": f"{row['settings_none']}",
+                "Area with GRU": number(with_gru),
+                "settings ": f"{row['settings_gru']}",
+                "Change": f"{with_gru / without - 1:+.1%}" if without else DASH,
+            }
+        )
+    return pd.DataFrame(rows, dtype="str")
+
+
+def list_failures(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
+    """Return every trial without a usable result and why; those that have not run come last."""
+    what = goals_of_runs(runs)
+    rows = []
+    for trial in runs.sort_values("status", key=lambda column: column == "missing", kind="stable").to_dict("records"):
+        lacking = [goal.short for goal in what.compared if pd.isna(trial[goal.metric])]
+        if trial["status"] in EVALUATED and not lacking:
+            continue
+        described = dict.fromkeys(("Method", *SETTINGS), DASH)  # nothing is known of a trial that was never started
+        if not pd.isna(trial["method"]):
+            settings = (trial[field] for field in SETTINGS.values())
+            described = describe_settings(trial["method"], trial["rectifier.name"], *settings)
+        start = {"Trial": trial["id"], "Split": plain_text(trial["benchmark.split"])}
+        status = {"Seed": plain_text(trial["seed"]), "Status": trial["status"].replace("_", " ")}
+        rows.append(start | described | status | {"Cause": _find_cause(trial, lacking, rule)})
+    return _hide_strength(pd.DataFrame(rows, dtype="str"), runs)
+
+
+def _find_cause(trial: dict[Hashable, Any], lacking: list[str], rule: Selection) -> str:
+    if trial["status"] == "missing":
+        return (
+            "no result.json: not run yet, running or interrupted; the command that started it, with --resume, runs it"
+        )
+    if trial["status"] in EVALUATED:
+        without = HALVES if rule.halves and not trial["halves"] else join_names(lacking)
+        return f"{trial['status']} without {without}"
+    step = "" if pd.isna(trial["error.step"]) else f" at step {trial['error.step']:g}"
+    return f"{'no message' if pd.isna(trial['error.message']) else trial['error.message']}{step}"
+
+
+def _hide_strength(frame: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the frame without `strength` where no trial has one."""
+    return frame if has_task_vectors(runs) else frame.drop(columns="strength", errors="ignore")
+
+
+def count_unlisted(failed: pd.DataFrame) -> str:
+    """Return `and 1950 more: 1900 missing, 50 failed` of the rows of `list_failures` that a page does not list."""
+    numbers = failed["Status"].value_counts()
+    return f"and {len(failed):,} more: {', '.join(f'{count:,} {status}' for status, count in numbers.items())}"
+
+
+def list_models(models: pd.DataFrame, what: Goals) -> pd.DataFrame:
+    """Return the reference models as texts."""
+    numbers = {column.metric: column.label for column in what.columns}
+    names = {"split": "Split", "role": "Role", **numbers, "model.path": "Model"}
+    names |= {"model.fingerprint": "Fingerprint", "evaluation": "Evaluation", "status": "Status"}
+    formats = {name: number if name in numbers else plain_text for name in names}
+    return pd.DataFrame({names[name]: [formats[name](value) for value in models[name]] for name in names}, dtype="str")
