@@ -9,15 +9,26 @@ from trainables import benchmarks
 from trainables.benchmarks import Metrics, Records, measures
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark
+from trainables.inference.counting import Report, report_to
 from trainables.storage import files
 
 
 def evaluate(
-    network: Any, tokenizer: Any, benchmark: Benchmark, reference: Any, *, token_budget: int
+    network: Any,
+    tokenizer: Any,
+    benchmark: Benchmark,
+    reference: Any,
+    *,
+    token_budget: int,
+    report: Report | None = None,
 ) -> tuple[Metrics, Records]:
-    """Return all metrics, those of added measures included, and the records they are made of."""
+    """Return all metrics, those of added measures included, and the records they are made of.
+
+    `report` is called with how far it is.
+    """
     chosen = benchmarks.find(benchmark.name)
-    metrics, records = chosen.measure(network, tokenizer, benchmark, reference, token_budget=token_budget)
+    with report_to(report):
+        metrics, records = chosen.measure(network, tokenizer, benchmark, reference, token_budget=token_budget)
     measures.score_rows(chosen, records, records)
     return measures.means(chosen, records) | metrics, records
 

@@ -21,7 +21,7 @@ from trainables.benchmarks.base import Metrics, Records
 from trainables.common import paths
 from trainables.common.errors import InputError, TrialStopped, closest
 from trainables.data import rows
-from trainables.inference import work_counter
+from trainables.inference.counting import Counter
 
 ACCURACY = "acc,none"
 """lm-eval's name of a metric and of the filter of answers before it."""
@@ -191,8 +191,8 @@ def ask(
     """
     from trainables.inference import parallel
 
-    work_counter.NOW.begin("", 0)
-    found, records = parallel.once(lambda: _ask(network, tokenizer, tasks, limit, token_budget))
+    Counter("", 0)  # lm-eval reports no progress
+    found, records = parallel.run_once(lambda: _ask(network, tokenizer, tasks, limit, token_budget))
     if not all(row["finite"] for row in records):
         raise TrialStopped("diverged", "evaluation: the log-likelihood of a choice is not finite")
     return found, records

@@ -229,7 +229,7 @@ def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget
         token_budget=token_budget,
         new_tokens=rules.generated_tokens,
         total=rules.generated_includes_prompt,
-        begun=[(group[0], answers.said) for group, answers in zip(groups, scores, strict=True)],
+        begun=[(group[0], answers.matched_tokens) for group, answers in zip(groups, scores, strict=True)],
     )
     counts = [[example.answer_tokens for example in group] for group in groups]
     return _with_results(records, [answers.losses for answers in scores], counts, texts, rules)

@@ -14,14 +14,15 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from trainables.inference import kv_cache, parallel, work_counter
+from trainables.inference import kv_cache, parallel
+from trainables.inference.counting import Counter
 from trainables.inference.kv_cache import Layer
 
 HARMLESS = frozenset(
     "do_sample temperature top_p top_k min_p typical_p max_length max_new_tokens use_cache transformers_version "
     "_from_model_config bos_token_id eos_token_id pad_token_id output_attentions output_hidden_states".split()
 )
-"""What a model's generation settings may say without changing which token is the likeliest, or which one ends."""
+"""The generation settings that a model may have without changing which token is the likeliest, or which one ends."""
 REFILL = 0.25
 """Rows are taken up, and ended ones dropped, when so large a part of the places is free: each move copies the cache."""
 
@@ -40,14 +41,14 @@ class Request:
 
 
 def is_plain(network: Any) -> bool:
-    """Whether the model's generation settings leave greedy decoding as it is: no penalty, no forbidden words."""
+    """Return whether the model's settings leave greedy decoding as it is: no penalty, no forbidden words."""
     return network.generation_config.to_diff_dict().keys() <= HARMLESS
 
 
 def continuations(
     network: Any, prompts: Sequence[Sequence[int]], limits: Sequence[int], *, end: int, pad: int, token_budget: int
 ) -> list[list[int]]:
-    """The likeliest ids after each prompt, up to `end` and without it, at most as many as its limit says.
+    """Return the likeliest ids after each prompt, up to `end` and without it, at most as many as its limit says.
 
     `token_budget`: tokens of a batch whose keys and values are kept, padding and what is to come included.
     """
@@ -57,24 +58,24 @@ def continuations(
     found: list[list[int]] = [[] for _ in requests]
     if not order:
         return found
-    ours = is_plain(network) and requests[order[0]].reach <= kv_cache.reach(network)
-    decode = _moving if ours else _at_once
-    beside = parallel.here(network, token_budget // 4)
-    shares = min(parallel.everywhere(network, token_budget // 4), len(order))
+    movable = is_plain(network) and requests[order[0]].reach <= kv_cache.reach(network)
+    decode = _decode_moving_rows if movable else _decode_by_transformers
+    threads = parallel.threads_for(network, token_budget // 4)
+    workers = min(parallel.workers_for(network, token_budget // 4), len(order))
+    parts = [order[worker::workers] for worker in range(workers)]
+    counter = Counter("generations", sum(map(len, parallel.share_of_rank(parts))))
 
-    def work(rows: list[int], lane: Any) -> list[tuple[int, int]]:
-        return list(decode(lane, requests, rows, end, pad, token_budget // beside))
+    def generate(rows: list[int], model: Any) -> list[tuple[int, int]]:
+        return list(decode(model, requests, rows, end, pad, token_budget // threads, counter))
 
-    parts = [order[share::shares] for share in range(shares)]
-    work_counter.NOW.begin("generations", sum(map(len, parallel.mine(parts))))
-    for part in parallel.each(network, [partial(work, rows) for rows in parts], beside):
+    for part in parallel.run_all(network, [partial(generate, rows) for rows in parts], threads):
         for row, token in part:
             found[row].append(token)
     return found
 
 
 def places(requests: Sequence[Request], rows: Sequence[int], left: Mapping[int, int], token_budget: int) -> int:
-    """How many of `rows`, from the first on, a batch holds to its end: each has as many columns as the widest needs.
+    """Return how many of the first `rows` a batch holds to its end: each has as many columns as the widest needs.
 
     `left`: the tokens that a row may still get. Rows are aligned on the right, where their next tokens come.
     """
@@ -88,10 +89,16 @@ def places(requests: Sequence[Request], rows: Sequence[int], left: Mapping[int, 
     return size
 
 
-def _at_once(
-    network: Any, requests: Sequence[Request], order: list[int], end: int, pad: int, token_budget: int
+def _decode_by_transformers(
+    network: Any,
+    requests: Sequence[Request],
+    order: list[int],
+    end: int,
+    pad: int,
+    token_budget: int,
+    counter: Counter,
 ) -> Iterator[tuple[int, int]]:
-    """transformers' `generate` on one batch after the other: for models that `caches.reach` or `is_plain` leave out."""
+    """Call transformers' `generate` on one batch after the other: for models that `reach` or `is_plain` leave out."""
     limits = {row: requests[row].limit for row in order}
     while order:
         size = places(requests, order, limits, token_budget)
@@ -112,18 +119,24 @@ def _at_once(
         for row, ids in zip(rows, produced, strict=True):
             ids = ids[: requests[row].limit]
             yield from ((row, token) for token in (ids[: ids.index(end)] if end in ids else ids))
-        work_counter.NOW.add(size)
+        counter.add(size)
 
 
-def _moving(
-    network: Any, requests: Sequence[Request], order: list[int], end: int, pad: int, token_budget: int
+def _decode_moving_rows(
+    network: Any,
+    requests: Sequence[Request],
+    order: list[int],
+    end: int,
+    pad: int,
+    token_budget: int,
+    counter: Counter,
 ) -> Iterator[tuple[int, int]]:
-    """Row numbers and their next tokens, in the order in which they are found."""
+    """Yield row numbers and their next tokens, in the order in which they are found."""
     left = {row: requests[row].limit for row in order}
     batch = _Batch(network, longest=requests[order[0]].reach)
 
     def newest(start: int) -> Iterator[tuple[int, int]]:
-        """Of the rows from place `start` on that have not ended."""
+        """Yield those of the rows from place `start` on that have not ended."""
         for row, token in zip(batch.rows[start:], batch.last[start:].tolist(), strict=True):
             if row not in left:
                 continue
@@ -132,7 +145,7 @@ def _moving(
                 yield row, token
             if token == end or left[row] == 0:
                 del left[row]
-                work_counter.NOW.add(1)
+                counter.add(1)
 
     while left:
         alive = [place for place, row in enumerate(batch.rows) if row in left]
@@ -150,7 +163,7 @@ def _moving(
 
 
 def _prefills(requests: Sequence[Request], rows: list[int], token_budget: int) -> Iterator[list[int]]:
-    """The rows in groups whose padded prompts are within the budget."""
+    """Yield the rows in groups whose padded prompts are within the budget."""
     start, width = 0, 0
     for stop, row in enumerate(rows):
         width = max(width, len(requests[row].ids))
@@ -211,6 +224,6 @@ class _Batch:
     def _read(
         self, layers: list[Layer], input_ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor
     ) -> tuple[list[Layer], torch.Tensor]:
-        """The layers' keys and values with those of `input_ids`, and each row's likeliest next token."""
+        """Return the layers' keys and values with those of `input_ids`, and each row's likeliest next token."""
         cache, logits = kv_cache.read(self.network, layers, input_ids, mask, positions, lambda hidden: hidden[:, -1:])
         return cache, logits[:, -1].argmax(-1)

@@ -21,16 +21,18 @@ import torch.distributed as dist
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
-LEAST = 1024
-"""Tokens of a pass below which what every pass costs counts for more."""
-WORKS = 4
-"""Of a share at the least, where there is enough to do."""
+Job = Callable[[Any], Result]
+"""Passes of a model that it is called with."""
+MIN_PASS_TOKENS = 1024
+"""Below so many tokens what every pass costs counts for more than what running side by side saves."""
+JOBS_PER_WORKER = 4
+"""At least, if there is enough to do."""
 _RANKS: ContextVar[int] = ContextVar("_RANKS", default=1)
 
 
 @contextmanager
 def over_ranks(together: bool) -> Iterator[None]:
-    """Within it, where `together`, every rank does a part of `each`, which all of them call with the same works."""
+    """Share jobs out among all ranks if `together`: all of them call `run_all` with the same jobs."""
     token = _RANKS.set(dist.get_world_size() if together else 1)
     try:
         yield
@@ -38,109 +40,108 @@ def over_ranks(together: bool) -> Iterator[None]:
         _RANKS.reset(token)
 
 
-def here(network: Any, token_budget: int) -> int:
-    """How many passes of a rank run beside each other so that all of them together keep to `token_budget` tokens."""
+def threads_for(network: Any, token_budget: int) -> int:
+    """Return how many passes a rank runs side by side so that all together keep to `token_budget` tokens."""
     if network.device.type != "cpu":
         return 1
-    return max(1, min(torch.get_num_threads(), token_budget // LEAST))
+    return max(1, min(torch.get_num_threads(), token_budget // MIN_PASS_TOKENS))
 
 
-def everywhere(network: Any, token_budget: int) -> int:
-    """The same of all ranks."""
-    return here(network, token_budget) * _RANKS.get()
+def workers_for(network: Any, token_budget: int) -> int:
+    """Return how many passes all ranks run side by side."""
+    return threads_for(network, token_budget) * _RANKS.get()
 
 
-def mine(items: Sequence[Item]) -> Sequence[Item]:
-    """Every so many-th: what this rank has to do with of things that are shared out."""
+def share_of_rank(items: Sequence[Item]) -> Sequence[Item]:
+    """Return every n-th item, n being the number of ranks: what this rank has to do."""
     ranks = _RANKS.get()
     return items if ranks == 1 else items[dist.get_rank() :: ranks]
 
 
-def portion(tokens: int, most: int, shares: int) -> int:
-    """Tokens of a work, at most `most`: several shares have some works each, so that all end together."""
-    return most if shares == 1 else min(most, max(LEAST, tokens // (WORKS * shares)))
+def job_tokens(tokens: int, most: int, workers: int) -> int:
+    """Return the tokens of a job, at most `most`: several workers have some jobs each, so that all end together."""
+    return most if workers == 1 else min(most, max(MIN_PASS_TOKENS, tokens // (JOBS_PER_WORKER * workers)))
 
 
-def each(network: Any, works: Sequence[Callable[[Any], Result]], lanes: int) -> list[Result]:
-    """What each work finds with the network, in their order, on every rank; without gradients.
-
-    `lanes`: how many a rank does beside each other.
-    """
+def run_all(network: Any, jobs: Sequence[Job[Result]], threads: int) -> list[Result]:
+    """Return the jobs' results in their order, on every rank; without gradients. Each rank runs `threads` at once."""
     ranks = _RANKS.get()
     if ranks == 1:
-        return _beside(network, works, lanes)
-    parts = _of_ranks(lambda: _beside(network, mine(works), lanes))
-    return [parts[number % ranks][number // ranks] for number in range(len(works))]
+        return _run_on_threads(network, jobs, threads)
+    parts = _gather_results(lambda: _run_on_threads(network, share_of_rank(jobs), threads))
+    return [parts[number % ranks][number // ranks] for number in range(len(jobs))]
 
 
-def once(work: Callable[[], Result]) -> Result:
-    """What rank 0 finds, on every rank."""
+def run_once(job: Callable[[], Result]) -> Result:
+    """Run a job on rank 0, and return its result on every rank."""
     if _RANKS.get() == 1:
-        return work()
-    return _of_ranks(lambda: work() if dist.get_rank() == 0 else None)[0]
+        return job()
+    return _gather_results(lambda: job() if dist.get_rank() == 0 else None)[0]
 
 
-def _of_ranks(part: Callable[[], Any]) -> list[Any]:
-    """What every rank's part finds. Raises on all of them where one fails: none waits for it until a time-out."""
-    found, failure = None, None
+def _gather_results(run_share: Callable[[], Any]) -> list[Any]:
+    """Return the results of all ranks. Raises on every rank if one fails: the others would wait until a time-out."""
+    result, failure = None, None
     try:
-        found = part()
+        result = run_share()
     except Exception as error:
         failure = error
-    told: list[Any] = [None] * _RANKS.get()
-    dist.all_gather_object(told, (found, f"{type(failure).__name__}: {failure}" if failure else None))
+    results: list[Any] = [None] * _RANKS.get()
+    dist.all_gather_object(results, (result, f"{type(failure).__name__}: {failure}" if failure else None))
     if failure:
         raise failure
-    for rank, (_, text) in enumerate(told):
-        if text:
-            raise RuntimeError(f"rank {rank} failed in an evaluation: {text}")
-    return [found for found, _ in told]
+    for rank, (_, message) in enumerate(results):
+        if message:
+            raise RuntimeError(f"rank {rank} failed in an evaluation: {message}")
+    return [result for result, _ in results]
 
 
-def _beside(network: Any, works: Sequence[Callable[[Any], Result]], lanes: int) -> list[Result]:
-    if lanes < 2 or len(works) < 2:
+def _run_on_threads(network: Any, jobs: Sequence[Job[Result]], threads: int) -> list[Result]:
+    if threads < 2 or len(jobs) < 2:
         with torch.no_grad():
-            return [work(network) for work in works]
-    threads, free, ended = torch.get_num_threads(), SimpleQueue[Any](), Event()
+            return [job(network) for job in jobs]
+    torch_threads, free, stopped = torch.get_num_threads(), SimpleQueue[Any](), Event()
     failures: list[Exception] = []
-    twins = _twins(network, lanes)
-    hooks = [twin.register_forward_pre_hook(lambda *_: _go_on(ended)) for twin in twins]
-    for twin in twins:
-        free.put(twin)
+    models = _models_sharing_weights(network, threads)
+    hooks = [model.register_forward_pre_hook(lambda *_: _raise_if_stopped(stopped)) for model in models]
+    for model in models:
+        free.put(model)
 
-    def run(work: Callable[[Any], Result]) -> Any:
-        twin = free.get()
+    def run(job: Job[Result]) -> Any:
+        model = free.get()
         try:
-            _go_on(ended)
+            _raise_if_stopped(stopped)
             with torch.no_grad():
-                return work(twin)
+                return job(model)
         except Exception as error:
             failures.append(error)
-            ended.set()  # the other lanes stop at their next pass, not at the end of their work
+            stopped.set()  # the other threads stop at their next pass, not at the end of their jobs
         finally:
-            free.put(twin)
+            free.put(model)
 
     try:
-        with ThreadPoolExecutor(lanes, initializer=torch.set_num_threads, initargs=(threads // lanes,)) as pool:
+        with ThreadPoolExecutor(
+            threads, initializer=torch.set_num_threads, initargs=(torch_threads // threads,)
+        ) as pool:
             try:
-                found = list(pool.map(run, works))
+                results = list(pool.map(run, jobs))
             except BaseException:
-                ended.set()
+                stopped.set()
                 raise
         if failures:
             raise failures[0]
-        return found
+        return results
     finally:
         hooks[0].remove()
-        torch.set_num_threads(threads)  # what a thread sets for itself, MKL takes for all
+        torch.set_num_threads(torch_threads)  # what a thread sets for itself, MKL takes for all
 
 
-def _go_on(ended: Event) -> None:
-    if ended.is_set():
-        raise RuntimeError("another lane failed, or the process was interrupted")
+def _raise_if_stopped(stopped: Event) -> None:
+    if stopped.is_set():
+        raise RuntimeError("another thread failed, or the process was interrupted")
 
 
-def _twins(network: Any, number: int) -> list[Any]:
-    """The network and copies of it that hold the very same tensors: what a pass hangs on one, the others do not see."""
+def _models_sharing_weights(network: Any, number: int) -> list[Any]:
+    """Return the network and copies of it with the very same tensors: hooks on one are not on the others."""
     tensors = {id(tensor): tensor for tensor in chain(network.parameters(), network.buffers())}
     return [network] + [copy.deepcopy(network, dict(tensors)) for _ in range(number - 1)]

@@ -11,13 +11,14 @@ import torch
 from torch.nn import functional
 
 from trainables.common.tokens import Example
-from trainables.inference import generation, kv_cache, parallel, shared_prefix, work_counter
+from trainables.inference import generation, kv_cache, parallel, shared_prefix
+from trainables.inference.counting import Counter
 
 IGNORED = -100
 
 
 def pad_of(tokenizer: Any) -> int:
-    """The token that rows are padded with: its own, else the one that ends a text."""
+    """Return the token that rows are padded with: its own, else the one that ends a text."""
     return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
 
 
@@ -43,108 +44,112 @@ class LabelScores(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Of the answers to a question the summed negative log-likelihoods (nats).
+    """The summed negative log-likelihoods (nats) of the answers to a question.
 
-    `said`: so many tokens the model's own greedy answer has in common with the first one from the start.
+    `matched_tokens`: with how many tokens of the first answer the model's own greedy answer begins.
     """
 
     losses: list[float]
-    said: int
+    matched_tokens: int
 
 
 def score_answers(network: Any, groups: Sequence[Sequence[Example]], *, pad: int, token_budget: int) -> list[Answers]:
-    """What the model makes of each group of examples: the answers to a question, the right one first.
+    """Score each group of examples: the answers to a question, the right one first.
 
     The examples of a group begin alike: the beginning is computed once.
     """
     firsts = {group[0] for group in groups}
 
-    def told(examples: list[Example], logits: torch.Tensor, labels: torch.Tensor) -> dict[Example, tuple[float, int]]:
+    def sum_losses(
+        examples: list[Example], logits: torch.Tensor, labels: torch.Tensor
+    ) -> dict[Example, tuple[float, int]]:
         losses = _losses(logits, labels).cpu().double()
-        led = [example in firsts for example in examples]
-        rows = [one for example, one in zip(examples, led, strict=True) for _ in range(example.answer_tokens)]
-        chosen = torch.tensor(rows, device=logits.device)
+        of_first = [example in firsts for example in examples for _ in range(example.answer_tokens)]
+        chosen = torch.tensor(of_first, device=logits.device)
         hits = (logits[chosen].argmax(-1) == labels[chosen]).cpu()
-        first = [example for example, one in zip(examples, led, strict=True) if one]
-        said = {example: leading(part.tolist()) for example, part in _by_example(first, hits)}
-        return {example: (float(part.sum()), said.get(example, 0)) for example, part in _by_example(examples, losses)}
+        first = [example for example in examples if example in firsts]
+        matched = {example: count_leading_hits(part.tolist()) for example, part in _by_example(first, hits)}
+        return {
+            example: (float(part.sum()), matched.get(example, 0)) for example, part in _by_example(examples, losses)
+        }
 
-    found = _of_labels(network, [list(dict.fromkeys(group)) for group in groups], pad, token_budget, told)
+    found = _score_labels(network, [list(dict.fromkeys(group)) for group in groups], pad, token_budget, sum_losses)
     return [Answers([found[example][0] for example in group], found[group[0]][1]) for group in groups]
 
 
 def _losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Negative log-likelihoods in fp32: (labels, vocabulary), (labels,) -> (labels,)."""
+    """Return negative log-likelihoods in fp32: (labels, vocabulary), (labels,) -> (labels,)."""
     return functional.cross_entropy(logits.float(), labels, reduction="none")
 
 
 def every_token_loss(network: Any, examples: Sequence[Example], *, pad: int, token_budget: int) -> list[list[float]]:
-    """Negative log-likelihood of each label of each example, in nats, in the order given."""
+    """Return the negative log-likelihood of each label of each example, in nats, in the order given."""
     return [scores.losses for scores in label_scores(network, examples, pad=pad, token_budget=token_budget)]
 
 
 def label_scores(network: Any, examples: Sequence[Example], *, pad: int, token_budget: int) -> list[LabelScores]:
-    """Losses and hits of one pass over each example, in the order given; no logits are kept."""
+    """Return losses and hits of one pass over each example, in the order given; no logits are kept."""
 
-    def told(chosen: list[Example], logits: torch.Tensor, labels: torch.Tensor) -> dict[Example, LabelScores]:
+    def list_scores(chosen: list[Example], logits: torch.Tensor, labels: torch.Tensor) -> dict[Example, LabelScores]:
         losses, hits = _losses(logits, labels).cpu(), (logits.argmax(-1) == labels).cpu()
         pairs = zip(_by_example(chosen, losses), _by_example(chosen, hits), strict=True)
         return {example: LabelScores(lost.tolist(), hit.tolist()) for (example, lost), (_, hit) in pairs}
 
-    found = _of_labels(network, [[example] for example in dict.fromkeys(examples)], pad, token_budget, told)
+    found = _score_labels(network, [[example] for example in dict.fromkeys(examples)], pad, token_budget, list_scores)
     return [found[example] for example in examples]
 
 
 Result = TypeVar("Result")
-Found = Iterator[tuple[list[Example], torch.Tensor, torch.Tensor]]
-"""Of a pass its examples, the logits (labels, vocabulary) of all their labels, and the labels."""
-Told = Callable[[list[Example], torch.Tensor, torch.Tensor], dict[Example, Result]]
+Passes = Iterator[tuple[list[Example], torch.Tensor, torch.Tensor]]
+"""Of each pass its examples, the logits (labels, vocabulary) of all their labels, and the labels."""
+Summarise = Callable[[list[Example], torch.Tensor, torch.Tensor], dict[Example, Result]]
 
 
-def _of_labels(
-    network: Any, groups: Sequence[Sequence[Example]], pad: int, token_budget: int, told: Told[Result]
+def _score_labels(
+    network: Any, groups: Sequence[Sequence[Example]], pad: int, token_budget: int, summarise: Summarise[Result]
 ) -> dict[Example, Result]:
-    """What is told of every example of every group, each read once.
+    """Return the summary of every example of every group, each read once.
 
-    What a model keeps of trunks counts in the budget.
+    What a model keeps of shared beginnings counts in the budget.
     """
-    count, shares = parallel.here(network, token_budget), parallel.everywhere(network, token_budget)
-    token_budget //= count
+    threads, workers = parallel.threads_for(network, token_budget), parallel.workers_for(network, token_budget)
+    token_budget //= threads
     alone, shared = shared_prefix.split(groups, kv_cache.reach(network))
-    works: list[tuple[int, int, Callable[[Any], Found]]] = []  # tokens and examples of each
+    jobs: list[tuple[int, int, Callable[[Any], Passes]]] = []  # tokens and examples of each
     lengths = [part.tokens for part in alone]
-    for rows in batches(lengths, parallel.portion(sum(lengths), token_budget, shares)):
+    for rows in batches(lengths, parallel.job_tokens(sum(lengths), token_budget, workers)):
         parts = [alone[row] for row in rows]
-        works.append((sum(lengths[row] for row in rows), len(parts), partial(_whole, parts, pad)))
+        jobs.append((sum(lengths[row] for row in rows), len(parts), partial(_whole, parts, pad)))
     starts = [group[0].start for group in shared]
-    for numbers in batches(starts, parallel.portion(sum(starts), token_budget, shares)):
+    for numbers in batches(starts, parallel.job_tokens(sum(starts), token_budget, workers)):
         chosen = [shared[number] for number in numbers]
         under = [part.tokens for group in chosen for part in group]
         tokens = sum(starts[number] for number in numbers) + sum(under)
-        works.append((tokens, len(under), partial(_after_trunks, chosen, pad, token_budget)))
-    works.sort(key=lambda work: -work[0])  # the longest first, so that all end together
+        jobs.append((tokens, len(under), partial(_after_trunks, chosen, pad, token_budget)))
+    jobs.sort(key=lambda job: -job[0])  # the longest first, so that all end together
 
-    def done(read: Callable[[Any], Found], lane: Any) -> list[dict[Example, Result]]:
+    counter = Counter("answers", sum(count for _, count, _ in parallel.share_of_rank(jobs)))
+
+    def run(passes: Callable[[Any], Passes], model: Any) -> list[dict[Example, Result]]:
         found = []
-        for examples, logits, labels in read(lane):
-            found.append(told(examples, logits, labels))
-            work_counter.NOW.add(len(examples))
+        for examples, logits, labels in passes(model):
+            found.append(summarise(examples, logits, labels))
+            counter.add(len(examples))
         return found
 
-    work_counter.NOW.begin("answers", sum(count for _, count, _ in parallel.mine(works)))
-    results = parallel.each(network, [partial(done, read) for *_, read in works], count)
+    results = parallel.run_all(network, [partial(run, passes) for *_, passes in jobs], threads)
     return {example: result for parts in results for found in parts for example, result in found.items()}
 
 
-def _whole(parts: list[shared_prefix.Part], pad: int, network: Any) -> Found:
-    """The head sees the positions before labels alone: a label of 2,048 to 150,000 logits is much of a pass."""
+def _whole(parts: list[shared_prefix.Part], pad: int, network: Any) -> Passes:
+    """Give the head the positions before labels alone: a label of 2,048 to 150,000 logits is much of a pass."""
     batch = shared_prefix.collate(parts, pad, network.device)
     with kv_cache.chosen_positions(network, batch.choose):
         logits = network(input_ids=batch.input_ids, attention_mask=batch.mask, use_cache=False).logits[0]
     yield [part.example for part in parts], logits, batch.labels
 
 
-def _after_trunks(groups: list[list[shared_prefix.Part]], pad: int, token_budget: int, network: Any) -> Found:
+def _after_trunks(groups: list[list[shared_prefix.Part]], pad: int, token_budget: int, network: Any) -> Passes:
     trunks = shared_prefix.Trunks(network, [group[0].example.input_ids[: group[0].start] for group in groups], pad)
     under = list(shared_prefix.numbered(groups))
     for rows in batches([trunks.mask.shape[1] + part.tokens for part in under], token_budget):
@@ -154,7 +159,7 @@ def _after_trunks(groups: list[list[shared_prefix.Part]], pad: int, token_budget
 
 
 def _by_example(examples: Sequence[Example], values: torch.Tensor) -> Iterator[tuple[Example, torch.Tensor]]:
-    """Each example with its labels' part of the values (labels of all,)."""
+    """Yield each example with its labels' part of the values (labels of all,)."""
     return zip(examples, values.split([example.answer_tokens for example in examples]), strict=True)
 
 
@@ -168,9 +173,9 @@ def generate(
     total: bool,
     begun: Sequence[tuple[Example, int]] | None = None,
 ) -> list[str]:
-    """Greedy continuations, special tokens removed; `total`: `new_tokens` counts the prompt as well.
+    """Return greedy continuations, special tokens removed; `total`: `new_tokens` counts the prompt as well.
 
-    `begun`: of each prompt an example, and with how many of its labels the model is known to go on (`Answers.said`).
+    `begun`: of each prompt an example, and with how many of its labels the model goes on (`Answers.matched_tokens`).
     """
     encoded = [tuple(ids) for ids in tokenizer(list(prompts))["input_ids"]] if prompts else []
     ended = tokenizer.eos_token_id
@@ -181,10 +186,10 @@ def generate(
     return [tokenizer.decode(ids, skip_special_tokens=True) for ids in continued]
 
 
-def _known(prompt: tuple[int, ...], example: Example, said: int) -> tuple[int, ...]:
-    """Nothing where the example's own prompt is another one, as where a token has a part of both."""
+def _known(prompt: tuple[int, ...], example: Example, matched_tokens: int) -> tuple[int, ...]:
+    """Return what is known of the answer: nothing if the prompt is another, as where a token has a part of both."""
     start = example.answer_start
-    return example.input_ids[start : start + said] if example.input_ids[:start] == prompt else ()
+    return example.input_ids[start : start + matched_tokens] if example.input_ids[:start] == prompt else ()
 
 
 def continuations(
@@ -196,7 +201,7 @@ def continuations(
     limits: Sequence[int],
     known: Sequence[Sequence[int]] | None = None,
 ) -> list[list[int]]:
-    """The ids that follow each prompt's, greedily, up to the end-of-sequence token and without it.
+    """Return the ids that follow each prompt's, greedily, up to the end-of-sequence token and without it.
 
     `known`: with what each is known to begin: it is read like the prompt, all at once, instead of one by one.
     Four times the tokens of a pass: of most of them only keys and values are there.
@@ -212,7 +217,7 @@ def continuations(
 
 
 def batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:
-    """Row numbers grouped by length, longest first, each group within `token_budget` padded tokens."""
+    """Yield row numbers grouped by length, longest first, each group within `token_budget` padded tokens."""
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
     start = 0
     while start < len(order):
@@ -221,6 +226,6 @@ def batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:
         start += size
 
 
-def leading(hits: Sequence[bool]) -> int:
-    """How many there are before the first miss."""
+def count_leading_hits(hits: Sequence[bool]) -> int:
+    """Return how many there are before the first miss."""
     return sum(1 for _ in takewhile(bool, hits))

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from trainables.common import processes, provenance
-from trainables.inference import work_counter
 from trainables.storage import files
 from trainables.storage.base import PROGRESS, Storage
 
@@ -46,6 +45,8 @@ class Progress:
         self.state: dict[str, Any] = {"phase": "loading", "step": 0, "steps": None, "training_left": None}
         self.identity: dict[str, Any] = {}
         self.work: dict[str, Any] | None = None
+        self.counted: dict[str, Any] | None = None
+        """How far an evaluation is; `work` is what was written of it."""
         self.begun = self.entered = self.written = 0.0
         self.first: tuple[int, float] | None = None
         """The first step of training here, and when it was done."""
@@ -56,7 +57,6 @@ class Progress:
     def __enter__(self) -> Progress:
         self.identity = {**processes.describe_self(), "started": provenance.now(), "attempt": self.attempt}
         self.begun = self.entered = time.monotonic()
-        work_counter.NOW.begin("", 0)
         self._write()
         self.thread.start()
         return self
@@ -73,7 +73,7 @@ class Progress:
         now, step = time.monotonic(), event.get("step", self.state["step"])
         if event["phase"] != self.state["phase"]:
             self.entered = now
-            work_counter.NOW.begin("", 0)
+            self.counted = None
         steps = event.get("steps", self.state["steps"])
         left = self.state["training_left"] if steps and step < steps else None
         if event["phase"] == "training":
@@ -83,16 +83,20 @@ class Progress:
         self.state = {"phase": event["phase"], "step": step, "steps": steps, "training_left": left}
         self.news = True
 
+    def count(self, what: str, done: int, total: int) -> None:
+        """Take over how many of the answers or generations of an evaluation are done; nothing is counted of ''."""
+        self.counted = {"what": what, "done": done, "total": total} if what else None
+
     def _work(self) -> None:
         while not self.over.wait(EVERY):
-            if self.news or self.work != work_counter.NOW.told() or time.monotonic() - self.written >= BEAT:
+            if self.news or self.work != self.counted or time.monotonic() - self.written >= BEAT:
                 self._write()
             if time.monotonic() - max(self.shown, self.begun) >= SHOWN and self.store.try_push(self.path):
                 self.shown = time.monotonic()
 
     def _write(self) -> None:
         self.news, now = False, time.monotonic()
-        self.work = work_counter.NOW.told()
+        self.work = self.counted
         times = {
             "work": self.work,
             "seconds": now - self.begun,

@@ -20,6 +20,7 @@ from trainables.common import provenance
 from trainables.common.errors import InputError, StartAgain, TrialStopped
 from trainables.config import trial as config
 from trainables.config.trial import Trial
+from trainables.inference.counting import Report
 from trainables.storage import base, files
 from trainables.storage.base import CHECKPOINT, ERROR, LOST, RETRY, WEIGHTS, Storage
 from trainables.storage.results import remove_leftovers
@@ -51,6 +52,7 @@ class TrialRun:
         self.notice = notice
         self.record = Record(provenance.now())
         self.many = trial.resources.ranks > 1
+        self.report: Report | None = None
 
     def events(self) -> Iterator[Event]:
         """Run the trial; yield `{"phase", "step", "steps", ...}` on the way, and on rank 0 the written result last.
@@ -65,6 +67,7 @@ class TrialRun:
         if not self.many or dist.get_rank() == 0:
             self.paths.store.start_trial(self.trial.id(), self.trial.model_dump(mode="json"))
             progress = Progress(self.paths.folder, self.paths.store, self.record.attempt)
+            self.report = progress.count
         with progress or contextlib.nullcontext():
             try:
                 for event in self._attempts():
@@ -110,7 +113,9 @@ class TrialRun:
         if trial.task_vector is not None:
             network, tokenizer = self._move_target(device)
             record.seconds.loading = perf_counter() - begun
-            yield from self._evaluate(network, StepSelection(trial, self.paths, tokenizer, reference), together=False)
+            yield from self._evaluate(
+                network, StepSelection(trial, self.paths, tokenizer, reference, self.report), together=False
+            )
             return
         network, tokenizer = models.load(trial.target, trial.resources.precision)
         if trial.calibration.targets:
@@ -121,7 +126,7 @@ class TrialRun:
         resources = setup.choose_zero_stage(trial, network, task, device, folder)
         record.zero_stage = resources.zero_stage
         checkpoints.check_layout(folder, resources)
-        steps = StepSelection(trial, self.paths, tokenizer, reference)
+        steps = StepSelection(trial, self.paths, tokenizer, reference, self.report)
         resume_from = checkpoints.read_meta(folder)
         if resume_from and not steps.can_resume_at(resume_from["step"]):
             resume_from = {}

@@ -19,6 +19,7 @@ from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial, evaluation_id
 from trainables.inference import parallel
+from trainables.inference.counting import Report
 from trainables.storage import files
 from trainables.storage.base import EVALUATIONS, RESULT, Storage
 from trainables.training import models, target_weights
@@ -41,11 +42,14 @@ def load_target_evaluation(trial: Trial, store: Storage) -> Evaluation | None:
 class StepSelection:
     """The evaluations of one trial's steps, kept by rank 0. `reference`: the retain model's evaluation."""
 
-    def __init__(self, trial: Trial, paths: TrialPaths, tokenizer: Any, reference: Any) -> None:
+    def __init__(
+        self, trial: Trial, paths: TrialPaths, tokenizer: Any, reference: Any, report: Report | None = None
+    ) -> None:
         self.trial = trial
         self.paths = paths
         self.tokenizer = tokenizer
         self.reference = reference
+        self.report = report
         self.folder = paths.folder / EVALUATIONS
         self.target: Evaluation | None = None
         self.saved_step = 0
@@ -103,7 +107,14 @@ class StepSelection:
     def measure(self, network: Any) -> tuple[Metrics, Rows]:
         """Return the metrics of a model, and the rows that they are made of."""
         budget = self.trial.resources.evaluation_tokens
-        return evaluation.evaluate(network, self.tokenizer, self.trial.benchmark, self.reference, token_budget=budget)
+        return evaluation.evaluate(
+            network,
+            self.tokenizer,
+            self.trial.benchmark,
+            self.reference,
+            token_budget=budget,
+            report=self.report,
+        )
 
     def find_collapse(self, step: int) -> dict[str, Any] | None:
         """Return an error of kind `collapsed` if the utility after `step` is below its bar."""

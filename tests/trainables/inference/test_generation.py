@@ -138,7 +138,7 @@ def test_other_models_are_left_to_transformers(make: Any, monkeypatch: pytest.Mo
     """Those with rows beyond a sliding window, with a penalty or without positions."""
     model = make()
     prompts, limits = ragged_prompts(6, seed=5)
-    monkeypatch.setattr(generation, "_moving", lambda *_: pytest.fail("rows moved"))
+    monkeypatch.setattr(generation, "_decode_moving_rows", lambda *_: pytest.fail("rows moved"))
     expected = generate_each_alone(model, prompts, limits)
     assert generate(model, prompts, limits, budget=300) == expected
     if make is with_a_penalty:

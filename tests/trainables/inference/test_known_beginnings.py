@@ -85,7 +85,7 @@ def test_said_is_what_greedy_decoding_has_in_common_with_the_first_answer(budget
         groups.append([Example((*ids, *answer), len(ids)) for answer in (first, *others)])
         expected.append(min(right, 9))
     found = scoring.score_answers(model, groups, pad=PAD, token_budget=budget)
-    assert [answers.said for answers in found] == expected
+    assert [answers.matched_tokens for answers in found] == expected
 
 
 @pytest.mark.parametrize("dialect", tofu.RULES)
@@ -133,7 +133,7 @@ def test_losses_that_are_no_numbers_say_nothing() -> None:
     model = network("Llama")
     model.lm_head.weight[:] = float("nan")
     groups = [[Example((4, 5, 6, 7), 2), Example((4, 5, 8), 2)]]
-    assert scoring.score_answers(model, groups, pad=PAD, token_budget=100)[0].said == 0
+    assert scoring.score_answers(model, groups, pad=PAD, token_budget=100)[0].matched_tokens == 0
 
 
 def test_own_questions_and_texts_are_continued_as_they_are_without(

@@ -37,15 +37,15 @@ def family(request: Any) -> Any:
 
 @pytest.fixture
 def shared_out(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """How many works were run on how many threads, a pair a call."""
+    """How many jobs were run on how many threads, a pair a call."""
     calls: list[tuple[int, int]] = []
-    run = parallel._beside
+    run = parallel._run_on_threads
 
-    def noted(network: Any, works: Any, lanes: int) -> Any:
-        calls.append((len(works), lanes))
-        return run(network, works, lanes)
+    def noted(network: Any, jobs: Any, threads: int) -> Any:
+        calls.append((len(jobs), threads))
+        return run(network, jobs, threads)
 
-    monkeypatch.setattr(parallel, "_beside", noted)
+    monkeypatch.setattr(parallel, "_run_on_threads", noted)
     return calls
 
 
@@ -55,13 +55,13 @@ def test_losses_of_two_threads_are_those_of_one(
     """In passes of the same tokens each: the same to the last bit where no beginning is shared."""
     groups = families.answer_groups(3, groups=16)
     examples = [example for group in groups for example in group]
-    monkeypatch.setattr(parallel, "LEAST", 50)
+    monkeypatch.setattr(parallel, "MIN_PASS_TOKENS", 50)
     with two_threads():
         beside = scoring.score_answers(family, groups, pad=PAD, token_budget=100)
         labels = scoring.label_scores(family, examples, pad=PAD, token_budget=100)
-    assert all(works > 4 and lanes == 2 for works, lanes in shared_out)
+    assert all(jobs > 4 and threads == 2 for jobs, threads in shared_out)
     alike = scoring.score_answers(family, groups, pad=PAD, token_budget=50)
-    assert [answers.said for answers in alike] == [answers.said for answers in beside]
+    assert [answers.matched_tokens for answers in alike] == [answers.matched_tokens for answers in beside]
     for one, other in zip(alike, beside, strict=True):
         assert one.losses == pytest.approx(other.losses, rel=1e-5)
     assert scoring.label_scores(family, examples, pad=PAD, token_budget=50) == labels
@@ -74,50 +74,52 @@ def test_texts_of_two_threads_are_those_of_one(
     end = families.frequent_token(family, prompts)
     expected = families.generate(family, prompts, limits, budget=400, end=end)
     shared_out.clear()
-    monkeypatch.setattr(parallel, "LEAST", 10)
+    monkeypatch.setattr(parallel, "MIN_PASS_TOKENS", 10)
     with two_threads():
         assert families.generate(family, prompts, limits, budget=400, end=end) == expected
     assert shared_out == [(2, 2)]
 
 
 def test_two_threads_work_at_the_same_time_on_models_of_the_same_weights() -> None:
-    """Each work waits for the other one."""
+    """Each job waits for the other one."""
     model, both = tiny.network(), threading.Barrier(2)
 
-    def meet(lane: Any) -> Any:
+    def meet(network: Any) -> Any:
         both.wait(timeout=600)
-        return threading.get_ident(), lane
+        return threading.get_ident(), network
 
     with two_threads():
-        (first, one), (second, other) = parallel.each(model, [meet, meet], 2)
+        (first, one), (second, other) = parallel.run_all(model, [meet, meet], 2)
     assert len({first, second, threading.get_ident()}) == 3
     assert one is not other
     assert model in (one, other)
 
 
-def test_lanes_hold_the_same_weights_and_share_no_hook() -> None:
+def test_models_of_threads_hold_the_same_weights_and_share_no_hook() -> None:
     model = tiny.network()
-    twins = parallel._twins(model, 3)
-    assert twins[0] is model
-    for twin in twins[1:]:
-        pairs = zip(model.state_dict(keep_vars=True).items(), twin.state_dict(keep_vars=True).items(), strict=True)
+    models = parallel._models_sharing_weights(model, 3)
+    assert models[0] is model
+    for other_model in models[1:]:
+        pairs = zip(
+            model.state_dict(keep_vars=True).items(), other_model.state_dict(keep_vars=True).items(), strict=True
+        )
         assert all(name == other and one is two for (name, one), (other, two) in pairs)
-        twin.get_output_embeddings().register_forward_pre_hook(lambda *_: pytest.fail("another lane's hook"))
+        other_model.get_output_embeddings().register_forward_pre_hook(lambda *_: pytest.fail("another thread's hook"))
     model(input_ids=torch.tensor([[3, 4]]))
 
 
-def test_how_many_lanes_the_budget_and_the_threads_allow() -> None:
+def test_how_many_passes_the_budget_and_the_threads_allow() -> None:
     model = tiny.network()
-    assert parallel.here(model, 10**6) == 1
+    assert parallel.threads_for(model, 10**6) == 1
     with two_threads():
-        assert [parallel.here(model, budget) for budget in (1, 2047, 2048, 10**6)] == [1, 1, 2, 2]
+        assert [parallel.threads_for(model, budget) for budget in (1, 2047, 2048, 10**6)] == [1, 1, 2, 2]
         with torch.device("meta"):
-            assert parallel.here(tiny.network(), 10**6) == 1
+            assert parallel.threads_for(tiny.network(), 10**6) == 1
 
 
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt])
-def test_an_error_or_an_interrupt_ends_the_other_works(first: bool, kind: type[BaseException]) -> None:
+def test_an_error_or_an_interrupt_ends_the_other_jobs(first: bool, kind: type[BaseException]) -> None:
     """Those under way at their next pass, and no further one begins; Ctrl-C comes to the thread of the caller."""
     began: list[None] = []
     ended: list[None] = []
@@ -139,10 +141,10 @@ def test_an_error_or_an_interrupt_ends_the_other_works(first: bool, kind: type[B
         signal.pthread_kill(caller, signal.SIGINT)
 
     model = tiny.network()
-    works = [wrong, long] if first else [long, wrong]
+    jobs = [wrong, long] if first else [long, wrong]
     try:
         with two_threads(), pytest.raises(kind, match="row 1" if kind is RuntimeError else None):
-            parallel.each(model, [*works, *[long] * 20], 2)
+            parallel.run_all(model, [*jobs, *[long] * 20], 2)
     finally:
         signal.signal(signal.SIGINT, before)
     assert ended == []
@@ -170,7 +172,7 @@ def check_shared_passes(model: Any) -> None:
     hook.remove()
     for one, other in zip(found[0], expected[0], strict=True):
         assert one.losses == pytest.approx(other.losses, rel=1e-5)
-        assert one.said == other.said
+        assert one.matched_tokens == other.matched_tokens
     assert found[1] == expected[1]
     assert few == families.generate(model, prompts[:1], [3], budget=400, end=NEVER)
     assert 0 < shared < 0.6 * (sum(tokens) - shared)
@@ -191,10 +193,10 @@ def check_shared_errors(model: Any, rank: int) -> None:
         kind, words = (torch.OutOfMemoryError, "no room")
     with parallel.over_ranks(together=True):
         with pytest.raises(kind, match=words):
-            parallel.each(model, [full, full], 1)
-        assert parallel.once(lambda: rank) == 0
+            parallel.run_all(model, [full, full], 1)
+        assert parallel.run_once(lambda: rank) == 0
         with pytest.raises(InputError if rank == 0 else RuntimeError, match="no such task"):
-            parallel.once(nothing)
+            parallel.run_once(nothing)
 
 
 def run_rank(rank: int, file: str) -> None:
@@ -211,8 +213,8 @@ def test_ranks_share_the_passes_and_know_all_results_and_errors(tmp_path: Path) 
     spawn(run_rank, (str(tmp_path / "group"),), nprocs=2)
 
 
-def test_shares_have_several_works_each_unless_there_is_one() -> None:
-    assert parallel.portion(17_000, 4096, 1) == 4096
-    assert parallel.portion(17_000, 2048, 2) == 2048
-    assert [parallel.portion(17_000, 4096, ranks) for ranks in (2, 8, 10_000)] == [2125, 1024, 1024]
-    assert parallel.portion(17_000, 512, 8) == 512
+def test_shares_have_several_jobs_each_unless_there_is_one() -> None:
+    assert parallel.job_tokens(17_000, 4096, 1) == 4096
+    assert parallel.job_tokens(17_000, 2048, 2) == 2048
+    assert [parallel.job_tokens(17_000, 4096, ranks) for ranks in (2, 8, 10_000)] == [2125, 1024, 1024]
+    assert parallel.job_tokens(17_000, 512, 8) == 512

@@ -11,7 +11,6 @@ import pytest
 from platform.state.status import describe_phase, read_progress
 from tests.support.interrupted import configuration
 from trainables.common import processes
-from trainables.inference import work_counter
 from trainables.storage import files
 from trainables.storage.base import CONFIG, PROGRESS, RESULT, ROWS
 from trainables.storage.location import open_storage
@@ -55,13 +54,11 @@ def test_an_evaluation_tells_how_many_rows_it_has_behind_it(tmp_path: Path, monk
         time.sleep(0.2)
         return describe_phase(read_progress("abc", store, {"evaluation": None}) or {})
 
-    work_counter.NOW.begin("answers", 9)  # by the trial before this one, in the same process
     with progress.Progress(path.parent, store, None) as told:
         assert shown() == "loading"
         told.note({"phase": "evaluation", "step": 7, "steps": 7})
         assert shown() == "evaluation"
-        work_counter.NOW.begin("answers", 717)
-        work_counter.NOW.add(310)
+        told.count("answers", 310, 717)
         assert shown() == "evaluation, 310 of 717 answers"
         told.note({"phase": "calibration", "step": 7, "steps": 7})
         assert shown() == "calibration"
@@ -69,24 +66,19 @@ def test_an_evaluation_tells_how_many_rows_it_has_behind_it(tmp_path: Path, monk
 
 def test_all_that_is_evaluated_is_counted(house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every answer of every question is scored, then every question answered; each count ends at its total."""
-    begun: list[tuple[str, int]] = []
-    ended: list[int] = []
-
-    class Noted(work_counter.Tally):
-        def begin(self, what: str, total: int) -> None:
-            ended.append(self.done)
-            begun.append((what, total))
-            super().begin(what, total)
-
-    monkeypatch.setattr(work_counter, "NOW", Noted())
+    counts: dict[str, list[tuple[int, int]]] = {}
+    monkeypatch.setattr(
+        progress.Progress, "count", lambda _, what, done, total: counts.setdefault(what, []).append((done, total))
+    )
     config, store = configuration(house, every=None), open_storage(str(tmp_path))
     result = next(event for event in TrialRun(config, store).events() if event["phase"] == "done")["result"]
     assert result["status"] == "finished"
     questions = files.read_rows(store.trial(config.id()) / ROWS)
     answers = sum(2 + len(row["perturbed_loss"]) for row in questions)
-    counts = [count for count in begun if count[0]]
-    assert [what for what, _ in counts] == ["answers", "generations"]
-    scored, answered = (total for _, total in counts)
+    assert list(counts) == ["answers", "generations"]
+    scored, answered = (found[-1][1] for found in counts.values())
     assert 0 < answered <= len(questions), "what the model says of an answer is known from scoring it"
     assert len(questions) < scored <= answers, "a question's paraphrase may be its answer, which is scored once"
-    assert [*ended, work_counter.NOW.done][-2:] == [scored, answered]
+    for found in counts.values():
+        assert (found[0][0], found[-1][0]) == (0, found[-1][1])
+        assert found == sorted(found)

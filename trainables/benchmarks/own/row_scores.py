@@ -146,7 +146,7 @@ def _answer(network: Any, tokenizer: Any, template: Template, asked: Sequence[Sc
     from trainables.inference import scoring
 
     prompts = [prompt_text(template, one.item.row.question or "", tag_is_answer=False) for one in asked]
-    begun = [(one.item.example, scoring.leading(one.hits)) for one in asked]
+    begun = [(one.item.example, scoring.count_leading_hits(one.hits)) for one in asked]
     texts = scoring.generate(
         network, tokenizer, prompts, token_budget=token_budget, new_tokens=GENERATED, total=False, begun=begun
     )
@@ -172,7 +172,7 @@ def _known_tokens(one: Scored) -> int:
     from trainables.inference import scoring
 
     first = one.item.half - one.item.example.answer_start
-    return scoring.leading(one.hits[first:]) if first >= 0 else 0
+    return scoring.count_leading_hits(one.hits[first:]) if first >= 0 else 0
 
 
 def aggregate(benchmark: BenchmarkBase, records: Records) -> Metrics:

@@ -1,0 +1,44 @@
+"""How far an evaluation is: a callback that is set around it.
+
+A context variable hands it on, like the ranks in `parallel`: as an argument it would go through every benchmark, also
+those that people add, and some twenty functions that do nothing with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Lock
+
+Report = Callable[[str, int, int], None]
+"""Called by any thread with what is counted (`answers`, then `generations`), how many are done, and of how many."""
+_REPORT: ContextVar[Report | None] = ContextVar("_REPORT", default=None)
+
+
+@contextmanager
+def report_to(report: Report | None) -> Iterator[None]:
+    """Report to this callback what is counted within."""
+    token = _REPORT.set(report)
+    try:
+        yield
+    finally:
+        _REPORT.reset(token)
+
+
+class Counter:
+    """Counts what is done on this rank, in passes of several threads that may end at once."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self.what = what
+        self.total = total
+        self.done = 0
+        self.report = _REPORT.get()
+        self.lock = Lock()
+        self.add(0)
+
+    def add(self, count: int) -> None:
+        with self.lock:
+            self.done += count
+            if self.report is not None:
+                self.report(self.what, self.done, self.total)
