@@ -184,7 +184,7 @@ def test_the_command_travels_without_the_cluster() -> None:
     ],
 )
 def test_a_report_is_fetched_from_where_the_sweep_says(
-    remote: str, source: str, tmp_path: Path, replace_ray: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+    remote: str, source: str, tmp_path: Path, replace_ray: Callable[[str], None]
 ) -> None:
     """Below the repository, or below a storage elsewhere."""
     replace_ray(f"import pathlib, sys; pathlib.Path({str(tmp_path / 'typed')!r}).write_text(repr(sys.argv[1:]))")
