@@ -13,7 +13,7 @@ from torch.multiprocessing.spawn import spawn
 from tests.support.ports import free_port
 
 Job = dict[str, Any]
-STEPS, BATCH, SEED = 4, 8, 1
+STEPS, BATCH, SEED = 3, 8, 1
 
 
 def run(world: int, jobs: list[Job], house: Any, folder: Path, backend: str = "gloo") -> list[dict[str, Any]]:

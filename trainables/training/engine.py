@@ -1,8 +1,9 @@
 """The one file that knows DeepSpeed: a training engine whose gradient can be read and written before the step.
 
-DeepSpeed has no public way to change a sharded gradient between backward and step that is right for every stage;
-the private attributes used here are those of the pinned version, and a test writes a constant gradient and steps
-with plain SGD for every combination that `config.Resources` lets through.
+DeepSpeed has no public way to change a sharded gradient between backward and step that is right for every stage: its
+`safe_set_full_grad` gathers one parameter after another, and reaches the step only on some stages. What is private here
+is that of DeepSpeed 0.19.8, the pinned version. A test (tests/trainables/training/test_invariance.py) writes a constant
+gradient and steps with plain SGD for every combination of stage, precision and offloading that `Resources` allows.
 """
 
 from __future__ import annotations
@@ -26,18 +27,19 @@ from deepspeed.runtime.fp16.loss_scaler import LossScaler
 from deepspeed.runtime.zero.config import ZeroStageEnum
 from deepspeed.utils.tensor_fragment import fragment_address
 
+# 0.19.8: the table of native operations that can be compiled here, without a public switch for a single one. The
+# shared-memory collective of CPUs would be compiled at first use; gloo does its work.
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-"""The shared-memory collective would be compiled at first use; gloo does its work."""
 
-PLAIN = (LossScaler, ZeroStageEnum, fragment_address)
-"""What DeepSpeed's checkpoints hold beside tensors and built-in types: values that run nothing when they are made."""
+SAFE_TYPES = (LossScaler, ZeroStageEnum, fragment_address)
+"""What DeepSpeed's checkpoints hold beside tensors and built-in types: unpickling them runs nothing."""
 
 
 class _TensorsOnly(TorchCheckpointEngine):
-    """DeepSpeed's files, whose pickles may make tensors, built-in types and `PLAIN`, and nothing else."""
+    """Reads DeepSpeed's files, whose pickles may hold tensors, built-in types and SAFE_TYPES, and nothing else."""
 
     def load(self, path: str, map_location: Any = None) -> Any:
-        with torch.serialization.safe_globals([*PLAIN]):
+        with torch.serialization.safe_globals([*SAFE_TYPES]):
             return torch.load(path, map_location=map_location, weights_only=True)
 
 
@@ -60,7 +62,7 @@ class Engine:
 
     @property
     def home(self) -> torch.device:
-        """Where this rank's shard of the gradient lies."""
+        """The device of this rank's shard of the gradient."""
         return torch.device("cpu") if self.resources.offload_optimizer else self.device
 
     @property
@@ -83,9 +85,14 @@ class Engine:
         if stage == 0:
             return [p.grad for p in self.module.parameters() if p.requires_grad]
         if stage == 3:
+            # 0.19.8: one flat buffer of all trained parameters' gradients of this rank, in the order of the optimizer's
+            # groups, each parameter padded to a multiple of the world size.
             return [optimizer.grad_partitions_flat_buffer]
         if stage == 1 and self.resources.precision == "bf16":
+            # 0.19.8: BF16_Optimizer keeps an fp32 buffer a group, flattened and padded, and this rank's slice of it.
             return list(optimizer.fp32_groups_gradient_flat_partition)
+        # 0.19.8: of each group this rank's gradients after the last micro-batch: a list of tensors, or a list whose
+        # tensors are views of one buffer, `flat_partition`, padding included. The step reads these.
         parts: list[torch.Tensor] = []
         for index in sorted(optimizer.averaged_gradients):
             group = optimizer.averaged_gradients[index]
@@ -94,40 +101,41 @@ class Engine:
         return parts
 
     def _offloaded(self) -> list[torch.Tensor]:
-        """With the optimizer on the CPU the last micro-batch copies the sum of all to where `step()` reads it."""
+        """Return the gradients on the CPU, where the last micro-batch copies the sum of all and `step()` reads it."""
         optimizer = self.inner.optimizer
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # those copies are asynchronous
+        # 0.19.8: the fp32 weights of each group, this rank's part, flat; their `.grad` is what the step takes.
         groups = (
             optimizer.fp32_partitioned_groups_flat if self.stage == 3 else optimizer.single_partition_of_fp32_groups
         )
         return [group.grad for group in groups]
 
     def _sums(self) -> list[torch.Tensor]:
-        """What the next pass with the optimizer on the CPU would go on summing in."""
+        """Return the buffers in which the next pass with the optimizer on the CPU would go on summing."""
         optimizer = self.inner.optimizer
+        # 0.19.8: DeepSpeed empties these in its own step only, and a retain pass has none: stage 3 sums in the flat
+        # buffer on the GPU, stages 1 and 2 in one CPU tensor a parameter, or in a group's flat partition.
         if self.stage == 3:
             return [optimizer.grad_partitions_flat_buffer]
         groups = [getattr(group, "flat_partition", None) for group in optimizer.averaged_gradients.values()]
         return [*optimizer.accumulated_grads_in_cpu.values(), *(flat for flat in groups if flat is not None)]
 
     def reduce(self, value: torch.Tensor) -> torch.Tensor:
-        """Sum over the ranks that hold different shards; a replicated gradient (ZeRO 0) is whole on each."""
+        """Return the sum over the ranks that hold different shards; a replicated gradient (ZeRO 0) is whole on each."""
         return value if self.stage == 0 else self.total(value)
 
     def total(self, value: torch.Tensor) -> torch.Tensor:
-        """Sum over ranks."""
+        """Return the sum over ranks."""
         value = value.to(self.device)
         if self.world > 1:
             dist.all_reduce(value)
         return value
 
     def clear(self) -> None:
-        """Forget the gradient of the last pass, so that the next one starts from zero."""
+        """Zero the gradient of the last pass, so that the next one starts from zero."""
         for part in self.shard() + (self._sums() if self.resources.offload_optimizer else []):
             part.zero_()
-        if hasattr(self.inner.optimizer, "clear_hp_grads"):
-            self.inner.optimizer.clear_hp_grads()
         self.inner.optimizer.zero_grad()
 
     def step(self, lr: float) -> None:
@@ -138,7 +146,7 @@ class Engine:
             self.clear()
 
     def gather(self) -> dict[str, torch.Tensor]:
-        """The whole model's weights on the CPU of rank 0 (empty elsewhere), one tensor after another."""
+        """Return the whole model's weights on the CPU of rank 0 (nothing elsewhere), one tensor after another."""
         state: dict[str, torch.Tensor] = {}
         for name, parameter in self.module.named_parameters(remove_duplicate=False):
             with deepspeed.zero.GatheredParameters([parameter], enabled=self.stage == 3):
@@ -150,11 +158,12 @@ class Engine:
         return state
 
     def save(self, folder: Path, tag: str) -> None:
-        """Model and optimizer, by all ranks."""
+        """Write model and optimizer; every rank calls it."""
         self.inner.save_checkpoint(str(folder), tag=tag)
 
     def restore(self, folder: Path, tag: str) -> None:
-        """Raises pickle.UnpicklingError where a file would make or run more than tensors and plain values."""
+        """Load what `save` wrote. Raises pickle.UnpicklingError if a file holds more than tensors and plain values."""
+        # 0.19.8: what reads files, and the parsed configuration that it is made from; no public argument chooses it.
         self.inner.checkpoint_engine = _TensorsOnly(self.inner._config)
         self.inner.load_checkpoint(str(folder), tag=tag)
 
@@ -163,12 +172,12 @@ class Engine:
 
 
 def stage_of(resources: Resources) -> int:
-    """The ZeRO stage; 1 where nobody chose."""
+    """Return the ZeRO stage; 1 if none was chosen."""
     return 1 if resources.zero_stage is None else resources.zero_stage
 
 
 def create(network: Any, training: Training, resources: Resources) -> Engine:
-    """A DeepSpeed engine around `network`. The process group must exist (`runtime.prepare_process`)."""
+    """Return a DeepSpeed engine around `network`. The process group must exist (`runtime.prepare_process`)."""
     optimizer = _optimizer([parameter for parameter in network.parameters() if parameter.requires_grad], training)
     inner, *_ = deepspeed.initialize(
         model=network, optimizer=optimizer, config=_config(resources), dist_init_required=False
@@ -190,7 +199,7 @@ def _optimizer(parameters: list[torch.nn.Parameter], training: Training) -> torc
 
 
 def _config(resources: Resources) -> dict[str, Any]:
-    """Accumulation, loss scaling and clipping are ours: one micro-batch, no clipping, no schedule in DeepSpeed."""
+    """Return DeepSpeed's settings. Accumulation, loss scaling, clipping and schedule are done by this project."""
     config: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
@@ -206,7 +215,7 @@ def _config(resources: Resources) -> dict[str, Any]:
 
 
 def _offload(resources: Resources) -> dict[str, Any]:
-    """The optimizer's states on the CPU, in pinned memory where there is a GPU to copy from."""
+    """Put the optimizer's states on the CPU, in pinned memory if there is a GPU to copy from."""
     if not resources.offload_optimizer:
         return {}
     return {"offload_optimizer": {"device": "cpu", "pin_memory": torch.cuda.is_available()}}

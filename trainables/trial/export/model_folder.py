@@ -68,7 +68,7 @@ def export(trial_id: str, store: Storage, output: Path, choice: Choice | None = 
         verified = verify.verify(trial, result, staging, store)
         facts = _facts(trial, result, verified, store, choice)
         files.write_json(staging / FACTS, facts)
-        files.write_text(staging / CARD, model_card.write(facts))
+        files.write_text(staging / CARD, model_card.write_card(facts))
         if output.is_dir():  # empty, as was checked
             output.rmdir()
         files.publish(staging, output)
