@@ -48,10 +48,10 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[SweepState]:
     return states
 
 
-TOLD = {"status": "finished", "metrics": {}, "config": {}, "started": "then"}
+RESULT_FIELDS = {"status": "finished", "metrics": {}, "config": {}, "started": "then"}
 
 
 def finish(store: Storage, trials: Iterable[Trial], status: str = "finished") -> None:
     for trial in trials:
-        told = {**TOLD, "id": trial.id(), "status": status, "config": trial.model_dump(mode="json")}
+        told = {**RESULT_FIELDS, "id": trial.id(), "status": status, "config": trial.model_dump(mode="json")}
         files.write_json(store.trial(trial.id()) / RESULT, told)

@@ -266,13 +266,14 @@ def test_nothing_leads_out_of_the_copy(machine: Machine, object_store: dict[str,
     assert not list(tmp_path.rglob("out*"))
 
 
-def test_a_file_is_known_by_size_and_time(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_text("four")
-    os.utime(path, ns=(5 * 10**9, 5 * 10**9))
-    assert is_same(path, Entry(4, 5))
-    assert not is_same(path, Entry(4, 6))
-    assert not is_same(path, Entry(5, 5))
-    assert not is_same(path, Entry(4, None))
-    os.utime(path, ns=(5 * 10**9 + 1, 5 * 10**9 + 1))  # written here in that very second
-    assert not is_same(path, Entry(4, 5))
+@pytest.mark.parametrize(
+    ("entry", "nanoseconds", "same"),
+    [((4, 5), 0, True), ((4, 6), 0, False), ((5, 5), 0, False), ((4, None), 0, False), ((4, 5), 1, False)],
+    ids=["as sent", "later", "longer", "unknown time", "written here in that second"],
+)
+def test_a_file_is_known_by_size_and_time(
+    tmp_path: Path, entry: tuple[int, int | None], nanoseconds: int, same: bool
+) -> None:
+    (tmp_path / "file").write_text("four")
+    os.utime(tmp_path / "file", ns=(0, 5 * 10**9 + nanoseconds))
+    assert is_same(tmp_path / "file", Entry(*entry)) == same
