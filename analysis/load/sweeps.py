@@ -17,7 +17,7 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Selection
 from trainables.storage import location
 from trainables.storage.base import Storage
-from trainables.storage.files import as_object
+from trainables.storage.files import parse_object
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ def read_object(path: Path, fields: Iterable[str]) -> dict[str, Any]:
     """Return a JSON object. Raise FileNotFoundError if there is none, DamagedFileError if it lacks its fields."""
     place = "/".join(path.parts[-3:])
     try:
-        data = as_object(path.read_bytes())
+        data = parse_object(path.read_bytes())
     except FileNotFoundError:
         raise
     except OSError as error:
