@@ -100,7 +100,7 @@ def _steps(plan: Plan) -> str:
 def _steps_of(trial: Trial, plan: Plan) -> tuple[int, str] | None:
     """Steps of a trial, and why they are not as many as were asked for."""
     training = trial.training
-    points = data.forget_rows(plan.sweep, trial.benchmark, training.max_length)
+    points = data.count_forget_rows(plan.sweep, trial.benchmark, training.max_length)
     if points is None:
         return (training.max_steps, "") if training.max_steps else None
     count = sampling.steps(points, training.batch_size, training.epochs, training.max_steps)

@@ -60,7 +60,7 @@ def make_plan(
     trials, costs = _select_trials(sweep, every, only or [], models.recipes)
     splits = {trial.benchmark.split for trial in trials}
     references = tuple(ref for split in sweep.splits if split in splits for ref in found[split])
-    recipes = models.ordered({ref.model.path for ref in references})
+    recipes = models.order_recipes({ref.model.path for ref in references})
     return Plan(
         sweep=sweep,
         strategy=strategy,
@@ -82,7 +82,7 @@ def _resolve_data_and_models(
     problems = Problems()
     problems.collect(prompts.check_template, sweep.benchmark.template)
     problems.collect(_check_disk, store)
-    benchmarks = {split: problems.collect(data.benchmark, sweep, split, store) for split in sweep.splits}
+    benchmarks = {split: problems.collect(data.resolve_benchmark, sweep, split, store) for split in sweep.splits}
     if None in benchmarks.values():
         problems.collect(ModelRecipes(sweep, store, sweep.benchmark).check_folders)
     problems.stop()
@@ -125,8 +125,8 @@ def _check_batches(sweep: Sweep, benchmark: Benchmark) -> None:
 def _find_references(models: ModelRecipes, split: str, benchmark: Benchmark) -> list[Reference]:
     kind, precision = kinds.find(benchmark.name), models.sweep.resources.precision
     role = kind.retain_role(split)
-    retain = models.model(role) if role else None
-    target = models.model(kind.TARGET)
+    retain = models.find_model(role) if role else None
+    target = models.find_model(kind.TARGET)
     retain_id = config.evaluation_id(retain, benchmark, None, precision) if retain else None
     found = [Reference("original", split, target, config.evaluation_id(target, benchmark, retain_id, precision))]
     return [*found, Reference("retain", split, retain, retain_id)] if retain and retain_id else found

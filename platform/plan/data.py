@@ -1,8 +1,8 @@
-"""The rows of a sweep's splits: checked, found and fingerprinted; made-up ones named by what they are made from."""
+"""The rows of a sweep's splits, checked and fingerprinted; fictional ones are named by what they are made from."""
 
 from __future__ import annotations
 
-from platform.plan.models import absolute
+from platform.plan.models import absolute_path
 from search_spaces.schema.sweep import FILES, Fictional, Sweep
 from trainables import benchmarks as kinds
 from trainables.common import paths
@@ -14,39 +14,35 @@ from trainables.storage.base import Storage
 OWN = (
     "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE [--set eval=FILE]"
 )
-"""How a model and rows of one's own are given."""
+"""What to type for a model and rows of your own."""
 
 
-def benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
-    """The benchmark of one split, its rows checked and fingerprinted."""
+def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
+    """Return the benchmark of one split, its rows checked and fingerprinted. Raises InputError."""
     kind = kinds.find(sweep.benchmark.name)
     chosen = sweep.benchmark.model_copy(update={"split": split, "sources": _sources(sweep)})
     kind.check_settings(chosen)
     if sweep.fictional is not None and chosen.data == Benchmark().data:
-        _check_fictional(sweep.fictional, split)
-        key = fictional_key(sweep.fictional)
+        made = [f"forget{percent:02d}" for percent in sweep.fictional.forget_percent]
+        if split not in made:
+            raise InputError(f"benchmark.split: the fictional authors have no '{split}'; {closest(split, made)}")
+        key = _hash_fictional(sweep.fictional)
         return chosen.model_copy(update={"data": str(store.data(key)), "fingerprint": f"{FICTIONAL}{key}"})
     if paths.is_folder(chosen.data):
-        chosen = chosen.model_copy(update={"data": absolute(chosen.data)})
+        chosen = chosen.model_copy(update={"data": absolute_path(chosen.data)})
     kind.check_rows(chosen)
     return chosen.model_copy(update={"fingerprint": kind.fingerprint(chosen)})
 
 
-def _check_fictional(fictional: Fictional, split: str) -> None:
-    made = [f"forget{percent:02d}" for percent in fictional.forget_percent]
-    if split not in made:
-        raise InputError(f"benchmark.split: the fictional authors have no '{split}'; {closest(split, made)}")
-
-
-def fictional_key(fictional: Fictional) -> str:
-    """Twelve hex digits that name the made-up rows."""
+def _hash_fictional(fictional: Fictional) -> str:
+    """Return twelve hex digits that name the fictional rows."""
     from trainables.data.fictional import VERSION
 
     return digest({"version": VERSION, **fictional.model_dump(mode="json")})[:12]
 
 
-def forget_rows(sweep: Sweep, benchmark: Benchmark, max_length: int) -> int | None:
-    """How many rows there are to forget, also of fictional authors that are not made yet; None: nobody knows."""
+def count_forget_rows(sweep: Sweep, benchmark: Benchmark, max_length: int) -> int | None:
+    """Return how many rows there are to forget, also of authors that are not made yet; None: nobody knows."""
     made = sweep.fictional
     if made is not None and not paths.is_folder(benchmark.data):
         return made.questions * (made.authors * int(benchmark.split.removeprefix("forget")) // 100)
@@ -54,7 +50,7 @@ def forget_rows(sweep: Sweep, benchmark: Benchmark, max_length: int) -> int | No
 
 
 def _sources(sweep: Sweep) -> tuple[str, ...]:
-    """Where further parts of the data are, what is here with its whole path. Raises InputError: see OWN."""
+    """Return where further parts of the data are, local ones as absolute paths. Raises InputError."""
     at = dict(source.split("=", 1) for source in sweep.benchmark.sources)
     given = {name: place for name in FILES if (place := getattr(sweep, name)) is not None}
     if sweep.benchmark.name == "own":
@@ -65,5 +61,5 @@ def _sources(sweep: Sweep) -> tuple[str, ...]:
             raise InputError(f"{', '.join(missing)}: not given; {OWN}")
     elif given:
         raise InputError(f"{', '.join(given)}: sweep {sweep.name} has published rows; on rows of your own: {OWN}")
-    here = {part: absolute(place) if paths.exists(place) else place for part, place in at.items()}
+    here = {part: absolute_path(place) if paths.exists(place) else place for part, place in at.items()}
     return tuple(f"{part}={place}" for part, place in sorted(here.items()))

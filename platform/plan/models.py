@@ -1,4 +1,4 @@
-"""The models of a sweep: a folder's, a published one, or one that a recipe makes."""
+"""The models of a sweep: from a folder, published ones, or ones that a recipe makes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from trainables.config.settings import Benchmark, Model, Training
 from trainables.config.trial import Recipe
 from trainables.data import rows
 from trainables.storage.base import Storage
-from trainables.training import models
+from trainables.training.models import check, check_tokenizer, fingerprint
 
-RECIPES_OF = "tofu"
-"""The benchmark whose models are fine-tuned here: the roles of its models are configurations of its data."""
+FINETUNED = "tofu"
+"""The benchmark whose models are fine-tuned here: their roles are configurations of its data."""
 BASE = "base"
-"""The folder of `models` whose model the others are fine-tuned from."""
+"""The folder in `models` of the model that the others are fine-tuned from."""
 
 
 @dataclass(frozen=True)
@@ -32,38 +32,39 @@ class Reference:
     evaluation: str
 
 
-def role_of(sweep: Sweep, reference: Reference) -> str:
-    """What a folder of models calls the reference's model: `full`, `retain95`, ..."""
+def find_role(sweep: Sweep, reference: Reference) -> str:
+    """Return the name of the reference's model in a folder of models: `full`, `retain95`, ..."""
     kind = kinds.find(sweep.benchmark.name)
     return (kind.retain_role(reference.split) if reference.role == "retain" else None) or kind.TARGET
 
 
 class ModelRecipes:
-    """Finds or plans the models of a sweep: a folder's where it holds them, else a recipe's."""
+    """Finds the models of a sweep. `recipes`: path -> recipe of those that are made here."""
 
     def __init__(self, sweep: Sweep, store: Storage, benchmark: Benchmark) -> None:
         self.sweep = sweep
         self.store = store
         self.benchmark = benchmark
+        self.kind = kinds.find(benchmark.name)
         self.recipes: dict[str, Recipe] = {}
 
-    def model(self, role: str) -> Model:
-        """The model trained on `role`'s rows: `full`, `retain95`, ..."""
-        if role == kinds.find(self.benchmark.name).TARGET and self.sweep.target:
-            return self._found(Model(path=self.sweep.target), "target")
+    def find_model(self, role: str) -> Model:
+        """Return the model trained on the rows of `role`: `full`, `retain95`, ... Raises InputError."""
+        if role == self.kind.TARGET and self.sweep.target:
+            return self._resolve(Model(path=self.sweep.target), "target")
         if self.sweep.models is None:
-            return self._published(role) or self._made(role, self._base())
-        folder = Path(absolute(self.sweep.models))
-        if not is_folder(folder):
-            raise InputError(f"models: no folder {describe_path(self.sweep.models)}")
+            published = self._find_published(role)
+            return self._resolve(published, f"models/{role}") if published else self._finetune(role, self._find_base())
+        self.check_models_folder()
+        folder = Path(absolute_path(self.sweep.models))
         if is_folder(folder / role):
-            return self._found(Model(path=str(folder / role)), f"models/{role}")
-        published = self._on_hub(role) is not None
+            return self._resolve(Model(path=str(folder / role)), f"models/{role}")
+        published = self._find_published(role) is not None
         for base in (folder / BASE,) if published else (folder, folder / BASE):
             if is_file(base / "config.json"):
-                return self._made(role, self._found(Model(path=str(base)), "models"))
+                return self._finetune(role, self._resolve(Model(path=str(base)), "models"))
         if published:
-            lacking = ", ".join(f"{name}/" for name in self._roles() if not is_folder(folder / name))
+            lacking = ", ".join(f"{name}/" for name in self._list_roles() if not is_folder(folder / name))
             raise InputError(
                 f"models: {folder} has no {lacking}; put each model into its own folder there; "
                 f"it has {list_folder(folder)}"
@@ -74,16 +75,20 @@ class ModelRecipes:
         )
 
     def check_folders(self) -> None:
-        """Raise InputError where a folder that is given is none: where the rows are bad, no more can be told."""
+        """Raise InputError where the folder of `target` or `models` is missing: all that is known without rows."""
         if self.sweep.target:
-            models.check(Model(path=self.sweep.target, tokenizer=self.sweep.tokenizer), "target")
-        if self.sweep.models is not None and not is_folder(absolute(self.sweep.models)):
+            check(Model(path=self.sweep.target, tokenizer=self.sweep.tokenizer), "target")
+        self.check_models_folder()
+
+    def check_models_folder(self) -> None:
+        """Raise InputError where `models` is given and no folder."""
+        if self.sweep.models is not None and not is_folder(absolute_path(self.sweep.models)):
             raise InputError(f"models: no folder {describe_path(self.sweep.models)}")
 
-    def ordered(self, paths: set[str]) -> tuple[Recipe, ...]:
-        """The recipes that the models at `paths` need, each after the one it starts from."""
+    def order_recipes(self, model_paths: set[str]) -> tuple[Recipe, ...]:
+        """Return the recipes that these models need, each after the one it starts from."""
         chain: list[Recipe] = []
-        for path in sorted(paths):
+        for path in sorted(model_paths):
             steps: list[Recipe] = []
             while path in self.recipes:
                 recipe = self.recipes[path]
@@ -92,67 +97,57 @@ class ModelRecipes:
             chain += [step for step in reversed(steps) if step not in chain]
         return tuple(chain)
 
-    def _roles(self) -> list[str]:
-        """The models that the sweep's splits take from a folder of models."""
-        kind = kinds.find(self.benchmark.name)
-        target = [] if self.sweep.target else [kind.TARGET]
-        retain = [role for split in self.sweep.splits if (role := kind.retain_role(split))]
+    def _list_roles(self) -> list[str]:
+        """Return the models that the sweep's splits take from a folder of models."""
+        target = [] if self.sweep.target else [self.kind.TARGET]
+        retain = [role for split in self.sweep.splits if (role := self.kind.retain_role(split))]
         return list(dict.fromkeys([*target, *retain]))
 
-    def _published(self, role: str) -> Model | None:
-        found = self._on_hub(role)
-        return self._found(found, f"models/{role}") if found else None
-
-    def _on_hub(self, role: str) -> Model | None:
-        """What its authors published; where there is no retain model, what is unlearned is the base model itself."""
+    def _find_published(self, role: str) -> Model | None:
+        """Return what the backbone's authors published; without a retain model the base model itself is unlearned."""
         backbone, split = self.sweep.backbone, self.benchmark.split
         if backbone is None:
             return None
-        plain = kinds.find(self.benchmark.name).retain_role(split) is None
-        return backbone.base if plain else backbone.model(role, split)
+        return backbone.base if self.kind.retain_role(split) is None else backbone.model(role, split)
 
-    def _base(self) -> Model | None:
+    def _find_base(self) -> Model | None:
+        """Return what the models are fine-tuned from, None: from random weights."""
         if self.sweep.backbone is not None:
             base = self.sweep.backbone.base
-            return self._found(base, f"models/{BASE}") if base else None
-        making = self._making()
+            return self._resolve(base, f"models/{BASE}") if base else None
+        making = self._require_making()
         if making.pretraining is None:
             return None
-        return self._planned(making.pretraining_configs, making.pretraining, None)
+        return self._plan_recipe(making.pretraining_configs, making.pretraining, None)
 
-    def _made(self, role: str, base: Model | None) -> Model:
-        """The model that TOFU's recipe makes: of other benchmarks nobody fine-tunes one here. Raises InputError."""
+    def _finetune(self, role: str, base: Model | None) -> Model:
+        """Plan the recipe of a model. Raises InputError: of other benchmarks than TOFU none is fine-tuned here."""
         backbone, benchmark = self.sweep.backbone, self.benchmark
-        if benchmark.name != RECIPES_OF:
+        if benchmark.name != FINETUNED:
             named = f"{backbone.name} has no" if backbone else "there is no"
+            retain = self.kind.retain_role(benchmark.split)
+            folders = f"--set models=DIR (a folder with {self.kind.TARGET}/ and {retain}/)"
             raise InputError(
                 f"models: {named} published {role} model of {benchmark.name} {benchmark.split}, and models are "
-                f"fine-tuned here for {RECIPES_OF} alone; give checkpoints: {self._advice()}"
+                f"fine-tuned here for {FINETUNED} alone; give checkpoints: "
+                f"{folders if retain else '--set target=DIR_OR_HUB_ID'}"
             )
-        if backbone is not None:
-            if backbone.finetuning is None or base is None:
-                raise InputError(
-                    f"models: {backbone.name} has no published {role} model and none is fine-tuned here; give a "
-                    f"folder with {role}/: --set models=DIR"
-                )
-            return self._planned((role,), backbone.finetuning, base)
-        making = self._making()
-        return self._planned((role, *making.general_configs), making.finetuning, base)
+        if backbone is None:
+            making = self._require_making()
+            return self._plan_recipe((role, *making.general_configs), making.finetuning, base)
+        if backbone.finetuning is None or base is None:
+            raise InputError(
+                f"models: {backbone.name} has no published {role} model and none is fine-tuned here; give a "
+                f"folder with {role}/: --set models=DIR"
+            )
+        return self._plan_recipe((role,), backbone.finetuning, base)
 
-    def _advice(self) -> str:
-        """What to set where checkpoints have to be given."""
-        kind = kinds.find(self.benchmark.name)
-        retain = kind.retain_role(self.benchmark.split)
-        if retain is None:
-            return "--set target=DIR_OR_HUB_ID"
-        return f"--set models=DIR (a folder with {kind.TARGET}/ and {retain}/)"
-
-    def _making(self) -> Making:
+    def _require_making(self) -> Making:
         if self.sweep.making is None:
             raise InputError(f"sweep {self.sweep.name}: no way to make its models; give a folder: --set models=DIR")
         return self.sweep.making
 
-    def _planned(self, configs: tuple[str, ...], training: Training, base: Model | None) -> Model:
+    def _plan_recipe(self, configs: tuple[str, ...], training: Training, base: Model | None) -> Model:
         making, benchmark = self.sweep.making, self.benchmark
         if not benchmark.is_fictional:
             for name in configs:
@@ -176,28 +171,28 @@ class ModelRecipes:
         attention = self.sweep.attention or (base.attention if base else Model.model_fields["attention"].default)
         return Model(path=path, fingerprint=f"recipe:{recipe.id()}", attention=attention)
 
-    def _found(self, model: Model, field_name: str) -> Model:
-        """The model with the sweep's tokenizer and attention, its folders absolute, and its fingerprint."""
+    def _resolve(self, model: Model, field_name: str) -> Model:
+        """Return the model with the sweep's tokenizer and attention, absolute folders and its fingerprint."""
         chosen = {"tokenizer": self.sweep.tokenizer, "attention": self.sweep.attention}
         model = model.model_copy(update={name: value for name, value in chosen.items() if value is not None})
-        if models.check(model, field_name):
-            model = model.model_copy(update={"path": absolute(model.path)})
-        if model.tokenizer and models.check_tokenizer(model.tokenizer):
-            model = model.model_copy(update={"tokenizer": absolute(model.tokenizer)})
-        return model.model_copy(update={"fingerprint": models.fingerprint(model)})
+        if check(model, field_name):
+            model = model.model_copy(update={"path": absolute_path(model.path)})
+        if model.tokenizer and check_tokenizer(model.tokenizer):
+            model = model.model_copy(update={"tokenizer": absolute_path(model.tokenizer)})
+        return model.model_copy(update={"fingerprint": fingerprint(model)})
 
 
 def _recipe_data(benchmark: Benchmark, configs: tuple[str, ...], base: Model | None) -> str:
     if benchmark.is_fictional:
         return str(benchmark.fingerprint)
-    return rows.fingerprint(benchmark.data, read(configs, base), benchmark.revision)
+    return rows.fingerprint(benchmark.data, list_configs_read(configs, base), benchmark.revision)
 
 
-def read(configs: tuple[str, ...], base: Model | None) -> tuple[str, ...]:
-    """The data configurations that a recipe reads: those it trains on, and those of a tokenizer that it makes."""
+def list_configs_read(configs: tuple[str, ...], base: Model | None) -> tuple[str, ...]:
+    """Return the data configurations that a recipe reads: those it trains on, and those of a tokenizer it makes."""
     tokenizer = () if base else ("full", "real_authors", "world_facts")
     return tuple(dict.fromkeys((*configs, *tokenizer)))
 
 
-def absolute(path: str) -> str:
+def absolute_path(path: str) -> str:
     return os.path.abspath(os.path.expanduser(path))

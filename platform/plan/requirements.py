@@ -40,8 +40,9 @@ def list_hub_requirements(
         kind = kinds.find(sweep.benchmark.name)
         found += [requirement for benchmark in benchmarks.values() for requirement in kind.hub_requirements(benchmark)]
         for recipe in recipes:
-            found += rows.hub_requirements(recipe.data, models.read(recipe.configs, recipe.base), recipe.revision)
-    loaded = [(models.role_of(sweep, ref), ref.model) for ref in references]
+            configs = models.list_configs_read(recipe.configs, recipe.base)
+            found += rows.hub_requirements(recipe.data, configs, recipe.revision)
+    loaded = [(models.find_role(sweep, ref), ref.model) for ref in references]
     loaded += [(models.BASE, recipe.base) for recipe in recipes if recipe.base is not None]
     for role, model in loaded:
         if (model.fingerprint or "").startswith("hub:"):

@@ -1,4 +1,4 @@
-"""What a plan says to bring of the hub is enough for a start on the folders that it names."""
+"""What a plan says to bring from the hub is enough for a start on the folders that it names."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def plan(name: str, store: Storage, *settings: str) -> Plan:
     return make_plan(apply(sweep, [*settings, "task_vector.batches=2"]), store, strategy="paper")
 
 
-def asked(found: Plan, kind: str) -> list[HubRequirement]:
-    return [thing for thing in found.hub if thing.kind == kind]
+def required(found: Plan, kind: str) -> list[HubRequirement]:
+    return [requirement for requirement in found.hub if requirement.kind == kind]
 
 
 @pytest.mark.parametrize("name", ["tofu_llama", "tofu_phi", "tofu_tiny"])
 def test_the_files_of_all_splits_and_recipes_are_enough(
     name: str, small: Small, store: Storage, tmp_path: Path
 ) -> None:
-    (data,) = asked(plan(name, store), "datasets")
+    (data,) = required(plan(name, store), "datasets")
     place = tmp_path / "brought"
     place.mkdir()
     for file in data.files:
         shutil.copyfile(small.data / file, place / file)
     found = plan(name, store, f"benchmark.data={place}")
-    assert asked(found, "datasets") == []
+    assert required(found, "datasets") == []
     for file in sorted(data.files):
         (place / file).rename(tmp_path / file)
         with pytest.raises(InputError, match=f"has no {file}"):
@@ -54,15 +54,15 @@ def test_the_files_of_all_splits_and_recipes_are_enough(
     ],
 )
 def test_the_folders_of_all_models_are_enough(name: str, folders: set[str], store: Storage, tmp_path: Path) -> None:
-    models = asked(plan(name, store), "models")
-    assert {thing.directory for thing in models} == {f"DIR/{folder}" for folder in folders}
-    for thing in models:
-        write_model(tmp_path / "DIR" / thing.folder, thing.id)
-    assert asked(plan(name, store, f"models={tmp_path / 'DIR'}"), "models") == []
+    models = required(plan(name, store), "models")
+    assert {model.directory for model in models} == {f"DIR/{folder}" for folder in folders}
+    for model in models:
+        write_model(tmp_path / "DIR" / model.folder, model.id)
+    assert required(plan(name, store, f"models={tmp_path / 'DIR'}"), "models") == []
 
 
 def test_a_target_of_ones_own_has_a_folder_of_its_own(store: Storage) -> None:
-    target, retain, _ = asked(plan("tofu_llama", store, "target=somebody/tiny"), "models")
+    target, retain, _ = required(plan("tofu_llama", store, "target=somebody/tiny"), "models")
     assert (target.directory, target.option) == ("DIR", "--set target=DIR")
     assert (retain.directory, retain.option) == ("DIR/retain95", "--set models=DIR with it in DIR/retain95")
 

@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
-from platform.plan import models as plan_models
 from platform.plan.build import make_plan
+from platform.plan.models import ModelRecipes
 from platform.plan.overrides import apply
 from platform.state.sweep_state import scan
 from search_spaces.schema.sweep import Fictional, Making
@@ -92,13 +92,13 @@ def test_without_models_the_base_is_trained_first_and_once(make: MakePlan) -> No
 
 def test_recipes_follow_what_they_start_from() -> None:
     """A chain of three, asked for from its end."""
-    house = plan_models.ModelRecipes(SWEEP, Storage(Path("store")), Benchmark(data="a/b", fingerprint="fictional:0"))
-    first = house._planned(("retain90",), MAKING.finetuning, None)
-    second = house._planned(("retain95",), MAKING.finetuning, first)
-    third = house._planned(("full",), MAKING.finetuning, second)
-    assert [recipe.configs[0] for recipe in house.ordered({third.path})] == ["retain90", "retain95", "full"]
-    assert [recipe.configs[0] for recipe in house.ordered({third.path, first.path})] == ["retain90", "retain95", "full"]
-    assert house.ordered({"a folder of somebody's"}) == ()
+    models = ModelRecipes(SWEEP, Storage(Path("store")), Benchmark(data="a/b", fingerprint="fictional:0"))
+    first = models._plan_recipe(("retain90",), MAKING.finetuning, None)
+    second = models._plan_recipe(("retain95",), MAKING.finetuning, first)
+    third = models._plan_recipe(("full",), MAKING.finetuning, second)
+    for asked in ({third.path}, {third.path, first.path}):
+        assert [recipe.configs[0] for recipe in models.order_recipes(asked)] == ["retain90", "retain95", "full"]
+    assert models.order_recipes({"a folder of somebody's"}) == ()
 
 
 def test_models_folder_without_what_is_needed_says_what_it_has(make: MakePlan, tmp_path: Path) -> None:
