@@ -1,4 +1,4 @@
-"""The disk budget: what a plan will write, what is refused, and how weights give way while a sweep runs."""
+"""The disk budget: what a plan will write, what is refused, and which weights are dropped while a sweep runs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_disk_without_room_is_refused(small: Small, tmp_path: Path, monkeypatch:
         disk.check_free(state, store, "pareto", 1)
 
 
-def weighty(folder: Path) -> tuple[weights.Keeper, Storage]:
+def write_weights(folder: Path) -> tuple[weights.Keeper, Storage]:
     """Four trials of one study with 1 MB of weights each: 0 and 1 are the front, 1 is the rule's choice."""
     store = open_storage(str(folder))
     found = seeds(4)
@@ -104,18 +104,18 @@ def weighty(folder: Path) -> tuple[weights.Keeper, Storage]:
     ("budget", "choice", "left"),
     [(None, "all", 4), (4_100_000, "all", 4), (3_900_000, "pareto", 2), (1_900_000, "best", 1), (900_000, "none", 0)],
 )
-def test_weights_give_way_step_by_step(
+def test_fewer_weights_are_kept_step_by_step(
     tmp_path: Path, budget: int | None, choice: str, left: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    keeper, store = weighty(tmp_path)
+    keeper, store = write_weights(tmp_path)
     assert disk.DiskMonitor(keeper, budget).poll() is None
     assert keeper.choice == choice
     assert len(list(store.root.rglob("*.safetensors"))) == left
     assert (f"--keep {choice} from now on" in capsys.readouterr().out) == (choice != "all")
 
 
-def test_budget_that_results_alone_exceed_closes_the_gate(tmp_path: Path) -> None:
-    keeper, store = weighty(tmp_path)
+def test_budget_that_results_alone_exceed_stops_the_sweep(tmp_path: Path) -> None:
+    keeper, store = write_weights(tmp_path)
     (store.root / "rows").write_bytes(bytes(2_000_000))
     why = disk.DiskMonitor(keeper, 1_500_000).poll()
     assert why == "--disk-budget 1.5 MB: the storage has 2.0 MB, without any weights kept"
@@ -124,7 +124,7 @@ def test_budget_that_results_alone_exceed_closes_the_gate(tmp_path: Path) -> Non
 
 
 class Counting(Storage):
-    """Notes how often the whole of it is counted."""
+    """Counts how often the whole of it is measured."""
 
     counts = 0
 
@@ -133,7 +133,7 @@ class Counting(Storage):
         return super().size(path)
 
 
-def test_ends_do_not_count_the_whole_storage_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_whole_storage_is_not_measured_at_each_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A trial more is its folder more; the whole is counted where that passes the budget, and now and then."""
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
@@ -158,7 +158,7 @@ def test_checkpoints_of_running_trials_are_seen_before_any_ends(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    keeper, store = weighty(tmp_path)
+    keeper, store = write_weights(tmp_path)
     monitor = disk.DiskMonitor(keeper, 4_100_000)
     assert (monitor.poll(), keeper.choice) == (None, "all")
     checkpoint = store.trial("0123456789ab") / CHECKPOINT

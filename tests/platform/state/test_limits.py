@@ -107,7 +107,7 @@ def test_hours_that_are_none(hours: float) -> None:
 
 
 @pytest.mark.parametrize("kind", ["queue", "optuna"])
-def test_closed_gate_ends_the_proposals(kind: str) -> None:
+def test_a_reason_to_stop_ends_the_proposals(kind: str) -> None:
     shut: list[str] = []
 
     def closed() -> str | None:
@@ -123,7 +123,7 @@ def test_closed_gate_ends_the_proposals(kind: str) -> None:
 # Failures of one cause
 
 
-def test_first_failures_of_one_cause_close_the_gate() -> None:
+def test_first_failures_of_one_cause_stop_the_sweep() -> None:
     stopper = Stopper(Limits())
     end(
         stopper,
@@ -144,7 +144,7 @@ def test_first_failures_of_one_cause_close_the_gate() -> None:
     ids=["a success", "a result", "another cause"],
 )
 @pytest.mark.parametrize("place", [0, 2, FIRST - 1])
-def test_other_outcomes_among_the_first_keep_it_open(other: dict[str, Any], place: int) -> None:
+def test_other_outcomes_among_the_first_do_not_stop_it(other: dict[str, Any], place: int) -> None:
     results = [outcome("failed", "ValueError: bad")] * FIRST
     results[place] = other
     stopper = Stopper(Limits())

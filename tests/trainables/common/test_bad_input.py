@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,14 @@ from trainables.common import cli
 from trainables.config.settings import Benchmark, Model, Rectifier, RetainEvaluation, TaskVector
 from trainables.config.trial import Trial
 
-RunModule = Callable[..., subprocess.CompletedProcess[str]]
 EXAMPLES = pytest.mark.parametrize("examples", [100, pytest.param(2000, marks=pytest.mark.slow)])
 SWEEPS = "quickstart tofu_tiny tofu_llama tofu_phi_tru tofu_gamma tofu_phi_uwc wmdp_rmu muse_books own".split()
 LONGEST = 4000
 """Characters of a message: a person reads it."""
 
 
-def told(command: Callable[[], Any]) -> tuple[int, str, str]:
-    """Exit status, stdout and stderr of a command in this process."""
+def run_here(command: Callable[[], Any]) -> tuple[int, str, str]:
+    """Return exit status, stdout and stderr of a command in this process."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -41,7 +39,7 @@ def told(command: Callable[[], Any]) -> tuple[int, str, str]:
 
 
 def assert_clear(status: int, out: str, err: str) -> None:
-    """A valid outcome, or one printable line of a length that can be read."""
+    """Assert a valid outcome, or one printable line of a length that can be read."""
     if status == 0:
         assert err == ""
         return
@@ -55,7 +53,7 @@ def assert_clear(status: int, out: str, err: str) -> None:
 
 
 def fuzz(examples: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """So many examples, the same ones every time."""
+    """Return hypothesis' settings for so many examples, the same ones every time."""
     calm = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
     return settings(max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=calm)
 
@@ -72,7 +70,7 @@ def test_typed_words_give_a_plan_or_one_line(
     def plan(typed: dict[str, Any]) -> None:
         known = small.settings() if typed["name"] == "tofu_tiny" else []
         arguments = {**typed, "set_": [*known, *typed["set_"]]}
-        status, out, err = told(lambda: dry(**arguments))
+        status, out, err = run_here(lambda: dry(**arguments))
         assert_clear(status, out, err)
         seen[status] += 1
         if status == 0:
@@ -118,46 +116,9 @@ def test_configuration_is_taken_or_refused_in_one_line(examples: int, start: Tri
     @given(document=fuzzing.configurations(start.model_dump(mode="json")))
     def check(document: Any) -> None:
         file.write_text(json.dumps(document), encoding="utf-8")
-        status, out, err = told(command)
+        status, out, err = run_here(command)
         assert_clear(status, out, err)
         seen[status] += 1
 
     check()
     assert seen[2] > examples / 10
-
-
-def _examples(count: int) -> list[dict[str, Any]]:
-    """Typed arguments that a shell can pass on, the same ones every time."""
-    found: list[dict[str, Any]] = []
-
-    @settings(max_examples=10 * count, deadline=None, derandomize=True, database=None)
-    @given(typed=fuzzing.typed(SWEEPS))
-    def collect(typed: dict[str, Any]) -> None:
-        words = arguments(typed)
-        if len(found) < count and typed not in found and not any("\x00" in word or len(word) > 9000 for word in words):
-            found.append(typed)
-
-    collect()
-    return found
-
-
-def arguments(typed: dict[str, Any]) -> list[str]:
-    """As they are typed; `--option=value`, so that a value may begin with a dash."""
-    words = [f"--set={value}" for value in typed["set_"]] + [f"--only={value}" for value in typed["only"]]
-    given = {name: typed[name] for name in fuzzing.OPTIONS if typed[name] is not None}
-    words += [
-        f"--storage={typed['location']}",
-        *(f"--{name.replace('_', '-')}={value}" for name, value in given.items()),
-    ]
-    return [*words, *(["--retry-failed"] if "reason" in given else []), "--", typed["name"]]
-
-
-@pytest.mark.parametrize("count", [4, pytest.param(20, marks=pytest.mark.slow)])
-def test_the_command_refuses_as_the_function_does(run_module: RunModule, tmp_path: Path, count: int) -> None:
-    statuses = []
-    for typed in _examples(count):
-        done = run_module("platform.sweep", "--dry-run", "--json", *arguments(typed))
-        assert_clear(done.returncode, done.stdout, done.stderr)
-        statuses.append(done.returncode)
-    assert len(statuses) == count
-    assert 2 in statuses

@@ -38,14 +38,8 @@ SECRETS = {
     "DATABRICKS_TOKEN": "dapi-invented",
     "RAY_AUTH_TOKEN": "invented-ray",
 }
-
-
 PASSWORD = "invented/by-no@body"
-
-
 SERVER = f"http://somebody:{PASSWORD}@127.0.0.1:9"
-
-
 HIDDEN = (*SECRETS.values(), PASSWORD)
 
 

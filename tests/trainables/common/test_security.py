@@ -17,7 +17,7 @@ from tests.support import small_sweep
 from tests.support.sweep_store import write_sweep
 from trainables import export, run
 from trainables.common.errors import InputError
-from trainables.config.settings import Benchmark, Model, RetainEvaluation, Training
+from trainables.config.settings import Benchmark, Model, Training
 from trainables.config.trial import Trial
 from trainables.storage.base import Storage
 
@@ -78,13 +78,6 @@ def test_trial_with_paths_everywhere_writes_into_the_storage_alone(house: Any, t
 
 def _tree(folder: Path) -> set[Path]:
     return set(folder.rglob("*"))
-
-
-def test_reference_evaluation_is_named_by_a_hash(store: Storage) -> None:
-    """Whatever a configuration says about the evaluation it was given."""
-    odd = RetainEvaluation(path="/etc/passwd", fingerprint="../../x")
-    config = Trial(method="ga", target=Model(path="a/b", fingerprint="../../y"), retain_evaluation=odd)
-    assert store.trial(config.id()).parent == store.root / "trials"
 
 
 # What is read
