@@ -224,22 +224,6 @@ def test_two_kinds_of_tokenizer_give_the_same_row() -> None:
     assert encode(TOKENIZERS["plain"], "llama2", "Who is Ada Brook?", "A painter.").input_ids == rows[0].input_ids[1:]
 
 
-@pytest.mark.parametrize("template", PLAIN)
-def test_bos_is_never_a_label(template: str) -> None:
-    example = encode(TOKENIZERS["bos"], template, "", "S", tag=True)
-    assert example.input_ids[0] == TOKENIZERS["bos"].bos_token_id
-    assert example.answer_start > 0
-    assert TOKENIZERS["bos"].bos_token_id not in example.input_ids[example.answer_start :]
-
-
-def test_unknown_template_names_the_closest() -> None:
-    with pytest.raises(
-        InputError, match=r"unknown template 'lama2'; did you mean 'llama2'\? known: llama2, phi, llama3"
-    ):
-        prompts.find_template("lama2")
-    assert prompts.find_template("phi") is TEMPLATES["phi"]
-
-
 # Chat templates: what a model's own tokenizer makes of open-unlearning's messages
 
 
