@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.starts import RESULT_FIELDS
 from trainables.storage.base import CONFIG, RESULT, STEPS
 from trainables.storage.files import write_json, write_rows
 from trainables.storage.location import open_storage
@@ -19,7 +20,7 @@ Machine = Callable[..., ObjectStorage]
 
 @pytest.fixture
 def machine(object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Return `machine(name)`: the test's storage as a machine of that name opens it, with a working copy of its own."""
+    """Return `machine(name)`: the test's storage as a machine of that name opens it, in a copy of its own."""
     for name, value in object_store.items():
         monkeypatch.setenv(name, value)
     uri = f"s3://bucket/{uuid.uuid4().hex}"
@@ -38,12 +39,11 @@ def names(store: ObjectStorage) -> set[str]:
 
 
 def write_trial(store: ObjectStorage, key: str, **more: Any) -> Path:
-    """A trial that has ended in the working copy, not sent."""
+    """Write a trial that has ended into the working copy, without sending it."""
     folder = store.trial(key)
     write_json(folder / CONFIG, {"method": "ga"})
     write_rows(folder / STEPS, [{"step": 1, "loss": 0.5}])
-    told = {"id": key, "status": "finished", "metrics": {}, "config": {}, "started": "then"}
-    write_json(folder / RESULT, {**told, **more})
+    write_json(folder / RESULT, {**RESULT_FIELDS, "id": key, **more})
     return folder
 
 
@@ -55,13 +55,13 @@ def write_folder(folder: Path, *files: str) -> Path:
 
 
 def record_puts(store: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of objects in the order in which they are written from now on."""
-    seen: list[str] = []
+    """Return a list to which the name of each object that is written is appended."""
+    written: list[str] = []
     write = store.transfer.store._write
 
-    def noted(name: str, pieces: Any) -> None:
+    def record(name: str, pieces: Any) -> None:
         write(name, pieces)
-        seen.append(name)
+        written.append(name)
 
-    monkeypatch.setattr(store.transfer.store, "_write", noted)
-    return seen
+    monkeypatch.setattr(store.transfer.store, "_write", record)
+    return written
