@@ -1,9 +1,13 @@
-"""Starts of a sweep in this process whose driver is not run: for tests of what a start makes of an earlier one."""
+"""Commands of tests in this process, starts whose driver is not run, and how light a command is."""
 
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,9 +53,38 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[SweepState]:
 
 
 RESULT_FIELDS = {"status": "finished", "metrics": {}, "config": {}, "started": "then"}
+HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "datasets", "optuna")
+SECONDS_OF_CPU, SECONDS, TRIES = 2.0, 4.0, 3  # a busy machine may take longer once
 
 
-def finish(store: Storage, trials: Iterable[Trial], status: str = "finished") -> None:
+def assert_light(root: Path, module: str, *arguments: str) -> None:
+    """Run a command in a process of its own: it imports nothing heavy and answers soon."""
+    code = f"""
+import runpy, sys, time
+sys.argv = ["command", *{arguments!r}]
+try:
+    runpy.run_module({module!r}, run_name="__main__")
+except SystemExit as end:
+    assert not end.code, end.code
+print([name for name in {HEAVY!r} if name in sys.modules], time.process_time())
+"""
+    wall = []
+    for _ in range(TRIES):
+        begun = time.monotonic()
+        done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60)
+        wall.append(time.monotonic() - begun)
+        assert done.returncode == 0, done.stderr
+        loaded, cpu = done.stdout.splitlines()[-1].rsplit(" ", 1)
+        assert loaded == "[]"
+        assert float(cpu) <= SECONDS_OF_CPU
+        if wall[-1] <= SECONDS:
+            break
+    assert min(wall) <= SECONDS
+
+
+def finish(store: Storage, trials: Iterable[Trial], status: str = "finished", **more: Any) -> None:
+    """Write a result of each trial."""
     for trial in trials:
-        told = {**RESULT_FIELDS, "id": trial.id(), "status": status, "config": trial.model_dump(mode="json")}
-        files.write_json(store.trial(trial.id()) / RESULT, told)
+        result = {**RESULT_FIELDS, "id": trial.id(), "status": status, "started": "2026-11-20T10:00:00Z"}
+        result |= {"config": trial.model_dump(mode="json")} | more
+        files.write_json(store.trial(trial.id()) / RESULT, result)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,7 @@ from platform.state import history
 from platform.state.sweep_state import scan
 from search_spaces.schema import sweep as spaces
 from tests.support.small_sweep import Small
-from trainables.config.trial import Trial
+from tests.support.starts import finish
 from trainables.storage import files
 from trainables.storage.base import RESULT, Storage
 from trainables.training.task_vectors import spec
@@ -128,10 +127,8 @@ def test_direction_of_other_code_is_told(small: Small, store: Storage) -> None:
     assert f"made: shared/directions/{folder.name} at commit ffff, code 01d;" in warning
 
 
-def finish(trials: Sequence[Trial], store: Storage, seconds: float) -> None:
-    for trial in trials:
-        known = {"id": trial.id(), "started": "2026-11-20T10:00:00Z", "config": trial.model_dump(mode="json")}
-        files.write_json(store.trial(trial.id()) / RESULT, result(seconds=seconds) | known)
+def timed(seconds: float) -> dict[str, Any]:
+    return {name: value for name, value in result(seconds=seconds).items() if name not in ("status", "config")}
 
 
 def test_estimate_of_gpu_hours_is_refined(store: Storage) -> None:
@@ -142,7 +139,7 @@ def test_estimate_of_gpu_hours_is_refined(store: Storage) -> None:
     before, basis = estimate_gpu_hours(plan, len(plan.trials), Measured())
     assert before is not None
     assert "FLOP/s" in (basis or "")
-    finish(plan.trials[:4], store, 3600.0)
+    finish(store, plan.trials[:4], **timed(3600.0))
     state = scan(plan, store)
     hours, basis = estimate_gpu_hours(plan, state.outstanding, state.history.measured)
     assert hours == pytest.approx(len(plan.trials) - 4)
@@ -160,7 +157,7 @@ def test_time_without_gpus_is_told_before_and_after_the_first_trials(store: Stor
     assert (describe_estimate(plan, 15, nothing, 2) or "").startswith(
         "time: about 64 s for 15 trials, 2 at a time (about 8 s each, the"
     )
-    finish(plan.trials[:4], store, 60.0)
+    finish(store, plan.trials[:4], **timed(60.0))
     state = scan(plan, store)
     measured = state.history.measured
     assert estimate_seconds(plan, state.outstanding, measured, 3) == (

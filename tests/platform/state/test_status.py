@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +16,8 @@ from typer.testing import CliRunner
 import platform.status as status
 from platform.driver.reporter import describe_outcome
 from platform.state import lock, manifest
-from tests.platform.driver.test_commands import HEAVY, SECONDS_OF_CPU
 from tests.support import sweep_store
-from tests.support.interrupted import configuration
+from tests.support.starts import assert_light
 from trainables.common import processes
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
@@ -29,8 +26,6 @@ from trainables.storage import base, files
 from trainables.storage.base import CONFIG, PROGRESS, RESULT, Storage
 from trainables.storage.location import open_storage
 from trainables.trial import record
-
-RunModule = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -237,20 +232,7 @@ def test_empty_and_missing_storage_and_damaged_sweep(store: Storage, tmp_path: P
 
 
 def test_status_is_light_and_quick(store: Storage, root: Path) -> None:
-    code = f"""
-import runpy, sys, time
-sys.argv = ["status", "tiny", "--storage", {str(store.root)!r}]
-try:
-    runpy.run_module("platform.status", run_name="__main__")
-except SystemExit as end:
-    assert not end.code, end.code
-print([name for name in {HEAVY!r} if name in sys.modules], time.process_time())
-"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    loaded, cpu = done.stdout.splitlines()[-1].rsplit(" ", 1)
-    assert loaded == "[]"
-    assert float(cpu) <= SECONDS_OF_CPU
+    assert_light(root, "platform.status", "tiny", "--storage", str(store.root))
 
 
 def test_size_of_a_folder_and_of_nothing(tmp_path: Path) -> None:
@@ -261,10 +243,12 @@ def test_size_of_a_folder_and_of_nothing(tmp_path: Path) -> None:
     assert base.Storage(tmp_path).size(tmp_path / "nowhere") == 0
 
 
-def test_died_trial_leaves_no_progress_behind_its_result(house: Any, tmp_path: Path) -> None:
-    config, store = configuration(house), open_storage(str(tmp_path))
+def test_died_trial_leaves_no_progress_behind_its_result(tmp_path: Path) -> None:
+    store = open_storage(str(tmp_path))
+    config = Trial(method="ga", target=Model(path="models/full", fingerprint="files:1"))
     begin(store, config.id(), born=1.0)
     record.write_refusal(config, store, "its process died")
+    assert (store.result(config.id()) or {})["status"] == "failed"
     assert not (store.trial(config.id()) / PROGRESS).exists()
 
 
