@@ -53,7 +53,7 @@ def main(
     def run() -> int:
         if list_:
             return _list(as_json)
-        settings = [*(set_ or []), *([overrides.seeds(seeds)] if seeds is not None else [])]
+        settings = [*(set_ or []), *([overrides.parse_seeds(seeds)] if seeds is not None else [])]
         choice = Choice(resume, new, retry_failed, reason)
         choice.check()
         limits = Limits(gpu_hours, disk.parse_size(disk_budget))

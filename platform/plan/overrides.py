@@ -56,10 +56,10 @@ HARMLESS = (*AXES, "training.lr", "training.stop_above", "resources.checkpoint_e
 
 
 def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
-    """The sweep with every `PATH=VALUE` set; on an axis, the value (or comma-separated values) replaces its grid."""
-    pairs = [_pair(setting, "--set") for setting in settings]
+    """Return the sweep with every `PATH=VALUE` set; on an axis, comma-separated values replace its grid."""
+    pairs = [_split_pair(setting, "--set") for setting in settings]
     for value in (value for path, value in pairs if path == BACKBONE):
-        sweep = _on(sweep, value)
+        sweep = _set_backbone(sweep, value)
     document = sweep.model_dump()
     if any(path.startswith(SLOWING) and path not in HARMLESS for path, _ in pairs):
         document["trial_seconds"] = None
@@ -67,19 +67,19 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
         if path == BACKBONE:
             continue
         if path in AXES:
-            document[AXES[path]] = value.split(",") if path in WORDS else _values(value)
+            document[AXES[path]] = value.split(",") if path in WORDS else _parse_values(value)
         elif path in SINGLE:
-            document[path] = _scalar(value)
+            document[path] = _parse_value(value)
         else:
-            _place(document, path, value)
+            _set_field(document, path, value)
     try:
         return Sweep.model_validate(document)
     except ValidationError as error:
-        raise InputError(f"--set: {_as_typed(describe_invalid(error))}") from error
+        raise InputError(f"--set: {_name_as_typed(describe_invalid(error))}") from error
 
 
-def _on(sweep: Sweep, name: str) -> Sweep:
-    """The sweep on another backbone, with its template, learning rate and precision, over which other settings go.
+def _set_backbone(sweep: Sweep, name: str) -> Sweep:
+    """Return the sweep on another backbone, with its template, rate and precision, which other settings override.
 
     It fills none of the paper's tables: those are of the sweep's own backbone.
     """
@@ -103,23 +103,23 @@ def _on(sweep: Sweep, name: str) -> Sweep:
 
 
 def select_trials(trials: Sequence[Trial], filters: Sequence[str]) -> list[Trial]:
-    """The trials that pass every `FIELD=V1,V2`. Raises InputError on an unknown field or a value no trial has."""
+    """Return the trials that pass every `FIELD=V1,V2`. Raises InputError on a field or value that no trial has."""
     chosen = list(trials)
     flat = {trial: flatten(trial) for trial in trials} if filters else {}
     known = sorted({name for fields in flat.values() for name in fields})
     for item in filters:
-        path, value = _pair(item, "--only")
+        path, value = _split_pair(item, "--only")
         if path not in known:
-            raise InputError(f"--only {item}: unknown field '{path}'; {_meant(path, known)}")
-        spelled = {trial: _spell(fields[path]) for trial, fields in flat.items() if path in fields}
-        present = {_number(name) for name in spelled.values()}
+            raise InputError(f"--only {item}: unknown field '{path}'; {_suggest(path, known)}")
+        spelled = {trial: _format_value(fields[path]) for trial, fields in flat.items() if path in fields}
+        present = {_normalise(name) for name in spelled.values()}
         wanted = value.split(",")
         for choice in wanted:
-            if _number(choice) not in present:
+            if _normalise(choice) not in present:
                 has = sorted(set(spelled.values()))
                 raise InputError(f"--only {item}: no trial has {path}={choice}; {closest(choice, has)}")
-        keep = {_number(choice) for choice in wanted}
-        chosen = [trial for trial in chosen if trial in spelled and _number(spelled[trial]) in keep]
+        keep = {_normalise(choice) for choice in wanted}
+        chosen = [trial for trial in chosen if trial in spelled and _normalise(spelled[trial]) in keep]
     if not chosen:
         together = f" that passes --only {' --only '.join(filters)}" if filters else " with these values"
         raise InputError(f"the sweep has no trial{together}")
@@ -127,7 +127,7 @@ def select_trials(trials: Sequence[Trial], filters: Sequence[str]) -> list[Trial
 
 
 def flatten(trial: Trial) -> dict[str, Any]:
-    """Dotted paths of a configuration: `{"rectifier.gamma": 0.8, ...}`."""
+    """Return the dotted paths of a configuration: `{"rectifier.gamma": 0.8, ...}`."""
     flat: dict[str, Any] = {}
 
     def walk(node: dict[str, Any], prefix: str) -> None:
@@ -141,8 +141,8 @@ def flatten(trial: Trial) -> dict[str, Any]:
     return flat
 
 
-def settable() -> list[str]:
-    """Every path that --set takes."""
+def list_settable_paths() -> list[str]:
+    """Return every path that --set takes."""
     paths = [*AXES, *SINGLE, BACKBONE]
     for field in FIXED:
         section = typing.cast(type[BaseModel], Sweep.model_fields[field].annotation)
@@ -150,24 +150,24 @@ def settable() -> list[str]:
     return sorted(path for path in paths if not path.endswith("fingerprint"))
 
 
-def seeds(typed: str) -> str:
-    """What `--seeds` says, as a setting. Raises InputError naming what is no seed."""
+def parse_seeds(typed: str) -> str:
+    """Return `--seeds` as a setting. Raises InputError naming what is no seed."""
     for part in typed.split(","):
         if not re.fullmatch(r"\s*[0-9]+\s*", part):
             raise InputError(f"--seeds {typed}: '{part}' is no whole number from 0 on; write 0,1,2")
     return f"seed={typed}"
 
 
-def _place(document: dict[str, Any], path: str, value: str) -> None:
-    if path not in settable():
-        raise InputError(f"--set {path}={value}: unknown field '{path}'; {_meant(path, settable())}")
+def _set_field(document: dict[str, Any], path: str, value: str) -> None:
+    if path not in list_settable_paths():
+        raise InputError(f"--set {path}={value}: unknown field '{path}'; {_suggest(path, list_settable_paths())}")
     section, name = path.split(".", 1)
     kind = typing.cast(type[BaseModel], Sweep.model_fields[section].annotation).model_fields[name].annotation
-    document[section][name] = _values(value) if _is_tuple(kind) else _scalar(value)
+    document[section][name] = _parse_values(value) if _is_tuple(kind) else _parse_value(value)
 
 
-def _meant(path: str, known: Sequence[str]) -> str:
-    """`did you mean 'training.lr'? known: ...`: of its section where there is one.
+def _suggest(path: str, known: Sequence[str]) -> str:
+    """Return `did you mean 'training.lr'? known: ...`, of the path's section if there is one.
 
     A field whose own name was typed, or whose name is the first letters of what was typed (learning_rate) or has it as
     a word (steps), is meant before one that is merely spelt alike.
@@ -195,33 +195,33 @@ def _is_tuple(kind: Any) -> bool:
     return any(typing.get_origin(option) is tuple for option in options)
 
 
-def _pair(item: str, option: str) -> tuple[str, str]:
+def _split_pair(item: str, option: str) -> tuple[str, str]:
     path, equals, value = item.partition("=")
     if not equals or not path or not value:
         raise InputError(f"{option} {item}: write FIELD=VALUE")
     return path, value
 
 
-def _values(text: str) -> list[str | None]:
-    return [_scalar(part) for part in text.split(",")]
+def _parse_values(text: str) -> list[str | None]:
+    return [_parse_value(part) for part in text.split(",")]
 
 
-def _scalar(text: str) -> str | None:
+def _parse_value(text: str) -> str | None:
     return None if text == "none" else text
 
 
-def _as_typed(problems: str) -> str:
-    """`methods.0: ...` as the person typed it: `method: ...`."""
+def _name_as_typed(problems: str) -> str:
+    """Return `methods.0: ...` as the person typed it: `method: ...`."""
     typed = {field: path for path, field in AXES.items()}
     return re.sub(r"\b(\w+)\.\d+:", lambda match: f"{typed.get(match[1], match[1])}:", problems)
 
 
-def _spell(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _number(text: str) -> Any:
-    """0.80 and 0.8 are the same value."""
+def _normalise(text: str) -> Any:
+    """Return what is equal for 0.80 and 0.8."""
     try:
         return float(text)
     except ValueError:

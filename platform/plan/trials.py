@@ -21,7 +21,7 @@ Models = Callable[[str], tuple[Model, RetainEvaluation | None]]
 
 
 def enumerate_trials(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmark], models: Models) -> list[Trial]:
-    """Every trial of the sweep, each once. `optuna` searches the points of `grid`, the published one first."""
+    """Return every trial of the sweep, each once. `optuna` searches the points of `grid`, the published one first."""
     trials: dict[str, Trial] = {}
     for split in sweep.splits:
         for seed in sweep.seeds:
@@ -29,30 +29,32 @@ def enumerate_trials(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmar
                 row = METHODS[method]
                 if row.strength and not row.batched and seed != sweep.seeds[0]:
                     continue  # nothing of it is random: a seed would be a copy
-                for point in _points(sweep, strategy, method, split):
-                    trial = _trial(sweep, split, seed, method, point, benchmarks[split], models(split))
+                for point in _list_points(sweep, strategy, method, split):
+                    trial = _make_trial(sweep, split, seed, method, point, benchmarks[split], models(split))
                     trials.setdefault(trial.id(), trial)
     return list(trials.values())
 
 
-def published(sweep: Sweep, method: str, split: str) -> Choice:
-    """The setting that the sweep's source gives for a cell: the last choice that fits."""
+def find_published_choice(sweep: Sweep, method: str, split: str) -> Choice:
+    """Return the setting that the sweep's source gives for a cell: the last choice that fits."""
     fitting = [c for c in sweep.choices if c.method in (None, method) and c.split in (None, split)]
     if not fitting:
         raise InputError(f"sweep {sweep.name}: no published choice for {method} on {split}")
     return fitting[-1]
 
 
-def _points(sweep: Sweep, strategy: str, method: str, split: str) -> Iterator[Mapping[str, object]]:
-    """The fields of each trial that the axes decide: a task vector's strength, or the rectifier."""
+def _list_points(sweep: Sweep, strategy: str, method: str, split: str) -> Iterator[Mapping[str, object]]:
+    """Yield the fields of each trial that the axes decide: a task vector's strength, or the rectifier."""
     if METHODS[method].strength:
-        yield from ({"task_vector": vector} for vector in _vectors(sweep, strategy, method, split))
+        yield from ({"task_vector": vector} for vector in _list_task_vectors(sweep, strategy, method, split))
     else:
-        yield from ({"rectifier": _rectifier(fields)} for fields in _rectifiers(sweep, strategy, method, split))
+        yield from (
+            {"rectifier": _make_rectifier(fields)} for fields in _list_rectifiers(sweep, strategy, method, split)
+        )
 
 
-def _vectors(sweep: Sweep, strategy: str, method: str, split: str) -> list[TaskVector]:
-    """Task vectors of every strength; the axis of rectifiers, which are for gradients, does not multiply them."""
+def _list_task_vectors(sweep: Sweep, strategy: str, method: str, split: str) -> list[TaskVector]:
+    """Return task vectors of every strength; rectifiers, which are for gradients, do not multiply them."""
     field = str(METHODS[method].strength)
     axis = f"{field}s"
     values: tuple[float | None, ...] = getattr(sweep, axis)
@@ -60,7 +62,7 @@ def _vectors(sweep: Sweep, strategy: str, method: str, split: str) -> list[TaskV
         raise InputError(
             f"sweep {sweep.name}: method '{method}' has no {axis}; give them with --set task_vector.{field}="
         )
-    first = published(sweep, method, split).strength
+    first = find_published_choice(sweep, method, split).strength
     if first is None and strategy == "paper":
         raise InputError(f"sweep {sweep.name}: no published {field} for {method} on {split}; use --strategy grid")
     if strategy == "paper":
@@ -74,7 +76,7 @@ def _vectors(sweep: Sweep, strategy: str, method: str, split: str) -> list[TaskV
 
 
 def check_layer(trial: Trial, recipes: dict[str, Recipe]) -> None:
-    """Refuse a layer that RMU cannot steer in the target, or in what a target to be made starts from.
+    """Raise InputError on a layer that RMU cannot steer in the target, or in what a target to be made starts from.
 
     `recipes`: by the folder that each will make. The depth of a hub id is not known before it is fetched.
     """
@@ -92,23 +94,25 @@ def check_layer(trial: Trial, recipes: dict[str, Recipe]) -> None:
         presets.check_layer(presets.constants(trial.method, trial.objective, trial.benchmark.split).layer, depth)
 
 
-def _rectifiers(sweep: Sweep, strategy: str, method: str, split: str) -> Iterator[dict[str, object]]:
+def _list_rectifiers(sweep: Sweep, strategy: str, method: str, split: str) -> Iterator[dict[str, object]]:
     for row in (RECTIFIERS[name] for name in sweep.rectifiers):
         points: list[dict[str, float | None]] = [{}]
         if row.takes == SETTINGS:
-            points = [dict(zip(SETTINGS, point, strict=True)) for point in _line(sweep, strategy, method, split)]
+            points = [
+                dict(zip(SETTINGS, point, strict=True)) for point in _list_gru_points(sweep, strategy, method, split)
+            ]
         elif row.takes:
             (setting,) = row.takes
-            first = getattr(published(sweep, method, split), setting) if strategy == "paper" else None
+            first = getattr(find_published_choice(sweep, method, split), setting) if strategy == "paper" else None
             points = [{setting: value} for value in ([first] if first else getattr(sweep, f"{setting}s"))]
         yield from (
             {"name": row.name, **point} for point in points if all(point[name] is not None for name in row.requires)
         )
 
 
-def _line(sweep: Sweep, strategy: str, method: str, split: str) -> list[tuple[float | None, float | None]]:
-    """GRU's points (gamma, tau): a grid, a line of it, or the published point."""
-    choice = published(sweep, method, split)
+def _list_gru_points(sweep: Sweep, strategy: str, method: str, split: str) -> list[tuple[float | None, float | None]]:
+    """Return GRU's points (gamma, tau): a grid, a line of it, or the published point."""
+    choice = find_published_choice(sweep, method, split)
     first = (choice.gamma, choice.tau)
     if sweep.varied == "gamma":
         grid = [(gamma, choice.tau) for gamma in sweep.gammas]
@@ -123,7 +127,7 @@ def _line(sweep: Sweep, strategy: str, method: str, split: str) -> list[tuple[fl
     return grid
 
 
-def _trial(
+def _make_trial(
     sweep: Sweep,
     split: str,
     seed: int,
@@ -157,7 +161,7 @@ def _trial(
     return trial
 
 
-def _rectifier(fields: dict[str, object]) -> Rectifier:
+def _make_rectifier(fields: dict[str, object]) -> Rectifier:
     try:
         return Rectifier.model_validate(fields)
     except ValidationError as error:

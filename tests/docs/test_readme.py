@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import platform.sweep as sweep
 from tests.rehearsal import page as cluster
-from tests.support import pages, shrunk, tiny
+from tests.support import pages, shrunk_sweeps, tiny
 from tests.support.small_sweep import Small
 from trainables.data import fictional
 
@@ -109,7 +109,7 @@ def put(small: Small, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
     """What stands in the place of a person's files and folders."""
     place = tmp_path_factory.mktemp("mine")
     own = {f"{part}={part}.jsonl": f"{part}={file}" for part, file in tiny.own(place / "rows").items()}
-    mine = {"target=DIR_OR_HUB_ID": f"target={shrunk.write_model(place / 'model', 'Llama')}"}
+    mine = {"target=DIR_OR_HUB_ID": f"target={shrunk_sweeps.write_model(place / 'model', 'Llama')}"}
     fictional.write(place / "data", authors=200, questions=10, forget_percent=(1, 5, 10), seed=1)
     folders = {"benchmark.data=DATA": f"benchmark.data={place / 'data'}", "models=MODELS": f"models={small.models}"}
     return own | mine | folders

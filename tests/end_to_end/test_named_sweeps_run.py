@@ -16,7 +16,7 @@ from platform.plan import requirements
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from search_spaces.schema import sweep as spaces
-from tests.support import shrunk
+from tests.support import shrunk_sweeps
 from tests.support.environment import RunModule
 from trainables import benchmarks
 from trainables.config.trial import Trial
@@ -30,13 +30,13 @@ HERE = ("tofu_phi_uwc", "tofu_gamma", "tofu_ablation", "muse_books", "wmdp_zephy
 
 
 def test_every_sweep_is_here() -> None:
-    assert set(shrunk.SWEEPS) == set(spaces.names())
+    assert set(shrunk_sweeps.SWEEPS) == set(spaces.names())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", shrunk.SWEEPS)
+@pytest.mark.parametrize("name", shrunk_sweeps.SWEEPS)
 def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) -> None:
-    sweep, chosen, store = spaces.find(name), shrunk.SWEEPS[name], Storage(tmp_path / "runs")
+    sweep, chosen, store = spaces.find(name), shrunk_sweeps.SWEEPS[name], Storage(tmp_path / "runs")
     done = join(*chosen.typed(tmp_path, sweep), "--storage", store.root, "--keep", "all", timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "done 2 | running 0 | failed 0 | left 0" in done.stdout
@@ -48,13 +48,13 @@ def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) 
         check(result, store)
         for folder in (Path(result["config"]["target"]["path"]), store.trial(result["id"]) / WEIGHTS):
             known = files.read_json(folder / "config.json") or {}
-            assert known["architectures"] == [f"{shrunk.family(sweep)}ForCausalLM"]
+            assert known["architectures"] == [f"{shrunk_sweeps.family(sweep)}ForCausalLM"]
     assert results[0]["metrics"] != results[1]["metrics"]
 
 
 @pytest.mark.parametrize("name", HERE)
 def test_a_trial_runs(name: str, store: Storage, tmp_path: Path) -> None:
-    chosen = shrunk.SWEEPS[name]
+    chosen = shrunk_sweeps.SWEEPS[name]
     plan = make_plan(apply(spaces.find(name), chosen.written(tmp_path, spaces.find(name))), store, strategy="paper")
     assert (requirements.describe_needs(plan.sweep, plan.hub, store), plan.recipes) == ((), ())
     for reference in (ref for ref in plan.references if ref.role == "retain"):

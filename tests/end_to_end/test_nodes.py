@@ -32,17 +32,18 @@ SETTINGS = (
 PLACED = """
 import os, sys
 import ray
-from trainables import launching, storage
 from trainables.config.settings import Resources
+from trainables.storage.location import open_storage
+from trainables.workers import launcher
 
-def told(config):
+def note_node(config):
     with open(f"{config['folder']}/{os.getpid()}", "w") as stream:
         stream.write(ray.get_runtime_context().get_node_id())
 
 address, folder, root, strategy = sys.argv[1:]
 ray.init(address=address, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": root}})
-ranks = {"function": told, "config": {"folder": folder}, "resources": Resources(ranks=2)}
-launching._fit("placed", storage.open_storage(folder + "/store"), **ranks, strategy=strategy)
+ranks = {"function": note_node, "config": {"folder": folder}, "resources": Resources(ranks=2)}
+launcher._fit("placed", open_storage(folder + "/store"), **ranks, strategy=strategy)
 """
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from platform.plan.overrides import settable
+from platform.plan.overrides import list_settable_paths
 from search_spaces.schema import sweep as spaces
 
 LONG = "9" * 5000
@@ -75,8 +75,8 @@ def _changed(name: str) -> st.SearchStrategy[str]:
     return st.sampled_from((name[:-1], name + "s", name.upper(), f" {name}", f"{name}.x", name.replace(".", "_")))
 
 
-PATHS = st.sampled_from(settable())
-NUMBER_PATHS = st.sampled_from([path for path in settable() if path not in (*PLACE_PATHS, *WORD_PATHS)])
+PATHS = st.sampled_from(list_settable_paths())
+NUMBER_PATHS = st.sampled_from([path for path in list_settable_paths() if path not in (*PLACE_PATHS, *WORD_PATHS)])
 NEAR = st.one_of(
     st.tuples(NUMBER_PATHS, st.sampled_from(NUMBERS) | st.integers().map(str) | st.floats().map(str)),
     st.tuples(NUMBER_PATHS, st.lists(st.sampled_from(NUMBERS) | st.integers(0, 9).map(str), max_size=5).map(",".join)),

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import platform.sweep as command
 from platform.schedule import capacity
 from search_spaces.schema import sweep as spaces
-from tests.support import shrunk
+from tests.support import shrunk_sweeps
 from tests.support.small_sweep import Small
 from trainables.storage import complete, files
 
@@ -67,7 +67,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def dry_run(name: str, place: Path, *options: str) -> str:
     """What it prints."""
-    given = [*shrunk.own(place), *shrunk.target(place, "Llama")] if name == "own" else []
+    given = [*shrunk_sweeps.own(place), *shrunk_sweeps.target(place, "Llama")] if name == "own" else []
     typed = [word for setting in given for word in ("--set", setting)]
     typed = [name, "--dry-run", "--strategy", "paper", "--storage", str(place / "runs"), *typed, *options]
     done = CliRunner().invoke(app, typed)

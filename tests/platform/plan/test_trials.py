@@ -9,8 +9,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from platform.plan import trials as plan_trials
 from platform.plan.overrides import flatten
+from platform.plan.trials import enumerate_trials, find_published_choice
 from platform.plan.value import Plan
 from platform.state.sweep_state import SweepState
 from search_spaces.schema.sweep import Choice, Sweep
@@ -68,10 +68,10 @@ def test_the_last_choice_that_fits_a_cell_is_the_published_one() -> None:
         ("gd", "forget01"): (0.4, 2.0),
     }
     for (method, split), expected in cells.items():
-        choice = plan_trials.published(sweep, method, split)
+        choice = find_published_choice(sweep, method, split)
         assert (choice.gamma, choice.tau) == expected
     with pytest.raises(InputError, match="no published choice for npo on forget10"):
-        plan_trials.published(sweep.model_copy(update={"choices": choices[1:]}), "npo", "forget10")
+        find_published_choice(sweep.model_copy(update={"choices": choices[1:]}), "npo", "forget10")
 
 
 def test_unknown_strategy_names_the_closest(make: MakePlan) -> None:
@@ -100,7 +100,7 @@ def test_every_point_of_any_axes_is_there_exactly_once(chosen: dict[str, list[ob
     sweep = Sweep.model_validate({**SWEEP.model_dump(), **chosen})
     benchmarks = {split: Benchmark(split=split, fingerprint=f"files:{split}") for split in sweep.splits}
     models = (Model(path="m", fingerprint="files:1"), RetainEvaluation(path="r", fingerprint="2"))
-    trials = plan_trials.enumerate_trials(sweep, "grid", benchmarks, lambda split: models)
+    trials = enumerate_trials(sweep, "grid", benchmarks, lambda split: models)
     rectified: set[tuple[object, ...]] = set()
     for name in sweep.rectifiers:
         for gamma, tau in itertools.product(sweep.gammas, sweep.taus):
