@@ -25,7 +25,9 @@ from trainables.storage.base import RESULT, WEIGHTS, Storage
 from trainables.trial.runner import TrialRun
 from trainables.workers import shared_artifacts
 
-HERE = ("tofu_phi_uwc", "tofu_gamma", "tofu_ablation", "muse_books", "wmdp_zephyr", "wmdp_rmu")
+ALIKE = ("tofu_gamma", "tofu_ablation")
+"""GRU on TOFU again, as tofu_phi_uwc."""
+HERE = ("tofu_phi_uwc", "muse_books", "wmdp_zephyr", "wmdp_rmu")
 """Of these the second trial runs in this process."""
 
 
@@ -52,7 +54,7 @@ def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) 
     assert results[0]["metrics"] != results[1]["metrics"]
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", [*HERE, *(pytest.param(name, marks=pytest.mark.slow) for name in ALIKE)])
 def test_a_trial_runs(name: str, store: Storage, tmp_path: Path) -> None:
     chosen = shrunk_sweeps.SWEEPS[name]
     plan = make_plan(apply(spaces.find(name), chosen.written(tmp_path, spaces.find(name))), store, strategy="paper")
