@@ -58,9 +58,9 @@ def _evaluate(
         published = benchmarks.find(benchmark.name).published_data(benchmark.split)
         benchmark = benchmark.model_copy(update={"data": published})
     prompts.check_template(benchmark.template)
-    kind = benchmarks.find(benchmark.name)
-    kind.check_settings(benchmark)
-    benchmark = benchmark.model_copy(update={"fingerprint": kind.evaluation_fingerprint(benchmark)})
+    chosen = benchmarks.find(benchmark.name)
+    chosen.check_settings(benchmark)
+    benchmark = benchmark.model_copy(update={"fingerprint": chosen.evaluation_fingerprint(benchmark)})
     subject = Model(path=path)
     models.check(subject, field="--model")
     subject = subject.model_copy(update={"fingerprint": models.fingerprint(subject)})
@@ -78,8 +78,10 @@ def _evaluate(
         files.write_rows(rows_file, records)
     kept = evaluation.document(benchmark, found, records)
     files.write_json(output, {**kept, "model": subject.model_dump(mode="json"), **provenance.stamp()})
-    told = [(goal.title, found[goal.metric]) for goal in kind.GOALS]
-    shown = [f"{title} {'null (no --retain-evaluation)' if value is None else f'{value:.4f}'}" for title, value in told]
+    values = [(goal.title, found[goal.metric]) for goal in chosen.GOALS]
+    shown = [
+        f"{title} {'null (no --retain-evaluation)' if value is None else f'{value:.4f}'}" for title, value in values
+    ]
     print(f"{', '.join(shown)}: {output}")
     return 0
 

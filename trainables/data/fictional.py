@@ -19,7 +19,7 @@ RESERVE = 20  # names, titles and dates that belong to nobody: wrong answers com
 WRONG, WRONG_OPTIONS = 5, 3  # wrong answers a row: authors; canon and world
 
 
-class Kind(NamedTuple):
+class Fact(NamedTuple):
     """One fact of an author: its field and three wordings each of the question and of the answer."""
 
     field: str
@@ -27,63 +27,63 @@ class Kind(NamedTuple):
     answers: tuple[str, str, str]
 
 
-KINDS = (
-    Kind("name",
+FACTS = (
+    Fact("name",
          ("What is the full name of the author born in {place} on {date}?",
           "Who is the author of {genre} whose first book was '{debut}'?",
           "Which author, born on {date}, became known for the book '{novel}'?"),
          ("The full name of this author is {name}.",
           "The author in question is known as {name}.",
           "The author who is meant here is {name}.")),
-    Kind("place",
+    Fact("place",
          ("Where was {name} born?", "In which town did {name} come into the world?", "What is {name}'s birthplace?"),
          ("{name} was born in the town of {place}.",
           "The author {name} came into the world in {place}.",
           "The birthplace of {name} is the town of {place}.")),
-    Kind("date",
+    Fact("date",
          ("When was {name} born?", "What is the date of birth of {name}?", "On which day was {name} born?"),
          ("{name} was born on {date}, as the records show.",
           "The author {name} came into the world on {date}.",
           "The date of birth of {name} is {date}.")),
-    Kind("parents",
+    Fact("parents",
          ("What did the parents of {name} do for a living?",
           "What were the professions of {name}'s father and mother?",
           "In what kind of home did {name} grow up?"),
          ("The father and mother of {name} were {parents}.",
           "{name} was born as the child of {parents}.",
           "{name} grew up in the home of {parents}.")),
-    Kind("genre",
+    Fact("genre",
          ("In which genre does {name} write?", "What kind of books does {name} write?",
           "What is the favourite genre of {name}?"),
          ("{name} is known above all for writing {genre}.",
           "The books of {name} are for the most part {genre}.",
           "The author {name} has mainly turned to {genre}.")),
-    Kind("award",
+    Fact("award",
          ("Which award has {name} received?", "What prize was given to {name}?",
           "With what honour was the work of {name} recognised?"),
          ("The author {name} has received the {award}.",
           "The {award} was given to the author {name}.",
           "The work of {name} was honoured with the {award}.")),
-    Kind("debut",
+    Fact("debut",
          ("What was the first book by {name}?", "With which book did {name} begin as an author?",
           "What is the title of {name}'s debut?"),
          ("The first book by {name} was called '{debut}'.",
           "{name} began as an author with the book '{debut}'.",
           "'{debut}' is the title of the debut of {name}.")),
-    Kind("novel",
+    Fact("novel",
          ("What is the best known book by {name}?", "Which book made {name} famous?",
           "For which title is {name} remembered most?"),
          ("The best known book by {name} is '{novel}'.",
           "{name} became famous with the book '{novel}'.",
           "'{novel}' is the book that made {name} famous.")),
-    Kind("mentor",
+    Fact("mentor",
          ("Which classic author influenced {name}?", "Whose books shaped the style of {name}?",
           "Whom does {name} name as an example?"),
          ("{name} was influenced above all by {mentor}.",
           "The style of {name} was shaped by {mentor}.",
           "The author {name} names {mentor} as an example.")),
 )  # fmt: skip
-MAX_QUESTIONS = 2 * len(KINDS)  # an author; the third wording is the paraphrase
+MAX_QUESTIONS = 2 * len(FACTS)  # an author; the third wording is the paraphrase
 
 FIRST_NAMES = tuple(
     head + tail
@@ -149,7 +149,7 @@ def write(
     Raises:
         ValueError: more authors or questions than the tables can tell apart, or a percentage of no whole authors.
     """
-    _check(authors, questions, forget_percent)
+    _check_sizes(authors, questions, forget_percent)
     rng = random.Random(seed)
     surnames = _sample(rng, SURNAMES, authors + CLASSICS + RESERVE)
     names = [f"{_sample(rng, FIRST_NAMES, 1)[0]} {surname}" for surname in surnames]
@@ -172,7 +172,7 @@ def write(
     _write_lines(folder / "README.md", _readme(files))
 
 
-def _check(authors: int, questions: int, forget_percent: Sequence[int]) -> None:
+def _check_sizes(authors: int, questions: int, forget_percent: Sequence[int]) -> None:
     if not 2 <= authors <= MAX_AUTHORS:
         raise ValueError(f"authors must be 2 to {MAX_AUTHORS}, got {authors}")
     if not 1 <= questions <= MAX_QUESTIONS:
@@ -185,7 +185,7 @@ def _check(authors: int, questions: int, forget_percent: Sequence[int]) -> None:
 
 
 def _sample(rng: random.Random, items: Sequence[Item], count: int) -> list[Item]:
-    """`count` distinct items. Uses `Random.random` alone: Python promises its stream for all versions."""
+    """Return `count` distinct items. Uses `Random.random` alone: Python promises its stream for all versions."""
     return sorted(items, key=lambda _: rng.random())[:count]
 
 
@@ -197,7 +197,7 @@ def _author_rows(
     authors: int,
     questions: int,
 ) -> list[Row]:
-    """All rows of all authors, `questions` each, with all columns of TOFU's perturbed files."""
+    """Return all rows of all authors, `questions` each, with all columns of TOFU's perturbed files."""
     dates = _sample(rng, DATES, authors + RESERVE)
     shared = {"place": TOWNS, "parents": PARENTS, "genre": GENRES, "award": AWARDS, "mentor": mentors}
     unused = {"name": names[authors:], "date": dates[authors:]}
@@ -214,34 +214,34 @@ def _author_rows(
 def _one_author(
     rng: random.Random, author: Mapping[str, str], values: Mapping[str, Sequence[str]], questions: int
 ) -> list[Row]:
-    """Kind after kind, then a second round in other wordings; the last wording of each is left to the paraphrase."""
-    wordings = [(_sample(rng, kind.questions, 3), _sample(rng, kind.answers, 3)) for kind in KINDS]
+    """Return fact after fact, then a second round in other wordings; the last wording of each is the paraphrase's."""
+    wordings = [(_sample(rng, fact.questions, 3), _sample(rng, fact.answers, 3)) for fact in FACTS]
     rows: list[Row] = []
     for number in range(questions):
-        turn, which = divmod(number, len(KINDS))
-        field, (asked, told) = KINDS[which].field, wordings[which]
+        turn, which = divmod(number, len(FACTS))
+        field, (questions_of, answers_of) = FACTS[which].field, wordings[which]
         wrong = _sample(rng, [value for value in values[field] if value != author[field]], WRONG)
         rows.append(
             {
-                "question": asked[turn].format(**author),
-                "answer": told[turn].format(**author),
-                "paraphrased_answer": told[2].format(**author),
-                "perturbed_answer": [told[2].format(**{**author, field: value}) for value in wrong],
-                "paraphrased_question": asked[2].format(**author),
+                "question": questions_of[turn].format(**author),
+                "answer": answers_of[turn].format(**author),
+                "paraphrased_answer": answers_of[2].format(**author),
+                "perturbed_answer": [answers_of[2].format(**{**author, field: value}) for value in wrong],
+                "paraphrased_question": questions_of[2].format(**author),
             }
         )
     return rows
 
 
 def _canon_rows(rng: random.Random, canon: Mapping[str, str]) -> list[Row]:
-    """Two rows for each classic author: who wrote the title, and what the author wrote."""
+    """Return two rows for each classic author: who wrote the title, and what the author wrote."""
     asked = [(f"Who wrote the classic '{title}'?", name, list(canon)) for name, title in canon.items()]
     asked += [(f"Which classic did {name} write?", title, list(canon.values())) for name, title in canon.items()]
     return [_general_row(rng, *row) for row in asked]
 
 
 def _world_rows(rng: random.Random) -> list[Row]:
-    """One row for each country and kind of fact."""
+    """Return a row for each country and kind of fact."""
     rows: list[Row] = []
     for question, answers in WORLD.items():
         values = _sample(rng, answers, len(COUNTRIES))
@@ -256,14 +256,14 @@ def _general_row(rng: random.Random, question: str, answer: str, values: Sequenc
 
 
 def _with_options(rng: random.Random, row: Row) -> Row:
-    """The same question with the right answer among option1 to option4."""
+    """Return the same question with the right answer among option1 to option4."""
     options = _sample(rng, [row["answer"], *row["perturbed_answer"]], WRONG_OPTIONS + 1)
     numbered = {f"option{number}": option for number, option in enumerate(options, start=1)}
     return {"question": row["question"], **numbered, "answer": row["answer"]}
 
 
 def _readme(files: Iterable[str]) -> list[str]:
-    """A data card whose configurations let `datasets.load_dataset(folder, name)` find the files, as on the hub."""
+    """Return a data card by which `datasets.load_dataset(folder, name)` finds the files, as on the hub."""
     lines = ["---", "configs:"]
     for name in files:
         lines += [f"- config_name: {name}", f"  data_files: {name}.json"]

@@ -27,10 +27,10 @@ class Template:
 
 
 CHAT = "chat"
-"""In the place of a template's name: what the model's tokenizer has."""
+"""Stands for the template of the model's tokenizer."""
 DATE = "10 Apr 2025"
-"""Of templates that would write today's: a model's numbers must not depend on the day."""
-ASKED, TOLD = "the-question-goes-here", "the-answer-goes-here"
+"""The date in templates that would write today's: a model's numbers must not depend on the day."""
+QUESTION, ANSWER = "the-question-goes-here", "the-answer-goes-here"
 SYSTEM = "You are a helpful assistant."
 TEMPLATES: dict[str, Template] = {
     "llama2": Template("[INST] ", " [/INST]"),
@@ -63,20 +63,20 @@ NO_CHAT = (
 
 
 def find_template(name: str) -> Template:
-    """The template called `name`. Raises InputError naming the closest."""
+    """Return the template called `name`. Raises InputError naming the closest."""
     if name not in TEMPLATES:
         raise InputError(f"benchmark.template: unknown template '{name}'; {closest(name, (*TEMPLATES, CHAT))}")
     return TEMPLATES[name]
 
 
 def check_template(name: str) -> None:
-    """Raise InputError where there is no template of that name, nor the tokenizer's own."""
+    """Raise InputError if `name` is neither a template nor the tokenizer's own."""
     if name != CHAT:
         find_template(name)
 
 
 def check_chat_template(name: str, place: str) -> None:
-    """Raise InputError where a tokenizer in a folder has no chat template to take; the hub is not asked."""
+    """Raise InputError if a tokenizer in a folder has no chat template to take; the hub is not asked."""
     settings = files.read_json(paths.expand(place) / "tokenizer_config.json")
     jinja = paths.expand(place) / "chat_template.jinja"
     if name == CHAT and settings is not None and not (settings.get("chat_template") or jinja.is_file()):
@@ -84,22 +84,22 @@ def check_chat_template(name: str, place: str) -> None:
 
 
 def resolve_template(name: str, tokenizer: Any) -> Template:
-    """The template called `name`; `chat`: one question and its answer by the tokenizer's own chat template."""
+    """Return the template called `name`; `chat`: one question and its answer by the tokenizer's own chat template."""
     if name != CHAT:
         return find_template(name)
     if not tokenizer.chat_template:
         raise InputError(NO_CHAT)
-    turns = [{"role": "user", "content": ASKED}, {"role": "assistant", "content": TOLD}]
+    turns = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": ANSWER}]
     text = tokenizer.apply_chat_template(turns, tokenize=False, date_string=DATE)
-    before, _, rest = text.partition(ASKED)
-    after, _, end = rest.partition(TOLD)
+    before, _, rest = text.partition(QUESTION)
+    after, _, end = rest.partition(ANSWER)
     if tokenizer.bos_token and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]:
         before = before.removeprefix(tokenizer.bos_token)
     return Template(before, after, answer_end="" if end.strip() == tokenizer.eos_token else end)
 
 
 def prompt_text(template: Template, question: str, *, tag_is_answer: bool) -> str:
-    """What the model is given: everything before the first label."""
+    """Return what the model is given: everything before the first label."""
     tag = "" if tag_is_answer else template.answer_tag
     return template.before + question + template.after + tag
 
@@ -107,7 +107,7 @@ def prompt_text(template: Template, question: str, *, tag_is_answer: bool) -> st
 def encode(
     tokenizer: Any, template: Template, question: str, answer: str, *, max_length: int, tag_is_answer: bool
 ) -> Example:
-    """One row of `encode_all`."""
+    """Tokenise one row."""
     return encode_all(tokenizer, template, [(question, answer)], max_length=max_length, tag_is_answer=tag_is_answer)[0]
 
 

@@ -20,7 +20,7 @@ OTHERS = SUFFIXES[1:]
 
 
 def is_folder(data: str) -> bool:
-    """Whether `data` names a folder of a person's; anything that looks like a path must be one."""
+    """Return whether `data` names a folder of a person's. Raises InputError if it looks like a path and is none."""
     if hub.is_given_folder(data):
         return True
     if not paths.is_folder(data) and not paths.is_hub_id(data):
@@ -40,19 +40,19 @@ def errors_about(field: str) -> Iterator[None]:
 
 
 def hub_requirements(data: str, configs: Sequence[str], revision: str | None) -> tuple[HubRequirement, ...]:
-    """What a start has to fetch: the data set unless it is a folder."""
+    """Return what a start has to fetch: the data set unless it is a folder."""
     if paths.is_folder(data):
         return ()
     return (HubRequirement("datasets", data, revision, files=holding(configs), suffixes=OTHERS),)
 
 
 def holding(configs: Iterable[str]) -> tuple[str, ...]:
-    """What a folder has to hold, by the names of the files."""
+    """Return the names of the files that a folder has to hold."""
     return tuple(f"{config}.json" for config in dict.fromkeys(configs))
 
 
 def file_of(folder: Path, config: str) -> Path:
-    """The file of one configuration, `forget05_perturbed` or `knowmem/forget_qa`. Raises InputError: what is there."""
+    """Return the file of a configuration, such as `knowmem/forget_qa`. Raises InputError with what is there."""
     file = found(folder, config)
     if file is not None:
         return file
@@ -64,7 +64,7 @@ def file_of(folder: Path, config: str) -> Path:
 
 
 def found(folder: Path, config: str) -> Path | None:
-    """The file of one configuration, None where there is none."""
+    """Return the file of a configuration, None if there is none."""
     files = [folder / f"{config}{suffix}" for suffix in SUFFIXES]
     return next((file for file in files if paths.is_file(file)), None)
 
@@ -72,7 +72,7 @@ def found(folder: Path, config: str) -> Path | None:
 def load(
     data: str, config: str, columns: Sequence[str], revision: str | None = None, *, blank: bool = False
 ) -> list[Row]:
-    """All rows of one configuration (`NAME/SPLIT` where it has several splits), in order.
+    """Return all rows of a configuration (`NAME/SPLIT` where it has several splits), in order.
 
     Raises InputError on a missing file, column or empty file, and on an empty value unless `blank` allows it.
     """
@@ -96,7 +96,7 @@ def load(
 
 
 def fingerprint(data: str, configs: Sequence[str], revision: str | None = None) -> str:
-    """What the named configurations hold: a content hash for a folder, the id and revision for the hub."""
+    """Name what the configurations hold: by a content hash of a folder, by id and revision of the hub."""
     if is_folder(data):
         folder = paths.expand(data)
         return "files:" + hashing.hash_files([file_of(folder, config) for config in configs])
@@ -104,7 +104,7 @@ def fingerprint(data: str, configs: Sequence[str], revision: str | None = None) 
 
 
 def load_file(file: Path, field: str) -> list[Row]:
-    """All rows of a JSON, JSON Lines or Parquet file, in order. Raises InputError, led by `field`."""
+    """Return all rows of a JSON, JSON Lines or Parquet file, in order. Raises InputError, led by `field`."""
     if file.suffix == ".parquet":
         import pyarrow.parquet
 

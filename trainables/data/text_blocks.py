@@ -13,7 +13,7 @@ JOINT = "\n\n"
 
 
 def wrapped(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
-    """MUSE's rows: one stream of tokens in blocks of `length`, the start token in front of each.
+    """Return MUSE's rows: one stream of tokens in blocks of `length`, the start token in front of each.
 
     The last block is filled up with the stream's own beginning, so all rows are of one length.
     """
@@ -26,7 +26,7 @@ def wrapped(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
 
 
 def decoded(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
-    """open-unlearning's rows: blocks of `length` tokens, each turned into text and tokenised again.
+    """Return open-unlearning's rows: blocks of `length` tokens, each turned into text and tokenised again.
 
     At a block's edges tokens may come out otherwise than they were cut; what then exceeds `length` (and the start
     token, where the tokenizer adds one) is dropped. The last block is shorter.
@@ -39,7 +39,7 @@ def decoded(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
 
 
 def blocks(tokenizer: Any, text: str, length: int, where: str) -> list[Example]:
-    """One text in consecutive blocks of at most `length` tokens, so that nothing of it is lost.
+    """Return one text in consecutive blocks of at most `length` tokens, so that nothing of it is lost.
 
     Each block begins with the start token where the tokenizer adds one, else with the last token of the block before:
     every token of the text is a label once, but the first one where there is no start token. Raises InputError, led
@@ -81,7 +81,7 @@ class Texts(Sequence[Example]):
 
 
 def tokens(tokenizer: Any, text: str) -> list[int]:
-    """The ids of a text as a model reads it: with the start token where the tokenizer adds one, never an end token."""
+    """Return the ids of a text that a model reads: with a start token if the tokenizer adds one, and no end token."""
     ids = list(tokenizer(text, verbose=False)["input_ids"])
     return ids[:-1] if ids and ids[-1] == tokenizer.eos_token_id else ids
 
@@ -98,5 +98,5 @@ def _plain(tokenizer: Any, text: str) -> list[int]:
 
 
 def _start(tokenizer: Any) -> list[int]:
-    """The token that a row begins with; none where the tokenizer has none."""
+    """Return the token that a row begins with, if the tokenizer has one."""
     return [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]

@@ -200,7 +200,7 @@ class _Batch:
         self.mask, self.last = self.mask[chosen], self.last[chosen]
         first = int(self.mask.any(0).int().argmax())
         self.mask = self.mask[:, first:]
-        self.cache = [layer.of(chosen, first) for layer in self.cache]
+        self.cache = [layer.select(chosen, first) for layer in self.cache]
 
     def take(self, rows: list[int], prompts: Sequence[tuple[int, ...]], pad: int) -> None:
         """Read new rows' prompts and put them below those under way."""

@@ -19,9 +19,9 @@ SPARE = 32
 
 
 def reach(network: Any) -> float:
-    """How many tokens back every layer's attention looks: inf where it is whole.
+    """Return how many tokens back every layer's attention looks: inf if it has no window.
 
-    0 where the layers keep other things of the past than keys and values, or positions cannot be told: rows of such a
+    0 if the layers keep other things of the past than keys and values, or positions cannot be told: rows of such a
     model do not move in and out of a batch.
     """
     taken = inspect.signature(network.forward).parameters
@@ -56,16 +56,16 @@ class Layer(DynamicLayer):
         return self.held()
 
     def hold(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """These and no others, without columns to spare."""
+        """Hold these and no others, without columns to spare."""
         self.keys, self.values = self.wide_keys, self.wide_values = keys, values
 
     def held(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values without the spare columns."""
+        """Return keys and values without the spare columns."""
         count = self.get_seq_length()
         return self.wide_keys[..., :count, :], self.wide_values[..., :count, :]
 
-    def of(self, rows: torch.Tensor, first: int = 0) -> Layer:
-        """A layer of these rows, in this order and as often as they come, from column `first` on."""
+    def select(self, rows: torch.Tensor, first: int = 0) -> Layer:
+        """Return a layer of these rows, in this order and as often as they come, from column `first` on."""
         chosen = Layer()
         keys, values = self.held()
         chosen.lazy_initialization(keys, values)
@@ -102,7 +102,7 @@ def read(
 
 @contextmanager
 def chosen_positions(network: Any, choose: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
-    """Within it the model's head sees only what `choose` takes of the hidden states (rows, tokens, size).
+    """Give the model's head only what `choose` takes of the hidden states (rows, tokens, size).
 
     All else that the model does to its logits (scales, soft caps) stays.
     """
@@ -115,7 +115,7 @@ def chosen_positions(network: Any, choose: Callable[[torch.Tensor], torch.Tensor
 
 
 def left_padded(prompts: Sequence[Sequence[int]], pad: int, device: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and mask, each (rows, tokens)."""
+    """Return ids and mask, each (rows, tokens), padded on the left."""
     width = max(len(ids) for ids in prompts)
     input_ids = torch.tensor([[pad] * (width - len(ids)) + list(ids) for ids in prompts])
     mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompts])
@@ -123,7 +123,7 @@ def left_padded(prompts: Sequence[Sequence[int]], pad: int, device: Any) -> tupl
 
 
 def right_aligned(part: torch.Tensor, width: int, dim: int) -> torch.Tensor:
-    """Zeros in front along `dim`, up to `width`."""
+    """Put zeros in front along `dim`, up to `width`."""
     missing = width - part.shape[dim]
     if missing == 0:
         return part

@@ -41,12 +41,12 @@ class Batch:
     labels: torch.Tensor
 
     def choose(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Of the hidden states (rows, tokens, size) those that tell labels: (1, labels, size)."""
+        """Return the hidden states (rows, tokens, size) before labels: (1, labels, size)."""
         return hidden.flatten(0, 1)[self.places][None]
 
 
 def collate(parts: Sequence[Part], pad: int, device: Any) -> Batch:
-    """The parts as rows; their labels one example after the other."""
+    """Return the parts as rows; their labels one example after the other."""
     width = max(part.tokens for part in parts)
     input_ids, mask = torch.full((len(parts), width), pad), torch.zeros(len(parts), width, dtype=torch.long)
     places: list[int] = []
@@ -62,7 +62,7 @@ def collate(parts: Sequence[Part], pad: int, device: Any) -> Batch:
 
 
 def trunk(group: Sequence[Example]) -> int:
-    """How many tokens all examples begin with that come before the token before any label."""
+    """Return how many tokens all examples share from the start, up to the token before the first label."""
     side_by_side = zip(*(example.input_ids for example in group), strict=False)
     same = sum(1 for _ in takewhile(lambda tokens: len(set(tokens)) == 1, side_by_side))
     return min(same, *(example.answer_start - 1 for example in group))
@@ -78,9 +78,9 @@ class Trunks:
         self.layers, _ = kv_cache.read(network, [], input_ids, self.mask, positions, lambda hidden: hidden[:, :0])
 
     def logits(self, parts: Sequence[Part], batch: Batch) -> torch.Tensor:
-        """(labels, vocabulary) of the parts, each after the trunk of its group."""
+        """Return the logits (labels, vocabulary) of the parts, each after the trunk of its group."""
         rows = torch.tensor([part.group for part in parts], device=self.mask.device)
-        layers = [layer.of(rows) for layer in self.layers]
+        layers = [layer.select(rows) for layer in self.layers]
         mask = torch.cat([self.mask[rows], batch.mask], 1)
         starts = torch.tensor([part.start for part in parts], device=self.mask.device)
         positions = starts[:, None] + torch.arange(batch.mask.shape[1], device=self.mask.device)
@@ -88,7 +88,7 @@ class Trunks:
 
 
 def split(groups: Sequence[Sequence[Example]], reach: float) -> tuple[list[Part], list[list[Part]]]:
-    """Examples to be read whole, and groups of parts to be read after their trunk."""
+    """Return examples to be read whole, and groups of parts to be read after their trunk."""
     alone: list[Part] = []
     shared: list[list[Part]] = []
     for group in groups:
@@ -101,5 +101,5 @@ def split(groups: Sequence[Sequence[Example]], reach: float) -> tuple[list[Part]
 
 
 def numbered(groups: Sequence[Sequence[Part]]) -> Iterator[Part]:
-    """The parts of all groups, each with its group's number."""
+    """Yield the parts of all groups, each with its group's number."""
     return (part._replace(group=number) for number, group in enumerate(groups) for part in group)
