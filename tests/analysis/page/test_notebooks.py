@@ -59,7 +59,9 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
             environment |= {"IPYTHONDIR": str(folder / "ipython")}
             notebook = read(stem)
             place = {"metadata": {"path": str(FOLDER)}}
-            NotebookClient(notebook, timeout=120, kernel_name="python3", resources=place).execute(env=environment)
+            NotebookClient(notebook, timeout=120, startup_timeout=300, kernel_name="python3", resources=place).execute(
+                env=environment
+            )
             done[stem] = notebook
         return done[stem]
 
