@@ -20,7 +20,7 @@ ROWS, TOKENS, IGNORED = 32, 200, -100
 
 
 def evaluate(network: Any, tokenizer: Any, tasks: dict[str, list[dict[str, Any]]]) -> Records:
-    """A record a question, as trainables.benchmarks.tofu has them, of Llama-2's template."""
+    """Return a record a question, as trainables.benchmarks.tofu has them, of Llama-2's template."""
     records: Records = []
     for task, questions in tasks.items():
         asked = [row["question"] for row in questions]
@@ -55,7 +55,7 @@ def evaluate(network: Any, tokenizer: Any, tasks: dict[str, list[dict[str, Any]]
 
 @torch.no_grad()
 def _losses(network: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, int]]:
-    """Summed loss and tokens of each answer."""
+    """Return summed loss and tokens of each answer."""
     found: list[tuple[float, int]] = []
     template = find_template("llama2")
     for start in range(0, len(pairs), ROWS):
@@ -81,7 +81,7 @@ def _losses(network: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> l
 
 
 def _generations(network: Any, tokenizer: Any, prompts: Sequence[str]) -> list[str]:
-    """Greedy, cut at 200 tokens with the prompt: a batch asks for as many as its shortest prompt may get."""
+    """Generate greedily, cut at 200 tokens with the prompt: a batch asks for as many as its shortest prompt may get."""
     found = []
     for start in range(0, len(prompts), ROWS):
         encoded = [tokenizer(prompt)["input_ids"] for prompt in prompts[start : start + ROWS]]

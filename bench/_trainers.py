@@ -35,7 +35,7 @@ def moment() -> Spent:
 
 
 def between(ended: list[Spent]) -> Spent:
-    """From the first moment to the last."""
+    """Return what passed from the first moment to the last."""
     return Spent(ended[-1].wall - ended[0].wall, ended[-1].cpu - ended[0].cpu)
 
 
@@ -85,7 +85,7 @@ class Transformers:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Without the names by which the Trainer would take our process group of one rank for its own."""
+    """Run without the names by which the Trainer would take our process group of one rank for its own."""
     names = [name for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE") if name in os.environ]
     kept = {name: os.environ.pop(name) for name in names}
     yield
@@ -131,13 +131,13 @@ class Published:
 
 
 def features(row: Example) -> dict[str, list[int]]:
-    """A row as transformers' collators take it."""
+    """Return a row as transformers' collators take it."""
     ids, start = list(row.input_ids), row.answer_start
     return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": [IGNORED] * start + ids[start:]}
 
 
 def adamw(network: Any, training: Training) -> torch.optim.Optimizer:
-    """Our engine's optimizer and settings."""
+    """Return our engine's optimizer and settings."""
     return torch.optim.AdamW(
         network.parameters(),
         lr=training.lr,

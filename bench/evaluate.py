@@ -33,7 +33,7 @@ CLOSE, LOSSES = 1e-5, ("answer_loss", "paraphrase_loss", "perturbed_loss")
 
 
 def collapsed(network: Any, tokenizer: Any, benchmark: Benchmark) -> Any:
-    """The network after gradient ascent on the forget rows."""
+    """Return the network after gradient ascent on the forget rows."""
     rows, _ = TOFU.training_examples(benchmark, tokenizer, max_length=256)
     optimizer = torch.optim.AdamW(network.parameters(), lr=ASCENT_RATE)
     for step in range(ASCENT_STEPS):
@@ -45,14 +45,14 @@ def collapsed(network: Any, tokenizer: Any, benchmark: Benchmark) -> Any:
 
 
 def seconds(work: Callable[[], Records]) -> tuple[float, float, Records]:
-    """Wall-clock and processor time, and what came of it."""
+    """Return wall-clock and processor time of some work, and its records."""
     wall, cpu = time.perf_counter(), time.process_time()
     found = work()
     return time.perf_counter() - wall, time.process_time() - cpu, found
 
 
 def differences(ours: Records, plain: Records) -> dict[str, Any]:
-    """How many generations differ, and the losses' largest difference over their size."""
+    """Return how many generations differ, and the losses' largest difference over their size."""
     worst = 0.0
     for one, other in zip(ours, plain, strict=True):
         pairs = [(one[name], other[name]) for name in LOSSES[:2]]
@@ -63,7 +63,7 @@ def differences(ours: Records, plain: Records) -> dict[str, Any]:
 
 
 def measure(network: Any, tokenizer: Any, benchmark: Benchmark, *, repeats: int, token_budget: int) -> dict[str, Any]:
-    """Both in turn, every other pair the other way round: medians of seconds, and their ratios."""
+    """Time both in turn, every other pair the other way round; return medians of seconds and their ratios."""
     work: dict[str, Callable[[], Records]] = {
         "plain": lambda: _plain.evaluate(network, tokenizer, tofu.evaluation_rows(benchmark)),
         "ours": lambda: tofu.evaluate(network, tokenizer, benchmark, token_budget=token_budget),

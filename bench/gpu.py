@@ -52,7 +52,7 @@ NO_GPU = "error: no CUDA device here; rehearse on the CPU with: python bench/gpu
 
 
 def configuration(options: argparse.Namespace) -> Trial:
-    """What the plan is asked about: GA with GRU on one rank, all weights trained."""
+    """Return what the plan is asked about: GA with GRU on one rank, all weights trained."""
     return Trial(
         method="ga",
         rectifier=Rectifier(name="gru", gamma=rectify.GAMMA, tau=rectify.TAU),
@@ -63,13 +63,13 @@ def configuration(options: argparse.Namespace) -> Trial:
 
 
 def rows(options: argparse.Namespace, vocabulary: int) -> list[Example]:
-    """Random tokens, from the second on labels: what the plan counts with."""
+    """Return random tokens, from the second on labels: what the plan counts with."""
     drawn = np.random.default_rng(0).integers(3, vocabulary, size=(options.rows, options.length))
     return [Example(tuple(row), 1) for row in drawn.tolist()]
 
 
 def steps(options: argparse.Namespace, network: Any, shape: Shape, device: torch.device) -> dict[str, Any]:
-    """Plain and rectified steps in turn (bench/rectify.py), and the peak of their memory beside the plan's."""
+    """Time plain and rectified steps (bench/rectify.py), and set the peak of their memory beside the plan's."""
     asked = configuration(options)
     plan = memory.fit(asked, shape, options.length, device_memory(device))
     both = rows(options, shape.vocabulary)
@@ -106,7 +106,7 @@ def steps(options: argparse.Namespace, network: Any, shape: Shape, device: torch
 
 
 def flops(shape: Shape, tokens: int, length: int) -> float:
-    """Of forward and backward passes over `tokens`: 6 a token and weight that is multiplied, and attention's.
+    """Return the operations of both passes over `tokens`: 6 a token and weight that is multiplied, and attention's.
 
     The input embedding is looked up, not multiplied (where it is tied the head is the same matrix and counts).
     Attention: 12 x layers x heads x head size x length a token, the half that a causal mask leaves out counted too.
@@ -117,7 +117,7 @@ def flops(shape: Shape, tokens: int, length: int) -> float:
 
 
 def peak_of(device: torch.device) -> float | None:
-    """Dense bf16 operations a second of a GPU that is in the table; None elsewhere (--peak)."""
+    """Return dense bf16 operations a second of a GPU that is in the table; None elsewhere (--peak)."""
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
@@ -125,7 +125,7 @@ def peak_of(device: torch.device) -> float | None:
 
 
 def evaluate(options: argparse.Namespace, network: Any, device: torch.device) -> dict[str, Any]:
-    """Seconds of all metrics of a split. A random model seldom ends an answer: generations run to their limit."""
+    """Time all metrics of a split. A random model seldom ends an answer: generations run to their limit."""
     if options.data is None:
         return {"evaluation_seconds": None}
     benchmark = Benchmark(data=options.data, split=options.split, limit=options.limit)

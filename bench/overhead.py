@@ -37,7 +37,7 @@ def note(config: dict[str, Any], **moments: float) -> None:
 
 
 def noted(step: Callable[..., Any], config: dict[str, Any]) -> Callable[..., Any]:
-    """The loop's step, which notes when the first one begins."""
+    """Return the loop's step, which notes when the first one begins."""
 
     def call(*arguments: Any) -> Any:
         note(config, first_step=time.time())
@@ -61,7 +61,7 @@ class Noted(trial_actor.TrialActor):
 
 
 def rank(config: dict[str, Any]) -> None:
-    """One rank, of which the first notes when Ray Train called it and when its first step began."""
+    """Run one rank, of which the first notes when Ray Train called it and when its first step began."""
     import torch.distributed as dist
 
     from trainables.config.trial import Trial
@@ -76,7 +76,7 @@ def rank(config: dict[str, Any]) -> None:
 
 
 def ranks(config: dict[str, Any]) -> None:
-    """Tune's function for a trial of many ranks, whose ranks take notes."""
+    """Run Tune's function for a trial of many ranks, whose ranks take notes."""
     from trainables.workers import launcher, trial_actor
 
     plain, trial_actor.rank = trial_actor.rank, rank
@@ -87,7 +87,7 @@ def ranks(config: dict[str, Any]) -> None:
 
 
 def drive() -> int:
-    """The sweep's own command in this process, with actors and ranks that take notes."""
+    """Run the sweep's own command in this process, with actors and ranks that take notes."""
     trial_actor.TrialActor, launcher.train_ranks = Noted, ranks  # type: ignore[misc]
     return _script.run_sweep_here()
 
@@ -104,7 +104,7 @@ def measure(options: argparse.Namespace, world: int, place: Path) -> dict[str, A
 
 
 def moments(place: Path) -> list[dict[str, float]]:
-    """What each trial of a storage noted, and when its result was written."""
+    """Return what each trial of a storage noted, and when its result was written."""
     found = []
     for file in place.glob(f"{NOTES}/*.json"):
         ended = (place / "trials" / file.stem / RESULT).stat().st_mtime
@@ -113,7 +113,7 @@ def moments(place: Path) -> list[dict[str, float]]:
 
 
 def figures(trials: list[dict[str, float]]) -> dict[str, Any]:
-    """Medians between trials that ran one after another; the first one's start is Ray's and nobody's gap."""
+    """Return medians between trials that ran one after another; the first one's start is Ray's and nobody's gap."""
     trials = sorted(trials, key=lambda moments: moments["taken"])
     gaps = [after["first_step"] - before["ended"] for before, after in pairwise(trials)]
     ours = [moments["first_step"] - moments["taken"] for moments in trials[1:]]

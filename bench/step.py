@@ -54,7 +54,7 @@ class Ours:
 
 
 def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
-    """Blocks of the same steps by each contender in turn, every other round the other way round."""
+    """Time blocks of the same steps by each contender in turn, every other round the other way round."""
     network, tokenizer = models.load(Model(path=options.model))
     benchmark = Benchmark(data=options.data, split=options.split)
     forget, retain = (
@@ -87,7 +87,7 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
 def _contenders(
     network: Any, tokenizer: Any, sides: tuple[Examples, Examples], batches: Sequence[list[Example]], folder: str
 ) -> dict[str, Any]:
-    """Four ways to train on the batches, each with a copy of the model of its own."""
+    """Return four ways to train on the batches, each with a copy of the model of its own."""
     training, pad = Training(lr=LR, batch_size=len(batches[0]), epochs=10**6), scoring.pad_of(tokenizer)
 
     def ours(rectifier: rectifiers.Rectifier) -> Ours:
@@ -103,7 +103,7 @@ def _contenders(
 
 
 def _figures(options: argparse.Namespace, seconds: dict[str, list[Spent]], answers: list[int]) -> dict[str, Any]:
-    """Rates and ratios of the measured blocks, whose first steps are not timed."""
+    """Return rates and ratios of the measured blocks, whose first steps are not timed."""
     block = options.steps + 1
     tokens = [sum(answers[repeat * block + 1 : (repeat + 1) * block]) for repeat in range(1, options.repeats + 1)]
     found: dict[str, Any] = {
@@ -139,7 +139,7 @@ def _network(contender: Any) -> Any:
 
 
 def _moved(before: Any, after: Any) -> torch.Tensor:
-    """The update of all weights, flat."""
+    """Return the update of all weights, flat."""
     pairs = zip(before.parameters(), after.parameters(), strict=True)
     return torch.cat([(b.detach().double() - a.detach().double()).reshape(-1) for a, b in pairs])
 

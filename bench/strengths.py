@@ -34,8 +34,10 @@ VOCABULARY = 32000
 
 
 def sweep(options: argparse.Namespace, place: str, stgs: str) -> tuple[float, list[float], int]:
-    """Run TRU over `stgs` by the command that people type: its wall seconds, each trial's evaluation, and how many
-    directions it says that it made."""
+    """Run TRU over `stgs` by the command that people type.
+
+    Return its wall seconds, the seconds of each trial's evaluation, and how many directions it says that it made.
+    """
     chosen = {"benchmark.data": options.data, "models": options.models, "benchmark.split": options.split}
     command = ["-m", "platform.sweep", "tofu_tiny", "--storage", place, "--max-concurrent", "1", "--keep", "none"]
     command += ["--only", "method=tru", *_script.settings({**chosen, "task_vector.stg": stgs})]
@@ -45,7 +47,7 @@ def sweep(options: argparse.Namespace, place: str, stgs: str) -> tuple[float, li
 
 
 def cost(options: argparse.Namespace) -> dict[str, Any]:
-    """Seven points, then one; and what seven may take: one point and six further evaluations."""
+    """Time seven points, then one; seven may take as long as one point and six further evaluations."""
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as seven:
         whole, evaluations, makings = sweep(options, seven, STGS)
         first, _, _ = sweep(options, one, "12")
@@ -54,14 +56,14 @@ def cost(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def tensor_bytes() -> int:
-    """Bytes of all tensors alive in this process, each storage once."""
+    """Return the bytes of all tensors alive in this process, each storage once."""
     gc.collect()
     found = [item for item in gc.get_objects() if type(item) in (torch.Tensor, torch.nn.Parameter)]
     return sum({part.untyped_storage().data_ptr(): part.untyped_storage().nbytes() for part in found}.values())
 
 
 def watched(held: list[int]) -> Callable[..., Any]:
-    """`task_vectors.rectify`, at whose call most vectors are alive, noting how many bytes that is."""
+    """Return `task_vectors.rectify`, at whose call most vectors are alive, noting how many bytes that is."""
     from trainables.methods import task_vectors
 
     real = task_vectors.rectify
@@ -100,7 +102,7 @@ def _rank(rank: int, world: int, folder: str, model: str, data: str) -> None:
 
 
 def memory(world: int, folder: str, model: str, data: str, parameters: int) -> dict[str, Any]:
-    """What the fullest rank holds, in tensors at the fullest point and as a process, over its part of the weights."""
+    """Return what the fullest rank holds, in tensors and as a process, over its part of the weights."""
     spawn(_rank, (world, folder, model, data), nprocs=world)
     ranks = [json.loads((Path(folder) / f"{world}-{rank}.json").read_text()) for rank in range(world)]
     process, tensors = (max(column) for column in zip(*ranks, strict=True))
@@ -115,7 +117,7 @@ def memory(world: int, folder: str, model: str, data: str, parameters: int) -> d
 
 
 def memories(worlds: list[int]) -> list[dict[str, Any]]:
-    """A Llama of random weights and a few fictional rows."""
+    """Measure a Llama of random weights on a few fictional rows."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from trainables.config.settings import Training

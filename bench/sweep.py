@@ -22,7 +22,7 @@ BAR = 1.15
 
 
 def measure(options: argparse.Namespace, place: Path) -> dict[str, Any]:
-    """Run the methods without and with GRU over the seeds from an empty storage; seconds."""
+    """Run the methods without and with GRU over the seeds from an empty storage; return seconds."""
     numbers = ",".join(map(str, range(options.seeds)))
     command = ["--storage", str(place), "--strategy", "paper", "--keep", "none", "--max-concurrent", str(options.slots)]
     command += ["--only", f"method={options.methods}", "--only", "benchmark.split=forget05", "--seeds", numbers]
@@ -34,7 +34,7 @@ def measure(options: argparse.Namespace, place: Path) -> dict[str, Any]:
 
 
 def figures(trials: list[dict[str, float]], wall: float, slots: int) -> dict[str, Any]:
-    """The command's wall-clock over the trials' training and evaluation on all slots; sums of the trials' parts."""
+    """Compare the command's wall-clock with the trials' training and evaluation on all slots."""
     parts = {name: sum(trial[name] for trial in trials) for name in ("loading", "training", "evaluation")}
     pure = (parts["training"] + parts["evaluation"]) / slots
     return {

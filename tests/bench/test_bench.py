@@ -1,4 +1,4 @@
-"""The measurements of the training step and of a GPU run, here on small models, and count what they say they count."""
+"""The measurements of steps, evaluations and a GPU run, here on small models, count what they say they count."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from bench import gpu
+from bench import evaluate, gpu
 from trainables.training import memory
 
 Run = Callable[..., Any]
@@ -86,3 +86,28 @@ def test_peak_goes_by_the_gpus_name(monkeypatch: pytest.MonkeyPatch, name: str, 
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: name)
     assert gpu.peak_of(torch.device("cuda")) == peak
     assert gpu.peak_of(torch.device("cpu")) is None
+
+
+def test_both_ways_give_the_same_numbers_and_texts(
+    house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "full").symlink_to(house.target)
+    monkeypatch.setattr(evaluate, "ASCENT_STEPS", 2)
+    given = ["--models", str(tmp_path), "--data", str(house.data), "--split", house.split]
+    given += ["--limit", "3", "--repeats", "2", "--threads", "1", "--json", str(tmp_path / "rows.json")]
+    evaluate.main(given)
+    found = json.loads((tmp_path / "rows.json").read_text())
+    assert [row["model"] for row in found] == ["full", "collapsed"]
+    for row in found:
+        assert row["rows"] == 12
+        assert row["loss_difference"] < evaluate.CLOSE
+        assert row["generations_differing"] == 0
+        assert row["ratio"] == pytest.approx(row["plain_seconds"] / row["ours_seconds"])
+        assert 0 < row["ratio_range"][0] <= row["ratio_range"][1]
+    assert "0 of 12" in capsys.readouterr().out
+
+
+def test_a_difference_of_either_kind_is_told() -> None:
+    one = {"generation": "a", "answer_loss": 2.0, "paraphrase_loss": 1.0, "perturbed_loss": [1.0, 4.0]}
+    other = one | {"generation": "b", "perturbed_loss": [1.0, 2.0]}
+    assert evaluate.differences([one, one], [other, one]) == {"loss_difference": 1.0, "generations_differing": 1}
