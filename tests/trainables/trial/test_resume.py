@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,65 +28,75 @@ from trainables.trial.runner import TrialRun
 from trainables.workers import launcher
 
 
-def test_resumed_trial_counts_the_seconds_before_its_checkpoint(house: Any, tmp_path: Path) -> None:
-    """The checkpoint is taken for one that 1,110 s led to."""
-    config = configuration(house)
-    _, store = finish(config, tmp_path, stop_after=5)
+@pytest.fixture(scope="module")
+def undisturbed(house: Any, tmp_path_factory: pytest.TempPathFactory) -> Storage:
+    """`configuration(house)`, run to its end by one process."""
+    result, store = finish(configuration(house), tmp_path_factory.mktemp("undisturbed"))
+    assert result["status"] == "finished"
+    return store
+
+
+@pytest.fixture(scope="module")
+def stopped(house: Any, tmp_path_factory: pytest.TempPathFactory) -> Storage:
+    """The same trial, dropped after step 5: its checkpoint is of step 4. Not to be changed."""
+    begun, store = finish(configuration(house), tmp_path_factory.mktemp("stopped"), stop_after=5)
+    assert begun == {}
+    assert store.result(configuration(house).id()) is None
+    return store
+
+
+def copy_of(stopped: Storage, folder: Path) -> Storage:
+    shutil.copytree(stopped.root, folder)
+    return Storage(folder)
+
+
+def test_interrupted_trial_goes_on_bit_for_bit(
+    house: Any, undisturbed: Storage, stopped: Storage, tmp_path: Path
+) -> None:
+    """It counts the seconds before its checkpoint, which is taken for one that 1,110 s led to."""
+    config, store = configuration(house), copy_of(stopped, tmp_path / "broken")
     path = store.trial(config.id()) / CHECKPOINT / META
     meta = files.read_json(path) or {}
     seconds = meta["seconds"]
     assert 0 < seconds["loading"] + seconds["training"] <= seconds["total"] + 1e-6
     before = {"loading": 100.0, "training": 1000.0, "evaluation": 10.0, "total": 1110.0}
     files.write_json(path, meta | {"seconds": before})
-    resumed, _ = finish(config, tmp_path)
-    assert resumed["training"]["resumed_at"] == 4
+    resumed, store = finish(config, store.root)
+    assert resumed["training"] == {"steps": 7, "skipped": 0, "resumed_at": 4}
+    same(undisturbed, store, config)
+    assert not (store.trial(config.id()) / CHECKPOINT).exists()
     for name, least in before.items():
         assert least < resumed["seconds"][name] < least + 100
     parts = sum(resumed["seconds"][name] for name in ("loading", "training", "evaluation"))
     assert parts == pytest.approx(resumed["seconds"]["total"], abs=5)
 
 
-@pytest.mark.parametrize("offload", [False, True], ids=["plain", "offloaded"])
-@pytest.mark.parametrize("stage", [1, 3])
-def test_interrupted_trial_goes_on_bit_for_bit(house: Any, tmp_path: Path, stage: int, offload: bool) -> None:
+@pytest.mark.parametrize(("stage", "offload"), [(1, True), (3, False), (3, True)])
+def test_other_stages_go_on_bit_for_bit(house: Any, tmp_path: Path, stage: int, offload: bool) -> None:
     config = configuration(house)
     resources = Resources(zero_stage=stage, offload_optimizer=offload, checkpoint_every=2)
     config = config.model_copy(update={"resources": resources})
-    whole, undisturbed = finish(config, tmp_path / "whole")
+    whole, complete = finish(config, tmp_path / "whole")
     assert whole["status"] == "finished"
-    begun, store = finish(config, tmp_path / "broken", stop_after=5)
-    assert begun == {}
-    assert store.result(config.id()) is None
-    resumed, store = finish(config, tmp_path / "broken")
-    assert resumed["training"] == {"steps": 7, "skipped": 0, "resumed_at": 4}
-    same(undisturbed, store, config)
-    assert not (store.trial(config.id()) / CHECKPOINT).exists()
-
-
-def test_interrupted_trial_with_dropout_goes_on_bit_for_bit(house: Any, tmp_path: Path) -> None:
-    """Random numbers are those of the step, whatever was drawn before it."""
-    config = configuration(with_dropout(house, tmp_path / "noisy"))
-    _, undisturbed = finish(config, tmp_path / "whole")
     finish(config, tmp_path / "broken", stop_after=5)
     resumed, store = finish(config, tmp_path / "broken")
-    assert resumed["training"]["resumed_at"] == 4
-    same(undisturbed, store, config)
-    plain = configuration(house)
-    _, silent = finish(plain, tmp_path / "silent", stop_after=5)
-    kept = silent.trial(plain.id()) / CHECKPOINT / "step-4"
-    noisy = files.read_rows(undisturbed.trial(config.id()) / STEPS)
-    losses = [[row["loss"] for row in rows[:4]] for rows in (noisy, files.read_rows(kept / STEPS))]
+    assert resumed["training"] == {"steps": 7, "skipped": 0, "resumed_at": 4}
+    same(complete, store, config)
+
+
+def test_trial_with_dropout_goes_on_bit_for_bit(house: Any, stopped: Storage, tmp_path: Path) -> None:
+    """Random numbers are those of the step, whatever was drawn before it; the reference sums are without dropout."""
+    config, plain = configuration(with_dropout(house, tmp_path / "noisy")), configuration(house)
+    _, complete = finish(config, tmp_path / "whole")
+    _, store = finish(config, tmp_path / "broken", stop_after=5)
+    noisy, silent = (place.trial(c.id()) / CHECKPOINT / "step-4" for place, c in ((store, config), (stopped, plain)))
+    sums = [load_file(folder / "reference.safetensors")["reference"] for folder in (noisy, silent)]
+    assert torch.equal(*sums)
+    losses = [[row["loss"] for row in files.read_rows(folder / STEPS)] for folder in (noisy, silent)]
     assert losses[0] != pytest.approx(losses[1], rel=1e-4)
-
-
-def test_reference_of_the_target_model_is_without_dropout(house: Any, tmp_path: Path) -> None:
-    references = []
-    for place in (house, with_dropout(house, tmp_path / "noisy")):
-        config = configuration(place, every=1)
-        _, store = finish(config, tmp_path / place.target.name, stop_after=2)
-        kept = store.trial(config.id()) / CHECKPOINT / "step-2" / "reference.safetensors"
-        references.append(load_file(kept)["reference"])
-    assert torch.equal(*references)
+    resumed, store = finish(config, tmp_path / "broken")
+    assert resumed["training"]["resumed_at"] == 4
+    same(complete, store, config)
 
 
 def special(house: Any, kind: str, folder: Path) -> Trial:
@@ -128,13 +140,11 @@ def test_two_interrupted_ranks_go_on_bit_for_bit(house: Any, tmp_path: Path, kin
     same(whole, broken, config)
 
 
-def test_checkpoint_of_another_layout_is_refused(house: Any, tmp_path: Path) -> None:
-    config = configuration(house)
-    _, store = finish(config, tmp_path, stop_after=3)
-    other = configuration(house, stage=2)
-    store.trial(config.id()).rename(store.trial(other.id()))
+def test_checkpoint_of_another_layout_is_refused(house: Any, stopped: Storage, tmp_path: Path) -> None:
+    store, other = copy_of(stopped, tmp_path / "runs"), configuration(house, stage=2)
+    store.trial(configuration(house).id()).rename(store.trial(other.id()))
     with pytest.raises(InputError, match="written with zero_stage=1, this trial has 2"):
-        finish(other, tmp_path)
+        finish(other, store.root)
 
 
 class Planted:
@@ -148,46 +158,52 @@ class Planted:
 
 
 @pytest.mark.parametrize("file", ["*model_states.pt", "*optim_states.pt"])
-def test_checkpoint_that_would_run_something_is_set_aside_and_runs_nothing(
-    house: Any, tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
+def test_checkpoint_that_would_run_something_runs_nothing(
+    house: Any, stopped: Storage, tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = configuration(house)
-    _, store = finish(config, tmp_path, stop_after=3)
+    """It is set aside. Only the first step of the trial that begins again is waited for."""
+    config, store = configuration(house), copy_of(stopped, tmp_path / "runs")
     folder = store.trial(config.id()) / CHECKPOINT
-    (kept,) = folder.glob(f"step-2/{file}")
+    (kept,) = folder.glob(f"step-4/{file}")
     torch.save({**torch.load(kept, weights_only=False), "param_shapes": Planted(tmp_path / "ran")}, kept)
     files.write_json(folder / META, (files.read_json(folder / META) or {}) | {"files": {}})
-    result, _ = finish(config, tmp_path)
+    finish(config, store.root, stop_after=1)
     assert not (tmp_path / "ran").exists()
-    assert (result["status"], result["training"]["resumed_at"]) == ("finished", None)
+    assert not list(folder.glob("step-4"))
     assert "Weights only load failed" in capsys.readouterr().err
 
 
-def test_checkpoint_that_is_damaged_is_set_aside_and_the_trial_begins_again(
-    house: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "*optim_states.pt": lambda file: file.unlink(),
+    "*model_states.pt": lambda file: file.write_bytes(file.read_bytes()[:-100]),
+    "average-0.safetensors": lambda file: file.write_bytes(bytes(file.stat().st_size)),
+}
+"""Gone, cut short, or full of zeros, as after a loss of power."""
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damaged_checkpoint_is_set_aside_and_the_trial_begins_again(
+    house: Any,
+    undisturbed: Storage,
+    stopped: Storage,
+    tmp_path: Path,
+    name: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A file cut short, gone, or full of zeros, as after a loss of power."""
-    config = configuration(house)
-    _, undisturbed = finish(config, tmp_path / "whole")
-    damages = {
-        "*optim_states.pt": lambda file: file.unlink(),
-        "*model_states.pt": lambda file: file.write_bytes(file.read_bytes()[:-100]),
-        "average-0.safetensors": lambda file: file.write_bytes(bytes(file.stat().st_size)),
-    }
-    for number, (name, damage) in enumerate(damages.items()):
-        _, store = finish(config, tmp_path / str(number), stop_after=5)
-        (file,) = (store.trial(config.id()) / CHECKPOINT).glob(f"step-4/{name}")
-        damage(file)
-        result, store = finish(config, tmp_path / str(number))
+    """One of the trials is run to its end, the others to their first step."""
+    config, store, to_the_end = configuration(house), copy_of(stopped, tmp_path / "runs"), name.startswith("average")
+    (file,) = (store.trial(config.id()) / CHECKPOINT).glob(f"step-4/{name}")
+    DAMAGES[name](file)
+    result, _ = finish(config, store.root, stop_after=None if to_the_end else 1)
+    (aside,) = (store.root / "set_aside").glob("*/*")
+    assert (aside / "step-4").is_dir()
+    said = capsys.readouterr().err
+    assert f"warning: trial {config.id()}: its checkpoint cannot be read (" in said
+    assert f"set aside in {aside}, the trial begins again" in said
+    if to_the_end:
         assert result["training"] == {"steps": 7, "skipped": 0, "resumed_at": None}
-        aside = Path(result["damaged_checkpoint"])
-        assert aside.is_relative_to(store.root / "set_aside")
-        assert (aside / "step-4").is_dir()
-        said = capsys.readouterr().err
-        assert f"warning: trial {config.id()}: its checkpoint cannot be read (" in said
-        assert f"set aside in {aside}, the trial begins again" in said
+        assert Path(result["damaged_checkpoint"]) == aside
         same(undisturbed, store, config)
-    assert (undisturbed.result(config.id()) or {})["damaged_checkpoint"] is None
 
 
 @pytest.fixture(scope="module")
@@ -202,17 +218,17 @@ def spread(house: Any, ray_session: None, tmp_path_factory: pytest.TempPathFacto
     return config, store
 
 
-def test_ray_train_gives_what_one_process_gives(house: Any, spread: tuple[Trial, Storage], tmp_path: Path) -> None:
+def test_ray_train_gives_what_one_process_gives(
+    house: Any, spread: tuple[Trial, Storage], undisturbed: Storage
+) -> None:
     """One rank in this process, all rows of a batch at once."""
     config, store = spread
-    plain = configuration(house, every=None)
-    _, here = finish(plain, tmp_path)
-    alike(here.trial(plain.id()), store.trial(config.id()), house.target)
+    alike(undisturbed.trial(configuration(house).id()), store.trial(config.id()), house.target)
 
 
 @pytest.mark.slow
 def test_two_ranks_survive_the_death_of_one(spread: tuple[Trial, Storage], tmp_path: Path) -> None:
-    config, undisturbed = spread
+    config, complete = spread
     store = open_storage(str(tmp_path))
     killed: list[int] = []
     killer = threading.Thread(target=kill_one, args=(store.trial(config.id()) / CHECKPOINT / "meta.json", killed))
@@ -221,7 +237,7 @@ def test_two_ranks_survive_the_death_of_one(spread: tuple[Trial, Storage], tmp_p
     killer.join()
     assert killed, "no rank was killed in time"
     assert result["training"]["resumed_at"] in (2, 4, 6)
-    same(undisturbed, store, config)
+    same(complete, store, config)
 
 
 def kill_one(checkpoint: Path, killed: list[int]) -> None:
@@ -243,21 +259,21 @@ def kill_one(checkpoint: Path, killed: list[int]) -> None:
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 @pytest.mark.parametrize("size", [1, 8])
 def test_every_layout_under_ray_train(
-    house: Any, tmp_path: Path, ray_session: None, ranks: int, stage: int, size: int
+    house: Any, undisturbed: Storage, tmp_path: Path, ray_session: None, ranks: int, stage: int, size: int
 ) -> None:
-    plain = configuration(house, every=None)
-    finish(plain, tmp_path / "here")
+    plain = configuration(house)
     resources = Resources(ranks=ranks, zero_stage=stage, micro_batch=size)
     spread = plain.model_copy(update={"resources": resources})
-    store = open_storage(str(tmp_path / "there"))
+    store = open_storage(str(tmp_path))
     assert launcher.launch(spread, store, keep=True)["status"] == "finished"
-    alike(open_storage(str(tmp_path / "here")).trial(plain.id()), store.trial(spread.id()), house.target)
+    alike(undisturbed.trial(plain.id()), store.trial(spread.id()), house.target)
 
 
-def test_notice_makes_a_checkpoint_once_that_a_trial_goes_on_from(house: Any, tmp_path: Path) -> None:
+def test_notice_makes_a_checkpoint_once_that_a_trial_goes_on_from(
+    house: Any, undisturbed: Storage, tmp_path: Path
+) -> None:
     """Without checkpoint_every: nothing else would be left of its steps."""
     config = configuration(house, every=None)
-    _, undisturbed = finish(config, tmp_path / "whole")
     store, asked = open_storage(str(tmp_path / "broken")), iter([False, False, True])
     kept = store.trial(config.id()) / CHECKPOINT
     seen = []
