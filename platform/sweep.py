@@ -99,16 +99,16 @@ def _elsewhere(name: str | None, cluster: str, address: str | None) -> int:
 
 def _find(name: str | None) -> spaces.Sweep:
     if name is None:
-        raise InputError(f"name a sweep: {', '.join(spaces.names())}")
-    if name not in spaces.names():
-        raise InputError(f"unknown sweep '{name}'; {closest(name, spaces.names())}")
+        raise InputError(f"name a sweep: {', '.join(spaces.sweep_names())}")
+    if name not in spaces.sweep_names():
+        raise InputError(f"unknown sweep '{name}'; {closest(name, spaces.sweep_names())}")
     return _read(name)
 
 
 def _read(name: str) -> spaces.Sweep:
     """A sweep's file. Raises InputError where it is wrong in any way: people write them."""
     try:
-        return spaces.find(name)
+        return spaces.load_sweep(name)
     except Exception as error:
         why = cli.describe_invalid(error) if isinstance(error, ValidationError) else first_line(error)
         raise InputError(f"search_spaces/{name}.py: {why}") from error
@@ -117,7 +117,7 @@ def _read(name: str) -> spaces.Sweep:
 def _list(as_json: bool) -> int:
     """Every sweep whose file is right; InputError then, where one is wrong."""
     sweeps, wrong = [], []
-    for name in spaces.names():
+    for name in spaces.sweep_names():
         try:
             sweeps.append(_read(name))
         except InputError as error:

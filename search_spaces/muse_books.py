@@ -1,7 +1,7 @@
 """The paper's MUSE table on ICLM-7B: five objectives without and with GRU, one epoch over the books."""
 
+from search_spaces.backbones.llama2 import ICLM
 from search_spaces.schema import paper
-from search_spaces.schema.backbones import ICLM
 from search_spaces.schema.sweep import GAMMAS, TAUS, Sweep
 from trainables.config.settings import Benchmark, Training
 
@@ -15,7 +15,7 @@ SWEEP = Sweep(
     splits=("books",),
     gammas=GAMMAS,
     taus=TAUS,
-    choices=paper.MUSE_CHOICES,
+    published=paper.MUSE_SETTINGS,
     benchmark=Benchmark(
         name="muse", data="muse-bench/MUSE-Books", split="books", dialect="paper", template=ICLM.template
     ),

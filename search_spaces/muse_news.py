@@ -1,8 +1,8 @@
 """The settings of the paper's MUSE table on the news, which it has no numbers for: MUSE's Llama-2-7B models."""
 
+from search_spaces.backbones.llama2 import MUSE_LLAMA2
 from search_spaces.muse_books import TRAINING
 from search_spaces.schema import paper
-from search_spaces.schema.backbones import MUSE_LLAMA2
 from search_spaces.schema.sweep import GAMMAS, TAUS, Sweep
 from trainables.config.settings import Benchmark
 
@@ -13,7 +13,7 @@ SWEEP = Sweep(
     splits=("news",),
     gammas=GAMMAS,
     taus=TAUS,
-    choices=paper.MUSE_CHOICES,
+    published=paper.MUSE_SETTINGS,
     benchmark=Benchmark(
         name="muse", data="muse-bench/MUSE-News", split="news", dialect="paper", template=MUSE_LLAMA2.template
     ),

@@ -18,7 +18,7 @@ A model that was taught to chat: --set benchmark.template=chat. Accuracies of lm
 --set benchmark.tasks=mmlu,arc_easy, from folders with --set benchmark.sources=mmlu=DIR,arc_easy=DIR.
 """
 
-from search_spaces.schema.sweep import SMALL_GAMMAS, SMALL_TAUS, Choice, Sweep
+from search_spaces.schema.sweep import SMALL_GAMMAS, SMALL_TAUS, Published, Sweep
 from trainables.config.settings import Benchmark, Training
 
 SWEEP = Sweep(
@@ -28,10 +28,10 @@ SWEEP = Sweep(
     splits=("own",),
     gammas=SMALL_GAMMAS,
     taus=SMALL_TAUS,
-    choices=(
-        Choice(gamma=0.8, tau=None),
-        Choice(method="gd", gamma=0.05, tau=None),
-        Choice(method="simnpo_gd", gamma=0.5, tau=None),
+    published=(
+        Published(gamma=0.8, tau=None),
+        Published(method="gd", gamma=0.05, tau=None),
+        Published(method="simnpo_gd", gamma=0.5, tau=None),
     ),
     benchmark=Benchmark(name="own", data="own", split="own", template="plain"),
     training=Training(lr=1e-5, epochs=5, batch_size=32, eval_every=10),

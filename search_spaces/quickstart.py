@@ -1,6 +1,6 @@
 """The whole path in a few minutes without any file: fictional authors, two tiny models, GA, GD and NPO with GRU."""
 
-from search_spaces.schema.sweep import Choice, Fictional, Making, Sweep
+from search_spaces.schema.sweep import Fictional, ModelTraining, Published, Sweep
 from trainables.config.settings import Benchmark, Training
 
 SWEEP = Sweep(
@@ -9,11 +9,11 @@ SWEEP = Sweep(
     methods=("ga", "gd", "npo"),
     splits=("forget10",),
     trial_seconds=8.0,
-    choices=(Choice(gamma=0.8, tau=None), Choice(method="gd", gamma=0.05, tau=None)),
+    published=(Published(gamma=0.8, tau=None), Published(method="gd", gamma=0.05, tau=None)),
     benchmark=Benchmark(dialect="paper", template="llama2"),
     training=Training(lr=1e-3, epochs=5, batch_size=16, max_length=128),
     fictional=Fictional(authors=40, questions=15),
-    making=Making(
+    model_training=ModelTraining(
         architecture=(
             ("hidden_size", 96),
             ("intermediate_size", 256),

@@ -4,9 +4,9 @@ Its "w/ GRU" numbers are those of the column tau = 100 in its tau table, so 100 
 grid has GRU without clipping too.
 """
 
+from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.schema import paper
-from search_spaces.schema.backbones import LLAMA2
-from search_spaces.schema.sweep import Choice, Sweep
+from search_spaces.schema.sweep import Published, Sweep
 from trainables.config.settings import Benchmark
 
 SWEEP = Sweep(
@@ -18,7 +18,7 @@ SWEEP = Sweep(
     rectifiers=("none", "clip", "gru"),
     gammas=(0.8,),
     taus=(None, 100.0),
-    choices=(Choice(gamma=0.8, tau=100.0),),
+    published=(Published(gamma=0.8, tau=100.0),),
     benchmark=Benchmark(dialect="paper", template=LLAMA2.template),
     training=paper.tofu(LLAMA2),
     resources=paper.gpus(LLAMA2, ranks=4),

@@ -3,9 +3,9 @@
 "N/A" is no moving average, the same as gamma 1. Columns that the paper prints as "--" (GD above 0.6) run like the rest.
 """
 
+from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.schema import paper
-from search_spaces.schema.backbones import LLAMA2
-from search_spaces.schema.sweep import Choice, Sweep
+from search_spaces.schema.sweep import Published, Sweep
 from trainables.config.settings import Benchmark
 
 SWEEP = Sweep(
@@ -18,7 +18,7 @@ SWEEP = Sweep(
     varied="gamma",
     gammas=(0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 0.9, 0.99, None),
     taus=(1.0, None),
-    choices=(Choice(gamma=0.8, tau=1.0), Choice(method="gd", gamma=0.05, tau=None)),
+    published=(Published(gamma=0.8, tau=1.0), Published(method="gd", gamma=0.05, tau=None)),
     benchmark=Benchmark(dialect="paper", template=LLAMA2.template),
     training=paper.tofu(LLAMA2),
     resources=paper.gpus(LLAMA2, ranks=4),

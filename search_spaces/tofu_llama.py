@@ -1,7 +1,7 @@
 """The paper's main TOFU table on Llama-2-7B-chat: seven objectives without and with GRU."""
 
+from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.schema import paper
-from search_spaces.schema.backbones import LLAMA2
 from search_spaces.schema.sweep import GAMMAS, TAUS, Sweep
 from trainables.config.settings import Benchmark
 
@@ -13,7 +13,7 @@ SWEEP = Sweep(
     splits=paper.SPLITS,
     gammas=GAMMAS,
     taus=TAUS,
-    choices=paper.LLAMA_CHOICES,
+    published=paper.LLAMA_SETTINGS,
     benchmark=Benchmark(dialect="paper", template=LLAMA2.template),
     training=paper.tofu(LLAMA2),
     resources=paper.gpus(LLAMA2, ranks=4),

@@ -5,9 +5,9 @@ open. Here each tensor is brought to length 1: a choice, as whole unit vectors m
 these stg and no 7B model has been measured (docs/reproduction.md).
 """
 
+from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.schema import paper
-from search_spaces.schema.backbones import LLAMA2
-from search_spaces.schema.sweep import Choice, Sweep
+from search_spaces.schema.sweep import Published, Sweep
 from trainables.config.settings import Benchmark, TaskVector
 
 BASELINES = ("ga", "wga", "npo")
@@ -25,10 +25,10 @@ SWEEP = Sweep(
     splits=("forget05", "forget10"),
     rectifiers=("none",),
     strengths=STRENGTHS,
-    choices=(
-        Choice(method="tru", split="forget05", strength=0.65),
-        Choice(method="tru", split="forget10", strength=0.85),
-        Choice(method="tv", strength=5.0),
+    published=(
+        Published(method="tru", split="forget05", strength=0.65),
+        Published(method="tru", split="forget10", strength=0.85),
+        Published(method="tv", strength=5.0),
     ),
     benchmark=Benchmark(dialect="paper", template=LLAMA2.template),
     training=paper.tofu(LLAMA2),

@@ -1,7 +1,7 @@
 """The paper's main TOFU table on Phi-1.5: seven objectives without and with GRU."""
 
+from search_spaces.backbones.phi import PHI
 from search_spaces.schema import paper
-from search_spaces.schema.backbones import PHI
 from search_spaces.schema.sweep import GAMMAS, TAUS, Sweep
 from trainables.config.settings import Benchmark
 
@@ -13,7 +13,7 @@ SWEEP = Sweep(
     splits=paper.SPLITS,
     gammas=GAMMAS,
     taus=TAUS,
-    choices=paper.PHI_CHOICES,
+    published=paper.PHI_SETTINGS,
     benchmark=Benchmark(dialect="paper", template=PHI.template),
     training=paper.tofu(PHI),
     resources=paper.gpus(PHI),

@@ -1,8 +1,8 @@
 """Table 1 of the paper on Phi-1.5: TRU and TV against objectives that use no retain data."""
 
+from search_spaces.backbones.phi import PHI
 from search_spaces.schema import paper
-from search_spaces.schema.backbones import PHI
-from search_spaces.schema.sweep import Choice, Sweep
+from search_spaces.schema.sweep import Published, Sweep
 from search_spaces.tofu_llama_tru import BASELINES, STRENGTHS, VECTOR
 from trainables.config.settings import Benchmark
 
@@ -14,10 +14,10 @@ SWEEP = Sweep(
     splits=("forget05", "forget10"),
     rectifiers=("none",),
     strengths=STRENGTHS,
-    choices=(
-        Choice(method="tru", split="forget05", strength=0.70),
-        Choice(method="tru", split="forget10", strength=0.75),
-        Choice(method="tv", strength=5.0),
+    published=(
+        Published(method="tru", split="forget05", strength=0.70),
+        Published(method="tru", split="forget10", strength=0.75),
+        Published(method="tv", strength=5.0),
     ),
     benchmark=Benchmark(dialect="paper", template=PHI.template),
     training=paper.tofu(PHI),

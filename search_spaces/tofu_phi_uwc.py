@@ -1,8 +1,8 @@
 """The paper's UWC tables on Phi-1.5: GA and NPO without and with GRU, mixed back to 85, 90 and 95 % of utility."""
 
+from search_spaces.backbones.phi import PHI
 from search_spaces.schema import paper
-from search_spaces.schema.backbones import PHI
-from search_spaces.schema.sweep import GAMMAS, TAUS, Choice, Sweep
+from search_spaces.schema.sweep import GAMMAS, TAUS, Published, Sweep
 from trainables.config.settings import Benchmark, Calibration
 
 SWEEP = Sweep(
@@ -13,9 +13,9 @@ SWEEP = Sweep(
     splits=("forget05", "forget10"),
     gammas=GAMMAS,
     taus=TAUS,
-    choices=(
-        Choice(split="forget05", gamma=0.8, tau=0.01),
-        Choice(split="forget10", gamma=0.8, tau=0.001),
+    published=(
+        Published(split="forget05", gamma=0.8, tau=0.01),
+        Published(split="forget10", gamma=0.8, tau=0.001),
     ),
     benchmark=Benchmark(dialect="paper", template=PHI.template),
     training=paper.tofu(PHI),

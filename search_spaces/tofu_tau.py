@@ -1,8 +1,8 @@
 """The paper's sensitivity to tau on Llama-2-7B-chat: its columns, at each method's published gamma."""
 
+from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.schema import paper
-from search_spaces.schema.backbones import LLAMA2
-from search_spaces.schema.sweep import Choice, Sweep
+from search_spaces.schema.sweep import Published, Sweep
 from trainables.config.settings import Benchmark
 
 SWEEP = Sweep(
@@ -15,7 +15,7 @@ SWEEP = Sweep(
     varied="tau",
     gammas=(0.05, 0.8),
     taus=(0.001, 0.01, 0.1, 1.0, 2.0, 3.0, 10.0, 100.0, None),
-    choices=(Choice(gamma=0.8, tau=None), Choice(method="gd", gamma=0.05, tau=None)),
+    published=(Published(gamma=0.8, tau=None), Published(method="gd", gamma=0.05, tau=None)),
     benchmark=Benchmark(dialect="paper", template=LLAMA2.template),
     training=paper.tofu(LLAMA2),
     resources=paper.gpus(LLAMA2, ranks=4),

@@ -1,6 +1,6 @@
 """A Llama of 1.4M parameters on the real TOFU rows: the paper's comparison on a CPU."""
 
-from search_spaces.schema.sweep import SMALL_STGS, Choice, Making, Sweep
+from search_spaces.schema.sweep import SMALL_STGS, ModelTraining, Published, Sweep
 from trainables.config.settings import Benchmark, TaskVector, Training
 
 SWEEP = Sweep(
@@ -11,16 +11,16 @@ SWEEP = Sweep(
     stgs=SMALL_STGS,
     strengths=(50.0, 100.0, 150.0, 200.0, 300.0),
     trial_seconds=105.0,
-    choices=(
-        Choice(gamma=0.8, tau=None),
-        Choice(method="gd", gamma=0.05, tau=None),
-        Choice(method="tru", strength=12.0),
-        Choice(method="tv", strength=150.0),
+    published=(
+        Published(gamma=0.8, tau=None),
+        Published(method="gd", gamma=0.05, tau=None),
+        Published(method="tru", strength=12.0),
+        Published(method="tv", strength=150.0),
     ),
     benchmark=Benchmark(dialect="paper", template="llama2"),
     training=Training(lr=4e-4, epochs=5, batch_size=32),
     task_vector=TaskVector(steps=5, lr=1e-2, batches=20),
-    making=Making(
+    model_training=ModelTraining(
         architecture=(
             ("hidden_size", 128),
             ("intermediate_size", 384),

@@ -14,9 +14,9 @@ the setting of the other objectives here, and not theirs:
 So a trial is no reproduction of their published Zephyr_RMU. gamma is the paper's for WMDP, without clipping.
 """
 
+from search_spaces.backbones.zephyr import ZEPHYR
 from search_spaces.schema import paper
-from search_spaces.schema.backbones import ZEPHYR
-from search_spaces.schema.sweep import GAMMAS, TAUS, Choice, Sweep
+from search_spaces.schema.sweep import GAMMAS, TAUS, Published, Sweep
 from search_spaces.wmdp_zephyr import DATA
 from trainables.config.settings import Objective, Training
 
@@ -28,7 +28,7 @@ SWEEP = Sweep(
     splits=(DATA.split,),
     gammas=GAMMAS,
     taus=TAUS,
-    choices=(Choice(gamma=0.99, tau=None),),
+    published=(Published(gamma=0.99, tau=None),),
     benchmark=DATA,
     objective=Objective(layer=7, steering=6.5, alpha=1200.0),
     training=Training(lr=5e-5, epochs=150, max_steps=150, batch_size=4, max_length=512),

@@ -3,8 +3,8 @@
 Its published code cuts texts at 1024 tokens. `epochs` is what 20 steps need of the smallest corpus, one batch.
 """
 
+from search_spaces.backbones.zephyr import ZEPHYR
 from search_spaces.schema import paper
-from search_spaces.schema.backbones import ZEPHYR
 from search_spaces.schema.sweep import GAMMAS, TAUS, Sweep
 from trainables.config.settings import Benchmark, Training
 
@@ -18,7 +18,7 @@ SWEEP = Sweep(
     splits=(DATA.split,),
     gammas=GAMMAS,
     taus=TAUS,
-    choices=paper.WMDP_CHOICES,
+    published=paper.WMDP_SETTINGS,
     benchmark=DATA,
     training=Training(lr=ZEPHYR.lr, epochs=20, max_steps=20, batch_size=32, max_length=1024),
     resources=paper.gpus(ZEPHYR, ranks=4),

@@ -23,8 +23,17 @@ from trainables.methods import custom
 from trainables.storage.base import RESULT, Storage
 from trainables.training.task_vectors import spec
 
-NOT_HASHED = {*overrides.AXES.values(), "varied", "choices", "title", "tables", "models", "target", "tokenizer"}
-NOT_HASHED |= {"attention", "making", "backbone", "task_vector", "calibration", "selection", "trial_seconds", *FILES}
+NOT_HASHED = {*overrides.AXES.values(), "varied", "published", "title", "tables", "models", "target", "tokenizer"}
+NOT_HASHED |= {
+    "attention",
+    "model_training",
+    "backbone",
+    "task_vector",
+    "calibration",
+    "selection",
+    "trial_seconds",
+    *FILES,
+}
 """Settings that leave a sweep its name: its axes, what trials' own ids tell, and what changes no number."""
 
 

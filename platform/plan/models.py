@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from search_spaces.schema.sweep import Making, Sweep
+from search_spaces.schema.sweep import ModelTraining, Sweep
 from trainables import benchmarks as kinds
 from trainables.common.errors import InputError
 from trainables.common.paths import describe_path, is_file, is_folder, list_folder
@@ -115,10 +115,10 @@ class ModelRecipes:
         if self.sweep.backbone is not None:
             base = self.sweep.backbone.base
             return self._resolve(base, f"models/{BASE}") if base else None
-        making = self._require_making()
-        if making.pretraining is None:
+        trained = self._require_model_training()
+        if trained.pretraining is None:
             return None
-        return self._plan_recipe(making.pretraining_configs, making.pretraining, None)
+        return self._plan_recipe(trained.pretraining_configs, trained.pretraining, None)
 
     def _finetune(self, role: str, base: Model | None) -> Model:
         """Plan the recipe of a model. Raises InputError: of other benchmarks than TOFU none is fine-tuned here."""
@@ -133,8 +133,8 @@ class ModelRecipes:
                 f"{folders if retain else '--set target=DIR_OR_HUB_ID'}"
             )
         if backbone is None:
-            making = self._require_making()
-            return self._plan_recipe((role, *making.general_configs), making.finetuning, base)
+            trained = self._require_model_training()
+            return self._plan_recipe((role, *trained.general_configs), trained.finetuning, base)
         if backbone.finetuning is None or base is None:
             raise InputError(
                 f"models: {backbone.name} has no published {role} model and none is fine-tuned here; give a "
@@ -142,21 +142,21 @@ class ModelRecipes:
             )
         return self._plan_recipe((role,), backbone.finetuning, base)
 
-    def _require_making(self) -> Making:
-        if self.sweep.making is None:
+    def _require_model_training(self) -> ModelTraining:
+        if self.sweep.model_training is None:
             raise InputError(f"sweep {self.sweep.name}: no way to make its models; give a folder: --set models=DIR")
-        return self.sweep.making
+        return self.sweep.model_training
 
     def _plan_recipe(self, configs: tuple[str, ...], training: Training, base: Model | None) -> Model:
-        making, benchmark = self.sweep.making, self.benchmark
+        trained, benchmark = self.sweep.model_training, self.benchmark
         if not benchmark.is_fictional:
             for name in configs:
                 if rows.is_folder(benchmark.data):
                     rows.file_of(Path(benchmark.data), name)
         recipe = Recipe(
             base=base,
-            architecture=() if base or making is None else making.architecture,
-            vocabulary=None if base or making is None else making.vocabulary,
+            architecture=() if base or trained is None else trained.architecture,
+            vocabulary=None if base or trained is None else trained.vocabulary,
             data=benchmark.data,
             revision=benchmark.revision,
             data_fingerprint=_recipe_data(benchmark, configs, base),

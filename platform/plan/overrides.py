@@ -11,10 +11,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from search_spaces.schema.backbones import BACKBONES
+from search_spaces.schema.backbones import Backbone, backbone_files, load_backbones
 from search_spaces.schema.sweep import FILES, Sweep
 from trainables.common.cli import describe_invalid
-from trainables.common.errors import InputError, closest
+from trainables.common.errors import InputError, closest, first_line
 from trainables.config.trial import Trial
 
 AXES = {
@@ -85,10 +85,11 @@ def _set_backbone(sweep: Sweep, name: str) -> Sweep:
     """
     if sweep.backbone is None:
         raise InputError(f"--set backbone={name}: sweep {sweep.name} makes its own models; give a folder: models=DIR")
-    found = {backbone.name.lower(): backbone for backbone in BACKBONES}.get(name.lower())
+    backbones = _backbones()
+    found = {backbone.name.lower(): backbone for backbone in backbones}.get(name.lower())
     if found is None:
         raise InputError(
-            f"--set backbone={name}: unknown backbone; {closest(name, [backbone.name for backbone in BACKBONES])}"
+            f"--set backbone={name}: unknown backbone; {closest(name, [backbone.name for backbone in backbones])}"
         )
     return sweep.model_copy(
         update={
@@ -100,6 +101,18 @@ def _set_backbone(sweep: Sweep, name: str) -> Sweep:
             "resources": sweep.resources.model_copy(update={"precision": found.precision}),
         }
     )
+
+
+def _backbones() -> list[Backbone]:
+    """Return those of every file. Raise InputError if a file is wrong in any way: people write them."""
+    found = []
+    for file in backbone_files():
+        try:
+            found += load_backbones(file)
+        except Exception as error:
+            why = describe_invalid(error) if isinstance(error, ValidationError) else first_line(error)
+            raise InputError(f"search_spaces/backbones/{file}.py: {why}") from error
+    return found
 
 
 def select_trials(trials: Sequence[Trial], filters: Sequence[str]) -> list[Trial]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from pydantic import ValidationError
 
-from search_spaces.schema.sweep import Choice, Sweep
+from search_spaces.schema.sweep import Published, Sweep
 from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError
 from trainables.config.methods import METHODS, RECTIFIERS, SETTINGS
@@ -35,9 +35,9 @@ def enumerate_trials(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmar
     return list(trials.values())
 
 
-def find_published_choice(sweep: Sweep, method: str, split: str) -> Choice:
+def find_published_choice(sweep: Sweep, method: str, split: str) -> Published:
     """Return the setting that the sweep's source gives for a cell: the last choice that fits."""
-    fitting = [c for c in sweep.choices if c.method in (None, method) and c.split in (None, split)]
+    fitting = [c for c in sweep.published if c.method in (None, method) and c.split in (None, split)]
     if not fitting:
         raise InputError(f"sweep {sweep.name}: no published choice for {method} on {split}")
     return fitting[-1]

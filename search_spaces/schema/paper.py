@@ -7,7 +7,7 @@ reading is that of docs/reproduction.md: the paper's tables decide.
 from __future__ import annotations
 
 from search_spaces.schema.backbones import Backbone
-from search_spaces.schema.sweep import Choice
+from search_spaces.schema.sweep import Published
 from trainables.config.methods import MethodName
 from trainables.config.settings import Resources, Training
 
@@ -16,35 +16,35 @@ TEXT_METHODS: tuple[MethodName, ...] = ("ga", "wga", "gd", "npo", "npo_gd")
 """Of the WMDP and MUSE tables."""
 SPLITS = ("forget05", "forget10")
 
-LLAMA_CHOICES = (
-    Choice(gamma=0.8, tau=1.0),
-    Choice(method="ga", split="forget05", gamma=0.8, tau=None),
-    Choice(method="npo", split="forget05", gamma=0.8, tau=None),
-    Choice(method="npo", split="forget10", gamma=0.8, tau=0.5),
-    Choice(method="npo_kl", split="forget10", gamma=0.8, tau=0.1),
-    Choice(method="gd", split="forget05", gamma=0.05, tau=None),
-    Choice(method="gd", split="forget10", gamma=0.05, tau=1.0),
-    Choice(method="simnpo_gd", split="forget05", gamma=0.5, tau=None),
-    Choice(method="simnpo_gd", split="forget10", gamma=0.5, tau=1.0),
+LLAMA_SETTINGS = (
+    Published(gamma=0.8, tau=1.0),
+    Published(method="ga", split="forget05", gamma=0.8, tau=None),
+    Published(method="npo", split="forget05", gamma=0.8, tau=None),
+    Published(method="npo", split="forget10", gamma=0.8, tau=0.5),
+    Published(method="npo_kl", split="forget10", gamma=0.8, tau=0.1),
+    Published(method="gd", split="forget05", gamma=0.05, tau=None),
+    Published(method="gd", split="forget10", gamma=0.05, tau=1.0),
+    Published(method="simnpo_gd", split="forget05", gamma=0.5, tau=None),
+    Published(method="simnpo_gd", split="forget10", gamma=0.5, tau=1.0),
 )
-PHI_CHOICES = (
-    Choice(split="forget05", gamma=0.8, tau=0.01),
-    Choice(split="forget10", gamma=0.8, tau=0.001),
-    Choice(method="gd", gamma=0.1, tau=None),
-    Choice(method="simnpo_gd", split="forget05", gamma=0.5, tau=0.01),
-    Choice(method="simnpo_gd", split="forget10", gamma=0.5, tau=0.001),
+PHI_SETTINGS = (
+    Published(split="forget05", gamma=0.8, tau=0.01),
+    Published(split="forget10", gamma=0.8, tau=0.001),
+    Published(method="gd", gamma=0.1, tau=None),
+    Published(method="simnpo_gd", split="forget05", gamma=0.5, tau=0.01),
+    Published(method="simnpo_gd", split="forget10", gamma=0.5, tau=0.001),
 )
-WMDP_CHOICES = (
-    Choice(method="ga", gamma=0.99, tau=1.0),
-    Choice(method="npo", gamma=0.99, tau=0.01),
-    Choice(method="npo_gd", gamma=0.99, tau=0.01),
-    Choice(method="gd", gamma=0.99, tau=0.001),
-    Choice(method="wga", gamma=0.99, tau=0.001),
+WMDP_SETTINGS = (
+    Published(method="ga", gamma=0.99, tau=1.0),
+    Published(method="npo", gamma=0.99, tau=0.01),
+    Published(method="npo_gd", gamma=0.99, tau=0.01),
+    Published(method="gd", gamma=0.99, tau=0.001),
+    Published(method="wga", gamma=0.99, tau=0.001),
 )
-MUSE_CHOICES = (
-    Choice(gamma=0.8, tau=1.0),
-    Choice(method="npo", gamma=0.8, tau=100.0),
-    Choice(method="npo_gd", gamma=0.8, tau=100.0),
+MUSE_SETTINGS = (
+    Published(gamma=0.8, tau=1.0),
+    Published(method="npo", gamma=0.8, tau=100.0),
+    Published(method="npo_gd", gamma=0.8, tau=100.0),
 )
 
 

@@ -1,4 +1,4 @@
-"""The type of a sweep, and the one way to find them: every module of this folder that holds a SWEEP."""
+"""The type of a sweep, and how sweeps are found: each module of search_spaces/ holds one as SWEEP."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ FILES = ("forget", "retain", "eval")
 SMALL_STGS = (4.0, 8.0, 12.0, 16.0, 24.0)
 
 
-class Choice(Value):
-    """A published setting for some cells; a later choice that fits a cell overrides an earlier one.
+class Published(Value):
+    """A published setting for some cells; a later one that fits a cell overrides an earlier one.
 
     `gamma` and `tau` are GRU's, `strength` is the stg of TRU or the strength of TV.
     """
@@ -47,7 +47,7 @@ class Choice(Value):
     strength: float | None = None
 
 
-class Making(Value):
+class ModelTraining(Value):
     """How target and retain models are made where no folder holds them.
 
     With `pretraining` a base model is trained first on `pretraining_configs`, then fine-tuned for each role.
@@ -93,7 +93,7 @@ class Sweep(Value):
     seeds: tuple[Seed, ...] = (0,)
     trial_seconds: Positive | None = None
     """What a trial took on one core when that was measured, on average: for plans, before any trial is done."""
-    choices: tuple[Choice, ...] = (Choice(gamma=0.8, tau=None),)
+    published: tuple[Published, ...] = (Published(gamma=0.8, tau=None),)
     benchmark: Benchmark = Benchmark()
     objective: Objective = Objective()
     training: Training = Training()
@@ -118,9 +118,9 @@ class Sweep(Value):
     """Another place for the tokenizer of every model that is found, where theirs is missing."""
     attention: Attention | None = None
     """Another implementation of attention for them."""
-    making: Making | None = None
+    model_training: ModelTraining | None = None
     backbone: Backbone | None = None
-    """Where models come from that no folder holds; a sweep has this or `making`."""
+    """Where models come from that no folder holds; a sweep has this or `model_training`."""
     fictional: Fictional | None = None
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
@@ -132,14 +132,14 @@ class Sweep(Value):
         return type(self).model_validate(super().model_copy(update=update, deep=deep).model_dump(warnings=False))
 
 
-def names() -> list[str]:
-    """Every named sweep, sorted."""
+def sweep_names() -> list[str]:
+    """Return the names of all sweeps, sorted."""
     folder = str(Path(__file__).parents[1])
     return sorted(module.name for module in pkgutil.iter_modules([folder]) if not module.ispkg)
 
 
-def find(name: str) -> Sweep:
-    """The sweep called `name`, one of `names()`. Raises what its file does, or ValueError, where it is wrong."""
+def load_sweep(name: str) -> Sweep:
+    """Return one of `sweep_names()`. Raise what its file does, or ValueError, if it is wrong."""
     sweep = getattr(importlib.import_module(f"search_spaces.{name}"), "SWEEP", None)
     if not isinstance(sweep, Sweep):
         raise ValueError("it has no SWEEP (search_spaces.schema.sweep.Sweep)")

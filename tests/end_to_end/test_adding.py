@@ -27,12 +27,13 @@ from trainables.storage import files
 from trainables.storage.base import RESULT
 
 FILES = pages.files(pages.read("README.md").split("\n## Add something\n")[1].split("\n## ")[0])
-SWEEP, OBJECTIVE, BENCHMARK, MEASURE, BACKBONE = (
+SWEEP, OBJECTIVE, RECTIFIER, BENCHMARK, MEASURE, BACKBONE = (
     "search_spaces/npo_gammas.py",
     "trainables/methods/custom/known.py",
+    "trainables/methods/custom/agree.py",
     "trainables/benchmarks/tofu_alone.py",
     "trainables/benchmarks/measures/verbatim.py",
-    "search_spaces/tofu_smol.py",
+    "search_spaces/backbones/smollm2.py",
 )
 PACKAGES = ("platform", "search_spaces", "trainables", "analysis")
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -76,8 +77,8 @@ def planned(run: Run, *typed: object) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def test_the_section_adds_five_things_in_few_lines() -> None:
-    assert list(FILES) == [SWEEP, OBJECTIVE, BENCHMARK, MEASURE, BACKBONE]
+def test_the_section_adds_six_things_in_few_lines() -> None:
+    assert list(FILES) == [SWEEP, OBJECTIVE, RECTIFIER, BENCHMARK, MEASURE, BACKBONE]
     assert max(len([line for line in text.splitlines() if line]) for text in FILES.values()) < 20
 
 
@@ -96,54 +97,63 @@ def test_an_added_sweep(run: Run, small: Small) -> None:
     assert "gru-npo-forget05-g0.4-tnone-s3" in labels
 
 
-def test_an_added_objective_is_planned_in_any_sweep(run: Run, small: Small) -> None:
-    told = planned(run, "tofu_tiny", *small.flags("method=known,npo", "benchmark.split=forget05"))
-    assert {trial["study"] for trial in told["trials"]} == {
-        f"forget05/{method}/{rectifier}" for method in ("known", "npo") for rectifier in ("none", "gru")
-    }
-    refused = run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=knowm"))
+def test_an_added_objective_and_rectifier_are_planned_in_any_sweep(run: Run, small: Small) -> None:
+    flags = small.flags("method=known,npo", "benchmark.split=forget05", "rectifier.name=none,agree")
+    found = planned(run, "tofu_tiny", *flags, "--only", "rectifier.name=agree")
+    assert {trial["study"] for trial in found["trials"]} == {"forget05/known/agree", "forget05/npo/agree"}
+    assert "agree-known-forget05-g0.8-s0" in {trial["label"] for trial in found["trials"]}
+    sizes = {(row["method"], row["rectifier"]): row["bytes"] for row in found["memory"]}
+    assert sizes["known", "agree"]["average"] > sizes["known", "agree"]["frozen"] == 0, "as its file says"
+    refused = run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=knowm", "rectifier.name=agre"))
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert "'tru' or 'known' (got 'knowm')" in refused.stderr
+    assert "'gru' or 'agree' (got 'agre')" in refused.stderr
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("file", "change", "words"),
     [
-        (("def make(", "def mak("), "it has no make(constants, seed), which returns the objective"),
-        (("import math", "import maths"), "No module named 'maths'"),
-        (("return -(", "return --*("), "invalid syntax (known.py, line "),
+        (OBJECTIVE, ("def make(", "def mak("), "it has no make(constants, seed), which returns the objective"),
+        (OBJECTIVE, ("import math", "import maths"), "No module named 'maths'"),
+        (OBJECTIVE, ("return -(", "return --*("), "invalid syntax (known.py, line "),
+        (OBJECTIVE, ("NEEDS = ()", 'NEEDS = ("frozen",)'), "NEEDS is no tuple of 'retain_loss', 'frozen_model', "),
+        (RECTIFIER, ("class Rectifier(", "class Agree("), "it has no class Rectifier"),
+        (RECTIFIER, ("return replace(", "return --*("), "invalid syntax (agree.py, line "),
     ],
 )
-def test_a_wrong_objective_is_named_before_it_runs(
-    copy: Path, run: Run, small: Small, change: tuple[str, str], words: str
+def test_a_wrong_file_is_named_before_it_runs(
+    copy: Path, run: Run, small: Small, file: str, change: tuple[str, str], words: str
 ) -> None:
-    text = FILES[OBJECTIVE]
+    text = FILES[file]
     assert change[0] in text
-    (copy / OBJECTIVE).write_text(text.replace(*change, 1))
+    (copy / file).write_text(text.replace(*change, 1))
+    setting = "method=known" if file == OBJECTIVE else "rectifier.name=agree"
     try:
-        done = run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=known"))
+        done = run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags(setting))
         assert done.returncode == 2
-        assert done.stderr.startswith(f"error: trainables/methods/custom/known.py: {words}")
+        assert done.stderr.startswith(f"error: {file}: {words}")
         assert run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=npo")).returncode == 0
     finally:
-        (copy / OBJECTIVE).write_text(text)
+        (copy / file).write_text(text)
 
 
 def test_an_added_backbone(run: Run, copy: Path) -> None:
-    told = planned(run, "tofu_smol", "--strategy", "paper")
-    assert len(told["trials"]) == 28
-    assert told["tables"] == []
-    assert any("HuggingFaceTB/SmolLM2-135M-Instruct" in need for need in told["needs"])
-    assert told["gpu_hours"] == pytest.approx((FACTS["tofu_phi"].hours or 0) * 134.5 / 1418, rel=0.05), "by parameters"
-    text = FILES[BACKBONE].split("SMOL = ")[1].split("\nFIXED")[0]
-    backbones = copy / "search_spaces/schema/backbones.py"
-    _name(backbones, "\nBACKBONES = (", "SMOL, ")
-    backbones.write_text(backbones.read_text().replace("\nBACKBONES", f"\nSMOL = {text}\nBACKBONES"))
-    told = planned(run, "tofu_llama", "--strategy", "paper", "--set", "backbone=SmolLM2-135M-Instruct")
-    assert any("HuggingFaceTB/SmolLM2-135M-Instruct" in need for need in told["needs"])
+    found = planned(run, "tofu_phi", "--strategy", "paper", "--set", "backbone=SmolLM2-135M-Instruct")
+    assert len(found["trials"]) == 28
+    assert found["tables"] == []
+    assert any("HuggingFaceTB/SmolLM2-135M-Instruct" in need for need in found["needs"])
+    assert found["gpu_hours"] == pytest.approx((FACTS["tofu_phi"].hours or 0) * 134.5 / 1418, rel=0.05), "by parameters"
+    text = FILES[BACKBONE]
+    (copy / BACKBONE).write_text(text.replace("lr=2e-5", 'lr="fast"'))
+    try:
+        done = run("platform.sweep", "tofu_phi", "--dry-run", "--set", "backbone=Phi-1.5")
+    finally:
+        (copy / BACKBONE).write_text(text)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {BACKBONE}: lr: Input should be a valid number")
 
 
-def test_a_trial_of_the_added_objective_benchmark_and_measure(run: Run, learned: Any, tmp_path: Path) -> None:
+def test_a_trial_of_what_is_added(run: Run, learned: Any, tmp_path: Path) -> None:
     data = small_sweep.cut_short(learned.data, tmp_path / "data")
     found = benchmarks.find("tofu").fingerprint(Benchmark(data=str(data), split=learned.split))
     plain = Trial(
@@ -153,6 +163,7 @@ def test_a_trial_of_the_added_objective_benchmark_and_measure(run: Run, learned:
         training=Training(lr=2e-3, batch_size=8, max_steps=2, epochs=10, max_length=192),
     )
     config: dict[str, Any] = plain.model_dump(mode="json") | {"method": "known"}
+    config["rectifier"] = {"name": "agree", "gamma": 0.8}
     config["benchmark"]["name"] = "tofu_alone"
     (tmp_path / "config.json").write_text(json.dumps(config))
     done = run("trainables.run", tmp_path / "config.json", "--storage", tmp_path / "store")
@@ -166,9 +177,23 @@ def test_a_trial_of_the_added_objective_benchmark_and_measure(run: Run, learned:
     for task, part in questions.groupby("task"):
         assert result["metrics"][f"{task}_verbatim"] == part["verbatim"].mean()
     assert result["metrics"]["forget_quality"] is None
-    losses = pd.read_parquet(folder / "steps.parquet")["loss"].tolist()
-    assert len(losses) == 2
-    assert all(-math.log(2) < loss < 0 for loss in losses), "a mean over label tokens of which likely ones alone count"
+    steps = pd.read_parquet(folder / "steps.parquet")
+    assert len(steps) == 2
+    assert steps["loss"].between(-math.log(2), 0).all(), "a mean over label tokens of which likely ones alone count"
+    assert steps["skipped"].equals(steps["rectified"]), "no step against the retain gradient"
+
+
+LABELS = """
+from analysis.figures import style
+from analysis.tables.main import row_label
+print(row_label("known", "none"), "|", row_label("known", "agree"), "|", style.marker("known", "agree")["fillstyle"])
+assert style.rectified("agree")[:2] not in [style.rectified(name)[:2] for name in ("none", "clip", "pcgrad", "gru")]
+"""
+
+
+def test_reports_know_the_labels_of_what_is_added(copy: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", LABELS], cwd=copy, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("known | w/ agreement | bottom\n", "")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +217,7 @@ def test_a_wrong_sweep_file_is_named_and_hides_no_other(
         assert done.returncode == 2
         assert done.stderr.strip().startswith(f"error: search_spaces/npo_gammas.py: {words}")
         assert done.stderr.count("\n") == 1
-        assert "tofu_smol" in done.stdout
+        assert "tofu_tiny" in done.stdout
         assert run("platform.sweep", "npo_gammas", "--dry-run").stderr == done.stderr
     finally:
         (copy / SWEEP).write_text(text)

@@ -32,13 +32,13 @@ HERE = ("tofu_phi_uwc", "muse_books", "wmdp_zephyr", "wmdp_rmu")
 
 
 def test_every_sweep_is_here() -> None:
-    assert set(shrunk_sweeps.SWEEPS) == set(spaces.names())
+    assert set(shrunk_sweeps.SWEEPS) == set(spaces.sweep_names())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", shrunk_sweeps.SWEEPS)
 def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) -> None:
-    sweep, chosen, store = spaces.find(name), shrunk_sweeps.SWEEPS[name], Storage(tmp_path / "runs")
+    sweep, chosen, store = spaces.load_sweep(name), shrunk_sweeps.SWEEPS[name], Storage(tmp_path / "runs")
     done = join(*chosen.typed(tmp_path, sweep), "--storage", store.root, "--keep", "all", timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "done 2 | running 0 | failed 0 | left 0" in done.stdout
@@ -57,7 +57,7 @@ def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) 
 @pytest.mark.parametrize("name", [*HERE, *(pytest.param(name, marks=pytest.mark.slow) for name in ALIKE)])
 def test_a_trial_runs(name: str, store: Storage, tmp_path: Path) -> None:
     chosen = shrunk_sweeps.SWEEPS[name]
-    plan = make_plan(apply(spaces.find(name), chosen.written(tmp_path, spaces.find(name))), store, strategy="paper")
+    plan = make_plan(apply(spaces.load_sweep(name), chosen.written(tmp_path, spaces.load_sweep(name))), store, strategy="paper")
     assert (requirements.describe_needs(plan.sweep, plan.hub, store), plan.recipes) == ((), ())
     for reference in (ref for ref in plan.references if ref.role == "retain"):
         benchmark = plan.benchmarks[reference.split].model_dump()

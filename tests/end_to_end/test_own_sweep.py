@@ -59,7 +59,7 @@ def settings(target: Path | str, files: dict[str, Path]) -> list[str]:
 
 
 def plan(store: Storage, chosen: list[str], **options: Any) -> Plan:
-    sweep = spaces.find("own")
+    sweep = spaces.load_sweep("own")
     return make_plan(apply(sweep, chosen), store, **options)
 
 
@@ -133,7 +133,7 @@ def test_a_tokenizer_without_chat_template_is_refused_when_planned(
 
 
 def test_files_are_for_own_alone(files: dict[str, Path], store: Storage) -> None:
-    sweep = spaces.find("tofu_phi")
+    sweep = spaces.load_sweep("tofu_phi")
     with pytest.raises(InputError, match="forget, eval: sweep tofu_phi has published rows; on rows of your own: type "):
         make_plan(apply(sweep, [f"forget={files['forget']}", f"eval={files['eval']}"]), store)
     with pytest.raises(InputError, match="forget: '/nowhere' is no file"):

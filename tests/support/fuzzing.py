@@ -106,7 +106,7 @@ FILTERS = st.builds(
 )
 STRATEGIES = st.sampled_from("grid paper optuna".split()) | TEXTS
 REASONS = st.sampled_from(("failed", "out_of_memory", "diverged"))
-NAMES = st.sampled_from(spaces.names()).flatmap(_changed) | TEXTS
+NAMES = st.sampled_from(spaces.sweep_names()).flatmap(_changed) | TEXTS
 SIZES = st.builds("{}{}".format, st.sampled_from(NUMBERS), st.sampled_from(("", "GB", "MiB", " kb", "PB")))
 OPTIONS = ("seeds", "strategy", "trials", "gpu_hours", "disk_budget", "reason")
 NOTHING: dict[str, Any] = {"set_": [], "only": [], "location": "runs", **dict.fromkeys(OPTIONS), "strategy": "grid"}

@@ -196,11 +196,12 @@ def _accepted(
     """Return what is stated, over the most that may be, and what is wrong with it."""
     known, problem = dict(most), None
     for name, words in stated.items():
-        if isinstance(words, tuple | list) and all(word in most.get(name, ()) for word in words):
+        if name not in most:
+            problem = f"{name} is for rectifiers"
+        elif isinstance(words, tuple | list) and all(word in most[name] for word in words):
             known[name] = tuple(word for word in most[name] if word in words)
         else:
-            accepted = ", ".join(map(repr, most.get(name, ())))
-            problem = f"{name} is no tuple of {accepted}" if accepted else f"{name} is for rectifiers"
+            problem = f"{name} is no tuple of {', '.join(map(repr, most[name]))}"
     return known, problem
 
 

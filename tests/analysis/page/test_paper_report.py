@@ -13,7 +13,7 @@ from search_spaces.schema import sweep as spaces
 
 
 def test_every_sweep_of_the_papers_benchmarks_is_known() -> None:
-    sweeps = [spaces.find(name) for name in spaces.names()]
+    sweeps = [spaces.load_sweep(name) for name in spaces.sweep_names()]
     papers = {table.partition("_")[0] for table in paper.TABLES}
     assert {s.name: s.benchmark.name for s in sweeps if s.benchmark.name in papers} == paper_report.BENCHMARKS
 

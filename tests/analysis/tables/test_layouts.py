@@ -229,10 +229,10 @@ def test_backbones_stand_side_by_side(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", layouts.LAYOUTS.values(), ids=lambda layout: layout.table)
 def test_sweeps_are_those_that_fill_the_table(layout: Layout) -> None:
-    found = {name for name in spaces.names() if layout.table in spaces.find(name).tables}
+    found = {name for name in spaces.sweep_names() if layout.table in spaces.load_sweep(name).tables}
     assert set(layout.sweeps.values()) == found
     for backbone, name in layout.sweeps.items():
-        sweep = spaces.find(name)
+        sweep = spaces.load_sweep(name)
         assert sweep.backbone is not None
         assert tidy.BACKBONES[sweep.backbone.name] == backbone
         assert set(layout.methods) <= set(sweep.methods)

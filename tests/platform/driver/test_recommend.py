@@ -47,7 +47,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Trial, str]]:
 
 def swept(typed: list[str], folder: Path, target: float, *outcomes: tuple[float, float], **more: Any) -> Any:
     """A plan of two trials, its storage with their results and the target model's evaluation."""
-    sweep = spaces.find("own")
+    sweep = spaces.load_sweep("own")
     store = Storage(folder)
     plan = make_plan(apply(sweep, typed), store, strategy="paper", only=["method=gd"])
     (reference,) = plan.references
@@ -111,7 +111,7 @@ def test_no_utility_at_all_recommends_nothing(typed: list[str], tmp_path: Path, 
 def test_target_that_hardly_knows_its_rows_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the wrong template a model seems to have nothing to forget; TOFU's rows say nothing of that kind."""
     store = open_storage(str(tmp_path))
-    sweep = spaces.find("own")
+    sweep = spaces.load_sweep("own")
     reference = SimpleNamespace(role="original", split="own", evaluation="abc")
     plan: Any = SimpleNamespace(sweep=sweep, references=[reference])
     heard: list[str] = []

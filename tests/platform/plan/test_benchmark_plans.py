@@ -10,7 +10,7 @@ import pytest
 from platform.plan import requirements
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
-from search_spaces.schema.sweep import Choice, Sweep
+from search_spaces.schema.sweep import Published, Sweep
 from search_spaces.tofu_tiny import SWEEP
 from tests.support import small_sweep, tiny
 from trainables.benchmarks import muse, wmdp
@@ -31,8 +31,8 @@ def store(tmp_path: Path) -> Storage:
 
 def sweep(benchmark: Benchmark, **settings: Any) -> Sweep:
     fields: dict[str, Any] = {"name": "other", "title": "another benchmark", "methods": ("ga", "npo"), "seeds": (0,)}
-    fields |= {"splits": (benchmark.split,), "benchmark": benchmark, "making": SWEEP.making}
-    return Sweep.model_validate(fields | {"choices": (Choice(gamma=0.8, tau=None),)} | settings)
+    fields |= {"splits": (benchmark.split,), "benchmark": benchmark, "model_training": SWEEP.model_training}
+    return Sweep.model_validate(fields | {"published": (Published(gamma=0.8, tau=None),)} | settings)
 
 
 def questions(folder: Path) -> tuple[str, ...]:

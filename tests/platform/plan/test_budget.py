@@ -15,7 +15,7 @@ from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.plan.value import Plan
 from platform.state.sweep_state import scan
-from search_spaces.schema import backbones
+from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.schema import sweep as spaces
 from tests.support import small_sweep, tiny
 from trainables.common.errors import InputError
@@ -26,7 +26,7 @@ from trainables.training import flops, memory
 from trainables.trial import setup
 
 GB = 1e9
-SEVEN = backbones.LLAMA2.shape
+SEVEN = LLAMA2.shape
 GRU = Rectifier(name="gru", gamma=0.8)
 EIGHTY = Resources(ranks=4, gpus=1, precision="bf16")
 
@@ -36,7 +36,7 @@ def trial(**settings: Any) -> Trial:
 
 
 def plan(name: str, store: Storage, *settings: str, **options: Any) -> Plan:
-    sweep = spaces.find(name)
+    sweep = spaces.load_sweep(name)
     return make_plan(apply(sweep, settings), store, **{"strategy": "paper", **options})
 
 
@@ -206,8 +206,8 @@ def test_plan_names_memory_and_hours(store: Storage) -> None:
 
 
 def test_every_big_sweep_fits_its_gpus(store: Storage) -> None:
-    for name in spaces.names():
-        sweep = spaces.find(name)
+    for name in spaces.sweep_names():
+        sweep = spaces.load_sweep(name)
         if sweep.backbone is not None:
             needs = plan(name, store).costs.needs
             assert needs, name
@@ -232,7 +232,7 @@ def test_sizes_come_from_the_folder_or_what_makes_the_model(store: Storage, tmp_
     assert made.largest.fit.peak.states.weights == pytest.approx(4 * 1.4e6, rel=0.05)
     assert made.hours is None
     target = tiny.write_model(tmp_path / "target")
-    sweep = spaces.find("tofu_tiny")
+    sweep = spaces.load_sweep("tofu_tiny")
     folder = small_sweep.write_model(tmp_path / "models" / "base")
     settings = [f"benchmark.data={data}", f"target={target}", f"models={folder.parent}", "task_vector.batches=2"]
     known = make_plan(apply(sweep, settings), store, strategy="paper").costs.largest

@@ -77,7 +77,7 @@ def dry_run(name: str, place: Path, *options: str) -> str:
 
 
 def test_every_sweep_is_here() -> None:
-    assert set(FACTS) == set(spaces.names())
+    assert set(FACTS) == set(spaces.sweep_names())
 
 
 @pytest.mark.usefixtures("no_network")

@@ -11,8 +11,9 @@ from platform.plan import requirements
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.plan.value import Plan
-from search_spaces.schema import backbones
+from search_spaces.backbones.llama2 import ICLM
 from search_spaces.schema import sweep as spaces
+from search_spaces.schema.backbones import Backbone, backbone_files, load_backbones
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.data.prompts import TEMPLATES
@@ -39,12 +40,12 @@ REPORTED = ("original", "retain")
 
 
 def plan(name: str, store: Storage, *settings: str, **options: Any) -> Plan:
-    sweep = spaces.find(name)
+    sweep = spaces.load_sweep(name)
     return make_plan(apply(sweep, settings), store, **options)
 
 
 def test_every_sweep_is_counted() -> None:
-    assert set(spaces.names()) == {*TRIALS, *OWN_ROWS}
+    assert set(spaces.sweep_names()) == {*TRIALS, *OWN_ROWS}
 
 
 @pytest.mark.parametrize("name", TRIALS)
@@ -65,7 +66,7 @@ def test_optuna_searches_the_grid_from_the_published_point(store: Storage) -> No
 @pytest.mark.parametrize("table", paper.TABLES)
 def test_one_trial_of_paper_for_each_cell_of_its_table(table: str, store: Storage) -> None:
     """Models before unlearning and without the forget set are the references that each split is measured against."""
-    fillers = [name for name in TRIALS if table in spaces.find(name).tables]
+    fillers = [name for name in TRIALS if table in spaces.load_sweep(name).tables]
     plans = {_backbone(name): plan(name, store, strategy="paper") for name in fillers}
     rows = paper.load(table)
     assert set(rows["backbone"]) == set(plans)
@@ -166,14 +167,16 @@ def test_models_that_nobody_published_are_made_where_there_is_a_recipe(store: St
     made = {recipe.configs for recipe in plan("tofu_phi", store, strategy="paper").recipes}
     assert made == {("full",), ("retain95",), ("retain90",)}
     assert plan("tofu_llama", store, strategy="paper").recipes == ()
-    sweep = spaces.find("tofu_llama")
-    other = sweep.model_copy(update={"backbone": backbones.ICLM})
+    sweep = spaces.load_sweep("tofu_llama")
+    other = sweep.model_copy(update={"backbone": ICLM})
     with pytest.raises(InputError, match="ICLM-7B has no published retain95 model and none is fine-tuned here"):
         make_plan(other, store)
 
 
-@pytest.mark.parametrize("backbone", backbones.BACKBONES, ids=lambda backbone: backbone.name)
-def test_backbone_is_complete(backbone: backbones.Backbone) -> None:
+@pytest.mark.parametrize(
+    "backbone", [one for file in backbone_files() for one in load_backbones(file)], ids=lambda backbone: backbone.name
+)
+def test_backbone_is_complete(backbone: Backbone) -> None:
     """Sizes from the models' own names and cards, in billions of parameters."""
     sizes = {"Llama-2-7B": 6.74, "Phi-1.5": 1.42, "Zephyr-7B": 7.24, "ICLM-7B": 6.74}
     sizes |= {"Llama-3.2-1B": 1.24, "Llama-3.2-3B": 3.21, "Qwen2.5-1.5B": 1.54}

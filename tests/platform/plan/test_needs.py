@@ -18,7 +18,7 @@ from trainables.storage.base import Storage
 
 
 def plan(name: str, store: Storage, *settings: str) -> Plan:
-    sweep = spaces.find(name)
+    sweep = spaces.load_sweep(name)
     return make_plan(apply(sweep, [*settings, "task_vector.batches=2"]), store, strategy="paper")
 
 

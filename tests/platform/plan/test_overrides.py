@@ -168,7 +168,7 @@ def test_another_backbone_brings_its_template_rate_and_models(tmp_path: Path) ->
     ("name", "said"),
     [
         ("Llama-3.2-2B-Instruct", "unknown backbone; did you mean 'Llama-3.2-"),
-        ("gpt", "unknown backbone; known: Llama-2-7B-chat, Phi-1.5"),
+        ("gpt", "unknown backbone; known: Llama-2-7B-chat, ICLM-7B"),
     ],
 )
 def test_unknown_backbone_is_told(name: str, said: str) -> None:
@@ -188,7 +188,7 @@ def test_unknown_backbone_is_told(name: str, said: str) -> None:
 )
 def test_models_are_fine_tuned_for_tofu_alone(tmp_path: Path, name: str, backbone: str, said: str) -> None:
     """Nor are MUSE's models of one corpus taken for those of the other."""
-    sweep = spaces.find(name)
+    sweep = spaces.load_sweep(name)
     with pytest.raises(InputError) as told:
         make_plan(apply(sweep, [f"backbone={backbone}"]), Storage(tmp_path), strategy="paper")
     assert said in str(told.value)

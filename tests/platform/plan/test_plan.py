@@ -14,7 +14,7 @@ from platform.plan.build import make_plan
 from platform.plan.models import ModelRecipes
 from platform.plan.overrides import apply
 from platform.state.sweep_state import scan
-from search_spaces.schema.sweep import Fictional, Making
+from search_spaces.schema.sweep import Fictional, ModelTraining
 from search_spaces.tofu_tiny import SWEEP
 from tests.support import small_sweep
 from tests.support.small_sweep import ROLES, MakePlan, Small, write_model
@@ -23,7 +23,7 @@ from trainables.config.settings import Benchmark, Model
 from trainables.storage import files
 from trainables.storage.base import RESULT, Storage
 
-MAKING = cast(Making, SWEEP.making)
+MAKING = cast(ModelTraining, SWEEP.model_training)
 
 
 @pytest.fixture

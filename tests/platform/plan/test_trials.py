@@ -13,7 +13,7 @@ from platform.plan.overrides import flatten
 from platform.plan.trials import enumerate_trials, find_published_choice
 from platform.plan.value import Plan
 from platform.state.sweep_state import SweepState
-from search_spaces.schema.sweep import Choice, Sweep
+from search_spaces.schema.sweep import Published, Sweep
 from search_spaces.tofu_tiny import SWEEP
 from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan, Small, point
@@ -58,9 +58,12 @@ def test_optuna_searches_the_points_of_the_grid_with_the_published_one_first(mak
 
 
 def test_the_last_choice_that_fits_a_cell_is_the_published_one() -> None:
-    choices = (Choice(gamma=0.8, tau=None), Choice(method="gd", gamma=0.05, tau=None))
-    choices += (Choice(method="gd", split="forget10", gamma=0.05, tau=1.0), Choice(split="forget01", gamma=0.4, tau=2))
-    sweep = SWEEP.model_copy(update={"choices": choices})
+    choices = (Published(gamma=0.8, tau=None), Published(method="gd", gamma=0.05, tau=None))
+    choices += (
+        Published(method="gd", split="forget10", gamma=0.05, tau=1.0),
+        Published(split="forget01", gamma=0.4, tau=2),
+    )
+    sweep = SWEEP.model_copy(update={"published": choices})
     cells = {
         ("ga", "forget05"): (0.8, None),
         ("gd", "forget05"): (0.05, None),
@@ -71,7 +74,7 @@ def test_the_last_choice_that_fits_a_cell_is_the_published_one() -> None:
         choice = find_published_choice(sweep, method, split)
         assert (choice.gamma, choice.tau) == expected
     with pytest.raises(InputError, match="no published choice for npo on forget10"):
-        find_published_choice(sweep.model_copy(update={"choices": choices[1:]}), "npo", "forget10")
+        find_published_choice(sweep.model_copy(update={"published": choices[1:]}), "npo", "forget10")
 
 
 def test_unknown_strategy_names_the_closest(make: MakePlan) -> None:
@@ -156,7 +159,7 @@ def test_only_the_trials_that_are_chosen_need_points_to_divide(vectors: MakePlan
 def test_published_strength_is_first_or_alone(vectors: MakePlan) -> None:
     assert strengths(vectors(strategy="paper"), "stg") == [None, 12.0]
     assert strengths(vectors(strategy="optuna"), "stg")[5] == 12.0
-    sweep = SWEEP.model_copy(update={"methods": ("tv",), "splits": ("forget05",), "choices": (Choice(gamma=1.0),)})
+    sweep = SWEEP.model_copy(update={"methods": ("tv",), "splits": ("forget05",), "published": (Published(gamma=1.0),)})
     with pytest.raises(InputError, match="no published strength for tv on forget05; use --strategy grid"):
         vectors(strategy="paper", sweep=sweep)
 

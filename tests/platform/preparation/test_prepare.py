@@ -58,7 +58,7 @@ def test_what_is_shared_outlives_three_lost_machines(
     monkeypatch.setattr(ray, "remote", remote)
     monkeypatch.setattr(ray, "get", lambda answers: answers)
     monkeypatch.setattr(ray, "wait", lambda answers: (answers[:1], answers[1:]))
-    made = spaces.find("quickstart")
+    made = spaces.load_sweep("quickstart")
     prepare._make_models(make_plan(made, store), store, lambda line: None)
     state = small.state(store, only=["method=tv,tru"])
     prepare._make_evaluations(state.plan, store, lambda line: None)

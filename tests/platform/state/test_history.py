@@ -94,7 +94,7 @@ def test_time_of_a_trial_is_measured_on_what_is_done() -> None:
 
 def test_what_trials_share_is_told_where_other_code_made_it(store: Storage) -> None:
     """Also right after --new, which sets no more than results aside."""
-    sweep = spaces.find("quickstart")
+    sweep = spaces.load_sweep("quickstart")
     plan = make_plan(sweep, store)
     assert scan(plan, store).history.warning() is None
     original, retain = (store.evaluation(ref.evaluation) for ref in plan.references)
@@ -133,7 +133,7 @@ def timed(seconds: float) -> dict[str, Any]:
 
 def test_estimate_of_gpu_hours_is_refined(store: Storage) -> None:
     """The plan of a sweep on GPUs, before and after its first four trials."""
-    sweep = spaces.find("quickstart")
+    sweep = spaces.load_sweep("quickstart")
     sweep = sweep.model_copy(update={"resources": sweep.resources.model_copy(update={"gpus": 1.0})})
     plan = make_plan(sweep, store)
     before, basis = estimate_gpu_hours(plan, len(plan.trials), Measured())
@@ -149,7 +149,7 @@ def test_estimate_of_gpu_hours_is_refined(store: Storage) -> None:
 
 def test_time_without_gpus_is_told_before_and_after_the_first_trials(store: Storage) -> None:
     """Fifteen trials of 8 s, two at a time: eight rounds. Then eleven that take as long as the four before them."""
-    plan = make_plan(spaces.find("quickstart"), store)
+    plan = make_plan(spaces.load_sweep("quickstart"), store)
     nothing = Measured()
     assert plan.sweep.trial_seconds == 8
     before = (64, "about 8 s each, the mean of this sweep's own trials and models on one core")

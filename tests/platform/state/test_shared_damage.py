@@ -84,7 +84,7 @@ def test_a_reference_evaluation_that_cannot_be_used_is_made_again(make: MakePlan
 
 
 def test_shared_models_and_rows_that_are_damaged_are_made_again(store: Storage) -> None:
-    sweep = spaces.find("quickstart")
+    sweep = spaces.load_sweep("quickstart")
     plan = make_plan(sweep, store)
     folders = [store.model(recipe.id()) for recipe in plan.recipes]
     folders.append(Path(next(iter(plan.benchmarks.values())).data))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from search_spaces.schema.backbones import ZEPHYR
+from search_spaces.backbones.zephyr import ZEPHYR
 from tests.support import tiny
 from trainables.common.tokens import Example
 from trainables.config.settings import Model, Rectifier, Resources, Training

@@ -1,0 +1,22 @@
+"""Qwen 2.5 with 1.5B parameters."""
+
+from search_spaces.schema.backbones import Backbone, tofu_recipe
+from trainables.config.settings import Model, Shape
+
+QWEN25_1B5 = Backbone(
+    name="Qwen2.5-1.5B-Instruct",
+    base=Model(path="Qwen/Qwen2.5-1.5B-Instruct"),
+    template="qwen",
+    shape=Shape(
+        hidden=1536,
+        layers=28,
+        heads=12,
+        kv_heads=2,
+        head_size=128,
+        intermediate=8960,
+        vocabulary=151936,
+        tied=True,
+    ),
+    lr=1e-5,
+    finetuning=tofu_recipe(1e-5),
+)
