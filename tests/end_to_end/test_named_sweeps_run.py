@@ -57,7 +57,9 @@ def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) 
 @pytest.mark.parametrize("name", [*HERE, *(pytest.param(name, marks=pytest.mark.slow) for name in ALIKE)])
 def test_a_trial_runs(name: str, store: Storage, tmp_path: Path) -> None:
     chosen = shrunk_sweeps.SWEEPS[name]
-    plan = make_plan(apply(spaces.load_sweep(name), chosen.written(tmp_path, spaces.load_sweep(name))), store, strategy="paper")
+    plan = make_plan(
+        apply(spaces.load_sweep(name), chosen.written(tmp_path, spaces.load_sweep(name))), store, strategy="paper"
+    )
     assert (requirements.describe_needs(plan.sweep, plan.hub, store), plan.recipes) == ((), ())
     for reference in (ref for ref in plan.references if ref.role == "retain"):
         benchmark = plan.benchmarks[reference.split].model_dump()
