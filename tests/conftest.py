@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import platform
-from tests.support.environment import INHERITED_PREFIXES, ROOT, House, RunModule
+from tests.support.environment import INHERITED_PREFIXES, ROOT, RunModule, TrialInputs
 
 if TYPE_CHECKING:
     from tests.support.hub_bench import HubBench
@@ -203,11 +203,11 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
 
 TINY = (32, 6, 3e-3)
 """Hidden size, epochs, lr of models that are quick to make, and far from any optimum: gradients are large."""
-LEARNED = (48, 30, 5e-3)
+TRAINED = (48, 30, 5e-3)
 """Of models that know the authors, so that utility is there to be lost."""
 
 
-def _furnish(folder: Path, size: tuple[int, int, float], roles: tuple[str, ...]) -> House:
+def _make_trial_inputs(folder: Path, size: tuple[int, int, float], roles: tuple[str, ...]) -> TrialInputs:
     from trainables.config.settings import Training
     from trainables.config.trial import Recipe
     from trainables.data import fictional
@@ -234,16 +234,16 @@ def _furnish(folder: Path, size: tuple[int, int, float], roles: tuple[str, ...])
             training=Training(lr=lr, epochs=epochs, batch_size=16, max_length=192),
         )
         made.append(Path(shared_artifacts.make_model(recipe, str(folder / "store"))))
-    return House(data=data, target=made[0], retain=made[-1], split="forget25")
+    return TrialInputs(data=data, target=made[0], retain=made[-1], split="forget25")
 
 
 @pytest.fixture(scope="session")
-def house(tmp_path_factory: pytest.TempPathFactory) -> House:
+def trial_inputs(tmp_path_factory: pytest.TempPathFactory) -> TrialInputs:
     """Return a small store: fictional authors, a tiny Llama trained on all of them, and one trained without some."""
-    return _furnish(tmp_path_factory.mktemp("house"), TINY, ("full", "retain75"))
+    return _make_trial_inputs(tmp_path_factory.mktemp("trial_inputs"), TINY, ("full", "retain75"))
 
 
 @pytest.fixture(scope="session")
-def learned(tmp_path_factory: pytest.TempPathFactory) -> House:
-    """Return a house whose target model knows its authors (and stands for the retain model too)."""
-    return _furnish(tmp_path_factory.mktemp("learned"), LEARNED, ("full",))
+def trained_inputs(tmp_path_factory: pytest.TempPathFactory) -> TrialInputs:
+    """Return inputs whose target model knows its authors (and stands for the retain model, too)."""
+    return _make_trial_inputs(tmp_path_factory.mktemp("trained_inputs"), TRAINED, ("full",))

@@ -29,8 +29,8 @@ def measured(run_module: Run, folder: Path, name: str, *arguments: object) -> tu
 
 
 @pytest.mark.slow
-def test_three_ways_to_train_take_the_same_steps(house: Any, tmp_path: Path, run_module: Run) -> None:
-    arguments = ("--model", house.target, "--data", house.data, "--split", house.split)
+def test_three_ways_to_train_take_the_same_steps(trial_inputs: Any, tmp_path: Path, run_module: Run) -> None:
+    arguments = ("--model", trial_inputs.target, "--data", trial_inputs.data, "--split", trial_inputs.split)
     small = ("--batch-size", 4, "--repeats", 2, "--steps", 2, "--threads", 1)
     row, told = measured(run_module, tmp_path, "step", *arguments, *small)
     assert row["update_difference"].keys() == {"trainer", "published"}
@@ -44,10 +44,10 @@ def test_three_ways_to_train_take_the_same_steps(house: Any, tmp_path: Path, run
 
 
 @pytest.mark.slow
-def test_rehearsal_without_a_gpu(house: Any, tmp_path: Path, run_module: Run) -> None:
+def test_rehearsal_without_a_gpu(trial_inputs: Any, tmp_path: Path, run_module: Run) -> None:
     sizes = ("--device", "cpu", "--size", "tiny", "--rows", 4, "--length", 24, "--repeats", 2)
     row, told = measured(
-        run_module, tmp_path, "gpu", *sizes, "--data", house.data, "--split", house.split, "--limit", 2
+        run_module, tmp_path, "gpu", *sizes, "--data", trial_inputs.data, "--split", trial_inputs.split, "--limit", 2
     )
     assert row["tokens_per_step"] == 2 * 4 * 24
     assert row["projected_steps"] == row["clipped_steps"] == 2
@@ -89,11 +89,11 @@ def test_peak_goes_by_the_gpus_name(monkeypatch: pytest.MonkeyPatch, name: str, 
 
 
 def test_both_ways_give_the_same_numbers_and_texts(
-    house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "full").symlink_to(house.target)
+    (tmp_path / "full").symlink_to(trial_inputs.target)
     monkeypatch.setattr(evaluate, "ASCENT_STEPS", 2)
-    given = ["--models", str(tmp_path), "--data", str(house.data), "--split", house.split]
+    given = ["--models", str(tmp_path), "--data", str(trial_inputs.data), "--split", trial_inputs.split]
     given += ["--limit", "3", "--repeats", "2", "--threads", "1", "--json", str(tmp_path / "rows.json")]
     evaluate.main(given)
     found = json.loads((tmp_path / "rows.json").read_text())

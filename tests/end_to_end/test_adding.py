@@ -154,13 +154,13 @@ def test_an_added_backbone(run: Run, copy: Path) -> None:
     assert done.stderr.startswith(f"error: {BACKBONE}: lr: Input should be a valid number")
 
 
-def test_a_trial_of_what_is_added(run: Run, learned: Any, tmp_path: Path) -> None:
-    data = small_sweep.cut_short(learned.data, tmp_path / "data")
-    found = benchmarks.find("tofu").fingerprint(Benchmark(data=str(data), split=learned.split))
+def test_a_trial_of_what_is_added(run: Run, trained_inputs: Any, tmp_path: Path) -> None:
+    data = small_sweep.cut_short(trained_inputs.data, tmp_path / "data")
+    found = benchmarks.find("tofu").fingerprint(Benchmark(data=str(data), split=trained_inputs.split))
     plain = Trial(
         method="ga",
-        benchmark=Benchmark(data=str(data), split=learned.split, fingerprint=found, limit=2),
-        target=Model(path=str(learned.target), fingerprint="files:" + hashing.hash_model(learned.target)),
+        benchmark=Benchmark(data=str(data), split=trained_inputs.split, fingerprint=found, limit=2),
+        target=Model(path=str(trained_inputs.target), fingerprint="files:" + hashing.hash_model(trained_inputs.target)),
         training=Training(lr=2e-3, batch_size=8, max_steps=2, epochs=10, max_length=192),
     )
     config: dict[str, Any] = plain.model_dump(mode="json") | {"method": "known"}

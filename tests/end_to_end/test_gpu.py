@@ -30,9 +30,9 @@ def ranks_on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DS_ACCELERATOR", "cuda")
 
 
-def on_gpu(house: Any, stage: int) -> Trial:
+def on_gpu(trial_inputs: Any, stage: int) -> Trial:
     resources = Resources(zero_stage=stage, gpus=1)
-    return configuration(house).model_copy(update={"resources": resources})
+    return configuration(trial_inputs).model_copy(update={"resources": resources})
 
 
 def steps(trial: Trial, folder: Path, run_module: Callable[..., Any]) -> list[dict[str, Any]]:
@@ -46,9 +46,9 @@ def steps(trial: Trial, folder: Path, run_module: Callable[..., Any]) -> list[di
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_gpu_follows_the_cpu(house: Any, tmp_path: Path, run_module: Callable[..., Any], stage: int) -> None:
-    here = steps(configuration(house), tmp_path / "cpu", run_module)
-    there = steps(on_gpu(house, stage), tmp_path / "gpu", run_module)
+def test_gpu_follows_the_cpu(trial_inputs: Any, tmp_path: Path, run_module: Callable[..., Any], stage: int) -> None:
+    here = steps(configuration(trial_inputs), tmp_path / "cpu", run_module)
+    there = steps(on_gpu(trial_inputs, stage), tmp_path / "gpu", run_module)
     for name in SERIES:
         series = [[record[name] for record in records] for records in (here, there)]
         assert series[1] == pytest.approx(series[0], rel=1e-3, abs=1e-6), name
@@ -58,19 +58,19 @@ def test_gpu_follows_the_cpu(house: Any, tmp_path: Path, run_module: Callable[..
 @pytest.mark.parametrize("stage", [1, 2, 3])
 @pytest.mark.parametrize("offload", [False, True], ids=["on the GPU", "offloaded"])
 def test_constant_written_over_the_gradient_in_bf16_reaches_the_step(
-    house: Any, tmp_path: Path, ranks_on_gpu: None, stage: int, offload: bool
+    trial_inputs: Any, tmp_path: Path, ranks_on_gpu: None, stage: int, offload: bool
 ) -> None:
     job = {"stage": stage, "precision": "bf16", "offload": offload, "write": True}
-    found = ranks.run(1, [job], house, tmp_path, backend="nccl")[0]
+    found = ranks.run(1, [job], trial_inputs, tmp_path, backend="nccl")[0]
     assert torch.allclose(found["moved"], torch.full_like(found["moved"], 0.25), atol=1e-6)
     assert found["norms"][0] > 0
     assert found["norms"][1] == pytest.approx(found["norms"][0], rel=1e-6)
 
 
-def test_memory_that_really_runs_out_is_an_outcome(house: Any, tmp_path: Path, ranks_on_gpu: None) -> None:
-    trial = on_gpu(house, stage=2)
+def test_memory_that_really_runs_out_is_an_outcome(trial_inputs: Any, tmp_path: Path, ranks_on_gpu: None) -> None:
+    trial = on_gpu(trial_inputs, stage=2)
     job = {"trial": trial.model_dump(), "storage": str(tmp_path / "runs"), "memory": ROOM}
-    ranks.run(1, [job], house, tmp_path, backend="nccl")
+    ranks.run(1, [job], trial_inputs, tmp_path, backend="nccl")
     found = Storage(tmp_path / "runs").result(trial.id()) or {}
     assert found["status"] == "out_of_memory"
     assert found["error"]["message"].startswith("CUDA out of memory")

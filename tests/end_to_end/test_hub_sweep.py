@@ -13,7 +13,7 @@ from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.preparation import hub
 from search_spaces.tofu_tiny import SWEEP
-from tests.support.environment import House, RunModule
+from tests.support.environment import RunModule, TrialInputs
 from tests.support.hub_bench import HubBench
 from tests.support.small_sweep import cut_short
 
@@ -21,12 +21,12 @@ TARGET, ROWS = "somebody/taught", "somebody/authors"
 
 
 @pytest.fixture
-def settings(bench: HubBench, house: House, tmp_path: Path) -> list[str]:
+def settings(bench: HubBench, trial_inputs: TrialInputs, tmp_path: Path) -> list[str]:
     """Return what makes a small sweep of TOFU take its target model and its rows from the hub."""
-    shutil.copytree(house.target, bench.hub.home / "models" / TARGET)
+    shutil.copytree(trial_inputs.target, bench.hub.home / "models" / TARGET)
     (bench.hub.home / "datasets" / "somebody").mkdir(parents=True)
-    cut_short(house.data, bench.hub.home / "datasets" / ROWS)
-    shutil.copytree(house.retain, tmp_path / "models_here" / "retain75")
+    cut_short(trial_inputs.data, bench.hub.home / "datasets" / ROWS)
+    shutil.copytree(trial_inputs.retain, tmp_path / "models_here" / "retain75")
     found = [f"target={TARGET}", f"benchmark.data={ROWS}", f"models={tmp_path / 'models_here'}"]
     return [*found, "benchmark.split=forget25", "benchmark.limit=2", "training.max_steps=1"]
 

@@ -20,10 +20,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def place(house: Any, tmp_path: Path) -> Path:
-    shutil.copytree(house.target, tmp_path / "models" / "full")
-    shutil.copytree(house.retain, tmp_path / "models" / "retain75")
-    small_sweep.cut_short(house.data, tmp_path / "data")
+def place(trial_inputs: Any, tmp_path: Path) -> Path:
+    shutil.copytree(trial_inputs.target, tmp_path / "models" / "full")
+    shutil.copytree(trial_inputs.retain, tmp_path / "models" / "retain75")
+    small_sweep.cut_short(trial_inputs.data, tmp_path / "data")
     return tmp_path
 
 

@@ -92,11 +92,11 @@ def nodes() -> Iterator[Nodes]:
 
 
 @pytest.fixture
-def arguments(house: Any, tmp_path: Path) -> list[str]:
+def arguments(trial_inputs: Any, tmp_path: Path) -> list[str]:
     """A sweep of one trial, on a models folder and rows of which the general ones are cut short."""
-    shutil.copytree(house.target, tmp_path / "models" / "full")
-    shutil.copytree(house.retain, tmp_path / "models" / "retain75")
-    small_sweep.cut_short(house.data, tmp_path / "data")
+    shutil.copytree(trial_inputs.target, tmp_path / "models" / "full")
+    shutil.copytree(trial_inputs.retain, tmp_path / "models" / "retain75")
+    small_sweep.cut_short(trial_inputs.data, tmp_path / "data")
     settings = (f"benchmark.data={tmp_path / 'data'}", f"models={tmp_path / 'models'}", *SETTINGS)
     sets = (part for setting in settings for part in ("--set", setting))
     return ["tofu_tiny", *sets, "--only", "method=npo", "--only", "rectifier.name=gru"]

@@ -54,14 +54,14 @@ class Bucket:
 
 @pytest.fixture(scope="module")
 def bucket(
-    house: Any, run_module: RunModule, object_store: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+    trial_inputs: Any, run_module: RunModule, object_store: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Bucket:
     import boto3
 
     place = tmp_path_factory.mktemp("machines")
-    shutil.copytree(house.target, place / "models" / "full")
-    shutil.copytree(house.retain, place / "models" / "retain75")
-    small_sweep.cut_short(house.data, place / "data")
+    shutil.copytree(trial_inputs.target, place / "models" / "full")
+    shutil.copytree(trial_inputs.retain, place / "models" / "retain75")
+    small_sweep.cut_short(trial_inputs.data, place / "data")
     settings = [f"benchmark.data={place / 'data'}", f"models={place / 'models'}", *SETTINGS]
     settings += ["resources.checkpoint_every=2", "task_vector.strength=4"]
     flags = [part for setting in settings for part in ("--set", setting)]

@@ -80,12 +80,12 @@ def assert_same(one: Storage, other: Storage, name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def started(house: Any, run_module: RunModule, tmp_path_factory: pytest.TempPathFactory) -> Started:
+def started(trial_inputs: Any, run_module: RunModule, tmp_path_factory: pytest.TempPathFactory) -> Started:
     """The first start, on a models folder and on rows of which the general ones are cut short."""
     place = tmp_path_factory.mktemp("sweep")
-    shutil.copytree(house.target, place / "models" / "full")
-    shutil.copytree(house.retain, place / "models" / "retain75")
-    small_sweep.cut_short(house.data, place / "data")
+    shutil.copytree(trial_inputs.target, place / "models" / "full")
+    shutil.copytree(trial_inputs.retain, place / "models" / "retain75")
+    small_sweep.cut_short(trial_inputs.data, place / "data")
     settings = (f"benchmark.data={place / 'data'}", f"models={place / 'models'}", *SETTINGS)
     arguments = ["tofu_tiny", *(part for setting in settings for part in ("--set", setting)), "--only", "method=ga,npo"]
     store = Storage(place / "runs")

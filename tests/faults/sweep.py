@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from tests.support import small_sweep
-from tests.support.environment import INHERITED_PREFIXES, ROOT, House
+from tests.support.environment import INHERITED_PREFIXES, ROOT, TrialInputs
 from trainables.storage.base import PROGRESS, RESULT, Storage
 from trainables.storage.files import read_json
 
@@ -41,11 +41,11 @@ LATER = 2.5
 """Seconds that a fault comes at most after the milestone that it waits for."""
 
 
-def furnish(house: House, place: Path) -> list[str]:
+def furnish(trial_inputs: TrialInputs, place: Path) -> list[str]:
     """The sweep's models and rows in a folder, cut so short that an evaluation takes a second; its arguments."""
-    shutil.copytree(house.target, place / "models" / "full")
-    shutil.copytree(house.retain, place / "models" / "retain75")
-    small_sweep.cut_short(house.data, place / "data")
+    shutil.copytree(trial_inputs.target, place / "models" / "full")
+    shutil.copytree(trial_inputs.retain, place / "models" / "retain75")
+    small_sweep.cut_short(trial_inputs.data, place / "data")
     for path in [*(place / "data").glob("*_perturbed.json"), place / "data" / "forget25.json"]:
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:ROWS]))
     settings = (f"benchmark.data={place / 'data'}", f"models={place / 'models'}", *SETTINGS)

@@ -22,7 +22,7 @@ from tests.faults import means as fault_means
 from tests.faults import report as fault_report
 from tests.faults.checks import outcome
 from tests.faults.sweep import PATIENCE, TRIALS, Command, Round, Watch, begin, begun, furnish, named, sweep_of
-from tests.support.environment import House
+from tests.support.environment import TrialInputs
 from trainables.storage.base import RESULT, ROWS, STEPS, Storage
 
 pytestmark = pytest.mark.faults
@@ -50,10 +50,12 @@ def joined(ray_session: None) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def ground(house: House, joined: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Storage]:
+def ground(
+    trial_inputs: TrialInputs, joined: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[str], Storage]:
     """The sweep's arguments, and the storage of its undisturbed run."""
     place = tmp_path_factory.mktemp("faults")
-    arguments = furnish(house, place)
+    arguments = furnish(trial_inputs, place)
     base = Storage(place / "undisturbed")
     begin(place / "log", "platform.sweep", *arguments, "--storage", base.root, **joined).end()
     assert len(set(sweep_of(base)["trials"])) == TRIALS

@@ -11,7 +11,7 @@ import psutil
 from tests.faults import test_faults
 from tests.faults.checks import differences, litter, mirrored, restarted, rewritten, twice
 from tests.faults.sweep import PATIENCE, TRIALS, Command, Round, Watch, furnish, saved, sweep_of
-from tests.support.environment import House
+from tests.support.environment import TrialInputs
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import CONFIG, PROGRESS, RESULT, Storage
@@ -21,11 +21,11 @@ joined = test_faults.joined
 
 
 def test_sweep_survives_the_death_of_a_worker_and_of_its_driver(
-    house: House, joined: dict[str, str], tmp_path: Path
+    trial_inputs: TrialInputs, joined: dict[str, str], tmp_path: Path
 ) -> None:
     """What was under way at a kill goes on from its checkpoint and ends as if undisturbed; the rest is not touched."""
     store, base = Storage(tmp_path / "runs"), Storage(tmp_path / "undisturbed")
-    one = Round(0, tmp_path, furnish(house, tmp_path), joined, random.Random(0), Watch(store))
+    one = Round(0, tmp_path, furnish(trial_inputs, tmp_path), joined, random.Random(0), Watch(store))
     with one.followed():
         driver = one.start()
         killed, step = kill_at_a_checkpoint(one, driver)

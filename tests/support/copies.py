@@ -11,22 +11,22 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 
 
-def with_dropout(house: Any, folder: Path) -> Any:
+def with_dropout(trial_inputs: Any, folder: Path) -> Any:
     """The same store with dropout in the target's attention."""
-    return _copy(house, folder, attention_dropout=0.2)
+    return _copy(trial_inputs, folder, attention_dropout=0.2)
 
 
-def tied(house: Any, folder: Path) -> Any:
+def tied(trial_inputs: Any, folder: Path) -> Any:
     """The same store with one embedding for input and output in the target."""
-    copied = _copy(house, folder, tie_word_embeddings=True)
+    copied = _copy(trial_inputs, folder, tie_word_embeddings=True)
     weights = load_file(folder / "model.safetensors")
     del weights["lm_head.weight"]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     return copied
 
 
-def _copy(house: Any, folder: Path, **settings: Any) -> Any:
-    shutil.copytree(house.target, folder)
+def _copy(trial_inputs: Any, folder: Path, **settings: Any) -> Any:
+    shutil.copytree(trial_inputs.target, folder)
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | settings))
-    return replace(house, target=folder)
+    return replace(trial_inputs, target=folder)

@@ -16,7 +16,7 @@ RunModule = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @dataclass(frozen=True)
-class House:
+class TrialInputs:
     """What the tests of trials stand on: rows in TOFU's format and two tiny models."""
 
     data: Path

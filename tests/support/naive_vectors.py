@@ -23,12 +23,12 @@ TOFU = tofu.TofuBenchmark()
 RULES = tofu.Rules(None, True, 200, True, False, 192)
 
 
-def recipe(house: Any, **changes: Any) -> Direction:
+def recipe(trial_inputs: Any, **changes: Any) -> Direction:
     settings = {"steps": 3, "lr": 0.05, "batches": 5, **changes}
     return Direction(
         rectified=settings.pop("rectified", True),
-        target=Model(path=str(house.target), fingerprint="of-the-tests"),
-        benchmark=Benchmark(data=str(house.data), split=house.split, fingerprint="of-the-tests"),
+        target=Model(path=str(trial_inputs.target), fingerprint="of-the-tests"),
+        benchmark=Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, fingerprint="of-the-tests"),
         vector=TaskVector(**settings),
         max_length=192,
         seed=2,
@@ -45,7 +45,7 @@ def make(direction: Direction, place: Path, micro_batch: int | None = None) -> d
 class Naive:
     """The equations in float64 with every vector in memory, on flat parameters."""
 
-    def __init__(self, house: Any, direction: Direction) -> None:
+    def __init__(self, trial_inputs: Any, direction: Direction) -> None:
         self.network, tokenizer = models.load(direction.target)
         self.network.double()
         benchmark = direction.benchmark

@@ -16,9 +16,9 @@ Job = dict[str, Any]
 STEPS, BATCH, SEED = 3, 8, 1
 
 
-def run(world: int, jobs: list[Job], house: Any, folder: Path, backend: str = "gloo") -> list[dict[str, Any]]:
+def run(world: int, jobs: list[Job], trial_inputs: Any, folder: Path, backend: str = "gloo") -> list[dict[str, Any]]:
     """Run every job in one group of `world` processes; what each left, in order."""
-    place = (str(house.target), str(house.data), house.split)
+    place = (str(trial_inputs.target), str(trial_inputs.data), trial_inputs.split)
     spawn(_rank, (world, jobs, place, folder, f"tcp://127.0.0.1:{free_port()}", backend), nprocs=world)
     return [torch.load(folder / f"{world}-{number}.pt") for number in range(len(jobs))]
 

@@ -224,16 +224,16 @@ def clean() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def head(house: Any) -> Iterator[Head]:
+def head(trial_inputs: Any) -> Iterator[Head]:
     home = Path(tempfile.mkdtemp(prefix="head-", dir="/tmp"))  # sockets have short names
     (home / "unlearning").mkdir()
     for entry in provenance.ROOT.iterdir():
         if entry.name not in (".venv", "runs"):
             (home / "unlearning" / entry.name).symlink_to(entry)
     (home / "unlearning" / ".venv").symlink_to(sys.prefix)
-    shutil.copytree(house.target, home / "models" / "full")
-    shutil.copytree(house.retain, home / "models" / "retain75")
-    small_sweep.cut_short(house.data, home / "data")
+    shutil.copytree(trial_inputs.target, home / "models" / "full")
+    shutil.copytree(trial_inputs.retain, home / "models" / "retain75")
+    small_sweep.cut_short(trial_inputs.data, home / "data")
     port, names = free_port(), ("--port", "--dashboard-agent-listen-port", "--ray-client-server-port")
     (home / "ray.py").write_text(RAY.format(home=str(home), port=port))
     (home / "cluster.yaml").write_text("file_mounts: {'~/unlearning': .}")

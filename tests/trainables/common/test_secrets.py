@@ -157,12 +157,12 @@ def test_sync_prints_no_secret(
 
 @pytest.mark.slow
 def test_sweep_under_secrets_keeps_them_and_listens_on_loopback_only(
-    house: Any, run_module: RunModule, tmp_path: Path
+    trial_inputs: Any, run_module: RunModule, tmp_path: Path
 ) -> None:
     """An unreachable server with a password in its address, Ray's own logs included; then a sync into SQLite."""
-    shutil.copytree(house.target, tmp_path / "models" / "full")
-    shutil.copytree(house.retain, tmp_path / "models" / "retain75")
-    small_sweep.cut_short(house.data, tmp_path / "data")
+    shutil.copytree(trial_inputs.target, tmp_path / "models" / "full")
+    shutil.copytree(trial_inputs.retain, tmp_path / "models" / "retain75")
+    small_sweep.cut_short(trial_inputs.data, tmp_path / "data")
     settings = (f"benchmark.data={tmp_path / 'data'}", f"models={tmp_path / 'models'}", *SETTINGS)
     arguments = ["tofu_tiny", *(f"--set={setting}" for setting in settings), "--only=method=ga"]
     logs, store = Path(tempfile.mkdtemp(prefix="r", dir="/tmp")), tmp_path / "runs"  # sockets have short paths

@@ -53,15 +53,15 @@ def test_report_of_a_file_that_calls_itself_otherwise_is_refused(tmp_path: Path)
         sweeps.find_sweep(file.stem, tmp_path / "runs")
 
 
-def test_trial_with_paths_everywhere_writes_into_the_storage_alone(house: Any, tmp_path: Path) -> None:
+def test_trial_with_paths_everywhere_writes_into_the_storage_alone(trial_inputs: Any, tmp_path: Path) -> None:
     """Relative places, and fingerprints that would lead out if they named files."""
-    small_sweep.cut_short(house.data, tmp_path / "data")
-    shutil.copytree(house.target, tmp_path / "model")
+    small_sweep.cut_short(trial_inputs.data, tmp_path / "data")
+    shutil.copytree(trial_inputs.target, tmp_path / "model")
     odd = "../../../outside"
     config = Trial(
         method="ga",
         benchmark=Benchmark(
-            data=f"{tmp_path}/model/../data", split=house.split, limit=2, fingerprint=f"fictional:{odd}"
+            data=f"{tmp_path}/model/../data", split=trial_inputs.split, limit=2, fingerprint=f"fictional:{odd}"
         ),
         target=Model(path=f"{tmp_path}/data/../model", fingerprint=f"recipe:{odd}"),
         retain_evaluation=None,

@@ -90,11 +90,11 @@ def test_said_is_what_greedy_decoding_has_in_common_with_the_first_answer(budget
 
 @pytest.mark.parametrize("dialect", tofu.RULES)
 def test_an_evaluation_of_a_model_that_knows_its_rows(
-    learned: Any, dialect: Any, monkeypatch: pytest.MonkeyPatch
+    trained_inputs: Any, dialect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same texts, with fewer of them generated."""
-    model, tokenizer = models.load(Model(path=str(learned.target)))
-    benchmark = Benchmark(data=str(learned.data), split=learned.split, dialect=dialect, limit=8)
+    model, tokenizer = models.load(Model(path=str(trained_inputs.target)))
+    benchmark = Benchmark(data=str(trained_inputs.data), split=trained_inputs.split, dialect=dialect, limit=8)
     generate, steps = scoring.generate, {}
 
     def evaluated(known: bool) -> list[str]:
@@ -109,10 +109,10 @@ def test_an_evaluation_of_a_model_that_knows_its_rows(
     assert steps[True] < 0.7 * steps[False]
 
 
-def test_a_prompt_that_is_not_the_examples_own_is_asked_as_it_is(learned: Any) -> None:
+def test_a_prompt_that_is_not_the_examples_own_is_asked_as_it_is(trained_inputs: Any) -> None:
     """As where a token holds the end of the question and the start of the answer."""
-    model, tokenizer = models.load(Model(path=str(learned.target)))
-    row = tofu.evaluation_rows(Benchmark(data=str(learned.data), split=learned.split))["forget"][0]
+    model, tokenizer = models.load(Model(path=str(trained_inputs.target)))
+    row = tofu.evaluation_rows(Benchmark(data=str(trained_inputs.data), split=trained_inputs.split))["forget"][0]
     pair = (row["question"], row["answer"])
     whole = encode(tokenizer, find_template("llama2"), *pair, max_length=200, tag_is_answer=True)
     prompt = prompt_text(find_template("llama2"), row["question"], tag_is_answer=True)
@@ -137,11 +137,11 @@ def test_losses_that_are_no_numbers_say_nothing() -> None:
 
 
 def test_own_questions_and_texts_are_continued_as_they_are_without(
-    learned: Any, monkeypatch: pytest.MonkeyPatch
+    trained_inputs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model knows the questions; of texts that end as the questions' answers do it knows second halves."""
-    model, tokenizer = models.load(Model(path=str(learned.target)))
-    asked = tofu.evaluation_rows(Benchmark(data=str(learned.data), split=learned.split))["forget"][:6]
+    model, tokenizer = models.load(Model(path=str(trained_inputs.target)))
+    asked = tofu.evaluation_rows(Benchmark(data=str(trained_inputs.data), split=trained_inputs.split))["forget"][:6]
     template = find_template("llama2")
     texts = [prompt_text(template, row["question"], tag_is_answer=True) + row["answer"] for row in asked]
     rows = [Row(row["question"], row["answer"]) for row in asked] + [Row(None, text) for text in texts]

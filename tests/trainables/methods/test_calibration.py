@@ -92,9 +92,9 @@ def test_targets_that_are_no_shares_are_refused(targets: tuple[float, ...]) -> N
 
 
 @pytest.fixture(scope="module")
-def calibrated(learned: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, dict[str, Any], Storage]:
+def calibrated(trained_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, dict[str, Any], Storage]:
     """GA that goes too far, brought back to 60 % and 90 % of the target model's utility."""
-    base = configuration(learned, every=None)
+    base = configuration(trained_inputs, every=None)
     config = base.model_copy(
         update={
             "method": "ga",
@@ -108,7 +108,7 @@ def calibrated(learned: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 
 
 def test_a_trial_is_calibrated_and_keeps_its_own_numbers(
-    learned: Any, calibrated: tuple[Trial, dict[str, Any], Storage], tmp_path: Path
+    trained_inputs: Any, calibrated: tuple[Trial, dict[str, Any], Storage], tmp_path: Path
 ) -> None:
     config, result, _ = calibrated
     assert result["status"] == "finished", result["error"]
@@ -127,11 +127,13 @@ def test_a_trial_is_calibrated_and_keeps_its_own_numbers(
     assert len(utilities) == 2 + sum(item["evaluations"] for item in found["targets"])
 
 
-def test_a_mixture_is_what_its_weight_says(learned: Any, calibrated: tuple[Trial, dict[str, Any], Storage]) -> None:
+def test_a_mixture_is_what_its_weight_says(
+    trained_inputs: Any, calibrated: tuple[Trial, dict[str, Any], Storage]
+) -> None:
     config, result, store = calibrated
     saved = store.trial(config.id()) / WEIGHTS
     item = result["calibration"]["targets"][-1]
-    target, tokenizer = models.load(Model(path=str(learned.target)))
+    target, tokenizer = models.load(Model(path=str(trained_inputs.target)))
     unlearned, _ = models.load(Model(path=str(saved)))
     mixed, _ = models.load(Model(path=str(saved)))
     target_weights.mix(
@@ -151,19 +153,19 @@ def test_a_mixture_is_what_its_weight_says(learned: Any, calibrated: tuple[Trial
 
 
 def test_relative_change_is_the_norm_of_the_difference(
-    learned: Any, calibrated: tuple[Trial, dict[str, Any], Storage]
+    trained_inputs: Any, calibrated: tuple[Trial, dict[str, Any], Storage]
 ) -> None:
     config, result, store = calibrated
-    target, _ = models.load(Model(path=str(learned.target)))
+    target, _ = models.load(Model(path=str(trained_inputs.target)))
     unlearned, _ = models.load(Model(path=str(store.trial(config.id()) / WEIGHTS)))
     before, after = (torch.nn.utils.parameters_to_vector(m.parameters()).detach().double() for m in (target, unlearned))
     expected = float((after - before).norm() / before.norm())
     assert result["metrics"]["relative_change"] == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_stored_evaluation_of_the_target_model_is_used(learned: Any, tmp_path: Path) -> None:
+def test_the_stored_evaluation_of_the_target_model_is_used(trained_inputs: Any, tmp_path: Path) -> None:
     """No evaluation at w = 0 where the sweep has one: its number is what the goal is a share of."""
-    base = configuration(learned, every=None)
+    base = configuration(trained_inputs, every=None)
     config = base.model_copy(
         update={
             "training": base.training.model_copy(update={"max_steps": 1}),

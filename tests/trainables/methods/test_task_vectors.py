@@ -92,8 +92,8 @@ def test_batches_divide_the_points_by_seed() -> None:
 
 
 @pytest.fixture(scope="module")
-def naive(house: Any) -> Naive:
-    return Naive(house, recipe(house))
+def naive(trial_inputs: Any) -> Naive:
+    return Naive(trial_inputs, recipe(trial_inputs))
 
 
 SETTINGS = [
@@ -107,10 +107,10 @@ Adam turns the rounding of near-zero gradients into whole steps."""
 
 @pytest.mark.parametrize(("settings", "tolerance"), SETTINGS)
 def test_tru_is_the_naive_mean_of_rectified_unit_vectors(
-    house: Any, tmp_path: Path, settings: dict[str, Any], tolerance: float
+    trial_inputs: Any, tmp_path: Path, settings: dict[str, Any], tolerance: float
 ) -> None:
-    direction = recipe(house, **settings)
-    naive = Naive(house, direction)
+    direction = recipe(trial_inputs, **settings)
+    naive = Naive(trial_inputs, direction)
     found = make(direction, tmp_path, micro_batch=2)
     batches = spec.divide_batches(len(naive.examples), direction.vector.batches, direction.seed)
     expected = torch.stack(naive.unit_vectors(batches)).mean(0)
@@ -126,15 +126,15 @@ def test_tru_is_the_naive_mean_of_rectified_unit_vectors(
         assert record["unmoved"] < 0.5
 
 
-def test_tv_is_the_plain_vector_of_the_whole_set(house: Any, naive: Naive, tmp_path: Path) -> None:
-    direction = recipe(house, rectified=False, batches=1)
+def test_tv_is_the_plain_vector_of_the_whole_set(trial_inputs: Any, naive: Naive, tmp_path: Path) -> None:
+    direction = recipe(trial_inputs, rectified=False, batches=1)
     found = make(direction, tmp_path)
     expected = naive.vector(list(range(len(naive.examples))))
     flat = torch.cat([found[name].double().reshape(-1) for name, _ in naive.network.named_parameters()])
     assert float((flat - expected).norm() / expected.norm()) < 1e-4
 
 
-def test_the_loss_on_the_other_points_does_not_rise_to_first_order(house: Any, naive: Naive) -> None:
+def test_the_loss_on_the_other_points_does_not_rise_to_first_order(trial_inputs: Any, naive: Naive) -> None:
     """Per vector: along -T~ as this project rectifies it, also where along -T it rises; by central differences."""
     batches = spec.divide_batches(len(naive.examples), 5, 2)
     small, conflicts = 1e-4, 0

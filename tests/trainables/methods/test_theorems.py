@@ -173,11 +173,11 @@ def test_theorem_2_needs_its_condition_on_curvature() -> None:
 
 
 @pytest.fixture(scope="module")
-def step_of(house: Any) -> Any:
+def step_of(trial_inputs: Any) -> Any:
     """`after(lr)`: the retain loss before a step of GA, after the plain and after the rectified one, full batches."""
-    network, tokenizer = models.load(Model(path=str(house.target)))
+    network, tokenizer = models.load(Model(path=str(trial_inputs.target)))
     network = network.double()
-    benchmark = Benchmark(data=str(house.data), split=house.split)
+    benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
     encoded = [tofu.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in TOFU.training_rows(benchmark)]
     forget, retain = (scoring.collate(side, tokenizer.pad_token_id) for side in encoded)
 

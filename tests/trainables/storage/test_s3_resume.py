@@ -36,9 +36,9 @@ def machines(
 
 
 def test_another_machine_goes_on_from_the_last_checkpoint(
-    house: Any, machines: tuple[ObjectStorage, ObjectStorage], tmp_path: Path
+    trial_inputs: Any, machines: tuple[ObjectStorage, ObjectStorage], tmp_path: Path
 ) -> None:
-    config, (one, other) = configuration(house), machines
+    config, (one, other) = configuration(trial_inputs), machines
     whole, undisturbed = finish(config, tmp_path / "whole")
     for event in TrialRun(config, one).events():
         if event["phase"] == "training" and event["step"] == 5:
@@ -66,13 +66,13 @@ def test_another_machine_goes_on_from_the_last_checkpoint(
 
 @pytest.mark.slow
 def test_ranks_on_machines_of_their_own_go_on_and_share_a_direction(
-    house: Any, object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trial_inputs: Any, object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two ranks that see each other's files only in the bucket; the second start has nothing but the bucket."""
     for name, value in object_store.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / "reader"))
-    config = configuration(house, ranks=2, stage=2)
+    config = configuration(trial_inputs, ranks=2, stage=2)
     vector = config.model_copy(
         update={"method": "tru", "rectifier": Rectifier(), "task_vector": TaskVector(stg=4.0, batches=2)}
     )
@@ -85,7 +85,7 @@ def test_ranks_on_machines_of_their_own_go_on_and_share_a_direction(
         {**apart, "machines": str(tmp_path / "second")},
         {**apart, "machines": str(tmp_path / "second"), "trial": vector.model_dump()},
     ]
-    ranks.run(2, jobs, house, tmp_path)
+    ranks.run(2, jobs, trial_inputs, tmp_path)
     found, whole = open_storage(uri), Storage(tmp_path / "whole")
     found.sync_trials([config.id(), vector.id()])
     found.fetch(found.trial(config.id()) / WEIGHTS)

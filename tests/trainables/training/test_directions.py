@@ -33,9 +33,9 @@ Tensors = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="module")
-def made(house: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Direction, Storage, Tensors]:
+def made(trial_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Direction, Storage, Tensors]:
     """A direction made at once by one process, three rows a micro-batch."""
-    direction, place = recipe(house), tmp_path_factory.mktemp("made")
+    direction, place = recipe(trial_inputs), tmp_path_factory.mktemp("made")
     tensors = make(direction, place, micro_batch=3)
     return direction, Storage(place), tensors
 
@@ -75,9 +75,9 @@ def test_interruptions_change_nothing(made: Any, tmp_path: Path, monkeypatch: py
     assert len(batches) == 4
 
 
-def test_parts_of_another_number_of_ranks_are_not_mixed_in(house: Any, tmp_path: Path) -> None:
+def test_parts_of_another_number_of_ranks_are_not_mixed_in(trial_inputs: Any, tmp_path: Path) -> None:
     """A group that two ranks began is begun again by one; a message names parts that are missing."""
-    direction, store = recipe(house, rectified=False, batches=1), open_storage(str(tmp_path / "left"))
+    direction, store = recipe(trial_inputs, rectified=False, batches=1), open_storage(str(tmp_path / "left"))
     expected = make(direction, tmp_path / "clean")
     parts = spec.parts_folder(direction, store)
     parts.mkdir(parents=True)
@@ -148,10 +148,10 @@ def test_moving_goes_as_far_as_it_says(made: Any) -> None:
     ],
 )
 def test_settings_that_give_no_direction_are_refused(
-    house: Any, tmp_path: Path, changes: dict[str, Any], words: str
+    trial_inputs: Any, tmp_path: Path, changes: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(InputError, match=words):
-        make(recipe(house, **changes), tmp_path)
+        make(recipe(trial_inputs, **changes), tmp_path)
 
 
 def _one_of_two(rank: int, folder: Path, recipe_json: str) -> None:
@@ -173,13 +173,13 @@ def _one_of_two(rank: int, folder: Path, recipe_json: str) -> None:
     ],
 )
 def test_two_ranks_share_the_vectors_and_make_the_same_direction(
-    house: Any, made: Any, tmp_path: Path, settings: dict[str, Any], precision: Any, tolerance: float
+    trial_inputs: Any, made: Any, tmp_path: Path, settings: dict[str, Any], precision: Any, tolerance: float
 ) -> None:
     """Batches of three points on two ranks: one of them has nothing to do in a micro-batch."""
     direction, store, expected = made
     (tmp_path / "two").mkdir()
     if settings:
-        direction = recipe(house, steps=2, **settings).model_copy(update={"precision": precision})
+        direction = recipe(trial_inputs, steps=2, **settings).model_copy(update={"precision": precision})
         store, expected = Storage(tmp_path / "one"), make(direction, tmp_path / "one")
     spawn(_one_of_two, (tmp_path / "two", direction.model_dump_json()), nprocs=2)
     folders = [spec.direction_folder(direction, place) for place in (store, Storage(tmp_path / "two"))]
@@ -201,7 +201,7 @@ def test_bf16_follows_fp32_as_far_as_its_rounding_lets_it(made: Any, tmp_path: P
 
 
 @pytest.mark.parametrize("method", ["tv", "tru"])
-def test_a_trial_moves_the_target_model_as_far_as_its_strength(house: Any, tmp_path: Path, method: str) -> None:
+def test_a_trial_moves_the_target_model_as_far_as_its_strength(trial_inputs: Any, tmp_path: Path, method: str) -> None:
     """Alone, without a sweep, a trial makes the direction it needs; the next strength finds it."""
     store = open_storage(str(tmp_path))
     results = []
@@ -209,8 +209,10 @@ def test_a_trial_moves_the_target_model_as_far_as_its_strength(house: Any, tmp_p
         field = {"stg" if method == "tru" else "strength": strength}
         config = Trial(
             method=method,  # type: ignore[arg-type]
-            benchmark=Benchmark(data=str(house.data), split=house.split, fingerprint="of-the-tests", limit=3),
-            target=Model(path=str(house.target), fingerprint="of-the-tests"),
+            benchmark=Benchmark(
+                data=str(trial_inputs.data), split=trial_inputs.split, fingerprint="of-the-tests", limit=3
+            ),
+            target=Model(path=str(trial_inputs.target), fingerprint="of-the-tests"),
             training=Training(max_length=192),
             task_vector=TaskVector(steps=2, lr=0.05, batches=3, **field),  # type: ignore[arg-type]
         )

@@ -48,8 +48,8 @@ TOGETHER = {1: ("one", "adapters on one", "bf16"), 2: ("two", "offloaded", "writ
 Found = Callable[[int, str], list[dict[str, Any]]]
 
 
-def start(house: Any, lora: int | None = None) -> torch.Tensor:
-    network, _ = models.load(Model(path=str(house.target)))
+def start(trial_inputs: Any, lora: int | None = None) -> torch.Tensor:
+    network, _ = models.load(Model(path=str(trial_inputs.target)))
     if lora:
         torch.manual_seed(ranks.SEED)
         network = models.with_adapters(network, lora, 16)
@@ -67,7 +67,7 @@ def agree(found: dict[str, Any], pinned: dict[str, Any], origin: torch.Tensor, t
 
 
 @pytest.fixture(scope="module")
-def found(house: Any, tmp_path_factory: pytest.TempPathFactory) -> Found:
+def found(trial_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> Found:
     """`found(world, name)`: what the jobs of that name left on so many ranks."""
     left: dict[tuple[int, str], list[dict[str, Any]]] = {}
 
@@ -75,7 +75,7 @@ def found(house: Any, tmp_path_factory: pytest.TempPathFactory) -> Found:
         if (world, name) not in left:
             names = TOGETHER[world] if name in TOGETHER[world] else (name,)
             jobs = [job for each in names for job in JOBS[each]]
-            results = iter(ranks.run(world, jobs, house, tmp_path_factory.mktemp(name)))
+            results = iter(ranks.run(world, jobs, trial_inputs, tmp_path_factory.mktemp(name)))
             left.update({(world, each): list(islice(results, len(JOBS[each]))) for each in names})
         return left[world, name]
 
@@ -87,36 +87,38 @@ def pinned(found: Found) -> dict[str, Any]:
     return found(1, "one")[0]
 
 
-def test_stages_and_micro_batches_on_one_rank(house: Any, found: Found, pinned: dict[str, Any]) -> None:
+def test_stages_and_micro_batches_on_one_rank(trial_inputs: Any, found: Found, pinned: dict[str, Any]) -> None:
     assert all(record["rectified"] for record in pinned["records"])
     for other in found(1, "one")[1:]:
-        agree(other, pinned, start(house))
+        agree(other, pinned, start(trial_inputs))
 
 
-def test_two_ranks_are_one(house: Any, found: Found, pinned: dict[str, Any]) -> None:
+def test_two_ranks_are_one(trial_inputs: Any, found: Found, pinned: dict[str, Any]) -> None:
     for other in found(2, "two"):
-        agree(other, pinned, start(house))
+        agree(other, pinned, start(trial_inputs))
 
 
 @pytest.mark.parametrize("world", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_an_optimizer_on_the_cpu_changes_nothing(house: Any, found: Found, pinned: dict[str, Any], world: int) -> None:
+def test_an_optimizer_on_the_cpu_changes_nothing(
+    trial_inputs: Any, found: Found, pinned: dict[str, Any], world: int
+) -> None:
     """Two steps' gradients must not meet: DeepSpeed goes on summing in buffers of its own until it steps."""
     for other in found(world, "offloaded"):
-        agree(other, pinned, start(house))
+        agree(other, pinned, start(trial_inputs))
 
 
-def test_two_ranks_are_one_with_adapters(house: Any, found: Found, pinned: dict[str, Any]) -> None:
+def test_two_ranks_are_one_with_adapters(trial_inputs: Any, found: Found, pinned: dict[str, Any]) -> None:
     """Only adapters have a gradient."""
     one = found(1, "adapters on one")[0]
     differ(one, pinned)
     for other in found(2, "adapters"):
-        agree(other, one, start(house, **ADAPTERS))
+        agree(other, one, start(trial_inputs, **ADAPTERS))
 
 
 @pytest.mark.slow
-def test_two_ranks_are_one_with_tied_weights(house: Any, pinned: dict[str, Any], tmp_path: Path) -> None:
+def test_two_ranks_are_one_with_tied_weights(trial_inputs: Any, pinned: dict[str, Any], tmp_path: Path) -> None:
     """Input and output embedding are one tensor, counted once."""
-    place = tied(house, tmp_path / "tied")
+    place = tied(trial_inputs, tmp_path / "tied")
     one = ranks.run(1, [{"stage": 1}], place, tmp_path)[0]
     differ(one, pinned)
     for other in ranks.run(2, [{"stage": stage, "micro_batch": stage} for stage in (1, 2, 3)], place, tmp_path):
@@ -140,7 +142,7 @@ def test_constant_written_over_the_gradient_reaches_the_step(found: Found, world
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.parametrize("method", ["ga", "gd", "npo"])
-def test_every_stage_rank_and_micro_batch(house: Any, tmp_path: Path, method: str, optimizer: str) -> None:
+def test_every_stage_rank_and_micro_batch(trial_inputs: Any, tmp_path: Path, method: str, optimizer: str) -> None:
     jobs = [
         {"stage": stage, "micro_batch": size, "method": method, "optimizer": optimizer, "lr": lr}
         for stage in (0, 1, 2, 3)
@@ -149,15 +151,17 @@ def test_every_stage_rank_and_micro_batch(house: Any, tmp_path: Path, method: st
     ]
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
-    one = ranks.run(1, jobs, house, tmp_path / "one")
-    two = ranks.run(2, jobs, house, tmp_path / "two")
+    one = ranks.run(1, jobs, trial_inputs, tmp_path / "one")
+    two = ranks.run(2, jobs, trial_inputs, tmp_path / "two")
     for other in [*one, *two]:
-        agree(other, one[0], start(house))
+        agree(other, one[0], start(trial_inputs))
 
 
-def test_bf16_follows_fp32_as_far_as_its_rounding_lets_it(house: Any, found: Found, pinned: dict[str, Any]) -> None:
+def test_bf16_follows_fp32_as_far_as_its_rounding_lets_it(
+    trial_inputs: Any, found: Found, pinned: dict[str, Any]
+) -> None:
     for other in found(1, "bf16"):
-        agree(other, pinned, start(house), tolerance=0.08)
+        agree(other, pinned, start(trial_inputs), tolerance=0.08)
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,12 @@ def kept(network: Any) -> int:
         ("Mistral", "rmu", 5, None, "bf16"),
     ],
 )
-def test_layers_keep_what_the_plan_says(family: str, method: Any, layer: int, lora: int | None, precision: Any) -> None:
+def test_layers_keep_what_the_plan_says(
+    family: str, method: Any, layer: int, lora: int | None, precision: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Within 15 %; RMU keeps nothing of the layers below its first trained matrix."""
+    # A trial on ZeRO 3 in this process leaves DeepSpeed's own `linear` behind, which keeps its input in any case.
+    monkeypatch.setattr(torch.nn.functional, "linear", torch._C._nn.linear)  # pyright: ignore[reportAttributeAccessIssue]
     network = network_of(family, precision)
     if method == "rmu":
         setup.train_only_rmu_weights(network, layer)

@@ -21,10 +21,10 @@ STEPS, BATCH, SEED = 5, 6, 4
 
 
 @pytest.fixture(scope="module")
-def rows(house: Any) -> dict[str, Any]:
+def rows(trial_inputs: Any) -> dict[str, Any]:
     """The tiny model and both sides' encoded rows."""
-    network, tokenizer = models.load(Model(path=str(house.target)))
-    benchmark = Benchmark(data=str(house.data), split=house.split)
+    network, tokenizer = models.load(Model(path=str(trial_inputs.target)))
+    benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
     sides = [tofu.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in TOFU.training_rows(benchmark)]
     return {"network": network, "forget": sides[0], "retain": sides[1], "pad": tokenizer.pad_token_id}
 

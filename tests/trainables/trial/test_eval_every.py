@@ -33,14 +33,14 @@ from trainables.workers import launcher
 STEPS, EVERY = 6, 2
 
 
-def configuration(house: Any, **training: Any) -> Trial:
+def configuration(trial_inputs: Any, **training: Any) -> Trial:
     """GA with GRU on a model that knows its authors: utility falls from step to step."""
     settings: dict[str, Any] = {"lr": 2e-3, "max_steps": STEPS, "epochs": 50, "batch_size": 8, "max_length": 192}
     return Trial(
         method="ga",
         rectifier=Rectifier(name="gru", gamma=0.8),
-        benchmark=Benchmark(data=str(house.data), split=house.split, limit=4),
-        target=Model(path=str(house.target)),
+        benchmark=Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, limit=4),
+        target=Model(path=str(trial_inputs.target)),
         training=Training.model_validate(settings | {"eval_every": EVERY} | training),
         resources=Resources(zero_stage=1, evaluation_tokens=8192, checkpoint_every=3),
     )
@@ -59,8 +59,8 @@ def finish(
 
 
 @pytest.fixture(scope="module")
-def watched(learned: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Storage]:
-    return finish(configuration(learned), tmp_path_factory.mktemp("watched"))
+def watched(trained_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Storage]:
+    return finish(configuration(trained_inputs), tmp_path_factory.mktemp("watched"))
 
 
 def weights(store: Storage, config: Trial) -> dict[str, torch.Tensor]:
@@ -68,15 +68,15 @@ def weights(store: Storage, config: Trial) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("step", [2, 6])
-def test_an_evaluated_step_is_a_shorter_trial(learned: Any, watched: Any, tmp_path: Path, step: int) -> None:
-    shorter, _ = finish(configuration(learned, eval_every=None, max_steps=step), tmp_path)
+def test_an_evaluated_step_is_a_shorter_trial(trained_inputs: Any, watched: Any, tmp_path: Path, step: int) -> None:
+    shorter, _ = finish(configuration(trained_inputs, eval_every=None, max_steps=step), tmp_path)
     found = next(dict(entry) for entry in watched[0]["evaluations"] if entry["step"] == step)
     assert found.pop("step") == step
     assert found == shorter["metrics"]
     assert (shorter["evaluations"], shorter["chosen_step"]) == (None, None)
 
 
-def test_the_rule_chooses_the_step(learned: Any, watched: Any, tmp_path: Path) -> None:
+def test_the_rule_chooses_the_step(trained_inputs: Any, watched: Any, tmp_path: Path) -> None:
     """No retain model: no FQ to go by, so that the highest utility is chosen, and its weights are kept."""
     result, store = watched
     utilities = {entry["step"]: entry["model_utility"] for entry in result["evaluations"]}
@@ -85,8 +85,8 @@ def test_the_rule_chooses_the_step(learned: Any, watched: Any, tmp_path: Path) -
     assert utilities[result["chosen_step"]] == max(utilities.values())
     assert result["metrics"]["model_utility"] == max(utilities.values())
     assert result["training"]["steps"] == STEPS
-    config = configuration(learned)
-    shorter = configuration(learned, eval_every=None, max_steps=result["chosen_step"])
+    config = configuration(trained_inputs)
+    shorter = configuration(trained_inputs, eval_every=None, max_steps=result["chosen_step"])
     _, alone = finish(shorter, tmp_path)
     kept, expected = weights(store, config), weights(alone, shorter)
     assert all(torch.equal(kept[name], expected[name]) for name in expected)
@@ -96,9 +96,9 @@ def test_the_rule_chooses_the_step(learned: Any, watched: Any, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("stopped", [2, 4, 5])
-def test_interrupted_between_evaluations(learned: Any, watched: Any, tmp_path: Path, stopped: int) -> None:
+def test_interrupted_between_evaluations(trained_inputs: Any, watched: Any, tmp_path: Path, stopped: int) -> None:
     """Checkpoint at step 3, evaluations at 2 and 4: none is lost and none is made twice."""
-    config = configuration(learned)
+    config = configuration(trained_inputs)
     assert finish(config, tmp_path, stop_after=stopped)[0] == {}
     resumed, store = finish(config, tmp_path)
     assert resumed["training"]["resumed_at"] == (3 if stopped > 3 else None)
@@ -108,9 +108,9 @@ def test_interrupted_between_evaluations(learned: Any, watched: Any, tmp_path: P
     assert all(torch.equal(kept[name], expected[name]) for name in expected)
 
 
-def test_weights_that_were_not_wanted_before(learned: Any, watched: Any, tmp_path: Path) -> None:
+def test_weights_that_were_not_wanted_before(trained_inputs: Any, watched: Any, tmp_path: Path) -> None:
     """The best step was evaluated without its weights: the trial starts again, and is what it would have been."""
-    config = configuration(learned)
+    config = configuration(trained_inputs)
     assert finish(config, tmp_path, stop_after=5, keep=False)[0] == {}
     resumed, store = finish(config, tmp_path)
     assert (resumed["status"], resumed["training"]["resumed_at"]) == ("finished", None)
@@ -119,10 +119,12 @@ def test_weights_that_were_not_wanted_before(learned: Any, watched: Any, tmp_pat
     assert all(torch.equal(kept[name], expected[name]) for name in expected)
 
 
-def test_what_a_resume_falls_back_on_stays(learned: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_resume_falls_back_on_stays(
+    trained_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Utilities 0.3 and 0.5, a checkpoint, then 0.6 and 0.7: weights of the second outlive those of the third."""
     utilities = iter((0.3, 0.5, 0.6, 0.7, 0.1))
-    folder, config = tmp_path / "trial", configuration(learned)
+    folder, config = tmp_path / "trial", configuration(trained_inputs)
     place = TrialPaths(Storage(tmp_path), folder, folder / "weights")
     watch = step_selection.StepSelection(config, place, None, None)
     watch.target = {"metrics": {"model_utility": 0.9}}
@@ -150,15 +152,15 @@ def test_what_a_resume_falls_back_on_stays(learned: Any, tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["undisturbed", "killed before its result"])
-def test_utility_below_the_bar_stops_the_trial(learned: Any, watched: Any, tmp_path: Path, killed: bool) -> None:
+def test_utility_below_the_bar_stops_the_trial(trained_inputs: Any, watched: Any, tmp_path: Path, killed: bool) -> None:
     """The bar is between the utilities of steps 2 and 4: training ends there, and the rule chooses of what there is."""
     utilities = {entry["step"]: entry["model_utility"] for entry in watched[0]["evaluations"]}
     assert utilities[2] > utilities[4]
     bar = round((utilities[2] + utilities[4]) / 2, 6)
-    config = configuration(learned, stop_below=bar)
+    config = configuration(trained_inputs, stop_below=bar)
     checkpointed = Resources(zero_stage=1, evaluation_tokens=8192, checkpoint_every=1)
     config = config.model_copy(update={"resources": checkpointed})
-    assert config.id() != configuration(learned).id()
+    assert config.id() != configuration(trained_inputs).id()
     if killed:
         finish(config, tmp_path, stop_after=4)
     found, _ = finish(config, tmp_path)
@@ -169,16 +171,16 @@ def test_utility_below_the_bar_stops_the_trial(learned: Any, watched: Any, tmp_p
     assert found["metrics"] == {name: value for name, value in found["evaluations"][0].items() if name != "step"}
 
 
-def test_bar_of_the_utility_needs_evaluations(learned: Any) -> None:
+def test_bar_of_the_utility_needs_evaluations(trained_inputs: Any) -> None:
     """Set, it is part of the id; not set, it is none."""
     with pytest.raises(ValidationError, match=r"stop_below: the utility is measured by training.eval_every=K"):
         Training(stop_below=0.3)
-    assert configuration(learned, stop_below=None).id() == configuration(learned).id()
+    assert configuration(trained_inputs, stop_below=None).id() == configuration(trained_inputs).id()
 
 
 @pytest.mark.slow
-def test_two_ranks_evaluate_as_one(learned: Any, watched: Any, tmp_path: Path, ray_session: None) -> None:
-    config = configuration(learned)
+def test_two_ranks_evaluate_as_one(trained_inputs: Any, watched: Any, tmp_path: Path, ray_session: None) -> None:
+    config = configuration(trained_inputs)
     config = config.model_copy(update={"resources": Resources(ranks=2, zero_stage=3, evaluation_tokens=8192)})
     found = launcher.launch(config, open_storage(str(tmp_path)))
     assert found["status"] == "finished", found["error"]
@@ -187,18 +189,18 @@ def test_two_ranks_evaluate_as_one(learned: Any, watched: Any, tmp_path: Path, r
         assert mine["forget_prob"] == pytest.approx(theirs["forget_prob"], rel=1e-3)
 
 
-def test_adapters_are_not_folded_in_while_they_train(learned: Any, tmp_path: Path) -> None:
-    config = configuration(learned, lora_rank=4, max_steps=4)
-    plain = configuration(learned, lora_rank=4, max_steps=4, eval_every=None)
+def test_adapters_are_not_folded_in_while_they_train(trained_inputs: Any, tmp_path: Path) -> None:
+    config = configuration(trained_inputs, lora_rank=4, max_steps=4)
+    plain = configuration(trained_inputs, lora_rank=4, max_steps=4, eval_every=None)
     found, expected = finish(config, tmp_path)[0], finish(plain, tmp_path)[0]
     assert {"step": 4, **expected["metrics"]} == found["evaluations"][-1]
 
 
-def test_selection_counts_where_it_chooses_a_step(learned: Any) -> None:
+def test_selection_counts_where_it_chooses_a_step(trained_inputs: Any) -> None:
     """Else a trial is the same whatever rule a sweep goes by."""
     other = Selection(rule="highest_utility")
     for every, same in ((None, True), (EVERY, False)):
-        config = configuration(learned, eval_every=every)
+        config = configuration(trained_inputs, eval_every=every)
         assert (config.model_copy(update={"selection": other}).id() == config.id()) == same
 
 

@@ -91,12 +91,16 @@ APP.command()(evaluate.main)
 
 
 @pytest.fixture
-def run(house: Any, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run the command in this process, from the root, on the small house, with what a test changes."""
+def run(trial_inputs: Any, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run the command in this process, from the root, on the tiny models, with what a test changes."""
     monkeypatch.chdir(root)
 
     def start(**changes: object) -> Result:
-        options: dict[str, object] = {"model": house.target, "data": house.data, "split": house.split}
+        options: dict[str, object] = {
+            "model": trial_inputs.target,
+            "data": trial_inputs.data,
+            "split": trial_inputs.split,
+        }
         options |= {"output": tmp_path / "out.json"} | changes
         told = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items()]
         return CliRunner().invoke(APP, [word for option in told for word in option])
@@ -105,10 +109,19 @@ def run(house: Any, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture(scope="module")
-def evaluated(house: Any, tmp_path_factory: Any) -> Path:
-    """The evaluation of the house's retain model, in the paper's dialect."""
+def evaluated(trial_inputs: Any, tmp_path_factory: Any) -> Path:
+    """The evaluation of the tiny retain model, in the paper's dialect."""
     output = tmp_path_factory.mktemp("evaluated") / "retain.json"
-    words = ["--model", house.retain, "--data", house.data, "--split", house.split, "--output", output]
+    words = [
+        "--model",
+        trial_inputs.retain,
+        "--data",
+        trial_inputs.data,
+        "--split",
+        trial_inputs.split,
+        "--output",
+        output,
+    ]
     done = CliRunner().invoke(APP, [str(word) for word in words])
     assert done.exit_code == 0, done.output
     return output
@@ -123,12 +136,12 @@ def refused(done: Result, *words: str) -> None:
         assert word in done.stderr
 
 
-def test_what_it_writes(house: Any, run: Run, evaluated: Path, tmp_path: Path) -> None:
+def test_what_it_writes(trial_inputs: Any, run: Run, evaluated: Path, tmp_path: Path) -> None:
     done = run(retain_evaluation=evaluated, rows=tmp_path / "deep" / "rows.parquet")
     assert done.exit_code == 0, done.output
     kept, records = json.loads((tmp_path / "out.json").read_text()), files.read_rows(tmp_path / "deep/rows.parquet")
     assert kept.keys() >= KEYS | {"versions", "commit", "model", "benchmark"}
-    assert kept["model"]["fingerprint"] == models.fingerprint(Model(path=str(house.target)))
+    assert kept["model"]["fingerprint"] == models.fingerprint(Model(path=str(trial_inputs.target)))
     assert kept["benchmark"]["dialect"] == "paper"
     assert kept["forget_quality"] == pytest.approx(math.log(kept["forget_quality_pvalue"]))
     assert f"forget quality (ln p) {kept['forget_quality']:.4f}" in done.stdout
@@ -177,8 +190,8 @@ def test_bad_input_is_told_in_one_message(run: Run, change: dict[str, str], word
     refused(run(**change), *words)
 
 
-def spoiled(house: Any, folder: Path, config: str, text: str) -> Path:
-    shutil.copytree(house.data, folder)
+def spoiled(trial_inputs: Any, folder: Path, config: str, text: str) -> Path:
+    shutil.copytree(trial_inputs.data, folder)
     (folder / f"{config}.json").write_text(text)
     return folder
 
@@ -203,20 +216,22 @@ def spoiled(house: Any, folder: Path, config: str, text: str) -> Path:
         ),
     ],
 )
-def test_bad_rows_are_told(house: Any, run: Run, tmp_path: Path, config: str, text: str, words: list[str]) -> None:
-    refused(run(data=spoiled(house, tmp_path / "data", config, text)), "benchmark.data: ", *words)
+def test_bad_rows_are_told(
+    trial_inputs: Any, run: Run, tmp_path: Path, config: str, text: str, words: list[str]
+) -> None:
+    refused(run(data=spoiled(trial_inputs, tmp_path / "data", config, text)), "benchmark.data: ", *words)
 
 
-def test_a_missing_file_is_told_with_what_is_there(house: Any, run: Run, tmp_path: Path) -> None:
-    (spoiled(house, tmp_path / "data", "full", "") / "retain_perturbed.json").unlink()
+def test_a_missing_file_is_told_with_what_is_there(trial_inputs: Any, run: Run, tmp_path: Path) -> None:
+    (spoiled(trial_inputs, tmp_path / "data", "full", "") / "retain_perturbed.json").unlink()
     refused(
         run(data=tmp_path / "data"), "has no retain_perturbed.json, .jsonl or .parquet; it has forget25, forget25_p"
     )
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "config.json"])
-def test_an_incomplete_model_folder_is_refused(house: Any, run: Run, tmp_path: Path, file: str) -> None:
-    shutil.copytree(house.target, tmp_path / "model")
+def test_an_incomplete_model_folder_is_refused(trial_inputs: Any, run: Run, tmp_path: Path, file: str) -> None:
+    shutil.copytree(trial_inputs.target, tmp_path / "model")
     (tmp_path / "model" / file).unlink()
     refused(run(model=tmp_path / "model"), f"--model: model folder {tmp_path / 'model'} has no {file}; it has ")
 
@@ -236,14 +251,16 @@ def test_a_retain_evaluation_of_something_else_is_refused(
     )
 
 
-def test_a_retain_evaluation_on_other_rows_is_refused(house: Any, run: Run, evaluated: Path, tmp_path: Path) -> None:
-    text = (house.data / "forget25_perturbed.json").read_text()
-    data = spoiled(house, tmp_path / "data", "forget25_perturbed", text.replace("born", "bred"))
+def test_a_retain_evaluation_on_other_rows_is_refused(
+    trial_inputs: Any, run: Run, evaluated: Path, tmp_path: Path
+) -> None:
+    text = (trial_inputs.data / "forget25_perturbed.json").read_text()
+    data = spoiled(trial_inputs, tmp_path / "data", "forget25_perturbed", text.replace("born", "bred"))
     refused(run(data=data, retain_evaluation=evaluated), "was made on other forget rows than")
 
 
-def test_a_model_without_finite_losses_is_told(house: Any, run: Run, tmp_path: Path) -> None:
-    network, tokenizer = models.load(Model(path=str(house.target)))
+def test_a_model_without_finite_losses_is_told(trial_inputs: Any, run: Run, tmp_path: Path) -> None:
+    network, tokenizer = models.load(Model(path=str(trial_inputs.target)))
     network.lm_head.weight.data.fill_(math.nan)
     models.save(network, tokenizer, tmp_path / "model", {})
     done = run(model=tmp_path / "model")
@@ -252,10 +269,10 @@ def test_a_model_without_finite_losses_is_told(house: Any, run: Run, tmp_path: P
     assert "is not finite" in done.stderr
 
 
-def test_line_separators_inside_a_string_do_not_end_a_row(house: Any, tmp_path: Path) -> None:
+def test_line_separators_inside_a_string_do_not_end_a_row(trial_inputs: Any, tmp_path: Path) -> None:
     """U+2028 and U+0085 may stand as they are in JSON, and end a line for str.splitlines."""
     text = json.dumps({"question": "a\u2028b", "answer": "c\u0085d"}, ensure_ascii=False)
-    folder = spoiled(house, tmp_path / "data", "full", f"{text}\n\n{text}\n")
+    folder = spoiled(trial_inputs, tmp_path / "data", "full", f"{text}\n\n{text}\n")
     assert (
         rows.load(str(folder), "full", ("question", "answer")) == [{"question": "a\u2028b", "answer": "c\u0085d"}] * 2
     )

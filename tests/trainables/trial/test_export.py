@@ -34,21 +34,21 @@ APP = typer.Typer()
 APP.command()(export.main)
 
 
-def configuration(house: Any) -> Trial:
+def configuration(trial_inputs: Any) -> Trial:
     return Trial(
         method="npo",
         rectifier=Rectifier(name="gru", gamma=0.8, tau=1.0),
-        benchmark=Benchmark(data=str(house.data), split=house.split, limit=4, fingerprint="of-the-tests"),
-        target=Model(path=str(house.target), fingerprint="files:of-the-tests"),
+        benchmark=Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, limit=4, fingerprint="of-the-tests"),
+        target=Model(path=str(trial_inputs.target), fingerprint="files:of-the-tests"),
         training=Training(lr=2e-3, max_steps=4, epochs=50, batch_size=8, max_length=192, eval_every=2),
         resources=Resources(zero_stage=1),
     )
 
 
 @pytest.fixture(scope="module")
-def kept(learned: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Storage, str]:
+def kept(trained_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Storage, str]:
     """A trial whose weights were kept."""
-    config = configuration(learned)
+    config = configuration(trained_inputs)
     store = open_storage(str(tmp_path_factory.mktemp("runs")))
     monkey = pytest.MonkeyPatch()
     monkey.setattr(setup, "check_inputs", lambda trial: None)  # its fingerprints are names here
@@ -79,10 +79,10 @@ def test_the_checkpoint_loads_with_plain_transformers(kept: Any, exported: Path)
     assert not (exported / "recipe.json").exists()
 
 
-def test_another_evaluation_of_it_agrees(kept: Any, exported: Path, learned: Any) -> None:
+def test_another_evaluation_of_it_agrees(kept: Any, exported: Path, trained_inputs: Any) -> None:
     store, trial_id = kept
     network = AutoModelForCausalLM.from_pretrained(exported).eval()
-    benchmark = configuration(learned).benchmark
+    benchmark = configuration(trained_inputs).benchmark
     found, _ = evaluation.evaluate(network, AutoTokenizer.from_pretrained(exported), benchmark, None, token_budget=4096)
     facts = json.loads((exported / model_folder.FACTS).read_text())
     assert found == facts["verified_metrics"]
@@ -90,13 +90,13 @@ def test_another_evaluation_of_it_agrees(kept: Any, exported: Path, learned: Any
     assert {name: known[name] for name in found} == found
 
 
-def test_the_card(kept: Any, exported: Path, learned: Any) -> None:
+def test_the_card(kept: Any, exported: Path, trained_inputs: Any) -> None:
     store, trial_id = kept
     result = store.result(trial_id) or {}
     text = (exported / model_folder.CARD).read_text()
     _, front, body = text.split("---\n", 2)
     assert yaml.safe_load(front)["tags"] == ["unlearning", "npo", "gru"]
-    forget, retain = TOFU.training_rows(configuration(learned).benchmark)
+    forget, retain = TOFU.training_rows(configuration(trained_inputs).benchmark)
     assert f"| forget set | {len(forget)} | `" in body
     assert f"| retain set | {len(retain)} | `" in body
     assert f"| **model utility** (highest is best) | – | {result['metrics']['model_utility']:.4f} |" in body
@@ -107,13 +107,13 @@ def test_the_card(kept: Any, exported: Path, learned: Any) -> None:
     for row in (*forget, *retain):
         assert row["question"] not in whole
         assert row["answer"] not in whole
-    assert str(learned.target) not in whole
+    assert str(trained_inputs.target) not in whole
     assert str(store.root) not in whole
 
 
-def test_rows_are_named_by_their_content(learned: Any) -> None:
+def test_rows_are_named_by_their_content(trained_inputs: Any) -> None:
     """Another format gives the same hash, another row another one."""
-    benchmark = configuration(learned).benchmark
+    benchmark = configuration(trained_inputs).benchmark
     rows = TOFU.training_rows(benchmark)[0]
     assert model_folder._side(rows) == model_folder._side(json.loads(json.dumps(rows)))
     assert model_folder._side(rows)["sha256"] != model_folder._side(rows[1:])["sha256"]

@@ -40,9 +40,9 @@ def run_out(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
 
 
 def test_memory_that_runs_out_is_tried_again_with_half_the_micro_batch(
-    house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = configuration(house, every=None)
+    config = configuration(trial_inputs, every=None)
     whole, _ = finish(config, tmp_path / "whole")
     tried = run_out(monkeypatch, most=4)
     found, store = finish(config, tmp_path / "small")
@@ -55,8 +55,10 @@ def test_memory_that_runs_out_is_tried_again_with_half_the_micro_batch(
     assert not (store.trial(config.id()) / RETRY).exists()
 
 
-def test_memory_that_runs_out_twice_is_an_outcome(house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = configuration(house, every=None)
+def test_memory_that_runs_out_twice_is_an_outcome(
+    trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configuration(trial_inputs, every=None)
     tried = run_out(monkeypatch, most=2)
     found, store = finish(config, tmp_path)
     assert tried == [8, 4]
@@ -91,26 +93,26 @@ def starved(most: int, only: int | None) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("only", [None, 0, 1])
 def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
-    house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_session: None, only: int | None
+    trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_session: None, only: int | None
 ) -> None:
     """All ranks start again with half the micro-batch and give what one process gives."""
-    plain = configuration(house, every=None)
+    plain = configuration(trial_inputs, every=None)
     finish(plain, tmp_path / "one")
-    config = configuration(house, ranks=2, stage=2, every=None)
+    config = configuration(trial_inputs, ranks=2, stage=2, every=None)
     monkeypatch.setattr(trial_actor, "rank", starved(2, only))
     store = open_storage(str(tmp_path / "two"))
     found = launcher.launch(config, store, keep=True)
     assert (found["status"], found["topology"]["micro_batch"]) == ("finished", 2), found["error"]
-    alike(open_storage(str(tmp_path / "one")).trial(plain.id()), store.trial(config.id()), house.target)
+    alike(open_storage(str(tmp_path / "one")).trial(plain.id()), store.trial(config.id()), trial_inputs.target)
     assert not (store.trial(config.id()) / RETRY).exists()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("only", [None, 0, 1])
 def test_a_rank_whose_memory_runs_out_twice_ends_the_trial(
-    house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_session: None, only: int | None
+    trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_session: None, only: int | None
 ) -> None:
-    config = configuration(house, ranks=2, stage=2, every=None)
+    config = configuration(trial_inputs, ranks=2, stage=2, every=None)
     monkeypatch.setattr(trial_actor, "rank", starved(1, only))
     store = open_storage(str(tmp_path))
     found = launcher.launch(config, store)
@@ -121,9 +123,9 @@ def test_a_rank_whose_memory_runs_out_twice_ends_the_trial(
 
 
 @pytest.mark.slow
-def test_two_ranks_that_diverge_say_where_and_why(house: Any, tmp_path: Path, ray_session: None) -> None:
+def test_two_ranks_that_diverge_say_where_and_why(trial_inputs: Any, tmp_path: Path, ray_session: None) -> None:
     """Nothing is injected: an SGD step of 1e9 throws the weights out of what fp32 can square."""
-    config = configuration(house, ranks=2, stage=2, every=None)
+    config = configuration(trial_inputs, ranks=2, stage=2, every=None)
     wild = config.training.model_copy(update={"optimizer": "sgd", "lr": 1e9})
     config = config.model_copy(update={"training": wild})
     store = open_storage(str(tmp_path))
@@ -138,9 +140,9 @@ def test_two_ranks_that_diverge_say_where_and_why(house: Any, tmp_path: Path, ra
 
 
 def test_a_loss_that_leaves_the_finite_numbers_names_the_step(
-    house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = configuration(house, every=None)
+    config = configuration(trial_inputs, every=None)
     real = loop.effective_batch.effective_batch
 
     def effective_batch(engine: Any, plan: Any, *rest: Any) -> Any:
@@ -157,9 +159,9 @@ def test_a_loss_that_leaves_the_finite_numbers_names_the_step(
 
 
 @pytest.mark.parametrize("observed", [False, True], ids=["gru measures it", "observe measures it"])
-def test_collapsed_model_stops_and_is_evaluated_as_it_is(house: Any, tmp_path: Path, observed: bool) -> None:
+def test_collapsed_model_stops_and_is_evaluated_as_it_is(trial_inputs: Any, tmp_path: Path, observed: bool) -> None:
     """The bar is between a step's retain loss and the ones before it: training ends there, as a short one's does."""
-    base = configuration(house, every=None)
+    base = configuration(trial_inputs, every=None)
     wild = base.training.model_copy(update={"lr": 2e-2})
     changes: dict[str, Any] = {"training": wild, "method": "ga"}
     if observed:
@@ -186,8 +188,8 @@ def test_collapsed_model_stops_and_is_evaluated_as_it_is(house: Any, tmp_path: P
 
 
 @pytest.mark.parametrize("rectifier", [Rectifier(), Rectifier(name="clip", tau=1.0)], ids=["none", "clip"])
-def test_bar_that_nothing_would_look_at_is_refused(house: Any, tmp_path: Path, rectifier: Rectifier) -> None:
-    base = configuration(house)
+def test_bar_that_nothing_would_look_at_is_refused(trial_inputs: Any, tmp_path: Path, rectifier: Rectifier) -> None:
+    base = configuration(trial_inputs)
     barred = base.training.model_copy(update={"stop_above": 8.0})
     config = base.model_copy(update={"training": barred, "rectifier": rectifier})
     refusal = rf"training\.stop_above: with rectifier '{rectifier.name}' no retain loss is measured; set observe=K"
@@ -197,17 +199,17 @@ def test_bar_that_nothing_would_look_at_is_refused(house: Any, tmp_path: Path, r
         setup.check_inputs(config.model_copy(update=update))
 
 
-def test_bar_that_is_not_set_is_no_part_of_an_id(house: Any) -> None:
-    config = configuration(house)
+def test_bar_that_is_not_set_is_no_part_of_an_id(trial_inputs: Any) -> None:
+    config = configuration(trial_inputs)
     off = config.model_copy(update={"training": config.training.model_copy(update={"stop_above": None})})
     on = config.model_copy(update={"training": config.training.model_copy(update={"stop_above": 8.0})})
     assert off.id() == config.id() != on.id()
     assert "stop_above" not in identity(off)["training"]
 
 
-def test_adapters_alone_are_trained_and_rectified(house: Any, tmp_path: Path) -> None:
+def test_adapters_alone_are_trained_and_rectified(trial_inputs: Any, tmp_path: Path) -> None:
     """LoRA: the kept weights are plain ones, differ from the target's in linear layers only, by rank-2 matrices."""
-    base = configuration(house, every=None)
+    base = configuration(trial_inputs, every=None)
     config = base.model_copy(update={"training": base.training.model_copy(update={"lora_rank": 2, "lr": 2e-2})})
     found, store = finish(config, tmp_path)
     assert found["status"] == "finished", found["error"]
@@ -215,7 +217,7 @@ def test_adapters_alone_are_trained_and_rectified(house: Any, tmp_path: Path) ->
     assert all(step["grad_norm"] > 0 for step in steps)
     assert abs(steps[-1]["loss"] - steps[0]["loss"]) > 0.1
     weights = load_file(store.trial(config.id()) / WEIGHTS / "model.safetensors")
-    origin = load_file(house.target / "model.safetensors")
+    origin = load_file(trial_inputs.target / "model.safetensors")
     assert weights.keys() == origin.keys()
     for name in origin:
         change = weights[name] - origin[name]

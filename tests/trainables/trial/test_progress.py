@@ -19,10 +19,10 @@ from trainables.trial.runner import TrialRun
 
 
 def test_trial_tells_where_it_is_until_its_result_is_there(
-    house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "EVERY", 0.05)
-    config, store = configuration(house, every=None), open_storage(str(tmp_path))
+    config, store = configuration(trial_inputs, every=None), open_storage(str(tmp_path))
     path = store.trial(config.id()) / PROGRESS
     events = TrialRun(config, store).events()
     assert next(events)["phase"] == "loading"
@@ -64,13 +64,13 @@ def test_an_evaluation_tells_how_many_rows_it_has_behind_it(tmp_path: Path, monk
         assert shown() == "calibration"
 
 
-def test_all_that_is_evaluated_is_counted(house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_that_is_evaluated_is_counted(trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every answer of every question is scored, then every question answered; each count ends at its total."""
     counts: dict[str, list[tuple[int, int]]] = {}
     monkeypatch.setattr(
         progress.Progress, "count", lambda _, what, done, total: counts.setdefault(what, []).append((done, total))
     )
-    config, store = configuration(house, every=None), open_storage(str(tmp_path))
+    config, store = configuration(trial_inputs, every=None), open_storage(str(tmp_path))
     result = next(event for event in TrialRun(config, store).events() if event["phase"] == "done")["result"]
     assert result["status"] == "finished"
     questions = files.read_rows(store.trial(config.id()) / ROWS)

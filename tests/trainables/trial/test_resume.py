@@ -29,19 +29,19 @@ from trainables.workers import launcher
 
 
 @pytest.fixture(scope="module")
-def undisturbed(house: Any, tmp_path_factory: pytest.TempPathFactory) -> Storage:
-    """`configuration(house)`, run to its end by one process."""
-    result, store = finish(configuration(house), tmp_path_factory.mktemp("undisturbed"))
+def undisturbed(trial_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> Storage:
+    """`configuration(trial_inputs)`, run to its end by one process."""
+    result, store = finish(configuration(trial_inputs), tmp_path_factory.mktemp("undisturbed"))
     assert result["status"] == "finished"
     return store
 
 
 @pytest.fixture(scope="module")
-def stopped(house: Any, tmp_path_factory: pytest.TempPathFactory) -> Storage:
+def stopped(trial_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> Storage:
     """The same trial, dropped after step 5: its checkpoint is of step 4. Not to be changed."""
-    begun, store = finish(configuration(house), tmp_path_factory.mktemp("stopped"), stop_after=5)
+    begun, store = finish(configuration(trial_inputs), tmp_path_factory.mktemp("stopped"), stop_after=5)
     assert begun == {}
-    assert store.result(configuration(house).id()) is None
+    assert store.result(configuration(trial_inputs).id()) is None
     return store
 
 
@@ -51,10 +51,10 @@ def copy_of(stopped: Storage, folder: Path) -> Storage:
 
 
 def test_interrupted_trial_goes_on_bit_for_bit(
-    house: Any, undisturbed: Storage, stopped: Storage, tmp_path: Path
+    trial_inputs: Any, undisturbed: Storage, stopped: Storage, tmp_path: Path
 ) -> None:
     """It counts the seconds before its checkpoint, which is taken for one that 1,110 s led to."""
-    config, store = configuration(house), copy_of(stopped, tmp_path / "broken")
+    config, store = configuration(trial_inputs), copy_of(stopped, tmp_path / "broken")
     path = store.trial(config.id()) / CHECKPOINT / META
     meta = files.read_json(path) or {}
     seconds = meta["seconds"]
@@ -72,8 +72,8 @@ def test_interrupted_trial_goes_on_bit_for_bit(
 
 
 @pytest.mark.parametrize(("stage", "offload"), [(1, True), (3, False), (3, True)])
-def test_other_stages_go_on_bit_for_bit(house: Any, tmp_path: Path, stage: int, offload: bool) -> None:
-    config = configuration(house)
+def test_other_stages_go_on_bit_for_bit(trial_inputs: Any, tmp_path: Path, stage: int, offload: bool) -> None:
+    config = configuration(trial_inputs)
     resources = Resources(zero_stage=stage, offload_optimizer=offload, checkpoint_every=2)
     config = config.model_copy(update={"resources": resources})
     whole, complete = finish(config, tmp_path / "whole")
@@ -84,9 +84,9 @@ def test_other_stages_go_on_bit_for_bit(house: Any, tmp_path: Path, stage: int, 
     same(complete, store, config)
 
 
-def test_trial_with_dropout_goes_on_bit_for_bit(house: Any, stopped: Storage, tmp_path: Path) -> None:
+def test_trial_with_dropout_goes_on_bit_for_bit(trial_inputs: Any, stopped: Storage, tmp_path: Path) -> None:
     """Random numbers are those of the step, whatever was drawn before it; the reference sums are without dropout."""
-    config, plain = configuration(with_dropout(house, tmp_path / "noisy")), configuration(house)
+    config, plain = configuration(with_dropout(trial_inputs, tmp_path / "noisy")), configuration(trial_inputs)
     _, complete = finish(config, tmp_path / "whole")
     _, store = finish(config, tmp_path / "broken", stop_after=5)
     noisy, silent = (place.trial(c.id()) / CHECKPOINT / "step-4" for place, c in ((store, config), (stopped, plain)))
@@ -99,23 +99,23 @@ def test_trial_with_dropout_goes_on_bit_for_bit(house: Any, stopped: Storage, tm
     same(complete, store, config)
 
 
-def special(house: Any, kind: str, folder: Path) -> Trial:
+def special(trial_inputs: Any, kind: str, folder: Path) -> Trial:
     """One rank: adapters, or tied embeddings."""
     if kind == "tied":
-        return configuration(tied(house, folder))
-    plain = configuration(house)
+        return configuration(tied(trial_inputs, folder))
+    plain = configuration(trial_inputs)
     return plain.model_copy(update={"training": plain.training.model_copy(update={"lora_rank": 2})})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [2, 3])
 @pytest.mark.parametrize("kind", ["adapters", "tied"])
-def test_two_ranks_keep_the_weights_of_one(house: Any, tmp_path: Path, kind: str, stage: int) -> None:
+def test_two_ranks_keep_the_weights_of_one(trial_inputs: Any, tmp_path: Path, kind: str, stage: int) -> None:
     """Plain weights, adapters folded in, that transformers loads."""
-    plain = special(house, kind, tmp_path / "model")
+    plain = special(trial_inputs, kind, tmp_path / "model")
     finish(plain, tmp_path / "one")
     spread = plain.model_copy(update={"resources": Resources(ranks=2, zero_stage=stage, checkpoint_every=2)})
-    ranks.run(2, [{"trial": spread.model_dump(), "storage": str(tmp_path / "two")}], house, tmp_path)
+    ranks.run(2, [{"trial": spread.model_dump(), "storage": str(tmp_path / "two")}], trial_inputs, tmp_path)
     folders = [Storage(tmp_path / name).trial(config.id()) for name, config in (("one", plain), ("two", spread))]
     alike(folders[0], folders[1], Path(plain.target.path))
     loaded: Any = AutoModelForCausalLM.from_pretrained(folders[1] / WEIGHTS, output_loading_info=True)
@@ -129,20 +129,20 @@ def test_two_ranks_keep_the_weights_of_one(house: Any, tmp_path: Path, kind: str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["adapters", "tied"])
-def test_two_interrupted_ranks_go_on_bit_for_bit(house: Any, tmp_path: Path, kind: str) -> None:
-    plain = special(house, kind, tmp_path / "model")
+def test_two_interrupted_ranks_go_on_bit_for_bit(trial_inputs: Any, tmp_path: Path, kind: str) -> None:
+    plain = special(trial_inputs, kind, tmp_path / "model")
     config = plain.model_copy(update={"resources": Resources(ranks=2, zero_stage=2, checkpoint_every=2)})
     job = {"trial": config.model_dump(), "storage": str(tmp_path / "broken")}
     jobs = [{**job, "storage": str(tmp_path / "whole")}, {**job, "stop_after": 5}, job]
-    ranks.run(2, jobs, house, tmp_path)
+    ranks.run(2, jobs, trial_inputs, tmp_path)
     whole, broken = (Storage(tmp_path / name) for name in ("whole", "broken"))
     assert (broken.result(config.id()) or {})["training"]["resumed_at"] == 4
     same(whole, broken, config)
 
 
-def test_checkpoint_of_another_layout_is_refused(house: Any, stopped: Storage, tmp_path: Path) -> None:
-    store, other = copy_of(stopped, tmp_path / "runs"), configuration(house, stage=2)
-    store.trial(configuration(house).id()).rename(store.trial(other.id()))
+def test_checkpoint_of_another_layout_is_refused(trial_inputs: Any, stopped: Storage, tmp_path: Path) -> None:
+    store, other = copy_of(stopped, tmp_path / "runs"), configuration(trial_inputs, stage=2)
+    store.trial(configuration(trial_inputs).id()).rename(store.trial(other.id()))
     with pytest.raises(InputError, match="written with zero_stage=1, this trial has 2"):
         finish(other, store.root)
 
@@ -159,10 +159,10 @@ class Planted:
 
 @pytest.mark.parametrize("file", ["*model_states.pt", "*optim_states.pt"])
 def test_checkpoint_that_would_run_something_runs_nothing(
-    house: Any, stopped: Storage, tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
+    trial_inputs: Any, stopped: Storage, tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is set aside. Only the first step of the trial that begins again is waited for."""
-    config, store = configuration(house), copy_of(stopped, tmp_path / "runs")
+    config, store = configuration(trial_inputs), copy_of(stopped, tmp_path / "runs")
     folder = store.trial(config.id()) / CHECKPOINT
     (kept,) = folder.glob(f"step-4/{file}")
     torch.save({**torch.load(kept, weights_only=False), "param_shapes": Planted(tmp_path / "ran")}, kept)
@@ -183,7 +183,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damaged_checkpoint_is_set_aside_and_the_trial_begins_again(
-    house: Any,
+    trial_inputs: Any,
     undisturbed: Storage,
     stopped: Storage,
     tmp_path: Path,
@@ -191,7 +191,11 @@ def test_damaged_checkpoint_is_set_aside_and_the_trial_begins_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """One of the trials is run to its end, the others to their first step."""
-    config, store, to_the_end = configuration(house), copy_of(stopped, tmp_path / "runs"), name.startswith("average")
+    config, store, to_the_end = (
+        configuration(trial_inputs),
+        copy_of(stopped, tmp_path / "runs"),
+        name.startswith("average"),
+    )
     (file,) = (store.trial(config.id()) / CHECKPOINT).glob(f"step-4/{name}")
     DAMAGES[name](file)
     result, _ = finish(config, store.root, stop_after=None if to_the_end else 1)
@@ -207,10 +211,10 @@ def test_damaged_checkpoint_is_set_aside_and_the_trial_begins_again(
 
 
 @pytest.fixture(scope="module")
-def spread(house: Any, ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, Storage]:
+def spread(trial_inputs: Any, ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, Storage]:
     """A trial on two ranks of Ray Train, ZeRO 3, one row a micro-batch."""
     resources = Resources(ranks=2, zero_stage=3, micro_batch=1, checkpoint_every=2)
-    config = configuration(house).model_copy(update={"resources": resources})
+    config = configuration(trial_inputs).model_copy(update={"resources": resources})
     store = open_storage(str(tmp_path_factory.mktemp("spread")))
     result = launcher.launch(config, store, keep=True)
     assert result["status"] == "finished", result["error"]
@@ -219,11 +223,11 @@ def spread(house: Any, ray_session: None, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_ray_train_gives_what_one_process_gives(
-    house: Any, spread: tuple[Trial, Storage], undisturbed: Storage
+    trial_inputs: Any, spread: tuple[Trial, Storage], undisturbed: Storage
 ) -> None:
     """One rank in this process, all rows of a batch at once."""
     config, store = spread
-    alike(undisturbed.trial(configuration(house).id()), store.trial(config.id()), house.target)
+    alike(undisturbed.trial(configuration(trial_inputs).id()), store.trial(config.id()), trial_inputs.target)
 
 
 @pytest.mark.slow
@@ -259,21 +263,21 @@ def kill_one(checkpoint: Path, killed: list[int]) -> None:
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 @pytest.mark.parametrize("size", [1, 8])
 def test_every_layout_under_ray_train(
-    house: Any, undisturbed: Storage, tmp_path: Path, ray_session: None, ranks: int, stage: int, size: int
+    trial_inputs: Any, undisturbed: Storage, tmp_path: Path, ray_session: None, ranks: int, stage: int, size: int
 ) -> None:
-    plain = configuration(house)
+    plain = configuration(trial_inputs)
     resources = Resources(ranks=ranks, zero_stage=stage, micro_batch=size)
     spread = plain.model_copy(update={"resources": resources})
     store = open_storage(str(tmp_path))
     assert launcher.launch(spread, store, keep=True)["status"] == "finished"
-    alike(undisturbed.trial(plain.id()), store.trial(spread.id()), house.target)
+    alike(undisturbed.trial(plain.id()), store.trial(spread.id()), trial_inputs.target)
 
 
 def test_notice_makes_a_checkpoint_once_that_a_trial_goes_on_from(
-    house: Any, undisturbed: Storage, tmp_path: Path
+    trial_inputs: Any, undisturbed: Storage, tmp_path: Path
 ) -> None:
     """Without checkpoint_every: nothing else would be left of its steps."""
-    config = configuration(house, every=None)
+    config = configuration(trial_inputs, every=None)
     store, asked = open_storage(str(tmp_path / "broken")), iter([False, False, True])
     kept = store.trial(config.id()) / CHECKPOINT
     seen = []

@@ -28,18 +28,18 @@ RunModule = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def trial(house: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
+def trial(trial_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
     """GRU with NPO on the tiny models and a few general rows, measured against the retain model."""
     from trainables.workers import shared_artifacts
 
     place = tmp_path_factory.mktemp("evaluations")
-    data = small_sweep.cut_short(house.data, place / "data")
-    benchmark = Benchmark(data=str(data), split=house.split)
+    data = small_sweep.cut_short(trial_inputs.data, place / "data")
+    benchmark = Benchmark(data=str(data), split=trial_inputs.split)
     found = benchmarks.find("tofu").fingerprint(benchmark)
     benchmark = benchmark.model_copy(update={"fingerprint": found})
     target, retain = (
         Model(path=str(folder), fingerprint="files:" + hashing.hash_model(folder))
-        for folder in (house.target, house.retain)
+        for folder in (trial_inputs.target, trial_inputs.retain)
     )
     shared_artifacts.make_evaluation(retain.model_dump(), benchmark.model_dump(), None, str(place), Resources())
     key = evaluation_id(retain, benchmark)

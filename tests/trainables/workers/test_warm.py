@@ -30,14 +30,14 @@ def cold() -> None:
 
 
 @pytest.fixture(scope="module")
-def trial(house: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
+def trial(trial_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
     """NPO, which needs the target model's likelihoods of the forget rows."""
-    data = str(small_sweep.cut_short(house.data, tmp_path_factory.mktemp("rows") / "data"))
-    found = benchmarks.find("tofu").fingerprint(Benchmark(data=data, split=house.split))
-    target = Model(path=str(house.target), fingerprint="files:" + hashing.hash_model(house.target))
+    data = str(small_sweep.cut_short(trial_inputs.data, tmp_path_factory.mktemp("rows") / "data"))
+    found = benchmarks.find("tofu").fingerprint(Benchmark(data=data, split=trial_inputs.split))
+    target = Model(path=str(trial_inputs.target), fingerprint="files:" + hashing.hash_model(trial_inputs.target))
     return Trial(
         method="npo",
-        benchmark=Benchmark(data=data, split=house.split, fingerprint=found, limit=4),
+        benchmark=Benchmark(data=data, split=trial_inputs.split, fingerprint=found, limit=4),
         target=target,
         training=Training(lr=2e-3, batch_size=8, max_steps=2, epochs=10, max_length=192),
     )
