@@ -1,1 +1,1 @@
-"""What you see: a sweep's trials as pandas, and from them the tables, the figures and the report."""
+"""What you see: a sweep's trials as pandas, and from them tables, figures and report. It imports light trainables."""

@@ -74,12 +74,12 @@ def drive(command: Sequence[str]) -> int:
 
     `wall` and `cpu` are those of everything between Ray's start and the report: preparation, Tune, storage, MLflow.
     """
-    from platform.driver import tuning
+    from platform.driver import run_on_ray
     from platform.driver.reporter import Reporter
 
-    tuning.TrialActor = Empty  # type: ignore[misc]
+    run_on_ray.TrialActor = Empty  # type: ignore[misc]
     watch, init, facts = MemoryWatch(), Reporter.__init__, {}
-    run_all = tuning.prepare_and_tune
+    run_all = run_on_ray.prepare_and_tune
 
     def watched_init(self: Any, *values: Any) -> None:
         init(self, *values)
@@ -93,7 +93,7 @@ def drive(command: Sequence[str]) -> int:
         return mirror
 
     Reporter.__init__ = watched_init  # type: ignore[method-assign]
-    tuning.prepare_and_tune = measured
+    run_on_ray.prepare_and_tune = measured
     status = _script.run_sweep_here()
     facts["samples"] = watch.samples
     facts["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -11,7 +11,7 @@ import typer
 from pydantic import ValidationError
 
 from platform.driver import dry_run as dry
-from platform.driver.driver import Options
+from platform.driver.options import Options
 from platform.driver.start import Choice, start_sweep
 from platform.plan import overrides
 from platform.plan.build import make_plan

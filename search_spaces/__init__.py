@@ -1,1 +1,1 @@
-"""What to run: one named sweep a file, as a frozen Python value called SWEEP."""
+"""What to run: one named sweep a file, as a frozen Python value called SWEEP. It imports trainables.config."""

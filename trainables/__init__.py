@@ -1,1 +1,1 @@
-"""What one trial does on a worker: objectives, rectification, engine, benchmarks, evaluation."""
+"""What one trial does on a worker, from objectives to evaluation. It imports neither platform nor analysis."""

@@ -1,1 +1,1 @@
-"""Figures from frames. It imports stats, load, tables' labels and paper."""
+"""Figures from frames. It imports stats and what stats imports."""

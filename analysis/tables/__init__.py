@@ -1,1 +1,1 @@
-"""Tidy frames, layouts, and tables as CSV, Markdown and LaTeX. It imports stats, load and paper."""
+"""Tidy frames, layouts, and tables as CSV, Markdown and LaTeX. It imports stats and what stats imports."""

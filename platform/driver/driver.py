@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 import time
-from dataclasses import dataclass, field
-from typing import Any
 
 from platform.driver.console import say
 from platform.driver.finish import say_end
+from platform.driver.options import Options
 from platform.plan.value import Plan
 from platform.preparation import hub
 from platform.schedule.ray_settings import set_ray_environment
 from platform.state import manifest
-from platform.state.limits import Limits, Stopper, load_spent, record_spent
+from platform.state.limits import Stopper, load_spent, record_spent
 from platform.state.sweep_state import SweepState, count_outcomes, has_references, scan
-from platform.tracking import sync_state, tracker
-from platform.tracking.mirror import Mirror
+from platform.tracking import sync_state
+from platform.tracking.mirror import Mirror, start_mirror
 from trainables.common import provenance
 from trainables.common.cli import format_count
 from trainables.storage.base import Storage
-from trainables.storage.results import remove_leftovers
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a person chose for a start, beside the plan."""
-
-    address: str | None = None
-    max_concurrent: int | None = None
-    keep: str = "pareto"
-    limits: Limits = field(default_factory=Limits)
 
 
 def run(state: SweepState, store: Storage, command: str, options: Options) -> int:
@@ -65,22 +52,9 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
 
 def _run_with_ray(state: SweepState, store: Storage, command: str, stopper: Stopper, options: Options) -> Mirror | None:
     hub.check_reachable(state.plan, store, say)
-    from platform.driver import tuning  # Ray, which reads its settings when it is imported
+    from platform.driver import run_on_ray  # Ray, which reads its settings when it is imported
 
-    return tuning.run(state, store, command, stopper, options)
-
-
-def start_mirror(document: dict[str, Any], store: Storage) -> Mirror:
-    """Return MLflow as the view of a sweep, told of every result so far; leftovers of killed starts are removed."""
-    mirror = Mirror(lambda: tracker.connect(document, store))
-    mirror.start()
-    for old in (store.root / "ray").glob(f"{document['name']}-{document['hash']}-*"):  # Tune's state
-        shutil.rmtree(old, ignore_errors=True)
-    for trial_id in document["trials"]:
-        if store.has(trial_id):
-            remove_leftovers(store.trial(trial_id))
-            mirror.add_trial(trial_id)
-    return mirror
+    return run_on_ray.run(state, store, command, stopper, options)
 
 
 def _show_report(plan: Plan, store: Storage, mirror: Mirror) -> None:

@@ -66,5 +66,4 @@ def _say_report(plan: Plan, store: Storage, made_from: Mapping[str, Any]) -> Non
             say(f"no report: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
             return
         write_json(folder / MADE_FROM, made_from)
-    for path in filter(lambda path: path.is_file(), tables):
-        say(path.read_text(encoding="utf-8").rstrip())
+    say("\n\n".join(path.read_text(encoding="utf-8").rstrip() for path in tables if path.is_file()))

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 
 from platform.driver import driver
-from platform.driver.driver import Options
+from platform.driver.options import Options
 from platform.state import lock, manifest
 from platform.state.sweep_state import SweepState, refresh_if_stale, scan
 from trainables.common.cli import format_count

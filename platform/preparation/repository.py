@@ -5,7 +5,8 @@ from __future__ import annotations
 import glob
 import json
 import shutil
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +33,11 @@ class HubUnreachable(Exception):
     """The hub does not answer, or must not be asked."""
 
 
+PAUSES = (1.0, 4.0, 15.0)
+"""Seconds before a question is asked again: huggingface_hub repeats downloads, but no question about a repository."""
+BUSY = (408, 429, 500, 502, 503, 504)
+
+
 class Bar(tqdm):
     """The progress on a terminal, also where commands switch off the bars of Hugging Face's libraries."""
 
@@ -44,7 +50,7 @@ def look_up(repository: HubRequirement, revision: str) -> HubSnapshot:
     from huggingface_hub import HfApi
 
     more: dict[str, Any] = {"repo_type": repository.repo_type, "revision": revision, "files_metadata": True}
-    info: Any = _ask(lambda: HfApi().repo_info(repository.id, **more), repository)
+    info: Any = _ask(lambda: HfApi().repo_info(repository.id, **more), repository, PAUSES)
     every = {file.rfilename: file for file in info.siblings or ()}
     files = {
         name: {"size": every[name].size, "sha256": large.sha256 if (large := every[name].lfs) else None}
@@ -112,15 +118,22 @@ def make_snapshot(
     return HubSnapshot(repository.id, revision, commit, folder, source, provenance.now(), sizes)
 
 
-def _ask(action: Callable[[], V], repository: HubRequirement) -> V:
-    """Return what the hub answers. Raises InputError where it refuses, HubUnreachable where it does not answer."""
+def _ask(action: Callable[[], V], repository: HubRequirement, pauses: Sequence[float] = ()) -> V:
+    """Return what the hub answers, asking again after `pauses` if it is busy.
+
+    Raises InputError if it refuses, HubUnreachable if it does not answer.
+    """
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
         return action()
     except (httpx2.HTTPError, OSError, RuntimeError) as error:  # hf_xet's failures are RuntimeErrors
-        if isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403, 404):
+        status = error.response.status_code if isinstance(error, HfHubHTTPError) else 0
+        if pauses and (status in BUSY or isinstance(error, httpx2.TransportError)):
+            time.sleep(pauses[0])
+            return _ask(action, repository, pauses[1:])
+        if isinstance(error, HfHubHTTPError) and status in (401, 403, 404):
             raise InputError(f"{repository.field}: {_explain_refusal(repository, error)}") from error
         if isinstance(error, OSError) and error.errno is not None:
             raise

@@ -12,7 +12,8 @@ An owner that finds another one's name in its lock (it slept, and was taken for 
 
 A sweep in an object store has a second lock, an object beside the file of this machine. Object stores lock nothing: a
 driver writes its own token, waits SETTLE seconds and reads it back. Of several that begin at once the one whose token
-stands goes on, for an object store shows the last writing to everybody.
+stands goes on, for an object store shows the last writing to everybody. A file `.NAME-HASH.lock.guard` beside the lock
+is held while the lock is read and written; it stays.
 """
 
 from __future__ import annotations

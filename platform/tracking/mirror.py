@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import logging
 import queue
+import shutil
 import threading
 from collections.abc import Callable
+from typing import Any
 
+from platform.tracking import tracker
 from platform.tracking.tracker import Tracker
+from trainables.storage.base import Storage
+from trainables.storage.results import remove_leftovers
 
 RETRY_SECONDS = 15.0
 """Between tries to reach a tracking server that was away."""
@@ -96,3 +101,16 @@ class Mirror:
             logger.debug("mirroring failed", exc_info=True)
             return problem
         return None
+
+
+def start_mirror(document: dict[str, Any], store: Storage) -> Mirror:
+    """Return MLflow as the view of a sweep, told of every result so far; leftovers of killed starts are removed."""
+    mirror = Mirror(lambda: tracker.connect(document, store))
+    mirror.start()
+    for old in (store.root / "ray").glob(f"{document['name']}-{document['hash']}-*"):  # Tune's state
+        shutil.rmtree(old, ignore_errors=True)
+    for trial_id in document["trials"]:
+        if store.has(trial_id):
+            remove_leftovers(store.trial(trial_id))
+            mirror.add_trial(trial_id)
+    return mirror

@@ -1,1 +1,1 @@
-"""Models that sweeps run on: every Backbone of a file here can be chosen with --set backbone=NAME."""
+"""Models that sweeps run on: each Backbone in a file here can be chosen with --set backbone=NAME. It imports schema."""

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from platform.plan.requirements import MODEL_FILES
-from platform.preparation import hub
+from platform.preparation import hub, repository
 from tests.support.hub_server import HubServer, serve
 from trainables.data.hub import HubRequirement, find_folder, hub_root
 from trainables.storage.base import Storage
@@ -88,5 +88,6 @@ def open_hub_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
         monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
         monkeypatch.setattr(file_download, "_DEFAULT_RETRY_ON_STATUS_CODES", ())
+        monkeypatch.setattr(repository, "PAUSES", ())
         monkeypatch.delenv("HF_TOKEN", raising=False)
         yield HubBench(server, Storage(tmp_path / "store"))

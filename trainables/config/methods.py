@@ -64,7 +64,7 @@ class RectifierRow(Row):
 
     _: KW_ONLY
     takes: tuple[str, ...] = ()
-    """Of SETTINGS."""
+    """The names in SETTINGS that this rectifier accepts."""
     requires: tuple[str, ...] = ()
     note: str = ""
     """Follows the refusal of settings that it does not take."""

@@ -42,7 +42,7 @@ def products(vector: Sequence[torch.Tensor], gradient: Sequence[torch.Tensor] | 
     if gradient is None:
         squares = torch.stack([rectifiers.inner([part], [part]) for part in vector])
         return torch.stack((torch.zeros_like(squares), torch.zeros_like(squares), squares), dim=1)
-    # the gradient of `rectification.products` is what is projected, here the vector
+    # `rectifiers.products` takes what is projected first: here the vector
     return torch.stack([rectifiers.products([t], [g]) for t, g in zip(vector, gradient, strict=True)])
 
 

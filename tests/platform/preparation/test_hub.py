@@ -10,13 +10,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx2
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from platform.driver import driver, tuning
+from platform.driver import driver, run_on_ray
 from platform.plan.requirements import OFFLINE
 from platform.preparation import hub as hubs
+from platform.preparation import repository
 from platform.preparation.repository import INDEX, SINGLE, choose_files, find_damage
 from tests.support.hub_bench import MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, HubBench, write_model
 from trainables.common.errors import InputError
@@ -115,6 +117,21 @@ def test_a_busy_hub_is_named(bench: HubBench) -> None:
     bench.hub.busy = True
     with pytest.raises(InputError, match=r"^hub: the hub does not answer \(.*503"):
         bench.fetch(TARGET)
+
+
+def test_a_hub_that_is_away_for_a_moment_is_asked_again(bench: HubBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer() -> str:
+        if len(pauses) < 2:
+            raise httpx2.ConnectError("refused")
+        return "here"
+
+    pauses: list[float] = []
+    monkeypatch.setattr(repository.time, "sleep", pauses.append)
+    assert repository._ask(answer, TARGET, (1.0, 4.0)) == "here"
+    assert pauses == [1.0, 4.0]
+    pauses.clear()
+    with pytest.raises(repository.HubUnreachable, match=r"the hub does not answer \(refused\)"):
+        repository._ask(answer, TARGET, (1.0,))
 
 
 def test_a_storage_keeps_to_the_commit_that_it_has(bench: HubBench) -> None:
@@ -218,7 +235,7 @@ def test_a_silent_hub_is_named_before_ray_starts(bench: HubBench, monkeypatch: p
     def start(*arguments: Any) -> None:
         raise AssertionError("Ray starts")
 
-    monkeypatch.setattr(tuning, "run", start)
+    monkeypatch.setattr(run_on_ray, "run", start)
     state: Any = SimpleNamespace(plan=SimpleNamespace(hub=(TARGET,)))
     more: Any = ("sweep", None, None)
     with pytest.raises(AssertionError, match="Ray starts"):

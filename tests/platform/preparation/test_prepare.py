@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import ray
 
-from platform.driver import tuning
+from platform.driver import run_on_ray
 from platform.plan.build import make_plan
 from platform.preparation import hub, prepare
 from platform.schedule.session import Placement
@@ -39,7 +39,7 @@ def test_a_directions_ranks_lie_where_a_trials_do(
         monkeypatch.setattr(prepare, step, lambda *arguments: None)
     state = small.state(store, "resources.ranks=2", only=["method=tv"])
     with pytest.raises(Asked):
-        tuning.prepare_and_tune(state, store, "", Stopper(Limits()), Placement(1, strategy, lambda: None), "none")
+        run_on_ray.prepare_and_tune(state, store, "", Stopper(Limits()), Placement(1, strategy, lambda: None), "none")
     assert placed == [(2, strategy)]
 
 

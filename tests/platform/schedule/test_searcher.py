@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from ray.tune.search import Searcher
 
-from platform.driver.tuning import make_searcher
+from platform.driver.run_on_ray import make_searcher
 from platform.schedule import searcher
 from platform.schedule.session import Placement
 from platform.state.limits import Limits, Stopper

@@ -1,4 +1,4 @@
-"""Unlearning objectives, each a sum of terms: what a term is stands in base, the losses in a file a family."""
+"""Unlearning objectives, each a sum of terms; a family of losses a file. It imports config and inference."""
 
 from __future__ import annotations
 

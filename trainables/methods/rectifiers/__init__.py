@@ -1,4 +1,4 @@
-"""Rectifiers: what is done to the objective's gradient before the optimizer sees it, each a class."""
+"""Rectifiers: what is done to the objective's gradient before the optimizer, each a class. It imports config."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Task vectors: how a direction is made on several ranks and how a model is moved along it."""
+"""Task vectors: how a direction is made on several ranks and how a model moves along it. It imports training."""

@@ -1,1 +1,1 @@
-"""A kept trial as a folder that transformers loads, verified, with a card."""
+"""A kept trial as a folder that transformers loads, verified, with a card. It imports trial."""

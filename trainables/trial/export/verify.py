@@ -54,10 +54,13 @@ def verify(trial: Trial, result: Mapping[str, Any], folder: Path, store: Storage
 
 
 def differences(first: Mapping[str, Any], again: Mapping[str, Any]) -> list[str]:
-    """The metrics of `again` that are not those of `first`: `forget_rouge 0.41 is 0.52`."""
+    """Return the metrics of `first` that `again` does not give: `forget_rouge 0.41 is 0.52`.
+
+    A measure that was added since the trial ran is none of `first`.
+    """
     found = []
-    for name, value in again.items():
-        known = first.get(name)
+    for name in first.keys() & again.keys():
+        known, value = first[name], again[name]
         same = known == value
         if isinstance(known, float) and isinstance(value, float):
             same = math.isclose(known, value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)

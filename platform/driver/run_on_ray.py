@@ -15,7 +15,7 @@ from ray.tune.execution import class_cache
 from platform.driver import recommend
 from platform.driver.console import open_screen, say
 from platform.driver.counts import Counts, Waiting
-from platform.driver.driver import Options, start_mirror
+from platform.driver.options import Options
 from platform.driver.reporter import LimitsReporter, Reporter
 from platform.preparation import hub, prepare
 from platform.schedule.node_loss import TRIES, NodeLossWatch, RayletWatch
@@ -24,7 +24,7 @@ from platform.schedule.session import Placement, resources_of_trial, start_sessi
 from platform.state import disk, manifest, weights
 from platform.state.limits import Stopper
 from platform.state.sweep_state import SweepState, count_outcomes
-from platform.tracking.mirror import Mirror
+from platform.tracking.mirror import Mirror, start_mirror
 from trainables import benchmarks
 from trainables.common.errors import InputError
 from trainables.common.redaction import VARIABLES
@@ -77,12 +77,11 @@ def _tune(state: SweepState, store: Storage, mirror: Mirror, stopper: Stopper, p
     """Run the trials that are left, as far as the limits let them."""
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     class_cache.ENV_VARS_TO_PROPAGATE.difference_update(VARIABLES)  # Ray's log would hold their values
-    plan, screen = state.plan, open_screen()
+    plan = state.plan
     search, total = make_searcher(state, store, stopper, placement, keep)
     counts = Counts.from_state(state, total, placement.slots)
-    limits = LimitsReporter(
-        stopper, disk.DiskMonitor(weights.make_keeper(plan, store, keep), stopper.limits.disk_bytes)
-    )
+    monitor = disk.DiskMonitor(weights.make_keeper(plan, store, keep), stopper.limits.disk_bytes)
+    limits, screen = LimitsReporter(stopper, monitor), open_screen()
     needed = resources_of_trial(plan.sweep.resources)
     waiting = Waiting(needed, ray.available_resources, placement.describe_coming)
     reporter = Reporter(counts, store, mirror, limits, screen, waiting)
