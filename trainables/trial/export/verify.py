@@ -59,8 +59,10 @@ def differences(first: Mapping[str, Any], again: Mapping[str, Any]) -> list[str]
     A measure that was added since the trial ran is none of `first`.
     """
     found = []
-    for name in first.keys() & again.keys():
-        known, value = first[name], again[name]
+    for name, value in again.items():
+        if name not in first:
+            continue
+        known = first[name]
         same = known == value
         if isinstance(known, float) and isinstance(value, float):
             same = math.isclose(known, value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
