@@ -29,7 +29,7 @@ quickstart: setup  ## one small sweep from end to end, no GPU and no download of
 	@$(PY) -m platform.sweep quickstart $(ARGS)
 
 test: setup  ## the tests that every machine runs
-	@$(PY) -m pytest -n auto --dist loadfile $(ARGS)
+	@$(PY) -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-all: setup  ## all tests, slow and GPU ones and faults too
 	@$(PY) -m pytest -m "" $(ARGS)

@@ -42,6 +42,12 @@ def pytest_xdist_auto_num_workers() -> int:
     return max(1, min(cores, int(psutil.virtual_memory().available / 4e9)))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put whole sweeps first: the files that take longest are then not what one worker ends with alone."""
+    first = ("end_to_end", "faults", "trial", "training")
+    items.sort(key=lambda item: next((place for place, name in enumerate(first) if name in item.path.parts), len(first)))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip tests marked gpu where there is no CUDA device; torch is imported for them only."""
     if item.get_closest_marker("gpu"):
