@@ -40,14 +40,11 @@ def numbers(text: str) -> list[int]:
 
 
 def parse(parser: argparse.ArgumentParser, arguments: list[str] | None, *folders: str) -> argparse.Namespace:
-    """Return what was typed; refuse it where the file or one of the options `folders` has no folder.
-
-    `--only memory` needs no folders, and an option without a default may stay empty.
-    """
+    """Return what was typed; refuse it if the file or one of the options `folders` has no folder."""
     options = parser.parse_args(arguments)
     if options.json and not options.json.absolute().parent.is_dir():
         parser.error(f"--json: no folder {options.json.parent}")
-    for name in folders if getattr(options, "only", None) != "memory" else ():
+    for name in folders:
         place = getattr(options, name)
         if place is not None and not Path(place).is_dir():
             parser.error(f"--{name}: no folder {place}")

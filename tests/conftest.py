@@ -45,7 +45,9 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put whole sweeps first: the files that take longest are then not what one worker ends with alone."""
     first = ("end_to_end", "faults", "trial", "training")
-    items.sort(key=lambda item: next((place for place, name in enumerate(first) if name in item.path.parts), len(first)))
+    items.sort(
+        key=lambda item: next((place for place, name in enumerate(first) if name in item.path.parts), len(first))
+    )
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -26,7 +26,7 @@ def test_a_file_that_cannot_be_written_is_said_before_the_work(name: str, capsys
 @pytest.mark.parametrize(
     ("name", "field", "folder"),
     [("step", "model", "models/tofu_tiny/full")]
-    + [(name, "models", "models/tofu_tiny") for name in ("evaluate", "overhead", "strengths", "sweep")],
+    + [(name, "models", "models/tofu_tiny") for name in ("evaluate", "overhead", "sweep")],
 )
 def test_without_folders_it_says_what_to_name(
     name: str, field: str, folder: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -6,12 +6,13 @@ import copy
 import json
 import os
 import sys
+import threading
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
-from bench._memory import Peak
 from trainables.common.tokens import Example
 from trainables.config.settings import Objective, Resources, Training
 from trainables.methods import objectives, presets, rectifiers
@@ -75,10 +76,25 @@ def on_gpu(job: dict[str, Any]) -> int:
 
 
 def on_cpu(job: dict[str, Any]) -> int:
-    """Bytes by which the anonymous memory grows at most."""
-    with Peak() as peak:
-        train(job)
-    return peak.growth
+    """Return the bytes by which the anonymous memory grows at most, read every 2 ms."""
+    base, samples, ended = anonymous_bytes(), [0], threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.002):
+            samples.append(anonymous_bytes())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    train(job)
+    ended.set()
+    thread.join()
+    return max(samples) - base
+
+
+def anonymous_bytes() -> int:
+    """Return this process's anonymous memory: mapped files such as libraries are not in it."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(next(line for line in status.splitlines() if line.startswith("RssAnon")).split()[1])
 
 
 def main(job: dict[str, Any]) -> None:
