@@ -10,6 +10,7 @@ In the gamma table GD has no rows above gamma = 0.6: the paper prints "--" there
 In the UWC tables the share belongs to the method's rows and is missing (NaN) for `original`.
 """
 
+import csv
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,80 +73,13 @@ class Erratum:
         return found
 
 
-def _forget_quality(method: str, rectifier: str, **where: str) -> dict[str, str]:
-    return {"method": method, "rectifier": rectifier, "metric": "forget_quality", **where}
+def _read_erratum(row: dict[str, str]) -> Erratum:
+    table, printed, corrected, reason = (row.pop(name) for name in ("table", "printed", "corrected", "reason"))
+    return Erratum(table, {name: text for name, text in row.items() if text}, printed, corrected or None, reason)
 
 
-_EITHER = "not a value for 300 forget rows; rounded from {rows200} for 200 rows, or truncated from {rows300} for 300"
-
-ERRATA: tuple[Erratum, ...] = (
-    Erratum("tofu_tau", _forget_quality("gd", "gru", tau="0.1"), "14.0316", "-14.0316", "the minus sign is missing"),
-    Erratum("tofu_tau", _forget_quality("ga", "gru", tau="10"), "-2.9534", "-2.9538", "ln p is -2.95384"),
-    Erratum("tofu_ablation", _forget_quality("ga", "clip"), "-20.7646", "-20.7647", "truncated: ln p is -20.76469"),
-    Erratum(
-        "tofu_retain_free",
-        _forget_quality("original", "none", backbone="phi", split="forget05"),
-        "-28.84",
-        "-28.85",
-        "truncated, while the rest of the table is rounded: -28.8476 in the main table",
-    ),
-    Erratum(
-        "tofu_uwc_ga",
-        _forget_quality("ga", "none", split="forget05", target="0.85"),
-        "-22.0",
-        None,
-        "not a value for 200 forget rows (nearest -22.1323), nor truncated from one; rounded from -21.9692 for 300",
-    ),
-    Erratum(
-        "tofu_uwc_ga",
-        _forget_quality("ga", "gru", split="forget10", target="0.90"),
-        "-28.8",
-        None,
-        "not a value for 300 forget rows (nearest -28.5669), nor truncated from one; rounded from -28.8476 for 200",
-    ),
-    Erratum(
-        "tofu_uwc_ga",
-        _forget_quality("ga", "gru", split="forget10", target="0.85"),
-        "-20.8",
-        None,
-        _EITHER.format(rows200="-20.7647", rows300="-20.8637"),
-    ),
-    Erratum(
-        "tofu_uwc_npo",
-        _forget_quality("npo", "gru", split="forget10", target="0.85"),
-        "-15.2",
-        None,
-        _EITHER.format(rows200="-15.1577", rows300="-15.2927"),
-    ),
-    Erratum(
-        "tofu_uwc_npo",
-        _forget_quality("npo", "gru", split="forget10", target="0.95"),
-        "-20.8",
-        None,
-        _EITHER.format(rows200="-20.7647", rows300="-20.8637"),
-    ),
-    Erratum(
-        "tofu_uwc_npo",
-        _forget_quality("npo", "none", split="forget10", target="0.95"),
-        "-38.2",
-        "-38.3",
-        "truncated: ln p is -38.2556",
-    ),
-    Erratum(
-        "wmdp",
-        {"method": "wga", "rectifier": "none", "metric": "wmdp_bio"},
-        "0.2476",
-        None,
-        "no share of the 1,273 questions: 315 are 0.2474, 316 are 0.2482",
-    ),
-    Erratum(
-        "wmdp",
-        {"method": "npo_gd", "rectifier": "gru", "metric": "wmdp_cyber"},
-        "0.3524",
-        "0.3523",
-        "no share of the 1,987 questions: 700 are 0.35229",
-    ),
-)
+_LINES = Path(__file__).with_name("errata.csv").read_text(encoding="utf-8").splitlines()
+ERRATA = tuple(_read_erratum(row) for row in csv.DictReader(_LINES))
 """Values that lie on no lattice of attainable values: ln p of the exact two-sample KS test, or answers in questions."""
 
 
