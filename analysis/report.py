@@ -73,14 +73,14 @@ def write_lists(given: Given) -> None:
 
 def _answer(given: Given) -> dict[str, Any]:
     """Return the question, the verdict's sentences, its details, and what to know before believing them."""
-    runs, models, rule, what = given.runs, given.models, given.rule, given.what
+    runs, models, rule, goals = given.runs, given.models, given.rule, given.goals
     chosen = selection.choose(runs, models, rule)
-    tests = significance.tests(runs, chosen, what)
+    tests = significance.tests(runs, chosen, goals)
     comparison = significance.compare(chosen, tests)
     return {
         "question": verdict.ask_question(runs),
         "headline": verdict.write_verdict(runs, models, comparison, chosen, rule, tests),
-        "details": [verdict.write_detail(row, what) for row in comparison.to_dict("records")],
+        "details": [verdict.write_detail(row, goals) for row in comparison.to_dict("records")],
         "caveats": list_caveats(runs, models, comparison, chosen, rule),
     }
 
@@ -100,7 +100,7 @@ def _render(sweep: Sweep, given: Given, parts: list[sections.Section], answers: 
         chosen=lists.list_chosen(runs, models, rule),
         failures=failures.head(LISTED),
         unlisted=lists.count_unlisted(failures.iloc[LISTED:]) if len(failures) > LISTED else "",
-        models=lists.list_models(models, given.what),
+        models=lists.list_models(models, given.goals),
         settings=_list_settings(runs),
         versions=_list_versions(runs),
         command=reproduced,

@@ -44,17 +44,17 @@ class Picture(NamedTuple):
 
 def draw_tradeoff(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection) -> Picture:
     """Return the trade-off with all trials."""
-    what = goals_of_runs(runs)
+    goals = goals_of_runs(runs)
     points = tradeoff.trial_points(runs, references, rule)
-    turned = ": x runs from high to low" if what.x.best == "lowest" else ""
+    turned = ": x runs from high to low" if goals.x.best == "lowest" else ""
     caption = (
         f"Up and to the right is better{turned}. Faint: every evaluated trial. Bold: each method's chosen setting "
         "(mean over seeds, bars one sd), hollow without GRU, full with it; the arrow shows what GRU changes. Grey "
         "line: Pareto front of all settings tried, each the mean over its seeds as in the tables, without those that "
         "are no better than the original model on either goal."
     )
-    subject = f"{what.x.name} against {what.y.name}, a panel a split"
-    return Picture("tradeoff", tradeoff.draw_trials(points, what, rule), points, subject, caption)
+    subject = f"{goals.x.name} against {goals.y.name}, a panel a split"
+    return Picture("tradeoff", tradeoff.draw_trials(points, goals, rule), points, subject, caption)
 
 
 def draw_strengths(points: pd.DataFrame) -> Picture:
@@ -143,8 +143,8 @@ def _draw_arrows(frame: pd.DataFrame) -> Iterator[Picture]:
     points = tradeoff.arrow_points(frame)
     if "paper" not in set(points["source"]):
         return
-    what = find_goals(points["benchmark"].iloc[0])
-    subject = f"{what.x.name} against {what.y.name}, an arrow from each method to itself with GRU"
+    goals = find_goals(points["benchmark"].iloc[0])
+    subject = f"{goals.x.name} against {goals.y.name}, an arrow from each method to itself with GRU"
     caption = "An arrow goes from each method to itself with GRU: better is to the right and upwards."
     yield Picture("arrows", tradeoff.draw_arrows(points), points, subject, caption + _explain_sources(points))
 

@@ -52,9 +52,9 @@ def compared_columns(frame: pd.DataFrame) -> tuple[Column, ...]:
     """Return the goals of a frame's benchmark that it has rows of: none of a sweep that has no result yet."""
     if frame.empty:
         return ()
-    what = find_goals(frame["benchmark"].iloc[0])
-    names = {goal.metric for goal in what.compared} & set(frame["metric"])
-    return tuple(column for column in what.columns if column.metric in names)
+    goals = find_goals(frame["benchmark"].iloc[0])
+    names = {goal.metric for goal in goals.compared} & set(frame["metric"])
+    return tuple(column for column in goals.columns if column.metric in names)
 
 
 def list_methods(points: pd.DataFrame) -> list[str]:

@@ -50,8 +50,8 @@ def trial_points(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection =
     `front` marks the settings (kind `setting`, those of `hypervolume.table`) of a split that no other beats, without
     those no better than the original model on either goal. Points without removal or retention are left out.
     """
-    what = goals_of_runs(runs)
-    metrics = dict.fromkeys([*what.metrics, what.x.column])
+    goals = goals_of_runs(runs)
+    metrics = dict.fromkeys([*goals.metrics, goals.x.column])
     columns = [*COLUMNS, *(f"{metric}{end}" for metric in metrics for end in ("", "_sd"))]
     trials = runs.loc[evaluated(runs)].rename(columns=NAMES).assign(kind="trial", n=1)
     means = average(runs).rename(columns=NAMES).assign(kind="setting")
@@ -59,15 +59,15 @@ def trial_points(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection =
     models = references.assign(kind="reference", method=references["role"], id=references["evaluation"], n=1)
     parts = [part.reindex(columns=columns) for part in (trials, means, chosen, models) if len(part)]
     points = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
-    points = points.dropna(subset=[what.x.column, what.y.column]).reset_index(drop=True)
-    return points.assign(front=points.index.isin(_find_front(points, what)))
+    points = points.dropna(subset=[goals.x.column, goals.y.column]).reset_index(drop=True)
+    return points.assign(front=points.index.isin(_find_front(points, goals)))
 
 
-def _find_front(points: pd.DataFrame, what: Goals) -> list[Hashable]:
+def _find_front(points: pd.DataFrame, goals: Goals) -> list[Hashable]:
     """Return the places of the settings that are on their split's front."""
     gains = points[["kind", "split", "method"]].assign(
-        x=what.x.gain(pd.Series(points[what.x.column], dtype=float)),
-        y=what.y.gain(pd.Series(points[what.y.column], dtype=float)),
+        x=goals.x.gain(pd.Series(points[goals.x.column], dtype=float)),
+        y=goals.y.gain(pd.Series(points[goals.y.column], dtype=float)),
     )
     originals = gains.loc[(gains["kind"] == "reference") & (gains["method"] == "original")].set_index("split")
     settings = gains.loc[gains["kind"] == "setting"]
@@ -83,19 +83,19 @@ def arrow_points(frame: pd.DataFrame) -> pd.DataFrame:
     Removal by several goals is their mean, in the column `removal`. The reference models are methods of these names.
     """
     rows = frames.add_source(frame)
-    what = find_goals(rows["benchmark"].iloc[0])
+    goals = find_goals(rows["benchmark"].iloc[0])
     rows = rows.loc[rows["chosen"] & rows["target"].isna()]
     wide = rows.pivot_table(index=ARROW_KEY, columns="metric", values="value", sort=False).reset_index()
-    if len(what.removal) > 1:
-        wide["removal"] = wide.reindex(columns=[goal.metric for goal in what.removal]).mean(axis=1, skipna=False)
-    both = [what.x.column, what.y.column]
+    if len(goals.removal) > 1:
+        wide["removal"] = wide.reindex(columns=[goal.metric for goal in goals.removal]).mean(axis=1, skipna=False)
+    both = [goals.x.column, goals.y.column]
     found = wide.reindex(columns=[*ARROW_KEY, *both]).dropna(subset=both).rename_axis(columns=None)
     found["with"] = found["rectifier"].map(order_rectifiers(found["rectifier"]).index)
     return frames.sort_points(found, by=["with"]).drop(columns="with")
 
 
 @mpl.rc_context(STYLE)
-def draw_trials(points: pd.DataFrame, what: Goals, rule: Selection = DEFAULT) -> Figure:
+def draw_trials(points: pd.DataFrame, goals: Goals, rule: Selection = DEFAULT) -> Figure:
     """Draw `trial_points`, a panel a split: better to the right and upwards; sized for print at 8 pt."""
     splits = sorted(points["split"].unique())
     columns = max(1, min(len(splits), 3))
@@ -104,30 +104,30 @@ def draw_trials(points: pd.DataFrame, what: Goals, rule: Selection = DEFAULT) ->
     figure = Figure(figsize=size, layout="constrained")
     panels = make_grid(figure, len(splits), columns, sharey=True)
     if splits:
-        panels[0].set_ylim(_y_limits([*points[what.y.column], *_list_floors(points, what, rule)]))
+        panels[0].set_ylim(_y_limits([*points[goals.y.column], *_list_floors(points, goals, rule)]))
     else:
-        panels[0].set_title(f"no trial with {join_names(goal.short for goal in what.compared)}")
+        panels[0].set_title(f"no trial with {join_names(goal.short for goal in goals.compared)}")
         panels[0].set_axis_off()
     for axes, split in zip(panels, splits, strict=False):
-        _draw_trials(axes, points.loc[points["split"] == split], what, rule)
+        _draw_trials(axes, points.loc[points["split"] == split], goals, rule)
         axes.set_title(split_label(split))
-        axes.set_xlabel(f"{what.x.name}, {what.x.better}")
+        axes.set_xlabel(f"{goals.x.name}, {goals.x.better}")
     for axes in panels[::columns]:
-        axes.set_ylabel(f"{what.y.name}\n({what.y.better})")
+        axes.set_ylabel(f"{goals.y.name}\n({goals.y.better})")
     add_method_legend(figure, frames.list_methods(points.loc[points["kind"] != "reference"]))
-    if signs := list(_list_signs(points, what, rule)):
+    if signs := list(_list_signs(points, goals, rule)):
         figure.legend(handles=signs, loc="outside lower center", ncols=2 if size[0] < 6 else 4)
     return figure
 
 
-def _draw_trials(axes: Axes, points: pd.DataFrame, what: Goals, rule: Selection) -> None:
+def _draw_trials(axes: Axes, points: pd.DataFrame, goals: Goals, rule: Selection) -> None:
     """Draw one split, from the background to the front: a model's star never covers a method that is close to it."""
     kinds = {kind: points.loc[points["kind"] == kind] for kind in ("trial", "chosen", "reference")}
-    x, y = what.x.column, what.y.column
-    _scale_x(axes, points[x].tolist(), what.x)
-    for floor in _list_floors(kinds["reference"], what, rule):
+    x, y = goals.x.column, goals.y.column
+    _scale_x(axes, points[x].tolist(), goals.x)
+    for floor in _list_floors(kinds["reference"], goals, rule):
         axes.axhline(floor, color=GREY, linestyle="--", linewidth=0.8, zorder=1)
-    _draw_front(axes, points.loc[points["front"]], what)
+    _draw_front(axes, points.loc[points["front"]], goals)
     faint = len(kinds["trial"]) > CROWD
     for (method, rectifier), cloud in kinds["trial"].groupby(["method", "rectifier"], sort=False):
         style = marker(str(method), str(rectifier)) | {"ms": 4, "alpha": 0.5, "rasterized": faint}
@@ -136,12 +136,12 @@ def _draw_trials(axes: Axes, points: pd.DataFrame, what: Goals, rule: Selection)
         bars = [None if pd.isna(sd) or sd == 0 else sd for sd in (row[f"{x}_sd"], row[f"{y}_sd"])]
         style = {"fmt": "none", "ecolor": colour(row["method"]), "elinewidth": 0.7, "zorder": 4}
         axes.errorbar(row[x], row[y], xerr=bars[0], yerr=bars[1], **style)
-    _draw_methods(axes, pd.concat([kinds["reference"], kinds["chosen"]]), what)
+    _draw_methods(axes, pd.concat([kinds["reference"], kinds["chosen"]]), goals)
 
 
-def _draw_methods(axes: Axes, rows: pd.DataFrame, what: Goals, faint: bool = False) -> None:
+def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals, faint: bool = False) -> None:
     """Draw reference models as stars, chosen settings as markers, and arrows from each method to itself with GRU."""
-    x, y = what.x.column, what.y.column
+    x, y = goals.x.column, goals.y.column
     for row in rows.to_dict("records"):
         if row["method"] in REFERENCES:
             style = star(row["method"], 8) | {"alpha": 0.45} if faint else star(row["method"])
@@ -159,12 +159,12 @@ def _draw_methods(axes: Axes, rows: pd.DataFrame, what: Goals, faint: bool = Fal
             axes.annotate("", ends["gru"], ends["none"], arrowprops=style, zorder=2.8 if faint else 5)
 
 
-def _draw_front(axes: Axes, front: pd.DataFrame, what: Goals) -> None:
+def _draw_front(axes: Axes, front: pd.DataFrame, goals: Goals) -> None:
     """Draw the step line, carried on to the panel's left and lower edge: all below it is beaten by a setting's mean."""
     if front.empty:
         return
-    points = front.sort_values(what.x.column, ascending=what.x.best == "highest")
-    removal, kept = points[what.x.column], points[what.y.column]
+    points = front.sort_values(goals.x.column, ascending=goals.x.best == "highest")
+    removal, kept = points[goals.x.column], points[goals.y.column]
     x = [axes.get_xlim()[0], *removal, removal.iloc[-1]]
     y = [kept.iloc[0], *kept, axes.get_ylim()[0]]
     axes.plot(x, y, drawstyle="steps-pre", color=FRONT["color"], linewidth=1.0, zorder=2)
@@ -174,33 +174,33 @@ def _draw_front(axes: Axes, front: pd.DataFrame, what: Goals) -> None:
 @mpl.rc_context(STYLE)
 def draw_arrows(points: pd.DataFrame) -> Figure:
     """Draw `arrow_points`, a panel a backbone and split; where both sources are drawn the paper's arrows are faint."""
-    what = find_goals(points["benchmark"].iloc[0])
+    goals = find_goals(points["benchmark"].iloc[0])
     places = frames.list_places(points)
     columns = 2 if len(places) > 1 else 1
     height = 2.5 * -(-len(places) // columns) + 1.0
     figure = Figure(figsize=(max(4.8, 3.4 * columns), height), layout="constrained")
     for number, (axes, place) in enumerate(zip(make_grid(figure, len(places), columns), places, strict=True)):
         here = frames.at_place(points, place)
-        _scale_x(axes, here[what.x.column].tolist(), what.x)
-        axes.set_ylim(_y_limits(here[what.y.column].tolist()))
+        _scale_x(axes, here[goals.x.column].tolist(), goals.x)
+        axes.set_ylim(_y_limits(here[goals.y.column].tolist()))
         for source in ("paper", "runs"):
             faint = source == "paper" and "runs" in set(here["source"])
-            _draw_methods(axes, here.loc[here["source"] == source], what, faint)
+            _draw_methods(axes, here.loc[here["source"] == source], goals, faint)
         axes.set_title(frames.place_title(place))
-        axes.set_xlabel(f"{what.x.name}, {what.x.better}" if number + columns >= len(places) else "")
-        axes.set_ylabel(f"{what.y.name}\n({what.y.better})" if number % columns == 0 else "")
+        axes.set_xlabel(f"{goals.x.name}, {goals.x.better}" if number + columns >= len(places) else "")
+        axes.set_ylabel(f"{goals.y.name}\n({goals.y.better})" if number % columns == 0 else "")
     add_method_legend(figure, frames.list_methods(points))
     signs = rectifier_entries(points.loc[~points["method"].isin(REFERENCES), "rectifier"], _chosen_sign)
     signs += _list_model_signs(set(points["method"]))
     if frames.has_both_sources(points):
         signs.append(legend_entry("small and faint: the paper", **(GREY_SIGN | FAINT_SIGN)))
-    figure.legend(handles=[*signs, *_list_significance(what)], loc="outside lower center", ncols=3)
+    figure.legend(handles=[*signs, *_list_significance(goals)], loc="outside lower center", ncols=3)
     return figure
 
 
-def _list_floors(points: pd.DataFrame, what: Goals, rule: Selection) -> list[float]:
+def _list_floors(points: pd.DataFrame, goals: Goals, rule: Selection) -> list[float]:
     """Return the utilities that the rule asks for, one an original model."""
-    originals = points.loc[(points["kind"] == "reference") & (points["method"] == "original"), what.y.column]
+    originals = points.loc[(points["kind"] == "reference") & (points["method"] == "original"), goals.y.column]
     return [rule.share * utility for utility in originals] if rule.rule == "utility_floor" else []
 
 
@@ -236,12 +236,12 @@ def _list_model_signs(methods: set[str]) -> list[Line2D]:
     return [legend_entry(f"{role} model", **star(role, 9)) for role in REFERENCES if role in methods]
 
 
-def _list_significance(what: Goals) -> list[Line2D]:
+def _list_significance(goals: Goals) -> list[Line2D]:
     line: dict[str, Any] = {"color": GREY, "linestyle": ":", "linewidth": 0.8}
-    return [legend_entry("p = 0.05", **line)] if what.x.column == QUALITY else []
+    return [legend_entry("p = 0.05", **line)] if goals.x.column == QUALITY else []
 
 
-def _list_signs(points: pd.DataFrame, what: Goals, rule: Selection) -> Iterator[Line2D]:
+def _list_signs(points: pd.DataFrame, goals: Goals, rule: Selection) -> Iterator[Line2D]:
     """Yield a legend entry for every kind of sign that is drawn with all trials."""
     kinds = dict(list(points.groupby("kind")))
     if "chosen" in kinds:
@@ -253,7 +253,7 @@ def _list_signs(points: pd.DataFrame, what: Goals, rule: Selection) -> Iterator[
     if "reference" in kinds:
         yield from _list_model_signs(set(kinds["reference"]["method"]))
         if "original" in set(kinds["reference"]["method"]) and rule.rule == "utility_floor":
-            label = f"{rule.share:.0%} of the original's {what.retention.short}"
+            label = f"{rule.share:.0%} of the original's {goals.retention.short}"
             yield legend_entry(label, color=GREY, linestyle="--", linewidth=0.8)
     if len(points):
-        yield from _list_significance(what)
+        yield from _list_significance(goals)

@@ -68,9 +68,9 @@ def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | N
         results = [_read_result(store.root / "trials" / trial, trial) for trial in sweep.trials]
         rule, backbone = sweep.selection, sweep.backbone
     configs = [result.get("config") or {} for result in results]
-    what = find_goals(_benchmark(configs))
+    goals = find_goals(_benchmark(configs))
     base = pd.DataFrame([{field: result.get(field) for field in BASE} for result in results], columns=BASE)
-    parts = [base, _flat(configs), _measured(results, what, rule)]
+    parts = [base, _flat(configs), _measured(results, goals, rule)]
     for part in ("error", "versions", "topology"):
         parts.append(_flat([{part: result[part]} if result.get(part) else {} for result in results]))
     for column, (part, key) in COUNTS.items():
@@ -81,7 +81,7 @@ def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | N
     frame["configuration"] = [canonical(config) for config in configs]
     frame["calibrated"] = pd.Series([result.get("calibration") for result in results], index=frame.index, dtype=object)
     frame["strength"] = frame.reindex(columns=STRENGTHS).astype(float).bfill(axis=1).iloc[:, 0]
-    first = [*FIRST, *what.metrics, OF_ALL_ROWS, "seconds"]
+    first = [*FIRST, *goals.metrics, OF_ALL_ROWS, "seconds"]
     frame = _numeric(frame.reindex(columns=list(dict.fromkeys([*first, *frame.columns, *TEXT]))), NUMERIC)
     return _without_twins(frame.astype({"id": "str", "status": "str"}))
 
@@ -114,7 +114,7 @@ def evaluated(runs: pd.DataFrame) -> pd.Series:
     return pd.Series(runs["status"].isin(EVALUATED))
 
 
-def _measured(documents: list[dict[str, Any]], what: Goals, rule: Selection) -> pd.DataFrame:
+def _measured(documents: list[dict[str, Any]], goals: Goals, rule: Selection) -> pd.DataFrame:
     """Return the metrics that are reported of results or evaluations, one row each.
 
     With a rule on halves they are those of the second half, NaN without one. Adds `removal` where several goals make
@@ -126,14 +126,14 @@ def _measured(documents: list[dict[str, Any]], what: Goals, rule: Selection) -> 
         changes = [(document.get("metrics") or {}).get(OF_ALL_ROWS) for document in documents]
         reported = [metrics | {OF_ALL_ROWS: change} for metrics, change in zip(reported, changes, strict=True)]
     frame = _flat(reported)
-    frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *what.metrics])))
-    tried = [selection.candidate("", what.benchmark, selection.choosing(document, rule)) for document in documents]
+    frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *goals.metrics])))
+    tried = [selection.candidate("", goals.benchmark, selection.choosing(document, rule)) for document in documents]
     frame["choice.removal"] = [one.removal if one else None for one in tried]
     frame["choice.utility"] = [one.utility if one else None for one in tried]
     frame["halves"] = [bool(document.get("halves")) for document in documents]
-    frame = _numeric(frame, [*what.metrics, *CHOICE])
-    if len(what.removal) > 1:
-        frame[what.x.column] = frame[[goal.metric for goal in what.removal]].mean(axis=1, skipna=False)
+    frame = _numeric(frame, [*goals.metrics, *CHOICE])
+    if len(goals.removal) > 1:
+        frame[goals.x.column] = frame[[goal.metric for goal in goals.removal]].mean(axis=1, skipna=False)
     return frame
 
 
@@ -220,16 +220,16 @@ def references(name: str, storage: str | Path | Storage = "runs") -> pd.DataFram
     """
     store = open_storage(storage)
     sweep, root = find_sweep(name, store), store.root
-    what = find_goals(_benchmark(_read_config(root / "trials" / trial) for trial in sweep.trials))
+    goals = find_goals(_benchmark(_read_config(root / "trials" / trial) for trial in sweep.trials))
     folders = [root / "shared/evaluations" / item["evaluation"] for item in sweep.references]
     results = [_read_evaluation(folder / "result.json") for folder in folders]
     base = pd.DataFrame(sweep.references, columns=["role", "split", "evaluation"], dtype="str")
     base["status"] = [result["status"] for result in results]
     models = _flat([{"model": result.get("model") or {}} for result in results])
-    frame = pd.concat([base, models, _measured(results, what, sweep.selection)], axis=1)
-    core = ["model.path", "model.fingerprint", *what.metrics]
+    frame = pd.concat([base, models, _measured(results, goals, sweep.selection)], axis=1)
+    core = ["model.path", "model.fingerprint", *goals.metrics]
     frame = frame.reindex(columns=list(dict.fromkeys([*base.columns, *core, *frame.columns])))
-    if "forget_quality" in what.metrics:
+    if "forget_quality" in goals.metrics:
         itself = (frame["role"] == "retain") & (frame["status"] == "finished") & frame["forget_quality"].isna()
         frame.loc[itself, "forget_quality"] = 0.0
     return frame.sort_values(["split", "role"], ignore_index=True)

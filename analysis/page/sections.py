@@ -59,7 +59,7 @@ class Given:
     store: Storage
 
     @cached_property
-    def what(self) -> Goals:
+    def goals(self) -> Goals:
         """Return what the sweep's benchmark is judged by."""
         return goals_of_runs(self.runs)
 
@@ -94,7 +94,7 @@ def write_main(given: Given) -> Section:
     layout = layouts.main_layout(given.runs, given.models, given.rule)
     table = given.save_table(layout, given.frame)
     caption = (
-        f"{given.what.explanation} Original: the target model, before unlearning"
+        f"{given.goals.explanation} Original: the target model, before unlearning"
         f"{'; Retrain: the retain model' if 'retain' in layout.references else ''}. Means over seeds ± sd; —: no "
         "result."
     )
@@ -110,19 +110,19 @@ def _write_hypervolume(given: Given) -> Section | None:
     if "gru" not in set(given.runs["rectifier.name"]):
         return None
     title = "Area under the Pareto front"
-    frame = hypervolume.table(given.runs, given.models, given.what)
+    frame = hypervolume.table(given.runs, given.models, given.goals)
     given.save_frame("hypervolume", frame)
     if frame.empty:
-        short = " and ".join(goal.short for goal in given.what.compared)
+        short = " and ".join(goal.short for goal in given.goals.compared)
         reason = f"Left out: no split has a method with {short} both with and without GRU, and the target model's."
         return Section(title, text=reason)
     caption = (
-        f"{hypervolume.explained(given.what)} Over all settings tried (means over seeds, as the front in the "
+        f"{hypervolume.explained(given.goals)} Over all settings tried (means over seeds, as the front in the "
         "trade-off's figure) of the methods that were run both ways, not only the chosen ones: more settings cover "
         "more by themselves, so unequal numbers do not compare. A setting that removes no more than the target model "
         "adds nothing."
     )
-    return Section(title, (TableItem(lists.list_volumes(frame, given.what), caption),))
+    return Section(title, (TableItem(lists.list_volumes(frame, given.goals), caption),))
 
 
 def _write_seeds(given: Given) -> Section | None:
@@ -136,7 +136,7 @@ def _write_seeds(given: Given) -> Section | None:
 
 def _write_retain_free(given: Given) -> Section | None:
     """Task vectors, which are over FQ and MU: of sweeps on TOFU only."""
-    if given.what.benchmark != "tofu" or not lists.has_task_vectors(given.runs):
+    if given.goals.benchmark != "tofu" or not lists.has_task_vectors(given.runs):
         return None
     points = strengths.strength_points(given.runs, given.models, given.rule)
     pictures = [given.save_picture(catalog.draw_strengths(points))] if any(points["kind"] == "strength") else []
@@ -147,7 +147,7 @@ def _write_retain_free(given: Given) -> Section | None:
 
 def _write_calibration(given: Given) -> Section | None:
     """UWC, which is over FQ and MU: of sweeps on TOFU only."""
-    if given.what.benchmark != "tofu" or calibration.chosen_trials(given.runs, given.models, given.rule).empty:
+    if given.goals.benchmark != "tofu" or calibration.chosen_trials(given.runs, given.models, given.rule).empty:
         return None
     points = uwc.mixture_points(given.runs, given.models, given.rule)
     pictures = tuple(given.save_picture(picture) for picture in catalog.draw_mixtures(points))

@@ -19,9 +19,9 @@ MOST = 8
 """So many significant differences are listed; the details have all."""
 
 
-def change_signs(row: dict[Hashable, Any], what: Goals) -> tuple[int, ...] | None:
+def change_signs(row: dict[Hashable, Any], goals: Goals) -> tuple[int, ...] | None:
     """Return for every goal -1, 0 or 1: worse, no clear change, better with GRU. None where one is not known."""
-    changes = [_change_sign(row, goal) for goal in what.compared]
+    changes = [_change_sign(row, goal) for goal in goals.compared]
     return None if any(change is None for change in changes) else tuple(change or 0 for change in changes)
 
 
@@ -46,9 +46,9 @@ def resolution(goal: Goal) -> float:
     return float(10**-goal.digits)
 
 
-def summarise(comparison: pd.DataFrame, what: Goals) -> str:
+def summarise(comparison: pd.DataFrame, goals: Goals) -> str:
     """Return in how many comparisons GRU improved the trade-off, traded one goal for another, or worsened it."""
-    kinds = [kind for row in comparison.to_dict("records") if (kind := change_signs(row, what)) is not None]
+    kinds = [kind for row in comparison.to_dict("records") if (kind := change_signs(row, goals)) is not None]
     if not kinds:
         return "GRU's effect on the trade-off cannot be judged: no comparison has all goals on both sides."
     better = sum(min(kind) >= 0 < max(kind) for kind in kinds)
@@ -61,28 +61,28 @@ def summarise(comparison: pd.DataFrame, what: Goals) -> str:
     return ", ".join([start, *others[:-1]]) + (f" and {others[-1]}" if others else "") + "."
 
 
-def explain_counting(what: Goals) -> str:
+def explain_counting(goals: Goals) -> str:
     """Return which changes are called better or worse."""
-    least = join_names(f"{resolution(goal):g} in {goal.short}" for goal in what.compared)
+    least = join_names(f"{resolution(goal):g} in {goal.short}" for goal in goals.compared)
     return (
         f"A change counts from {least} on, and where all seeds that both sides have moved the same way (from "
         f"{significance.LEAST} seeds on: where its 95% interval does not hold 0)."
     )
 
 
-def count_kept(comparison: pd.DataFrame, what: Goals, rule: Selection) -> str:
+def count_kept(comparison: pd.DataFrame, goals: Goals, rule: Selection) -> str:
     """Return on how many chosen settings each side keeps the utility that the rule asks for; empty without a bar."""
     if rule.rule != "utility_floor" or any(comparison["bar_none"].isna() | comparison["bar_gru"].isna()):
         return ""
     gru, plain = (int(sum(comparison[f"kept_{side}"])) for side in ("gru", "none"))
-    share = f"At least {rule.share:.0%} of the original model's {what.retention.short}"
+    share = f"At least {rule.share:.0%} of the original model's {goals.retention.short}"
     return f"{share} is kept in {gru} of {len(comparison)} with GRU, in {plain} without it."
 
 
-def describe_amounts(rows: pd.DataFrame, what: Goals) -> str:
+def describe_amounts(rows: pd.DataFrame, goals: Goals) -> str:
     """Return by how much the goals changed on one split: `FQ changed by -1.0000 (GA) to +4.0000 (GD)`."""
     texts = []
-    for goal in what.compared:
+    for goal in goals.compared:
         known = rows.dropna(subset=[f"{goal.metric}_difference"]).sort_values(f"{goal.metric}_difference")
         ends = [
             f"{row[f'{goal.metric}_difference']:+.4f} ({method_label(row['method'])})"
@@ -94,7 +94,7 @@ def describe_amounts(rows: pd.DataFrame, what: Goals) -> str:
     return f"With GRU the chosen setting changes {join_names(texts)}." if texts else ""
 
 
-def describe_tests(tests: pd.DataFrame, what: Goals) -> str:
+def describe_tests(tests: pd.DataFrame, goals: Goals) -> str:
     """Return what seeds say: nothing below five on both sides, from there on the outcome of the paired tests."""
     if tests.empty:
         return ""
@@ -111,7 +111,7 @@ def describe_tests(tests: pd.DataFrame, what: Goals) -> str:
         f"{len(sure)} of {len(tested)} differences are significant at {significance.LEVEL:.0%} "
         f"(two-sided paired t tests over n = {seeds} seeds, p adjusted by Holm for {len(tested)} tests)"
     )
-    listed = [_describe_test(row, what) for row in sure.head(MOST).to_dict("records")]
+    listed = [_describe_test(row, goals) for row in sure.head(MOST).to_dict("records")]
     text += f": {'; '.join(listed)}" if listed else ""
     text += f"; and {len(sure) - MOST} more" if len(sure) > MOST else ""
     fewer = len(tests) - len(tested)
@@ -121,19 +121,19 @@ def describe_tests(tests: pd.DataFrame, what: Goals) -> str:
     return f"{text}.{untested if fewer else ''}"
 
 
-def _describe_test(row: dict[Hashable, Any], what: Goals) -> str:
-    goal = next(goal for goal in what.compared if goal.metric == row["metric"])
+def _describe_test(row: dict[Hashable, Any], goals: Goals) -> str:
+    goal = next(goal for goal in goals.compared if goal.metric == row["metric"])
     side = "better" if goal.gain(row["difference"]) > 0 else "worse"
     p = "< 0.0001" if row["adjusted"] < 1e-4 else f"= {row['adjusted']:.2g}"
     return f"{goal.short} of {method_label(row['method'])} on {row['split']} ({side} with GRU, p {p})"
 
 
-def describe_areas(runs: pd.DataFrame, references: pd.DataFrame, what: Goals) -> list[str]:
+def describe_areas(runs: pd.DataFrame, references: pd.DataFrame, goals: Goals) -> list[str]:
     """Return one sentence a split on the hypervolume of the Pareto front with and without GRU."""
-    return [_describe_area(row, what) for row in hypervolume.table(runs, references, what).to_dict("records")]
+    return [_describe_area(row, goals) for row in hypervolume.table(runs, references, goals).to_dict("records")]
 
 
-def _describe_area(row: dict[Hashable, Any], what: Goals) -> str:
+def _describe_area(row: dict[Hashable, Any], goals: Goals) -> str:
     plain, gru = row["volume_none"], row["volume_gru"]
     tried, plainly = row["settings_gru"], row["settings_none"]
     settings = f"{tried} settings each way" if tried == plainly else f"{tried} settings with and {plainly} without it"
@@ -142,8 +142,8 @@ def _describe_area(row: dict[Hashable, Any], what: Goals) -> str:
     return (
         f"On {split_label(row['split'])}, the Pareto front of all settings of {_methods(row['methods'])} covers "
         f"{number(gru, 3)} with GRU and "
-        f"{number(plain, 3)} without it{change}, as hypervolume in {hypervolume.unit(what)} beyond the target model's "
-        f"{what.x_short} of {number(row['reference'], 2)} and {what.retention.short} 0: {settings}{unequal}."
+        f"{number(plain, 3)} without it{change}, as hypervolume in {hypervolume.unit(goals)} beyond the target model's "
+        f"{goals.x_short} of {number(row['reference'], 2)} and {goals.retention.short} 0: {settings}{unequal}."
     )
 
 
@@ -152,7 +152,7 @@ def _methods(count: int) -> str:
     return f"the {count} methods run both ways" if count > 1 else "the one method run both ways"
 
 
-def list_beaten(chosen: pd.DataFrame, references: pd.DataFrame, what: Goals) -> str:
+def list_beaten(chosen: pd.DataFrame, references: pd.DataFrame, goals: Goals) -> str:
     """Return which chosen settings are no better than the original model on any goal; empty where none is.
 
     A change between two such settings is no useful unlearning, however large.
@@ -163,7 +163,7 @@ def list_beaten(chosen: pd.DataFrame, references: pd.DataFrame, what: Goals) -> 
         side, split = str(row["rectifier.name"]), row["benchmark.split"]
         if side not in lost or split not in originals.index:
             continue
-        gains = [goal.gain(row[goal.metric]) - goal.gain(originals.at[split, goal.metric]) for goal in what.compared]
+        gains = [goal.gain(row[goal.metric]) - goal.gain(originals.at[split, goal.metric]) for goal in goals.compared]
         if all(gain <= 0 for gain in gains):
             lost[side].append(f"{method_label(row['method'])} on {split}")
     parts = [
@@ -179,9 +179,9 @@ def list_beaten(chosen: pd.DataFrame, references: pd.DataFrame, what: Goals) -> 
     )
 
 
-def compare_at_equal_utility(runs: pd.DataFrame, references: pd.DataFrame, what: Goals, rule: Selection) -> list[str]:
+def compare_at_equal_utility(runs: pd.DataFrame, references: pd.DataFrame, goals: Goals, rule: Selection) -> list[str]:
     """Return one sentence a split on FQ where both sides were mixed back to the same MU (UWC)."""
-    trials = calibration.chosen_trials(runs, references, rule) if what.benchmark == "tofu" else runs.head(0)
+    trials = calibration.chosen_trials(runs, references, rule) if goals.benchmark == "tofu" else runs.head(0)
     if trials.empty:
         return []
     found = calibration.targets(trials).merge(trials[["id", *STUDY]], on="id")

@@ -15,10 +15,10 @@ def list_caveats(
     runs: pd.DataFrame, models: pd.DataFrame, comparison: pd.DataFrame, chosen: pd.DataFrame, rule: Selection
 ) -> list[str]:
     """Return them as sentences, the most general first. `comparison` and `chosen` are selection's."""
-    what = goals_of_runs(runs)
+    goals = goals_of_runs(runs)
     notes = [*_seeds(chosen), *_tries(comparison, rule), *_collapsed(runs), *_twins(runs)]
     if rule.rule == "utility_floor":
-        notes += [note for split, rows in chosen.groupby("benchmark.split") for note in _floor(split, rows, what, rule)]
+        notes += [note for split, rows in chosen.groupby("benchmark.split") for note in _floor(split, rows, goals, rule)]
     if rule.halves:
         notes += _whole(runs)
     for model in models.to_dict("records"):
@@ -68,15 +68,15 @@ def _twins(runs: pd.DataFrame) -> list[str]:
     return [f"{several} there both with and without a calibration, one training each time: only one of them counts."]
 
 
-def _floor(split: object, rows: pd.DataFrame, what: Goals, rule: Selection) -> list[str]:
+def _floor(split: object, rows: pd.DataFrame, goals: Goals, rule: Selection) -> list[str]:
     """Return where the rule's bar is not known, or nobody is above it."""
-    bar, name = rows["bar"].iloc[0], what.retention.short
+    bar, name = rows["bar"].iloc[0], goals.retention.short
     if pd.isna(bar):
         known = "0" if rows["choice.original"].iloc[0] == 0 else "not known"
         return [f"{split}: the original model's {name} is {known}, so the highest {name} was chosen everywhere."]
     if any(rows["kept"]):
         return []
-    removal = " or ".join(goal.short for goal in what.removal)
+    removal = " or ".join(goal.short for goal in goals.removal)
     return [
         f"{split}: no chosen trial keeps {rule.share:.0%} of the original model's {name} (at least {number(bar)}); a "
         f"better {removal} at a low {name} is no useful unlearning."

@@ -73,23 +73,23 @@ def write_verdict(
 
     The first is the answer as a whole; `tests` are `significance.tests`.
     """
-    what = goals_of_runs(runs)
+    goals = goals_of_runs(runs)
     about = compare_task_vectors(strength_points(runs, references, rule)) if compares_vectors(runs) else []
     if about and not any(runs["rectifier.name"] == "gru"):
         return about
     if comparison.empty:
-        return [*write_headline(comparison, chosen, what), *about]
-    counted = [answer.explain_counting(what), answer.count_kept(comparison, what, rule)]
-    counted.append(answer.describe_tests(tests, what))
-    found = [answer.summarise(comparison, what), " ".join(filter(None, counted))]
-    found += filter(None, [answer.list_beaten(chosen, references, what)])
-    for sentence, (_, rows) in zip(write_headline(comparison, chosen, what), comparison.groupby("split"), strict=True):
-        found.append(" ".join(filter(None, [sentence, answer.describe_amounts(rows, what)])))
-    found += answer.describe_areas(runs, references, what)
-    return [*found, *answer.compare_at_equal_utility(runs, references, what, rule), *about]
+        return [*write_headline(comparison, chosen, goals), *about]
+    counted = [answer.explain_counting(goals), answer.count_kept(comparison, goals, rule)]
+    counted.append(answer.describe_tests(tests, goals))
+    found = [answer.summarise(comparison, goals), " ".join(filter(None, counted))]
+    found += filter(None, [answer.list_beaten(chosen, references, goals)])
+    for sentence, (_, rows) in zip(write_headline(comparison, chosen, goals), comparison.groupby("split"), strict=True):
+        found.append(" ".join(filter(None, [sentence, answer.describe_amounts(rows, goals)])))
+    found += answer.describe_areas(runs, references, goals)
+    return [*found, *answer.compare_at_equal_utility(runs, references, goals, rule), *about]
 
 
-def write_headline(comparison: pd.DataFrame, chosen: pd.DataFrame, what: Goals) -> list[str]:
+def write_headline(comparison: pd.DataFrame, chosen: pd.DataFrame, goals: Goals) -> list[str]:
     """Return one sentence a split: for which methods GRU improved which goals."""
     if chosen.empty:
         return ["No trial of this sweep has finished with a result, so nothing can be said yet."]
@@ -99,9 +99,9 @@ def write_headline(comparison: pd.DataFrame, chosen: pd.DataFrame, what: Goals) 
     for split, rows in comparison.groupby("split"):
         groups: dict[tuple[int, ...] | None, list[str]] = {}
         for row in rows.to_dict("records"):
-            groups.setdefault(change_signs(row, what), []).append(method_label(row["method"]))
+            groups.setdefault(change_signs(row, goals), []).append(method_label(row["method"]))
         parts = [
-            f"{_describe_kind(kind, what)} for {len(groups[kind])} of {len(rows)} methods ({', '.join(groups[kind])})"
+            f"{_describe_kind(kind, goals)} for {len(groups[kind])} of {len(rows)} methods ({', '.join(groups[kind])})"
             for kind in sorted(groups, key=_rank_kind)
         ]
         sentences.append(f"On {split_label(str(split))}, GRU {_join_parts(parts)}.")
@@ -149,9 +149,9 @@ def _rank_kind(kind: tuple[int, ...] | None) -> tuple[Any, ...]:
     return (True,) if kind is None else (False, -sum(kind), -sum(map(abs, kind)), [-sign for sign in kind])
 
 
-def _describe_kind(kind: tuple[int, ...] | None, what: Goals) -> str:
+def _describe_kind(kind: tuple[int, ...] | None, goals: Goals) -> str:
     """Return `improved FQ and did not clearly change MU`."""
-    names = [goal.short for goal in what.compared]
+    names = [goal.short for goal in goals.compared]
     if kind is None:
         return f"cannot be judged, for want of {' or '.join(names)} on both sides,"
     if not any(kind):
@@ -169,19 +169,19 @@ def _join_parts(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{'; '.join(parts[:-1])}; and {parts[-1]}"
 
 
-def write_detail(row: dict[Hashable, Any], what: Goals) -> dict[str, str]:
+def write_detail(row: dict[Hashable, Any], goals: Goals) -> dict[str, str]:
     """Return what GRU changes for one method and split: name, the changes, and how many seeds they rest on."""
     return {
         "method": method_label(row["method"]),
         "split": split_label(row["split"]),
-        "text": "; ".join([*(_describe_change(row, goal) for goal in what.compared), f"{_count_pairs(row, what)}."]),
+        "text": "; ".join([*(_describe_change(row, goal) for goal in goals.compared), f"{_count_pairs(row, goals)}."]),
     }
 
 
-def _count_pairs(row: dict[Hashable, Any], what: Goals) -> str:
+def _count_pairs(row: dict[Hashable, Any], goals: Goals) -> str:
     """Return `n = 3`, or how many seeds are in common where the sides differ."""
     plain, gru = int(row["n_none"]), int(row["n_gru"])
-    shared = min(int(row[f"{goal.metric}_n"]) for goal in what.compared)
+    shared = min(int(row[f"{goal.metric}_n"]) for goal in goals.compared)
     if shared == plain == gru:
         return f"n\u00a0=\u00a0{shared}"
     of = f"{plain} plain, {gru} w/ GRU"

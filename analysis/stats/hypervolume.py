@@ -27,31 +27,31 @@ def hypervolume(points: Iterable[tuple[float, float]], reference: tuple[float, f
     return area
 
 
-def unit(what: Goals) -> str:
+def unit(goals: Goals) -> str:
     """Return what areas are measured in: `ln p x MU` on TOFU."""
-    removal = "ln p" if what.x.column == "forget_quality" else what.x_short
-    return f"{removal} × {what.retention.short}"
+    removal = "ln p" if goals.x.column == "forget_quality" else goals.x_short
+    return f"{removal} × {goals.retention.short}"
 
 
-def explained(what: Goals) -> str:
+def explained(goals: Goals) -> str:
     """Return what the areas of a table are."""
-    name = what.x_short
+    name = goals.x_short
     return (
-        f"Hypervolume: the part of the plane of {name} and {what.retention.short} that some setting beats, "
-        f"bounded by the target model's {name} and {what.retention.short} 0, in units of {unit(what)}."
+        f"Hypervolume: the part of the plane of {name} and {goals.retention.short} that some setting beats, "
+        f"bounded by the target model's {name} and {goals.retention.short} 0, in units of {unit(goals)}."
     )
 
 
-def table(runs: pd.DataFrame, references: pd.DataFrame, what: Goals) -> pd.DataFrame:
+def table(runs: pd.DataFrame, references: pd.DataFrame, goals: Goals) -> pd.DataFrame:
     """Return one row a split: hypervolume and number of settings, without (`none`) and with GRU (`gru`).
 
     Of the settings (means over seeds) of methods that the split has both ways. The reference point is the target
     model's removal and a utility of 0: x, y in the units of the metrics, turned so that more is better. Splits without
     such methods or without the target model's removal are left out.
     """
-    means = average(runs).dropna(subset=[what.x.column, what.y.column])
-    originals = references.loc[references["role"] == "original"].set_index("split")[what.x.column].dropna()
-    rows = [_row(str(split), group, originals, what) for split, group in means.groupby(STUDY[0])]
+    means = average(runs).dropna(subset=[goals.x.column, goals.y.column])
+    originals = references.loc[references["role"] == "original"].set_index("split")[goals.x.column].dropna()
+    rows = [_row(str(split), group, originals, goals) for split, group in means.groupby(STUDY[0])]
     columns = [
         "split",
         "methods",
@@ -61,16 +61,16 @@ def table(runs: pd.DataFrame, references: pd.DataFrame, what: Goals) -> pd.DataF
     return pd.DataFrame([row for row in rows if row], columns=columns)
 
 
-def _row(split: str, settings: pd.DataFrame, originals: pd.Series, what: Goals) -> dict[Hashable, Any] | None:
+def _row(split: str, settings: pd.DataFrame, originals: pd.Series, goals: Goals) -> dict[Hashable, Any] | None:
     kept = settings.groupby("method")["rectifier.name"].transform(lambda names: set(SIDES) <= set(names))
     paired = settings.loc[kept.astype(bool)]
     if paired.empty or split not in originals.index:
         return None
     original = originals.to_dict()[split]
     row: dict[Hashable, Any] = {"split": split, "methods": paired["method"].nunique(), "reference": original}
-    corner = what.x.gain(pd.Series([original])).tolist()[0], 0.0
+    corner = goals.x.gain(pd.Series([original])).tolist()[0], 0.0
     for side in SIDES:
         group = paired.loc[paired["rectifier.name"] == side]
-        points = zip(what.x.gain(group[what.x.column]), what.y.gain(group[what.y.column]), strict=True)
+        points = zip(goals.x.gain(group[goals.x.column]), goals.y.gain(group[goals.y.column]), strict=True)
         row |= {f"volume_{side}": hypervolume(points, corner), f"settings_{side}": len(group)}
     return row

@@ -22,11 +22,11 @@ def table(runs: pd.DataFrame, references: pd.DataFrame, store: Storage, rule: Se
     Columns: split, method, rectifier, gamma, tau, strength, seed, the goals, `low` and `high` (95 % bootstrap interval
     of the goal of retention over the evaluation rows), on TOFU `forget_quality_ks` (D) and `forget_rows` (n), id.
     """
-    what, chosen = goals_of_runs(runs), choose(runs, references, rule)["configuration"]
-    trials = runs.loc[evaluated(runs) & runs["configuration"].isin(chosen) & runs[what.y.column].notna()]
+    goals, chosen = goals_of_runs(runs), choose(runs, references, rule)["configuration"]
+    trials = runs.loc[evaluated(runs) & runs["configuration"].isin(chosen) & runs[goals.y.column].notna()]
     trials = sort_studies(trials.sort_values("seed", kind="stable"))
-    metrics = [goal.metric for goal in what.compared]
-    beside = KS if what.x.column == "forget_quality" else []
+    metrics = [goal.metric for goal in goals.compared]
+    beside = KS if goals.x.column == "forget_quality" else []
     frame = trials.rename(columns=NAMES).reindex(
         columns=["split", "method", "rectifier", "gamma", "tau", "strength", "seed", *metrics, *beside, "id"]
     )

@@ -17,9 +17,9 @@ DEFAULT = Selection()
 STUDY = ["benchmark.split", "method", "rectifier.name"]
 
 
-def rule_text(what: Goals, rule: Selection = DEFAULT) -> str:
+def rule_text(goals: Goals, rule: Selection = DEFAULT) -> str:
     """Return the rule as a report states it: which trials are shown, and which rows they were chosen on."""
-    stated = sentence(rule, what.removal_words, what.retention.short)
+    stated = sentence(rule, goals.removal_words, goals.retention.short)
     return (
         f"Shown of each split, method and rectifier: {stated}. Trials that differ only in the seed are averaged before "
         "the choice."
@@ -32,9 +32,9 @@ def average(runs: pd.DataFrame) -> pd.DataFrame:
     Averaged are what tables show, `removal` where that is of several goals, and what the selection rule goes by.
     `id` is the lowest of its trials' ids, `planned` counts its trials of whatever status, `seeds` lists those used.
     """
-    what = goals_of_runs(runs)
-    able = evaluated(runs) & runs["choice.utility"].notna() & runs[what.y.column].notna()
-    shown = list(dict.fromkeys([*what.metrics, what.x.column]))
+    goals = goals_of_runs(runs)
+    able = evaluated(runs) & runs["choice.utility"].notna() & runs[goals.y.column].notna()
+    shown = list(dict.fromkeys([*goals.metrics, goals.x.column]))
     stats = {"": "mean", "_sd": "std", "_n": "count"}
     averaged = {f"{metric}{end}": (metric, stat) for metric in shown for end, stat in stats.items()}
     rows = (

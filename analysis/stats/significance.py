@@ -20,7 +20,7 @@ MEASURED = ["none", "gru", "difference", "low", "high", "p", "gains"]
 COLUMNS = ["split", "method", "metric", "n", *MEASURED]
 
 
-def tests(runs: pd.DataFrame, chosen: pd.DataFrame, what: Goals) -> pd.DataFrame:
+def tests(runs: pd.DataFrame, chosen: pd.DataFrame, goals: Goals) -> pd.DataFrame:
     """Return one row a split, method and goal that is both with and without GRU among the chosen settings.
 
     n: seeds that both sides have. none, gru: means over these, difference: gru - none as printed, gains: the list of
@@ -36,7 +36,7 @@ def tests(runs: pd.DataFrame, chosen: pd.DataFrame, what: Goals) -> pd.DataFrame
         sides = pair.set_index("rectifier.name")["configuration"]
         if not set(SIDES) <= set(sides.index):
             continue
-        for goal in what.compared:
+        for goal in goals.compared:
             plain, gru = (seeds[sides[side]][goal.metric].dropna() for side in SIDES)
             rows.append({"split": split, "method": method, "metric": goal.metric, **_paired(plain, gru)})
     frame = pd.DataFrame(rows, columns=COLUMNS)
@@ -51,13 +51,13 @@ def compare(chosen: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
     """
     sides = {key: pair.set_index("rectifier.name") for key, pair in chosen.groupby(STUDY[:2])}
     rows = []
-    for _, goals in found.groupby(["split", "method"], sort=False):
-        split, method = goals.iloc[0][["split", "method"]]
+    for _, group in found.groupby(["split", "method"], sort=False):
+        split, method = group.iloc[0][["split", "method"]]
         row: dict[str, Any] = {"split": split, "method": method}
         for side in SIDES:
             of = sides[split, method].loc[side]
             row |= {f"{field}_{side}": of[field] for field in ("n", "settings", "kept", "bar")}
-        for goal in goals.to_dict("records"):
+        for goal in group.to_dict("records"):
             row |= {f"{goal['metric']}_{name}": goal[name] for name in ("n", *MEASURED)}
             row[f"{goal['metric']}_p"] = goal["adjusted"]
         rows.append(row)

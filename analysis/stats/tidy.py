@@ -38,15 +38,15 @@ def from_runs(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DE
     that reached the target, whose utility is monotone, and that keep more without mixing (`render.DOUBTS`).
     `bold` is False: what is bold is for a renderer to find.
     """
-    what = goals_of_runs(runs)
+    goals = goals_of_runs(runs)
     chosen = choose(runs, references, rule)["configuration"]
     found = _settings(runs)
-    parts = [_melt_references(references, what.metrics), _melt(found, what.metrics), _mixtures(runs, found)]
+    parts = [_melt_references(references, goals.metrics), _melt(found, goals.metrics), _mixtures(runs, found)]
     frame = pd.concat([part for part in parts if len(part)] or parts)
     others = _others(runs)
     frame = frame.assign(
         table=SOURCE,
-        benchmark=what.benchmark,
+        benchmark=goals.benchmark,
         backbone=paper_backbone(runs),
         bold=False,
         other=[others.get(configuration, "") for configuration in frame["configuration"]],

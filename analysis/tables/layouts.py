@@ -143,21 +143,21 @@ LAYOUTS = {
 
 def main_layout(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> Layout:
     """Return the layout of a report's main table: a row a method and under it those with a rectifier."""
-    what = goals_of_runs(runs)
+    goals = goals_of_runs(runs)
     splits = sorted({*runs["benchmark.split"].dropna(), *references["split"]})
-    roles = [role for role in REFERENCES if role == "original" or what.has_retain_model(splits)]
+    roles = [role for role in REFERENCES if role == "original" or goals.has_retain_model(splits)]
     return Layout(
         table="main",
         caption="Main table",
-        measures=_goal_measures(what),
+        measures=_goal_measures(goals),
         references={role: REFERENCES[role] for role in roles},
         report=True,
-        notes=(BOLD["method"], rule_text(what, rule)),
+        notes=(BOLD["method"], rule_text(goals, rule)),
     )
 
 
-def _goal_measures(what: Goals) -> tuple[Measure, ...]:
-    return tuple(Measure(column.metric, column.head, DECIMALS, column.best) for column in what.columns)
+def _goal_measures(goals: Goals) -> tuple[Measure, ...]:
+    return tuple(Measure(column.metric, column.head, DECIMALS, column.best) for column in goals.columns)
 
 
 def _strength(record: Mapping[Any, Any]) -> str:

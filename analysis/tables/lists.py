@@ -33,8 +33,8 @@ def plain_text(value: Any) -> str:
 
 def list_chosen(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
     """Return what each row of the main table was run with and picked from."""
-    other, what = varied(runs), goals_of_runs(runs)
-    keeps = f"Keeps {rule.share:.0%} of {what.retention.short}"
+    other, goals = varied(runs), goals_of_runs(runs)
+    keeps = f"Keeps {rule.share:.0%} of {goals.retention.short}"
     members = runs.drop_duplicates("configuration").set_index("configuration")
     rows = []
     for row in choose(runs, references, rule).to_dict("records"):
@@ -47,7 +47,7 @@ def list_chosen(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = 
                 "Seeds": row["seeds"],
                 "n of planned": f"{row['n']} of {row['planned']}",
                 "Chosen from": f"{row['settings']}",
-                keeps: _print_kept(row, what.y.column),
+                keeps: _print_kept(row, goals.y.column),
                 "chosen_step": row["chosen_step"] or DASH,
                 "Trial": row["id"],
             }
@@ -67,13 +67,13 @@ def _print_kept(row: dict[Hashable, Any], utility: str) -> str:
 
 def list_seeds(frame: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return `seeds.table` as texts."""
-    what = goals_of_runs(runs)
+    goals = goals_of_runs(runs)
     rows = []
     for row in frame.to_dict("records"):
         settings = (row[field] for field in SETTINGS)
         line = {"Split": split_label(row["split"]), **describe_settings(row["method"], row["rectifier"], *settings)}
         line["Seed"] = f"{row['seed']:g}"
-        for goal in what.compared:
+        for goal in goals.compared:
             line[goal.short] = number(row[goal.metric])
             if goal.metric == "forget_quality":
                 line |= {"KS D": number(row[KS[0]], 3), "n": DASH if pd.isna(row[KS[1]]) else f"{row[KS[1]]:g}"}
@@ -98,7 +98,7 @@ def explain_seeds(frame: pd.DataFrame, runs: pd.DataFrame) -> str:
     return text + (f" No interval, for want of rows that give {name}: {lacking} of {len(frame)} seeds." * bool(lacking))
 
 
-def list_volumes(frame: pd.DataFrame, what: Goals) -> pd.DataFrame:
+def list_volumes(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
     """Return `hypervolume.table` as texts."""
     rows = []
     for row in frame.to_dict("records"):
@@ -107,7 +107,7 @@ def list_volumes(frame: pd.DataFrame, what: Goals) -> pd.DataFrame:
             {
                 "Split": split_label(row["split"]),
                 "Methods": f"{row['methods']}",
-                f"From {what.x_short}": number(row["reference"]),
+                f"From {goals.x_short}": number(row["reference"]),
                 "Area without GRU": number(without),
                 "settings": f"{row['settings_none']}",
                 "Area with GRU": number(with_gru),
@@ -120,10 +120,10 @@ def list_volumes(frame: pd.DataFrame, what: Goals) -> pd.DataFrame:
 
 def list_failures(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
     """Return every trial without a usable result and why; those that have not run come last."""
-    what = goals_of_runs(runs)
+    goals = goals_of_runs(runs)
     rows = []
     for trial in runs.sort_values("status", key=lambda column: column == "missing", kind="stable").to_dict("records"):
-        lacking = [goal.short for goal in what.compared if pd.isna(trial[goal.metric])]
+        lacking = [goal.short for goal in goals.compared if pd.isna(trial[goal.metric])]
         if trial["status"] in EVALUATED and not lacking:
             continue
         described = dict.fromkeys(("Method", *SETTINGS), DASH)  # nothing is known of a trial that was never started
@@ -159,9 +159,9 @@ def count_unlisted(failed: pd.DataFrame) -> str:
     return f"and {len(failed):,} more: {', '.join(f'{count:,} {status}' for status, count in numbers.items())}"
 
 
-def list_models(models: pd.DataFrame, what: Goals) -> pd.DataFrame:
+def list_models(models: pd.DataFrame, goals: Goals) -> pd.DataFrame:
     """Return the reference models as texts."""
-    numbers = {column.metric: column.label for column in what.columns}
+    numbers = {column.metric: column.label for column in goals.columns}
     names = {"split": "Split", "role": "Role", **numbers, "model.path": "Model"}
     names |= {"model.fingerprint": "Fingerprint", "evaluation": "Evaluation", "status": "Status"}
     formats = {name: number if name in numbers else plain_text for name in names}
