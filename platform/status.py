@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from platform.state import manifest
-from platform.state.status import SILENT, describe_phase, describe_sweep
+from platform.state.status import SILENT, describe_sweep, format_progress
 from trainables.common import cli
 from trainables.common.cli import format_count, format_duration
 from trainables.storage.base import FAILURES
@@ -81,11 +81,7 @@ def _driver(found: dict[str, Any]) -> str:
 def _under_way(found: dict[str, Any]) -> list[str]:
     trials = found["running"]
     rows = [("running", "phase", "step", "for", "left", "on")]
-    for item in trials[:SHOWN]:
-        step = "" if item["steps"] is None else f"{item['step']}/{item['steps']}"
-        left = "" if item["remaining_seconds"] is None else format_duration(item["remaining_seconds"])
-        seconds = format_duration(item["seconds"])
-        rows.append((item["label"], describe_phase(item), step, seconds, left, item["host"]))
+    rows += [(item["label"], *format_progress(item), item["host"]) for item in trials[:SHOWN]]
     lines = _aligned(rows) if trials else []
     if len(trials) > SHOWN:
         lines.append(f"and {len(trials) - SHOWN} more")

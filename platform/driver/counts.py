@@ -1,22 +1,34 @@
-"""Where a running sweep stands: counts and times of its trials, and why no further trial begins."""
+"""Counts and times of a running sweep's trials, and the reason why no further trial begins."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from platform.driver.console import Row, View
-from platform.state.status import describe_phase, read_progress
+from platform.state.status import format_progress, read_progress
 from platform.state.sweep_state import SweepState
 from trainables.common.cli import format_duration
 from trainables.config.trial import Trial
 from trainables.storage.base import EVALUATED, FAILURES, Storage
 
 PATIENCE = 10.0
-"""Seconds without a trial that begins, although more could run at a time, after which it is said why."""
+"""Seconds without a trial that begins, although more could run at a time, after which the reason is shown."""
+
+
+@dataclass(frozen=True)
+class View:
+    """The state of a running sweep as the screen shows it."""
+
+    title: str
+    done: int
+    total: int
+    counts: str
+    rows: Sequence[Sequence[str]] = ()
+    """Label, phase, step, elapsed and remaining time of each running trial."""
+    waiting: str | None = None
 
 
 @dataclass
@@ -81,31 +93,24 @@ class Counts:
         rows = [self._row(key, store, typical) for key in self.running]
         return View(self.name, self.done + self.failed, self.total, str(self), rows, waiting.reason(self))
 
-    def _row(self, trial_id: str, store: Storage, typical: dict[str, float | None]) -> Row:
+    def _row(self, trial_id: str, store: Storage, typical: dict[str, float | None]) -> tuple[str, ...]:
         label, progress = self.running[trial_id][0], read_progress(trial_id, store, typical)
         if progress is None:
-            return Row(label, "starting", 0, None, self.seconds_of(trial_id), None)
-        known = (progress[name] for name in ("step", "steps", "seconds", "remaining_seconds"))
-        return Row(label, describe_phase(progress), *known)
+            return label, "starting", "", format_duration(self.seconds_of(trial_id)), ""
+        return label, *format_progress(progress)
 
 
+@dataclass
 class Waiting:
-    """Finds out why no further trial begins: what one needs, and what of it is free.
+    """Finds out why no further trial begins."""
 
-    `needed` and `free`: amounts by Ray's names of resources, `free` of all nodes together; `describe_coming`: the nodes
-    that may still start.
-    """
-
-    def __init__(
-        self,
-        needed: Mapping[str, float],
-        free: Callable[[], Mapping[str, float]],
-        describe_coming: Callable[[], str | None] = lambda: None,
-    ) -> None:
-        self.needed = needed
-        self.free = free
-        self.describe_coming = describe_coming
-        self.since: float | None = None
+    needed: Mapping[str, float]
+    """What a trial needs, by Ray's names of resources."""
+    free: Callable[[], Mapping[str, float]]
+    """Returns what is free on all nodes together."""
+    describe_coming: Callable[[], str | None]
+    """Returns the nodes that may still start."""
+    since: float | None = None
 
     def reason(self, counts: Counts) -> str | None:
         """Return why a trial waits, None if none does or not for long yet."""

@@ -1,11 +1,11 @@
-"""One start of a sweep: what it says first, whether Ray is needed at all, and what it says at its end."""
+"""One start of a sweep: its first lines, Ray where trials are left, and its last lines."""
 
 from __future__ import annotations
 
 import time
 
-from platform.driver.console import say
-from platform.driver.finish import say_end
+from platform.driver.console import print_line
+from platform.driver.finish import print_end
 from platform.driver.options import Options
 from platform.plan.value import Plan
 from platform.preparation import hub
@@ -21,17 +21,17 @@ from trainables.storage.base import Storage
 
 
 def run(state: SweepState, store: Storage, command: str, options: Options) -> int:
-    """Run what is left of a plan; returns the exit status."""
+    """Run what is left of a plan; return the exit status."""
     set_ray_environment(options.address)
     plan, started = state.plan, time.monotonic()
     trials = format_count(len(plan.trials), "trial")
-    say(f"sweep {plan.name}: {trials}, {len(state.done)} done, {state.outstanding} to run")
-    say(f"storage {store.location}, {_describe_code()}")
+    print_line(f"sweep {plan.name}: {trials}, {len(state.done)} done, {state.outstanding} to run")
+    print_line(f"storage {store.location}, {_describe_code()}")
     if warning := state.history.warning():
-        say(f"warning: {warning}")
+        print_line(f"warning: {warning}")
     stopper = Stopper(options.limits, load_spent(state, store))
     if state.outstanding and stopper.reason:
-        return max(_say_stop(plan, store, stopper), int(bool(state.failed)))
+        return max(_print_stop(plan, store, stopper), int(bool(state.failed)))
     if state.outstanding or plan.sweep.export or not has_references(plan, store):
         with record_spent(stopper, store.spent(plan.sweep.name, plan.hash), store):
             mirror = _run_with_ray(state, store, command, stopper, options)
@@ -40,32 +40,32 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
     else:
         document = manifest.write_manifest(state, store, command)
         if sync_state.is_in_sync(document, store):
-            return say_end(plan, store)
+            return print_end(plan, store)
         mirror = start_mirror(document, store)
         mirror.close(count_outcomes(document, store))
     store.sync_trials(trial.id() for trial in plan.trials)  # results that could not be sent are sent now
-    say(describe_run(state, store, time.monotonic() - started))
-    status = say_end(plan, store)
+    print_line(describe_run(state, store, time.monotonic() - started))
+    status = print_end(plan, store)
     _show_report(plan, store, mirror)
-    return max(status, _say_stop(plan, store, stopper)) if stopper.reason else status
+    return max(status, _print_stop(plan, store, stopper)) if stopper.reason else status
 
 
 def _run_with_ray(state: SweepState, store: Storage, command: str, stopper: Stopper, options: Options) -> Mirror | None:
-    hub.check_reachable(state.plan, store, say)
+    hub.check_reachable(state.plan, store, print_line)
     from platform.driver import run_on_ray  # Ray, which reads its settings when it is imported
 
     return run_on_ray.run(state, store, command, stopper, options)
 
 
 def _show_report(plan: Plan, store: Storage, mirror: Mirror) -> None:
-    """Show the report in MLflow and note that all is there, or say the command that mends what is not."""
+    """Show the report in MLflow and note that all is there, or print the command that mends what is not."""
     mirror.log_report()
     if mirror.problem is None:
         sync_state.mark_in_sync(manifest.load_sweep(plan.name, store), store)
         return
     first = str(mirror.problem).partition("\n")[0]
     behind = f"MLflow is behind ({first}); mend it with"
-    say(f"{behind}: .venv/bin/python -m platform.tracking sync {plan.name}{manifest.storage_option(store)}")
+    print_line(f"{behind}: .venv/bin/python -m platform.tracking sync {plan.name}{manifest.storage_option(store)}")
 
 
 def describe_run(state: SweepState, store: Storage, seconds: float) -> str:
@@ -74,12 +74,12 @@ def describe_run(state: SweepState, store: Storage, seconds: float) -> str:
     return f"{ended} of {len(state.done) + state.outstanding} trials run in {seconds / 60:.1f} min"
 
 
-def _say_stop(plan: Plan, store: Storage, stopper: Stopper) -> int:
-    """Say why the sweep ended before its trials did, and what is left of it; returns 1 if that is a failure, else 3."""
+def _print_stop(plan: Plan, store: Storage, stopper: Stopper) -> int:
+    """Print why the sweep ended before its trials and what is left of it; return 1 if that is a failure, else 3."""
     left = scan(plan, store).outstanding
     if not left:
         return 0
-    say(f"stopped: {stopper.reason}; {format_count(left, 'trial')} left; {stopper.advice}")
+    print_line(f"stopped: {stopper.reason}; {format_count(left, 'trial')} left; {stopper.advice}")
     return 1 if stopper.fails_alike or stopper.unwritable else 3
 
 

@@ -1,4 +1,4 @@
-"""What a start says at its end: the tables, where everything is, what failed, what to run next."""
+"""The last lines of a start: the tables, where everything is, what failed, what to run next."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from platform.driver.console import say
+from platform.driver.console import print_line
 from platform.plan.value import Plan
 from platform.state import manifest
 from trainables.common import paths, provenance
@@ -28,42 +28,42 @@ AFTER_QUICKSTART = (
 )
 
 
-def say_end(plan: Plan, store: Storage) -> int:
-    """Say how a start ended; returns 1 if trials of the plan failed, else 0."""
+def print_end(plan: Plan, store: Storage) -> int:
+    """Print how a start ended; return 1 if trials of the plan failed, else 0."""
     shown = paths.shorten(store.root)
     document = manifest.load_sweep(plan.name, store)
     results = {key: result for key in document["trials"] if (result := summarise(store, key))}
     made_from = {"results": digest({key: result.started for key, result in results.items()})}
     made_from |= {"commit": provenance.commit()[0], "selection": document["selection"]}
-    _say_report(plan, store, made_from)
-    say(f"report: {shown / 'reports' / plan.name / 'index.html'}")
+    _print_report(plan, store, made_from)
+    print_line(f"report: {shown / 'reports' / plan.name / 'index.html'}")
     server = os.environ.get("MLFLOW_TRACKING_URI")
     own = f".venv/bin/mlflow ui --backend-store-uri sqlite:///{shown / 'mlflow.db'}  (http://127.0.0.1:5000)"
-    say(f"MLflow: {server or own}")
+    print_line(f"MLflow: {server or own}")
     again = f".venv/bin/python -m analysis.report {plan.name}{manifest.storage_option(store)}"
     again = AFTER_QUICKSTART if plan.sweep.name == "quickstart" else f"{again}   (or another seed: --seeds 0,1,2)"
-    say(f"next:   {again}")
+    print_line(f"next:   {again}")
     planned = (trial.id() for trial in plan.trials)
     failed = [key for key in planned if key in results and results[key].status in FAILURES]
     for key in failed:
-        say(f"{results[key].status}: {key} {results[key].message} ({store.trial(key) / ERROR})")
+        print_line(f"{results[key].status}: {key} {results[key].message} ({store.trial(key) / ERROR})")
     lost = sum(results[key].status == LOST for key in failed)
     if lost:
-        say(f"{format_count(lost, 'trial')} lost; --resume goes on with what they had")
+        print_line(f"{format_count(lost, 'trial')} lost; --resume goes on with what they had")
     if len(failed) > lost:
-        say(f"{format_count(len(failed) - lost, 'trial')} failed; --retry-failed runs them again")
+        print_line(f"{format_count(len(failed) - lost, 'trial')} failed; --retry-failed runs them again")
     return 1 if failed else 0
 
 
-def _say_report(plan: Plan, store: Storage, made_from: Mapping[str, Any]) -> None:
-    """Make the report if it is not there or of other results, and say its tables."""
+def _print_report(plan: Plan, store: Storage, made_from: Mapping[str, Any]) -> None:
+    """Make the report if it is not there or of other results, and print its tables."""
     folder = store.root / "reports" / plan.name
     tables = [folder / "tables" / f"{name}.md" for name in TABLES]
     if read_json(folder / MADE_FROM) != made_from or not tables[0].is_file():
         command = [sys.executable, "-m", "analysis.report", plan.name, "--storage", store.location]
         done = subprocess.run(command, cwd=provenance.ROOT, capture_output=True, text=True)
         if done.returncode:
-            say(f"no report: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
+            print_line(f"no report: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
             return
         write_json(folder / MADE_FROM, made_from)
-    say("\n\n".join(path.read_text(encoding="utf-8").rstrip() for path in tables if path.is_file()))
+    print_line("\n\n".join(path.read_text(encoding="utf-8").rstrip() for path in tables if path.is_file()))

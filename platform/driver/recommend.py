@@ -15,7 +15,7 @@ from trainables.storage import files
 from trainables.storage.base import Storage, set_aside
 
 
-def recommend(plan: Plan, store: Storage, say: Callable[[str], None]) -> None:
+def recommend(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
     """Export the chosen trial of each split to STORAGE/exports/ID, once; says where, or why there is none."""
     utilities, rule = weights.planned_utilities(plan, store), plan.sweep.selection
     for split in dict.fromkeys(trial.benchmark.split for trial in plan.trials):
@@ -24,17 +24,17 @@ def recommend(plan: Plan, store: Storage, say: Callable[[str], None]) -> None:
         measured = weights.candidates(results, plan.sweep.benchmark.name, rule)
         chosen = selection.pick(measured, utilities.get(split), rule)
         if chosen is None:
-            say("recommended: no trial has finished")
+            print_line("recommended: no trial has finished")
             continue
         if chosen.utility <= 0 and rule.rule != "highest_removal":
             told = f"none of {len(measured)} trials, the utility of each is 0; give more or other retain rows"
-            say(f"recommended: {told}")
+            print_line(f"recommended: {told}")
             continue
         trial = next(trial for trial in trials if trial.id() == chosen.key)
         fallback = selection.fallback(utilities.get(split), rule)
         told = benchmarks.outcome(trial.benchmark.name, selection.reported(results[chosen.key], rule))
         told = f"{trial.label()} ({'; '.join(filter(None, [told, fallback]))})"
-        say(f"recommended: {told}, {_write(trial, _why(plan, len(measured), fallback), plan, store)}")
+        print_line(f"recommended: {told}, {_write(trial, _why(plan, len(measured), fallback), plan, store)}")
 
 
 def _why(plan: Plan, measured: int, fallback: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from platform.driver.console import Screen
@@ -18,49 +19,27 @@ from trainables.storage.base import EVALUATED, LOST, Storage
 from trainables.trial import record
 
 
-class LimitsReporter(StatelessCallback):
-    """Tells the stopper and the disk monitor of trials."""
-
-    def __init__(self, stopper: Stopper, monitor: disk.DiskMonitor) -> None:
-        self.stopper = stopper
-        self.monitor = monitor
-
-    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self.stopper.trial_started(read_trial(trial))
-
-    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        self.stopper.disk = self.monitor.poll()
-
-    def end_trial(self, trial: Trial, result: Mapping[str, Any]) -> None:
-        self.stopper.trial_ended(trial.id(), result)
-        self.stopper.disk = self.monitor.trial_ended(trial.study(), trial.id())
-
-
+@dataclass(eq=False)
 class Reporter(StatelessCallback):
     """Finds the result of each trial that ends, and hands it to counts, screen, limits and MLflow."""
 
-    def __init__(
-        self,
-        counts: Counts,
-        store: Storage,
-        mirror: Mirror,
-        limits: LimitsReporter,
-        screen: Screen,
-        waiting: Waiting,
-    ) -> None:
-        self.counts = counts
-        self.store = store
-        self.mirror = mirror
-        self.limits = limits
-        self.screen = screen
-        self.waiting = waiting
-        self.unconfirmed: list[Trial] = []
-        """Trials that have ended and whose result the storage did not show then."""
+    counts: Counts
+    store: Storage
+    mirror: Mirror
+    stopper: Stopper
+    monitor: disk.DiskMonitor
+    screen: Screen
+    waiting: Waiting
+    unconfirmed: list[Trial] = field(default_factory=list)
+    """Trials that have ended and whose result the storage did not show then."""
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self.counts.start_trial(read_trial(trial))
+        started = read_trial(trial)
+        self.stopper.trial_started(started)
+        self.counts.start_trial(started)
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        self.stopper.disk = self.monitor.poll()
         self._show()
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -72,7 +51,7 @@ class Reporter(StatelessCallback):
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
         for trial in self.unconfirmed:
             self.store.try_sync_trial(trial.id())
-            self.limits.monitor.trial_ended(trial.study(), trial.id())
+            self.monitor.trial_ended(trial.study(), trial.id())
             self.mirror.add_trial(trial.id())
 
     def _show(self, *, last: bool = False) -> None:
@@ -85,8 +64,9 @@ class Reporter(StatelessCallback):
         if not self.store.has(trial.id()):
             self.unconfirmed.append(trial)
         self.counts.end_trial(trial.id(), result)
-        self.screen.say(f"{trial.label()}: {describe_outcome(result)} ({format_duration(seconds)})")
-        self.limits.end_trial(trial, result)
+        self.screen.print_line(f"{trial.label()}: {describe_outcome(result)} ({format_duration(seconds)})")
+        self.stopper.trial_ended(trial.id(), result)
+        self.stopper.disk = self.monitor.trial_ended(trial.study(), trial.id())
         self.mirror.add_trial(trial.id())
         tune_trial.run_metadata.metric_analysis.clear()  # running means of every number that a trial reported,
         tune_trial.run_metadata.metric_n_steps.clear()  # 15 KB each, which nobody reads
@@ -108,7 +88,7 @@ class Reporter(StatelessCallback):
         try:
             return record.write_refusal(trial, self.store, cause, LOST, self.counts.seconds_of(trial.id()))
         except OSError as error:
-            self.limits.stopper.unwritable = f"{error.strerror} ({self.store.root})"
+            self.stopper.unwritable = f"{error.strerror} ({self.store.root})"
             return _lost(f"not recorded, because the storage takes nothing more: {error.strerror}")
 
 

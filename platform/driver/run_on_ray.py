@@ -11,12 +11,13 @@ import ray
 import ray.exceptions
 from ray import tune
 from ray.tune.execution import class_cache
+from rich.console import Console
 
 from platform.driver import recommend
-from platform.driver.console import open_screen, say
+from platform.driver.console import Screen, print_line
 from platform.driver.counts import Counts, Waiting
 from platform.driver.options import Options
-from platform.driver.reporter import LimitsReporter, Reporter
+from platform.driver.reporter import Reporter
 from platform.preparation import hub, prepare
 from platform.schedule.node_loss import TRIES, NodeLossWatch, RayletWatch
 from platform.schedule.searcher import Queue, Studies
@@ -40,16 +41,16 @@ def run(state: SweepState, store: Storage, command: str, stopper: Stopper, optio
     resources = state.plan.sweep.resources
     try:
         session = start_session(options.address)
-        session.wait_for_nodes(say)
+        session.wait_for_nodes(print_line)
         session.check_resources(resources)
-        placement = session.place_trials(resources, options.max_concurrent, say)
+        placement = session.place_trials(resources, options.max_concurrent, print_line)
         return prepare_and_tune(state, store, command, stopper, placement, options.keep)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError | OSError):
             raise error.cause from None
-        say(f"preparation failed:\n{error}")
+        print_line(f"preparation failed:\n{error}")
     except ray.exceptions.RayError as error:
-        say(f"Ray failed: {error}; go on with {manifest.resume_command(command)}")
+        print_line(f"Ray failed: {error}; go on with {manifest.resume_command(command)}")
     finally:
         ray.shutdown()
     return None
@@ -60,15 +61,15 @@ def prepare_and_tune(
 ) -> Mirror:
     """Do all that lies between Ray's start and the report."""
     plan = state.plan
-    hub.fetch(plan, store, say)
+    hub.fetch(plan, store, print_line)
     with stopper.preparing(gpus(plan.trials[0].model_dump(include={"resources"}))):
-        prepare.prepare(state, store, say, placement.strategy)
+        prepare.prepare(state, store, print_line, placement.strategy)
     document = manifest.write_manifest(state, store, command)
     mirror = start_mirror(document, store)
     if state.outstanding:
         _tune(state, store, mirror, stopper, placement, keep)
     if plan.sweep.export:
-        recommend.recommend(plan, store, say)
+        recommend.recommend(plan, store, print_line)
     mirror.close(count_outcomes(document, store))
     return mirror
 
@@ -81,15 +82,14 @@ def _tune(state: SweepState, store: Storage, mirror: Mirror, stopper: Stopper, p
     search, total = make_searcher(state, store, stopper, placement, keep)
     counts = Counts.from_state(state, total, placement.slots)
     monitor = disk.DiskMonitor(weights.make_keeper(plan, store, keep), stopper.limits.disk_bytes)
-    limits, screen = LimitsReporter(stopper, monitor), open_screen()
-    needed = resources_of_trial(plan.sweep.resources)
+    screen, needed = Screen(Console()), resources_of_trial(plan.sweep.resources)
     waiting = Waiting(needed, ray.available_resources, placement.describe_coming)
-    reporter = Reporter(counts, store, mirror, limits, screen, waiting)
+    reporter = Reporter(counts, store, mirror, stopper, monitor, screen, waiting)
     folder, name = store.root / "ray", f"{plan.name}-{os.getpid()}"
     run_config = tune.RunConfig(
         name=name,
         storage_path=str(folder),
-        callbacks=[limits, reporter, RayletWatch(), NodeLossWatch(nodes, screen.say)],
+        callbacks=[reporter, RayletWatch(), NodeLossWatch(nodes, screen.print_line)],
         verbose=0,
         failure_config=tune.FailureConfig(max_failures=TRIES),
         checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),

@@ -14,6 +14,7 @@ from platform.state import lock, manifest, weights
 from platform.state.sweep_state import Results, read_results
 from trainables import benchmarks
 from trainables.common import processes
+from trainables.common.cli import format_duration
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage import files
@@ -97,10 +98,12 @@ def read_progress(trial_id: str, store: Storage, typical: Mapping[str, float | N
     }
 
 
-def describe_phase(progress: dict[str, Any]) -> str:
-    """Return `training`, or `evaluation, 310 of 717 answers` where its work is counted."""
-    phase, work = progress["phase"], progress["work"]
-    return f"{phase}, {work['done']} of {work['total']} {work['what']}" if work else phase
+def format_progress(progress: dict[str, Any]) -> tuple[str, str, str, str]:
+    """Return phase (`evaluation, 310 of 717 answers` where its work is counted), step, elapsed and remaining time."""
+    phase, work, left = progress["phase"], progress["work"], progress["remaining_seconds"]
+    phase = f"{phase}, {work['done']} of {work['total']} {work['what']}" if work else phase
+    step = "" if progress["steps"] is None else f"{progress['step']}/{progress['steps']}"
+    return phase, step, format_duration(progress["seconds"]), "" if left is None else format_duration(left)
 
 
 def _estimate_rest(running: list[dict[str, Any]], left: int, total: float | None) -> float | None:

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from platform.driver import console
+from platform.driver.console import Screen
 from platform.driver.counts import Counts, Waiting
-from platform.driver.reporter import LimitsReporter, Reporter
+from platform.driver.reporter import Reporter
 from platform.state.limits import Limits, Stopper
 from trainables.common.errors import Unreachable
 from trainables.config.settings import Benchmark, Model
@@ -48,9 +49,8 @@ def reporter(copies: list[ObjectStorage]) -> Reporter:
     pruned: list[str] = []
     monitor: Any = SimpleNamespace(trial_ended=lambda study, ended: pruned.append(ended))
     mirror: Any = SimpleNamespace(told=[], add_trial=lambda key: mirror.told.append(key))
-    limits = LimitsReporter(Stopper(Limits()), monitor)
-    counts = Counts(name="tiny", total=1, slots=1)
-    return Reporter(counts, copies[0], mirror, limits, console.open_screen(), Waiting({}, dict))
+    counts, waiting = Counts(name="tiny", total=1, slots=1), Waiting({}, dict, lambda: None)
+    return Reporter(counts, copies[0], mirror, Stopper(Limits()), monitor, Screen(Console()), waiting)
 
 
 def finish(store: ObjectStorage) -> dict[str, bytes]:

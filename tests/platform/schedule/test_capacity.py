@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from platform.driver import counts
 from platform.schedule import capacity, ray_settings, session
 from platform.schedule.capacity import Growth, NodeKind, NodeType
 from trainables.common.errors import InputError
@@ -191,15 +190,3 @@ def test_start_waits_for_the_nodes_that_a_cluster_always_has(monkeypatch: pytest
     monkeypatch.setattr(capacity, "PATIENCE", -1.0)
     capacity.wait_for_nodes(growth, lambda: [node(HEAD)], said.append)
     assert said[1:] == ["warning: 1 of the cluster's 3 nodes are there; going on with them"]
-
-
-def test_a_trial_that_waits_says_that_nodes_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counts, "PATIENCE", 0.0)
-    standing = counts.Counts("sweep", total=4, slots=2)
-    asked = {"CPU": 1.0, "GPU": 1.0}
-    waiting = counts.Waiting(asked, lambda: {"CPU": 8.0}, lambda: "0 of up to 4 nodes for it are there")
-    assert waiting.reason(standing) == "a trial waits: needs 1 GPU, 0 free; 0 of up to 4 nodes for it are there"
-    waiting = counts.Waiting(asked, lambda: {"CPU": 8.0, "GPU": 8.0}, lambda: "3 of up to 4 nodes for it are there")
-    assert waiting.reason(standing) == (
-        "a trial waits: its process or a node is starting; 3 of up to 4 nodes for it are there"
-    )

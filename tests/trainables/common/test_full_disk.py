@@ -9,10 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from platform.driver import console
+from platform.driver.console import Screen
 from platform.driver.counts import Counts, Waiting
-from platform.driver.reporter import LimitsReporter, Reporter
+from platform.driver.reporter import Reporter
 from platform.state import disk
 from platform.state.limits import Limits, Stopper
 from trainables.common import cli
@@ -48,9 +49,9 @@ def test_failure_that_cannot_be_recorded_stops_the_sweep(
     stopper, mirrored = Stopper(Limits()), []
     keeper: Any = SimpleNamespace(prune=lambda study, ended: None)
     mirror: Any = SimpleNamespace(add_trial=mirrored.append)
-    limits = LimitsReporter(stopper, disk.DiskMonitor(keeper, None))
+    monitor = disk.DiskMonitor(keeper, None)
     counts = Counts(name="tiny", total=3, slots=1)
-    reporter = Reporter(counts, store, mirror, limits, console.open_screen(), Waiting({}, dict))
+    reporter = Reporter(counts, store, mirror, stopper, monitor, Screen(Console()), Waiting({}, dict, lambda: None))
     kept = SimpleNamespace(metric_analysis={}, metric_n_steps={})
     died = SimpleNamespace(config={"trial": CONFIG.model_dump_json()}, trial_id="1", run_metadata=kept)
     died.error_file, died.last_result = None, {}
