@@ -18,7 +18,8 @@ def list_caveats(
     goals = goals_of_runs(runs)
     notes = [*_seeds(chosen), *_tries(comparison, rule), *_collapsed(runs), *_twins(runs)]
     if rule.rule == "utility_floor":
-        notes += [note for split, rows in chosen.groupby("benchmark.split") for note in _floor(split, rows, goals, rule)]
+        for split, rows in chosen.groupby("benchmark.split"):
+            notes += _floor(split, rows, goals, rule)
     if rule.halves:
         notes += _whole(runs)
     for model in models.to_dict("records"):
