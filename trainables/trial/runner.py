@@ -123,7 +123,7 @@ class TrialRun:
         task = setup.make_task(trial, network, tokenizer, device, record.micro_batch)
         network = setup.add_adapters(trial, network)
         folder = self.paths.folder / CHECKPOINT
-        resources = setup.choose_zero_stage(trial, network, task, device, folder)
+        resources = setup.choose_zero_stage(trial, network, device, folder)
         record.zero_stage = resources.zero_stage
         checkpoints.check_layout(folder, resources)
         steps = StepSelection(trial, self.paths, tokenizer, reference, self.report)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +102,7 @@ def _gpu_memory(trial: Trial, device: torch.device) -> float:
     return float(least) * part
 
 
-def choose_zero_stage(trial: Trial, network: Any, task: loop.Task, device: torch.device, checkpoint: Path) -> Resources:
+def choose_zero_stage(trial: Trial, network: Any, device: torch.device, checkpoint: Path) -> Resources:
     """Return the resources with a ZeRO stage: the checkpoint's or the memory plan's, if the user chose none."""
     if trial.resources.zero_stage is not None:
         return trial.resources
@@ -111,20 +110,10 @@ def choose_zero_stage(trial: Trial, network: Any, task: loop.Task, device: torch
     if meta:
         return trial.resources.model_copy(update={"zero_stage": meta["layout"]["zero_stage"]})
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in network.parameters()]
-    room = device_memory(device) / trial.resources.ranks
-    if device.type == "cuda":
-        room = _gpu_memory(trial, device)
-    states_on = partial(
-        memory.states,
-        sum(size for size, _ in sizes),
-        sum(size for size, trained in sizes if trained),
-        ranks=trial.resources.ranks,
-        precision=trial.resources.precision,
-        average=task.rectifier.needs_retain,
-        frozen=task.frozen is not None,
-        offloaded=trial.resources.offload_optimizer and device.type == "cuda",
-    )
-    stage = memory.choose_stage(lambda stage: states_on(stage=stage), room, trial.resources.ranks)
+    cuda = device.type == "cuda"
+    room = _gpu_memory(trial, device) if cuda else device_memory(device) / trial.resources.ranks
+    trained = sum(size for size, is_trained in sizes if is_trained)
+    stage = memory.choose_stage(trial, sum(size for size, _ in sizes), trained, room)
     return trial.resources.model_copy(update={"zero_stage": stage})
 
 

@@ -95,8 +95,7 @@ def test_sizes_under_other_names_are_not_guessed() -> None:
 
 def test_peak_of_a_7b_model_by_hand() -> None:
     """bf16: a layer keeps of a token 16 h for norms, 8 h for attention, 8 times the feed-forward's width."""
-    load = memory.load_of(trial(rectifier=GRU), SEVEN, 2)
-    found = memory.peak(load, 2, 100)
+    found = memory.peak(trial(rectifier=GRU), SEVEN, 2, 2, 100)
     layer = 16 * 4096 + 8 * 4096 + 8 * 11008
     assert found.activations == 200 * (32 * layer + 6 * 4096)
     assert found.logits == 200 * 32000 * 12
@@ -108,7 +107,7 @@ def test_peak_of_a_7b_model_by_hand() -> None:
 
 def test_checkpointing_keeps_one_vector_a_layer_and_one_layer() -> None:
     plain, saved = (
-        memory.peak(memory.load_of(trial(resources=resources), SEVEN), 1, 1000).activations
+        memory.peak(trial(resources=resources), SEVEN, 1, 1, 1000).activations
         for resources in (EIGHTY, EIGHTY.model_copy(update={"gradient_checkpointing": True}))
     )
     layer = 24 * 4096 + 8 * 11008
@@ -118,7 +117,7 @@ def test_checkpointing_keeps_one_vector_a_layer_and_one_layer() -> None:
 
 def test_what_methods_hold_beside_the_model() -> None:
     def states(method: str, **settings: Any) -> memory.States:
-        return memory.peak(memory.load_of(trial(method=method, **settings), SEVEN, 1), 1, 10).states
+        return memory.peak(trial(method=method, **settings), SEVEN, 1, 1, 10).states
 
     assert states("ga").frozen == 0
     assert states("npo_kl").frozen == states("rmu").frozen == 2 * SEVEN.parameters
@@ -133,17 +132,17 @@ def test_what_methods_hold_beside_the_model() -> None:
 
 def test_eager_attention_keeps_scores_and_kl_two_distributions() -> None:
     eager = trial(target=Model(path="m", attention="eager"))
-    extra = [memory.layer_bytes(memory.load_of(chosen, SEVEN), 100) for chosen in (eager, trial())]
+    extra = [memory.layer_bytes(chosen, SEVEN, 100) for chosen in (eager, trial())]
     assert extra[0] - extra[1] == 32 * 100 * 8
-    one, two = (memory.peak(memory.load_of(trial(method=name), SEVEN), 1, 10).logits for name in ("gd", "npo_kl"))
+    one, two = (memory.peak(trial(method=name), SEVEN, 1, 1, 10).logits for name in ("gd", "npo_kl"))
     assert two / one == pytest.approx(7 / 3)
 
 
 @hypothesis.settings(deadline=None)
 @given(rows=st.integers(1, 64), length=st.integers(8, 2048), stage=st.sampled_from([1, 2, 3]))
 def test_more_rows_never_take_less(rows: int, length: int, stage: int) -> None:
-    load = memory.load_of(trial(), SEVEN, stage)
-    assert memory.peak(load, rows + 1, length).total >= memory.peak(load, rows, length).total
+    less, more = (memory.peak(trial(), SEVEN, stage, count, length).total for count in (rows, rows + 1))
+    assert more >= less
 
 
 # Micro-batch

@@ -83,5 +83,5 @@ def test_layers_keep_what_the_plan_says(
     )
     shape = memory.shape_of({**SIZES, "model_type": family.lower()})
     assert shape is not None
-    planned = ROWS * LENGTH * memory.all_layers_bytes(memory.load_of(trial, shape), LENGTH)
+    planned = ROWS * LENGTH * memory.all_layers_bytes(trial, shape, LENGTH)
     assert planned == pytest.approx(kept(network), rel=0.15)
