@@ -49,48 +49,37 @@ class Mirror:
             self.thread.join(seconds)
         if self.thread.is_alive():
             self.problem = TimeoutError(f"the tracking server has not answered in {seconds:.0f} s")
-        elif self.tracker is not None and self.problem is None:
+        elif self.problem is None:
             self.problem = self._try(lambda tracker: tracker.finish(counts))
         return self.problem
 
     def log_report(self) -> None:
-        """Show the sweep's report at its parent run; after `close`, and not where the server was given up."""
-        if self.tracker is not None and self.problem is None and not self.thread.is_alive():
+        """Show the sweep's report at its parent run; after `close`, and not where something failed."""
+        if self.problem is None:
             self.problem = self._try(lambda tracker: tracker.log_report())
 
     def _work(self) -> None:
-        pending: list[str] = []
-        closing = False
-        while not closing:
-            closing = self._take(pending)
-            self._send(pending)
+        """Mirror trials as they come; those that fail are tried again with the next one, or after a while."""
+        pending: list[str | None] = []
+        while None not in pending:
+            try:
+                pending.append(self.queue.get(timeout=RETRY_SECONDS if pending or not self.tracker else None))
+                while True:
+                    pending.append(self.queue.get_nowait())
+            except queue.Empty:
+                self._send(pending)
 
-    def _take(self, pending: list[str]) -> bool:
-        """Wait for trials, no longer than until the next try where some are pending; return whether it is the end."""
-        idle = self.tracker is not None and not pending
-        try:
-            taken = [self.queue.get(timeout=None if idle else RETRY_SECONDS)]
-        except queue.Empty:
-            return False
-        while not self.queue.empty():
-            taken.append(self.queue.get())
-        pending += [trial_id for trial_id in taken if trial_id is not None]
-        return None in taken
-
-    def _send(self, pending: list[str]) -> None:
-        """Mirror what is pending; after two failures in one round the server is taken to be away."""
-        problems: list[Exception] = []
-        if self.tracker is None and (problem := self._try(lambda tracker: None)):
-            problems.append(problem)
-        for trial_id in list(pending) if self.tracker else ():
-            if problem := self._try(lambda tracker, key=trial_id: tracker.log_trial(key)):
-                problems.append(problem)
-                if len(problems) == 2:
-                    break
-            else:
+    def _send(self, pending: list[str | None]) -> None:
+        """Connect and remove from `pending` what is mirrored; after two failures the server is taken to be away."""
+        failures = [self._try(lambda tracker: None)]
+        for trial_id in filter(None, list(pending)) if self.tracker else ():
+            failures.append(self._try(lambda tracker, key=trial_id: tracker.log_trial(key)))
+            if failures[-1] is None:
                 pending.remove(trial_id)
                 self.sent += 1
-        self.problem = problems[0] if problems else None
+            elif sum(failure is not None for failure in failures) == 2:
+                break
+        self.problem = next(filter(None, failures), None)
 
     def _try(self, action: Callable[[Tracker], None]) -> Exception | None:
         """Connect where that is left to do, then act; return what went wrong."""

@@ -1,6 +1,7 @@
 """MLflow as a view of the storage: one experiment a sweep, a parent run, one child run a trial, for ever.
 
-`python -m platform.tracking sync NAME` makes the same runs again from the storage, into an empty server too.
+`python -m platform.tracking sync NAME` makes the same runs again from the storage, into an empty server too. MLflow's
+client repeats a request that was not answered in time, which makes two runs of one: all but one are deleted again.
 """
 
 from __future__ import annotations
@@ -9,51 +10,80 @@ import json
 import logging
 import os
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from platform.state.lock import hold
 from platform.state.sweep_state import count_outcomes, is_unfinished
 from platform.state.weights import weights_folder
 from platform.tracking import database, run_content, views
-from platform.tracking.mlflow_runs import ENDED, STATE_TAG, SWEEP_TAG, TRIAL_TAG, TrialRuns, ensure_parent
-from trainables.config import ids
 from trainables.config.settings import Benchmark
 from trainables.config.trial import Trial
 from trainables.storage.base import RESULT, STEPS, Storage
 from trainables.storage.results import summarise
 
+PARENT_TAG, TRIAL_TAG, SWEEP_TAG = "mlflow.parentRunId", "trial_id", "sweep_id"
 KEPT_TAG = "checkpoint"
 """Where a trial's weights are, as long as they are kept."""
 STATUS = {"finished": "FINISHED", "diverged": "FINISHED", "collapsed": "FINISHED"}
+ENDED = ("FINISHED", "FAILED", "KILLED")
+
+
+@dataclass
+class Run:
+    """A trial's run: when the attempt that it shows was started, whether it shows all, where kept weights are."""
+
+    id: str
+    started: str | None = None
+    complete: bool = False
+    weights: str | None = None
 
 
 class Tracker:
-    """The runs of one sweep, written from its storage.
+    """The runs of one sweep, written from its storage. `runs`: by trial id, those that MLflow has."""
 
-    `mirrored`: when the attempt that each trial's run shows was started, of runs that are complete. The parent's
-    STATE_TAG is its digest.
-    """
-
-    def __init__(self, runs: TrialRuns, sweep: dict[str, Any], store: Storage) -> None:
-        self.runs = runs
-        self.client = runs.client
-        self.parent = runs.parent
+    def __init__(self, client: Any, experiment: str, parent: str, sweep: dict[str, Any], store: Storage) -> None:
+        self.client = client
+        self.experiment = experiment
+        self.parent = parent
         self.sweep = sweep
         self.store = store
-        self.mirrored: dict[str, str | None] = {}
+        self.runs: dict[str, Run] = {}
+
+    def load_runs(self) -> None:
+        """Find every trial's run, a thousand at a time; of several runs of a trial keep one, a complete one if any."""
+        condition, token, found = f"{_sweep_filter(self.sweep)} and tags.{TRIAL_TAG} != ''", None, []
+        while token != "":
+            page = self.client.search_runs([self.experiment], condition, page_token=token)
+            found += page
+            token = page.token or ""
+        self.runs = {}
+        for one in sorted(found, key=lambda one: one.info.status in ENDED, reverse=True):
+            tags, run_id = one.data.tags, one.info.run_id
+            if tags[TRIAL_TAG] in self.runs:
+                self.client.delete_run(run_id)
+                continue
+            self.runs[tags[TRIAL_TAG]] = Run(run_id, tags.get("started"), one.info.status in ENDED, tags.get(KEPT_TAG))
+            if tags.get(PARENT_TAG) != self.parent:
+                self.client.set_tag(run_id, PARENT_TAG, self.parent)
 
     def log_trial(self, trial_id: str) -> None:
         """Mirror a trial where it has a result that its run does not show."""
-        brief = summarise(self.store, trial_id)
-        if brief is None or self.mirrored.get(trial_id) == brief.started:
+        brief, run = summarise(self.store, trial_id), self.runs.get(trial_id)
+        if brief is None or (run and run.complete and run.started == brief.started):
             return
         result = self.store.result(trial_id)
         if result is None:
             return
         trial = Trial.model_validate(result["config"])
-        run = self.runs.get_or_create(trial_id, trial.label())
-        if run.started not in (None, result["started"]):  # an earlier attempt, whose series would mix with this one's
-            run = self.runs.replace(trial_id, trial.label())
+        if run and run.started not in (None, result["started"]):  # series of another attempt would mix with this one's
+            self.client.delete_run(run.id)
+            run = None
+        if run is None:
+            tags = {"sweep": self.sweep["name"], SWEEP_TAG: _label(self.sweep)}
+            tags |= {PARENT_TAG: self.parent, TRIAL_TAG: trial_id}
+            run = Run(self.client.create_run(self.experiment, tags=tags, run_name=trial.label()).info.run_id)
+            self.runs[trial_id] = run
         folder = self.store.trial(trial_id)
         self.client.log_batch(
             run.id,
@@ -64,29 +94,22 @@ class Tracker:
         self.client.log_inputs(run.id, datasets=[run_content.run_dataset(trial)])
         self.client.log_artifact(run.id, str(folder / RESULT))
         self.client.set_terminated(run.id, STATUS.get(result["status"], "FAILED"))
-        self.mirrored[trial_id] = result["started"]
-
-    def load_mirrored(self) -> None:
-        """Ask MLflow which trials are mirrored already."""
-        found = self.runs.load().items()
-        self.mirrored = {trial_id: run.started for trial_id, run in found if run.complete}
+        run.started, run.complete = result["started"], True
 
     def finish(self, counts: dict[str, int]) -> None:
         """Close the parent run with the sweep's counts, tag runs with their kept weights, and save the trials' view."""
         self._log_counts(counts)
-        self.runs.delete_duplicates(self.mirrored)
-        for run in self.runs.search(f"tags.{KEPT_TAG} LIKE '%/%'"):
-            if not self.store.exists(weights_folder(self.store, run.data.tags[TRIAL_TAG])):
-                self.client.delete_tag(run.info.run_id, KEPT_TAG)
-        for trial_id in self.sweep["trials"]:
-            kept = weights_folder(self.store, trial_id)
-            if trial_id in self.mirrored and self.store.exists(kept):
-                run = self.runs.get_or_create(trial_id, trial_id)
-                self.client.set_tag(run.id, KEPT_TAG, self.store.uri(kept))
+        self.load_runs()
+        for trial_id, run in self.runs.items():
+            folder = weights_folder(self.store, trial_id)
+            weights = self.store.uri(folder) if self.store.exists(folder) else None
+            if weights and weights != run.weights:
+                self.client.set_tag(run.id, KEPT_TAG, weights)
+            elif run.weights and not weights:
+                self.client.delete_tag(run.id, KEPT_TAG)
         results = (self.store.result(trial_id) for trial_id in self.sweep["trials"])
         benchmark = next((found["config"]["benchmark"]["name"] for found in results if found), Benchmark().name)
-        self.client.set_experiment_tag(self.runs.experiment, views.TAG, views.saved_view(benchmark))
-        self.client.set_tag(self.parent, STATE_TAG, ids.digest(self.mirrored))
+        self.client.set_experiment_tag(self.experiment, views.TAG, views.saved_view(benchmark))
         self.client.set_terminated(self.parent, "KILLED" if is_unfinished(self.sweep, counts) else "FINISHED")
 
     def _log_counts(self, counts: dict[str, int]) -> None:
@@ -100,16 +123,13 @@ class Tracker:
 
     def log_report(self) -> None:
         """Show the report's page, tables and figures at the parent run."""
-        folder = self.store.root / "reports" / self.runs.label
+        folder = self.store.root / "reports" / _label(self.sweep)
         if (folder / "index.html").is_file():
             self.client.log_artifacts(self.parent, str(folder), "report")
 
 
-def connect(sweep: dict[str, Any], store: Storage, *, fresh: bool = False) -> Tracker:
-    """Return a tracker of one sweep; make the experiment and the parent run where they are missing.
-
-    `fresh`: ask for every run, also where the parent says that all of them are there.
-    """
+def connect(sweep: dict[str, Any], store: Storage) -> Tracker:
+    """Return a tracker of one sweep; make the experiment and the parent run where they are missing."""
     from mlflow import MlflowClient
 
     logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # with a traceback for what it raises anyway
@@ -124,28 +144,47 @@ def connect(sweep: dict[str, Any], store: Storage, *, fresh: bool = False) -> Tr
         experiment = client.create_experiment(sweep["name"], artifact_location=artifacts)
     else:
         experiment = known.experiment_id
-    label = f"{sweep['name']}-{sweep['hash']}"
-    tags = {"sweep": sweep["name"], SWEEP_TAG: label, "role": "parent", "mlflow.note.content": sweep["title"]}
-    parent, alone = ensure_parent(client, experiment, tags, label)
+    tracker = Tracker(client, experiment, _ensure_parent(client, experiment, sweep), sweep, store)
+    tracker.load_runs()
+    return tracker
+
+
+def _ensure_parent(client: Any, experiment: str, sweep: dict[str, Any]) -> str:
+    """Return the id of the sweep's parent run, made if it is missing, under way from now on. Of several the first."""
+    condition, order = f"{_sweep_filter(sweep)} and tags.role = 'parent'", ["attributes.start_time ASC"]
+    found = client.search_runs([experiment], condition, order_by=order)
+    if not found:
+        tags = {
+            "sweep": sweep["name"],
+            SWEEP_TAG: _label(sweep),
+            "role": "parent",
+            "mlflow.note.content": sweep["title"],
+        }
+        client.create_run(experiment, tags=tags, run_name=_label(sweep))
+        found = client.search_runs([experiment], condition, order_by=order)
+    parent, *others = found
+    for other in others:
+        client.delete_run(other.info.run_id)
     client.set_tag(parent.info.run_id, "selection", json.dumps(sweep.get("selection") or {}))
     if parent.info.status in ENDED:  # by an earlier start
         client.update_run(parent.info.run_id, "RUNNING")
-    attempts = {key: brief.started for key in sweep["trials"] if (brief := summarise(store, key))}
-    runs = TrialRuns(client, experiment, parent.info.run_id, label, {"sweep": sweep["name"]}, attempts)
-    tracker = Tracker(runs, sweep, store)
-    if parent.data.tags.get(STATE_TAG) == ids.digest(attempts) and alone and not fresh:
-        tracker.mirrored = dict(attempts)
-    else:
-        tracker.load_mirrored()
-    return tracker
+    return parent.info.run_id
+
+
+def _label(sweep: dict[str, Any]) -> str:
+    return f"{sweep['name']}-{sweep['hash']}"
+
+
+def _sweep_filter(sweep: dict[str, Any]) -> str:
+    return f"tags.{SWEEP_TAG} = '{_label(sweep)}'"
 
 
 def sync(sweep: dict[str, Any], store: Storage) -> int:
     """Mirror every finished trial of a sweep; return how many. Raises InputError while its driver runs."""
-    command = f"python -m platform.tracking sync {sweep['name']}-{sweep['hash']}"
+    command = f"python -m platform.tracking sync {_label(sweep)}"
     with hold(store, store.lock(sweep["name"], sweep["hash"]), command):
         store.download_trials(sweep["trials"])
-        tracker = connect(sweep, store, fresh=True)
+        tracker = connect(sweep, store)
         done = [trial_id for trial_id in sweep["trials"] if store.result(trial_id)]
         for trial_id in done:
             tracker.log_trial(trial_id)
