@@ -2,24 +2,21 @@
 
 from search_spaces.backbones.llama2 import ICLM
 from search_spaces.schema import paper
-from search_spaces.schema.sweep import GAMMAS, TAUS, Sweep
 from trainables.config.settings import Benchmark, Training
 
 TRAINING = Training(lr=ICLM.lr, epochs=1, batch_size=32, max_length=2048)
 
-SWEEP = Sweep(
+SWEEP = paper.sweep(
+    ICLM,
+    ranks=4,
     name="muse_books",
     title="MUSE Books on ICLM-7B: five objectives without and with GRU",
     tables=("muse",),
     methods=paper.TEXT_METHODS,
     splits=("books",),
-    gammas=GAMMAS,
-    taus=TAUS,
     published=paper.MUSE_SETTINGS,
     benchmark=Benchmark(
         name="muse", data="muse-bench/MUSE-Books", split="books", dialect="paper", template=ICLM.template
     ),
     training=TRAINING,
-    resources=paper.gpus(ICLM, ranks=4),
-    backbone=ICLM,
 )

@@ -3,21 +3,18 @@
 from search_spaces.backbones.llama2 import MUSE_LLAMA2
 from search_spaces.muse_books import TRAINING
 from search_spaces.schema import paper
-from search_spaces.schema.sweep import GAMMAS, TAUS, Sweep
 from trainables.config.settings import Benchmark
 
-SWEEP = Sweep(
+SWEEP = paper.sweep(
+    MUSE_LLAMA2,
+    ranks=4,
     name="muse_news",
     title="MUSE News on Llama-2-7B: five objectives without and with GRU",
     methods=paper.TEXT_METHODS,
     splits=("news",),
-    gammas=GAMMAS,
-    taus=TAUS,
     published=paper.MUSE_SETTINGS,
     benchmark=Benchmark(
         name="muse", data="muse-bench/MUSE-News", split="news", dialect="paper", template=MUSE_LLAMA2.template
     ),
     training=TRAINING,
-    resources=paper.gpus(MUSE_LLAMA2, ranks=4),
-    backbone=MUSE_LLAMA2,
 )

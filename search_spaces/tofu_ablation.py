@@ -6,10 +6,11 @@ grid has GRU without clipping too.
 
 from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.schema import paper
-from search_spaces.schema.sweep import Published, Sweep
-from trainables.config.settings import Benchmark
+from search_spaces.schema.sweep import Published
 
-SWEEP = Sweep(
+SWEEP = paper.sweep(
+    LLAMA2,
+    ranks=4,
     name="tofu_ablation",
     title="TOFU 5 % on Llama-2-7B-chat: neither, clipping, rectification, both",
     tables=("tofu_ablation",),
@@ -19,8 +20,4 @@ SWEEP = Sweep(
     gammas=(0.8,),
     taus=(None, 100.0),
     published=(Published(gamma=0.8, tau=100.0),),
-    benchmark=Benchmark(dialect="paper", template=LLAMA2.template),
-    training=paper.tofu(LLAMA2),
-    resources=paper.gpus(LLAMA2, ranks=4),
-    backbone=LLAMA2,
 )

@@ -5,10 +5,11 @@
 
 from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.schema import paper
-from search_spaces.schema.sweep import Published, Sweep
-from trainables.config.settings import Benchmark
+from search_spaces.schema.sweep import Published
 
-SWEEP = Sweep(
+SWEEP = paper.sweep(
+    LLAMA2,
+    ranks=4,
     name="tofu_gamma",
     title="TOFU 5 % on Llama-2-7B-chat: GRU over gamma",
     tables=("tofu_gamma",),
@@ -19,8 +20,4 @@ SWEEP = Sweep(
     gammas=(0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 0.9, 0.99, None),
     taus=(1.0, None),
     published=(Published(gamma=0.8, tau=1.0), Published(method="gd", gamma=0.05, tau=None)),
-    benchmark=Benchmark(dialect="paper", template=LLAMA2.template),
-    training=paper.tofu(LLAMA2),
-    resources=paper.gpus(LLAMA2, ranks=4),
-    backbone=LLAMA2,
 )

@@ -7,8 +7,8 @@ these stg and no 7B model has been measured (docs/reproduction.md).
 
 from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.schema import paper
-from search_spaces.schema.sweep import Published, Sweep
-from trainables.config.settings import Benchmark, TaskVector
+from search_spaces.schema.sweep import SMALL_GAMMAS, SMALL_TAUS, Published
+from trainables.config.settings import TaskVector
 
 BASELINES = ("ga", "wga", "npo")
 """Objectives that use no retain data."""
@@ -17,22 +17,22 @@ STRENGTHS = (1.0, 2.0, 5.0, 10.0, 20.0)
 VECTOR = TaskVector(steps=5, lr=1e-4, batches=20, normalise="per_tensor", optimizer="adamw")
 """AdamW as in all the paper's runs: TV has no unit length, and five plain gradient steps at this lr move nothing."""
 
-SWEEP = Sweep(
+SWEEP = paper.sweep(
+    LLAMA2,
+    ranks=4,
     name="tofu_llama_tru",
     title="TOFU on Llama-2-7B-chat without retain data: TRU and TV, GA, WGA, NPO",
     tables=("tofu_retain_free",),
     methods=("tv", *BASELINES, "tru"),
     splits=("forget05", "forget10"),
     rectifiers=("none",),
+    gammas=SMALL_GAMMAS,
+    taus=SMALL_TAUS,
     strengths=STRENGTHS,
     published=(
         Published(method="tru", split="forget05", strength=0.65),
         Published(method="tru", split="forget10", strength=0.85),
         Published(method="tv", strength=5.0),
     ),
-    benchmark=Benchmark(dialect="paper", template=LLAMA2.template),
-    training=paper.tofu(LLAMA2),
     task_vector=VECTOR,
-    resources=paper.gpus(LLAMA2, ranks=4),
-    backbone=LLAMA2,
 )

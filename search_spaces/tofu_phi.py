@@ -2,20 +2,13 @@
 
 from search_spaces.backbones.phi import PHI
 from search_spaces.schema import paper
-from search_spaces.schema.sweep import GAMMAS, TAUS, Sweep
-from trainables.config.settings import Benchmark
 
-SWEEP = Sweep(
+SWEEP = paper.sweep(
+    PHI,
     name="tofu_phi",
     title="TOFU on Phi-1.5: seven objectives without and with GRU",
     tables=("tofu_main",),
     methods=paper.TOFU_METHODS,
     splits=paper.SPLITS,
-    gammas=GAMMAS,
-    taus=TAUS,
     published=paper.PHI_SETTINGS,
-    benchmark=Benchmark(dialect="paper", template=PHI.template),
-    training=paper.tofu(PHI),
-    resources=paper.gpus(PHI),
-    backbone=PHI,
 )

@@ -2,26 +2,24 @@
 
 from search_spaces.backbones.phi import PHI
 from search_spaces.schema import paper
-from search_spaces.schema.sweep import Published, Sweep
+from search_spaces.schema.sweep import SMALL_GAMMAS, SMALL_TAUS, Published
 from search_spaces.tofu_llama_tru import BASELINES, STRENGTHS, VECTOR
-from trainables.config.settings import Benchmark
 
-SWEEP = Sweep(
+SWEEP = paper.sweep(
+    PHI,
     name="tofu_phi_tru",
     title="TOFU on Phi-1.5 without retain data: TRU and TV, GA, WGA, NPO",
     tables=("tofu_retain_free",),
     methods=("tv", *BASELINES, "tru"),
     splits=("forget05", "forget10"),
     rectifiers=("none",),
+    gammas=SMALL_GAMMAS,
+    taus=SMALL_TAUS,
     strengths=STRENGTHS,
     published=(
         Published(method="tru", split="forget05", strength=0.70),
         Published(method="tru", split="forget10", strength=0.75),
         Published(method="tv", strength=5.0),
     ),
-    benchmark=Benchmark(dialect="paper", template=PHI.template),
-    training=paper.tofu(PHI),
     task_vector=VECTOR,
-    resources=paper.gpus(PHI),
-    backbone=PHI,
 )

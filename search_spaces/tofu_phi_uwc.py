@@ -2,24 +2,19 @@
 
 from search_spaces.backbones.phi import PHI
 from search_spaces.schema import paper
-from search_spaces.schema.sweep import GAMMAS, TAUS, Published, Sweep
-from trainables.config.settings import Benchmark, Calibration
+from search_spaces.schema.sweep import Published
+from trainables.config.settings import Calibration
 
-SWEEP = Sweep(
+SWEEP = paper.sweep(
+    PHI,
     name="tofu_phi_uwc",
     title="TOFU on Phi-1.5 calibrated by UWC: GA and NPO without and with GRU at equal utility",
     tables=("tofu_uwc_ga", "tofu_uwc_npo"),
     methods=("ga", "npo"),
     splits=("forget05", "forget10"),
-    gammas=GAMMAS,
-    taus=TAUS,
     published=(
         Published(split="forget05", gamma=0.8, tau=0.01),
         Published(split="forget10", gamma=0.8, tau=0.001),
     ),
-    benchmark=Benchmark(dialect="paper", template=PHI.template),
-    training=paper.tofu(PHI),
     calibration=Calibration(targets=(0.85, 0.90, 0.95)),
-    resources=paper.gpus(PHI),
-    backbone=PHI,
 )

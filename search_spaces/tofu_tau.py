@@ -2,10 +2,11 @@
 
 from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.schema import paper
-from search_spaces.schema.sweep import Published, Sweep
-from trainables.config.settings import Benchmark
+from search_spaces.schema.sweep import Published
 
-SWEEP = Sweep(
+SWEEP = paper.sweep(
+    LLAMA2,
+    ranks=4,
     name="tofu_tau",
     title="TOFU 5 % on Llama-2-7B-chat: GRU over tau",
     tables=("tofu_tau",),
@@ -16,8 +17,4 @@ SWEEP = Sweep(
     gammas=(0.05, 0.8),
     taus=(0.001, 0.01, 0.1, 1.0, 2.0, 3.0, 10.0, 100.0, None),
     published=(Published(gamma=0.8, tau=None), Published(method="gd", gamma=0.05, tau=None)),
-    benchmark=Benchmark(dialect="paper", template=LLAMA2.template),
-    training=paper.tofu(LLAMA2),
-    resources=paper.gpus(LLAMA2, ranks=4),
-    backbone=LLAMA2,
 )

@@ -16,22 +16,19 @@ So a trial is no reproduction of their published Zephyr_RMU. gamma is the paper'
 
 from search_spaces.backbones.zephyr import ZEPHYR
 from search_spaces.schema import paper
-from search_spaces.schema.sweep import GAMMAS, TAUS, Published, Sweep
+from search_spaces.schema.sweep import Published
 from search_spaces.wmdp_zephyr import DATA
 from trainables.config.settings import Objective, Training
 
-SWEEP = Sweep(
+SWEEP = paper.sweep(
+    ZEPHYR,
     name="wmdp_rmu",
     title="WMDP on Zephyr-7B-beta: RMU without and with GRU",
     tables=("wmdp_rmu",),
     methods=("rmu",),
     splits=(DATA.split,),
-    gammas=GAMMAS,
-    taus=TAUS,
     published=(Published(gamma=0.99, tau=None),),
     benchmark=DATA,
     objective=Objective(layer=7, steering=6.5, alpha=1200.0),
     training=Training(lr=5e-5, epochs=150, max_steps=150, batch_size=4, max_length=512),
-    resources=paper.gpus(ZEPHYR),
-    backbone=ZEPHYR,
 )

@@ -5,22 +5,19 @@ Its published code cuts texts at 1024 tokens. `epochs` is what 20 steps need of 
 
 from search_spaces.backbones.zephyr import ZEPHYR
 from search_spaces.schema import paper
-from search_spaces.schema.sweep import GAMMAS, TAUS, Sweep
 from trainables.config.settings import Benchmark, Training
 
 DATA = Benchmark(name="wmdp", data="cais/wmdp-corpora", split="bio_cyber", dialect="paper", template=ZEPHYR.template)
 
-SWEEP = Sweep(
+SWEEP = paper.sweep(
+    ZEPHYR,
+    ranks=4,
     name="wmdp_zephyr",
     title="WMDP on Zephyr-7B-beta: five objectives without and with GRU",
     tables=("wmdp",),
     methods=paper.TEXT_METHODS,
     splits=(DATA.split,),
-    gammas=GAMMAS,
-    taus=TAUS,
     published=paper.WMDP_SETTINGS,
     benchmark=DATA,
     training=Training(lr=ZEPHYR.lr, epochs=20, max_steps=20, batch_size=32, max_length=1024),
-    resources=paper.gpus(ZEPHYR, ranks=4),
-    backbone=ZEPHYR,
 )

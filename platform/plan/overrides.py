@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import importlib
+import pkgutil
 import re
 import typing
 from collections.abc import Sequence
@@ -11,7 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from search_spaces.schema.backbones import Backbone, backbone_files, load_backbones
+import search_spaces.backbones
+from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import FILES, Sweep
 from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError, closest, first_line
@@ -85,7 +88,7 @@ def _set_backbone(sweep: Sweep, name: str) -> Sweep:
     """
     if sweep.backbone is None:
         raise InputError(f"--set backbone={name}: sweep {sweep.name} makes its own models; give a folder: models=DIR")
-    backbones = _backbones()
+    backbones = load_backbones()
     found = {backbone.name.lower(): backbone for backbone in backbones}.get(name.lower())
     if found is None:
         raise InputError(
@@ -103,15 +106,16 @@ def _set_backbone(sweep: Sweep, name: str) -> Sweep:
     )
 
 
-def _backbones() -> list[Backbone]:
-    """Return those of every file. Raise InputError if a file is wrong in any way: people write them."""
+def load_backbones() -> list[Backbone]:
+    """Return the backbones of all files in search_spaces/backbones/. Raise InputError if a file is wrong in any way."""
     found = []
-    for file in backbone_files():
+    for module in pkgutil.iter_modules(search_spaces.backbones.__path__, "search_spaces.backbones."):
         try:
-            found += load_backbones(file)
+            values = vars(importlib.import_module(module.name)).values()
         except Exception as error:
             why = describe_invalid(error) if isinstance(error, ValidationError) else first_line(error)
-            raise InputError(f"search_spaces/backbones/{file}.py: {why}") from error
+            raise InputError(f"{module.name.replace('.', '/')}.py: {why}") from error
+        found += [value for value in values if isinstance(value, Backbone)]
     return found
 
 

@@ -96,7 +96,7 @@ def describe(requirement: HubRequirement, store: Storage, sizes: Mapping[str, in
         lines.append(f"or: {bring}")
     if requirement.gated:
         lines.append(requirement.gated)
-    elif requirement.kind in ("models", "tokenizers") and backbones.gated(requirement.id):
+    elif requirement.kind in ("models", "tokenizers") and requirement.id.startswith(backbones.GATED):
         page = f"https://huggingface.co/{requirement.id}"
         lines.append(f"it is gated: accept its licence at {page} and set HF_TOKEN (or log in with 'hf auth login')")
     return "\n  ".join(lines)

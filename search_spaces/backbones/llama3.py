@@ -8,14 +8,7 @@ LLAMA32_1B = Backbone(
     base=Model(path="meta-llama/Llama-3.2-1B-Instruct"),
     template="llama3",
     shape=Shape(
-        hidden=2048,
-        layers=16,
-        heads=32,
-        kv_heads=8,
-        head_size=64,
-        intermediate=8192,
-        vocabulary=128256,
-        tied=True,
+        hidden=2048, layers=16, heads=32, kv_heads=8, head_size=64, intermediate=8192, vocabulary=128256, tied=True
     ),
     lr=1e-5,
     published=open_unlearning("Llama-3.2-1B-Instruct"),
@@ -26,14 +19,7 @@ LLAMA32_3B = Backbone(
     base=Model(path="meta-llama/Llama-3.2-3B-Instruct"),
     template="llama3",
     shape=Shape(
-        hidden=3072,
-        layers=28,
-        heads=24,
-        kv_heads=8,
-        head_size=128,
-        intermediate=8192,
-        vocabulary=128256,
-        tied=True,
+        hidden=3072, layers=28, heads=24, kv_heads=8, head_size=128, intermediate=8192, vocabulary=128256, tied=True
     ),
     lr=1e-5,
     published=open_unlearning("Llama-3.2-3B-Instruct"),

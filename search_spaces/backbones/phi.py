@@ -8,14 +8,7 @@ PHI = Backbone(
     base=Model(path="microsoft/phi-1_5"),
     template="phi",
     shape=Shape(
-        hidden=2048,
-        layers=24,
-        heads=32,
-        kv_heads=32,
-        head_size=64,
-        intermediate=8192,
-        vocabulary=51200,
-        gated=False,
+        hidden=2048, layers=24, heads=32, kv_heads=32, head_size=64, intermediate=8192, vocabulary=51200, gated=False
     ),
     lr=2e-5,
     finetuning=tofu_recipe(2e-5),

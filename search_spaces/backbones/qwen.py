@@ -8,14 +8,7 @@ QWEN25_1B5 = Backbone(
     base=Model(path="Qwen/Qwen2.5-1.5B-Instruct"),
     template="qwen",
     shape=Shape(
-        hidden=1536,
-        layers=28,
-        heads=12,
-        kv_heads=2,
-        head_size=128,
-        intermediate=8960,
-        vocabulary=151936,
-        tied=True,
+        hidden=1536, layers=28, heads=12, kv_heads=2, head_size=128, intermediate=8960, vocabulary=151936, tied=True
     ),
     lr=1e-5,
     finetuning=tofu_recipe(1e-5),

@@ -6,10 +6,6 @@ TOFU models are fine-tuned from the base model by TOFU's own recipe. `--set mode
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from pathlib import Path
-
 from trainables.config.settings import Model, Precision, Shape, Training, Value
 
 GATED = ("meta-llama/",)
@@ -38,11 +34,6 @@ class Backbone(Value):
         return dict(self.published).get(role) if self.corpus in (None, split) else None
 
 
-def gated(hub_id: str) -> bool:
-    """Return whether a hub id opens only to those who accepted its licence."""
-    return hub_id.startswith(GATED)
-
-
 def tofu_recipe(lr: float) -> Training:
     """Return TOFU's fine-tuning: five epochs of batches of 32, AdamW, linear schedule after an epoch of warm-up."""
     return Training(lr=lr, epochs=5, batch_size=32, schedule="linear", warmup_steps=125, weight_decay=0.01)
@@ -52,14 +43,3 @@ def open_unlearning(family: str) -> tuple[tuple[str, Model], ...]:
     """Return the target and retain models that open-unlearning's authors published for TOFU."""
     roles = ("full", "retain90", "retain95", "retain99")
     return tuple((role, Model(path=f"open-unlearning/tofu_{family}_{role}")) for role in roles)
-
-
-def backbone_files() -> list[str]:
-    """Return the modules of search_spaces/backbones/, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules([str(Path(__file__).parents[1] / "backbones")]))
-
-
-def load_backbones(file: str) -> list[Backbone]:
-    """Return the backbones of one of `backbone_files()`. Raise what the file does if it is wrong."""
-    module = importlib.import_module(f"search_spaces.backbones.{file}")
-    return [value for value in vars(module).values() if isinstance(value, Backbone)]

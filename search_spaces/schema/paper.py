@@ -6,10 +6,12 @@ reading is that of docs/reproduction.md: the paper's tables decide.
 
 from __future__ import annotations
 
+from typing import Any
+
 from search_spaces.schema.backbones import Backbone
-from search_spaces.schema.sweep import Published
+from search_spaces.schema.sweep import GAMMAS, TAUS, Published, Sweep
 from trainables.config.methods import MethodName
-from trainables.config.settings import Resources, Training
+from trainables.config.settings import Benchmark, Resources, Training
 
 TOFU_METHODS: tuple[MethodName, ...] = ("ga", "wga", "npo", "gd", "npo_kl", "npo_gd", "simnpo_gd")
 TEXT_METHODS: tuple[MethodName, ...] = ("ga", "wga", "gd", "npo", "npo_gd")
@@ -48,11 +50,13 @@ MUSE_SETTINGS = (
 )
 
 
-def tofu(backbone: Backbone) -> Training:
-    """Five epochs of batches of 32 at the backbone's learning rate."""
-    return Training(lr=backbone.lr, epochs=5, batch_size=32)
-
-
-def gpus(backbone: Backbone, ranks: int = 1) -> Resources:
-    """So many GPUs of 80 GB; the micro-batch follows from the memory plan."""
-    return Resources(ranks=ranks, gpus=1, cpus=4, precision=backbone.precision, gpu_memory=80)
+def sweep(backbone: Backbone, *, ranks: int = 1, **settings: Any) -> Sweep:
+    """Return a sweep of `settings` on a backbone, else the paper's: its grid, five epochs of 32 rows, 80 GB a GPU."""
+    fixed: dict[str, Any] = {
+        "gammas": GAMMAS,
+        "taus": TAUS,
+        "benchmark": Benchmark(dialect="paper", template=backbone.template),
+        "training": Training(lr=backbone.lr, epochs=5, batch_size=32),
+        "resources": Resources(ranks=ranks, gpus=1, cpus=4, precision=backbone.precision, gpu_memory=80),
+    }
+    return Sweep(backbone=backbone, **fixed | settings)

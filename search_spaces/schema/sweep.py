@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from collections.abc import Mapping
@@ -124,12 +123,10 @@ class Sweep(Value):
     fictional: Fictional | None = None
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with other settings. Raises ValueError where one has no such name, or is not what it may be."""
+        """Return a validated copy with other settings. Raise ValueError if there is none of a name."""
         for name in set(update or {}) - set(type(self).model_fields):
-            near = difflib.get_close_matches(name, type(self).model_fields, n=1, cutoff=0.5)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
-            raise ValueError(f"a sweep has no setting '{name}'{hint}")
-        return type(self).model_validate(super().model_copy(update=update, deep=deep).model_dump(warnings=False))
+            raise ValueError(f"a sweep has no setting '{name}'; it has {', '.join(type(self).model_fields)}")
+        return type(self).model_validate({**dict(self), **(update or {})})
 
 
 def sweep_names() -> list[str]:

@@ -201,7 +201,7 @@ def test_reports_know_the_labels_of_what_is_added(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (('"gammas"', '"gamas"'), "a sweep has no setting 'gamas'; did you mean 'gammas'?"),
+        (('"gammas"', '"gamas"'), "a sweep has no setting 'gamas'; it has name, title, "),
         (("SWEEP =", "SWEPT ="), "it has no SWEEP (search_spaces.schema.sweep.Sweep)"),
         (("from ", "import nowhere\nfrom "), "No module named 'nowhere'"),
         (("(0, 1, 2, 3, 4)", "3"), "seeds: Input should be a valid tuple (got 3)"),

@@ -9,11 +9,11 @@ import pytest
 from analysis import paper
 from platform.plan import requirements
 from platform.plan.build import make_plan
-from platform.plan.overrides import apply
+from platform.plan.overrides import apply, load_backbones
 from platform.plan.value import Plan
 from search_spaces.backbones.llama2 import ICLM
 from search_spaces.schema import sweep as spaces
-from search_spaces.schema.backbones import Backbone, backbone_files, load_backbones
+from search_spaces.schema.backbones import Backbone
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.data.prompts import TEMPLATES
@@ -173,9 +173,7 @@ def test_models_that_nobody_published_are_made_where_there_is_a_recipe(store: St
         make_plan(other, store)
 
 
-@pytest.mark.parametrize(
-    "backbone", [one for file in backbone_files() for one in load_backbones(file)], ids=lambda backbone: backbone.name
-)
+@pytest.mark.parametrize("backbone", load_backbones(), ids=lambda backbone: backbone.name)
 def test_backbone_is_complete(backbone: Backbone) -> None:
     """Sizes from the models' own names and cards, in billions of parameters."""
     sizes = {"Llama-2-7B": 6.74, "Phi-1.5": 1.42, "Zephyr-7B": 7.24, "ICLM-7B": 6.74}
