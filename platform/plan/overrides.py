@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 import re
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import UnionType
 from typing import Any
 
@@ -17,7 +17,7 @@ import search_spaces.backbones
 from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import FILES, Sweep
 from trainables.common.cli import describe_invalid
-from trainables.common.errors import InputError, closest, first_line
+from trainables.common.errors import InputError, closest
 from trainables.config.trial import Trial
 
 AXES = {
@@ -42,20 +42,11 @@ BACKBONE = "backbone"
 """The name of a backbone: its hub ids, template, learning rate and precision."""
 
 FIXED = ("benchmark", "objective", "training", "task_vector", "calibration", "selection", "resources")
-SLOWING = (
-    "training.",
-    "resources.",
-    "calibration.",
-    "task_vector.",
-    "benchmark.limit",
-    "benchmark.dialect",
-    "target",
-    "attention",
-    "observe",
-)
-"""How settings begin that a trial's time depends on: what it took without them says nothing."""
+SLOWING = ("training.", "resources.", "calibration.", "task_vector.", "target", "attention", "observe")
+SLOWING += ("benchmark.limit", "benchmark.dialect")
+"""Beginnings of the settings that a trial's time depends on: the measured time is of trials without them."""
 HARMLESS = (*AXES, "training.lr", "training.stop_above", "resources.checkpoint_every")
-"""Those of them that hardly do."""
+"""Settings among them that hardly change the time."""
 
 
 def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
@@ -88,12 +79,11 @@ def _set_backbone(sweep: Sweep, name: str) -> Sweep:
     """
     if sweep.backbone is None:
         raise InputError(f"--set backbone={name}: sweep {sweep.name} makes its own models; give a folder: models=DIR")
-    backbones = load_backbones()
-    found = {backbone.name.lower(): backbone for backbone in backbones}.get(name.lower())
+    backbones = {backbone.name.lower(): backbone for backbone in load_backbones()}
+    found = backbones.get(name.lower())
     if found is None:
-        raise InputError(
-            f"--set backbone={name}: unknown backbone; {closest(name, [backbone.name for backbone in backbones])}"
-        )
+        names = [backbone.name for backbone in backbones.values()]
+        raise InputError(f"--set backbone={name}: unknown backbone; {closest(name, names)}")
     return sweep.model_copy(
         update={
             "backbone": found,
@@ -113,8 +103,7 @@ def load_backbones() -> list[Backbone]:
         try:
             values = vars(importlib.import_module(module.name)).values()
         except Exception as error:
-            why = describe_invalid(error) if isinstance(error, ValidationError) else first_line(error)
-            raise InputError(f"{module.name.replace('.', '/')}.py: {why}") from error
+            raise InputError(f"{module.name.replace('.', '/')}.py: {describe_invalid(error)}") from error
         found += [value for value in values if isinstance(value, Backbone)]
     return found
 
@@ -122,39 +111,31 @@ def load_backbones() -> list[Backbone]:
 def select_trials(trials: Sequence[Trial], filters: Sequence[str]) -> list[Trial]:
     """Return the trials that pass every `FIELD=V1,V2`. Raises InputError on a field or value that no trial has."""
     chosen = list(trials)
-    flat = {trial: flatten(trial) for trial in trials} if filters else {}
-    known = sorted({name for fields in flat.values() for name in fields})
+    flat = {trial: flatten_settings(trial.model_dump()) for trial in trials} if filters else {}
+    known = sorted(set().union(*flat.values()))
     for item in filters:
         path, value = _split_pair(item, "--only")
         if path not in known:
             raise InputError(f"--only {item}: unknown field '{path}'; {_suggest(path, known)}")
-        spelled = {trial: _format_value(fields[path]) for trial, fields in flat.items() if path in fields}
-        present = {_normalise(name) for name in spelled.values()}
-        wanted = value.split(",")
-        for choice in wanted:
-            if _normalise(choice) not in present:
-                has = sorted(set(spelled.values()))
-                raise InputError(f"--only {item}: no trial has {path}={choice}; {closest(choice, has)}")
-        keep = {_normalise(choice) for choice in wanted}
-        chosen = [trial for trial in chosen if trial in spelled and _normalise(spelled[trial]) in keep]
+        texts = {trial: _format_value(fields[path]) for trial, fields in flat.items() if path in fields}
+        normalised = {trial: _normalise(text) for trial, text in texts.items()}
+        for choice in value.split(","):
+            if _normalise(choice) not in normalised.values():
+                known_values = closest(choice, sorted(set(texts.values())))
+                raise InputError(f"--only {item}: no trial has {path}={choice}; {known_values}")
+        keep = {_normalise(choice) for choice in value.split(",")}
+        chosen = [trial for trial in chosen if normalised.get(trial) in keep]
     if not chosen:
         together = f" that passes --only {' --only '.join(filters)}" if filters else " with these values"
         raise InputError(f"the sweep has no trial{together}")
     return chosen
 
 
-def flatten(trial: Trial) -> dict[str, Any]:
-    """Return the dotted paths of a configuration: `{"rectifier.gamma": 0.8, ...}`."""
+def flatten_settings(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by dotted path: `{"rectifier.gamma": 0.8, ...}`."""
     flat: dict[str, Any] = {}
-
-    def walk(node: dict[str, Any], prefix: str) -> None:
-        for key, value in node.items():
-            if isinstance(value, dict):
-                walk(value, f"{prefix}{key}.")
-            else:
-                flat[prefix + key] = value
-
-    walk(trial.model_dump(), "")
+    for key, value in node.items():
+        flat |= flatten_settings(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
     return flat
 
 
@@ -184,27 +165,15 @@ def _set_field(document: dict[str, Any], path: str, value: str) -> None:
 
 
 def _suggest(path: str, known: Sequence[str]) -> str:
-    """Return `did you mean 'training.lr'? known: ...`, of the path's section if there is one.
-
-    A field whose own name was typed, or whose name is the first letters of what was typed (learning_rate) or has it as
-    a word (steps), is meant before one that is merely spelt alike.
-    """
+    """Return `did you mean 'training.lr'? known: ...`, of the path's section if there is one."""
     section, _, name = path.rpartition(".")
-    inside = [one for one in known if one.startswith(f"{section}.")]
-    near = inside or known
-    names = {one: one.rpartition(".")[2] for one in near}
-    letters = "".join(word[0] for word in name.split("_") if word) if "_" in name else name
-    meant = [one for one, own in names.items() if own == name] or [one for one, own in names.items() if own == letters]
-    meant = meant or [one for one, own in names.items() if name in own.split("_")]
-    if not meant and inside:
-        alike = difflib.get_close_matches(name, names.values(), n=1, cutoff=0.5)
-        meant = [one for one, own in names.items() if own in alike]
-    sections = difflib.get_close_matches(section, {one.rpartition(".")[0] for one in meant}, n=1)
-    meant = [one for one in meant if one.rpartition(".")[0] in sections] or meant
-    if not meant and not inside:
-        return closest(path, near)
-    hint = f"did you mean {' or '.join(map(repr, meant))}? " if meant else ""
-    return f"{hint}known: {', '.join(near)}"
+    names = {one: one.rpartition(".")[2] for one in known}
+    inside = [one for one in known if one.startswith(f"{section}.")] or known
+    same = [one for one in known if names[one] == name]
+    alike = difflib.get_close_matches(name, [names[one] for one in inside], n=1, cutoff=0.6)
+    similar = difflib.get_close_matches(path, same, n=1, cutoff=0.0) or [one for one in inside if names[one] in alike]
+    hint = f"did you mean {' or '.join(map(repr, similar))}? " if similar else ""
+    return f"{hint}known: {', '.join(inside)}"
 
 
 def _is_tuple(kind: Any) -> bool:
@@ -219,12 +188,12 @@ def _split_pair(item: str, option: str) -> tuple[str, str]:
     return path, value
 
 
-def _parse_values(text: str) -> list[str | None]:
-    return [_parse_value(part) for part in text.split(",")]
-
-
 def _parse_value(text: str) -> str | None:
     return None if text == "none" else text
+
+
+def _parse_values(text: str) -> list[str | None]:
+    return [_parse_value(part) for part in text.split(",")]
 
 
 def _name_as_typed(problems: str) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from platform.plan.overrides import flatten_settings
 from platform.tracking import views
 from trainables import benchmarks
 from trainables.config.trial import Trial
@@ -27,16 +28,8 @@ def run_params(trial: Trial, config: dict[str, Any]) -> list[Any]:
     """Return the configuration, flat, and what the saved view's charts need beside it."""
     from mlflow.entities import Param
 
-    flat = flatten(config) | views.chart_params(trial.rectifier)
+    flat = flatten_settings(config) | views.chart_params(trial.rectifier)
     return [Param(name, "none" if value is None else str(value)) for name, value in flat.items()]
-
-
-def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings by dotted path."""
-    flat: dict[str, Any] = {}
-    for key, value in node.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
 
 
 def run_metrics(trial: Trial, result: dict[str, Any], steps: Path) -> list[Any]:

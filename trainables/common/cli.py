@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from trainables.common.errors import InputError, TrialStopped
+from trainables.common.errors import InputError, TrialStopped, first_line
 from trainables.common.redaction import redact
 
 DEFAULT_STORAGE, STORAGE_VARIABLE = "runs", "UNLEARN_STORAGE"
@@ -66,8 +66,10 @@ def _print_error(message: str) -> None:
     print(f"error: {shown}", file=sys.stderr)
 
 
-def describe_invalid(error: ValidationError) -> str:
-    """Return every problem of a configuration as `path: what is wrong (got value)`."""
+def describe_invalid(error: Exception) -> str:
+    """Return every problem of a configuration as `path: what is wrong (got value)`; of other errors the first line."""
+    if not isinstance(error, ValidationError):
+        return first_line(error)
     problems = []
     for item in error.errors(include_url=False, include_context=False):
         path, value = ".".join(map(str, item["loc"])), repr(item["input"])

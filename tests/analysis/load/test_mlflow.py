@@ -13,7 +13,8 @@ import pytest
 from analysis import runs
 from analysis.load import tracking
 from analysis.stats import selection
-from platform.tracking import run_content, tracker
+from platform.plan.overrides import flatten_settings
+from platform.tracking import tracker
 from tests.support.tracked_store import TRIALS, make_trial, write_result, write_store, write_sweep
 from trainables.common.errors import InputError
 from trainables.config.settings import Calibration, Rectifier, TaskVector
@@ -89,7 +90,7 @@ def test_a_choice_among_served_trials_is_the_storage_s(store: Storage, uri: str)
 def test_params_give_the_whole_configuration_back(name: str) -> None:
     """As platform.tracking writes them: as texts, `none` for no value and for the rectifier of that name."""
     config = VARIED[name].model_dump(mode="json")
-    params = {path: "none" if value is None else str(value) for path, value in run_content.flatten(config).items()}
+    params = {path: "none" if value is None else str(value) for path, value in flatten_settings(config).items()}
     assert tracking._config(params) == config
     assert Trial.model_validate(tracking._config(params)).id() == VARIED[name].id()
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from platform.plan.build import make_plan
-from platform.plan.overrides import apply, flatten
+from platform.plan.overrides import apply, flatten_settings
 from platform.plan.value import Plan
-from search_spaces import tofu_llama, tofu_tiny, wmdp_zephyr
+from search_spaces import tofu_llama, wmdp_zephyr
 from search_spaces.schema import sweep as spaces
 from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan, Small, point
@@ -20,7 +20,7 @@ make = small_sweep.plan_objectives
 
 
 def values(plan: Plan, path: str) -> set[object]:
-    return {flatten(trial)[path] for trial in plan.trials}
+    return {flatten_settings(trial.model_dump())[path] for trial in plan.trials}
 
 
 @pytest.mark.parametrize(
@@ -44,39 +44,26 @@ def test_setting_an_axis_replaces_its_values(
     assert len(plan.trials) == trials
 
 
-@pytest.mark.parametrize(
-    ("setting", "path", "expected"),
-    [
-        ("training.lr=1e-5", "training.lr", 1e-5),
-        ("training.max_steps=4", "training.max_steps", 4),
-        ("training.max_steps=none", "training.max_steps", None),
-        ("training.betas=0.5,0.9", "training.betas", (0.5, 0.9)),
-        ("benchmark.dialect=paper", "benchmark.dialect", "paper"),
-        ("objective.beta=0.5", "objective.beta", 0.5),
-        ("resources.micro_batch=4", "resources.micro_batch", 4),
-    ],
-)
-def test_setting_a_field_reaches_every_trial(make: MakePlan, setting: str, path: str, expected: object) -> None:
-    assert values(make(setting), path) == {expected}
+def test_setting_a_field_reaches_every_trial(make: MakePlan) -> None:
+    fields = {
+        "training.lr": ("1e-5", 1e-5),
+        "training.max_steps": ("none", None),
+        "training.betas": ("0.5,0.9", (0.5, 0.9)),
+        "benchmark.dialect": ("paper", "paper"),
+        "resources.micro_batch": ("4", 4),
+    }
+    plan = make(*(f"{path}={text}" for path, (text, _) in fields.items()))
+    assert {path: values(plan, path) for path in fields} == {path: {value} for path, (_, value) in fields.items()}
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ("methd=ga", "unknown field 'methd'; did you mean 'method'?"),
-        (
-            "training.learning_rate=1",
-            "unknown field 'training.learning_rate'; did you mean 'training.lr'? known: training.",
-        ),
-        (
-            "learning_rate=1",
-            "unknown field 'learning_rate'; did you mean 'task_vector.lr' or 'training.lr'? known: att",
-        ),
+        ("training.learning_rate=1", "unknown field 'training.learning_rate'; known: training.batch_size, "),
         ("train.epochs=1", "unknown field 'train.epochs'; did you mean 'training.epochs'? known: attention, "),
-        ("training.steps=1", "did you mean 'training.max_steps' or 'training.warmup_steps'? known: training."),
-        ("training.xyz=1", "unknown field 'training.xyz'; known: training.batch_size, "),
+        ("training.warmup=1", "did you mean 'training.warmup_steps'? known: training."),
         ("tau=1", "unknown field 'tau'; did you mean 'rectifier.tau'?"),
-        ("training.batchsize=1", "did you mean 'training.batch_size'? known: training.batch_size, training.betas, "),
         ("benchmark.fingerprint=x", "unknown field 'benchmark.fingerprint'"),
         ("method", "--set method: write FIELD=VALUE"),
         ("method=", "--set method=: write FIELD=VALUE"),
@@ -87,12 +74,13 @@ def test_setting_a_field_reaches_every_trial(make: MakePlan, setting: str, path:
         ("rectifier.name=grr", "rectifier.name: Input should be 'none', 'clip', "),
         ("benchmark.split=forget5", "benchmark.split: unknown split 'forget5'; did you mean 'forget05'?"),
         ("benchmark.template=lama2", "benchmark.template: unknown template 'lama2'; did you mean 'llama2'?"),
+        ("backbone=Phi-1.5", "sweep tofu_tiny makes its own models; give a folder: models=DIR"),
     ],
 )
-def test_bad_setting_is_refused_with_words(make: MakePlan, setting: str, said: str) -> None:
+def test_bad_setting_is_refused_with_words(make: MakePlan, setting: str, message: str) -> None:
     with pytest.raises(InputError) as error:
         make(setting)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_only_filters_on_several_fields(make: MakePlan) -> None:
@@ -108,7 +96,7 @@ def test_only_filters_on_several_fields(make: MakePlan) -> None:
 
 
 @pytest.mark.parametrize(
-    ("only", "said"),
+    ("only", "message"),
     [
         (["gamma=0.8"], "--only gamma=0.8: unknown field 'gamma'; did you mean 'rectifier.gamma'?"),
         (["methods=ga"], "--only methods=ga: unknown field 'methods'; did you mean 'method'?"),
@@ -118,13 +106,10 @@ def test_only_filters_on_several_fields(make: MakePlan) -> None:
         (["rectifier.name=none", "rectifier.gamma=0.8"], "no trial"),
     ],
 )
-def test_only_refuses_what_no_trial_has(make: MakePlan, only: list[str], said: str) -> None:
+def test_only_refuses_what_no_trial_has(make: MakePlan, only: list[str], message: str) -> None:
     with pytest.raises(InputError) as error:
         make(only=only)
-    assert said in str(error.value)
-
-
-def test_axes_without_a_single_trial_are_refused(make: MakePlan) -> None:
+    assert message in str(error.value)
     with pytest.raises(InputError, match="no trial"):
         make("rectifier.name=clip", "rectifier.tau=none")
 
@@ -153,67 +138,44 @@ def test_layer_is_not_checked_in_models_that_are_not_here(make: MakePlan) -> Non
     assert make("target=somebody/a-model", "method=rmu", "objective.layer=99").trials
 
 
-def test_another_backbone_brings_its_template_rate_and_models(tmp_path: Path) -> None:
-    """What is set beside it goes over what it brings, whatever comes first."""
+# Other backbones
+
+
+def test_another_backbone_brings_its_template_rate_and_models(store: Storage) -> None:
+    """Explicit settings override what it brings, whatever comes first; the paper's tables are of the own backbone."""
     settings = ["training.lr=3e-5", "backbone=llama-3.2-1b-instruct"]
-    plan = make_plan(apply(tofu_llama.SWEEP, settings), Storage(tmp_path), strategy="paper")
+    plan = make_plan(apply(tofu_llama.SWEEP, settings), store, strategy="paper")
     assert values(plan, "target.path") == {"open-unlearning/tofu_Llama-3.2-1B-Instruct_full"}
     assert values(plan, "benchmark.template") == {"llama3"}
     assert values(plan, "training.lr") == {3e-5}
-    assert values(make_plan(apply(tofu_llama.SWEEP, ["backbone=Phi-1.5"]), Storage(tmp_path)), "training.lr") == {2e-5}
     assert plan.costs.largest is not None
+    other = apply(tofu_llama.SWEEP, ["backbone=Phi-1.5"])
+    assert values(make_plan(other, store), "training.lr") == {2e-5}
+    assert other.tables == ()
+    assert apply(tofu_llama.SWEEP, ["backbone=llama-2-7b-chat"]).tables == tofu_llama.SWEEP.tables == ("tofu_main",)
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "backbone", "messages"),
     [
-        ("Llama-3.2-2B-Instruct", "unknown backbone; did you mean 'Llama-3.2-"),
-        ("gpt", "unknown backbone; known: Llama-2-7B-chat, ICLM-7B"),
+        ("tofu_llama", "Llama-3.2-2B-Instruct", ("unknown backbone; did you mean 'Llama-3.2-",)),
+        ("tofu_llama", "gpt", ("unknown backbone; known: Llama-2-7B-chat, ICLM-7B",)),
+        ("muse_books", "Qwen2.5-1.5B-Instruct", ("Qwen2.5-1.5B-Instruct has no published retain model of muse books",)),
+        ("muse_books", "Llama-2-7B", ("Llama-2-7B has no published retain model", "DIR (a folder with target/ and re")),
+        ("muse_news", "ICLM-7B", ("ICLM-7B has no published retain model of muse news",)),
+        ("wmdp_zephyr", "ICLM-7B", ("no published target model of wmdp bio_cyber", "--set target=DIR_OR_HUB_ID")),
     ],
 )
-def test_unknown_backbone_is_told(name: str, said: str) -> None:
-    with pytest.raises(InputError) as told:
-        apply(tofu_llama.SWEEP, [f"backbone={name}"])
-    assert said in str(told.value)
+def test_backbone_without_models_is_refused(name: str, backbone: str, messages: tuple[str], store: Storage) -> None:
+    """Models are fine-tuned for TOFU alone, and MUSE's models of one corpus are not used for the other."""
+    with pytest.raises(InputError) as error:
+        make_plan(apply(spaces.load_sweep(name), [f"backbone={backbone}"]), store, strategy="paper")
+    assert [message for message in messages if message not in str(error.value)] == []
 
 
-@pytest.mark.parametrize(
-    ("name", "backbone", "said"),
-    [
-        ("muse_books", "Qwen2.5-1.5B-Instruct", "Qwen2.5-1.5B-Instruct has no published retain model of muse books"),
-        ("muse_books", "Llama-2-7B", "Llama-2-7B has no published retain model of muse books"),
-        ("muse_news", "ICLM-7B", "ICLM-7B has no published retain model of muse news"),
-        ("wmdp_zephyr", "ICLM-7B", "ICLM-7B has no published target model of wmdp bio_cyber"),
-    ],
-)
-def test_models_are_fine_tuned_for_tofu_alone(tmp_path: Path, name: str, backbone: str, said: str) -> None:
-    """Nor are MUSE's models of one corpus taken for those of the other."""
-    sweep = spaces.load_sweep(name)
-    with pytest.raises(InputError) as told:
-        make_plan(apply(sweep, [f"backbone={backbone}"]), Storage(tmp_path), strategy="paper")
-    assert said in str(told.value)
-    wanted = "--set target=DIR_OR_HUB_ID" if name == "wmdp_zephyr" else "--set models=DIR (a folder with target/ and re"
-    assert wanted in str(told.value)
-
-
-def test_wmdp_unlearns_the_backbone_as_it_was_published(tmp_path: Path) -> None:
-    for backbone, path in (
-        ("Qwen2.5-1.5B-Instruct", "Qwen/Qwen2.5-1.5B-Instruct"),
-        ("Llama-3.2-1B-Instruct", "meta-llama/Llama-3.2-1B-Instruct"),
-        ("Zephyr-7B-beta", "HuggingFaceH4/zephyr-7b-beta"),
-    ):
-        sweep = apply(wmdp_zephyr.SWEEP, [f"backbone={backbone}"])
-        plan = make_plan(sweep, Storage(tmp_path), strategy="paper")
+def test_wmdp_unlearns_the_backbone_as_it_was_published(store: Storage) -> None:
+    for path in ("Qwen/Qwen2.5-1.5B-Instruct", "meta-llama/Llama-3.2-1B-Instruct", "HuggingFaceH4/zephyr-7b-beta"):
+        sweep = apply(wmdp_zephyr.SWEEP, [f"backbone={path.partition('/')[2]}"])
+        plan = make_plan(sweep, store, strategy="paper")
         assert values(plan, "target.path") == {path}
         assert plan.recipes == ()
-
-
-def test_the_papers_tables_are_of_the_sweeps_own_backbone() -> None:
-    assert apply(tofu_llama.SWEEP, ["backbone=llama-2-7b-chat"]).tables == tofu_llama.SWEEP.tables
-    assert tofu_llama.SWEEP.tables
-    assert apply(tofu_llama.SWEEP, ["backbone=Phi-1.5"]).tables == ()
-
-
-def test_sweeps_that_make_their_models_have_no_backbone() -> None:
-    with pytest.raises(InputError, match="sweep tofu_tiny makes its own models; give a folder: models=DIR"):
-        apply(tofu_tiny.SWEEP, ["backbone=Phi-1.5"])

@@ -9,7 +9,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from platform.plan.overrides import flatten
+from platform.plan.overrides import flatten_settings
 from platform.plan.trials import enumerate_trials, find_published_choice
 from platform.plan.value import Plan
 from platform.state.sweep_state import SweepState
@@ -128,7 +128,7 @@ def vectors(small: Small, store: Storage) -> MakePlan:
 
 
 def strengths(plan: Plan, field: str) -> list[object]:
-    return [flatten(trial)[f"task_vector.{field}"] for trial in plan.trials]
+    return [flatten_settings(trial.model_dump())[f"task_vector.{field}"] for trial in plan.trials]
 
 
 def test_each_strength_is_a_trial_and_the_axis_of_rectifiers_does_not_multiply_them(vectors: MakePlan) -> None:
