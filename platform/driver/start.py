@@ -50,7 +50,7 @@ def start_sweep(state: SweepState, store: Storage, choice: Choice, options: Opti
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with lock.hold(store, store.lock(plan.sweep.name, plan.hash), command):
+        with lock.acquire_lock(store, store.lock(plan.sweep.name, plan.hash), command):
             state = _settle_earlier_results(refresh_if_stale(state, store), store, choice)
             return driver.run(state, store, command, options)
     except KeyboardInterrupt:

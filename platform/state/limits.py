@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from platform.state.lock import heartbeat
+from platform.state.lock import repeat
 from platform.state.sweep_state import SweepState
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
@@ -25,7 +25,7 @@ FIRST = 5
 """So many trials that end first and all fail for the same cause stop the sweep."""
 PREPARATION = "preparation"
 CPU_AS_GPU = "a rank without a GPU counts as one"
-EVERY = 10.0
+NOTE_SECONDS = 10.0
 """Seconds between two notes of what is spent: a driver that is killed forgets no more than these."""
 KEY = "gpu_seconds"
 
@@ -138,7 +138,7 @@ def record_spent(stopper: Stopper, path: Path, store: Storage) -> Iterator[None]
     """Note the GPU-seconds while the block runs, and at its end."""
     _note(stopper, path, store)
     try:
-        with heartbeat(path.stem, lambda: _note(stopper, path, store), EVERY):
+        with repeat(lambda: _note(stopper, path, store), NOTE_SECONDS):
             yield
     finally:
         _note(stopper, path, store)

@@ -1,19 +1,14 @@
-"""One driver a sweep: STORAGE/sweeps/NAME-HASH.lock, with its owner and a heartbeat.
+"""The lock of a sweep, so that it has one driver: STORAGE/sweeps/NAME-HASH.lock, with its owner and a heartbeat.
 
-Who finds a lock
-- of a process that lives on this machine is refused, whatever its heartbeat says;
-- of a process that is dead on this machine takes it over at once. A process is its pid and its start, so that a pid
-  that was given away again fools nobody;
-- of another machine (or container) takes it over only if its heartbeat is more than LAPSE seconds from this machine's
-  clock, in either direction, AND the lock does not change while it is watched for WATCH seconds. The clocks alone
-  decide nothing: a jump of either one leaves a living driver's lock changing every BEAT seconds.
+A start that finds a lock
+- of a process that lives on this machine is refused, however old the heartbeat is;
+- of a process that is dead on this machine takes the lock over at once (a process is its pid and its start time);
+- of another machine (or container) takes the lock over if the heartbeat is more than STALE_SECONDS from this machine's
+  clock, in either direction, and the lock does not change for WATCH_SECONDS: a jump of a clock takes no lock away.
+An owner that finds another owner in its lock (it slept, and was taken for dead) stops as on Ctrl-C.
 
-An owner that finds another one's name in its lock (it slept, and was taken for dead) stops as on Ctrl-C.
-
-A sweep in an object store has a second lock, an object beside the file of this machine. Object stores lock nothing: a
-driver writes its own token, waits SETTLE seconds and reads it back. Of several that begin at once the one whose token
-stands goes on, for an object store shows the last writing to everybody. A file `.NAME-HASH.lock.guard` beside the lock
-is held while the lock is read and written; it stays.
+A sweep in an object store has a second lock there. Object stores lock nothing: a start writes its own token, waits
+CONFIRM_SECONDS and reads it back. Of several that start at once the last writer goes on.
 """
 
 from __future__ import annotations
@@ -42,8 +37,7 @@ from trainables.storage.files import parse_object, write_json
 if TYPE_CHECKING:
     from trainables.storage.object_store import ObjectStore
 
-BEAT, LAPSE, WATCH, SETTLE = 5.0, 60.0, 20.0, 2.0
-"""Seconds."""
+HEARTBEAT_SECONDS, STALE_SECONDS, WATCH_SECONDS, CONFIRM_SECONDS = 5.0, 60.0, 20.0, 2.0
 Owner = dict[str, Any]
 """A process, its command, since when, and a token that no other one has."""
 
@@ -71,38 +65,21 @@ class LockState:
         """Whether the owner lives; None if nobody here can know."""
         return processes.is_alive(self.owner) if self.owner else None
 
+    def is_of(self, owner: Owner) -> bool:
+        return self.owner.get("token") == owner["token"]
+
     def describe(self) -> str:
         if not self.owner:
             return "an unknown process (its lock is damaged)"
         return f"process {self.owner['pid']} on {self.owner['host']} since {self.owner['since']}"
 
 
-class Lock:
-    """A lock in a file or an object; `path`: where it lies, for messages."""
+class LockFile:
+    """A lock in a file. A file `.NAME-HASH.lock.guard` beside it is locked while it is read and written."""
 
-    path: Any
-
-    def read(self) -> LockState | None:
-        raise NotImplementedError
-
-    def write(self, owner: Owner) -> None:
-        """Write the owner and a heartbeat. Raises OSError or Unreachable."""
-        raise NotImplementedError
-
-    def delete(self) -> None:
-        raise NotImplementedError
-
-    def touch(self) -> None:
-        """Show that the owner lives, after `write` has failed."""
-
-    def exclusive(self) -> contextlib.AbstractContextManager[Any]:
-        """Keep other processes from looking at the lock and changing it meanwhile."""
-        return contextlib.nullcontext()
-
-
-class LockFile(Lock):
     def __init__(self, path: Path) -> None:
-        self.path: Path = path
+        self.path = path
+        self.name = path.name
 
     def read(self) -> LockState | None:
         try:
@@ -117,81 +94,65 @@ class LockFile(Lock):
     def delete(self) -> None:
         self.path.unlink()
 
-    def touch(self) -> None:
-        with contextlib.suppress(OSError):
-            os.utime(self.path)
-
-    def exclusive(self) -> FileLock:
+    def guard(self) -> contextlib.AbstractContextManager[Any]:
+        """Keep other processes from reading and changing the lock meanwhile."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        return FileLock(self.path.with_name(f".{self.path.name}.guard"), poll_interval=0.01)
+        return FileLock(self.path.with_name(f".{self.name}.guard"), poll_interval=0.01)
 
 
-class LockObject(Lock):
+class LockObject:
+    """A lock in an object store."""
+
     def __init__(self, store: ObjectStore, name: str) -> None:
         self.store = store
         self.name = name
-        self.path = f"{store.uri}/{name}"
+        self.path = f"{store.uri}/sweeps/{name}"
 
     def read(self) -> LockState | None:
-        content, entry = self.store.read(self.name), self.store.stat(self.name)
+        content, entry = self.store.read(f"sweeps/{self.name}"), self.store.stat(f"sweeps/{self.name}")
         return LockState.parse(content, (entry.stamp or 0) * 10**9) if content is not None and entry else None
 
     def write(self, owner: Owner) -> None:
-        self.store.write(self.name, json.dumps(owner | {"beat": time.time()}).encode())
+        self.store.write(f"sweeps/{self.name}", json.dumps(owner | {"beat": time.time()}).encode())
 
     def delete(self) -> None:
-        self.store.delete([self.name])
+        self.store.delete([f"sweeps/{self.name}"])
+
+    def guard(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext()
+
+
+Lock = LockFile | LockObject
 
 
 @contextlib.contextmanager
-def hold(store: Storage, path: Path, command: str) -> Iterator[None]:
+def acquire_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
     """Hold a sweep's lock while the block runs. Raises InputError naming the owner, since when, and what to do."""
-    with contextlib.ExitStack() as held:
+    owner = describe_owner(command)
+    with contextlib.ExitStack() as stack:
         for lock in _locks(store, path):
-            held.enter_context(_hold(lock, describe_owner(command), store.location))
+            stack.enter_context(_acquire(lock, owner, store.location))
         yield
 
 
 def read_lock(store: Storage, path: Path) -> LockState | None:
-    """Return who holds a sweep, None if nobody does."""
+    """Return the lock of a sweep, None if nobody holds it."""
     return _locks(store, path)[-1].read()
 
 
-def _locks(store: Storage, path: Path) -> list[Lock]:
-    """Return the lock that parts the drivers of this machine, then the one that parts machines without a folder."""
-    locks: list[Lock] = [LockFile(path)]
-    if store.is_remote:
-        from trainables.storage.object_storage import ObjectStorage
-
-        assert isinstance(store, ObjectStorage)
-        locks.append(LockObject(store.transfer.store, f"sweeps/{path.name}"))
-    return locks
+def describe_owner(command: str) -> Owner:
+    """Return what this process writes into a lock."""
+    return {**processes.describe_self(), "command": command, "since": provenance.now(), "token": uuid.uuid4().hex}
 
 
 @contextlib.contextmanager
-def _hold(lock: Lock, owner: Owner, location: str) -> Iterator[None]:
-    _acquire(lock, owner, location)
-    try:
-        with heartbeat(Path(lock.path).stem, lambda: _beat(lock, owner)):
-            yield
-    finally:
-        with contextlib.suppress(OSError, Unreachable), lock.exclusive():
-            if _is_mine(lock.read(), owner):
-                lock.delete()
-
-
-@contextlib.contextmanager
-def heartbeat(name: str, beat: Callable[[], LockState | None], every: float | None = None) -> Iterator[None]:
-    """Call `beat` each BEAT or `every` seconds in the block; stop as on Ctrl-C if it returns another owner."""
+def repeat(action: Callable[[], object], seconds: float) -> Iterator[None]:
+    """Call `action` every so many seconds while the block runs, from a thread, until it returns True."""
     over = threading.Event()
 
     def work() -> None:
-        while not over.wait(every or BEAT):
-            other = beat()
-            if other is not None:
-                print(f"error: {name} was taken over by {other.describe()}; stopping", file=sys.stderr, flush=True)
-                _thread.interrupt_main()
-                return
+        while not over.wait(seconds) and not action():
+            pass
 
     thread = threading.Thread(target=work, name="heartbeat", daemon=True)
     thread.start()
@@ -202,17 +163,24 @@ def heartbeat(name: str, beat: Callable[[], LockState | None], every: float | No
         thread.join()
 
 
-def describe_owner(command: str) -> Owner:
-    """Return what this process writes into a lock."""
-    return {**processes.describe_self(), "command": command, "since": provenance.now(), "token": uuid.uuid4().hex}
+def _locks(store: Storage, path: Path) -> list[Lock]:
+    """Return the lock between drivers of this machine (or folder), and that between machines without a folder."""
+    locks: list[Lock] = [LockFile(path)]
+    if store.is_remote:
+        from trainables.storage.object_storage import ObjectStorage
+
+        assert isinstance(store, ObjectStorage)
+        locks.append(LockObject(store.transfer.store, path.name))
+    return locks
 
 
-def _acquire(lock: Lock, owner: Owner, location: str) -> None:
+@contextlib.contextmanager
+def _acquire(lock: Lock, owner: Owner, location: str) -> Iterator[None]:
     before = lock.read()
     if before is not None and not _is_abandoned(before, lock):
         raise InputError(_refusal(lock, before, location))
     try:
-        with lock.exclusive():
+        with lock.guard():
             now = lock.read()
             if now is not None and now != before:  # another one was quicker
                 raise InputError(_refusal(lock, now, location))
@@ -222,32 +190,38 @@ def _acquire(lock: Lock, owner: Owner, location: str) -> None:
     except OSError as error:
         raise InputError(f"--storage: cannot write the lock '{lock.path}': {error.strerror}") from error
     if isinstance(lock, LockObject):
-        time.sleep(SETTLE)
+        time.sleep(CONFIRM_SECONDS)
     now = lock.read()
-    if not _is_mine(now, owner):
+    if now is None or not now.is_of(owner):
         raise InputError(_refusal(lock, now or LockState({}, time.time_ns()), location))
+    try:
+        with repeat(lambda: _send_heartbeat(lock, owner), HEARTBEAT_SECONDS):
+            yield
+    finally:
+        with contextlib.suppress(OSError, Unreachable), lock.guard():
+            if (now := lock.read()) and now.is_of(owner):
+                lock.delete()
 
 
 def _is_abandoned(found: LockState, lock: Lock) -> bool:
-    """Whether a lock may be taken over, by the rule at the top of this file."""
+    """Return whether a lock may be taken over, by the rule at the top of this file."""
     alive = found.alive
     if alive is not None:
         return not alive
-    if abs(found.age) <= LAPSE:
+    if abs(found.age) <= STALE_SECONDS:
         return False
-    name = Path(lock.path).name
-    print(f"{name} is of {found.describe()}; watching it for {WATCH:.0f} s for a heartbeat", flush=True)
-    end = time.monotonic() + WATCH
+    print(f"{lock.name} is of {found.describe()}; watching it for {WATCH_SECONDS:.0f} s for a heartbeat", flush=True)
+    end = time.monotonic() + WATCH_SECONDS
     while time.monotonic() < end:
-        time.sleep(min(1.0, WATCH / 4))
+        time.sleep(min(1.0, WATCH_SECONDS / 4))
         if lock.read() != found:
             return False
     return True
 
 
 def _refusal(lock: Lock, found: LockState, location: str) -> str:
-    """Say why a lock is not given."""
-    name = Path(lock.path).stem
+    """Return why a lock is not given."""
+    name = lock.name.removesuffix(".lock")
     stop = f"stop that process (kill {found.owner['pid']} there)" if found.owner else f"delete {lock.path} if none runs"
     command = f": {found.owner['command']}" if found.owner.get("command") else ""
     return (
@@ -256,21 +230,22 @@ def _refusal(lock: Lock, found: LockState, location: str) -> str:
     )
 
 
-def _beat(lock: Lock, owner: Owner) -> LockState | None:
-    """Write one heartbeat; return another owner's lock if it lies there.
+def _send_heartbeat(lock: Lock, owner: Owner) -> bool:
+    """Write one heartbeat; interrupt this process and return True if the lock is another owner's.
 
-    A disk or a store that does not answer changes nothing: who took over is seen when it answers.
+    A disk or a store that does not answer changes nothing: who took over is found out when it answers.
     """
     try:
-        with lock.exclusive():
+        with lock.guard():
             found = lock.read()
-            if found is not None and not _is_mine(found, owner):
-                return found
-            lock.write(owner)
+            if found is None or found.is_of(owner):
+                lock.write(owner)
+                return False
     except (OSError, Unreachable):
-        lock.touch()
-    return None
-
-
-def _is_mine(found: LockState | None, owner: Owner) -> bool:
-    return found is not None and found.owner.get("token") == owner["token"]
+        with contextlib.suppress(OSError):
+            os.utime(lock.path)  # no such file for an object
+        return False
+    name = lock.name.removesuffix(".lock")
+    print(f"error: {name} was taken over by {found.describe()}; stopping", file=sys.stderr, flush=True)
+    _thread.interrupt_main()
+    return True

@@ -175,11 +175,11 @@ def _label(config: dict[str, Any] | None, trial_id: str) -> str:
 
 def _describe_driver(sweep: dict[str, Any], store: Storage) -> dict[str, Any] | None:
     """Return who drives the sweep; `alive` is None for another machine's process, whose heartbeat alone is known."""
-    seen = lock.read_lock(store, store.lock(sweep["name"], sweep["hash"]))
-    if seen is None:
+    found = lock.read_lock(store, store.lock(sweep["name"], sweep["hash"]))
+    if found is None:
         return None
-    known = {name: seen.owner.get(name) for name in ("host", "pid", "since", "command")}
-    return {**known, "heartbeat_seconds": round(seen.age, 1), "alive": seen.alive}
+    known = {name: found.owner.get(name) for name in ("host", "pid", "since", "command")}
+    return {**known, "heartbeat_seconds": round(found.age, 1), "alive": found.alive}
 
 
 def _measure_disk(trial_ids: Iterable[str], store: Storage) -> dict[str, int]:

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from platform.state.lock import hold
+from platform.state.lock import acquire_lock
 from platform.state.sweep_state import count_outcomes, is_unfinished
 from platform.state.weights import weights_folder
 from platform.tracking import database, run_content, views
@@ -182,7 +182,7 @@ def _sweep_filter(sweep: dict[str, Any]) -> str:
 def sync(sweep: dict[str, Any], store: Storage) -> int:
     """Mirror every finished trial of a sweep; return how many. Raises InputError while its driver runs."""
     command = f"python -m platform.tracking sync {_label(sweep)}"
-    with hold(store, store.lock(sweep["name"], sweep["hash"]), command):
+    with acquire_lock(store, store.lock(sweep["name"], sweep["hash"]), command):
         store.download_trials(sweep["trials"])
         tracker = connect(sweep, store)
         done = [trial_id for trial_id in sweep["trials"] if store.result(trial_id)]

@@ -131,7 +131,7 @@ def test_second_driver_is_refused_before_anything_else(small: Small, tmp_path: P
     finish(store, runs[-1].plan.trials[:3])
     path = store.lock("tofu_tiny", runs[-1].plan.hash)
     assert not path.exists()
-    with lock.hold(store, path, "the first one"):
+    with lock.acquire_lock(store, path, "the first one"):
         for more in ([], ["--resume"], ["--new"]):
             refused = in_process(*command, *more)
             assert (refused.exit_code, refused.stdout) == (2, "")
@@ -147,7 +147,7 @@ def test_driver_holds_the_lock_and_sees_what_ended_before_it_got_it(
 ) -> None:
     """Another driver finishes between this one's plan and its lock."""
     store = Storage(tmp_path / "runs")
-    real, locks = lock.hold, []
+    real, locks = lock.acquire_lock, []
 
     @contextlib.contextmanager
     def late(store: Storage, path: Path, command: str) -> Iterator[None]:
@@ -157,7 +157,7 @@ def test_driver_holds_the_lock_and_sees_what_ended_before_it_got_it(
             locks.append(path.is_file())
             yield
 
-    monkeypatch.setattr(lock, "hold", late)
+    monkeypatch.setattr(lock, "acquire_lock", late)
     assert in_process("tofu_tiny", "--storage", store.root, *small.flags()).exit_code == 0
     assert runs[-1].left == list(runs[-1].plan.trials[40:])
     assert locks == [True]

@@ -78,7 +78,7 @@ def test_what_no_result_tells_is_kept_while_the_driver_lives(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a note the results count; then the note alone, which a kill amid a trial leaves as it is."""
-    monkeypatch.setattr(limits, "EVERY", 0.02)
+    monkeypatch.setattr(limits, "NOTE_SECONDS", 0.02)
     store = Storage(tmp_path)
     plan = small.plan(store, only=["benchmark.split=forget01"])
     path = store.spent(plan.sweep.name, plan.hash)

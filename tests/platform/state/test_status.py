@@ -174,7 +174,7 @@ def test_damaged_result_is_named_and_left(store: Storage) -> None:
 
 def test_who_drives(store: Storage) -> None:
     path = store.lock("tiny", "0a1b2c3d")
-    with lock.hold(store, path, "python -m platform.sweep tiny"):
+    with lock.acquire_lock(store, path, "python -m platform.sweep tiny"):
         driver = told(store)["driver"]
         assert (driver["pid"], driver["alive"]) == (os.getpid(), True)
         assert lines(store)[2].startswith(f"driven by process {os.getpid()} on {os.uname().nodename} since 20")

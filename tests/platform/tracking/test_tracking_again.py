@@ -116,7 +116,7 @@ def test_sweeps_of_one_name_that_share_trials_have_a_run_each(copied: tuple[Stor
 def test_sync_is_refused_while_a_driver_runs(tmp_path: Path) -> None:
     sweep, store = write_sweep(Storage(tmp_path)), Storage(tmp_path)
     with (
-        lock.hold(store, store.lock("tiny", "0a1b2c3d"), "python -m platform.sweep tiny"),
+        lock.acquire_lock(store, store.lock("tiny", "0a1b2c3d"), "python -m platform.sweep tiny"),
         pytest.raises(InputError, match=r"tiny-0a1b2c3d is being run by process .*; wait for its end"),
     ):
         tracker.sync(sweep, store)
