@@ -74,9 +74,11 @@ def losses_alone(network: Any, example: Example) -> list[float]:
     return [-log_p[place - 1, ids[0, place]].item() for place in range(example.answer_start, ids.shape[1])]
 
 
-def generate(network: Any, *arguments: Any, budget: int, end: int = END, pad: int = PAD) -> list[list[int]]:
+def generate(
+    network: Any, *arguments: Any, budget: int, end: int = END, pad: int = PAD, known: Any = None
+) -> list[list[int]]:
     """Continue rows by trainables.inference.generation."""
-    return generation.continuations(network, *arguments, end=end, pad=pad, token_budget=budget)
+    return generation.continue_prompts(network, *arguments, end=end, pad=pad, token_budget=budget, known=known)
 
 
 def ragged_prompts(count: int, seed: int) -> tuple[list[list[int]], list[int]]:

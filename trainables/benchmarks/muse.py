@@ -227,7 +227,7 @@ def _generated(network: Any, tokenizer: Any, asked: Records, rules: Rules, token
     for verbatim, length in ((True, VERBMEM_TOKENS), (False, KNOWMEM_TOKENS)):
         chosen = [row for row in asked if (row["task"] == "verbmem_f") == verbatim]
         prompts = [row["question"] for row in chosen]
-        texts = scoring.generate(network, tokenizer, prompts, token_budget=token_budget, new_tokens=length, total=False)
+        texts = scoring.generate(network, tokenizer, prompts, token_budget=token_budget, new_tokens=length)
         for row, text in zip(chosen, texts, strict=True):
             text = text if verbatim else until_stop(text)
             text = text.strip() if rules.strip else text
@@ -252,11 +252,10 @@ def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budge
         for index, text in enumerate(texts):
             asked.append((task, index, Example(tuple(text_blocks.tokens(tokenizer, text)[:length]), 1)))
     pad = scoring.pad_of(tokenizer)
-    examples = [example for _, _, example in asked]
-    losses = scoring.every_token_loss(network, examples, pad=pad, token_budget=token_budget)
+    scores = scoring.score_labels(network, [[example] for _, _, example in asked], pad=pad, token_budget=token_budget)
     records = []
-    for (task, index, _), found in zip(asked, losses, strict=True):
-        scored = found[:-1] if rules.drop_last else found
+    for (task, index, _), ((losses, _),) in zip(asked, scores, strict=True):
+        scored = losses[:-1] if rules.drop_last else losses
         row = _asked(task, index, None, None)
         records.append(row | {"min_k": metrics.lowest_mean([-loss for loss in scored]), "tokens": len(scored)})
     return records

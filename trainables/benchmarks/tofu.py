@@ -221,7 +221,7 @@ def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget
             records.append({"task": task, "index": index, "question": row["question"], "answer": row["answer"]})
     encoded = iter(_encode(tokenizer, template, [pair for pairs in asked for pair in pairs], rules))
     groups, pad = [[next(encoded) for _ in pairs] for pairs in asked], scoring.pad_of(tokenizer)
-    scores = scoring.score_answers(network, groups, pad=pad, token_budget=token_budget)
+    scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget)
     texts = scoring.generate(
         network,
         tokenizer,
@@ -229,10 +229,10 @@ def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget
         token_budget=token_budget,
         new_tokens=rules.generated_tokens,
         total=rules.generated_includes_prompt,
-        begun=[(group[0], answers.matched_tokens) for group, answers in zip(groups, scores, strict=True)],
+        scored=[(group[0], answers[0].hits) for group, answers in zip(groups, scores, strict=True)],
     )
     counts = [[example.answer_tokens for example in group] for group in groups]
-    return _with_results(records, [answers.losses for answers in scores], counts, texts, rules)
+    return _with_results(records, [[one.total_loss for one in answers] for answers in scores], counts, texts, rules)
 
 
 def _encode(tokenizer: Any, template: Template, pairs: list[tuple[str, str]], rules: Rules) -> Examples:

@@ -35,7 +35,7 @@ class Request:
     limit: int
 
     @property
-    def reach(self) -> int:
+    def longest(self) -> int:
         """Tokens at the most."""
         return len(self.ids) + self.limit
 
@@ -45,36 +45,50 @@ def is_plain(network: Any) -> bool:
     return network.generation_config.to_diff_dict().keys() <= HARMLESS
 
 
-def continuations(
-    network: Any, prompts: Sequence[Sequence[int]], limits: Sequence[int], *, end: int, pad: int, token_budget: int
+def continue_prompts(
+    network: Any,
+    prompts: Sequence[Sequence[int]],
+    limits: Sequence[int],
+    *,
+    end: int,
+    pad: int,
+    token_budget: int,
+    known: Sequence[Sequence[int]] | None = None,
 ) -> list[list[int]]:
     """Return the likeliest ids after each prompt, up to `end` and without it, at most as many as its limit says.
 
     `token_budget`: tokens of a batch whose keys and values are kept, padding and what is to come included.
+    `known`: the ids that each continuation is known to begin with; they are read like the prompt, all at once.
     """
-    requests = [Request(tuple(ids), limit) for ids, limit in zip(prompts, limits, strict=True)]
+    if known is None or not is_plain(network):
+        known = [()] * len(prompts)
+    found = [list(ids[:limit]) for ids, limit in zip(known, limits, strict=True)]
+    requests = [
+        Request((*prompt, *ids), 0 if end in ids else limit - len(ids))
+        for prompt, ids, limit in zip(prompts, found, limits, strict=True)
+    ]
+    found = [ids[: ids.index(end)] if end in ids else ids for ids in found]
     order = [row for row in range(len(requests)) if requests[row].limit > 0]
-    order.sort(key=lambda row: (-requests[row].reach, row))
-    found: list[list[int]] = [[] for _ in requests]
+    order.sort(key=lambda row: (-requests[row].longest, row))
     if not order:
         return found
-    movable = is_plain(network) and requests[order[0]].reach <= kv_cache.reach(network)
+    movable = is_plain(network) and requests[order[0]].longest <= kv_cache.attention_window(network)
     decode = _decode_moving_rows if movable else _decode_by_transformers
     threads = parallel.threads_for(network, token_budget // 4)
     workers = min(parallel.workers_for(network, token_budget // 4), len(order))
-    parts = [order[worker::workers] for worker in range(workers)]
-    counter = Counter("generations", sum(map(len, parallel.share_of_rank(parts))))
+    shares = [order[worker::workers] for worker in range(workers)]
+    counter = Counter("generations", sum(map(len, parallel.share_of_rank(shares))))
 
     def generate(rows: list[int], model: Any) -> list[tuple[int, int]]:
         return list(decode(model, requests, rows, end, pad, token_budget // threads, counter))
 
-    for part in parallel.run_all(network, [partial(generate, rows) for rows in parts], threads):
-        for row, token in part:
+    for share in parallel.run_all(network, [partial(generate, rows) for rows in shares], threads):
+        for row, token in share:
             found[row].append(token)
     return found
 
 
-def places(requests: Sequence[Request], rows: Sequence[int], left: Mapping[int, int], token_budget: int) -> int:
+def count_places(requests: Sequence[Request], rows: Sequence[int], left: Mapping[int, int], token_budget: int) -> int:
     """Return how many of the first `rows` a batch holds to its end: each has as many columns as the widest needs.
 
     `left`: the tokens that a row may still get. Rows are aligned on the right, where their next tokens come.
@@ -82,7 +96,7 @@ def places(requests: Sequence[Request], rows: Sequence[int], left: Mapping[int, 
     size = len(rows)
     while size > 1:
         chosen = rows[:size]
-        columns = max(requests[row].reach - left[row] for row in chosen) + max(left[row] for row in chosen)
+        columns = max(requests[row].longest - left[row] for row in chosen) + max(left[row] for row in chosen)
         if size * columns <= token_budget:
             break
         size = max(1, min(size - 1, token_budget // columns))
@@ -98,10 +112,10 @@ def _decode_by_transformers(
     token_budget: int,
     counter: Counter,
 ) -> Iterator[tuple[int, int]]:
-    """Call transformers' `generate` on one batch after the other: for models that `reach` or `is_plain` leave out."""
+    """Call transformers' `generate` on one batch after the other: for models whose rows cannot move."""
     limits = {row: requests[row].limit for row in order}
     while order:
-        size = places(requests, order, limits, token_budget)
+        size = count_places(requests, order, limits, token_budget)
         rows, order = order[:size], order[size:]
         input_ids, mask = kv_cache.left_padded([requests[row].ids for row in rows], pad, network.device)
         produced = network.generate(
@@ -133,7 +147,7 @@ def _decode_moving_rows(
 ) -> Iterator[tuple[int, int]]:
     """Yield row numbers and their next tokens, in the order in which they are found."""
     left = {row: requests[row].limit for row in order}
-    batch = _Batch(network, longest=requests[order[0]].reach)
+    batch = _Batch(network, longest=requests[order[0]].longest)
 
     def newest(start: int) -> Iterator[tuple[int, int]]:
         """Yield those of the rows from place `start` on that have not ended."""
@@ -149,20 +163,20 @@ def _decode_moving_rows(
 
     while left:
         alive = [place for place, row in enumerate(batch.rows) if row in left]
-        size = places(requests, [batch.rows[place] for place in alive] + order, left, token_budget)
+        size = count_places(requests, [batch.rows[place] for place in alive] + order, left, token_budget)
         free = max(0, min(size - len(alive), len(order)))
         if free >= min(len(order), max(1, REFILL * size)) > 0 or len(alive) <= (1 - REFILL) * len(batch.rows):
             batch.keep(alive)
             new, order = order[:free], order[free:]
-            for rows in _prefills(requests, new, max(1, token_budget // 4)):
-                batch.take(rows, [requests[row].ids for row in rows], pad)
+            for rows in _split_prompts(requests, new, max(1, token_budget // 4)):
+                batch.add(rows, [requests[row].ids for row in rows], pad)
             yield from newest(len(alive))
         elif alive:
             batch.step()
             yield from newest(0)
 
 
-def _prefills(requests: Sequence[Request], rows: list[int], token_budget: int) -> Iterator[list[int]]:
+def _split_prompts(requests: Sequence[Request], rows: list[int], token_budget: int) -> Iterator[list[int]]:
     """Yield the rows in groups whose padded prompts are within the budget."""
     start, width = 0, 0
     for stop, row in enumerate(rows):
@@ -202,7 +216,7 @@ class _Batch:
         self.mask = self.mask[:, first:]
         self.cache = [layer.select(chosen, first) for layer in self.cache]
 
-    def take(self, rows: list[int], prompts: Sequence[tuple[int, ...]], pad: int) -> None:
+    def add(self, rows: list[int], prompts: Sequence[tuple[int, ...]], pad: int) -> None:
         """Read new rows' prompts and put them below those under way."""
         input_ids, mask = kv_cache.left_padded(prompts, pad, self.network.device)
         cache, last = self._read([], input_ids, mask, (mask.cumsum(1) - 1).clamp(min=0))
@@ -211,8 +225,8 @@ class _Batch:
             mask = torch.cat([kv_cache.right_aligned(part, width, 1) for part in (self.mask, mask)])
             last = torch.cat([self.last, last])
             for old, new in zip(self.cache, cache, strict=True):
-                pairs = zip(old.held(), new.held(), strict=True)
-                new.hold(*(torch.cat([kv_cache.right_aligned(part, width, 2) for part in pair]) for pair in pairs))
+                pairs = zip(old.contents(), new.contents(), strict=True)
+                new.replace(*(torch.cat([kv_cache.right_aligned(part, width, 2) for part in pair]) for pair in pairs))
         self.rows, self.cache, self.mask, self.last = [*self.rows, *rows], cache, mask, last
 
     def step(self) -> None:
@@ -225,5 +239,7 @@ class _Batch:
         self, layers: list[Layer], input_ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor
     ) -> tuple[list[Layer], torch.Tensor]:
         """Return the layers' keys and values with those of `input_ids`, and each row's likeliest next token."""
-        cache, logits = kv_cache.read(self.network, layers, input_ids, mask, positions, lambda hidden: hidden[:, -1:])
+        cache, logits = kv_cache.read_tokens(
+            self.network, layers, input_ids, mask, positions, lambda hidden: hidden[:, -1:]
+        )
         return cache, logits[:, -1].argmax(-1)

@@ -1,6 +1,7 @@
 """Keys and values of tokens that a model has read, as rows that can be dropped, repeated and put below others.
 
-Only for models that keep nothing else of the past (`reach`); transformers' own caches copy themselves at every token.
+Only for models that keep nothing else of the past (see `attention_window`). transformers' own caches copy themselves at
+every token.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ SPARE = 32
 """Columns that a cache grows by: its tokens are copied once in so many steps."""
 
 
-def reach(network: Any) -> float:
+def attention_window(network: Any) -> float:
     """Return how many tokens back every layer's attention looks: inf if it has no window.
 
     0 if the layers keep other things of the past than keys and values, or positions cannot be told: rows of such a
@@ -36,7 +37,7 @@ def reach(network: Any) -> float:
 class Layer(DynamicLayer):
     """Keys and values (rows, heads, tokens, size) with columns to spare, so that a step copies its own token alone.
 
-    After many tokens at once, as after a trunk, no step follows: columns to spare took 8 % of such a pass.
+    After many tokens at once, as after a prefix, no step follows: columns to spare took 8 % of such a pass.
     """
 
     def update(
@@ -44,22 +45,22 @@ class Layer(DynamicLayer):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            self.hold(key_states, value_states)
-            return self.held()
+            self.replace(key_states, value_states)
+            return self.contents()
         old, new = self.get_seq_length(), self.get_seq_length() + key_states.shape[-2]
         if new > self.wide_keys.shape[-2]:
             spare = SPARE if new == old + 1 else 0
-            self.wide_keys, self.wide_values = (_widened(part, new + spare) for part in self.held())
+            self.wide_keys, self.wide_values = (_widened(part, new + spare) for part in self.contents())
         self.wide_keys[..., old:new, :] = key_states
         self.wide_values[..., old:new, :] = value_states
         self.keys, self.values = self.wide_keys[..., :new, :], self.wide_values[..., :new, :]
-        return self.held()
+        return self.contents()
 
-    def hold(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Hold these and no others, without columns to spare."""
+    def replace(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Replace keys and values, without columns to spare."""
         self.keys, self.values = self.wide_keys, self.wide_values = keys, values
 
-    def held(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def contents(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return keys and values without the spare columns."""
         count = self.get_seq_length()
         return self.wide_keys[..., :count, :], self.wide_values[..., :count, :]
@@ -67,9 +68,9 @@ class Layer(DynamicLayer):
     def select(self, rows: torch.Tensor, first: int = 0) -> Layer:
         """Return a layer of these rows, in this order and as often as they come, from column `first` on."""
         chosen = Layer()
-        keys, values = self.held()
+        keys, values = self.contents()
         chosen.lazy_initialization(keys, values)
-        chosen.hold(keys[:, :, first:][rows], values[:, :, first:][rows])
+        chosen.replace(keys[:, :, first:][rows], values[:, :, first:][rows])
         return chosen
 
 
@@ -79,7 +80,7 @@ def _widened(part: torch.Tensor, width: int) -> torch.Tensor:
     return wide
 
 
-def read(
+def read_tokens(
     network: Any,
     layers: Sequence[Layer],
     input_ids: torch.Tensor,
@@ -87,7 +88,7 @@ def read(
     positions: torch.Tensor,
     choose: Callable[[torch.Tensor], torch.Tensor],
 ) -> tuple[list[Layer], torch.Tensor]:
-    """Put the keys and values of `input_ids` (rows, tokens) beside those in `layers`, and give the chosen logits.
+    """Put the keys and values of `input_ids` (rows, tokens) after those in `layers`, and return the chosen logits.
 
     `mask` (rows, columns of the cache and tokens), `positions` (rows, tokens), `choose`: see `chosen_positions`.
     """

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain
 from queue import SimpleQueue
-from threading import Event
 from typing import Any, TypeVar
 
 import torch
@@ -100,45 +99,24 @@ def _run_on_threads(network: Any, jobs: Sequence[Job[Result]], threads: int) -> 
     if threads < 2 or len(jobs) < 2:
         with torch.no_grad():
             return [job(network) for job in jobs]
-    torch_threads, free, stopped = torch.get_num_threads(), SimpleQueue[Any](), Event()
-    failures: list[Exception] = []
-    models = _models_sharing_weights(network, threads)
-    hooks = [model.register_forward_pre_hook(lambda *_: _raise_if_stopped(stopped)) for model in models]
-    for model in models:
-        free.put(model)
+    torch_threads, models = torch.get_num_threads(), SimpleQueue[Any]()
+    for model in _models_sharing_weights(network, threads):
+        models.put(model)
 
-    def run(job: Job[Result]) -> Any:
-        model = free.get()
+    def run(job: Job[Result]) -> Result:
+        model = models.get()
         try:
-            _raise_if_stopped(stopped)
             with torch.no_grad():
                 return job(model)
-        except Exception as error:
-            failures.append(error)
-            stopped.set()  # the other threads stop at their next pass, not at the end of their jobs
         finally:
-            free.put(model)
+            models.put(model)
 
+    settings = {"initializer": torch.set_num_threads, "initargs": (torch_threads // threads,)}
     try:
-        with ThreadPoolExecutor(
-            threads, initializer=torch.set_num_threads, initargs=(torch_threads // threads,)
-        ) as pool:
-            try:
-                results = list(pool.map(run, jobs))
-            except BaseException:
-                stopped.set()
-                raise
-        if failures:
-            raise failures[0]
-        return results
+        with ThreadPoolExecutor(threads, **settings) as pool:
+            return list(pool.map(run, jobs))  # an error or an interrupt cancels the jobs that have not begun
     finally:
-        hooks[0].remove()
         torch.set_num_threads(torch_threads)  # what a thread sets for itself, MKL takes for all
-
-
-def _raise_if_stopped(stopped: Event) -> None:
-    if stopped.is_set():
-        raise RuntimeError("another thread failed, or the process was interrupted")
 
 
 def _models_sharing_weights(network: Any, number: int) -> list[Any]:

@@ -1,11 +1,11 @@
-"""What a model says of given answers, and what it answers itself."""
+"""Losses of given answers, and greedy answers of a model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import takewhile
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional
@@ -15,6 +15,8 @@ from trainables.inference import generation, kv_cache, parallel, shared_prefix
 from trainables.inference.counting import Counter
 
 IGNORED = -100
+CACHED_PER_PASS = 4
+"""Tokens that may be kept as keys and values, for each token of a pass."""
 
 
 def pad_of(tokenizer: Any) -> int:
@@ -37,130 +39,80 @@ def collate(examples: Sequence[Example], pad: int, width: int | None = None) -> 
 
 
 class LabelScores(NamedTuple):
-    """Of each label of an example: its negative log-likelihood (nats), and whether it is the likeliest token."""
+    """Negative log-likelihood (nats) of each label of an example, and whether the label is the likeliest token."""
 
     losses: list[float]
     hits: list[bool]
 
-
-class Answers(NamedTuple):
-    """The summed negative log-likelihoods (nats) of the answers to a question.
-
-    `matched_tokens`: with how many tokens of the first answer the model's own greedy answer begins.
-    """
-
-    losses: list[float]
-    matched_tokens: int
+    @property
+    def total_loss(self) -> float:
+        """The sum of the losses, in float64."""
+        return float(torch.tensor(self.losses, dtype=torch.float64).sum())
 
 
-def score_answers(network: Any, groups: Sequence[Sequence[Example]], *, pad: int, token_budget: int) -> list[Answers]:
-    """Score each group of examples: the answers to a question, the right one first.
-
-    The examples of a group begin alike: the beginning is computed once.
-    """
-    firsts = {group[0] for group in groups}
-
-    def sum_losses(
-        examples: list[Example], logits: torch.Tensor, labels: torch.Tensor
-    ) -> dict[Example, tuple[float, int]]:
-        losses = _losses(logits, labels).cpu().double()
-        of_first = [example in firsts for example in examples for _ in range(example.answer_tokens)]
-        chosen = torch.tensor(of_first, device=logits.device)
-        hits = (logits[chosen].argmax(-1) == labels[chosen]).cpu()
-        first = [example for example in examples if example in firsts]
-        matched = {example: count_leading_hits(part.tolist()) for example, part in _by_example(first, hits)}
-        return {
-            example: (float(part.sum()), matched.get(example, 0)) for example, part in _by_example(examples, losses)
-        }
-
-    found = _score_labels(network, [list(dict.fromkeys(group)) for group in groups], pad, token_budget, sum_losses)
-    return [Answers([found[example][0] for example in group], found[group[0]][1]) for group in groups]
-
-
-def _losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return negative log-likelihoods in fp32: (labels, vocabulary), (labels,) -> (labels,)."""
-    return functional.cross_entropy(logits.float(), labels, reduction="none")
-
-
-def every_token_loss(network: Any, examples: Sequence[Example], *, pad: int, token_budget: int) -> list[list[float]]:
-    """Return the negative log-likelihood of each label of each example, in nats, in the order given."""
-    return [scores.losses for scores in label_scores(network, examples, pad=pad, token_budget=token_budget)]
-
-
-def label_scores(network: Any, examples: Sequence[Example], *, pad: int, token_budget: int) -> list[LabelScores]:
-    """Return losses and hits of one pass over each example, in the order given; no logits are kept."""
-
-    def list_scores(chosen: list[Example], logits: torch.Tensor, labels: torch.Tensor) -> dict[Example, LabelScores]:
-        losses, hits = _losses(logits, labels).cpu(), (logits.argmax(-1) == labels).cpu()
-        pairs = zip(_by_example(chosen, losses), _by_example(chosen, hits), strict=True)
-        return {example: LabelScores(lost.tolist(), hit.tolist()) for (example, lost), (_, hit) in pairs}
-
-    found = _score_labels(network, [[example] for example in dict.fromkeys(examples)], pad, token_budget, list_scores)
-    return [found[example] for example in examples]
-
-
-Result = TypeVar("Result")
 Passes = Iterator[tuple[list[Example], torch.Tensor, torch.Tensor]]
 """Of each pass its examples, the logits (labels, vocabulary) of all their labels, and the labels."""
-Summarise = Callable[[list[Example], torch.Tensor, torch.Tensor], dict[Example, Result]]
 
 
-def _score_labels(
-    network: Any, groups: Sequence[Sequence[Example]], pad: int, token_budget: int, summarise: Summarise[Result]
-) -> dict[Example, Result]:
-    """Return the summary of every example of every group, each read once.
+def score_labels(
+    network: Any, groups: Sequence[Sequence[Example]], *, pad: int, token_budget: int
+) -> list[list[LabelScores]]:
+    """Score each example of each group, such as the answers to a question: what a group shares is read once.
 
-    What a model keeps of shared beginnings counts in the budget.
+    Keys and values of shared beginnings count in the budget.
     """
     threads, workers = parallel.threads_for(network, token_budget), parallel.workers_for(network, token_budget)
     token_budget //= threads
-    alone, shared = shared_prefix.split(groups, kv_cache.reach(network))
+    distinct = list(dict.fromkeys(tuple(dict.fromkeys(group)) for group in groups))
+    whole, sharing = shared_prefix.split_groups(distinct, kv_cache.attention_window(network))
     jobs: list[tuple[int, int, Callable[[Any], Passes]]] = []  # tokens and examples of each
-    lengths = [part.tokens for part in alone]
+    lengths = [suffix.tokens for suffix in whole]
     for rows in batches(lengths, parallel.job_tokens(sum(lengths), token_budget, workers)):
-        parts = [alone[row] for row in rows]
-        jobs.append((sum(lengths[row] for row in rows), len(parts), partial(_whole, parts, pad)))
-    starts = [group[0].start for group in shared]
+        chosen = [whole[row] for row in rows]
+        jobs.append((sum(lengths[row] for row in rows), len(chosen), partial(_read_whole, chosen, pad)))
+    starts = [group[0].start for group in sharing]
     for numbers in batches(starts, parallel.job_tokens(sum(starts), token_budget, workers)):
-        chosen = [shared[number] for number in numbers]
-        under = [part.tokens for group in chosen for part in group]
-        tokens = sum(starts[number] for number in numbers) + sum(under)
-        jobs.append((tokens, len(under), partial(_after_trunks, chosen, pad, token_budget)))
+        suffixes = [suffix._replace(group=k) for k, number in enumerate(numbers) for suffix in sharing[number]]
+        tokens = sum(starts[number] for number in numbers) + sum(suffix.tokens for suffix in suffixes)
+        jobs.append((tokens, len(suffixes), partial(_read_after_prefixes, suffixes, pad, token_budget)))
     jobs.sort(key=lambda job: -job[0])  # the longest first, so that all end together
-
     counter = Counter("answers", sum(count for _, count, _ in parallel.share_of_rank(jobs)))
 
-    def run(passes: Callable[[Any], Passes], model: Any) -> list[dict[Example, Result]]:
-        found = []
+    def run(passes: Callable[[Any], Passes], model: Any) -> dict[Example, LabelScores]:
+        found = {}
         for examples, logits, labels in passes(model):
-            found.append(summarise(examples, logits, labels))
+            found |= _scores(examples, logits, labels)
             counter.add(len(examples))
         return found
 
     results = parallel.run_all(network, [partial(run, passes) for *_, passes in jobs], threads)
-    return {example: result for parts in results for found in parts for example, result in found.items()}
+    found = {example: scores for result in results for example, scores in result.items()}
+    return [[found[example] for example in group] for group in groups]
 
 
-def _whole(parts: list[shared_prefix.Part], pad: int, network: Any) -> Passes:
+def _read_whole(suffixes: list[shared_prefix.Suffix], pad: int, network: Any) -> Passes:
     """Give the head the positions before labels alone: a label of 2,048 to 150,000 logits is much of a pass."""
-    batch = shared_prefix.collate(parts, pad, network.device)
+    batch = shared_prefix.collate(suffixes, pad, network.device)
     with kv_cache.chosen_positions(network, batch.choose):
         logits = network(input_ids=batch.input_ids, attention_mask=batch.mask, use_cache=False).logits[0]
-    yield [part.example for part in parts], logits, batch.labels
+    yield [suffix.example for suffix in suffixes], logits, batch.labels
 
 
-def _after_trunks(groups: list[list[shared_prefix.Part]], pad: int, token_budget: int, network: Any) -> Passes:
-    trunks = shared_prefix.Trunks(network, [group[0].example.input_ids[: group[0].start] for group in groups], pad)
-    under = list(shared_prefix.numbered(groups))
-    for rows in batches([trunks.mask.shape[1] + part.tokens for part in under], token_budget):
-        parts = [under[row] for row in rows]
-        batch = shared_prefix.collate(parts, pad, network.device)
-        yield [part.example for part in parts], trunks.logits(parts, batch), batch.labels
+def _read_after_prefixes(suffixes: list[shared_prefix.Suffix], pad: int, token_budget: int, network: Any) -> Passes:
+    prefixes = shared_prefix.Prefixes(network, suffixes, pad)
+    for rows in batches([prefixes.mask.shape[1] + suffix.tokens for suffix in suffixes], token_budget):
+        chosen = [suffixes[row] for row in rows]
+        batch = shared_prefix.collate(chosen, pad, network.device)
+        yield [suffix.example for suffix in chosen], prefixes.logits(chosen, batch), batch.labels
 
 
-def _by_example(examples: Sequence[Example], values: torch.Tensor) -> Iterator[tuple[Example, torch.Tensor]]:
-    """Yield each example with its labels' part of the values (labels of all,)."""
-    return zip(examples, values.split([example.answer_tokens for example in examples]), strict=True)
+def _scores(examples: list[Example], logits: torch.Tensor, labels: torch.Tensor) -> dict[Example, LabelScores]:
+    """Return losses in fp32, and hits, from (labels, vocabulary) and (labels,)."""
+    losses = functional.cross_entropy(logits.float(), labels, reduction="none").cpu()
+    hits = (logits.argmax(-1) == labels).cpu()
+    counts = [example.answer_tokens for example in examples]
+    parts = zip(examples, losses.split(counts), hits.split(counts), strict=True)
+    return {example: LabelScores(lost.tolist(), hit.tolist()) for example, lost, hit in parts}
 
 
 def generate(
@@ -170,50 +122,33 @@ def generate(
     *,
     token_budget: int,
     new_tokens: int,
-    total: bool,
-    begun: Sequence[tuple[Example, int]] | None = None,
+    total: bool = False,
+    scored: Sequence[tuple[Example, Sequence[bool]]] = (),
 ) -> list[str]:
     """Return greedy continuations, special tokens removed; `total`: `new_tokens` counts the prompt as well.
 
-    `begun`: of each prompt an example, and with how many of its labels the model goes on (`Answers.matched_tokens`).
+    `scored`: of each prompt an example and the hits of its labels; hits before the first miss are not generated again.
     """
     encoded = [tuple(ids) for ids in tokenizer(list(prompts))["input_ids"]] if prompts else []
-    ended = tokenizer.eos_token_id
-    encoded = [ids[:-1] if ids and ids[-1] == ended else ids for ids in encoded]
+    end = tokenizer.eos_token_id
+    encoded = [ids[:-1] if ids and ids[-1] == end else ids for ids in encoded]
     limits = [max(new_tokens - len(ids), 0) if total else new_tokens for ids in encoded]
-    known = [_known(ids, *one) for ids, one in zip(encoded, begun, strict=True)] if begun else None
-    continued = continuations(network, tokenizer, encoded, token_budget=token_budget, limits=limits, known=known)
+    continued = generation.continue_prompts(
+        network,
+        encoded,
+        limits,
+        end=end,
+        pad=pad_of(tokenizer),
+        token_budget=CACHED_PER_PASS * token_budget,
+        known=[_leading_labels(ids, *pair) for ids, pair in zip(encoded, scored, strict=True)] if scored else None,
+    )
     return [tokenizer.decode(ids, skip_special_tokens=True) for ids in continued]
 
 
-def _known(prompt: tuple[int, ...], example: Example, matched_tokens: int) -> tuple[int, ...]:
-    """Return what is known of the answer: nothing if the prompt is another, as where a token has a part of both."""
+def _leading_labels(prompt: tuple[int, ...], example: Example, hits: Sequence[bool]) -> tuple[int, ...]:
+    """Return the labels before the first miss: none if the prompt is another, as where a token has a part of both."""
     start = example.answer_start
-    return example.input_ids[start : start + matched_tokens] if example.input_ids[:start] == prompt else ()
-
-
-def continuations(
-    network: Any,
-    tokenizer: Any,
-    prompts: Sequence[Sequence[int]],
-    *,
-    token_budget: int,
-    limits: Sequence[int],
-    known: Sequence[Sequence[int]] | None = None,
-) -> list[list[int]]:
-    """Return the ids that follow each prompt's, greedily, up to the end-of-sequence token and without it.
-
-    `known`: with what each is known to begin: it is read like the prompt, all at once, instead of one by one.
-    Four times the tokens of a pass: of most of them only keys and values are there.
-    """
-    end, pad = tokenizer.eos_token_id, pad_of(tokenizer)
-    if known is None or not generation.is_plain(network):
-        known = [()] * len(prompts)
-    begun = [list(ids[:limit]) for ids, limit in zip(known, limits, strict=True)]
-    left = [0 if end in ids else limit - len(ids) for ids, limit in zip(begun, limits, strict=True)]
-    asked = [[*prompt, *ids] for prompt, ids in zip(prompts, begun, strict=True)]
-    found = generation.continuations(network, asked, left, end=end, pad=pad, token_budget=4 * token_budget)
-    return [(ids[: ids.index(end)] if end in ids else ids) + more for ids, more in zip(begun, found, strict=True)]
+    return example.input_ids[start : start + count_leading_hits(hits)] if example.input_ids[:start] == prompt else ()
 
 
 def batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:

@@ -133,10 +133,9 @@ def test_losses_and_hits_come_from_one_pass() -> None:
     examples = [Example(tuple(draw.integers(3, 259, size).tolist()), start) for size, start in ((9, 1), (4, 3), (7, 2))]
     told = network.generate(torch.tensor([examples[0].input_ids]), max_new_tokens=6, do_sample=False)[0].tolist()
     examples.append(Example(tuple(told), 4))  # its last six are hits
-    found = scoring.label_scores(network, examples, pad=2, token_budget=24)
-    for example, scores in zip(examples, found, strict=True):
+    found = scoring.score_labels(network, [[example] for example in examples], pad=2, token_budget=24)
+    for example, (scores,) in zip(examples, found, strict=True):
         losses, hits = naive(network, example)
         assert scores.losses == pytest.approx(losses, rel=1e-4)
         assert scores.hits == hits
-    assert found[-1].hits[-6:] == [True] * 6
-    assert scoring.every_token_loss(network, examples, pad=2, token_budget=24) == [scores.losses for scores in found]
+    assert found[-1][0].hits[-6:] == [True] * 6

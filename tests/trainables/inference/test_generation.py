@@ -146,8 +146,8 @@ def test_other_models_are_left_to_transformers(make: Any, monkeypatch: pytest.Mo
 
 
 def test_which_models_keep_keys_and_values_of_the_past_alone() -> None:
-    assert kv_cache.reach(tiny.network()) == float("inf")
-    assert kv_cache.reach(network("Mistral")) == 200
+    assert kv_cache.attention_window(tiny.network()) == float("inf")
+    assert kv_cache.attention_window(network("Mistral")) == 200
     shape: dict[str, Any] = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1}
     state_space = transformers.MambaForCausalLM(transformers.MambaConfig(**shape, state_size=2))
-    assert kv_cache.reach(state_space) == kv_cache.reach(without_positions()) == 0
+    assert kv_cache.attention_window(state_space) == kv_cache.attention_window(without_positions()) == 0

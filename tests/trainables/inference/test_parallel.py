@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,54 +30,35 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(scope="module", params=[*FAMILIES, "Gemma2"])
-def family(request: Any) -> Any:
-    return families.network(request.param)
-
-
-@pytest.fixture
-def shared_out(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """How many jobs were run on how many threads, a pair a call."""
-    calls: list[tuple[int, int]] = []
-    run = parallel._run_on_threads
-
-    def noted(network: Any, jobs: Any, threads: int) -> Any:
-        calls.append((len(jobs), threads))
-        return run(network, jobs, threads)
-
-    monkeypatch.setattr(parallel, "_run_on_threads", noted)
-    return calls
-
-
-def test_losses_of_two_threads_are_those_of_one(
-    family: Any, shared_out: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In passes of the same tokens each: the same to the last bit where no beginning is shared."""
-    groups = families.answer_groups(3, groups=16)
-    examples = [example for group in groups for example in group]
-    monkeypatch.setattr(parallel, "MIN_PASS_TOKENS", 50)
-    with two_threads():
-        beside = scoring.score_answers(family, groups, pad=PAD, token_budget=100)
-        labels = scoring.label_scores(family, examples, pad=PAD, token_budget=100)
-    assert all(jobs > 4 and threads == 2 for jobs, threads in shared_out)
-    alike = scoring.score_answers(family, groups, pad=PAD, token_budget=50)
-    assert [answers.matched_tokens for answers in alike] == [answers.matched_tokens for answers in beside]
-    for one, other in zip(alike, beside, strict=True):
-        assert one.losses == pytest.approx(other.losses, rel=1e-5)
-    assert scoring.label_scores(family, examples, pad=PAD, token_budget=50) == labels
-
-
-def test_texts_of_two_threads_are_those_of_one(
-    family: Any, shared_out: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", [*FAMILIES, "Gemma2"])
+def test_losses_and_texts_of_two_threads_are_those_of_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In passes of the same tokens each: losses are the same to the last bit where no beginning is shared."""
+    family, groups = families.network(name), families.answer_groups(3, groups=16)
+    alone = [[example] for group in groups for example in group]
     prompts, limits = families.ragged_prompts(24, seed=7)
     end = families.frequent_token(family, prompts)
-    expected = families.generate(family, prompts, limits, budget=400, end=end)
-    shared_out.clear()
-    monkeypatch.setattr(parallel, "MIN_PASS_TOKENS", 10)
+    shares: list[tuple[int, int]] = []
+    run = parallel._run_on_threads
+    monkeypatch.setattr(
+        parallel, "_run_on_threads", lambda *given: (shares.append((len(given[1]), given[2])), run(*given))[1]
+    )
+
+    def results(budget: int) -> tuple[Any, Any, Any]:
+        monkeypatch.setattr(parallel, "MIN_PASS_TOKENS", 50)
+        sharing, single = (scoring.score_labels(family, some, pad=PAD, token_budget=budget) for some in (groups, alone))
+        monkeypatch.setattr(parallel, "MIN_PASS_TOKENS", 10)
+        return sharing, single, families.generate(family, prompts, limits, budget=400, end=end)
+
+    sharing, single, texts = results(50)
+    shares.clear()
     with two_threads():
-        assert families.generate(family, prompts, limits, budget=400, end=end) == expected
-    assert shared_out == [(2, 2)]
+        beside = results(100)
+    assert all(jobs > 4 and threads == 2 for jobs, threads in shares[:2])
+    assert shares[2] == (2, 2)
+    assert (single, texts) == beside[1:]
+    for one, other in zip(chain(*sharing), chain(*beside[0]), strict=True):
+        assert one.hits == other.hits
+        assert one.losses == pytest.approx(other.losses, rel=1e-4, abs=1e-5)
 
 
 def test_two_threads_work_at_the_same_time_on_models_of_the_same_weights() -> None:
@@ -117,43 +98,20 @@ def test_how_many_passes_the_budget_and_the_threads_allow() -> None:
             assert parallel.threads_for(tiny.network(), 10**6) == 1
 
 
-@pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt])
-def test_an_error_or_an_interrupt_ends_the_other_jobs(first: bool, kind: type[BaseException]) -> None:
-    """Those under way at their next pass, and no further one begins; Ctrl-C comes to the thread of the caller."""
+def test_an_error_ends_the_jobs_that_have_not_begun() -> None:
     began: list[None] = []
-    ended: list[None] = []
-    under_way = threading.Event()
-    caller = threading.get_ident()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 
-    def long(model: Any) -> None:
+    def fail(_: Any) -> None:
         began.append(None)
-        for _ in range(20_000):
-            model(input_ids=torch.tensor([[3, 4]]))
-            under_way.set()
-        ended.append(None)
+        raise RuntimeError("row 1")
 
-    def wrong(_: Any) -> None:
-        under_way.wait()
-        if kind is RuntimeError:
-            raise RuntimeError("row 1")
-        signal.pthread_kill(caller, signal.SIGINT)
-
-    model = tiny.network()
-    jobs = [wrong, long] if first else [long, wrong]
-    try:
-        with two_threads(), pytest.raises(kind, match="row 1" if kind is RuntimeError else None):
-            parallel.run_all(model, [*jobs, *[long] * 20], 2)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert ended == []
-    assert len(began) == 1 if kind is RuntimeError else len(began) < 3
-    model(input_ids=torch.tensor([[3, 4]]))
+    with two_threads(), pytest.raises(RuntimeError, match="row 1"):
+        parallel.run_all(tiny.network(), [fail] * 1000, 2)
+    assert len(began) < 1000
 
 
 def score_and_generate(model: Any, groups: Any, prompts: Any, limits: Any) -> Any:
-    scores = scoring.score_answers(model, groups, pad=PAD, token_budget=100)
+    scores = list(chain(*scoring.score_labels(model, groups, pad=PAD, token_budget=100)))
     return scores, families.generate(model, prompts, limits, budget=400, end=END)
 
 
@@ -171,8 +129,8 @@ def check_shared_passes(model: Any) -> None:
         score_and_generate(model, groups, prompts, limits)
     hook.remove()
     for one, other in zip(found[0], expected[0], strict=True):
-        assert one.losses == pytest.approx(other.losses, rel=1e-5)
-        assert one.matched_tokens == other.matched_tokens
+        assert one.losses == pytest.approx(other.losses, rel=1e-4, abs=1e-5)
+        assert one.hits == other.hits
     assert found[1] == expected[1]
     assert few == families.generate(model, prompts[:1], [3], budget=400, end=NEVER)
     assert 0 < shared < 0.6 * (sum(tokens) - shared)

@@ -116,11 +116,10 @@ def _score_labels(network: Any, tokenizer: Any, items: Sequence[Item], token_bud
     """Score every label in one teacher-forced pass."""
     from trainables.inference import scoring
 
-    examples, pad = [item.example for item in items], scoring.pad_of(tokenizer)
+    groups, pad = [[item.example] for item in items], scoring.pad_of(tokenizer)
+    scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget)
     found = []
-    for item, (losses, hits) in zip(
-        items, scoring.label_scores(network, examples, pad=pad, token_budget=token_budget), strict=True
-    ):
+    for item, ((losses, hits),) in zip(items, scores, strict=True):
         if not np.isfinite(losses).all():
             raise TrialStopped("diverged", f"evaluation: the loss of a row of set '{item.task}' is not finite")
         record = {
@@ -146,9 +145,9 @@ def _answer(network: Any, tokenizer: Any, template: Template, asked: Sequence[Sc
     from trainables.inference import scoring
 
     prompts = [prompt_text(template, one.item.row.question or "", tag_is_answer=False) for one in asked]
-    begun = [(one.item.example, scoring.count_leading_hits(one.hits)) for one in asked]
+    scored = [(one.item.example, one.hits) for one in asked]
     texts = scoring.generate(
-        network, tokenizer, prompts, token_budget=token_budget, new_tokens=GENERATED, total=False, begun=begun
+        network, tokenizer, prompts, token_budget=token_budget, new_tokens=GENERATED, scored=scored
     )
     for one, text in zip(asked, texts, strict=True):
         one.answer, one.generation = one.item.row.answer, text
@@ -156,13 +155,21 @@ def _answer(network: Any, tokenizer: Any, template: Template, asked: Sequence[Sc
 
 def _continue(network: Any, tokenizer: Any, asked: Sequence[Scored], token_budget: int) -> None:
     """Generate the second halves of the blocks after their first halves."""
-    from trainables.inference import scoring
+    from trainables.inference import generation, scoring
 
     starts = [one.item.example.input_ids[: one.item.half] for one in asked]
     truths = [list(one.item.example.input_ids[one.item.half :]) for one in asked]
     limits = [len(truth) for truth in truths]
     known = [truth[: _known_tokens(one)] for one, truth in zip(asked, truths, strict=True)]
-    found = scoring.continuations(network, tokenizer, starts, token_budget=token_budget, limits=limits, known=known)
+    found = generation.continue_prompts(
+        network,
+        starts,
+        limits,
+        end=tokenizer.eos_token_id,
+        pad=scoring.pad_of(tokenizer),
+        token_budget=scoring.CACHED_PER_PASS * token_budget,
+        known=known,
+    )
     for one, truth, ids in zip(asked, truths, found, strict=True):
         one.answer, one.generation = (tokenizer.decode(part, skip_special_tokens=True) for part in (truth, ids))
 
