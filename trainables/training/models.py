@@ -87,10 +87,10 @@ def shape_of(model: Model) -> Shape | None:
 def load(model: Model, precision: str = "fp32", field: str = "target") -> tuple[Any, Any]:
     """The model (evaluation mode, on the CPU) and its tokenizer. Raises InputError with what to accept or set."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     check(model, field)
-    tokenizer = _tokenizer(model, field, AutoTokenizer)
+    tokenizer = load_tokenizer(model, field)
     try:
         network = AutoModelForCausalLM.from_pretrained(
             _source(model.path),
@@ -105,12 +105,16 @@ def load(model: Model, precision: str = "fp32", field: str = "target") -> tuple[
     return network.eval(), tokenizer
 
 
-def _tokenizer(model: Model, field: str, loader: Any) -> Any:
-    """The model's tokenizer. Raises InputError where it is missing, empty or without offsets."""
+def load_tokenizer(model: Model, field: str = "target") -> Any:
+    """Return the model's tokenizer. Raises InputError if it is missing, empty or without offsets."""
+    from transformers import AutoTokenizer
+
     place = model.tokenizer or model.path
     revision = model.revision if model.tokenizer is None else None
     try:
-        tokenizer = loader.from_pretrained(_source(place), revision=revision, use_fast=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(
+            _source(place), revision=revision, use_fast=True, trust_remote_code=False
+        )
     except Exception as error:
         raise InputError(f"{field}: cannot load the tokenizer of '{place}': {_advice(place, error)}") from error
     if not tokenizer.vocab_size or not tokenizer("What is it?", add_special_tokens=False)["input_ids"]:

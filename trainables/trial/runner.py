@@ -30,7 +30,7 @@ from trainables.training.checkpoints import CheckpointSchedule, DamagedCheckpoin
 from trainables.training.engine import Engine
 from trainables.training.runtime import prepare_process
 from trainables.training.task_vectors.combine import ensure_direction, move_along
-from trainables.trial import cache, setup
+from trainables.trial import setup
 from trainables.trial.calibration import calibrate
 from trainables.trial.progress import Progress
 from trainables.trial.record import Event, Record, TrialPaths, write_result
@@ -180,7 +180,7 @@ class TrialRun:
         else:
             if engine.rank == 0:
                 checkpoints.drop(folder)
-            state = cache.begin_training(self.trial, engine, task)
+            state = loop.begin(engine, task)
         steps.drop_after(state.step)
         schedule = CheckpointSchedule(self.trial.resources.checkpoint_every, self.notice)
         for entry in loop.run(engine, task, state):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from trainables import benchmarks
 from trainables.benchmarks import evaluation
 from trainables.common.errors import InputError
 from trainables.config.methods import METHODS
-from trainables.config.settings import Resources
+from trainables.config.settings import Benchmark, Model, Resources
 from trainables.config.trial import Direction, Trial, check_bar
 from trainables.inference import scoring
 from trainables.methods import objectives, presets, rectifiers
@@ -21,7 +22,6 @@ from trainables.storage.files import read_json
 from trainables.training import checkpoints, loop, memory, models
 from trainables.training.engine import Engine
 from trainables.training.runtime import device_memory
-from trainables.trial import cache
 
 RMU_WEIGHTS = "mlp.down_proj.weight"
 """RMU trains these of its layer and the two before it, as its authors do."""
@@ -51,9 +51,29 @@ def load_retain_evaluation(trial: Trial) -> Any:
     return evaluation.read_reference(path, trial.benchmark, "retain_evaluation")
 
 
+def load_examples(trial: Trial) -> tuple[benchmarks.Examples, benchmarks.Examples]:
+    """Return forget rows and retain rows as tokens; kept for the process's next trials if known by their content.
+
+    Not on many ranks, which would have to agree on what each of them still has.
+    """
+    target, benchmark = trial.target, trial.benchmark
+    known = target.fingerprint is not None and benchmark.fingerprint is not None and trial.resources.ranks == 1
+    load = _load_examples if known else _load_examples.__wrapped__
+    return load(benchmark.model_dump_json(), target.model_dump_json(), trial.training.max_length)
+
+
+@lru_cache(maxsize=4)
+def _load_examples(
+    benchmark_json: str, target_json: str, max_length: int
+) -> tuple[benchmarks.Examples, benchmarks.Examples]:
+    benchmark = Benchmark.model_validate_json(benchmark_json)
+    tokenizer = models.load_tokenizer(Model.model_validate_json(target_json))
+    return benchmarks.find(benchmark.name).training_examples(benchmark, tokenizer, max_length)
+
+
 def make_task(trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro_batch: int | None) -> loop.Task:
     """Return rows, objective and rectifier; freezes what the objective does not train."""
-    forget, retain = cache.load_examples(trial, tokenizer)
+    forget, retain = load_examples(trial)
     constants = presets.constants(trial.method, trial.objective, trial.benchmark.split)
     objective = objectives.make(trial.method, constants, trial.seed)
     frozen = copy.deepcopy(network).to(device).eval().requires_grad_(False) if objective.needs_frozen else None

@@ -57,7 +57,7 @@ class TrialActor(tune.Trainable):
         self._take(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take the next trial into the same process, which keeps imported modules and what `trial.cache` holds.
+        """Take the next trial into the same process, which keeps imported modules and tokenised rows.
 
         False, for Tune to make another process elsewhere, where this machine is about to be taken away.
         """
