@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import dataclass
+
+from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from platform.state.sweep_state import SweepState
 from platform.state.weights import Keeper
@@ -15,9 +16,8 @@ from trainables.training.task_vectors import spec
 
 BYTES_PER_TRIAL = 2 * 2**20
 """Measured on tofu_tiny: 0.4 MB of Parquet and JSON a trial, and its part of the MLflow store."""
-EVERY, SHARE = 20.0, 0.01
-"""The whole storage is measured at most so often (seconds), and for at most this share of the driver's time."""
-UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+MEASURE_SECONDS, MEASURE_SHARE = 20.0, 0.01
+"""The whole storage is measured at most so often, and for at most this share of the driver's time."""
 CHECKPOINT_BYTES = {"fp32": 16, "bf16": 18}
 """Of a parameter: weights, AdamW's moments and GRU's average in fp32, with bf16 weights beside the fp32 ones."""
 
@@ -26,10 +26,13 @@ def parse_size(text: str | None) -> int | None:
     """Return the bytes of `20GB`, `500 MB` or `1.5TiB`. Raises InputError."""
     if text is None:
         return None
-    match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([kmgt]?)(i?)b?\s*", text, re.IGNORECASE)
-    if match is None or float(match[1]) == 0:
+    try:
+        size = TypeAdapter(ByteSize).validate_python(text.strip())
+    except ValidationError:
+        size = 0
+    if not size:
         raise InputError(f"--disk-budget: '{text}' is no size; write it like 500MB, 20GB or 1.5TB")
-    return int(float(match[1]) * (1024 if match[3] else 1000) ** UNITS[match[2].lower()])
+    return int(size)
 
 
 def forecast(state: SweepState, store: Storage, choice: str, slots: int) -> dict[str, int]:
@@ -107,23 +110,24 @@ class DiskMonitor:
 
     def poll(self) -> str | None:
         """Measure if it is time; return `reason`."""
-        if self.budget is not None and self.reason is None and time.monotonic() >= self.due:
-            self._measure(self.budget)
+        if time.monotonic() >= self.due:
+            self._measure()
         return self.reason
 
     def trial_ended(self, study: str, trial_id: str) -> str | None:
         """Take account of a study's trial that has ended; return `reason`."""
         self.keeper.prune(study, trial_id)
         if self.budget is not None and self.reason is None:
-            store = self.keeper.store
-            self.size += store.size(store.trial(trial_id))
+            self.size += self.keeper.store.size(self.keeper.store.trial(trial_id))
             if self.size > self.budget:
-                self._measure(self.budget)
+                self._measure()
         return self.reason
 
-    def _measure(self, budget: int) -> None:
+    def _measure(self) -> None:
         """Measure the whole storage, and keep fewer weights until it is within the budget."""
-        keeper, store, started = self.keeper, self.keeper.store, time.monotonic()
+        keeper, store, budget, started = self.keeper, self.keeper.store, self.budget, time.monotonic()
+        if budget is None or self.reason is not None:
+            return
         self.size = store.size(store.root)
         while self.size > budget and self.reason is None:
             has, most = f"the storage has {format_size(self.size)}", format_size(budget)
@@ -133,4 +137,4 @@ class DiskMonitor:
             else:
                 self.reason = f"--disk-budget {most}: {has}, without any weights kept"
         now = time.monotonic()
-        self.due = now + max(EVERY, (now - started) / SHARE)
+        self.due = now + max(MEASURE_SECONDS, (now - started) / MEASURE_SHARE)

@@ -1,11 +1,11 @@
-"""What the trials that are done say of a plan: what they were made with, and what the rest will take."""
+"""What finished trials say of a plan: what they were made with, and what the rest will take."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from platform.plan.estimate import Measured
 from platform.plan.value import Plan
@@ -18,30 +18,6 @@ from trainables.training.task_vectors import spec
 
 PACKAGES = ("torch", "transformers", "deepspeed")
 """Packages whose change may change a trial's numbers."""
-
-
-class Origin(NamedTuple):
-    """What something was made with."""
-
-    code: str | None
-    """None: it does not say."""
-    commit: str | None
-    """For people: the code decides."""
-    versions: tuple[str | None, ...]
-    """Of PACKAGES."""
-
-    def __str__(self) -> str:
-        return f"{f'commit {self.commit}' if self.commit else 'no commit'}, code {self.code or 'unknown'}"
-
-    def makes_numbers_as(self, other: Origin) -> bool:
-        """Return whether code and versions are the same; commits may differ in documents alone."""
-        return (self.code, self.versions) == (other.code, other.versions)
-
-    def differences(self, here: Origin) -> str:
-        """Return what differs from `here`: `commit 0a1b2c3d, code 4e5f6a7b, torch 2.13.0`."""
-        parts = [] if self.code == here.code else [str(self)]
-        known = zip(PACKAGES, self.versions, here.versions, strict=True)
-        return ", ".join([*parts, *(f"{name} {version}" for name, version, now in known if version != now)])
 
 
 @dataclass(frozen=True)
@@ -60,7 +36,7 @@ class History:
 
     def warning(self) -> str | None:
         """Return one line that says what comes from other code than this, None if nothing does."""
-        here, parts = _origin_here(), []
+        here, parts = _describe_code(provenance.stamp()), []
         if self.others:
             kind = "other or unknown" if self.unknown else "other"
             counted = "; ".join(f"{count} at {difference}" for difference, count in self.others)
@@ -81,12 +57,11 @@ class History:
 def summarise_results(results: Iterable[Mapping[str, Any]]) -> History:
     """Return the history of these results, without what trials share."""
     results = list(results)
-    origins = [_find_other_origin(result, *_names(result["config"])) for result in results]
-    others = Counter(origin.differences(here) for origin, here in filter(None, origins))
+    others = [(result, found) for result in results if (found := _find_difference(result, result["config"]))]
     evaluated = [result for result in results if result["status"] in EVALUATED]
     return History(
-        others=tuple(others.most_common()),
-        unknown=any(origin.code is None for origin, _ in filter(None, origins)),
+        others=tuple(Counter(difference for _, difference in others).most_common()),
+        unknown=any(result.get("code") is None for result, _ in others),
         measured=Measured(len(evaluated), spent(evaluated)),
         spent=spent(results),
     )
@@ -101,31 +76,27 @@ def find_shared_of_other_code(
     files += [spec.direction_folder(made, store) / RESULT for made in directions]
     found = []
     for file in filter(store.exists, files):
-        other = _find_other_origin(store.read_json(file) or {})
-        if other is not None:
-            origin, here = other
-            found.append((file.parent.relative_to(store.root).as_posix(), origin.differences(here)))
+        if difference := _find_difference(store.read_json(file) or {}):
+            found.append((file.parent.relative_to(store.root).as_posix(), difference))
     return tuple(found)
 
 
-def _names(config: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the method and the rectifier of a trial: files in trainables/methods/custom/ are code of their trials."""
-    return str(config.get("method")), str(config.get("rectifier", {}).get("name"))
+def _find_difference(made: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> str | None:
+    """Return what something was made with unlike this checkout: `commit 0a1b2c3d, code 4e5f6a7b, torch 2.13.0`.
 
-
-def _find_other_origin(made: Mapping[str, Any], *names: str) -> tuple[Origin, Origin] | None:
-    """Return what something was made with, and what this checkout would make it with; None if they are the same.
-
-    None also for what has no stamp. `names`: see _names.
+    None if nothing differs (commits may, in documents alone) or it has no stamp. `config`: of a trial; files in
+    trainables/methods/custom/ are code of the trials that use them alone.
     """
     versions = made.get("versions")
     if not versions:
         return None
-    origin = Origin(made.get("code"), made.get("commit"), tuple(versions.get(name) for name in PACKAGES))
-    here = _origin_here(*names)
-    return None if origin.makes_numbers_as(here) else (origin, here)
+    names = (str(config.get("method")), str(config.get("rectifier", {}).get("name"))) if config else ()
+    here = provenance.stamp(*names)
+    parts = [] if made.get("code") == here["code"] else [_describe_code(made)]
+    parts += [f"{name} {versions.get(name)}" for name in PACKAGES if versions.get(name) != here["versions"][name]]
+    return ", ".join(parts) or None
 
 
-def _origin_here(*names: str) -> Origin:
-    stamp = provenance.stamp(*names)
-    return Origin(stamp["code"], stamp["commit"], tuple(stamp["versions"][name] for name in PACKAGES))
+def _describe_code(made: Mapping[str, Any]) -> str:
+    commit = made.get("commit")
+    return f"{f'commit {commit}' if commit else 'no commit'}, code {made.get('code') or 'unknown'}"

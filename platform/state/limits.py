@@ -24,7 +24,6 @@ from trainables.storage.results import cause, gpus, spent
 FIRST = 5
 """So many trials that end first and all fail for the same cause stop the sweep."""
 PREPARATION = "preparation"
-CPU_AS_GPU = "a rank without a GPU counts as one"
 NOTE_SECONDS = 10.0
 """Seconds between two notes of what is spent: a driver that is killed forgets no more than these."""
 KEY = "gpu_seconds"
@@ -55,10 +54,8 @@ class Stopper:
     """GPU-seconds of all that has ended, in earlier starts too."""
     running: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Trial id, or PREPARATION -> when it began (monotonic), and its GPUs."""
-    causes: list[str | None] = field(default_factory=list)
-    """Of the first trials that ended in this start; None: it did not fail."""
-    first_message: str = ""
-    """The message of the first of them that failed."""
+    first_results: list[Mapping[str, Any]] = field(default_factory=list)
+    """The results of the first trials that ended in this start."""
     disk: str | None = None
     """Why the disk budget allows no further trial."""
     unwritable: str | None = None
@@ -69,23 +66,22 @@ class Stopper:
         self.running.setdefault(trial.id(), (time.monotonic(), gpus(trial.model_dump(include={"resources"}))))
 
     def trial_ended(self, trial_id: str, result: Mapping[str, Any]) -> None:
-        started, size = self.running.pop(trial_id, (time.monotonic(), 0.0))
-        self.spent += (time.monotonic() - started) * size
-        if len(self.causes) < FIRST:
-            failed = result["status"] in FAILURES
-            self.causes.append(cause(dict(result)) if failed else None)
-            self.first_message = self.first_message or (result["error"]["message"] if failed else "")
+        self._stop_counting(trial_id)
+        if len(self.first_results) < FIRST:
+            self.first_results.append(result)
 
     @contextlib.contextmanager
     def preparing(self, size: float) -> Iterator[None]:
         """Count the block, which makes what trials share, as a trial on `size` GPUs."""
-        started = time.monotonic()
-        self.running[PREPARATION] = (started, size)
+        self.running[PREPARATION] = (time.monotonic(), size)
         try:
             yield
         finally:
-            del self.running[PREPARATION]
-            self.spent += (time.monotonic() - started) * size
+            self._stop_counting(PREPARATION)
+
+    def _stop_counting(self, key: str) -> None:
+        started, size = self.running.pop(key, (0.0, 0.0))
+        self.spent += (time.monotonic() - started) * size
 
     @property
     def hours(self) -> float:
@@ -96,7 +92,8 @@ class Stopper:
     @property
     def fails_alike(self) -> bool:
         """Whether all trials that ended first failed, for one cause."""
-        return len(self.causes) == FIRST and len(set(self.causes)) == 1 and self.causes[0] is not None
+        causes = {cause(dict(result)) if result["status"] in FAILURES else None for result in self.first_results}
+        return len(self.first_results) == FIRST and len(causes) == 1 and None not in causes
 
     @property
     def advice(self) -> str:
@@ -113,10 +110,11 @@ class Stopper:
         if self.unwritable:
             return f"the storage takes nothing more: {self.unwritable}"
         if self.fails_alike:
-            return f"the first {FIRST} trials that ended all failed for the same cause: {self.first_message}"
+            message = self.first_results[0]["error"]["message"]
+            return f"the first {FIRST} trials that ended all failed for the same cause: {message}"
         limit = self.limits.gpu_hours
         if limit is not None and self.hours >= limit:
-            return f"--gpu-hours {limit:g}: {self.hours:.3g} GPU-hours are spent ({CPU_AS_GPU})"
+            return f"--gpu-hours {limit:g}: {self.hours:.3g} GPU-hours are spent (a rank without a GPU counts as one)"
         return self.disk
 
 
