@@ -8,20 +8,20 @@ import sys
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
-from platform.driver import dry_run as dry
+from platform.driver.dry_run import print_dry_run
 from platform.driver.options import Options
-from platform.driver.start import Choice, start_sweep
+from platform.driver.start import start_sweep
 from platform.plan import overrides
-from platform.plan.build import make_plan
+from platform.plan.build import Problems, make_plan
+from platform.plan.value import Plan
 from platform.schedule import capacity
-from platform.state import disk, weights
+from platform.state import disk
 from platform.state.limits import Limits
 from platform.state.sweep_state import scan, scan_without_results
-from search_spaces.schema import sweep as spaces
+from search_spaces.schema.sweep import Sweep, load_sweep, sweep_names
 from trainables.common import cli
-from trainables.common.errors import InputError, closest, first_line
+from trainables.common.errors import InputError, closest
 from trainables.storage.base import Storage
 from trainables.storage.location import open_storage
 
@@ -52,91 +52,79 @@ def main(
 
     def run() -> int:
         if list_:
-            return _list(as_json)
+            return _print_sweeps(as_json)
         settings = [*(set_ or []), *([overrides.parse_seeds(seeds)] if seeds is not None else [])]
-        choice = Choice(resume, new, retry_failed, reason)
-        choice.check()
         limits = Limits(gpu_hours, disk.parse_size(disk_budget))
-        limits.check()
-        _check_budget(trials, strategy)
+        options = Options(limits, address, max_concurrent, kept, resume, new, retry_failed, reason)
+        options.check(trials, strategy)
         if cluster is not None:
-            return _elsewhere(name, cluster, address)
-        weights.check_choice(kept)
-        options = Options(address, max_concurrent, kept, limits)
-        store = open_storage(location, writable=not dry_run)
-        if dry_run:
-            _check_place(store)
-        sweep = overrides.apply(_find(name), settings)
-        plan = make_plan(sweep, store, strategy=strategy, only=only, budget=trials)
-        state = scan(plan, store, choice.retry)
-        aside = len(state.outcomes) + len(state.damaged) if new else 0
-        state = scan_without_results(plan, store) if new else state
-        slots = capacity.count_slots(sweep.resources, state.outstanding, max_concurrent, address)
-        disk.check_budget(state, store, kept, limits.disk_bytes, slots)
-        if dry_run:
-            lacks = capacity.find_shortages(sweep.resources) if capacity.runs_here(address) else []
-            return dry.show(state, store, lacks, as_json=as_json, kept=kept, slots=slots, aside=aside)
-        disk.check_free(state, store, kept, slots)
-        return start_sweep(state, store, choice, options)
+            return _run_on_cluster(_find_sweep(name).name, cluster, address)
+        store = _open_storage(location, dry_run)
+        chosen = overrides.apply(_find_sweep(name), settings)
+        plan = make_plan(chosen, store, strategy=strategy, only=only, budget=trials)
+        return _run_plan(plan, store, options, dry_run=dry_run, as_json=as_json)
 
     raise typer.Exit(cli.guarded(run))
 
 
-def _check_budget(trials: int | None, strategy: str) -> None:
-    if trials is not None and strategy != "optuna":
-        raise InputError(
-            f"--trials: the points of each study with --strategy optuna; --strategy {strategy} has its own"
-        )
-
-
-def _elsewhere(name: str | None, cluster: str, address: str | None) -> int:
+def _run_on_cluster(name: str, cluster: str, address: str | None) -> int:
     if address is not None:
         raise InputError("--cluster and --address exclude each other: the first starts the sweep on the cluster's head")
     from platform.cluster import submit
 
-    return submit.run_sweep(_find(name).name, cluster, sys.argv[1:])
+    return submit.run_sweep(name, cluster, sys.argv[1:])
 
 
-def _find(name: str | None) -> spaces.Sweep:
-    if name is None:
-        raise InputError(f"name a sweep: {', '.join(spaces.sweep_names())}")
-    if name not in spaces.sweep_names():
-        raise InputError(f"unknown sweep '{name}'; {closest(name, spaces.sweep_names())}")
-    return _read(name)
-
-
-def _read(name: str) -> spaces.Sweep:
-    """A sweep's file. Raises InputError where it is wrong in any way: people write them."""
-    try:
-        return spaces.load_sweep(name)
-    except Exception as error:
-        why = cli.describe_invalid(error) if isinstance(error, ValidationError) else first_line(error)
-        raise InputError(f"search_spaces/{name}.py: {why}") from error
-
-
-def _list(as_json: bool) -> int:
-    """Every sweep whose file is right; InputError then, where one is wrong."""
-    sweeps, wrong = [], []
-    for name in spaces.sweep_names():
-        try:
-            sweeps.append(_read(name))
-        except InputError as error:
-            wrong.append(str(error))
-    rows = [{"name": sweep.name, "title": sweep.title} for sweep in sweeps]
-    width = max(len(row["name"]) for row in rows)
-    print(
-        json.dumps(rows, indent=2) if as_json else "\n".join(f"{row['name']:{width}}  {row['title']}" for row in rows)
-    )
-    if wrong:
-        raise InputError("; ".join(wrong))
-    return 0
-
-
-def _check_place(store: Storage) -> None:
-    """A dry run touches nothing, but says whether the real one could write."""
+def _open_storage(location: str, dry_run: bool) -> Storage:
+    """Open the storage; a dry run changes nothing in it, but raises InputError if a start could not write."""
+    store = open_storage(location, writable=not dry_run)
     existing = store.existing()
-    if not (existing.is_dir() and os.access(existing, os.W_OK)):
+    if dry_run and not (existing.is_dir() and os.access(existing, os.W_OK)):
         raise InputError(f"--storage: cannot write to '{store.root}'")
+    return store
+
+
+def _run_plan(plan: Plan, store: Storage, options: Options, *, dry_run: bool, as_json: bool) -> int:
+    """Check that there is room for what is left of a plan, then run or describe it; return the exit status."""
+    state, resources = scan(plan, store, options.retry), plan.sweep.resources
+    aside = len(state.outcomes) + len(state.damaged) if options.new else 0
+    state = scan_without_results(plan, store) if options.new else state
+    slots = capacity.count_slots(resources, state.outstanding, options.max_concurrent, options.address)
+    disk.check_budget(state, store, options.keep, options.limits.disk_bytes, slots)
+    if dry_run:
+        lacks = capacity.find_shortages(resources) if capacity.runs_here(options.address) else []
+        return print_dry_run(state, store, lacks, as_json=as_json, kept=options.keep, slots=slots, aside=aside)
+    disk.check_free(state, store, options.keep, slots)
+    return start_sweep(state, store, options)
+
+
+def _find_sweep(name: str | None) -> Sweep:
+    if name is None:
+        raise InputError(f"name a sweep: {', '.join(sweep_names())}")
+    if name not in sweep_names():
+        raise InputError(f"unknown sweep '{name}'; {closest(name, sweep_names())}")
+    return _load_sweep(name)
+
+
+def _load_sweep(name: str) -> Sweep:
+    """Return a sweep. Raises InputError on any error in its file, which users write."""
+    try:
+        return load_sweep(name)
+    except Exception as error:
+        raise InputError(f"search_spaces/{name}.py: {cli.describe_invalid(error)}") from error
+
+
+def _print_sweeps(as_json: bool) -> int:
+    """Print every sweep whose file is right, then raise InputError if one is wrong."""
+    problems = Problems()
+    sweeps = [sweep for name in sweep_names() if (sweep := problems.collect(_load_sweep, name))]
+    width = max(len(sweep.name) for sweep in sweeps)
+    if as_json:
+        print(json.dumps([{"name": sweep.name, "title": sweep.title} for sweep in sweeps], indent=2))
+    else:
+        print("\n".join(f"{sweep.name:{width}}  {sweep.title}" for sweep in sweeps))
+    problems.stop()
+    return 0
 
 
 if __name__ == "__main__":

@@ -19,14 +19,14 @@ from trainables.storage.base import Storage
 from trainables.training import sampling
 
 
-def show(
+def print_dry_run(
     state: SweepState, store: Storage, lacks: list[str], *, as_json: bool, kept: str, slots: int, aside: int = 0
 ) -> int:
-    """Print the plan; returns the exit status.
+    """Print the plan; return the exit status.
 
     `lacks`: what this machine lacks for it; `aside`: of how many trials `--new` sets results aside.
     """
-    document = describe(state, store, kept, slots)
+    document = describe_plan(state, store, kept, slots)
     document["set_aside"] = aside
     document["needs"] += lacks
     print(json.dumps(document, indent=2) if as_json else "\n".join(_lines(state, document, slots)))
@@ -130,7 +130,7 @@ def _is_there(model: Path, store: Storage) -> bool:
     return store.exists(model) and (store.is_remote or complete.is_complete(model))
 
 
-def describe(state: SweepState, store: Storage, kept: str, slots: int) -> dict[str, Any]:
+def describe_plan(state: SweepState, store: Storage, kept: str, slots: int) -> dict[str, Any]:
     """Return the plan and what is done of it as JSON."""
     plan, measured = state.plan, state.history.measured
     parts, free = disk.forecast(state, store, kept, slots), store.free()

@@ -1,17 +1,46 @@
-"""What a person chose for a start of a sweep."""
+"""The options of a start, apart from what is planned."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from platform.state import weights
 from platform.state.limits import Limits
+from trainables.common.errors import InputError, closest
+from trainables.storage.base import FAILURES
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a person chose for a start, beside the plan."""
+    """The options of a start, apart from what is planned."""
 
+    limits: Limits = field(default_factory=Limits)
     address: str | None = None
     max_concurrent: int | None = None
     keep: str = "pareto"
-    limits: Limits = field(default_factory=Limits)
+    resume: bool = False
+    new: bool = False
+    retry_failed: bool = False
+    reason: str | None = None
+
+    def check(self, trials: int | None, strategy: str) -> None:
+        """Raise InputError if a value is unknown or options exclude each other; `trials` is Optuna's alone."""
+        if trials is not None and strategy != "optuna":
+            raise InputError(
+                f"--trials: the points of each study with --strategy optuna; --strategy {strategy} has its own"
+            )
+        if self.new and (self.resume or self.retry_failed):
+            raise InputError(f"--{'resume' if self.resume else 'retry-failed'} and --new exclude each other")
+        if self.reason is not None and not self.retry_failed:
+            raise InputError("--reason: says which failed trials --retry-failed runs again; add --retry-failed")
+        if self.reason is not None and self.reason not in FAILURES:
+            raise InputError(f"--reason: unknown reason '{self.reason}'; {closest(self.reason, FAILURES)}")
+        self.limits.check()
+        weights.check_choice(self.keep)
+
+    @property
+    def retry(self) -> tuple[str, ...]:
+        """Outcomes whose trials run again."""
+        if not self.retry_failed:
+            return ()
+        return FAILURES if self.reason is None else (self.reason,)

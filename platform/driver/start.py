@@ -1,67 +1,41 @@
-"""A start of a sweep: one driver at a time, what an earlier start left, and the way to go on after an interrupt."""
+"""The start of a sweep: one driver at a time, what an earlier start left, and how to go on after an interrupt."""
 
 from __future__ import annotations
 
 import shlex
 import signal
 import sys
-from dataclasses import dataclass
 
 from platform.driver import driver
 from platform.driver.options import Options
 from platform.state import lock, manifest
 from platform.state.sweep_state import SweepState, refresh_if_stale, scan
 from trainables.common.cli import format_count
-from trainables.common.errors import InputError, closest
+from trainables.common.errors import InputError
 from trainables.common.redaction import redact
 from trainables.storage import files
-from trainables.storage.base import FAILURES, LOST, Storage, set_aside
+from trainables.storage.base import LOST, Storage, set_aside
 from trainables.storage.results import set_results_aside
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What a person asked a start to make of an earlier one."""
-
-    resume: bool = False
-    new: bool = False
-    retry_failed: bool = False
-    reason: str | None = None
-
-    def check(self) -> None:
-        """Raise InputError where the parts do not go together."""
-        if self.new and (self.resume or self.retry_failed):
-            raise InputError(f"--{'resume' if self.resume else 'retry-failed'} and --new exclude each other")
-        if self.reason is not None and not self.retry_failed:
-            raise InputError("--reason: says which failed trials --retry-failed runs again; add --retry-failed")
-        if self.reason is not None and self.reason not in FAILURES:
-            raise InputError(f"--reason: unknown reason '{self.reason}'; {closest(self.reason, FAILURES)}")
-
-    @property
-    def retry(self) -> tuple[str, ...]:
-        """Outcomes whose trials run again."""
-        chosen = FAILURES if self.reason is None else (self.reason,)
-        return chosen if self.retry_failed else ()
-
-
-def start_sweep(state: SweepState, store: Storage, choice: Choice, options: Options) -> int:
-    """Run what is left of a plan as the sweep's only driver; returns the exit status."""
+def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
+    """Run what is left of a plan as the sweep's only driver; return the exit status."""
     plan, command = state.plan, shlex.join(["python", "-m", "platform.sweep", *map(redact, sys.argv[1:])])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with lock.acquire_lock(store, store.lock(plan.sweep.name, plan.hash), command):
-            state = _settle_earlier_results(refresh_if_stale(state, store), store, choice)
+            state = _settle_earlier_results(refresh_if_stale(state, store), store, options)
             return driver.run(state, store, command, options)
     except KeyboardInterrupt:
         print(f"\nstopped; go on with: {manifest.resume_command(command)}", file=sys.stderr)
         return 130
 
 
-def _settle_earlier_results(state: SweepState, store: Storage, choice: Choice) -> SweepState:
+def _settle_earlier_results(state: SweepState, store: Storage, options: Options) -> SweepState:
     """Set aside what runs again, and return the state after it. Raises InputError where a person has to choose."""
     plan = state.plan
-    if choice.new:
+    if options.new:
         set_aside((store.trial(trial.id()) for trial in plan.trials), store)
         return scan(plan, store)
     file = store.sweep(plan.sweep.name, plan.hash)
@@ -72,13 +46,13 @@ def _settle_earlier_results(state: SweepState, store: Storage, choice: Choice) -
     missing = [key for key in listed if key in gone or not store.has(key)]
     if not state.outstanding:  # an Optuna budget that is spent leaves points that nobody means to run
         missing = []
-    if missing and not (choice.resume or choice.retry_failed):
+    if missing and not (options.resume or options.retry_failed):
         named = f" ({', '.join(map(str, damaged))} cannot be read)" if damaged else ""
         raise InputError(
             f"sweep {plan.name} is unfinished: {len(missing)} of its {len(listed)} trials are missing{named}; add "
             "--resume to run them, or --new to set its results aside and start again"
         )
-    if choice.resume and earlier is None and not state.done and not listed:
+    if options.resume and earlier is None and not state.done and not listed:
         print(f"nothing to resume: {store.location} has none of this sweep's trials; it begins here", flush=True)
     if damaged:
         place = set_aside(sorted({path if path == file else path.parent for path in damaged}), store)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from platform.driver.dry_run import describe
+from platform.driver.dry_run import describe_plan
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.plan.value import Plan
@@ -194,7 +194,7 @@ def test_a_run_takes_the_micro_batch_of_the_plan(tmp_path: Path) -> None:
 
 
 def test_plan_names_memory_and_hours(store: Storage) -> None:
-    found = describe(scan(plan("tofu_llama", store), store), store, "pareto", 1)
+    found = describe_plan(scan(plan("tofu_llama", store), store), store, "pareto", 1)
     assert {(row["method"], row["rectifier"]) for row in found["memory"]} >= {("npo_kl", "gru"), ("ga", "none")}
     for row in found["memory"]:
         assert row["total_bytes"] <= row["limit_bytes"] == round(0.92 * 80 * GB)

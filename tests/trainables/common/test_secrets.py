@@ -128,7 +128,7 @@ def test_failing_trial_writes_and_prints_no_secret(
 
 
 def test_driver_says_no_secret(secrets: None, capsys: pytest.CaptureFixture[str]) -> None:
-    driver.say(f"MLflow is behind (no answer from {SERVER}); MLflow: {SERVER}; {SECRETS['AWS_SECRET_ACCESS_KEY']}")
+    driver.print_line(f"MLflow is behind (no answer from {SERVER}); MLflow: {SERVER}; {SECRETS['AWS_SECRET_ACCESS_KEY']}")
     assert capsys.readouterr().out == (
         "MLflow is behind (no answer from http://***@127.0.0.1:9); MLflow: http://***@127.0.0.1:9; ***\n"
     )
@@ -141,7 +141,7 @@ def test_kept_command_has_no_secret(
     given: list[str] = []
     monkeypatch.setattr(driver, "run", lambda state, store, command, options: given.append(command) or 0)
     monkeypatch.setattr("sys.argv", ["sweep", "tofu_tiny", "--address", f"ray://somebody:{PASSWORD}@host:1"])
-    assert start.start_sweep(small.state(store), store, start.Choice(), driver.Options()) == 0
+    assert start.start_sweep(small.state(store), store, driver.Options()) == 0
     assert given == ["python -m platform.sweep tofu_tiny --address 'ray://***@host:1'"]
 
 
