@@ -14,8 +14,8 @@ from platform.state import disk
 from platform.state.sweep_state import SweepState
 from trainables.common.cli import format_count, format_size
 from trainables.config.trial import Trial
-from trainables.storage import complete
 from trainables.storage.base import Storage
+from trainables.storage.files import is_complete
 from trainables.training import sampling
 
 
@@ -127,7 +127,7 @@ def _memory(plan: Plan) -> Iterator[str]:
 
 def _is_there(model: Path, store: Storage) -> bool:
     """Of a storage elsewhere only the list of its files is at hand."""
-    return store.exists(model) and (store.is_remote or complete.is_complete(model))
+    return store.exists(model) and (store.is_remote or is_complete(model))
 
 
 def describe_plan(state: SweepState, store: Storage, kept: str, slots: int) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def describe_plan(state: SweepState, store: Storage, kept: str, slots: int) -> d
             },
             "reference evaluation": {
                 "count": len(plan.references),
-                "there": sum(complete.has_result(store.evaluation(ref.evaluation)) for ref in plan.references),
+                "there": sum(store.has_evaluation(ref.evaluation) for ref in plan.references),
             },
         },
         "resources": plan.sweep.resources.model_dump(mode="json"),

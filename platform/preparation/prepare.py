@@ -21,9 +21,8 @@ from trainables.benchmarks import selection
 from trainables.common.cli import format_duration
 from trainables.config.trial import Direction
 from trainables.data import fictional, prompts
-from trainables.storage import complete
 from trainables.storage.base import RESULT, Storage, set_aside
-from trainables.storage.files import publish, read_json
+from trainables.storage.files import is_complete, mark_complete, publish, read_json
 from trainables.training.task_vectors import spec
 from trainables.workers import launcher, shared_artifacts
 
@@ -55,13 +54,13 @@ def _set_damaged_aside(state: SweepState, store: Storage, say: Say) -> None:
     In a machine's copy of a storage elsewhere folders are checked when they are fetched.
     """
     plan = state.plan
-    evaluations = [store.evaluation(ref.evaluation) for ref in plan.references]
-    damaged = [folder for folder in evaluations if (folder / RESULT).exists() and not complete.has_result(folder)]
+    unusable = [ref.evaluation for ref in plan.references if not store.has_evaluation(ref.evaluation)]
+    damaged = [store.evaluation(key) for key in unusable if (store.evaluation(key) / RESULT).exists()]
     if not store.is_remote:
         folders = [store.model(recipe.id()) for recipe in plan.recipes]
         folders += [spec.direction_folder(direction, store) for direction in state.directions]
         folders += [Path(found.data) for found in plan.benchmarks.values() if found.is_fictional]
-        damaged += [folder for folder in dict.fromkeys(folders) if folder.is_dir() and not complete.is_complete(folder)]
+        damaged += [folder for folder in dict.fromkeys(folders) if folder.is_dir() and not is_complete(folder)]
     for folder in damaged:
         say(f"damaged: {folder}; set aside in {set_aside([folder], store)}, it is made again")
 
@@ -77,7 +76,7 @@ def _make_fictional_data(plan: Plan, store: Storage, say: Say) -> None:
         say(f"making {settings.authors} fictional authors")
         staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
         fictional.write(staging, **settings.model_dump())
-        complete.mark_complete(staging)
+        mark_complete(staging)
         publish(staging, folder)
     if not store.exists(folder):
         store.push(folder)
@@ -102,11 +101,7 @@ def _make_models(plan: Plan, store: Storage, say: Say) -> None:
 def _make_evaluations(plan: Plan, store: Storage, say: Say) -> None:
     """Evaluate the retain models first: the forget quality of the target models is measured against them."""
     for role in ("retain", "original"):
-        missing = [
-            ref
-            for ref in plan.references
-            if ref.role == role and not complete.has_result(store.evaluation(ref.evaluation))
-        ]
+        missing = [ref for ref in plan.references if ref.role == role and not store.has_evaluation(ref.evaluation)]
         for ref in missing:
             say(f"evaluating the {role} model on {ref.split} (once)")
         made = [_start_evaluation(plan, store, ref) for ref in missing]

@@ -12,7 +12,6 @@ from platform.plan.value import Plan
 from platform.state import history
 from platform.state.history import History
 from trainables.config.trial import Direction, Trial, direction
-from trainables.storage import complete
 from trainables.storage.base import EVALUATED, FAILURES, LOST, Storage
 from trainables.storage.results import read_result, summarise
 
@@ -108,7 +107,7 @@ def refresh_if_stale(state: SweepState, store: Storage) -> SweepState:
 
 def has_references(plan: Plan, store: Storage) -> bool:
     """Return whether every reference evaluation exists and can be used."""
-    return all(complete.has_result(store.evaluation(ref.evaluation)) for ref in plan.references)
+    return all(store.has_evaluation(ref.evaluation) for ref in plan.references)
 
 
 def read_results(trial_ids: Iterable[str], store: Storage) -> tuple[Results, list[Path]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import errno
 import os
@@ -111,6 +112,10 @@ class Storage:
         folder = self.trial(trial_id)
         return any(path.is_file() or self.exists(path) for path in (folder / CHECKPOINT / META, folder / PROGRESS))
 
+    def has_evaluation(self, key: str) -> bool:
+        """Whether a reference evaluation is here that can be read."""
+        return (read_json(self.evaluation(key) / RESULT) or {}).get("id") == key
+
     def fetch_trial(self, trial_id: str) -> None:
         """Fetch all files of a trial, before it begins or goes on here."""
 
@@ -177,13 +182,10 @@ class Storage:
     def size(self, path: Path) -> int:
         """Return the bytes of all files below; those that vanish meanwhile count as nothing."""
         total = 0
-        try:
-            with os.scandir(path) as entries:
-                for entry in entries:
-                    is_folder = entry.is_dir(follow_symlinks=False)
-                    total += Storage.size(self, Path(entry.path)) if is_folder else entry.stat().st_size
-        except (FileNotFoundError, NotADirectoryError):
-            pass
+        for folder, _, names in os.walk(path):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    total += os.stat(os.path.join(folder, name)).st_size
         return total
 
     # The disk

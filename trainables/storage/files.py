@@ -18,18 +18,18 @@ from trainables.common.redaction import redact
 if TYPE_CHECKING:
     import torch
 
+WHOLE = ".whole"
+"""In a folder that is made once and shared: its files and their sizes, written last."""
+
 
 def usable_folder(root: Path, field: str, writable: bool) -> Path:
     """Return the folder, made if `writable`. Raises InputError, which names `field`, if it cannot be used."""
     try:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            root.stat()
-        if not writable:
-            return root
-        root.mkdir(parents=True, exist_ok=True)
-        probe = root / f".probe-{uuid.uuid4().hex}"
-        probe.write_text("x")
-        probe.unlink()
+        if writable:
+            _probe(root / "storage")
+        else:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                root.stat()
     except OSError as error:
         wanted = "write to" if writable else "read"
         raise InputError(f"{field}: cannot {wanted} '{root}': {error.strerror}") from error
@@ -95,10 +95,7 @@ def check_writable(path: Path, field: str) -> None:
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        probe = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-        probe.touch()
-        probe.unlink()
+        _probe(path)
     except OSError as error:
         raise InputError(f"{field}: cannot write to '{path}': {error.strerror}") from error
 
@@ -114,6 +111,44 @@ def publish(staging: Path, folder: Path) -> None:
         shutil.rmtree(staging, ignore_errors=True)
 
 
+def sizes_of(folder: Path) -> dict[str, int]:
+    """Return the bytes of every file below, by relative name, hidden files left out."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith("."))
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
+
+
+def has_files(folder: Path, sizes: dict[str, int]) -> bool:
+    """Whether a folder has all these files, each of its size; other files do not matter."""
+    return sizes.items() <= sizes_of(folder).items()
+
+
+def mark_complete(folder: Path) -> None:
+    """Flush all files of a folder to disk, then list them in it, before it is published."""
+    sizes = sizes_of(folder)
+    for name in sizes:
+        _flush(folder / name)
+    write_json(folder / WHOLE, sizes)
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether a folder has the files that it lists; one of an earlier version lists none."""
+    sizes = read_json(folder / WHOLE)
+    return not (folder / WHOLE).exists() if sizes is None else has_files(folder, sizes)
+
+
+def _probe(path: Path) -> None:
+    """Write and delete a file beside `path`, in a folder that is made if there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    probe = path.with_name(f".probe-{uuid.uuid4().hex}")
+    probe.write_text("x")
+    probe.unlink()
+
+
+def _flush(file: Path) -> None:
+    with file.open("rb") as stream:
+        os.fsync(stream.fileno())
+
+
 def _replace(path: Path, write: Callable[[Path], Any], durable: bool = True) -> None:
     """Write beside `path`, flush to disk, rename over it."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -121,8 +156,7 @@ def _replace(path: Path, write: Callable[[Path], Any], durable: bool = True) -> 
     try:
         write(staging)
         if durable:
-            with staging.open("rb") as stream:
-                os.fsync(stream.fileno())
+            _flush(staging)
         os.replace(staging, path)
     finally:
         staging.unlink(missing_ok=True)

@@ -29,8 +29,7 @@ from trainables.storage.base import (
     WEIGHTS,
     Storage,
 )
-from trainables.storage.complete import is_complete
-from trainables.storage.files import parse_object, usable_folder
+from trainables.storage.files import is_complete, parse_object, usable_folder
 from trainables.storage.object_store import Entry, ObjectStore, is_inside, is_same
 from trainables.storage.results import never_ran
 from trainables.storage.transfer import Transfer, warn_if_unreachable, was_sent

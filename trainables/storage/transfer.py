@@ -12,8 +12,7 @@ from pathlib import Path
 
 from trainables.common.errors import Unreachable
 from trainables.storage.base import META, RESULT
-from trainables.storage.complete import WHOLE, mark_complete
-from trainables.storage.files import publish
+from trainables.storage.files import WHOLE, mark_complete, publish
 from trainables.storage.object_store import Entry, ObjectStore, is_same
 
 LAST = (f"/{RESULT}", f"/{META}")

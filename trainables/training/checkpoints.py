@@ -17,9 +17,8 @@ from safetensors.torch import load_file, save_file
 from trainables.common import processes
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
-from trainables.storage import complete
 from trainables.storage.base import META, OUTAGES, STEPS, Storage
-from trainables.storage.files import read_json, read_rows, write_json, write_rows
+from trainables.storage.files import has_files, read_json, read_rows, sizes_of, write_json, write_rows
 from trainables.training import loop
 from trainables.training.engine import Engine
 
@@ -70,7 +69,7 @@ def save(
             numbers = torch.tensor(list(state.reference), dtype=torch.int64)
             save_file({"reference": reference, "rows": numbers}, folder / tag / "reference.safetensors")
         layout = {name: getattr(engine.resources, name) for name in LAYOUT}
-        files = complete.sizes_of(folder / tag)
+        files = sizes_of(folder / tag)
         meta = {"step": state.step, "tag": tag, "layout": layout, "seconds": dict(seconds), "files": files}
         write_json(folder / META, meta)
     dist.barrier()
@@ -119,7 +118,7 @@ def restore(engine: Engine, task: loop.Task, folder: Path) -> tuple[loop.State, 
     Raises DamagedCheckpoint; the engine cannot be used after that.
     """
     meta = read_meta(folder)
-    if not complete.has_files(folder / meta["tag"], meta.get("files", {})):
+    if not has_files(folder / meta["tag"], meta.get("files", {})):
         raise DamagedCheckpoint(f"the files of {meta['tag']} are not all there as they were written")
     try:
         return _restore(engine, task, folder, meta)

@@ -11,8 +11,7 @@ from trainables.common import hashing, paths
 from trainables.common.errors import InputError
 from trainables.config.settings import Model, Shape
 from trainables.data import hub
-from trainables.storage import complete
-from trainables.storage.files import publish, read_json
+from trainables.storage.files import mark_complete, publish, read_json
 from trainables.training import memory
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
@@ -158,7 +157,7 @@ def save(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any], *, sh
     tokenizer.save_pretrained(staging)
     (staging / hashing.RECIPE).write_text(json.dumps(note, indent=2, sort_keys=True) + "\n")
     if shared:
-        complete.mark_complete(staging)
+        mark_complete(staging)
     publish(staging, folder)
 
 

@@ -15,7 +15,7 @@ from trainables.config import trial as config
 from trainables.config.settings import Benchmark, Model, Resources, Selection
 from trainables.config.trial import Direction, Recipe
 from trainables.data import rows
-from trainables.storage import complete, files
+from trainables.storage import files
 from trainables.storage.base import RESULT, ROWS
 from trainables.storage.location import reopen
 from trainables.training import models
@@ -81,7 +81,7 @@ def make_evaluation(
     key = config.evaluation_id(subject, on, retain, resources.precision)
     folder = store.evaluation(key)
     kept = store.read_json(folder / RESULT)
-    if kept and complete.has_result(folder):
+    if kept and store.has_evaluation(key):
         store.push_parts(folder)
         return kept
     from trainables.training.runtime import prepare_process

@@ -16,7 +16,7 @@ from platform.schedule import capacity
 from search_spaces.schema import sweep as spaces
 from tests.support import shrunk_sweeps
 from tests.support.small_sweep import Small
-from trainables.storage import complete, files
+from trainables.storage import files
 
 
 class Facts(NamedTuple):
@@ -118,7 +118,7 @@ def test_how_much_of_what_trials_share_is_there(tmp_path: Path) -> None:
         (tmp_path / "runs" / "shared" / "models" / made[count - 1]).mkdir(parents=True)
         lines = CliRunner().invoke(app, [word for word in typed if word != "--json"]).stdout.splitlines()
         assert f"made once: {note}, 2 reference evaluations" in lines
-    damaged = tmp_path / "runs" / "shared" / "models" / made[0] / complete.WHOLE
+    damaged = tmp_path / "runs" / "shared" / "models" / made[0] / files.WHOLE
     files.write_json(damaged, {"model.safetensors": 7})
     assert json.loads(CliRunner().invoke(app, typed).stdout)["shared"]["model"] == {"count": 2, "there": 1}
 

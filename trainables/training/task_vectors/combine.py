@@ -16,9 +16,8 @@ from safetensors.torch import save_file
 from trainables.common import processes, provenance
 from trainables.common.errors import InputError
 from trainables.config.trial import Direction
-from trainables.storage import complete
 from trainables.storage.base import RESULT, Storage
-from trainables.storage.files import publish, read_json, write_json, write_rows
+from trainables.storage.files import mark_complete, publish, read_json, write_json, write_rows
 from trainables.training.task_vectors import spec
 from trainables.training.task_vectors.train import LoadRows, open_trainer
 
@@ -107,7 +106,7 @@ def _combine(direction: Direction, parts: Path, folder: Path) -> None:
         **provenance.stamp(),
     }
     write_json(staging / RESULT, result)
-    complete.mark_complete(staging)
+    mark_complete(staging)
     publish(staging, folder)
 
 

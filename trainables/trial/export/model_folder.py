@@ -26,7 +26,6 @@ from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import EVALUATED, ROWS, WEIGHTS, Storage
-from trainables.storage.complete import WHOLE
 from trainables.trial import step_selection
 from trainables.trial.export import model_card, verify
 
@@ -64,7 +63,7 @@ def export(trial_id: str, store: Storage, output: Path, choice: Choice | None = 
     evaluation.check_data(trial.benchmark)
     staging = output.with_name(f".{output.name}.{uuid.uuid4().hex[:8]}")
     try:
-        shutil.copytree(weights, staging, ignore=shutil.ignore_patterns(hashing.RECIPE, WHOLE))
+        shutil.copytree(weights, staging, ignore=shutil.ignore_patterns(hashing.RECIPE, files.WHOLE))
         verified = verify.verify(trial, result, staging, store)
         facts = _facts(trial, result, verified, store, choice)
         files.write_json(staging / FACTS, facts)
