@@ -148,7 +148,7 @@ def test_help_names_every_target_and_what_may_be_set(root: Path) -> None:
 
 def test_the_table_of_faults_is_printed(root: Path, tmp_path: Path) -> None:
     log = tmp_path / "faults.jsonl"
-    log.write_text("")
+    log.write_text('{"fault": "disk full", "seconds": 3.5}\n{"fault": "disk full", "lost": 1, "seconds": 4}\n')
     done = subprocess.run(
         [sys.executable, "tests/faults/report.py"],
         cwd=root,
@@ -157,7 +157,14 @@ def test_the_table_of_faults_is_printed(root: Path, tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert "| fault | rounds | lost |" in done.stdout
+    head, _, row = (line.split() for line in done.stdout.splitlines())
+    assert dict(zip(head, row[2:], strict=True)) == {
+        **dict.fromkeys(("doubled", "wrong", "mlflow", "restarted", "litter"), "0"),
+        "lost": "1",
+        "rounds": "2",
+        "seconds": "4",
+        "broke_off": "1",
+    }
 
 
 def test_hooks_are_local_and_pass(root: Path) -> None:

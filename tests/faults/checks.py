@@ -98,26 +98,30 @@ def numbers(store: Storage, name: str) -> str:
     return json.dumps([result["status"], result["metrics"], result["halves"], steps, rows], sort_keys=True)
 
 
-def mirrored(store: Storage, uri: str | None = None) -> Iterator[str]:
-    """One parent, and one run for each trial with its result's status, metrics and series."""
+def mirrored(store: Storage, uri: str | None = None, sweep: dict[str, Any] | None = None) -> Iterator[str]:
+    """Yield what of a sweep's runs is not one parent, and one run for each trial with its result.
+
+    `sweep`: its file's content, of the storage's only sweep if it is not given.
+    """
     from mlflow import MlflowClient
 
-    client, sweep = MlflowClient(tracking_uri=uri or f"sqlite:///{store.root / 'mlflow.db'}"), sweep_of(store)
+    client, sweep = MlflowClient(tracking_uri=uri or f"sqlite:///{store.root / 'mlflow.db'}"), sweep or sweep_of(store)
     experiment = client.get_experiment_by_name(sweep["name"])
-    runs = client.search_runs([experiment.experiment_id], max_results=1000) if experiment else []
+    condition = f"tags.sweep_id = '{sweep['name']}-{sweep['hash']}'"
+    runs = client.search_runs([experiment.experiment_id], condition, max_results=1000) if experiment else []
     parents = [run for run in runs if run.data.tags.get("role") == "parent"]
-    if len(parents) != 1 or parents[0].data.tags["sweep_id"] != f"{sweep['name']}-{sweep['hash']}":
+    if len(parents) != 1:
         yield f"{len(parents)} parents"
         return
-    shown = [run.data.tags.get("trial_id") for run in runs if run is not parents[0]]
-    if sorted(map(str, shown)) != sorted(sweep["trials"]):
+    children = [run for run in runs if run is not parents[0]]
+    shown = [str(run.data.tags.get("trial_id")) for run in children]
+    if sorted(shown) != sorted(sweep["trials"]):
         yield f"{len(shown)} runs of {len(set(shown))} trials"
     wanted = dict.fromkeys(OTHER_COUNTS, 0) | dict.fromkeys(("trials/total", "trials/finished"), len(sweep["trials"]))
     if (parents[0].info.status, parents[0].data.metrics) != ("FINISHED", wanted):
         yield f"the parent is {parents[0].info.status} and tells {parents[0].data.metrics}"
-    for run in runs:
-        if run is not parents[0]:
-            yield from unlike(client, run, store, parents[0].info.run_id)
+    for run in children:
+        yield from unlike(client, run, store, parents[0].info.run_id)
 
 
 def unlike(client: Any, run: Any, store: Storage, parent: str) -> Iterator[str]:

@@ -19,8 +19,8 @@ import psutil
 import pytest
 
 from tests.faults import means as fault_means
-from tests.faults import report as fault_report
 from tests.faults.checks import outcome
+from tests.faults.report import append_round
 from tests.faults.sweep import PATIENCE, TRIALS, Command, Round, Watch, begin, begun, furnish, named, sweep_of
 from tests.support.environment import TrialInputs
 from trainables.storage.base import RESULT, ROWS, STEPS, Storage
@@ -88,7 +88,7 @@ def play(
             line["problem"] = str(problem)[:2000]
             raise
         finally:
-            fault_report.note(line | {"moment": one.moment, "seconds": round(time.monotonic() - began, 1)})
+            append_round(line | {"moment": one.moment, "seconds": round(time.monotonic() - began, 1)})
 
     return playing
 

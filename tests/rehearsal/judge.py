@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import subprocess
-import threading
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import psutil
 
-from tests.rehearsal.lab import COUNT, Broken, Lab, require
-from trainables.storage import files
-from trainables.storage.base import RESULT, STEPS, Storage
+from tests.faults.checks import mirrored, twice
+from tests.faults.sweep import Watch
+from tests.rehearsal.lab import COUNT, Lab, require
+from trainables.storage.base import STEPS, Storage
 
 CHANGING = ["tokens_per_second", "peak_memory_bytes"]
 """Columns of steps.parquet that differ between two runs of one trial."""
@@ -22,33 +21,15 @@ RAY, AGENT = ("raylet/raylet ", "gcs_server ", "ray::"), "Agent"
 """What computes or decides; a raylet's agents notice its end some minutes later."""
 
 
-@dataclass
-class ResultWatch:
-    """When each trial that ever had a result was started: two times, where it ran to its end twice."""
-
-    place: Path
-    started: dict[str, set[str]] = field(default_factory=dict)
-    over: threading.Event = field(default_factory=threading.Event)
-
-    def follow(self) -> None:
-        while not self.over.wait(0.2):
-            self.scan()
-
-    def scan(self) -> None:
-        for path in self.place.glob(f"trials/*/{RESULT}"):
-            if found := files.read_json(path):
-                self.started.setdefault(path.parent.name, set()).add(found["started"])
-
-
-def check_trials(store: Storage, sweep: dict[str, Any], watch: ResultWatch, count: int) -> None:
+def check_trials(store: Storage, sweep: dict[str, Any], watch: Watch, count: int) -> None:
     """Require that each of a sweep's trials has finished, and once."""
     listed = sweep["trials"]
     require(len(listed) == count, f"{sweep['name']} lists {len(listed)} trials, expected {count}")
     for key in listed:
         result = store.result(key)
         require(result and result["status"] == "finished", f"trial {key} did not finish: {result}")
-        times = watch.started.get(key, set())
-        require(len(times) == 1, f"trial {key} ran to its end {len(times)} times: {sorted(times)}")
+    doubled = twice(watch, ())
+    require(not doubled, f"trials ran to their end more than once: {doubled}")
 
 
 def check_report(store: Storage, name: str, fetched: Path | None) -> None:
@@ -66,29 +47,8 @@ def check_report(store: Storage, name: str, fetched: Path | None) -> None:
 
 def check_mlflow(uri: str, store: Storage, sweep: dict[str, Any]) -> None:
     """Require that the MLflow server shows each trial once, with the numbers of its result and of each step."""
-    from mlflow import MlflowClient
-
-    client = MlflowClient(tracking_uri=uri)
-    experiment = client.get_experiment_by_name(sweep["name"])
-    if experiment is None:
-        raise Broken(f"MLflow has no experiment {sweep['name']}")
-    label = f"{sweep['name']}-{sweep['hash']}"
-    shown: dict[str, list[Any]] = {}
-    for run in client.search_runs([experiment.experiment_id], f"tags.sweep_id = '{label}' and tags.trial_id != ''"):
-        shown.setdefault(run.data.tags["trial_id"], []).append(run)
-    require(
-        set(shown) == set(sweep["trials"]), f"MLflow shows {sorted(shown)}, the sweep has {sorted(sweep['trials'])}"
-    )
-    for key, found in shown.items():
-        require(len(found) == 1, f"MLflow shows {len(found)} runs of trial {key}")
-        run, result = found[0], store.result(key) or {}
-        require(run.info.status == "FINISHED", f"MLflow says that trial {key} is {run.info.status}")
-        for name, value in result["metrics"].items():
-            shown_value = run.data.metrics.get(f"eval/{name}")
-            require(shown_value == value, f"trial {key}: {name} is {value}, MLflow shows {shown_value}")
-        series = [point.value for point in client.get_metric_history(run.info.run_id, "train/loss")]
-        losses = steps(store, key)["loss"].tolist()
-        require(series == losses, f"trial {key}: MLflow's losses {series} are not {losses}")
+    differences = list(mirrored(store, uri, sweep))
+    require(not differences, f"MLflow shows otherwise: {differences}")
 
 
 def steps(store: Storage, key: str) -> pd.DataFrame:

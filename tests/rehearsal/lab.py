@@ -52,8 +52,6 @@ class Lab:
     net: str = field(default_factory=lambda: os.environ.get("HOSTS_NET", NET))
     name: str = field(default_factory=lambda: os.environ.get("HOSTS_NAME", "unlearn"))
     commands: list[Command] = field(default_factory=list)
-    typed: set[str] = field(default_factory=set)
-    """The pages' lines that were typed."""
 
     @property
     def common(self) -> Path:
@@ -95,7 +93,6 @@ class Lab:
     def words_of(self, text: str, sweep: Sequence[str] = ()) -> list[str]:
         """The words of a line of the pages on clusters, with our file for its own and `sweep` for tofu_llama."""
         require(text in page.commands(), f"neither README.md, On a cluster, nor docs/cluster.md says: {text}")
-        self.typed.add(text)
         words = ((self.file,) if word == "cluster.yaml" else (word,) for word in shlex.split(text))
         return [word for some in words for word in (sweep if some == ("tofu_llama",) else some)]
 

@@ -14,19 +14,12 @@ ELSEWHERE = {
 """Commands there that no host of one's own can answer, and what runs them instead."""
 
 
-def commands(text: str | None = None) -> list[str]:
-    """The commands in the blocks of both, in their order, once each, without comments. `text`: of another README."""
-    if text is not None:
-        return _typed(text.split(HEAD)[1].split("\n## ")[0])
+def commands() -> list[str]:
+    """Return the commands in the blocks of both, in their order, once each, without comments."""
     readme, page = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/cluster.md"))
-    return list(dict.fromkeys([*commands(readme), *_typed(page)]))
+    return list(dict.fromkeys([*_typed(readme.split(HEAD)[1].split("\n## ")[0]), *_typed(page)]))
 
 
 def _typed(section: str) -> list[str]:
     lines = (line.split("  #")[0].strip() for block in section.split("```")[1::2] for line in block.splitlines())
     return [line for line in lines if line]
-
-
-def untyped(typed: set[str]) -> list[str]:
-    """What they say and nobody has typed."""
-    return [line for line in commands() if line not in typed | ELSEWHERE.keys()]

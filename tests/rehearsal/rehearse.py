@@ -23,7 +23,8 @@ from typing import Any
 import requests
 
 from platform.state import manifest
-from tests.rehearsal import judge, page
+from tests.faults.sweep import Watch
+from tests.rehearsal import judge
 from tests.rehearsal.lab import COUNT, ROOT, Broken, Lab, missing, require, wait_until
 from trainables.storage import files
 from trainables.storage.base import PROGRESS, RESULT, Storage
@@ -147,9 +148,9 @@ def repeat_on_one_host(lab: Lab, store: Storage) -> Storage:
     return open_storage(str(lab.common / "one"), writable=False)
 
 
-def compare_views(lab: Lab, store: Storage, watch: judge.ResultWatch, again: Storage) -> None:
+def compare_views(lab: Lab, store: Storage, watch: Watch, again: Storage) -> None:
     """Compare all views of what was done."""
-    watch.scan()
+    watch.look()
     sweeps = sorted(manifest.find_sweeps("tofu_tiny", store), key=lambda found: len(found["trials"]))
     require([len(found["trials"]) for found in sweeps] == [2, 9], f"the storage has other sweeps: {sweeps}")
     places = [None, ROOT / "runs" / "reports"]
@@ -175,8 +176,9 @@ def rehearse(lab: Lab) -> None:
     """All acts, in order, on hosts that are up. Raises Broken."""
     lab.share_folders()
     place = lab.common / "runs"
-    watch = judge.ResultWatch(place)
-    threading.Thread(target=watch.follow, daemon=True).start()
+    watch = Watch(open_storage(str(place)))
+    over = threading.Event()
+    threading.Thread(target=watch.follow, args=(over,), daemon=True).start()
     bring_up(lab)
     store = open_storage(str(place))
     lose_laptop_and_host(lab, store)
@@ -185,12 +187,8 @@ def rehearse(lab: Lab) -> None:
         require("done 9 " in output and "of 9" in output, "status does not say that all nine are done")
     run_two_ranks(lab)
     compare_views(lab, store, watch, repeat_on_one_host(lab, store))
-    watch.over.set()
+    over.set()
     take_down(lab)
-    require(
-        not (rest := page.untyped(lab.typed)),
-        f"of the pages on clusters nobody has typed: {rest}",
-    )
 
 
 def main() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -65,24 +64,3 @@ def test_the_rehearsal_types_the_commands_of_the_pages(root: Path) -> None:
     assert set(said) > set(page.ELSEWHERE)
     source = (root / "tests" / "rehearsal" / "rehearse.py").read_text(encoding="utf-8")
     assert [line for line in said if line not in page.ELSEWHERE and f'"{line}"' not in source] == []
-
-
-def test_a_command_that_nobody_typed_is_found() -> None:
-    assert page.untyped(set(page.commands()) - {"ray up cluster.yaml"}) == ["ray up cluster.yaml"]
-    assert page.untyped(set(page.commands())) == []
-
-
-def test_comments_and_other_sections_are_no_commands() -> None:
-    text = "# t\n\n## On a cluster\n\n```\nray up a.yaml    # rent\n```\nand `x`\n\n## Next\n\n```\nrm\n```\n"
-    assert page.commands(text) == ["ray up a.yaml"]
-
-
-def test_only_lines_of_the_pages_are_typed(tmp_path: Path) -> None:
-    laptop = lab.Lab(tmp_path)
-    sweep = "python -m platform.sweep tofu_llama --cluster cluster.yaml"
-    assert laptop.words_of(sweep, ["own", "--new"]) == shlex.split(
-        f"python -m platform.sweep own --new --cluster {laptop.file}"
-    )
-    assert laptop.typed == {sweep}
-    with pytest.raises(lab.Broken, match=r"says: ray up other\.yaml"):
-        laptop.words_of("ray up other.yaml")
