@@ -24,18 +24,12 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
     return small_sweep.write(tmp_path_factory.mktemp("small"))
 
 
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("20GB", 20e9), ("500 mb", 500e6), ("1.5TiB", 1.5 * 2**40), ("2g", 2e9), ("4096", 4096), ("1KiB", 1024)],
-)
-def test_sizes_as_people_write_them(text: str, size: float) -> None:
-    assert disk.parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "lots", "GB", "-1GB", "0", "1e9"])
-def test_sizes_that_are_none(text: str) -> None:
-    with pytest.raises(InputError, match=r"--disk-budget: '.*' is no size; write it like 500MB, 20GB or 1.5TB"):
-        disk.parse_size(text)
+def test_sizes_as_people_write_them() -> None:
+    sizes = {"20GB": 20e9, "500 mb": 500e6, "1.5TiB": 1.5 * 2**40, "2g": 2e9, "4096": 4096, "1KiB": 1024}
+    assert {text: disk.parse_size(text) for text in sizes} == sizes
+    for text in ("", "lots", "GB", "-1GB", "0", "1e9"):
+        with pytest.raises(InputError, match=r"--disk-budget: '.*' is no size; write it like 500MB, 20GB or 1.5TB"):
+            disk.parse_size(text)
 
 
 def test_forecast_counts_what_a_plan_writes(small: Small, tmp_path: Path) -> None:
@@ -61,7 +55,9 @@ def test_forecast_counts_what_a_plan_writes(small: Small, tmp_path: Path) -> Non
     assert parts["none"]["directions"] == 2 * parameters * 4  # TV's and TRU's
 
 
-def test_forecast_beyond_the_budget_is_refused_with_the_numbers(small: Small, tmp_path: Path) -> None:
+def test_forecast_beyond_the_budget_or_the_disk_is_refused(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Storage(tmp_path)
     (tmp_path / "earlier").write_bytes(bytes(7_000_000))
     state = small.state(store, only=["benchmark.split=forget01"])
@@ -72,16 +68,10 @@ def test_forecast_beyond_the_budget_is_refused_with_the_numbers(small: Small, tm
         "--disk-budget: the storage has 7.0 MB and at least 115 MB (results 115 MB) will come, together more than "
         "122 MB; what helps: a larger budget, a smaller --keep than pareto, or fewer trials (--only)"
     )
-
-
-def test_disk_without_room_is_refused(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Storage(tmp_path)
-    state = small.state(store, only=["benchmark.split=forget01"])
     disk.check_free(state, store, "pareto", 1)
     monkeypatch.setattr(Storage, "free", lambda store: 115_000_000)
-    with pytest.raises(
-        InputError, match=r"--storage: disk: at least 115 MB \(results 115 MB\) will come, 115 MB are free"
-    ):
+    message = r"--storage: disk: at least 115 MB \(results 115 MB\) will come, 115 MB are free"
+    with pytest.raises(InputError, match=message):
         disk.check_free(state, store, "pareto", 1)
 
 
@@ -133,10 +123,17 @@ class Counting(Storage):
         return super().size(path)
 
 
-def test_the_whole_storage_is_not_measured_at_each_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trial more is its folder more; the whole is counted where that passes the budget, and now and then."""
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the monotonic clock, to be set."""
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.mark.usefixtures("now")
+def test_the_whole_storage_is_not_measured_at_each_end(tmp_path: Path) -> None:
+    """A trial more is its folder more; the whole is counted where that passes the budget, and now and then."""
     store, found = Counting(tmp_path), seeds(12)
     study = weights.Study(found, store, Selection(), 0.8)
     monitor = disk.DiskMonitor(weights.Keeper({found[0].study(): study}, store, "none"), 1_050_000)
@@ -153,11 +150,7 @@ def test_the_whole_storage_is_not_measured_at_each_end(tmp_path: Path, monkeypat
     assert why == "--disk-budget 1.1 MB: the storage has 1.1 MB, without any weights kept"
 
 
-def test_checkpoints_of_running_trials_are_seen_before_any_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+def test_checkpoints_of_running_trials_are_seen_before_any_ends(tmp_path: Path, now: list[float]) -> None:
     keeper, store = write_weights(tmp_path)
     monitor = disk.DiskMonitor(keeper, 4_100_000)
     assert (monitor.poll(), keeper.choice) == (None, "all")

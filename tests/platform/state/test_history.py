@@ -44,85 +44,70 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history.provenance, "code", lambda *names: "c0de")
 
 
-def told(*results: dict[str, Any]) -> history.History:
-    return history.summarise_results(results)
+def warn(*results: dict[str, Any]) -> str:
+    return history.summarise_results(results).warning() or ""
 
 
-def test_results_of_this_code_are_no_news() -> None:
-    assert told().warning() is None
-    assert told(result(), result(scipy="1.0")).warning() is None
-    assert told(result("ffff"), result(None)).warning() is None, "another commit, with the same modules"
+HERE = "commit 0a1b2c3d4e5f, code c0de"
 
 
 def test_results_of_other_code_are_counted_by_what_differs() -> None:
+    """Another commit with the same modules is no news. Code that nobody noted, in older results, is unknown."""
+    assert warn() == warn(result(), result(scipy="1.0")) == warn(result("ffff"), result(None)) == ""
     others = (result("ffff", code="01d"), result("ffff", code="01d"), result(torch="2.12.0"), result(None, code="01d"))
-    warning = told(result(), *others).warning()
-    assert warning is not None
-    here = "commit 0a1b2c3d4e5f, code c0de"
-    assert warning.startswith(f"4 results made by other code than {here}: 2 at commit ffff, code 01d;")
+    warning = warn(result(), *others)
+    assert warning.startswith(f"4 results made by other code than {HERE}: 2 at commit ffff, code 01d;")
     assert "1 at torch 2.12.0" in warning
     assert "1 at no commit, code 01d" in warning
-
-
-def test_changed_code_at_the_same_commit_is_told() -> None:
-    """And code that nobody noted, in results of earlier versions of this program, is unknown."""
-    assert "1 at commit 0a1b2c3d4e5f, code 01d;" in (told(result(), result(code="01d")).warning() or "")
-    warning = told(result(), result(code=None)).warning() or ""
-    assert warning.startswith("1 result made by other or unknown code than commit 0a1b2c3d4e5f, code c0de: 1 at")
-    assert "1 at commit 0a1b2c3d4e5f, code unknown;" in warning
+    assert "1 at commit 0a1b2c3d4e5f, code 01d;" in warn(result(), result(code="01d"))
+    unknown = f"1 result made by other or unknown code than {HERE}: 1 at commit 0a1b2c3d4e5f, code unknown;"
+    assert warn(result(), result(code=None)).startswith(unknown)
 
 
 def test_a_new_objective_is_no_other_code_for_the_published_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history.provenance, "code", lambda *names: "feed" if "known" in names else "c0de")
     published = result() | {"config": result()["config"] | {"method": "npo"}}
     own = result(code="feed") | {"config": result()["config"] | {"method": "known"}}
-    assert told(published, own).warning() is None
-    changed = told(published, own, own | {"code": "beef"}).warning() or ""
-    assert changed.startswith("1 result made by other code than commit 0a1b2c3d4e5f, code c0de: 1 at commit 0a1b2c")
-    assert ", code beef;" in changed
+    assert warn(published, own) == ""
+    changed = warn(published, own, own | {"code": "beef"})
+    assert changed.startswith(f"1 result made by other code than {HERE}: 1 at commit 0a1b2c3d4e5f, code beef;")
     warmer = own | {"versions": VERSIONS | {"torch": "2.12.0"}}
-    assert ": 1 at torch 2.12.0;" in (told(warmer).warning() or ""), "its code is the one that it would have here"
+    assert ": 1 at torch 2.12.0;" in warn(warmer), "its code is the one that it would have here"
 
 
 def test_time_of_a_trial_is_measured_on_what_is_done() -> None:
     """Half an hour on two ranks with a GPU each is one GPU-hour."""
-    assert told(result(), result()).measured.each is None
-    assert told(result(), result(), result()).measured.each == 3600.0
+    for count, each in ((2, None), (3, 3600.0)):
+        assert history.summarise_results([result()] * count).measured.each == each
     failed = result(seconds=9e9) | {"status": "failed"}
-    assert told(result(), result(), result(), failed).measured == Measured(3, 3 * 3600.0)
+    assert history.summarise_results([*[result()] * 3, failed]).measured == Measured(3, 3 * 3600.0)
 
 
-def test_what_trials_share_is_told_where_other_code_made_it(store: Storage) -> None:
-    """Also right after --new, which sets no more than results aside."""
-    sweep = spaces.load_sweep("quickstart")
-    plan = make_plan(sweep, store)
+def test_what_trials_share_is_told_where_other_code_made_it(small: Small, store: Storage) -> None:
+    """Also right after --new, which sets no more than results aside; a direction, too."""
+    plan = make_plan(spaces.load_sweep("quickstart"), store)
     assert scan(plan, store).history.warning() is None
     original, retain = (store.evaluation(ref.evaluation) for ref in plan.references)
-    model = store.model(plan.recipes[0].id())
+    model, other = store.model(plan.recipes[0].id()), {"commit": "ffff", "code": "01d"}
     files.write_json(original / RESULT, result("ffff", code="01d"))
     files.write_json(retain / RESULT, result())
-    files.write_json(
-        model / "recipe.json", {"commit": "ffff", "code": "01d", "versions": VERSIONS | {"torch": "2.12.0"}}
-    )
+    files.write_json(model / "recipe.json", other | {"versions": VERSIONS | {"torch": "2.12.0"}})
     assert scan(plan, store).history.warning() == (
-        "new trials would be compared with, or start from, what other code than commit 0a1b2c3d4e5f, code c0de "
+        f"new trials would be compared with, or start from, what other code than {HERE} "
         f"made: shared/evaluations/{original.name} at commit ffff, code 01d; "
         f"shared/models/{model.name} at commit ffff, code 01d, torch 2.12.0; --new keeps these, because other sweeps "
         "may share them: move them out of the storage to have them made again"
     )
-    told = {"id": plan.trials[0].id(), "started": "2026-11-20T10:00:00Z"}
-    found = result("eeee", code="01d") | told | {"config": plan.trials[0].model_dump(mode="json")}
+    first = {"id": plan.trials[0].id(), "started": "2026-11-20T10:00:00Z"}
+    found = result("eeee", code="01d") | first | {"config": plan.trials[0].model_dump(mode="json")}
     files.write_json(store.trial(plan.trials[0].id()) / RESULT, found)
     both = scan(plan, store).history.warning() or ""
     assert both.startswith("1 result made by other code than")
     assert f"shared/models/{model.name} at commit ffff, code 01d, torch 2.12.0" in both
-
-
-def test_direction_of_other_code_is_told(small: Small, store: Storage) -> None:
     plan = small.plan(store, only=["method=tru", "benchmark.split=forget01"])
     (direction,) = scan(plan, store).directions
     folder = spec.direction_folder(direction, store)
-    files.write_json(folder / RESULT, {"commit": "ffff", "code": "01d", "versions": VERSIONS})
+    files.write_json(folder / RESULT, other | {"versions": VERSIONS})
     warning = scan(plan, store).history.warning() or ""
     assert f"made: shared/directions/{folder.name} at commit ffff, code 01d;" in warning
 

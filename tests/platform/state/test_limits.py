@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from platform.state.limits import FIRST, Limits, Stopper, load_spent, record_spe
 from platform.state.sweep_state import SweepState, scan
 from tests.support.small_sweep import Small, seeds
 from trainables.common.errors import InputError
+from trainables.config.settings import Resources
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import RESULT, Storage, set_aside
@@ -34,10 +36,16 @@ def end(stopper: Stopper, results: list[dict[str, Any]]) -> None:
 # GPU-hours
 
 
-def test_gpu_hours_count_ranks_and_gpus_of_ended_and_running_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two ranks of one GPU each, 900 s ended and 450 s running, after 1800 s of earlier starts: 5/4 hours."""
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the monotonic clock, to be set."""
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_gpu_hours_count_ranks_and_gpus_of_ended_and_running_trials(now: list[float]) -> None:
+    """Two ranks of one GPU each, 900 s ended and 450 s running, after 1800 s of earlier starts: 5/4 hours."""
     stopper = Stopper(Limits(gpu_hours=1.25), spent=1800.0)
     first, second = seeds(2, ranks=2, gpus=1)
     stopper.trial_started(first)
@@ -49,29 +57,26 @@ def test_gpu_hours_count_ranks_and_gpus_of_ended_and_running_trials(monkeypatch:
     now[0] = 1350.0
     stopper.trial_started(second)  # its worker died and it goes on
     assert stopper.hours == pytest.approx(1.25)
-    assert stopper.reason is not None
-    assert stopper.reason.startswith("--gpu-hours 1.25: 1.25 GPU-hours are spent")
+    assert (stopper.reason or "").startswith("--gpu-hours 1.25: 1.25 GPU-hours are spent")
     assert stopper.advice == "go on with a larger --gpu-hours and --resume"
 
 
-def test_what_earlier_starts_have_spent() -> None:
+def test_gpu_hours_of_earlier_starts_and_of_the_preparation(now: list[float]) -> None:
     """A rank without a GPU counts as one."""
     found = [
         {"config": {"resources": {"ranks": 2, "gpus": 0.5}}, "seconds": {"total": 30.0}},
         {"config": {"resources": {"ranks": 3, "gpus": 0}}, "seconds": {"total": 10.0}},
     ]
     assert spent(found) == 60.0
-
-
-def test_preparation_counts_as_one_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     stopper = Stopper(Limits(gpu_hours=1.0))
     with stopper.preparing(2.0):
         now[0] = 900.0
         assert stopper.hours == 0.5
     now[0] = 1800.0
     assert (stopper.hours, stopper.running) == (0.5, {})
+    for hours in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(InputError, match="--gpu-hours: must be above 0"):
+            Limits(gpu_hours=hours).check()
 
 
 def test_what_no_result_tells_is_kept_while_the_driver_lives(
@@ -98,12 +103,6 @@ def test_what_no_result_tells_is_kept_while_the_driver_lives(
     assert noted == pytest.approx(stopper.hours * 3600, rel=0.5)
     set_aside([store.trial(plan.trials[0].id())], store)  # --new
     assert load_spent(scan(plan, store), store) == noted
-
-
-@pytest.mark.parametrize("hours", [0.0, -1.0, float("inf"), float("nan")])
-def test_hours_that_are_none(hours: float) -> None:
-    with pytest.raises(InputError, match="--gpu-hours: must be above 0"):
-        Limits(gpu_hours=hours).check()
 
 
 @pytest.mark.parametrize("kind", ["queue", "optuna"])
@@ -138,22 +137,18 @@ def test_first_failures_of_one_cause_stop_the_sweep() -> None:
     assert stopper.advice == "mend that, then go on with --resume --retry-failed"
 
 
-@pytest.mark.parametrize(
-    "other",
-    [outcome("finished"), outcome("diverged", "loss is nan"), outcome("failed", "KeyError: 'question'")],
-    ids=["a success", "a result", "another cause"],
-)
-@pytest.mark.parametrize("place", [0, 2, FIRST - 1])
-def test_other_outcomes_among_the_first_do_not_stop_it(other: dict[str, Any], place: int) -> None:
-    results = [outcome("failed", "ValueError: bad")] * FIRST
-    results[place] = other
-    stopper = Stopper(Limits())
-    end(stopper, results + [outcome("failed", "ValueError: bad")] * 10)
-    assert stopper.reason is None
+def test_other_outcomes_among_the_first_do_not_stop_it() -> None:
+    others = [outcome("finished"), outcome("diverged", "loss is nan"), outcome("failed", "KeyError: 'question'")]
+    for other, place in itertools.product(others, range(FIRST)):
+        results = [outcome("failed", "ValueError: bad")] * (FIRST + 10)
+        results[place] = other
+        stopper = Stopper(Limits())
+        end(stopper, results)
+        assert stopper.reason is None, (other, place)
 
 
 @pytest.mark.parametrize(
-    ("limit", "concurrent", "address", "expected"),
+    ("limit", "most", "address", "slots"),
     [
         ("max 100000", None, None, 4),
         ("300000 100000", None, None, 1),
@@ -164,18 +159,11 @@ def test_other_outcomes_among_the_first_do_not_stop_it(other: dict[str, Any], pl
     ids=["all cores", "a container's", "--max-concurrent", "an unknown cluster", "a cluster with --max-concurrent"],
 )
 def test_trials_side_by_side(
-    small: Small,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    limit: str,
-    concurrent: int | None,
-    address: str | None,
-    expected: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int | None, address: str | None, slots: int
 ) -> None:
     """Eight cores, two for each trial."""
     (tmp_path / "cpu.max").write_text(limit)
     monkeypatch.setattr(capacity, "CGROUP", tmp_path / "cpu.max")
     monkeypatch.setattr(capacity.os, "cpu_count", lambda: 8)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    plan = small.plan(Storage(tmp_path / "runs"), "resources.cpus=2")
-    assert capacity.count_slots(plan.sweep.resources, len(plan.trials), concurrent, address) == expected
+    assert capacity.count_slots(Resources(cpus=2), 15, most, address) == slots

@@ -53,13 +53,11 @@ def test_what_is_not_as_it_was_written_is_seen(tmp_path: Path) -> None:
     assert files.is_complete(gone)
 
 
-def test_a_shared_model_is_sealed(tmp_path: Path) -> None:
+def test_a_shared_model_lists_its_files(tmp_path: Path) -> None:
     saved: Any = SimpleNamespace(save_pretrained=lambda place, **options: write(place, sealed=False))
-    models.save(saved, saved, tmp_path / "shared", {}, shared=True)
-    models.save(saved, saved, tmp_path / "own", {})
-    sizes = {"config.json": 2, "parts/model.safetensors": 7, "recipe.json": 3}
-    assert files.read_json(tmp_path / "shared" / files.WHOLE) == sizes
-    assert not (tmp_path / "own" / files.WHOLE).exists()
+    for shared, sizes in ((True, {"config.json": 2, "parts/model.safetensors": 7, "recipe.json": 3}), (False, None)):
+        models.save(saved, saved, tmp_path / str(shared), {}, shared=shared)
+        assert files.read_json(tmp_path / str(shared) / files.WHOLE) == sizes
 
 
 @pytest.mark.parametrize("content", ['{"id": "cut sh', '{"id": "of another one"}'])

@@ -59,14 +59,6 @@ def test_what_stays(tmp_path: Path, choice: str, left: list[int]) -> None:
     assert kept(trials, store) == left
 
 
-def test_the_front_moves(tmp_path: Path) -> None:
-    trials, store = study(tmp_path, [(-9.0, 0.5), (-5.0, 0.4)])
-    assert pruned(trials, store, "pareto") == []
-    later, _ = study(tmp_path, [(-9.0, 0.5), (-5.0, 0.4), (-4.0, 0.6)])
-    assert sorted(pruned(later, store, "pareto")) == sorted(trial.id() for trial in trials)
-    assert kept(later, store) == [2]
-
-
 def test_trial_after_trial_gives_what_all_at_once_gives(tmp_path: Path) -> None:
     """A start that reads each result as it ends keeps the weights that one keeps that finds them all."""
     points = [(-9.0, 0.80), (-8.0, 0.60), (-5.0, 0.75), None, (-1.0, 0.30), (-6.0, 0.79)]

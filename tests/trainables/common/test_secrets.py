@@ -128,7 +128,9 @@ def test_failing_trial_writes_and_prints_no_secret(
 
 
 def test_driver_says_no_secret(secrets: None, capsys: pytest.CaptureFixture[str]) -> None:
-    driver.print_line(f"MLflow is behind (no answer from {SERVER}); MLflow: {SERVER}; {SECRETS['AWS_SECRET_ACCESS_KEY']}")
+    driver.print_line(
+        f"MLflow is behind (no answer from {SERVER}); MLflow: {SERVER}; {SECRETS['AWS_SECRET_ACCESS_KEY']}"
+    )
     assert capsys.readouterr().out == (
         "MLflow is behind (no answer from http://***@127.0.0.1:9); MLflow: http://***@127.0.0.1:9; ***\n"
     )
