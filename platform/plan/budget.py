@@ -1,19 +1,17 @@
-"""What a plan's trials take: memory of a rank, micro-batch and GPU-hours, from configurations alone."""
+"""The memory of a rank, the micro-batch and the GPU-hours of a plan's trials, from configurations alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks
-from trainables.common import paths
 from trainables.common.errors import InputError
 from trainables.config.methods import METHODS
-from trainables.config.settings import Benchmark, Shape
-from trainables.config.trial import Direction, Recipe, Trial, direction
-from trainables.storage import files
+from trainables.config.settings import Shape
+from trainables.config.trial import Direction, Trial, direction
 from trainables.training import flops, memory
 
 ADVICE = (
@@ -24,7 +22,7 @@ ADVICE = (
 
 @dataclass(frozen=True)
 class Need:
-    """Of the trials of one method, rectifier and split."""
+    """The memory that the trials of one method, rectifier and split need."""
 
     method: str
     rectifier: str
@@ -32,7 +30,7 @@ class Need:
     fit: memory.Fit
 
     def document(self) -> dict[str, Any]:
-        """As JSON, in bytes."""
+        """Return the need as JSON, in bytes."""
         peak = self.fit.peak
         parts = asdict(peak.states) | {"activations": peak.activations, "logits": peak.logits, "buffers": peak.buffers}
         return {
@@ -60,12 +58,11 @@ class Need:
 
 @dataclass(frozen=True)
 class Budget:
-    """Of a whole plan; empty where the model's sizes are not known before it is fetched."""
+    """The memory and GPU-hours of a whole plan; empty if the model's sizes are not known before it is fetched."""
 
     needs: tuple[Need, ...] = ()
-    operations: float | None = None
     hours: float | None = None
-    basis: str = ""
+    basis: str | None = None
 
     @property
     def largest(self) -> Need | None:
@@ -74,77 +71,49 @@ class Budget:
     def check_fits(self) -> None:
         """Raise InputError on trials that cannot fit, with the numbers of the largest."""
         tight = [need for need in self.needs if not need.fit.fits]
-        if not tight:
-            return
-        worst = max(tight, key=lambda need: need.fit.peak.total)
-        more = f"; {len(tight) - 1} other kinds of trials do not fit either" if len(tight) > 1 else ""
-        raise InputError(f"{worst.refusal()}{more}; {ADVICE}")
+        if tight:
+            worst = max(tight, key=lambda need: need.fit.peak.total)
+            more = f"; {len(tight) - 1} other kinds of trials do not fit either" if len(tight) > 1 else ""
+            raise InputError(f"{worst.refusal()}{more}; {ADVICE}")
 
     def micro_batch(self, made: Direction) -> int | None:
-        """Rows of a pass when a direction is made; None: nothing is known, or the user's own."""
-        made_so = [row.name for row in METHODS.values() if row.strength and row.batched == made.rectified]
-        found = [need.fit.micro_batch for need in self.needs if need.method in made_so and need.fit.limit is not None]
+        """Return the rows of a pass when a direction is made, None if no limit of memory is known."""
+        methods = [row.name for row in METHODS.values() if row.strength and row.batched == made.rectified]
+        found = [need.fit.micro_batch for need in self.needs if need.method in methods and need.fit.limit is not None]
         return min(found, default=None)
 
 
-def estimate_budget(sweep: Sweep, trials: Sequence[Trial], recipes: dict[str, Recipe]) -> Budget:
-    """The memory of every kind of trial, and the GPU-hours of all. Nothing is refused here: see Budget.check_fits."""
-    if not trials:
-        return Budget()
-    shape = shape_of(sweep, trials[0], recipes)
+def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None) -> Budget:
+    """Return the memory of every kind of trial and the GPU-hours of all; `shape` is the target model's."""
     if shape is None:
         return Budget()
-    resources = sweep.resources
-    device = None if not resources.gpus or resources.gpu_memory is None else resources.gpu_memory * 1e9
-    device = device and device * min(1.0, resources.gpus)
+    resources, device = sweep.resources, None
+    if resources.gpus and resources.gpu_memory is not None:
+        device = resources.gpu_memory * 1e9 * min(1.0, resources.gpus)
     kinds: dict[tuple[str, str, str], Trial] = {}
-    total: float | None = 0.0
-    made: set[str] = set()
-    extents = _extents()
+    counted: dict[str, Trial] = {}
     for trial in trials:
         kinds.setdefault((trial.method, trial.rectifier.name, trial.benchmark.split), trial)
-        once = direction(trial)
-        if once is not None and once.id() in made:
-            continue
-        made |= {once.id()} if once is not None else set()
-        found = _operations(trial, shape, extents(trial))
-        total = None if total is None or found is None else total + found
-    needs = tuple(Need(*key, memory.fit(trial, shape, extents(trial).longest, device)) for key, trial in kinds.items())
-    hours = flops.hours(total, resources.precision) if total is not None and resources.gpus else None
-    return Budget(needs, total, hours, flops.basis(resources.precision) if hours is not None else "")
+        made = direction(trial)  # trials that differ by their strength alone share it
+        counted.setdefault(made.id() if made else trial.id(), trial)
+    texts = dict.fromkeys((trial.benchmark, trial.training.max_length) for trial in trials)
+    extents = {text: benchmarks.find(text[0].name).size_estimate(*text) for text in texts}
+    needs = []
+    for key, trial in kinds.items():
+        extent = extents[trial.benchmark, trial.training.max_length]
+        needs.append(Need(*key, memory.fit(trial, shape, extent.longest, device)))
+    total: float | None = 0.0
+    for trial in counted.values():
+        operations = _count_operations(trial, shape, extents[trial.benchmark, trial.training.max_length])
+        total = None if total is None or operations is None else total + operations
+    if total is None or not resources.gpus:
+        return Budget(tuple(needs))
+    return Budget(tuple(needs), flops.hours(total, resources.precision), flops.basis(resources.precision))
 
 
-def shape_of(sweep: Sweep, trial: Trial, recipes: dict[str, Recipe]) -> Shape | None:
-    """The target's sizes: its folder's, those of what it is made from, or the backbone's."""
-    model = trial.target
-    while model.path in recipes:
-        recipe = recipes[model.path]
-        if recipe.base is None:
-            settings = {"vocab_size": recipe.vocabulary, "model_type": "llama", **dict(recipe.architecture)}
-            return memory.shape_of(settings)
-        model = recipe.base
-    found = files.read_json(paths.expand(model.path) / "config.json")
-    if found:
-        return memory.shape_of(found)
-    return sweep.backbone.shape if sweep.backbone else None
-
-
-def _extents() -> Callable[[Trial], benchmarks.SizeEstimate]:
-    """What is read of a trial's rows, which many trials share, each file once."""
-    known: dict[tuple[Benchmark, int], benchmarks.SizeEstimate] = {}
-
-    def of_trial(trial: Trial) -> benchmarks.SizeEstimate:
-        key = (trial.benchmark, trial.training.max_length)
-        if key not in known:
-            known[key] = benchmarks.find(trial.benchmark.name).size_estimate(*key)
-        return known[key]
-
-    return of_trial
-
-
-def _operations(trial: Trial, shape: Shape, extent: benchmarks.SizeEstimate) -> float | None:
-    """None where nobody knows how many rows there are, and no number of steps is set."""
-    steps, points = trial.training.max_steps, extent.points
-    if points is None and steps is not None:
-        points = steps * trial.training.batch_size
+def _count_operations(trial: Trial, shape: Shape, extent: benchmarks.SizeEstimate) -> float | None:
+    """Return a trial's operations, None if neither the number of rows nor that of steps is known."""
+    points = extent.points
+    if points is None and trial.training.max_steps is not None:
+        points = trial.training.max_steps * trial.training.batch_size
     return None if points is None else flops.operations(trial, shape, points, extent.mean)

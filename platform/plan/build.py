@@ -7,7 +7,7 @@ from typing import Any
 
 from platform.plan import data, overrides, requirements
 from platform.plan.budget import Budget, estimate_budget
-from platform.plan.models import ModelRecipes, Reference
+from platform.plan.models import ModelRecipes, Reference, find_shape
 from platform.plan.trials import STRATEGIES, check_layer, enumerate_trials
 from platform.plan.value import Plan
 from search_spaces.schema.sweep import FILES, Sweep
@@ -24,16 +24,8 @@ from trainables.storage.base import RESULT, Storage
 from trainables.training.task_vectors import spec
 
 NOT_HASHED = {*overrides.AXES.values(), "varied", "published", "title", "tables", "models", "target", "tokenizer"}
-NOT_HASHED |= {
-    "attention",
-    "model_training",
-    "backbone",
-    "task_vector",
-    "calibration",
-    "selection",
-    "trial_seconds",
-    *FILES,
-}
+NOT_HASHED |= {"attention", "model_training", "backbone", "task_vector", "calibration", "selection", "trial_seconds"}
+NOT_HASHED |= {*FILES}
 """Settings that leave a sweep its name: its axes, what trials' own ids tell, and what changes no number."""
 
 
@@ -116,7 +108,7 @@ def _select_trials(
         problems.collect(custom.load, name, "make")
     for name in sorted({trial.rectifier.name for trial in trials if RECTIFIERS[trial.rectifier.name].custom}):
         problems.collect(custom.load, name, "Rectifier")
-    costs = estimate_budget(sweep, trials, recipes)
+    costs = estimate_budget(sweep, trials, find_shape(sweep, trials, recipes))
     problems.collect(costs.check_fits)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if METHODS[trial.method].batched):
         problems.collect(_check_batches, sweep, benchmark)

@@ -28,7 +28,7 @@ class Measured:
 def estimate_gpu_hours(plan: Plan, left: int, measured: Measured) -> tuple[float | None, str | None]:
     """Return the GPU-hours of the trials that are left, measured if enough are done, and what they are based on."""
     if not (plan.sweep.resources.gpus and left) or measured.each is None:
-        return plan.costs.hours, plan.costs.basis or None
+        return plan.costs.hours, plan.costs.basis
     estimate = "" if plan.costs.hours is None else f"; the estimate of all was {format_amount(plan.costs.hours)}"
     return measured.each * left / 3600, f"for the {left} left, as the {measured.trials} that are done took{estimate}"
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from search_spaces.schema.sweep import ModelTraining, Sweep
 from trainables import benchmarks as kinds
 from trainables.common.errors import InputError
-from trainables.common.paths import describe_path, is_file, is_folder, list_folder
-from trainables.config.settings import Benchmark, Model, Training
-from trainables.config.trial import Recipe
+from trainables.common.paths import describe_path, expand, is_file, is_folder, list_folder
+from trainables.config.settings import Benchmark, Model, Shape, Training
+from trainables.config.trial import Recipe, Trial
 from trainables.data import rows
 from trainables.storage.base import Storage
+from trainables.storage.files import read_json
+from trainables.training import memory
 from trainables.training.models import check, check_tokenizer, fingerprint
 
 FINETUNED = "tofu"
@@ -196,3 +200,24 @@ def list_configs_read(configs: tuple[str, ...], base: Model | None) -> tuple[str
 
 def absolute_path(path: str) -> str:
     return os.path.abspath(os.path.expanduser(path))
+
+
+def read_architecture(model: Model, recipes: Mapping[str, Recipe]) -> dict[str, Any]:
+    """Return config.json of a model or of what it will be made from, empty for a model that is not fetched.
+
+    `recipes`: by the folder that each will make.
+    """
+    while model.path in recipes:
+        recipe = recipes[model.path]
+        if recipe.base is None:
+            return {"vocab_size": recipe.vocabulary, "model_type": "llama", **dict(recipe.architecture)}
+        model = recipe.base
+    return read_json(expand(model.path) / "config.json") or {}
+
+
+def find_shape(sweep: Sweep, trials: Sequence[Trial], recipes: Mapping[str, Recipe]) -> Shape | None:
+    """Return the sizes of the target model, the backbone's if it is not fetched, None if they are not known."""
+    found = read_architecture(trials[0].target, recipes) if trials else {}
+    if found:
+        return memory.shape_of(found)
+    return sweep.backbone.shape if sweep.backbone else None

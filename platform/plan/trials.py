@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from pydantic import ValidationError
 
+from platform.plan.models import read_architecture
 from search_spaces.schema.sweep import Published, Sweep
 from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError
 from trainables.config.methods import METHODS, RECTIFIERS, SETTINGS
-from trainables.config.settings import Benchmark, Model, Rectifier, RetainEvaluation, TaskVector
+from trainables.config.settings import Benchmark, Model, RetainEvaluation
 from trainables.config.trial import Recipe, Trial, check_bar
 from trainables.methods import presets
-from trainables.training.models import depth_of
 
 STRATEGIES = ("grid", "paper", "optuna")
 Models = Callable[[str], tuple[Model, RetainEvaluation | None]]
@@ -30,7 +31,7 @@ def enumerate_trials(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmar
                 if row.strength and not row.batched and seed != sweep.seeds[0]:
                     continue  # nothing of it is random: a seed would be a copy
                 for point in _list_points(sweep, strategy, method, split):
-                    trial = _make_trial(sweep, split, seed, method, point, benchmarks[split], models(split))
+                    trial = _make_trial(sweep, seed, method, point, benchmarks[split], models(split))
                     trials.setdefault(trial.id(), trial)
     return list(trials.values())
 
@@ -43,64 +44,48 @@ def find_published_choice(sweep: Sweep, method: str, split: str) -> Published:
     return fitting[-1]
 
 
-def _list_points(sweep: Sweep, strategy: str, method: str, split: str) -> Iterator[Mapping[str, object]]:
-    """Yield the fields of each trial that the axes decide: a task vector's strength, or the rectifier."""
-    if METHODS[method].strength:
-        yield from ({"task_vector": vector} for vector in _list_task_vectors(sweep, strategy, method, split))
-    else:
-        yield from (
-            {"rectifier": _make_rectifier(fields)} for fields in _list_rectifiers(sweep, strategy, method, split)
-        )
+def _list_points(sweep: Sweep, strategy: str, method: str, split: str) -> list[dict[str, Any]]:
+    """Return the fields of each trial that the axes decide: a task vector's strength, or the rectifier."""
+    if not METHODS[method].strength:
+        return [{"rectifier": fields} for fields in _list_rectifiers(sweep, strategy, method, split)]
+    vector = sweep.task_vector.model_dump()
+    strengths = _list_strengths(sweep, strategy, method, split)
+    return [{"task_vector": {**vector, METHODS[method].strength: value}} for value in strengths]
 
 
-def _list_task_vectors(sweep: Sweep, strategy: str, method: str, split: str) -> list[TaskVector]:
-    """Return task vectors of every strength; rectifiers, which are for gradients, do not multiply them."""
-    field = str(METHODS[method].strength)
-    axis = f"{field}s"
-    values: tuple[float | None, ...] = getattr(sweep, axis)
+def _list_strengths(sweep: Sweep, strategy: str, method: str, split: str) -> Sequence[float]:
+    """Return the strengths of task vectors; rectifiers, which are for gradients, do not multiply them."""
+    field = METHODS[method].strength
+    values: tuple[float, ...] = getattr(sweep, f"{field}s")
     if not values:
         raise InputError(
-            f"sweep {sweep.name}: method '{method}' has no {axis}; give them with --set task_vector.{field}="
+            f"sweep {sweep.name}: method '{method}' has no {field}s; give them with --set task_vector.{field}="
         )
     first = find_published_choice(sweep, method, split).strength
-    if first is None and strategy == "paper":
-        raise InputError(f"sweep {sweep.name}: no published {field} for {method} on {split}; use --strategy grid")
     if strategy == "paper":
-        values = (first,)
-    elif strategy == "optuna" and first in values:
-        values = (first, *(value for value in values if value != first))
-    try:
-        return [TaskVector.model_validate({**sweep.task_vector.model_dump(), field: value}) for value in values]
-    except ValidationError as error:
-        raise InputError(f"task_vector.{describe_invalid(error)}") from error
+        if first is None:
+            raise InputError(f"sweep {sweep.name}: no published {field} for {method} on {split}; use --strategy grid")
+        return [first]
+    return _put_first(first, values) if strategy == "optuna" else values
+
+
+def _put_first(first: Any, values: Sequence[Any]) -> Sequence[Any]:
+    return [first, *(value for value in values if value != first)] if first in values else values
 
 
 def check_layer(trial: Trial, recipes: dict[str, Recipe]) -> None:
-    """Raise InputError on a layer that RMU cannot steer in the target, or in what a target to be made starts from.
-
-    `recipes`: by the folder that each will make. The depth of a hub id is not known before it is fetched.
-    """
-    if not METHODS[trial.method].steers:
-        return
-    target, architecture = trial.target, None
-    while target.path in recipes:
-        recipe = recipes[target.path]
-        if recipe.base is None:
-            architecture = dict(recipe.architecture)
-            break
-        target = recipe.base
-    depth = depth_of(target) if architecture is None else architecture.get("num_hidden_layers")
+    """Raise InputError on a layer that RMU cannot steer, if the depth of the target is known before it is fetched."""
+    depth = read_architecture(trial.target, recipes).get("num_hidden_layers") if METHODS[trial.method].steers else None
     if isinstance(depth, int):
         presets.check_layer(presets.constants(trial.method, trial.objective, trial.benchmark.split).layer, depth)
 
 
-def _list_rectifiers(sweep: Sweep, strategy: str, method: str, split: str) -> Iterator[dict[str, object]]:
+def _list_rectifiers(sweep: Sweep, strategy: str, method: str, split: str) -> Iterator[dict[str, Any]]:
     for row in (RECTIFIERS[name] for name in sweep.rectifiers):
-        points: list[dict[str, float | None]] = [{}]
+        points: list[dict[str, Any]] = [{}]
         if row.takes == SETTINGS:
-            points = [
-                dict(zip(SETTINGS, point, strict=True)) for point in _list_gru_points(sweep, strategy, method, split)
-            ]
+            grid = _list_gru_points(sweep, strategy, method, split)
+            points = [dict(zip(SETTINGS, point, strict=True)) for point in grid]
         elif row.takes:
             (setting,) = row.takes
             first = getattr(find_published_choice(sweep, method, split), setting) if strategy == "paper" else None
@@ -110,7 +95,7 @@ def _list_rectifiers(sweep: Sweep, strategy: str, method: str, split: str) -> It
         )
 
 
-def _list_gru_points(sweep: Sweep, strategy: str, method: str, split: str) -> list[tuple[float | None, float | None]]:
+def _list_gru_points(sweep: Sweep, strategy: str, method: str, split: str) -> Sequence[tuple[float | None, ...]]:
     """Return GRU's points (gamma, tau): a grid, a line of it, or the published point."""
     choice = find_published_choice(sweep, method, split)
     first = (choice.gamma, choice.tau)
@@ -122,48 +107,27 @@ def _list_gru_points(sweep: Sweep, strategy: str, method: str, split: str) -> li
         return [first]
     else:
         grid = [(gamma, tau) for gamma in sweep.gammas for tau in sweep.taus]
-    if strategy == "optuna" and first in grid:
-        grid = [first, *(point for point in grid if point != first)]
-    return grid
+    return _put_first(first, grid) if strategy == "optuna" else grid
 
 
 def _make_trial(
     sweep: Sweep,
-    split: str,
     seed: int,
     method: str,
-    point: Mapping[str, object],
+    point: Mapping[str, Any],
     benchmark: Benchmark,
     models: tuple[Model, RetainEvaluation | None],
 ) -> Trial:
     target, retain_evaluation = models
-    vector = METHODS[method].strength is not None
-    stepless: dict[str, object] = {"eval_every": None, "stop_below": None} if vector else {}
-    training = sweep.training.model_copy(update=stepless)
+    training, observe = sweep.training, sweep.observe
+    if METHODS[method].strength:  # such a trial takes no steps
+        training, observe = training.model_copy(update={"eval_every": None, "stop_below": None}), None
+    fixed = {name: getattr(sweep, name) for name in ("objective", "calibration", "selection", "resources")}
+    fixed |= {"benchmark": benchmark, "target": target, "retain_evaluation": retain_evaluation}
+    fixed |= {"training": training, "observe": observe}
     try:
-        trial = Trial(
-            method=method,
-            **point,  # type: ignore[arg-type]
-            objective=sweep.objective,
-            benchmark=benchmark,
-            target=target,
-            retain_evaluation=retain_evaluation,
-            training=training,
-            calibration=sweep.calibration,
-            selection=sweep.selection,
-            resources=sweep.resources,
-            seed=seed,
-            observe=None if vector else sweep.observe,
-        )
+        trial = Trial.model_validate({"method": method, "seed": seed, **fixed, **point})
     except ValidationError as error:
         raise InputError(f"sweep {sweep.name}: {describe_invalid(error)}") from error
     check_bar(trial)
     return trial
-
-
-def _make_rectifier(fields: dict[str, object]) -> Rectifier:
-    try:
-        return Rectifier.model_validate(fields)
-    except ValidationError as error:
-        problems = describe_invalid(error)
-        raise InputError("; ".join(f"rectifier.{problem}" for problem in problems.split("; "))) from error

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from platform.plan.budget import Budget, shape_of
-from platform.plan.models import Reference
+from platform.plan.budget import Budget
+from platform.plan.models import Reference, find_shape
 from search_spaces.schema.sweep import Sweep
 from trainables.config.settings import Benchmark, Shape
 from trainables.config.trial import Recipe, Trial
@@ -44,7 +44,7 @@ class Plan:
     def target_shape(self, store: Storage) -> Shape | None:
         """Return the sizes of the target model, None where they are not known before it is fetched."""
         recipes = {str(store.model(recipe.id())): recipe for recipe in self.recipes}
-        return shape_of(self.sweep, self.trials[0], recipes) if self.trials else None
+        return find_shape(self.sweep, self.trials, recipes)
 
     def backbone(self, store: Storage) -> str:
         """Return the name of the sweep's backbone if the target model has its sizes; else an empty text."""

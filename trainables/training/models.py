@@ -11,7 +11,7 @@ from trainables.common import hashing, paths
 from trainables.common.errors import InputError
 from trainables.config.settings import Model, Shape
 from trainables.data import hub
-from trainables.storage.files import mark_complete, publish, read_json
+from trainables.storage.files import mark_complete, publish
 from trainables.training import memory
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
@@ -62,12 +62,6 @@ def fingerprint(model: Model) -> str:
     if hub.parse_folder(model.tokenizer) or not check_tokenizer(model.tokenizer):
         return f"{found}+{hub.hub_id_of(model.tokenizer)}"
     return f"{found}+{hashing.hash_tokenizer(paths.expand(model.tokenizer))}"
-
-
-def depth_of(model: Model) -> int | None:
-    """Number of layers as the folder's config.json has it; None for a hub id."""
-    settings = read_json(paths.expand(model.path) / "config.json") or {}
-    return settings.get("num_hidden_layers")
 
 
 def shape_of(model: Model) -> Shape | None:
