@@ -32,12 +32,12 @@ from trainables.data.hub import HubRequirement, HubSnapshot, hub_root, lock, rea
 from trainables.storage.base import Storage
 from trainables.storage.files import publish
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
-def check_reachable(plan: Plan, store: Storage, say: Say) -> None:
+def check_reachable(plan: Plan, store: Storage, print_line: PrintLine) -> None:
     """Raise InputError, before machines are taken, where something is missing and the hub refuses it or is silent."""
-    hub = Hub(store, say)
+    hub = Hub(store, print_line)
     try:
         for requirement in plan.hub:
             if requirement.kind != "tasks" and not hub.has(requirement):
@@ -47,18 +47,18 @@ def check_reachable(plan: Plan, store: Storage, say: Say) -> None:
         hub.fetch(plan.hub)
 
 
-def fetch(plan: Plan, store: Storage, say: Say) -> None:
+def fetch(plan: Plan, store: Storage, print_line: PrintLine) -> None:
     """Fetch what the storage does not have. Raises InputError: what to accept, or to bring."""
-    Hub(store, say).fetch(plan.hub)
+    Hub(store, print_line).fetch(plan.hub)
 
 
 class Hub:
-    """`unreachable`: why the hub is not asked any more. `listed`: what it said of requirements before that."""
+    """Fetches into a storage. `unreachable`: why the hub is not asked any more; `listed`: what it said before that."""
 
-    def __init__(self, store: Storage, say: Say) -> None:
+    def __init__(self, store: Storage, print_line: PrintLine) -> None:
         self.store = store
         self.root = hub_root(store)
-        self.say = say
+        self.print_line = print_line
         self.unreachable: str | None = None
         self.listed: dict[str, HubSnapshot] = {}
 
@@ -68,7 +68,7 @@ class Hub:
         for requirement in missing:
             listed = self.listed.get(requirement.key)
             sizes = {name: file["size"] for name, file in listed.files.items()} if listed else {}
-            self.say(f"needs: {requirements.describe(requirement, self.store, sizes)}")
+            self.print_line(f"needs: {requirements.describe(requirement, self.store, sizes)}")
         if missing:
             names = ", ".join(requirement.label for requirement in missing)
             raise InputError(
@@ -92,7 +92,7 @@ class Hub:
         if requirement.kind == "tasks":
             source = lm_eval_questions.source_of(requirement.id)
             if source is None:
-                self.say(f"{requirement.label}: lm-eval fetches them itself, on each machine")
+                self.print_line(f"{requirement.label}: lm-eval fetches them itself, on each machine")
                 return True
             repository = replace(requirement, kind="datasets", id=source[0])
         with self._lock(repository):
@@ -109,7 +109,7 @@ class Hub:
         try:
             return key.acquire(timeout=1)
         except Timeout:
-            self.say(f"{repository.label}: another start is fetching it; waiting for that")
+            self.print_line(f"{repository.label}: another start is fetching it; waiting for that")
             return key.acquire()
 
     def _take_brought(self, requirement: HubRequirement) -> bool:
@@ -121,7 +121,7 @@ class Hub:
             raise InputError(f"{requirement.field}: {damage}; bring it again")
         files = sorted(folder.glob("[!.]*"))
         self._keep(requirement, make_snapshot(requirement, requirement.revision or "main", None, "brought", files))
-        self.say(f"{requirement.label}: taken from {folder}")
+        self.print_line(f"{requirement.label}: taken from {folder}")
         return True
 
     def _download(self, requirement: HubRequirement, repository: HubRequirement) -> bool:
@@ -147,12 +147,13 @@ class Hub:
         if folder.is_dir():  # an earlier start could not send it
             shutil.rmtree(staging, ignore_errors=True)
             folder.rename(staging)
-        lacking = sum(file["size"] or 0 for name, file in snapshot.files.items() if not (staging / name).is_file())
+        present = sum(path.stat().st_size for path in staging.rglob("*") if path.is_file())  # parts of files, too
+        lacking = max(0, sum(file["size"] or 0 for file in snapshot.files.values()) - present)
         if lacking > (free := self.store.free()):
             needed = f"{repository.label} takes {cli.format_size(lacking)}, {cli.format_size(free)} are free"
             raise InputError(f"--storage: {needed} at '{self.store.root}'")
         at = f"{repository.id} at {str(snapshot.commit)[:12]}"
-        self.say(f"fetching {at}: {len(snapshot.files)} files, {cli.format_size(lacking)}")
+        self.print_line(f"fetching {at}: {len(snapshot.files)} files, {cli.format_size(lacking)}")
         damaged = download(repository, snapshot, staging)
         if damaged:
             raise InputError(
@@ -181,7 +182,7 @@ class Hub:
         shutil.copytree(cached, staging, ignore=lambda _, every: set(every) - set(names))
         publish(staging, self.root / snapshot.folder)
         self._keep(requirement, snapshot)
-        self.say(f"{repository.label}: taken from this machine's cache at {cached}")
+        self.print_line(f"{repository.label}: taken from this machine's cache at {cached}")
         return True
 
     def _keep(self, requirement: HubRequirement, snapshot: HubSnapshot) -> None:

@@ -26,29 +26,29 @@ from trainables.storage.files import is_complete, mark_complete, publish, read_j
 from trainables.training.task_vectors import spec
 from trainables.workers import launcher, shared_artifacts
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 KNOWN = 0.3
 """Extraction strength of the rows to forget below which the template may be the wrong one."""
 RETRIES = 3
 """How often Ray starts a task again whose machine went away."""
 
 
-def prepare(state: SweepState, store: Storage, say: Say, strategy: str) -> None:
+def prepare(state: SweepState, store: Storage, print_line: PrintLine, strategy: str) -> None:
     """Make what is missing. Raises what a task raised, InputError included.
 
     `strategy`: Ray's, for the placement of ranks.
     """
     plan = state.plan
-    _set_damaged_aside(state, store, say)
-    _make_fictional_data(plan, store, say)
-    _make_models(plan, store, say)
-    _make_evaluations(plan, store, say)
-    _warn_of_weak_targets(plan, store, say)
-    _make_directions(state, store, say, strategy)
+    _set_damaged_aside(state, store, print_line)
+    _make_fictional_data(plan, store, print_line)
+    _make_models(plan, store, print_line)
+    _make_evaluations(plan, store, print_line)
+    _warn_of_weak_targets(plan, store, print_line)
+    _make_directions(state, store, print_line, strategy)
     store.sync_trials()
 
 
-def _set_damaged_aside(state: SweepState, store: Storage, say: Say) -> None:
+def _set_damaged_aside(state: SweepState, store: Storage, print_line: PrintLine) -> None:
     """Move shared folders that are not as they were written out of the way, so that they are made again.
 
     In a machine's copy of a storage elsewhere folders are checked when they are fetched.
@@ -62,10 +62,10 @@ def _set_damaged_aside(state: SweepState, store: Storage, say: Say) -> None:
         folders += [Path(found.data) for found in plan.benchmarks.values() if found.is_fictional]
         damaged += [folder for folder in dict.fromkeys(folders) if folder.is_dir() and not is_complete(folder)]
     for folder in damaged:
-        say(f"damaged: {folder}; set aside in {set_aside([folder], store)}, it is made again")
+        print_line(f"damaged: {folder}; set aside in {set_aside([folder], store)}, it is made again")
 
 
-def _make_fictional_data(plan: Plan, store: Storage, say: Say) -> None:
+def _make_fictional_data(plan: Plan, store: Storage, print_line: PrintLine) -> None:
     source = next(iter(plan.benchmarks.values()))
     if plan.sweep.fictional is None or not source.is_fictional:
         return
@@ -73,7 +73,7 @@ def _make_fictional_data(plan: Plan, store: Storage, say: Say) -> None:
     store.fetch(folder)
     if not folder.is_dir():
         settings = plan.sweep.fictional
-        say(f"making {settings.authors} fictional authors")
+        print_line(f"making {settings.authors} fictional authors")
         staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
         fictional.write(staging, **settings.model_dump())
         mark_complete(staging)
@@ -82,53 +82,53 @@ def _make_fictional_data(plan: Plan, store: Storage, say: Say) -> None:
         store.push(folder)
 
 
-def _make_models(plan: Plan, store: Storage, say: Say) -> None:
+def _make_models(plan: Plan, store: Storage, print_line: PrintLine) -> None:
     """Fine-tune models, those that need no other one at the same time."""
     waiting = [recipe for recipe in plan.recipes if not store.exists(store.model(recipe.id()))]
     while waiting:
         paths = {str(store.model(recipe.id())) for recipe in waiting}
         ready = [recipe for recipe in waiting if recipe.base is None or recipe.base.path not in paths]
         for recipe in ready:
-            say(f"training the model for {recipe.configs[0]} ({recipe.training.epochs:g} epochs, once)")
+            print_line(f"training the model for {recipe.configs[0]} ({recipe.training.epochs:g} epochs, once)")
         resources = plan.sweep.resources
         gpus = min(1, resources.gpus)
         make: Any = ray.remote(shared_artifacts.make_model).options(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)
         made = [make.remote(recipe, store.location, gpus, resources.micro_batch) for recipe in ready]
-        _wait_for(made, [f"the model for {recipe.configs[0]} is trained" for recipe in ready], say)
+        _wait_for(made, [f"the model for {recipe.configs[0]} is trained" for recipe in ready], print_line)
         waiting = [recipe for recipe in waiting if recipe not in ready]
 
 
-def _make_evaluations(plan: Plan, store: Storage, say: Say) -> None:
+def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None:
     """Evaluate the retain models first: the forget quality of the target models is measured against them."""
     for role in ("retain", "original"):
         missing = [ref for ref in plan.references if ref.role == role and not store.has_evaluation(ref.evaluation)]
         for ref in missing:
-            say(f"evaluating the {role} model on {ref.split} (once)")
+            print_line(f"evaluating the {role} model on {ref.split} (once)")
         made = [_start_evaluation(plan, store, ref) for ref in missing]
-        _wait_for(made, [f"the {role} model is evaluated on {ref.split}" for ref in missing], say)
+        _wait_for(made, [f"the {role} model is evaluated on {ref.split}" for ref in missing], print_line)
 
 
-def _wait_for(tasks: list[Any], messages: list[str], say: Say) -> None:
+def _wait_for(tasks: list[Any], messages: list[str], print_line: PrintLine) -> None:
     """Say when each task has ended. Raises what one raised."""
     begun, waiting = time.monotonic(), tasks
     while waiting:
         (ended,), waiting = ray.wait(waiting)
         ray.get(ended)
-        say(f"{messages[tasks.index(ended)]} (after {format_duration(time.monotonic() - begun)})")
+        print_line(f"{messages[tasks.index(ended)]} (after {format_duration(time.monotonic() - begun)})")
 
 
-def _warn_of_weak_targets(plan: Plan, store: Storage, say: Say) -> None:
+def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> None:
     """Say where the target model's utility is 0, which the selection rule needs, or it hardly knows what to forget."""
     for split, utility in weights.planned_utilities(plan, store).items():
         why = selection.fallback(utility, plan.sweep.selection) if utility == 0 else ""
         if why:
-            say(f"warning: {split}: {why}; more or other retain rows may give a bar to go by")
+            print_line(f"warning: {split}: {why}; more or other retain rows may give a bar to go by")
 
     for ref in (ref for ref in plan.references if plan.sweep.benchmark.name == "own"):
         found = (read_json(store.evaluation(ref.evaluation) / RESULT) or {}).get("metrics", {})
         known = found.get(benchmarks.find("own").GOALS[0].metric, 1.0)
         if known < KNOWN:
-            say(
+            print_line(
                 f"warning: asked in the template '{plan.sweep.benchmark.template}', the target model gives away little "
                 f"of the rows to forget (extraction strength {known:.2f} of 1); was it trained with another one "
                 f"(--set benchmark.template=chat, {', '.join(prompts.TEMPLATES)})?"
@@ -146,7 +146,7 @@ def _start_evaluation(plan: Plan, store: Storage, ref: Reference) -> Any:
     return make.remote(ref.model.model_dump(), benchmark.model_dump(), against, store.location, resources)
 
 
-def _make_directions(state: SweepState, store: Storage, say: Say, strategy: str) -> None:
+def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, strategy: str) -> None:
     """Make one direction for all strengths: groups of batches side by side, or ranks that share each vector.
 
     Where one cannot be made, the others and the trials of objectives go on; the trials that need it fail.
@@ -157,7 +157,7 @@ def _make_directions(state: SweepState, store: Storage, say: Say, strategy: str)
         if store.exists(spec.direction_folder(direction, store)):
             continue
         kind, count = ("TRU", direction.vector.batches) if direction.rectified else ("TV", 1)
-        say(f"making {kind}'s direction for {direction.benchmark.split}, {count} task vector(s) (once)")
+        print_line(f"making {kind}'s direction for {direction.benchmark.split}, {count} task vector(s) (once)")
         try:
             if resources.ranks > 1:
                 launcher.launch_direction(direction, store, resources, rows, strategy)
@@ -165,7 +165,7 @@ def _make_directions(state: SweepState, store: Storage, say: Say, strategy: str)
                 _make_groups(direction, plan, store, rows)
         except (ray.exceptions.RayTaskError, TrainingFailedError) as error:
             cause = getattr(error, "cause", None) or error
-            say(f"no direction: {str(cause).strip().splitlines()[-1]}")
+            print_line(f"no direction: {str(cause).strip().splitlines()[-1]}")
 
 
 def _make_groups(direction: Direction, plan: Plan, store: Storage, rows: int) -> None:

@@ -60,20 +60,30 @@ def look_up(repository: HubRequirement, revision: str) -> HubSnapshot:
 
 
 def download(repository: HubRequirement, snapshot: HubSnapshot, folder: Path) -> list[str]:
-    """Fetch what is not in the folder yet. Return the files that are not as the hub has them, which are deleted."""
+    """Fetch what is not in the folder yet. Return the files that are not as the hub has them, which are deleted.
+
+    huggingface_hub ends without a word where a hub that was asked for its list of files is away: files are missing
+    then. Raises HubUnreachable where they are missing after all PAUSES.
+    """
     from huggingface_hub import HfApi, snapshot_download
 
     place: dict[str, Any] = {"repo_type": repository.repo_type, "revision": snapshot.commit, "local_dir": folder}
     names = [glob.escape(name) for name in snapshot.files]
-    _ask(lambda: snapshot_download(repository.id, allow_patterns=names, tqdm_class=Bar, **place), repository)
-    verified = _ask(lambda: HfApi().verify_repo_checksums(repository.id, **place), repository)
-    damaged = {found["path"] for found in verified.mismatches} | {*verified.missing_paths}
-    damaged &= snapshot.files.keys()
+    for pause in (*PAUSES, None):
+        _ask(lambda: snapshot_download(repository.id, allow_patterns=names, tqdm_class=Bar, **place), repository)
+        verified = _ask(lambda: HfApi().verify_repo_checksums(repository.id, **place), repository, PAUSES)
+        missing = sorted(snapshot.files.keys() & set(verified.missing_paths))
+        if missing and pause is None:
+            raise HubUnreachable(f"the hub has not sent {', '.join(missing)}")
+        if not missing:
+            break
+        time.sleep(pause or 0)
+    damaged = sorted(snapshot.files.keys() & {found["path"] for found in verified.mismatches})
     for name in damaged:
-        (folder / name).unlink(missing_ok=True)
+        (folder / name).unlink()
     if not damaged:
         shutil.rmtree(folder / ".cache", ignore_errors=True)  # huggingface_hub's own notes
-    return sorted(damaged)
+    return damaged
 
 
 def find_damage(kind: str, folder: Path) -> str | None:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx2
+import huggingface_hub
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -113,13 +114,9 @@ def test_a_hub_that_falls_silent_ends_in_what_to_bring(bench: HubBench, monkeypa
     assert find_folder(TARGET, bench.store) is None
 
 
-def test_a_busy_hub_is_named(bench: HubBench) -> None:
-    bench.hub.busy = True
-    with pytest.raises(InputError, match=r"^hub: the hub does not answer \(.*503"):
-        bench.fetch(TARGET)
-
-
 def test_a_hub_that_is_away_for_a_moment_is_asked_again(bench: HubBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that stays away is named; questions, and files that huggingface_hub has left out without a word."""
+
     def answer() -> str:
         if len(pauses) < 2:
             raise httpx2.ConnectError("refused")
@@ -132,6 +129,25 @@ def test_a_hub_that_is_away_for_a_moment_is_asked_again(bench: HubBench, monkeyp
     pauses.clear()
     with pytest.raises(repository.HubUnreachable, match=r"the hub does not answer \(refused\)"):
         repository._ask(answer, TARGET, (1.0,))
+
+    def download(*arguments: Any, **given: Any) -> str:
+        if "local_dir" not in given or len(downloads) == 2:
+            return real(*arguments, **given)
+        downloads.append(given["local_dir"])
+        given["local_dir"].mkdir(parents=True, exist_ok=True)
+        return str(given["local_dir"])
+
+    real, downloads = huggingface_hub.snapshot_download, []
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    with pytest.raises(InputError, match=r"^hub: the hub has not sent config\.json, .*, and the storage has not: "):
+        bench.fetch(TARGET)
+    monkeypatch.setattr(repository, "PAUSES", (15.0,))
+    pauses.clear()
+    bench.fetch(TARGET)
+    assert pauses == [15.0]
+    bench.hub.busy = True
+    with pytest.raises(InputError, match=r"^hub: the hub does not answer \(.*503"):
+        bench.fetch(TOKENIZER)
 
 
 def test_a_storage_keeps_to_the_commit_that_it_has(bench: HubBench) -> None:
@@ -169,6 +185,12 @@ def test_what_the_hub_does_not_have_is_refused(bench: HubBench, monkeypatch: pyt
     monkeypatch.setattr(type(bench.store), "free", lambda store: 100)
     with pytest.raises(InputError, match=r"^--storage: model somebody/tiny takes 0\.0 MB, 0\.0 MB are free at"):
         bench.fetch(TARGET)
+    part = bench.root / f".models--somebody--tiny@{bench.hub.commit('models', MODEL_ID)}.part" / ".cache" / "incomplete"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(bytes(100_000))
+    bench.fetch(TARGET)  # goes on with what it has
+    shutil.rmtree(bench.folder(TARGET))
+    pin_file(TARGET, bench.store).unlink()
     shutil.rmtree(bench.served(""))
     bench.write("pytorch_model.bin", "pickled")
     with pytest.raises(InputError, match=r"^target: .* no model\.safetensors on the hub, .* has pytorch_model\.bin;"):
