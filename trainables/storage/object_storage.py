@@ -193,30 +193,25 @@ class ObjectStorage(Storage):
         """
         folder, name = self.trial(trial_id), f"trials/{trial_id}"
         before = self.transfer.list(folder)
-        if never_ran(self.result(trial_id)) and self._has_result_of_run(f"{name}/{RESULT}", before):
-            found = _directly_in(name, before)
-            self._drop_outdated(folder, found)
-            self.transfer.download(found)
-            self._mark_sent(trial_id)
-            return
-        files = {self.transfer.name(file): file for file in folder.iterdir() if file.is_file() and _is_kept(file)}
-        result = {f"{name}/{RESULT}": files.pop(f"{name}/{RESULT}")}
-        self.transfer.send_changed(files, before)
-        weights = folder / WEIGHTS
-        if weights.is_dir():
-            self.push(weights)
-        self.transfer.send(result)
-        if (self.result(trial_id) or {}).get("status") != LOST:
-            kept = {**files, **result}
-            gone = [key for key in before if key not in kept and not key.startswith(f"{name}/{WEIGHTS}/")]
+        result = self.result(trial_id) or {}
+        if never_ran(result):
+            ended = parse_object(self.transfer.store.read(f"{name}/{RESULT}") or b"") or {}
+            if "status" in ended and not never_ran(ended):
+                found = _directly_in(name, before)
+                self._drop_outdated(folder, found)
+                self.transfer.download(found)
+                self._mark_sent(trial_id)
+                return
+        written = (file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
+        files = {self.transfer.name(file): file for file in written if file.name not in (PROGRESS, RETRY)}
+        self.transfer.send_changed({key: file for key, file in files.items() if file.name != RESULT}, before)
+        if (folder / WEIGHTS).is_dir():
+            self.push(folder / WEIGHTS)
+        self.push(folder / RESULT)
+        if result.get("status") != LOST:
+            gone = [key for key in before if key not in files and not key.startswith(f"{name}/{WEIGHTS}/")]
             self.transfer.store.delete(gone)
         self._mark_sent(trial_id)
-
-    def _has_result_of_run(self, name: str, existing: dict[str, Entry]) -> bool:
-        """Whether the store holds a result that can be read, of a trial that ran."""
-        content = self.transfer.store.read(name) if name in existing else None
-        found = parse_object(content) if content else None
-        return found is not None and "status" in found and not never_ran(found)
 
     def _drop_outdated(self, folder: Path, found: dict[str, Entry]) -> None:
         """Delete the copy of a trial that is no more in the store, and what is of an earlier attempt."""
@@ -245,7 +240,10 @@ class ObjectStorage(Storage):
 def open_copy(uri: str, *, writable: bool, check: bool) -> ObjectStorage:
     """Open the working copy of a storage. Raises InputError if its address, or the copy's folder, cannot be used."""
     store = ObjectStore(uri, *connect(uri))
-    root = usable_folder(copy_folder(uri), "UNLEARN_CACHE", writable=True)
+    asked = (server() or "") if uri.startswith("s3:") else ""
+    key = hashlib.sha256(f"{uri.rstrip('/')} {asked}".encode()).hexdigest()[:16]
+    copy = Path(os.environ.get("UNLEARN_CACHE") or CACHE).expanduser().absolute() / key
+    root = usable_folder(copy, "UNLEARN_CACHE", writable=True)
     if check:
         store.check_exists()
     if check and writable:
@@ -253,18 +251,6 @@ def open_copy(uri: str, *, writable: bool, check: bool) -> ObjectStorage:
     return ObjectStorage(root, store, writable)
 
 
-def copy_folder(uri: str) -> Path:
-    """Return where the working copy lies, named by the address and its server."""
-    asked = (server() or "") if uri.startswith("s3:") else ""
-    key = hashlib.sha256(f"{uri.rstrip('/')} {asked}".encode()).hexdigest()[:16]
-    return Path(os.environ.get("UNLEARN_CACHE") or CACHE).expanduser().absolute() / key
-
-
 def _directly_in(folder: str, found: dict[str, Entry]) -> dict[str, Entry]:
     """Return those of the objects that lie in the folder itself."""
     return {name: entry for name, entry in found.items() if name.count("/") == folder.count("/") + 1}
-
-
-def _is_kept(file: Path) -> bool:
-    """Whether a trial that has ended keeps the file."""
-    return file.name not in (PROGRESS, RETRY) and not file.name.startswith(".")

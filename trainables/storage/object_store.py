@@ -7,7 +7,6 @@ not at all: object stores work so, and on other file systems a file is written b
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import time
@@ -21,6 +20,7 @@ import pyarrow
 import pyarrow.fs
 
 from trainables.common.errors import InputError, Unreachable
+from trainables.storage.files import read_json
 from trainables.storage.uri import explain_failure
 
 OBJECT_STORES = ("s3", "gcs", "abfs")
@@ -101,16 +101,15 @@ class ObjectStore:
         """Download an object into a file, by rename; nothing if it is gone."""
         target.parent.mkdir(parents=True, exist_ok=True)
         staging = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
-        try:
-            self._copy(name, staging)
-            if entry.stamp is not None:
-                recent = abs(time.time() - entry.stamp) < RECENT
-                _set_time(staging, entry.stamp * 10**9 + recent)
-            os.replace(staging, target)
-        except FileNotFoundError:
-            pass
-        finally:
-            staging.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                self._copy(name, staging)
+                if entry.stamp is not None:
+                    recent = abs(time.time() - entry.stamp) < RECENT
+                    _set_time(staging, entry.stamp * 10**9 + recent)
+                os.replace(staging, target)
+            finally:
+                staging.unlink(missing_ok=True)
 
     def get_all(self, targets: Mapping[str, tuple[Path, Entry]]) -> None:
         """Download objects; the values say into which file each goes."""
@@ -129,10 +128,6 @@ class ObjectStore:
                 self.files.delete_file(self._path(name))
 
         _for_each(delete_one, names)
-
-    def delete_folder(self, name: str) -> None:
-        with self._errors():
-            self.files.delete_dir_contents(self._path(name), missing_dir_ok=True)
 
     def move(self, names: Mapping[str, str]) -> None:
         """Rename objects: all are copied, then the first one is deleted, then the others."""
@@ -175,22 +170,20 @@ class ObjectStore:
             self.files.create_dir(self._path(name).rpartition("/")[0], recursive=True)
 
     def _copy(self, name: str, target: Path) -> None:
-        """An object is read in parts: a JSON object that was rewritten between two of them is read again.
+        """Copy an object, a JSON object again if it was rewritten meanwhile. Errors of the disk stay what they are."""
 
-        Errors of the disk stay what they are.
-        """
+        def read_piece(stream: Any) -> bytes:
+            with self._errors():
+                return stream.read(PIECE)
+
         for _ in range(TRIES):
             with self._errors():
                 stream = self.files.open_input_file(self._path(name))
             with stream, target.open("wb") as written:
-                while piece := self._read_piece(stream):
+                while piece := read_piece(stream):
                     written.write(piece)
-            if not name.endswith(".json") or _is_json(target):
+            if not name.endswith(".json") or read_json(target) is not None:
                 return
-
-    def _read_piece(self, stream: Any) -> bytes:
-        with self._errors():
-            return stream.read(PIECE)
 
     def _path(self, name: str) -> str:
         return f"{self.base}/{name}".rstrip("/")
@@ -234,11 +227,3 @@ def is_same(path: Path, entry: Entry) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return entry.stamp is not None and (found.st_size, found.st_mtime_ns) == (entry.size, entry.stamp * 10**9)
-
-
-def _is_json(path: Path) -> bool:
-    try:
-        json.loads(path.read_bytes())
-    except ValueError:
-        return False
-    return True

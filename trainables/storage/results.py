@@ -10,17 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trainables.storage.base import (
-    CHECKPOINT,
-    ERROR,
-    LOST,
-    RESULT,
-    ROWS,
-    STEPS,
-    UNFINISHED,
-    Storage,
-    dated_place,
-)
+from trainables.storage.base import CHECKPOINT, ERROR, LOST, RESULT, ROWS, STEPS, UNFINISHED, Storage, dated_place
 from trainables.storage.files import read_json
 
 

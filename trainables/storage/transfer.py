@@ -127,12 +127,8 @@ class Transfer:
     def remove(self, path: Path) -> None:
         """Delete a file or a folder in the store, first what makes it count."""
         name = self.name(path)
-        found = self.store.list(name)
-        self.store.delete([mark for mark in (f"{name}/{WHOLE}",) if mark in found])
-        if found:
-            self.store.delete_folder(name)
-        else:
-            self.store.delete([name])
+        self.store.delete([f"{name}/{WHOLE}"])
+        self.store.delete(self.store.list(name) or [name])
         self.listed.drop_below(name)
 
     def move(self, source: Path, target: Path) -> bool:
