@@ -10,7 +10,7 @@ import typer
 from trainables import benchmarks
 from trainables.common import cli, paths
 from trainables.storage.location import open_storage
-from trainables.trial.export.model_folder import export, kept_result
+from trainables.trial.export.model_folder import export, load_kept_result
 
 
 def main(
@@ -22,7 +22,7 @@ def main(
 
     def run() -> int:
         store = open_storage(location, writable=False)
-        kept_result(trial_id, store)
+        load_kept_result(trial_id, store)
         cli.silence_libraries()
         folder = paths.expand(str(output)).absolute()
         facts = export(trial_id, store, folder)

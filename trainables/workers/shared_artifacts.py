@@ -164,7 +164,7 @@ def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection
 
     store = reopen(root)
     place = Path(store.local_path(folder))
-    model_folder.export(trial_id, store, place, model_folder.Choice(why, rule))
+    model_folder.export(trial_id, store, place, why, rule)
     store.push(place)
 
 

@@ -17,16 +17,8 @@ WITH_TEMPLATE = ("tofu", "own")
 """The benchmarks that ask in a configuration's prompt template: MUSE continues plain text, lm-eval has its prompts."""
 
 
-def write_card(facts: dict[str, Any]) -> str:
-    """Return README.md of a model folder, from the facts that `model_folder` collects."""
-    configuration = dict(facts["configuration"])  # names no places; a valid trial does
-    for name, path in (
-        ("target", facts["base_model"] or "the target model"),
-        ("retain_evaluation", "the retain model"),
-    ):
-        if name == "target" or name in configuration:
-            configuration[name] = {"path": path} | configuration.get(name, {})
-    trial = Trial.model_validate(configuration)
+def write_card(facts: dict[str, Any], trial: Trial) -> str:
+    """Return README.md of a model folder, from the facts that `model_folder` collects; it names no places."""
     rectifier = trial.rectifier.name
     data = ModelCardData(
         library_name="transformers",

@@ -1,8 +1,7 @@
 """A trial's kept weights as a folder that others can load.
 
-The folder holds safetensors, the tokenizer, a model card (README.md) and `unlearning.json`, its facts for programs.
-Both tell what was forgotten by counts and hashes, never its text. The written weights are loaded and evaluated again
-before the folder gets its name: a folder that is there has been verified.
+It holds safetensors, the tokenizer, a model card (README.md) and `unlearning.json`, its facts for programs: counts and
+hashes of what was forgotten, never its text. It gets its name when the written weights have been evaluated again.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import difflib
 import shutil
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,27 +29,26 @@ from trainables.trial.export import model_card, verify
 
 FACTS, CARD = "unlearning.json", "README.md"
 LISTED = 20
-"""So many trials a message names."""
+"""Trials that a message names."""
 PLACES = ("path", "data", "sources", "tokenizer")
-"""What a configuration without fingerprints names by place: nobody else's business."""
+"""What a configuration without fingerprints names by place, which is private."""
 
 
-@dataclass(frozen=True)
-class Choice:
-    """How a sweep chose the trial, in a sentence for the card, and the rule, which says what rows are reported."""
+def export(
+    trial_id: str, store: Storage, output: Path, why: str | None = None, rule: Selection | None = None
+) -> dict[str, Any]:
+    """Write and verify the model folder of a trial; return its facts.
 
-    why: str
-    rule: Selection
-
-
-def export(trial_id: str, store: Storage, output: Path, choice: Choice | None = None) -> dict[str, Any]:
-    """Write and verify the model folder of a trial; returns its facts.
-
-    Raises InputError where the trial has no weights or `output` is taken, where the rows are no longer those of the
-    trial, or where the written weights do not give its metrics again.
+    `why` and `rule`: how a sweep chose the trial, as a sentence for the card, and the rule, which says what rows are
+    reported. Raises InputError if the trial has no weights, `output` is taken, the rows are no longer those of the
+    trial, or the written weights do not give its metrics again.
     """
-    result = kept_result(trial_id, store)
-    trial = localize(_trial(result), store)
+    result = load_kept_result(trial_id, store)
+    try:
+        trial = localize(Trial.model_validate(result["config"]), store)
+    except ValidationError as error:  # such as an objective's file
+        known = f"the configuration of trial {trial_id} is none of this checkout's"
+        raise InputError(f"ID: {known}: {cli.describe_invalid(error)}") from error
     weights = store.trial(trial_id) / WEIGHTS
     for needed in (weights, store.trial(trial_id) / ROWS):
         store.fetch(needed)
@@ -61,13 +58,15 @@ def export(trial_id: str, store: Storage, output: Path, choice: Choice | None = 
     if not output.is_dir():
         files.check_writable(output, "--output")
     evaluation.check_data(trial.benchmark)
+    if rule is None:  # by which the step was chosen; the default, which reports all rows, if none was
+        rule = trial.selection if result["chosen_step"] is not None else Selection()
     staging = output.with_name(f".{output.name}.{uuid.uuid4().hex[:8]}")
     try:
         shutil.copytree(weights, staging, ignore=shutil.ignore_patterns(hashing.RECIPE, files.WHOLE))
         verified = verify.verify(trial, result, staging, store)
-        facts = _facts(trial, result, verified, store, choice)
+        facts = _collect_facts(trial, result, store, rule) | verified | {"why": why}
         files.write_json(staging / FACTS, facts)
-        files.write_text(staging / CARD, model_card.write_card(facts))
+        files.write_text(staging / CARD, model_card.write_card(facts, trial))
         if output.is_dir():  # empty, as was checked
             output.rmdir()
         files.publish(staging, output)
@@ -76,11 +75,12 @@ def export(trial_id: str, store: Storage, output: Path, choice: Choice | None = 
     return facts
 
 
-def kept_result(trial_id: str, store: Storage) -> dict[str, Any]:
+def load_kept_result(trial_id: str, store: Storage) -> dict[str, Any]:
+    """Return the result of a trial whose weights are kept. Raises InputError if there is none."""
     store.sync_trials([trial_id])
     result = store.result(trial_id)
     if result is None:
-        raise InputError(f"ID: no result of a trial '{trial_id}' in {store.location}; {_meant(trial_id, store)}")
+        raise InputError(f"ID: no result of a trial '{trial_id}' in {store.location}; {_suggest(trial_id, store)}")
     if result["status"] not in EVALUATED:
         raise InputError(f"ID: trial {trial_id} ended as {result['status']}: it has no model")
     if not store.exists(store.trial(trial_id) / WEIGHTS):
@@ -91,17 +91,17 @@ def kept_result(trial_id: str, store: Storage) -> dict[str, Any]:
     return result
 
 
-def _meant(typed: str, store: Storage) -> str:
-    """The trials that can be exported, by id and label; first those that may be meant."""
+def _suggest(typed: str, store: Storage) -> str:
+    """Return the trials that can be exported, by id and label; first those that may be meant."""
     labels = {key: _label(key, store) for key in store.finished_trials() if store.exists(store.trial(key) / WEIGHTS)}
     if not labels:
-        return f"{store.explain_empty()} whose weights are kept" if store.finished_trials() else store.explain_empty()
+        return store.explain_empty() + " whose weights are kept" * bool(store.finished_trials())
     near = [key for key, label in labels.items() if typed == label or key.startswith(typed)]
     near = near or difflib.get_close_matches(typed, labels, n=1, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near[:LISTED]))}? " if near else ""
-    told = [f"{key} ({label})" for key, label in labels.items()]
-    more = f" and {len(told) - LISTED} more" if len(told) > LISTED else ""
-    return f"{hint}weights are kept of: {', '.join(told[:LISTED])}{more}"
+    listed = ", ".join([f"{key} ({label})" for key, label in labels.items()][:LISTED])
+    more = f" and {len(labels) - LISTED} more" if len(labels) > LISTED else ""
+    return f"{hint}weights are kept of: {listed}{more}"
 
 
 def _label(trial_id: str, store: Storage) -> str:
@@ -111,58 +111,28 @@ def _label(trial_id: str, store: Storage) -> str:
         return "of another version"
 
 
-def _trial(result: dict[str, Any]) -> Trial:
-    """Its configuration. Raises InputError where this checkout does not know it, such as an objective's file."""
-    try:
-        return Trial.model_validate(result["config"])
-    except ValidationError as error:
-        told = f"the configuration of trial {result['id']} is none of this checkout's"
-        raise InputError(f"ID: {told}: {cli.describe_invalid(error)}") from error
-
-
-def _facts(
-    trial: Trial,
-    result: dict[str, Any],
-    verified: verify.Verified,
-    store: Storage,
-    choice: Choice | None,
-) -> dict[str, Any]:
-    """What card and programs are told."""
+def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: Selection) -> dict[str, Any]:
+    """Return what card and programs are told of a trial."""
     forget, retain = benchmarks.find(trial.benchmark.name).training_rows(trial.benchmark)
-    target, fingerprint, rule = (
-        step_selection.load_target_evaluation(trial, store),
-        trial.target.fingerprint or "",
-        _rule(result, choice),
-    )
+    target, fingerprint = step_selection.load_target_evaluation(trial, store), trial.target.fingerprint or ""
     return {
         "trial": trial.id(),
         "label": trial.label(),
         "base_model": fingerprint.removeprefix("hub:").partition("@")[0] if fingerprint.startswith("hub:") else None,
         "target_fingerprint": trial.target.fingerprint,
         "configuration": _without_places(identity(trial)),
-        "forget": _side(forget),
-        "retain": _side(retain),
+        "forget": _describe_rows(forget),
+        "retain": _describe_rows(retain),
         "metrics": dict(selection.reported(result, rule)),
         "target_metrics": dict(selection.reported(target, rule)) if target else None,
         "held_out": rule.halves,
-        "verified_metrics": verified.metrics,
-        "verified_on": verified.device,
-        "differences": verified.differences,
         "steps": result["training"]["steps"],
         "stopped": result["error"]["message"] if result["error"] else None,
         "chosen_step": result["chosen_step"],
-        "why": choice.why if choice else None,
         "made_with": {name: result[name] for name in ("versions", "commit", "dirty", "started")}
         | {"device": result["topology"]["device"]},
         "exported_with": {**provenance.stamp(), "at": provenance.now()},
     }
-
-
-def _rule(result: dict[str, Any], choice: Choice | None) -> Selection:
-    """By which the trial, or else its step, was chosen; the default, which reports all rows, where neither was."""
-    if choice:
-        return choice.rule
-    return Trial.model_validate(result["config"]).selection if result["chosen_step"] is not None else Selection()
 
 
 def _without_places(node: Any) -> Any:
@@ -171,6 +141,6 @@ def _without_places(node: Any) -> Any:
     return {key: _without_places(item) for key, item in node.items() if key not in PLACES}
 
 
-def _side(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """How many rows, and a SHA-256 of them that does not depend on the file's format."""
+def _describe_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return how many rows there are, and a SHA-256 of them that does not depend on the file's format."""
     return {"rows": len(rows), "sha256": digest(rows)}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +16,18 @@ from trainables.storage.base import ROWS, Storage
 from trainables.training import models
 
 TOLERANCE = 1e-3
-"""Of a metric, absolute and relative, on a device like the trial's: its code may have been built otherwise."""
+"""Of a metric, absolute and relative, on a device like the trial's."""
 ROWS_TOLERANCE = 1e-2
 """Of the values below, the mean difference on another device, relative to those above 1."""
 CONTINUOUS = ("loss", "prob", "min_k", "answer_loss", "paraphrase_loss", "perturbed_loss", "log_likelihoods")
 """Columns of records that rounding moves a little; one greedy token or one rank more moves other numbers by a step."""
 
 
-@dataclass(frozen=True)
-class Verified:
-    """What the written weights gave: `differences` from the trial's metrics, of which another device makes some."""
+def verify(trial: Trial, result: Mapping[str, Any], folder: Path, store: Storage) -> dict[str, Any]:
+    """Evaluate a model folder as the trial did: its precision, threads and determinism, on a GPU if it had one.
 
-    metrics: dict[str, Any]
-    device: str
-    differences: list[str]
-
-
-def verify(trial: Trial, result: Mapping[str, Any], folder: Path, store: Storage) -> Verified:
-    """Evaluate a model folder as the trial did: its precision, threads and determinism, on a GPU where it had one.
-
-    Raises InputError where the metrics are others; on another device, where the rows' losses are.
+    Returns what the written weights gave, and the differences from the trial's metrics, of which another device makes
+    some. Raises InputError if the metrics are others; on another device, if the rows' losses are.
     """
     metrics, records, device = _evaluate(trial, folder)
     wrong = differences(result["metrics"], metrics)
@@ -50,7 +41,7 @@ def verify(trial: Trial, result: Mapping[str, Any], folder: Path, store: Storage
                 f"--output: the written weights do not give the trial's losses again: on {device} they are "
                 f"{apart:.2g} from those on {before}, on average"
             )
-    return Verified(metrics, device, wrong)
+    return {"verified_metrics": metrics, "verified_on": device, "differences": wrong}
 
 
 def differences(first: Mapping[str, Any], again: Mapping[str, Any]) -> list[str]:
@@ -72,37 +63,38 @@ def differences(first: Mapping[str, Any], again: Mapping[str, Any]) -> list[str]
 
 
 def distance(first: Sequence[Mapping[str, Any]], again: Sequence[Mapping[str, Any]]) -> float:
-    """The mean difference of the rows' losses, probabilities and likelihoods; infinite where the rows are others."""
-    one, other = list(_values(first)), list(_values(again))
-    if not one or [key for key, _ in one] != [key for key, _ in other]:
+    """Return the mean difference of the rows' losses, probabilities and likelihoods; infinite if the rows differ."""
+    one, other = _values(first), _values(again)
+    if not one or one.keys() != other.keys():
         return math.inf
-    apart = [abs(a - b) / max(1.0, abs(a)) for (_, a), (_, b) in zip(one, other, strict=True)]
+    apart = [abs(value - other[key]) / max(1.0, abs(value)) for key, value in one.items()]
     return sum(apart) / len(apart)
 
 
-def _values(records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[tuple[Any, ...], float]]:
-    for record in records:
-        for name in CONTINUOUS:
-            held = record.get(name)
-            for place, value in enumerate(held if isinstance(held, list) else [held]):
-                if value is not None:
-                    yield (record["task"], record["index"], name, place), float(value)
+def _values(records: Sequence[Mapping[str, Any]]) -> dict[tuple[Any, ...], float]:
+    """Return every continuous value by row, column and place in its list."""
+    return {
+        (record["task"], record["index"], name, place): float(value)
+        for record in records
+        for name in CONTINUOUS
+        for place, value in enumerate(record[name] if isinstance(record.get(name), list) else [record.get(name)])
+        if value is not None
+    }
 
 
 def _evaluate(trial: Trial, folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
-    """Metrics, records and the name of the device."""
+    """Return metrics, records and the name of the device."""
     import torch
 
     from trainables.training.runtime import device_name, prepare_process
+    from trainables.trial import setup
 
     gpus = min(1.0, trial.resources.gpus) if torch.cuda.is_available() else 0.0
     device = prepare_process(trial.resources.model_copy(update={"ranks": 1, "gpus": gpus}), trial.seed)
     precision = "fp32" if trial.task_vector else trial.resources.precision
     network, tokenizer = models.load(Model(path=str(folder)), precision, field="--output")
-    reference = None
-    if trial.retain_evaluation:
-        reference = evaluation.read_reference(Path(trial.retain_evaluation.path), trial.benchmark, "retain_evaluation")
+    reference, budget = setup.load_retain_evaluation(trial), trial.resources.evaluation_tokens
     metrics, records = evaluation.evaluate(
-        network.to(device), tokenizer, trial.benchmark, reference, token_budget=trial.resources.evaluation_tokens
+        network.to(device), tokenizer, trial.benchmark, reference, token_budget=budget
     )
     return metrics, records, device_name(gpus)
