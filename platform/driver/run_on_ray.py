@@ -120,16 +120,16 @@ def _trainable(resources: Resources) -> Any:
 def make_searcher(
     state: SweepState, store: Storage, stopper: Stopper, placement: Placement, keep: str
 ) -> tuple[Queue, int]:
-    """Return what tells Tune the next trial, and how many there are."""
+    """Return the order of the trials that are left, and how many there are."""
     plan = state.plan
     shared = {"storage": store.location, "keep": keep != "none", "strategy": placement.strategy}
     if plan.strategy != "optuna":
         return Queue(state.left, shared, lambda: stopper.reason), len(state.left)
-    finished: dict[str, Any] = {}
-    for trial in plan.trials:
-        result = store.result(trial.id())
-        if result is not None:
-            finished[trial.id()] = benchmarks.gains(trial.benchmark.name, result["metrics"])
-    begun = {key for trial in state.left if store.under_way(key := trial.id())}
-    studies = Studies(plan.studies().values(), plan.budget, finished, shared, lambda: stopper.reason, begun)
+    finished = {
+        key: benchmarks.gains(trial.benchmark.name, result["metrics"])
+        for trial in plan.trials
+        if (result := store.result(key := trial.id())) is not None
+    }
+    unfinished = {key for trial in state.left if store.under_way(key := trial.id())}
+    studies = Studies(plan.studies().values(), plan.budget, finished, shared, lambda: stopper.reason, unfinished)
     return studies, studies.left

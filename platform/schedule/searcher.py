@@ -1,4 +1,4 @@
-"""Which trial comes next: a fixed queue, or Optuna's proposals; one Searcher of Tune over all studies of a sweep."""
+"""The order of trials: a fixed queue, or Optuna's proposals by one Searcher of Tune over all studies of a sweep."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from ray.tune.search import Searcher
 from trainables import benchmarks
 from trainables.config.trial import Trial
 
+FAIL = optuna.trial.TrialState.FAIL
 CHOICES = ("gamma", "tau", "strength", "seed")
-Values = tuple[float, ...] | None
+Goals = tuple[float, ...] | None
 """The benchmark's goals in a trial, on TOFU FQ and MU, turned so that more is better; None: it has no numbers."""
 
-Closed = Callable[[], str | None]
-"""Why no further trial may begin."""
-
-
-def dump_trial(trial: Trial) -> str:
-    """Return a trial as Tune gets it: one text without defaults, because Tune keeps several copies of each value."""
-    return trial.model_dump_json(exclude_defaults=True)
+Reason = Callable[[], str | None]
+"""Returns why no further trial may begin, None if one may."""
 
 
 class Queue(Searcher):
-    """Every trial exactly once, in order."""
+    """Suggests every trial exactly once, in order."""
 
-    def __init__(self, trials: Sequence[Trial], shared: dict[str, Any], closed: Closed = lambda: None) -> None:
+    def __init__(self, trials: Sequence[Trial], shared: dict[str, Any], stop_reason: Reason = lambda: None) -> None:
         super().__init__()
         self.waiting = list(trials)
         self.shared = shared
-        self.closed = closed
+        self.stop_reason = stop_reason
+
+    def next_trial(self, trial_id: str) -> Trial | None:
+        """Return the trial that Tune will call `trial_id`, None if none is left."""
+        return self.waiting.pop(0) if self.waiting else None
 
     def suggest(self, trial_id: str) -> Any:
-        if not self.waiting or self.closed():
-            return Searcher.FINISHED
-        return {"trial": dump_trial(self.waiting.pop(0)), **self.shared}
+        """Return a trial as one text without defaults, because Tune keeps several copies of each value."""
+        trial = None if self.stop_reason() else self.next_trial(trial_id)
+        return {"trial": trial.model_dump_json(exclude_defaults=True), **self.shared} if trial else Searcher.FINISHED
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Learn nothing: the queue is fixed."""
 
     def save(self, checkpoint_path: str) -> None:
-        """Do nothing: what is done stands in the storage."""
+        """Do nothing: the storage holds what is done."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Do nothing: what is done stands in the storage."""
+        """Do nothing: the storage holds what is done."""
 
 
 class Study:
@@ -53,49 +53,40 @@ class Study:
 
     Its parameters are gamma, tau, a task vector's strength and the seed, each a choice among the grid's values. Where
     Optuna proposes a point again, the one of those left that is nearest to it on the grid is taken. Points that an
-    earlier start began (`begun`) and did not end are asked first, in their order.
+    earlier start left `unfinished` are asked first, in their order.
     """
 
     def __init__(
         self,
         points: Sequence[Trial],
         budget: int | None,
-        finished: Mapping[str, Values],
-        begun: Container[str] = (),
+        finished: Mapping[str, Goals],
+        unfinished: Container[str] = (),
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.points = {trial.id(): trial for trial in points}
         self.budget = min(budget or len(points), len(points))
-        self.asked: set[str] = set()
         self.running: dict[str, optuna.Trial] = {}
         self.order = {name: sorted({_choices(t)[name] for t in points}, key=_position) for name in CHOICES}
-        self.distributions = {n: optuna.distributions.CategoricalDistribution(v) for n, v in self.order.items()}
+        self.distributions: Any = {n: optuna.distributions.CategoricalDistribution(v) for n, v in self.order.items()}
         sampler = optuna.samplers.TPESampler(seed=points[0].seed, n_startup_trials=5)
         self.benchmark = points[0].benchmark.name
         goals = benchmarks.find(self.benchmark).GOALS
         self.study = optuna.create_study(directions=["maximize" for _ in goals], sampler=sampler)
+        self.asked = {key for key in self.points if key in finished}
         for key in filter(finished.__contains__, self.points):
-            self.learn(key, finished[key])
-        self.first = [key for key in self.points if key in begun and key not in self.asked]
+            values, params = finished[key], _choices(self.points[key])
+            state = FAIL if values is None else optuna.trial.TrialState.COMPLETE
+            known = {"params": params, "distributions": self.distributions, "values": values and list(values)}
+            self.study.add_trial(optuna.trial.create_trial(state=state, **known))
+        self.first = [key for key in self.points if key in unfinished and key not in self.asked]
         published = points[0].id()
         if not self.asked and published not in self.first:
             self.first.append(published)
 
     @property
-    def exhausted(self) -> bool:
-        return len(self.asked) >= self.budget
-
-    def learn(self, key: str, values: Values) -> None:
-        """Take a trial that was finished before this study began."""
-        self.asked.add(key)
-        self.study.add_trial(
-            optuna.trial.create_trial(
-                state=optuna.trial.TrialState.FAIL if values is None else optuna.trial.TrialState.COMPLETE,
-                params=_choices(self.points[key]),
-                distributions=dict(self.distributions),
-                values=None if values is None else list(values),
-            )
-        )
+    def left(self) -> int:
+        return max(0, self.budget - len(self.asked))
 
     def ask(self) -> Trial:
         """Return a point that comes first, else Optuna's proposal or the nearest point that was not asked before."""
@@ -103,10 +94,10 @@ class Study:
             key = self.first.pop(0)
             proposed = self._enqueue(key)
         else:
-            proposed = self.study.ask(dict(self.distributions))
-            key = self._nearest(proposed.params)
+            proposed = self.study.ask(self.distributions)
+            key = self._find_nearest(proposed.params)
             if _choices(self.points[key]) != proposed.params:
-                self.study.tell(proposed, state=optuna.trial.TrialState.FAIL)
+                self.study.tell(proposed, state=FAIL)
                 proposed = self._enqueue(key)
         self.asked.add(key)
         self.running[key] = proposed
@@ -115,26 +106,20 @@ class Study:
     def _enqueue(self, key: str) -> optuna.Trial:
         """Return Optuna's trial of a point that was chosen here."""
         self.study.enqueue_trial(_choices(self.points[key]))
-        return self.study.ask(dict(self.distributions))
+        return self.study.ask(self.distributions)
 
-    def _nearest(self, params: dict[str, str]) -> str:
+    def _find_nearest(self, params: dict[str, str]) -> str:
         """Return the id of the point left that is fewest grid steps from `params`, the first one of several."""
 
-        def steps(key: str) -> int:
-            mine = _choices(self.points[key])
-            return sum(abs(self.order[name].index(mine[name]) - self.order[name].index(params[name])) for name in mine)
+        def count_steps(key: str) -> int:
+            own = _choices(self.points[key])
+            return sum(abs(self.order[name].index(own[name]) - self.order[name].index(params[name])) for name in own)
 
-        return min((key for key in self.points if key not in self.asked), key=steps)
+        return min((key for key in self.points if key not in self.asked), key=count_steps)
 
-    def tell(self, key: str, values: Values) -> None:
-        """Take the outcome of a point; None: it failed or diverged."""
-        proposed = self.running.pop(key, None)
-        if proposed is None:
-            return
-        if values is None:
-            self.study.tell(proposed, state=optuna.trial.TrialState.FAIL)
-        else:
-            self.study.tell(proposed, list(values))
+    def tell(self, key: str, goals: Goals) -> None:
+        """Take the outcome of a point that was asked; None: it failed or diverged."""
+        self.study.tell(self.running.pop(key), goals, state=FAIL if goals is None else None)
 
 
 def _choices(trial: Trial) -> dict[str, str]:
@@ -157,27 +142,27 @@ class Studies(Queue):
         self,
         studies: Iterable[Sequence[Trial]],
         budget: int | None,
-        finished: Mapping[str, Values],
+        finished: Mapping[str, Goals],
         shared: dict[str, Any],
-        closed: Closed = lambda: None,
-        begun: Container[str] = (),
+        stop_reason: Reason = lambda: None,
+        unfinished: Container[str] = (),
     ) -> None:
-        super().__init__([], shared, closed)
-        self.studies = [Study(points, budget, finished, begun) for points in studies]
+        super().__init__([], shared, stop_reason)
+        self.studies = [Study(points, budget, finished, unfinished) for points in studies]
         self.owner: dict[str, tuple[Study, str]] = {}
 
     @property
     def left(self) -> int:
-        return sum(study.budget - len(study.asked) for study in self.studies if not study.exhausted)
+        return sum(study.left for study in self.studies)
 
-    def suggest(self, trial_id: str) -> Any:
-        open_studies = [study for study in self.studies if not study.exhausted]
-        if not open_studies or self.closed():
-            return Searcher.FINISHED
+    def next_trial(self, trial_id: str) -> Trial | None:
+        open_studies = [study for study in self.studies if study.left]
+        if not open_studies:
+            return None
         study = min(open_studies, key=lambda candidate: len(candidate.asked) / candidate.budget)
         trial = study.ask()
         self.owner[trial_id] = (study, trial.id())
-        return {"trial": dump_trial(trial), **self.shared}
+        return trial
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         study, key = self.owner.pop(trial_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def outcome(trial: Trial) -> Outcome:
 def drain(study: searcher.Study) -> list[str]:
     """Ask and tell to the end; the ids in order."""
     asked = []
-    while not study.exhausted:
+    while study.left:
         trial = study.ask()
         asked.append(trial.id())
         study.tell(trial.id(), outcome(trial))
@@ -51,12 +52,11 @@ def drain(study: searcher.Study) -> list[str]:
 
 
 def suggested(search: Searcher, name: str) -> Trial:
+    """Return the suggested trial, which Tune keeps as JSON and sends to another process."""
     proposal: Any = search.suggest(name)
+    assert json.loads(json.dumps(proposal)) == proposal
     assert proposal["storage"] == "store"
     return Trial.model_validate_json(proposal["trial"])
-
-
-# The fixed queue
 
 
 def test_queue_gives_each_trial_once_in_order_and_then_ends() -> None:
@@ -65,73 +65,33 @@ def test_queue_gives_each_trial_once_in_order_and_then_ends() -> None:
     assert [suggested(queue, f"t{k}") for k in range(5)] == trials
     queue.on_trial_complete("t0", {"forget_quality": -1.0}, error=False)
     queue.on_trial_complete("t1", None, error=True)
-    assert queue.suggest("t5") == Searcher.FINISHED
-    assert queue.suggest("t6") == Searcher.FINISHED
-    assert len(trials) == 5
-
-
-def test_empty_queue_ends_at_once() -> None:
-    assert searcher.Queue([], {"storage": "store"}).suggest("t0") == Searcher.FINISHED
-
-
-def test_suggestion_is_plain_data() -> None:
-    """Tune keeps it as JSON and sends it to another process."""
-    proposal = searcher.Queue(points(1), {"storage": "store"}).suggest("t0")
-    assert json.loads(json.dumps(proposal)) == proposal
+    assert [queue.suggest(name) for name in ("t5", "t6")] == [Searcher.FINISHED] * 2
 
 
 # One study
 
 
-def test_first_ask_is_the_published_point() -> None:
-    for seed in range(5):
-        trials = points(9, seed=seed)
-        assert searcher.Study(trials, None, {}).ask() == trials[0]
-
-
-@hypothesis.settings(deadline=None, max_examples=25)
-@hypothesis.given(count=st.integers(1, 12), budget=st.none() | st.integers(1, 15), seed=st.integers(0, 99))
-def test_every_point_at_most_once_up_to_the_budget(count: int, budget: int | None, seed: int) -> None:
-    trials = points(count, seed=seed)
-    asked = drain(searcher.Study(trials, budget, {}))
-    assert len(asked) == min(budget or count, count)
-    assert len(set(asked)) == len(asked)
-    assert set(asked) <= {trial.id() for trial in trials}
-    assert asked[0] == trials[0].id()
-
-
-@hypothesis.settings(deadline=None, max_examples=25)
-@hypothesis.given(data=st.data(), count=st.integers(1, 10), seed=st.integers(0, 9))
-def test_what_is_finished_counts_and_is_not_asked_again(data: st.DataObject, count: int, seed: int) -> None:
+@hypothesis.settings(deadline=None, max_examples=40)
+@hypothesis.given(
+    data=st.data(), count=st.integers(1, 12), budget=st.none() | st.integers(1, 15), seed=st.integers(0, 99)
+)
+def test_every_point_at_most_once_up_to_the_budget(
+    data: st.DataObject, count: int, budget: int | None, seed: int
+) -> None:
+    """Finished trials count and are not asked again, with or without numbers; the published point is the first."""
     trials = points(count, seed=seed)
     names = [trial.id() for trial in trials]
-    finished = dict.fromkeys(data.draw(st.sets(st.sampled_from(names))), (-1.0, 0.5))
-    budget = data.draw(st.integers(1, count))
-    study = searcher.Study(trials, budget, finished)
-    assert study.exhausted == (len(finished) >= budget)
+    finished = {
+        key: data.draw(st.sampled_from([None, (-1.0, 0.5)])) for key in data.draw(st.sets(st.sampled_from(names)))
+    }
+    others = {trial.id(): (-1.0, 0.5) for trial in points(3, split="forget10")}
+    study = searcher.Study(trials, budget, finished | others)
+    assert study.asked == set(finished)
     asked = drain(study)
-    assert len(asked) == max(0, budget - len(finished))
-    assert set(asked).isdisjoint(finished)
-
-
-def test_finished_trials_of_other_studies_are_not_learnt() -> None:
-    study = searcher.Study(points(3), None, {trial.id(): (-1.0, 0.5) for trial in points(3, split="forget10")})
-    assert study.asked == set()
-    assert len(drain(study)) == 3
-
-
-def test_published_point_is_not_asked_again_where_it_is_finished() -> None:
-    trials = points(4)
-    asked = drain(searcher.Study(trials, None, {trials[0].id(): (-1.0, 0.5)}))
-    assert sorted(asked) == sorted(trial.id() for trial in trials[1:])
-
-
-def test_trial_that_ended_without_numbers_is_not_asked_again() -> None:
-    """It diverged or failed before this study began, and would again."""
-    trials = points(4)
-    study = searcher.Study(trials, None, {trials[2].id(): None})
-    assert trials[2].id() not in drain(study)
-    assert len(study.asked) == 4
+    assert len(asked) == max(0, min(budget or count, count) - len(finished))
+    assert len(set(asked)) == len(asked)
+    assert set(asked) <= set(names) - set(finished)
+    assert finished or asked[0] == names[0]
 
 
 @pytest.mark.parametrize("finished", [(), (0, 5)], ids=["nothing done", "two done"])
@@ -139,44 +99,25 @@ def test_points_in_flight_are_asked_first_in_their_order(finished: tuple[int, ..
     """Their checkpoints hold hours of work; where nothing is done, the published point follows them."""
     trials = points(30)
     names = [trial.id() for trial in trials]
-    begun = {names[number] for number in (23, 7, 16, 11)}
-    study = searcher.Study(trials, 12, {names[number]: (-1.0, 0.5) for number in finished}, begun)
+    unfinished = {names[number] for number in (23, 7, 16, 11)}
+    study = searcher.Study(trials, 12, {names[number]: (-1.0, 0.5) for number in finished}, unfinished)
     asked = drain(study)
     assert asked[:4] == [names[number] for number in (7, 11, 16, 23)]
     assert len(asked) == len(set(asked)) == 12 - len(finished)
     assert (asked[4] == names[0]) == (finished == ())
-    told = [trial.values for trial in study.study.trials if trial.values is not None]
-    assert list(outcome(trials[16]) or ()) in told
+    values = [trial.values for trial in study.study.trials if trial.values is not None]
+    assert list(outcome(trials[16]) or ()) in values
 
 
-def test_optuna_knows_every_outcome() -> None:
+def test_optuna_knows_every_outcome_in_any_order() -> None:
     """Two objectives, both maximised: the front that Optuna sees is that of the outcomes."""
     trials = points(8)
     study = searcher.Study(trials, None, {trials[5].id(): (0.0, 1.0)})
-    drain(study)
+    for trial in reversed([study.ask() for _ in range(7)]):
+        study.tell(trial.id(), outcome(trial))
     complete = [trial for trial in study.study.trials if trial.values is not None]
     assert len(complete) == 1 + sum(outcome(trial) is not None for trial in trials if trial is not trials[5])
     assert [trial.values for trial in study.study.best_trials] == [[0.0, 1.0]]
-    assert study.running == {}
-
-
-def test_failed_and_unknown_tells_do_not_break_a_study() -> None:
-    trials = points(6)
-    study = searcher.Study(trials, None, {})
-    for _ in trials:
-        study.tell(study.ask().id(), None)
-    assert study.exhausted
-    study.tell("0123456789ab", (-1.0, 0.5))
-    study.tell(trials[0].id(), (-1.0, 0.5))
-    assert study.running == {}
-
-
-def test_tells_may_come_late_and_in_any_order() -> None:
-    study = searcher.Study(points(6), None, {})
-    asked = [study.ask() for _ in range(6)]
-    assert len({trial.id() for trial in asked}) == 6
-    for trial in reversed(asked):
-        study.tell(trial.id(), outcome(trial))
     assert study.running == {}
 
 
@@ -198,11 +139,14 @@ def make_studies(budget: int | None = None, finished: dict[str, tuple[float, flo
     return searcher.Studies(groups, budget, finished or {}, {"storage": "store"})
 
 
-def test_studies_take_turns() -> None:
-    studies = make_studies()
-    splits = [suggested(studies, f"t{k}").benchmark.split for k in range(12)]
-    assert [sorted(splits[k : k + 3]) for k in range(0, 12, 3)] == [["forget01", "forget05", "forget10"]] * 4
-    assert studies.suggest("t12") == Searcher.FINISHED
+@pytest.mark.parametrize("budget", [None, 2])
+def test_studies_take_turns_up_to_the_budget_of_each(budget: int | None) -> None:
+    studies, each = make_studies(budget), budget or 4
+    assert studies.left == 3 * each
+    splits = [suggested(studies, f"t{k}").benchmark.split for k in range(3 * each)]
+    turns = [sorted(splits[k : k + 3]) for k in range(0, 3 * each, 3)]
+    assert turns == [["forget01", "forget05", "forget10"]] * each
+    assert (studies.left, studies.suggest("t12")) == (0, Searcher.FINISHED)
 
 
 def test_study_that_is_behind_catches_up_first() -> None:
@@ -210,15 +154,6 @@ def test_study_that_is_behind_catches_up_first() -> None:
     studies = make_studies(finished=finished)
     assert studies.left == 8
     assert [suggested(studies, f"t{k}").benchmark.split for k in range(2)] == ["forget10"] * 2
-
-
-def test_budget_is_of_each_study() -> None:
-    studies = make_studies(budget=2)
-    assert studies.left == 6
-    splits = [suggested(studies, f"t{k}").benchmark.split for k in range(6)]
-    assert sorted(splits) == ["forget01"] * 2 + ["forget05"] * 2 + ["forget10"] * 2
-    assert studies.left == 0
-    assert studies.suggest("t6") == Searcher.FINISHED
 
 
 @pytest.mark.parametrize(
@@ -250,22 +185,14 @@ def test_outcomes_reach_their_study(result: dict[str, Any] | None, error: bool) 
 def test_optuna_learns_where_the_good_points_are() -> None:
     """A reward that grows with gamma and with tau: the second half of the budget beats the mean of the grid."""
     gammas, taus = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99), (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
-    grid = [(gamma, tau) for gamma in gammas for tau in taus]
-    trials = [
-        Trial(
-            method="ga", target=Model(path="some/model"), rectifier=Rectifier(name="gru", gamma=gamma, tau=tau), seed=3
-        )
-        for gamma, tau in grid
-    ]
-    worth = {
-        trial.id(): gammas.index(gamma) / 11 + taus.index(tau) / 5
-        for trial, (gamma, tau) in zip(trials, grid, strict=True)
-    }
-    study = searcher.Study(trials, 30, {})
-    found = []
-    while not study.exhausted:
+    worth = {}
+    for (k, gamma), (m, tau) in itertools.product(enumerate(gammas), enumerate(taus)):
+        rectifier = Rectifier(name="gru", gamma=gamma, tau=tau)
+        worth[Trial(method="ga", target=Model(path="some/model"), rectifier=rectifier, seed=3)] = k / 11 + m / 5
+    study, found = searcher.Study(list(worth), 30, {}), []
+    while study.left:
         trial = study.ask()
-        found.append(worth[trial.id()])
+        found.append(worth[trial])
         study.tell(trial.id(), (found[-1], found[-1]))
     assert sum(found[15:]) / 15 > sum(worth.values()) / len(worth) + 0.2
 
@@ -275,9 +202,9 @@ def test_resume_asks_for_what_the_storage_has_in_flight(tmp_path: Path, left: st
     """Two trials of one study were killed, with a checkpoint or without one yet."""
     small, store = small_sweep.write(tmp_path / "small"), Storage(tmp_path / "runs")
     state = small.state(store, "seed=0,1,2,3", only=["benchmark.split=forget05"], strategy="optuna", budget=6)
-    begun = state.plan.studies()["forget05/npo/gru"][9:13:3]
-    for trial in begun:
+    unfinished = state.plan.studies()["forget05/npo/gru"][9:13:3]
+    for trial in unfinished:
         files.write_json(store.trial(trial.id()) / left, {"step": 4})
     search, total = make_searcher(state, store, Stopper(Limits()), Placement(1, "PACK", lambda: None), "none")
     asked = [Trial.model_validate_json(search.suggest(str(number))["trial"]) for number in range(total)]
-    assert [trial for trial in asked if trial.study() == begun[0].study()][:2] == begun
+    assert [trial for trial in asked if trial.study() == unfinished[0].study()][:2] == unfinished
