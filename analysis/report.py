@@ -12,13 +12,14 @@ import pandas as pd
 import typer
 
 from analysis.load.sweeps import Sweep, find_sweep, open_storage
-from analysis.load.trials import CHOICE, load, references, settings
+from analysis.load.trials import CHOICE, settings
 from analysis.page import html, paper_report, paper_sections, sections
 from analysis.page.paper_sections import Source
-from analysis.page.sections import Given
+from analysis.page.sections import Report
 from analysis.prose import verdict
 from analysis.prose.caveats import list_caveats
-from analysis.stats import selection, significance
+from analysis.prose.verdict import write_verdict
+from analysis.stats.results import read_results
 from analysis.tables import lists
 from trainables.common import cli
 from trainables.common.errors import InputError
@@ -43,16 +44,12 @@ def build(
         return paper_report.build(name, storage, output)
     store = open_storage(storage)
     sweep = find_sweep(name, store)
-    runs, models = load(sweep.label, store), references(sweep.label, store)
     folder = Path(output) if output else store.root / "reports" / sweep.label
-    given = Given(folder, runs, models, sweep.selection, store)
+    report = Report(folder, read_results(sweep, store), store)
     try:
-        parts = [*sections.write_sections(given), *paper_sections.write_sections(given, sweep, source)]
-        write_lists(given)
-        answers = _answer(given)
-        shown = [answers["question"], *answers["headline"][:1], *answers["caveats"][:1]]
-        (folder / "tables" / "verdict.md").write_text("\n".join(shown) + "\n", encoding="utf-8")
-        page = _render(sweep, given, parts, answers, _reproduce(sweep, str(storage), source))
+        parts = [*sections.write_sections(report), *paper_sections.write_sections(report, sweep, source)]
+        write_lists(report)
+        page = _render(sweep, report, parts, _reproduce(sweep, str(storage), source))
         (folder / "index.html").write_text(page, encoding="utf-8")
     except OSError as error:
         raise InputError(f"--output {folder}: cannot be written ({error.strerror}); give another folder") from error
@@ -61,48 +58,39 @@ def build(
     return folder
 
 
-def write_lists(given: Given) -> None:
+def write_lists(report: Report) -> None:
     """Write the chosen settings, every trial, and those without a result."""
-    runs, rule = given.runs, given.rule
-    given.save_frame("chosen", lists.list_chosen(runs, given.models, rule))
+    runs, rule = report.results.runs, report.results.rule
+    report.save_frame("chosen", lists.list_chosen(report.results))
     hidden = ["configuration", "calibrated", "twins", *([] if rule.halves else [*CHOICE, "halves"])]
     hidden += ["chosen_step"] * bool(runs["chosen_step"].isna().all())
-    given.save_frame("trials", runs.drop(columns=hidden))
-    given.save_frame("failures", lists.list_failures(runs, rule))
+    report.save_frame("trials", runs.drop(columns=hidden))
+    report.save_frame("failures", lists.list_failures(report.results))
 
 
-def _answer(given: Given) -> dict[str, Any]:
-    """Return the question, the verdict's sentences, its details, and what to know before believing them."""
-    runs, models, rule, goals = given.runs, given.models, given.rule, given.goals
-    chosen = selection.choose(runs, models, rule)
-    tests = significance.tests(runs, chosen, goals)
-    comparison = significance.compare(chosen, tests)
-    return {
-        "question": verdict.ask_question(runs),
-        "headline": verdict.write_verdict(runs, models, comparison, chosen, rule, tests),
-        "details": [verdict.write_detail(row, goals) for row in comparison.to_dict("records")],
-        "caveats": list_caveats(runs, models, comparison, chosen, rule),
-    }
-
-
-def _render(sweep: Sweep, given: Given, parts: list[sections.Section], answers: dict[str, Any], reproduced: str) -> str:
-    runs, models, rule = given.runs, given.models, given.rule
-    failures = lists.list_failures(runs, rule)
-    figures = given.folder / "figures"
+def _render(sweep: Sweep, report: Report, parts: list[sections.Section], reproduced: str) -> str:
+    results, figures = report.results, report.folder / "figures"
+    failures = lists.list_failures(results)
+    question, sentences, caveats = verdict.ask_question(results.runs), write_verdict(results), list_caveats(results)
+    first = [question, *sentences[:1], *caveats[:1]]
+    (report.folder / "tables" / "verdict.md").write_text("\n".join(first) + "\n", encoding="utf-8")
     return html.render_page(
         "report.html.j2",
         sweep=sweep,
         created=sweep.created.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        subject=verdict.describe_trials(runs),
-        counts=verdict.count_trials(runs),
-        **answers,
+        subject=verdict.describe_trials(results.runs),
+        counts=verdict.count_trials(results.runs),
+        question=question,
+        verdict=sentences,
+        caveats=caveats,
+        changes=lists.list_changes(results),
         sections=[vars(part) | {"figures": html.inline_figures(part.figures, figures)} for part in parts],
-        chosen=lists.list_chosen(runs, models, rule),
+        chosen=lists.list_chosen(results),
         failures=failures.head(LISTED),
         unlisted=lists.count_unlisted(failures.iloc[LISTED:]) if len(failures) > LISTED else "",
-        models=lists.list_models(models, given.goals),
-        settings=_list_settings(runs),
-        versions=_list_versions(runs),
+        models=lists.list_models(results.models, results.goals),
+        settings=_list_settings(results.runs),
+        versions=_list_versions(results.runs),
         command=reproduced,
     )
 

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from analysis import paper
 from analysis.figures import bars, frames, heatmap, sensitivity, strengths, tradeoff, training, uwc
 from analysis.labels import join_names, split_label
-from analysis.load.goals import find_goals, goals_of_runs
+from analysis.load.goals import find_goals
 from analysis.stats import steps, tidy
-from trainables.config.settings import Selection
+from analysis.stats.results import Results
 
 PAPER: dict[str, tuple[str, ...]] = {
     "main": ("tofu_main", "wmdp", "wmdp_rmu", "muse"),
@@ -42,10 +42,10 @@ class Picture(NamedTuple):
         return f"{self.subject}; the points are in figures/{self.stem}.csv"
 
 
-def draw_tradeoff(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection) -> Picture:
+def draw_tradeoff(results: Results) -> Picture:
     """Return the trade-off with all trials."""
-    goals = goals_of_runs(runs)
-    points = tradeoff.trial_points(runs, references, rule)
+    goals = results.goals
+    points = tradeoff.trial_points(results)
     turned = ": x runs from high to low" if goals.x.best == "lowest" else ""
     caption = (
         f"Up and to the right is better{turned}. Faint: every evaluated trial. Bold: each method's chosen setting "
@@ -54,7 +54,7 @@ def draw_tradeoff(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection)
         "are no better than the original model on either goal."
     )
     subject = f"{goals.x.name} against {goals.y.name}, a panel a split"
-    return Picture("tradeoff", tradeoff.draw_trials(points, goals, rule), points, subject, caption)
+    return Picture("tradeoff", tradeoff.draw_trials(points, goals, results.rule), points, subject, caption)
 
 
 def draw_strengths(points: pd.DataFrame) -> Picture:

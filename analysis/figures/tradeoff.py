@@ -27,9 +27,10 @@ from analysis.figures.style import (
     rectifier_look,
 )
 from analysis.labels import REFERENCES, join_names, order_rectifiers, split_label
-from analysis.load.goals import Axis, Goals, find_goals, goals_of_runs
+from analysis.load.goals import Axis, Goals, find_goals
 from analysis.load.trials import evaluated
-from analysis.stats.selection import DEFAULT, average, choose, pareto
+from analysis.stats.results import Results
+from analysis.stats.selection import DEFAULT, pareto
 from trainables.config.settings import Selection
 
 COLUMNS = ["kind", "split", "method", "rectifier", "gamma", "tau", "strength", "seed", "n", "id"]
@@ -44,18 +45,18 @@ CROWD = 1500
 """More faint trials in a panel than that are an image inside the figure: as shapes they would be most of its file."""
 
 
-def trial_points(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
+def trial_points(results: Results) -> pd.DataFrame:
     """Return the points of `draw_trials`: trials, settings' means over seeds, the chosen ones, reference models.
 
     `front` marks the settings (kind `setting`, those of `hypervolume.table`) of a split that no other beats, without
     those no better than the original model on either goal. Points without removal or retention are left out.
     """
-    goals = goals_of_runs(runs)
+    runs, references, goals = results.runs, results.models, results.goals
     metrics = dict.fromkeys([*goals.metrics, goals.x.column])
     columns = [*COLUMNS, *(f"{metric}{end}" for metric in metrics for end in ("", "_sd"))]
     trials = runs.loc[evaluated(runs)].rename(columns=NAMES).assign(kind="trial", n=1)
-    means = average(runs).rename(columns=NAMES).assign(kind="setting")
-    chosen = choose(runs, references, rule).rename(columns=NAMES).assign(kind="chosen")
+    means = results.means.rename(columns=NAMES).assign(kind="setting")
+    chosen = results.chosen.rename(columns=NAMES).assign(kind="chosen")
     models = references.assign(kind="reference", method=references["role"], id=references["evaluation"], n=1)
     parts = [part.reindex(columns=columns) for part in (trials, means, chosen, models) if len(part)]
     points = pd.concat(parts) if parts else pd.DataFrame(columns=columns)

@@ -25,8 +25,8 @@ from analysis.figures.style import (
 )
 from analysis.labels import method_label, split_label
 from analysis.stats import calibration
-from analysis.stats.selection import DEFAULT, STUDY, sort_studies
-from trainables.config.settings import Selection
+from analysis.stats.results import Results
+from analysis.stats.selection import STUDY, sort_studies
 
 COLUMNS = ["kind", "split", "method", "rectifier", "seed", "id", "target", "goal", "reached", "monotone"]
 COLUMNS += ["weight", "forget_quality", "model_utility"]
@@ -41,12 +41,12 @@ TITLES = {
 }
 
 
-def mixture_points(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
+def mixture_points(results: Results) -> pd.DataFrame:
     """Return the mixtures of the trials behind the UWC table (each seed its own curve).
 
     kind `mixture`: a mixture that was evaluated; `target`: the one that was found for a target.
     """
-    trials = calibration.chosen_trials(runs, references, rule)
+    trials = calibration.chosen_trials(results)
     mixtures = calibration.curve(trials).assign(kind="mixture")
     found = calibration.targets(trials).assign(kind="target")
     points = pd.concat([mixtures, found]).merge(trials[["id", "seed", *STUDY]], on="id")

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from analysis.figures import catalog
 from analysis.load.sweeps import Sweep
-from analysis.page.sections import Given, Section, TableItem
+from analysis.page.sections import Report, Section, TableItem
 from analysis.stats import steps
 from analysis.tables import choose
 
@@ -29,18 +29,20 @@ class Source(StrEnum):
     BOTH = "both"
 
 
-def write_sections(given: Given, sweep: Sweep, source: Source) -> list[Section]:
+def write_sections(report: Report, sweep: Sweep, source: Source) -> list[Section]:
     """Write into `tables/` and `figures/` what the sweep has of the paper's, and return it in the page's order.
 
     With both sources all its tables are on the page; without, those that no other part of the report has.
     """
     both = source == Source.BOTH
-    sheets = choose.make_sheets(given.frame, given.runs, given.models, given.rule, sweep.command, both)
+    sheets = choose.make_sheets(report.frame, report.results, sweep.command, both)
     for sheet in sheets:
-        sheet.save(given.folder / "tables")
+        sheet.save(report.folder / "tables")
     on_page = [sheet for sheet in sheets if both or not (sheet.name in ON_THE_PAGE or sheet.layout.mixed)]
-    measured = steps.load(given.runs, given.models, given.rule, given.store)
-    pictures = [given.save_picture(one) for one in catalog.draw_sweep(given.frame, given.runs, measured, both)]
+    measured = steps.load(report.results, report.store)
+    pictures = [
+        report.save_picture(one) for one in catalog.draw_sweep(report.frame, report.results.runs, measured, both)
+    ]
     along = tuple(one for one in pictures if one.stem.startswith(TRAINING))
     others = tuple(one for one in pictures if not one.stem.startswith(TRAINING))
     compared = any(sheet.numbers["paper"].notna().any() for sheet in on_page)

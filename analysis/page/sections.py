@@ -12,13 +12,12 @@ import pandas as pd
 from analysis.figures import catalog, uwc
 from analysis.figures.catalog import Picture
 from analysis.figures.style import save_figure
-from analysis.load.goals import Goals, goals_of_runs
 from analysis.stats import calibration, hypervolume, seeds, strengths, tidy
+from analysis.stats.results import Results
 from analysis.tables import choose, layouts, lists
 from analysis.tables.format import Table
 from analysis.tables.layout import Layout
 from analysis.tables.render import make_sheet
-from trainables.config.settings import Selection
 from trainables.storage.base import Storage
 
 WHOLE = "Mixtures are measured on all evaluation rows: those that the settings were chosen on, and the others."
@@ -49,24 +48,17 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Given:
-    """What parts are made from: the report's folder, the sweep's trials, models and rule, and the storage."""
+class Report:
+    """A report's folder, and what its parts are made from: the sweep's results and their storage."""
 
     folder: Path
-    runs: pd.DataFrame
-    models: pd.DataFrame
-    rule: Selection
+    results: Results
     store: Storage
-
-    @cached_property
-    def goals(self) -> Goals:
-        """Return what the sweep's benchmark is judged by."""
-        return goals_of_runs(self.runs)
 
     @cached_property
     def frame(self) -> pd.DataFrame:
         """Return the sweep's results as one long frame."""
-        return tidy.from_runs(self.runs, self.models, self.rule)
+        return tidy.from_runs(self.results)
 
     def save_table(self, layout: Layout, frame: pd.DataFrame) -> Table:
         """Write a tidy frame in this layout as tables/NAME.csv, .md and .tex, and return it as printed."""
@@ -84,78 +76,78 @@ class Given:
         frame.to_csv(self.folder / "tables" / f"{stem}.csv", index=False, lineterminator="\n")
 
 
-def write_sections(given: Given) -> list[Section]:
+def write_sections(report: Report) -> list[Section]:
     """Write into `tables/` and `figures/` what the sweep has of all parts, and return them in the page's order."""
-    (given.folder / "tables").mkdir(parents=True, exist_ok=True)
-    return [section for write in PARTS if (section := write(given))]
+    (report.folder / "tables").mkdir(parents=True, exist_ok=True)
+    return [section for write in PARTS if (section := write(report))]
 
 
-def write_main(given: Given) -> Section:
-    layout = layouts.main_layout(given.runs, given.models, given.rule)
-    table = given.save_table(layout, given.frame)
+def write_main(report: Report) -> Section:
+    layout = layouts.main_layout(report.results)
+    table = report.save_table(layout, report.frame)
     caption = (
-        f"{given.goals.explanation} Original: the target model, before unlearning"
+        f"{report.results.goals.explanation} Original: the target model, before unlearning"
         f"{'; Retrain: the retain model' if 'retain' in layout.references else ''}. Means over seeds ± sd; —: no "
         "result."
     )
     return Section("Main table", (TableItem(table, caption),))
 
 
-def _write_tradeoff(given: Given) -> Section:
-    picture = catalog.draw_tradeoff(given.runs, given.models, given.rule)
-    return Section("Trade-off", figures=(given.save_picture(picture),))
+def _write_tradeoff(report: Report) -> Section:
+    picture = catalog.draw_tradeoff(report.results)
+    return Section("Trade-off", figures=(report.save_picture(picture),))
 
 
-def _write_hypervolume(given: Given) -> Section | None:
-    if "gru" not in set(given.runs["rectifier.name"]):
+def _write_hypervolume(report: Report) -> Section | None:
+    if "gru" not in set(report.results.runs["rectifier.name"]):
         return None
     title = "Area under the Pareto front"
-    frame = hypervolume.table(given.runs, given.models, given.goals)
-    given.save_frame("hypervolume", frame)
+    frame = hypervolume.table(report.results)
+    report.save_frame("hypervolume", frame)
     if frame.empty:
-        short = " and ".join(goal.short for goal in given.goals.compared)
+        short = " and ".join(goal.short for goal in report.results.goals.compared)
         reason = f"Left out: no split has a method with {short} both with and without GRU, and the target model's."
         return Section(title, text=reason)
     caption = (
-        f"{hypervolume.explained(given.goals)} Over all settings tried (means over seeds, as the front in the "
+        f"{hypervolume.explained(report.results.goals)} Over all settings tried (means over seeds, as the front in the "
         "trade-off's figure) of the methods that were run both ways, not only the chosen ones: more settings cover "
         "more by themselves, so unequal numbers do not compare. A setting that removes no more than the target model "
         "adds nothing."
     )
-    return Section(title, (TableItem(lists.list_volumes(frame, given.goals), caption),))
+    return Section(title, (TableItem(lists.list_volumes(frame, report.results.goals), caption),))
 
 
-def _write_seeds(given: Given) -> Section | None:
-    frame = seeds.table(given.runs, given.models, given.store, given.rule)
+def _write_seeds(report: Report) -> Section | None:
+    frame = seeds.table(report.results, report.store)
     if frame.empty:
         return None
-    given.save_frame("seeds", frame)
-    item = TableItem(lists.list_seeds(frame, given.runs), lists.explain_seeds(frame, given.runs))
+    report.save_frame("seeds", frame)
+    item = TableItem(lists.list_seeds(frame, report.results.runs), lists.explain_seeds(frame, report.results.runs))
     return Section("Every seed", (item,))
 
 
-def _write_retain_free(given: Given) -> Section | None:
+def _write_retain_free(report: Report) -> Section | None:
     """Task vectors, which are over FQ and MU: of sweeps on TOFU only."""
-    if given.goals.benchmark != "tofu" or not lists.has_task_vectors(given.runs):
+    if report.results.goals.benchmark != "tofu" or not lists.has_task_vectors(report.results.runs):
         return None
-    points = strengths.strength_points(given.runs, given.models, given.rule)
-    pictures = [given.save_picture(catalog.draw_strengths(points))] if any(points["kind"] == "strength") else []
-    frame = tidy.from_runs(choose.retain_free_trials(given.runs), given.models, given.rule)
-    table = given.save_table(layouts.RETAIN_FREE, frame)
+    points = strengths.strength_points(report.results)
+    pictures = [report.save_picture(catalog.draw_strengths(points))] if any(points["kind"] == "strength") else []
+    free = report.results.with_runs(choose.retain_free_trials(report.results.runs))
+    table = report.save_table(layouts.RETAIN_FREE, tidy.from_runs(free))
     return Section("Without retain data", (TableItem(table),), tuple(pictures))
 
 
-def _write_calibration(given: Given) -> Section | None:
+def _write_calibration(report: Report) -> Section | None:
     """UWC, which is over FQ and MU: of sweeps on TOFU only."""
-    if given.goals.benchmark != "tofu" or calibration.chosen_trials(given.runs, given.models, given.rule).empty:
+    if report.results.goals.benchmark != "tofu" or calibration.chosen_trials(report.results).empty:
         return None
-    points = uwc.mixture_points(given.runs, given.models, given.rule)
-    pictures = tuple(given.save_picture(picture) for picture in catalog.draw_mixtures(points))
-    layout = replace(layouts.UWC, notes=(*layouts.UWC.notes, *[WHOLE] * given.rule.halves))
-    return Section(layout.caption, (TableItem(given.save_table(layout, given.frame)),), pictures)
+    points = uwc.mixture_points(report.results)
+    pictures = tuple(report.save_picture(picture) for picture in catalog.draw_mixtures(points))
+    layout = replace(layouts.UWC, notes=(*layouts.UWC.notes, *[WHOLE] * report.results.rule.halves))
+    return Section(layout.caption, (TableItem(report.save_table(layout, report.frame)),), pictures)
 
 
-PARTS: tuple[Callable[[Given], Section | None], ...] = (
+PARTS: tuple[Callable[[Report], Section | None], ...] = (
     write_main,
     _write_tradeoff,
     _write_hypervolume,

@@ -1,13 +1,11 @@
-"""A report's sentences: what GRU changes, how far to believe it, and which trials gave no result."""
+"""A report's sentences: what the trials are, what GRU changes and how far that holds, and TRU against TV."""
 
 from __future__ import annotations
-
-from collections.abc import Hashable
-from typing import Any
 
 import pandas as pd
 
 from analysis.labels import (
+    DECIMALS,
     join_names,
     method_label,
     number,
@@ -17,22 +15,25 @@ from analysis.labels import (
     split_label,
 )
 from analysis.load.goals import Goals, goals_of_runs
-from analysis.prose import answer
-from analysis.prose.answer import change_signs
+from analysis.stats import significance, tidy
+from analysis.stats.results import Results
 from analysis.stats.selection import STUDY
 from analysis.stats.strengths import strength_points, utility_at_equal_quality
 from analysis.tables.lists import has_task_vectors
-from trainables.benchmarks import Goal
-from trainables.config.settings import Selection
 
-WORDS = {"out_of_memory": "out of memory", "missing": "without a result yet"}
+STATUSES = {"out_of_memory": "out of memory", "missing": "without a result yet"}
+KINDS = {"better": "improved", "traded": "traded one goal for another in", "worse": "worsened it in"}
+KINDS |= {"same": "clearly changed nothing in"}
+SIGNS = {1: "better", -1: "worse", 0: "not clearly changed"}
+"""What is said of a goal, by `significance.tests`'s sign."""
+LEFT_OUT = "a side missed its target, needed no mixing, or has no FQ"
 
 
 def count_trials(runs: pd.DataFrame) -> str:
     """Return `18 of 24 trials finished, 2 failed, 1 diverged`."""
     numbers = runs["status"].value_counts()
-    rest = [(-int(count), WORDS.get(str(status), status)) for status, count in numbers.items() if status != "finished"]
-    texts = [f"{-count} {word}" for count, word in sorted(rest)]
+    rest = [(-int(count), STATUSES.get(str(status), status)) for status, count in numbers.items()]
+    texts = [f"{-count} {status}" for count, status in sorted(rest) if status != "finished"]
     return ", ".join([f"{numbers.get('finished', 0)} of {len(runs)} trials finished", *texts])
 
 
@@ -47,164 +48,169 @@ def describe_trials(runs: pd.DataFrame) -> str:
     return f"{join_names(methods)}, {join_names(kinds)}, on {splits}"
 
 
-def compares_vectors(runs: pd.DataFrame) -> bool:
-    """Return whether TRU is to be compared with TV: they are over FQ, which only TOFU has."""
-    return goals_of_runs(runs).benchmark == "tofu" and has_task_vectors(runs)
-
-
 def ask_question(runs: pd.DataFrame) -> str:
     """Return what the sweep can answer."""
-    if not compares_vectors(runs):
+    if not _compares_vectors(runs):
         return "Does GRU help?"
     if any(runs["rectifier.name"] == "gru"):
         return "Does GRU help, and does TRU keep more than TV?"
     return "Does TRU keep more than TV?"
 
 
-def write_verdict(
-    runs: pd.DataFrame,
-    references: pd.DataFrame,
-    comparison: pd.DataFrame,
-    chosen: pd.DataFrame,
-    rule: Selection,
-    tests: pd.DataFrame,
-) -> list[str]:
-    """Return the verdict: on GRU, unless the sweep is about task vectors only, and on TRU against TV.
+def _compares_vectors(runs: pd.DataFrame) -> bool:
+    """Return whether TRU is to be compared with TV: they are over FQ, which only TOFU has."""
+    return goals_of_runs(runs).benchmark == "tofu" and has_task_vectors(runs)
 
-    The first is the answer as a whole; `tests` are `significance.tests`.
+
+def write_verdict(results: Results) -> list[str]:
+    """Return the answer as a whole, then sentences on GRU, unless the sweep is about task vectors only, and on TRU."""
+    tests, goals = results.tests, results.goals
+    vectors = compare_task_vectors(strength_points(results)) if _compares_vectors(results.runs) else []
+    if vectors and not any(results.runs["rectifier.name"] == "gru"):
+        return vectors
+    if results.chosen.empty:
+        return ["No trial of this sweep has finished with a result, so nothing can be said yet.", *vectors]
+    if tests.empty:
+        text = "This sweep holds no method both with and without GRU that finished, so GRU cannot be judged from it."
+        return [text, *vectors]
+    least = join_names(f"{significance.resolution(goal):g} in {goal.short}" for goal in goals.compared)
+    counted = (
+        f"A change counts from {least} on, and where all seeds that both sides have moved the same way (from "
+        f"{significance.LEAST} seeds on: where its 95% interval does not hold 0)."
+    )
+    found = [summarise_tests(tests), " ".join(filter(None, [counted, count_kept(results), describe_tests(tests)]))]
+    found += [describe_split(str(split), rows, goals) for split, rows in tests.groupby("split")]
+    return [*found, *list_beaten(results.chosen, results.models, goals), *compare_at_equal_utility(results), *vectors]
+
+
+def summarise_tests(tests: pd.DataFrame) -> str:
+    """Return in how many comparisons GRU improved the trade-off, traded one goal for another, or worsened it."""
+    pairs = [list(rows["sign"]) for _, rows in tests.groupby(["split", "method"])]
+    kinds = pd.Series([_classify(signs) for signs in pairs if not pd.isna(signs).any()], dtype="str").value_counts()
+    total = kinds.sum()
+    if not total:
+        return "GRU's effect on the trade-off cannot be judged: no comparison has all goals on both sides."
+    start = f"GRU improved the trade-off (a goal better, none worse) in {kinds.get('better', 'none')} of {total}"
+    others = [f"{text} {kinds[kind]}" for kind, text in KINDS.items() if kind in kinds and kind != "better"]
+    return f"{join_names([f'{start} comparisons', *others])}."
+
+
+def _classify(signs: list[float]) -> str:
+    low, high = min(signs), max(signs)
+    if low < 0 < high:
+        return "traded"
+    return "better" if high > 0 else "worse" if low < 0 else "same"
+
+
+def describe_split(split: str, tests: pd.DataFrame, goals: Goals) -> str:
+    """Return `On forget05 (5%), with GRU FQ is better for GD and NPO, worse for GA; MU is better for ...`."""
+    parts = []
+    for goal in goals.compared:
+        rows = tests.loc[tests["metric"] == goal.metric]
+        groups = {
+            text: list(map(method_label, rows.loc[rows["sign"] == sign, "method"])) for sign, text in SIGNS.items()
+        }
+        groups["not known"] = list(map(method_label, rows.loc[rows["sign"].isna(), "method"]))
+        texts = [f"{text} for {join_names(methods)}" for text, methods in groups.items() if methods]
+        parts.append(f"{goal.short} is {', '.join(texts)}")
+    return f"On {split_label(split)}, with GRU {'; '.join(parts)}."
+
+
+def count_kept(results: Results) -> str:
+    """Return on how many chosen settings each side keeps the utility that the rule asks for; empty without a bar."""
+    pairs, rule = results.pairs, results.rule
+    if rule.rule != "utility_floor" or any(pairs["bar"].isna()):
+        return ""
+    kept = {side: sum(rows["kept"]) for side, rows in pairs.groupby("rectifier.name")}
+    share = f"At least {rule.share:.0%} of the original model's {results.goals.retention.short}"
+    return f"{share} is kept in {kept['gru']} of {len(pairs) // 2} with GRU, in {kept['none']} without it."
+
+
+def describe_tests(tests: pd.DataFrame) -> str:
+    """Return how many differences are significant; of fewer seeds than a test takes that there is none."""
+    tested = tests.dropna(subset=["p"])
+    if tested.empty:
+        most = max(tests["n"])
+        why = (
+            f"there are at most {most}"
+            if most < significance.LEAST
+            else "where there are as many, they all differ alike"
+        )
+        return (
+            f"No difference is called significant here: that takes {significance.LEAST} seeds on both sides, and {why}."
+        )
+    sure = sum(tested["adjusted"] < significance.LEVEL)
+    rest = f"; {len(tests) - len(tested)} more cannot be tested" if len(tests) > len(tested) else ""
+    return (
+        f"{sure} of {len(tested)} differences are significant at {significance.LEVEL:.0%} (two-sided paired t tests "
+        f"over the seeds, p adjusted by Holm){rest}."
+    )
+
+
+def list_beaten(chosen: pd.DataFrame, models: pd.DataFrame, goals: Goals) -> list[str]:
+    """Return which chosen settings are no better than the original model on any goal, in a sentence if there are any.
+
+    A change between two such settings is no useful unlearning, however large.
     """
-    goals = goals_of_runs(runs)
-    about = compare_task_vectors(strength_points(runs, references, rule)) if compares_vectors(runs) else []
-    if about and not any(runs["rectifier.name"] == "gru"):
-        return about
-    if comparison.empty:
-        return [*write_headline(comparison, chosen, goals), *about]
-    counted = [answer.explain_counting(goals), answer.count_kept(comparison, goals, rule)]
-    counted.append(answer.describe_tests(tests, goals))
-    found = [answer.summarise(comparison, goals), " ".join(filter(None, counted))]
-    found += filter(None, [answer.list_beaten(chosen, references, goals)])
-    for sentence, (_, rows) in zip(write_headline(comparison, chosen, goals), comparison.groupby("split"), strict=True):
-        found.append(" ".join(filter(None, [sentence, answer.describe_amounts(rows, goals)])))
-    found += answer.describe_areas(runs, references, goals)
-    return [*found, *answer.compare_at_equal_utility(runs, references, goals, rule), *about]
+    chosen = chosen.loc[chosen["rectifier.name"].isin(significance.SIDES)]
+    originals = models.loc[models["role"] == "original"].set_index("split")
+    beaten = chosen["benchmark.split"].isin(originals.index)
+    for goal in goals.compared:
+        beaten &= goal.gain(1) * (chosen[goal.metric] - chosen["benchmark.split"].map(originals[goal.metric])) <= 0
+    names = [
+        " ".join(filter(None, [method_label(method), rectifier_label(rectifier), "on", split]))
+        for split, method, rectifier in chosen.loc[beaten, STUDY].to_numpy()
+    ]
+    text = "No better than the original model on any goal, so that a change among them is no useful unlearning"
+    return [f"{text}: {len(names)} of {len(chosen)} chosen settings ({', '.join(names)})."] if names else []
 
 
-def write_headline(comparison: pd.DataFrame, chosen: pd.DataFrame, goals: Goals) -> list[str]:
-    """Return one sentence a split: for which methods GRU improved which goals."""
-    if chosen.empty:
-        return ["No trial of this sweep has finished with a result, so nothing can be said yet."]
-    if comparison.empty:
-        return ["This sweep holds no method both with and without GRU that finished, so GRU cannot be judged from it."]
-    sentences = []
-    for split, rows in comparison.groupby("split"):
-        groups: dict[tuple[int, ...] | None, list[str]] = {}
-        for row in rows.to_dict("records"):
-            groups.setdefault(change_signs(row, goals), []).append(method_label(row["method"]))
-        parts = [
-            f"{_describe_kind(kind, goals)} for {len(groups[kind])} of {len(rows)} methods ({', '.join(groups[kind])})"
-            for kind in sorted(groups, key=_rank_kind)
-        ]
-        sentences.append(f"On {split_label(str(split))}, GRU {_join_parts(parts)}.")
-    return sentences
-
-
-def compare_task_vectors(drawn: pd.DataFrame) -> list[str]:
-    """Return one sentence a split on TRU against TV, from `strength_points`: who keeps more MU at which FQ."""
-    methods = set(drawn.loc[drawn["kind"] == "strength", "method"])
-    if not methods:
+def compare_at_equal_utility(results: Results) -> list[str]:
+    """Return one sentence a split on FQ where both sides were mixed back to the same MU (UWC)."""
+    frame = tidy.from_runs(results)
+    mixed = frame.loc[frame["target"].notna() & frame["chosen"] & frame["rectifier"].isin(["none", "gru"])]
+    wide = mixed.pivot(index=["split", "method", "target"], columns=["metric", "rectifier"], values="value")
+    if not {("reached", "none"), ("reached", "gru")} <= set(wide):
         return []
+    wide = wide.dropna(subset=[("reached", "none"), ("reached", "gru")])
+    sound = (wide["reached"] == 1).all(axis=1) & (wide["unmixed"] == 0).all(axis=1)
+    gain = (wide["forget_quality", "gru"].round(DECIMALS) - wide["forget_quality", "none"].round(DECIMALS)).where(sound)
+    texts = []
+    for split, gains in gain.groupby("split"):
+        compared = gains.dropna()
+        shares = join_names(f"{share:.0%}" for share in sorted(set(gains.index.get_level_values("target"))))
+        left_out = f" {len(gains) - len(compared)} of {len(gains)} pairs are left out: {LEFT_OUT}."
+        texts.append(
+            f"At equal utility on {split_label(str(split))} (UWC: mixed back to {shares} of the original model's MU) "
+            f"FQ is higher with GRU in {sum(compared > 0)} of {len(compared)} pairs of a method and share, lower in "
+            f"{sum(compared < 0)}.{left_out if len(compared) < len(gains) else ''}"
+        )
+    return texts
+
+
+def compare_task_vectors(points: pd.DataFrame) -> list[str]:
+    """Return one sentence a split on TRU against TV, from `strength_points`: who keeps more MU at which FQ."""
+    strengths = points.loc[points["kind"] == "strength"]
+    methods = set(strengths["method"])
     if len(methods) == 1:
         there, absent = ("TRU", "TV") if "tru" in methods else ("TV", "TRU")
         return [f"No trial of {absent} has finished, so {there} cannot be compared with it."]
     return [
-        f"On {split_label(str(split))}, {_compare_levels(utility_at_equal_quality(rows, str(split)), _seeds(rows))}."
-        for split, rows in drawn.groupby("split")
-        if any(rows["kind"] == "strength")
+        f"On {split_label(split)}, {_compare_levels(utility_at_equal_quality(points, split), rows['n'])}."
+        for split, rows in strengths.groupby("split")
     ]
 
 
-def _seeds(drawn: pd.DataFrame) -> str:
-    """Return how many seeds the strengths of a split rest on: `n = 1`, or `n = 1 to 3`."""
-    seeds = drawn.loc[drawn["kind"] == "strength", "n"].astype(int)
-    return f"n\u00a0=\u00a0{seeds.min()}" + (f" to {seeds.max()}" if seeds.max() > seeds.min() else "")
-
-
-def _compare_levels(levels: pd.DataFrame, seeds: str) -> str:
+def _compare_levels(levels: pd.DataFrame, seeds: pd.Series) -> str:
     """Return `of 6 measured FQs that TRU and TV both reach TRU keeps more MU at 4 ...`, compared as printed."""
     if levels.empty:
         return "TRU and TV reach no FQ above the original model's in common, so neither can be said to keep more MU"
     more, less = sum(levels["tru"] > levels["tv"]), sum(levels["tru"] < levels["tv"])
-    ties = f" and the same at {len(levels) - more - less}" if more + less < len(levels) else ""
     last = levels.iloc[-1]
     low, high = number(levels["forget_quality"].iloc[0], 2), number(last["forget_quality"], 2)
+    n = " to ".join(dict.fromkeys(f"{count:g}" for count in (seeds.min(), seeds.max())))
     return (
-        f"of {len(levels)} measured FQs that TRU and TV both reach ({low} to {high}) TRU keeps more MU at {more}, "
-        f"TV at {less}{ties}; at FQ {high}, the highest, MU is {number(last['tru'])} for TRU and {number(last['tv'])} "
-        f"for TV ({seeds}, lines between measured strengths)"
+        f"of {len(levels)} measured FQs that TRU and TV both reach ({low} to {high}) TRU keeps more MU at {more}, TV "
+        f"at {less}; at FQ {high}, the highest, MU is {number(last['tru'])} for TRU and {number(last['tv'])} for TV "
+        f"(n\u00a0=\u00a0{n}, lines between measured strengths)"
     )
-
-
-def _rank_kind(kind: tuple[int, ...] | None) -> tuple[Any, ...]:
-    """Return the place of a kind of change in a sentence: the better first, the unknown last."""
-    return (True,) if kind is None else (False, -sum(kind), -sum(map(abs, kind)), [-sign for sign in kind])
-
-
-def _describe_kind(kind: tuple[int, ...] | None, goals: Goals) -> str:
-    """Return `improved FQ and did not clearly change MU`."""
-    names = [goal.short for goal in goals.compared]
-    if kind is None:
-        return f"cannot be judged, for want of {' or '.join(names)} on both sides,"
-    if not any(kind):
-        return f"clearly changed {'neither' if len(names) == 2 else 'none'} of {join_names(names)}"
-    if len(set(kind)) == 1:
-        return f"{'improved' if kind[0] > 0 else 'worsened'} {'both ' * (len(names) == 2)}{join_names(names)}"
-    parts = []
-    for sign, text in ((1, "improved {}"), (-1, "worsened {}"), (0, "did not clearly change {}")):
-        found = [name for name, one in zip(names, kind, strict=True) if one == sign]
-        parts += [text.format(join_names(found))] if found else []
-    return f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
-def _join_parts(parts: list[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{'; '.join(parts[:-1])}; and {parts[-1]}"
-
-
-def write_detail(row: dict[Hashable, Any], goals: Goals) -> dict[str, str]:
-    """Return what GRU changes for one method and split: name, the changes, and how many seeds they rest on."""
-    return {
-        "method": method_label(row["method"]),
-        "split": split_label(row["split"]),
-        "text": "; ".join([*(_describe_change(row, goal) for goal in goals.compared), f"{_count_pairs(row, goals)}."]),
-    }
-
-
-def _count_pairs(row: dict[Hashable, Any], goals: Goals) -> str:
-    """Return `n = 3`, or how many seeds are in common where the sides differ."""
-    plain, gru = int(row["n_none"]), int(row["n_gru"])
-    shared = min(int(row[f"{goal.metric}_n"]) for goal in goals.compared)
-    if shared == plain == gru:
-        return f"n\u00a0=\u00a0{shared}"
-    of = f"{plain} plain, {gru} w/ GRU"
-    if not shared:
-        return f"no seed in common, so means of all: n\u00a0=\u00a0{of}"
-    return f"over the n\u00a0=\u00a0{shared} seed{'s' * (shared > 1)} in common of {of}"
-
-
-def _describe_change(row: dict[Hashable, Any], goal: Goal) -> str:
-    """Return `FQ rose by 3.2000, from -7.3000 to -4.1000 (95% interval +1.10 to +5.30, adjusted p = 0.01)`.
-
-    Below the seeds that an interval takes, the single seeds' changes stand in its place.
-    """
-    name = goal.short if goal.best == "highest" else f"{goal.short} (lower is better)"
-    plain, gru, difference = (row[f"{goal.metric}_{side}"] for side in ("none", "gru", "difference"))
-    if pd.isna(difference):
-        return f"{name} is not known on both sides"
-    verb = f"{'rose' if difference > 0 else 'fell'} by {number(abs(difference))}, from {number(plain)} to"
-    change = f"{name} {verb if difference else 'stayed at'} {number(gru)}"
-    low, high, p, gains = (row[f"{goal.metric}_{side}"] for side in ("low", "high", "p", "gains"))
-    if not pd.isna(low):
-        tested = "" if pd.isna(p) else f", adjusted p {'< 0.0001' if p < 1e-4 else f'= {p:.2g}'}"
-        return f"{change} (95% interval {low:+.{goal.digits}f} to {high:+.{goal.digits}f}{tested})"
-    if len(gains) > 1 and any(gains):
-        return f"{change} (by seed {', '.join(f'{gain:+.{goal.digits}f}' for gain in gains)})"
-    return change

@@ -10,8 +10,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.load.trials import evaluated
-from analysis.stats.selection import DEFAULT, choose
-from trainables.config.settings import Selection
+from analysis.stats.results import Results
 
 TARGETS = ["id", "target", "goal", "weight", "model_utility", "forget_quality", "reached", "monotone", "unmixed"]
 CURVE = ["id", "weight", "model_utility", "forget_quality"]
@@ -39,8 +38,6 @@ def _calibrated(runs: pd.DataFrame) -> list[tuple[str, dict[str, Any]]]:
     return list(zip(known["id"], known["calibrated"], strict=True))
 
 
-def chosen_trials(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
+def chosen_trials(results: Results) -> pd.DataFrame:
     """Return the calibrated trials, a row a seed, of the settings that the main table shows."""
-    chosen = choose(runs, references, rule)["configuration"]
-    calibrated = runs["calibrated"].notna() & evaluated(runs)
-    return runs.loc[calibrated & runs["configuration"].isin(chosen)]
+    return results.chosen_trials.loc[results.chosen_trials["calibrated"].notna()]

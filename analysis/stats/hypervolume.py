@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 
 from analysis.load.goals import Goals
-from analysis.stats.selection import STUDY, average
+from analysis.stats.results import Results
+from analysis.stats.selection import STUDY
 
 SIDES = ("none", "gru")
 
@@ -42,14 +43,15 @@ def explained(goals: Goals) -> str:
     )
 
 
-def table(runs: pd.DataFrame, references: pd.DataFrame, goals: Goals) -> pd.DataFrame:
+def table(results: Results) -> pd.DataFrame:
     """Return one row a split: hypervolume and number of settings, without (`none`) and with GRU (`gru`).
 
     Of the settings (means over seeds) of methods that the split has both ways. The reference point is the target
     model's removal and a utility of 0: x, y in the units of the metrics, turned so that more is better. Splits without
     such methods or without the target model's removal are left out.
     """
-    means = average(runs).dropna(subset=[goals.x.column, goals.y.column])
+    goals, references = results.goals, results.models
+    means = results.means.dropna(subset=[goals.x.column, goals.y.column])
     originals = references.loc[references["role"] == "original"].set_index("split")[goals.x.column].dropna()
     rows = [_row(str(split), group, originals, goals) for split, group in means.groupby(STUDY[0])]
     columns = [

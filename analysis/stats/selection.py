@@ -61,19 +61,19 @@ def _texts(numbers: pd.Series) -> str:
     return ", ".join(f"{number:g}" for number in numbers.dropna())
 
 
-def choose(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
-    """Return the configuration that the rule chooses of every study that has an evaluated trial, in table order.
+def choose(means: pd.DataFrame, references: pd.DataFrame, goals: Goals, rule: Selection = DEFAULT) -> pd.DataFrame:
+    """Return the configuration of `average` that the rule chooses of every study, in table order.
 
     Adds `choice.original` (the original model's utility on the rows that are chosen on; NaN without that model),
     `bar` (the share of it that is to be kept; NaN where it is not known or 0), `kept` (the configuration's is at or
     above that), `original` (the utility that is reported of the original model) and `settings` (how many
     configurations the study has).
     """
-    configurations = average(runs)
+    configurations = means.copy()
     models = references.loc[references["role"] == "original"].set_index("split").reindex(configurations[STUDY[0]])
     configurations["choice.original"] = original = models["choice.utility"].to_numpy(dtype=float)
     configurations["bar"] = rule.share * np.where(original > 0, original, np.nan)
-    configurations["original"] = models[goals_of_runs(runs).y.column].to_numpy(dtype=float)
+    configurations["original"] = models[goals.y.column].to_numpy(dtype=float)
     configurations["kept"] = configurations["choice.utility"] >= configurations["bar"]
     studies = configurations.groupby(STUDY)
     configurations["settings"] = studies["id"].transform("size")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,56 +13,35 @@ from analysis.labels import DECIMALS
 from analysis.load.goals import Goals
 from analysis.load.trials import evaluated
 from analysis.stats.selection import STUDY
+from trainables.benchmarks import Goal
 
 LEAST, LEVEL = 5, 0.05
 """Seeds below which nothing is tested and no interval is given; the error rate of all tests of a report together."""
 SIDES = ("none", "gru")
-MEASURED = ["none", "gru", "difference", "low", "high", "p", "gains"]
-COLUMNS = ["split", "method", "metric", "n", *MEASURED]
+COLUMNS = ["split", "method", "metric", "n", "none", "gru", "difference", "low", "high", "p", "gains", "sign"]
 
 
-def tests(runs: pd.DataFrame, chosen: pd.DataFrame, goals: Goals) -> pd.DataFrame:
-    """Return one row a split, method and goal that is both with and without GRU among the chosen settings.
+def tests(runs: pd.DataFrame, pairs: pd.DataFrame, goals: Goals) -> pd.DataFrame:
+    """Return one row a split, method and goal of `Results.pairs`.
 
     n: seeds that both sides have. none, gru: means over these, difference: gru - none as printed, gains: the list of
     gru - none by seed; where no seed is in common (n = 0) the means are over all seeds of each side. low, high: the
     95 % interval of the difference, p: of the two-sided paired t test, both NaN below `LEAST` seeds or where all
-    differences are equal. adjusted: p by Holm over all tests of the report.
+    differences are equal. adjusted: p by Holm over all tests of the report. sign: 1 better with GRU, -1 worse, 0 no
+    clear change, NaN if not known.
     """
     measured = runs.loc[evaluated(runs)].drop_duplicates(["configuration", "seed"])
     seeds = {key: group.set_index("seed") for key, group in measured.groupby("configuration")}
     rows = []
-    for _, pair in chosen.groupby(STUDY[:2], sort=False):
+    for _, pair in pairs.groupby(STUDY[:2], sort=False):
         split, method = pair.iloc[0][STUDY[:2]]
         sides = pair.set_index("rectifier.name")["configuration"]
-        if not set(SIDES) <= set(sides.index):
-            continue
         for goal in goals.compared:
             plain, gru = (seeds[sides[side]][goal.metric].dropna() for side in SIDES)
-            rows.append({"split": split, "method": method, "metric": goal.metric, **_paired(plain, gru)})
+            row = {"split": split, "method": method, "metric": goal.metric, **_paired(plain, gru)}
+            rows.append(row | {"sign": _find_sign(row, goal)})
     frame = pd.DataFrame(rows, columns=COLUMNS)
     return frame.assign(adjusted=holm(pd.Series(frame["p"], dtype=float)))
-
-
-def compare(chosen: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
-    """Return what GRU changes: one row a split and method of `found`, the `tests` of these chosen settings.
-
-    Of every goal `METRIC_none`, `_gru`, `_difference`, `_low`, `_high`, `_gains`, `_p` (adjusted) and `_n`; of both
-    sides `n_none` and `n_gru` (all seeds), `settings_`, `kept_` and `bar_`, as `selection.choose` gives them.
-    """
-    sides = {key: pair.set_index("rectifier.name") for key, pair in chosen.groupby(STUDY[:2])}
-    rows = []
-    for _, group in found.groupby(["split", "method"], sort=False):
-        split, method = group.iloc[0][["split", "method"]]
-        row: dict[str, Any] = {"split": split, "method": method}
-        for side in SIDES:
-            of = sides[split, method].loc[side]
-            row |= {f"{field}_{side}": of[field] for field in ("n", "settings", "kept", "bar")}
-        for goal in group.to_dict("records"):
-            row |= {f"{goal['metric']}_{name}": goal[name] for name in ("n", *MEASURED)}
-            row[f"{goal['metric']}_p"] = goal["adjusted"]
-        rows.append(row)
-    return pd.DataFrame(rows)
 
 
 def _paired(plain: pd.Series, gru: pd.Series) -> dict[str, Any]:
@@ -77,6 +57,26 @@ def _paired(plain: pd.Series, gru: pd.Series) -> dict[str, Any]:
         low, high = tested.confidence_interval(1 - LEVEL)
         row |= {"low": float(low), "high": float(high), "p": float(tested.pvalue)}
     return row
+
+
+def _find_sign(row: dict[str, Any], goal: Goal) -> float:
+    """Return the direction of a change; 0 where it is too small to count, or seeds leave the direction open.
+
+    They do so where the 95 % interval holds 0; below the seeds that an interval takes, where not all moved one way.
+    """
+    change, low, high, gains = (row[name] for name in ("difference", "low", "high", "gains"))
+    if math.isnan(change):
+        return change
+    if math.isnan(low):
+        low, high = (min(gains), max(gains)) if gains else (0.0, 0.0)
+    if abs(change) < resolution(goal) or low <= 0 <= high:
+        return 0.0
+    return 1.0 if goal.gain(change) > 0 else -1.0
+
+
+def resolution(goal: Goal) -> float:
+    """Return the least change that counts: one in the last digit that a line of progress shows."""
+    return float(10**-goal.digits)
 
 
 def holm(values: pd.Series) -> pd.Series:

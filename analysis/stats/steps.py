@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import pandas as pd
 import pyarrow
 import pyarrow.parquet
 
 from analysis.labels import TASK_VECTORS
-from analysis.load.sweeps import open_storage
-from analysis.load.trials import evaluated
-from analysis.stats.selection import DEFAULT, choose, sort_studies
-from trainables.config.settings import Selection
+from analysis.stats.results import Results
 from trainables.storage.base import STEPS, Storage
 
 log = logging.getLogger(__name__)
@@ -27,20 +23,13 @@ MOST = 250
 """Points of a line that are drawn at most: a figure in print has no room for more."""
 
 
-def load(
-    runs: pd.DataFrame,
-    references: pd.DataFrame,
-    rule: Selection = DEFAULT,
-    storage: str | Path | Storage = "runs",
-) -> pd.DataFrame:
+def load(results: Results, store: Storage) -> pd.DataFrame:
     """Return one row a step of every evaluated trial, all seeds, of the settings that the rule chose.
 
     NaN: not measured. Task vectors have no such steps. Of other trials than the chosen settings' nothing is read. Files
     that are missing or damaged are left out, with a warning where others are there.
     """
-    store = open_storage(storage)
-    chosen = choose(runs, references, rule)["configuration"]
-    trials = sort_studies(runs.loc[evaluated(runs) & runs["configuration"].isin(chosen)]).rename(columns=NAMES)
+    trials = results.chosen_trials.rename(columns=NAMES)
     parts, missing = [], []
     for trial in trials.loc[~trials["method"].isin(TASK_VECTORS)].to_dict("records"):
         try:

@@ -9,22 +9,22 @@ import pandas as pd
 from analysis.labels import DECIMALS, TASK_VECTORS
 from analysis.load.goals import TOFU_METRICS
 from analysis.load.trials import STRENGTHS, settings
-from analysis.stats.selection import DEFAULT, STUDY, average, choose
-from trainables.config.settings import Selection
+from analysis.stats.results import Results
+from analysis.stats.selection import STUDY
 
 COLUMNS = ["kind", "split", "method", "settings", "strength", "relative_change", "n", "chosen", "id"]
 COLUMNS += ["forget_quality", "forget_quality_sd", "model_utility", "model_utility_sd"]
 
 
-def strength_points(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
+def strength_points(results: Results) -> pd.DataFrame:
     """Return means over seeds at each strength of TRU and TV, and the reference models.
 
     `settings` names what else differs among a method's trials: one curve for each text. `chosen`: by the report's rule.
     """
-    vectors = runs.loc[runs["method"].isin(TASK_VECTORS)]
-    means = average(vectors).dropna(subset=["strength"])
+    vectors, means = (part.loc[part["method"].isin(TASK_VECTORS)] for part in (results.runs, results.means))
+    means, references = means.dropna(subset=["strength"]), results.models
     means = means.assign(kind="strength", settings=_other_settings(vectors, means), split=means[STUDY[0]])
-    means["chosen"] = means["configuration"].isin(choose(vectors, references, rule)["configuration"])
+    means["chosen"] = means["configuration"].isin(results.chosen["configuration"])
     models = references.assign(kind="reference", method=references["role"], id=references["evaluation"], n=1)
     models = models.assign(chosen=False, settings="")
     parts = [part.reindex(columns=COLUMNS) for part in (means, models) if len(part)]

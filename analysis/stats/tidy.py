@@ -5,11 +5,11 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis.labels import REFERENCES, setting_text, takes
-from analysis.load.goals import TOFU_METRICS, goals_of_runs
+from analysis.load.goals import TOFU_METRICS
 from analysis.load.trials import settings
 from analysis.stats import calibration
-from analysis.stats.selection import DEFAULT, STUDY, average, choose, sort_studies, varied
-from trainables.config.settings import Selection
+from analysis.stats.results import Results
+from analysis.stats.selection import STUDY, sort_studies, varied
 
 PAPER = [
     *("table", "benchmark", "backbone", "split", "method", "rectifier"),
@@ -25,7 +25,7 @@ BACKBONES = {"Llama-2-7B-chat": "llama", "Phi-1.5": "phi", "Zephyr-7B-beta": "ze
 """What the paper's tables call the backbones of `search_spaces.schema.backbones`; others keep their names."""
 
 
-def from_runs(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
+def from_runs(results: Results) -> pd.DataFrame:
     """Return one row a setting and metric: `value`, `sd` (n - 1) and `n` over the setting's seeds. Columns: COLUMNS.
 
     `gamma` and `tau` are texts (`none`, `%g`; empty where the rectifier has no such setting), `strength` is a task
@@ -38,10 +38,9 @@ def from_runs(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DE
     that reached the target, whose utility is monotone, and that keep more without mixing (`render.DOUBTS`).
     `bold` is False: what is bold is for a renderer to find.
     """
-    goals = goals_of_runs(runs)
-    chosen = choose(runs, references, rule)["configuration"]
-    found = _settings(runs)
-    parts = [_melt_references(references, goals.metrics), _melt(found, goals.metrics), _mixtures(runs, found)]
+    runs, goals = results.runs, results.goals
+    found = _settings(runs, results.means)
+    parts = [_melt_references(results.models, goals.metrics), _melt(found, goals.metrics), _mixtures(runs, found)]
     frame = pd.concat([part for part in parts if len(part)] or parts)
     others = _others(runs)
     frame = frame.assign(
@@ -50,7 +49,7 @@ def from_runs(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DE
         backbone=paper_backbone(runs),
         bold=False,
         other=[others.get(configuration, "") for configuration in frame["configuration"]],
-        chosen=frame["configuration"].isin(chosen) | frame["method"].isin(REFERENCES),
+        chosen=frame["configuration"].isin(results.chosen["configuration"]) | frame["method"].isin(REFERENCES),
         n=frame["n"].astype(int),
     )
     return frame.reindex(columns=COLUMNS).reset_index(drop=True)
@@ -76,9 +75,8 @@ def in_paper_dialect(runs: pd.DataFrame) -> bool:
     return set(runs.reindex(columns=["benchmark.dialect"])["benchmark.dialect"].dropna()) <= {"paper"}
 
 
-def _settings(runs: pd.DataFrame) -> pd.DataFrame:
+def _settings(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     """Return `selection.average` and below it the settings without a measured seed, as n = 0; gamma and tau as text."""
-    measured = average(runs)
     absent = runs.dropna(subset=["configuration", *STUDY])
     absent = absent.loc[~absent["configuration"].isin(measured["configuration"])]
     absent = absent.sort_values("id", kind="stable").drop_duplicates("configuration")

@@ -11,35 +11,28 @@ from analysis import paper
 from analysis.labels import REFERENCES, TASK_VECTORS, split_label
 from analysis.load.goals import find_goals
 from analysis.stats import tidy
-from analysis.stats.selection import DEFAULT
+from analysis.stats.results import Results
 from analysis.tables import layouts
 from analysis.tables.layout import Layout, Measure
 from analysis.tables.layouts import LAYOUTS, MUSE, TOFU_RETAIN_FREE, WMDP, WMDP_MEASURES, uwc_layout
 from analysis.tables.render import Sheet, make_sheet
-from trainables.config.settings import Selection
 from trainables.storage.base import FAILURES
 
 
-def make_sheets(
-    frame: pd.DataFrame,
-    runs: pd.DataFrame,
-    references: pd.DataFrame,
-    rule: Selection = DEFAULT,
-    command: str = "",
-    beside: bool = False,
-) -> list[Sheet]:
+def make_sheets(frame: pd.DataFrame, results: Results, command: str = "", beside: bool = False) -> list[Sheet]:
     """Return the tables that a sweep fills: by its benchmark and by what it varied.
 
-    `frame` is `tidy.from_runs` of the others, `command` is the sweep's. The paper's numbers are put beside those of its
-    own dialect only.
+    `frame` is `tidy.from_runs` of the results, `command` is the sweep's. The paper's numbers are put beside those
+    of its own dialect only.
     """
+    runs = results.runs
     beside = beside and tidy.in_paper_dialect(runs)
     if command and any(runs["status"].isin(FAILURES)):
         command = f"{command} --retry-failed"
     sheets = []
     for layout in fitting_layouts(frame):
         if layout is TOFU_RETAIN_FREE:  # WGA's trials with a retain term are no part of it
-            free = tidy.from_runs(retain_free_trials(runs), references, rule)
+            free = tidy.from_runs(results.with_runs(retain_free_trials(runs)))
             sheets += _make_sheets(layout, free, beside, command)
         else:
             sheets += _make_sheets(layout, frame, beside, command)

@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 
 from analysis.labels import DASH, DECIMALS, REFERENCES, TASK_VECTORS, method_label
-from analysis.load.goals import TOFU, Goals, goals_of_runs
-from analysis.stats.selection import DEFAULT, rule_text
+from analysis.load.goals import TOFU, Goals
+from analysis.stats.results import Results
+from analysis.stats.selection import rule_text
 from analysis.tables.format import BOLD, Head
 from analysis.tables.layout import CHECKS, Layout, Measure
-from trainables.config.settings import Selection
 
 QUALITY, UTILITY = Measure("forget_quality", "FQ ↑", 4, "highest"), Measure("model_utility", "MU ↑", 4, "highest")
 WMDP_MEASURES = (
@@ -141,10 +141,10 @@ LAYOUTS = {
 """All of the paper's tables, by their names in `analysis.paper`."""
 
 
-def main_layout(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> Layout:
+def main_layout(results: Results) -> Layout:
     """Return the layout of a report's main table: a row a method and under it those with a rectifier."""
-    goals = goals_of_runs(runs)
-    splits = sorted({*runs["benchmark.split"].dropna(), *references["split"]})
+    goals = results.goals
+    splits = sorted({*results.runs["benchmark.split"].dropna(), *results.models["split"]})
     roles = [role for role in REFERENCES if role == "original" or goals.has_retain_model(splits)]
     return Layout(
         table="main",
@@ -152,7 +152,7 @@ def main_layout(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = 
         measures=_goal_measures(goals),
         references={role: REFERENCES[role] for role in roles},
         report=True,
-        notes=(BOLD["method"], rule_text(goals, rule)),
+        notes=(BOLD["method"], rule_text(goals, results.rule)),
     )
 
 

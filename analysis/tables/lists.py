@@ -7,11 +7,21 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.labels import DASH, TASK_VECTORS, describe_settings, join_names, number, split_label
-from analysis.load.goals import Goals, goals_of_runs
+from analysis.labels import (
+    DASH,
+    DECIMALS,
+    TASK_VECTORS,
+    describe_settings,
+    join_names,
+    method_label,
+    number,
+    split_label,
+)
+from analysis.load.goals import ARROWS, Goals, goals_of_runs
 from analysis.stats import intervals
+from analysis.stats.results import Results
 from analysis.stats.seeds import KS
-from analysis.stats.selection import DEFAULT, choose, varied
+from analysis.stats.selection import varied
 from trainables.config.settings import Selection
 from trainables.storage.base import EVALUATED
 
@@ -31,13 +41,13 @@ def plain_text(value: Any) -> str:
     return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
-def list_chosen(runs: pd.DataFrame, references: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
+def list_chosen(results: Results) -> pd.DataFrame:
     """Return what each row of the main table was run with and picked from."""
-    other, goals = varied(runs), goals_of_runs(runs)
-    keeps = f"Keeps {rule.share:.0%} of {goals.retention.short}"
+    runs, goals, other = results.runs, results.goals, varied(results.runs)
+    keeps = f"Keeps {results.rule.share:.0%} of {goals.retention.short}"
     members = runs.drop_duplicates("configuration").set_index("configuration")
     rows = []
-    for row in choose(runs, references, rule).to_dict("records"):
+    for row in results.chosen.to_dict("records"):
         member = members.loc[row["configuration"]]
         rows.append(
             {
@@ -63,6 +73,31 @@ def _print_kept(row: dict[Hashable, Any], utility: str) -> str:
     if not (row["bar"] > 0 and row["original"] > 0):
         return DASH
     return f"{'yes' if row['kept'] else 'no'} ({row[utility] / row['original']:.1%})"
+
+
+def list_changes(results: Results) -> pd.DataFrame:
+    """Return `Results.tests` as texts: what GRU changes of each method and goal."""
+    goals = {goal.metric: goal for goal in results.goals.compared}
+    rows = []
+    for row in results.tests.to_dict("records"):
+        goal = goals[row["metric"]]
+        gains = [f"{gain:+.{goal.digits}f}" for gain in row["gains"]]
+        known, tested = not pd.isna(row["low"]), not pd.isna(row["p"])
+        rows.append(
+            {
+                "Split": split_label(row["split"]),
+                "Method": method_label(row["method"]),
+                "Goal": goal.short + ARROWS[goal.best],
+                "Alone": number(row["none"]),
+                "w/ GRU": number(row["gru"]),
+                "Change": DASH if pd.isna(row["difference"]) else f"{row['difference']:+.{DECIMALS}f}",
+                "Seeds in common": f"{row['n']}",
+                "95% interval": f"{row['low']:+.{goal.digits}f} to {row['high']:+.{goal.digits}f}" if known else DASH,
+                "Adjusted p": f"{row['adjusted']:.2g}" if tested else DASH,
+                "By seed": ", ".join(gains) if len(gains) > 1 else DASH,
+            }
+        )
+    return pd.DataFrame(rows, dtype="str")
 
 
 def list_seeds(frame: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -118,12 +153,11 @@ def list_volumes(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
     return pd.DataFrame(rows, dtype="str")
 
 
-def list_failures(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
+def list_failures(results: Results) -> pd.DataFrame:
     """Return every trial without a usable result and why; those that have not run come last."""
-    goals = goals_of_runs(runs)
-    rows = []
+    runs, rows = results.runs, []
     for trial in runs.sort_values("status", key=lambda column: column == "missing", kind="stable").to_dict("records"):
-        lacking = [goal.short for goal in goals.compared if pd.isna(trial[goal.metric])]
+        lacking = [goal.short for goal in results.goals.compared if pd.isna(trial[goal.metric])]
         if trial["status"] in EVALUATED and not lacking:
             continue
         described = dict.fromkeys(("Method", *SETTINGS), DASH)  # nothing is known of a trial that was never started
@@ -132,7 +166,7 @@ def list_failures(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame
             described = describe_settings(trial["method"], trial["rectifier.name"], *settings)
         start = {"Trial": trial["id"], "Split": plain_text(trial["benchmark.split"])}
         status = {"Seed": plain_text(trial["seed"]), "Status": trial["status"].replace("_", " ")}
-        rows.append(start | described | status | {"Cause": _find_cause(trial, lacking, rule)})
+        rows.append(start | described | status | {"Cause": _find_cause(trial, lacking, results.rule)})
     return _hide_strength(pd.DataFrame(rows, dtype="str"), runs)
 
 

@@ -5,9 +5,8 @@ from typing import Any
 
 from analysis import report
 from analysis.page import sections
-from tests.support.sweep_store import SETTINGS, Frames, grid, write_sweep, write_trial
+from tests.support.sweep_store import SETTINGS, grid, read, write_sweep, write_trial
 from trainables import benchmarks
-from trainables.config.settings import Selection
 from trainables.storage.base import Storage
 
 # benchmark -> split, how far a seed is from the last one, and the goals of each setting (method, place in SETTINGS).
@@ -77,13 +76,13 @@ def write_store(store: Path, name: str, **given: Any) -> Path:
     return store
 
 
-def written(folder: Path, frames: Frames, rule: Selection) -> dict[str, str]:
-    """Return the tables of a report by their names."""
-    given = sections.Given(folder / "written", *frames, rule, Storage(folder))
-    (given.folder / "tables").mkdir(parents=True)
-    sections.write_main(given)
-    report.write_lists(given)
-    return {path.name: path.read_text() for path in (given.folder / "tables").iterdir()}
+def written(folder: Path) -> dict[str, str]:
+    """Return the tables of the report of a store's only sweep by their names."""
+    made = sections.Report(folder / "written", read(folder), Storage(folder))
+    (made.folder / "tables").mkdir(parents=True)
+    sections.write_main(made)
+    report.write_lists(made)
+    return {path.name: path.read_text() for path in (made.folder / "tables").iterdir()}
 
 
 def shown(markdown: str) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from analysis import paper
-from tests.support.sweep_store import GRU, NONE, Frames, read, write_sweep, write_trial
+from tests.support.sweep_store import GRU, NONE, Results, read, write_sweep, write_trial
 
 FQ, MU = "forget_quality", "model_utility"
 
@@ -27,7 +27,7 @@ def shown(figure: Figure) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def gridded_frames(tmp_path_factory: pytest.TempPathFactory) -> Frames:
+def gridded_results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """A sweep of GA and GD without and with GRU over gamma and tau at two learning rates, two seeds, one cell missing.
 
     FQ of GRU is -10 gamma - tau (none: 3) - seed, 20 worse at the other learning rate; MU is always above the bar.
@@ -48,4 +48,4 @@ def gridded_frames(tmp_path_factory: pytest.TempPathFactory) -> Frames:
                         rectifier = GRU | {"gamma": gamma, "tau": tau}
                         trials.append(write_trial(store, f"{len(trials):012x}", method, rectifier, **given))
     write_sweep(store, trials, splits=("forget05",))
-    return read(store, "tiny")
+    return read(store)

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
-from analysis import runs
+from analysis.load.sweeps import find_sweep
+from analysis.stats.results import Results, read_results
+from trainables.storage.base import Storage
 
-Frames = tuple[pd.DataFrame, pd.DataFrame]
-"""A sweep's trials and its reference models."""
 NONE, GRU = {"name": "none", "gamma": None, "tau": None}, {"name": "gru", "gamma": 0.8, "tau": None}
 SETTINGS = [NONE, GRU, GRU | {"gamma": 0.05, "tau": 1.0}]
 # (method, place in SETTINGS) -> (FQ, MU) at seed 0 on forget05; seed 1 adds (2, 0.02), forget10 takes 10 off the FQ.
@@ -199,8 +198,11 @@ def write_store(store: Path) -> Path:
     return store
 
 
-def read(store: Path, name: str = "vectors") -> Frames:
-    return runs.load(name, store), runs.references(name, store)
+def read(store: Path) -> Results:
+    """Return the results of a store's only sweep."""
+    (path,) = (store / "sweeps").glob("*.json")
+    storage = Storage(store)
+    return read_results(find_sweep(path.stem, storage), storage)
 
 
 def grid(markdown: str) -> list[list[str]]:
@@ -215,8 +217,8 @@ def tiny_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tiny_frames(store: Path) -> Frames:
-    return read(store, "tiny")
+def tiny_results(store: Path) -> Results:
+    return read(store)
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +227,7 @@ def vectors_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def vectors_frames(store: Path) -> Frames:
+def vectors_results(store: Path) -> Results:
     return read(store)
 
 

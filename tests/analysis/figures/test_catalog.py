@@ -12,10 +12,10 @@ from analysis import paper
 from analysis.figures import bars, catalog, style, tradeoff
 from analysis.stats import tidy
 from tests.support.drawn import labels, overlapping, texts
-from tests.support.gridded import FQ, MU, gridded_frames, printed, shown
-from tests.support.sweep_store import Frames, read, write_sweep, write_trial
+from tests.support.gridded import FQ, MU, gridded_results, printed, shown
+from tests.support.sweep_store import Results, read, write_sweep, write_trial
 
-gridded = gridded_frames
+gridded = gridded_results
 
 
 def test_figure_4_is_the_papers() -> None:
@@ -109,9 +109,8 @@ def test_the_papers_pictures_of_a_sweep_are_of_its_tables_and_backbone() -> None
     assert catalog.draw_paper({"tofu_retain_free": "llama"}) == []
 
 
-def test_a_sweeps_pictures_can_be_read_and_have_the_papers_numbers_over_them(gridded: Frames) -> None:
-    runs, models = gridded
-    frame = tidy.from_runs(runs, models)
+def test_a_sweeps_pictures_can_be_read_and_have_the_papers_numbers_over_them(gridded: Results) -> None:
+    runs, frame = gridded.runs, tidy.from_runs(gridded)
     alone = catalog.draw_sweep(frame, runs)
     assert [picture.stem for picture in alone] == ["pairs", "gamma", "tau", "heat-forget05"]
     llama = frame.assign(backbone="llama")
@@ -130,8 +129,8 @@ def test_a_sweeps_pictures_can_be_read_and_have_the_papers_numbers_over_them(gri
         assert all(set(picture.points["source"]) == {"runs"} for picture in apart)
 
 
-def test_pairs_of_runs_are_means_over_seeds_of_the_chosen_settings(gridded: Frames) -> None:
-    drawn = bars.pair_points(tidy.from_runs(*gridded)).set_index(["metric", "method"])
+def test_pairs_of_runs_are_means_over_seeds_of_the_chosen_settings(gridded: Results) -> None:
+    drawn = bars.pair_points(tidy.from_runs(gridded)).set_index(["metric", "method"])
     row = drawn.loc[(FQ, "ga")]
     assert row[["none", "gru", "none_n", "gru_n"]].tolist() == pytest.approx([-15.5, -1.1, 2, 2])
     assert row["improvement"] == pytest.approx(14.4)
@@ -140,13 +139,13 @@ def test_pairs_of_runs_are_means_over_seeds_of_the_chosen_settings(gridded: Fram
 def test_a_sweep_without_results_has_no_pictures(tmp_path: Path) -> None:
     trial = write_trial(tmp_path, "0" * 12, status="failed", error={"kind": "failed", "message": "x"})
     write_sweep(tmp_path, [trial])
-    runs, models = read(tmp_path, "tiny")
-    assert catalog.draw_sweep(tidy.from_runs(runs, models), runs) == []
+    results = read(tmp_path)
+    assert catalog.draw_sweep(tidy.from_runs(results), results.runs) == []
 
 
-def test_equal_numbers_give_equal_bytes(gridded: Frames, tmp_path: Path) -> None:
+def test_equal_numbers_give_equal_bytes(gridded: Results, tmp_path: Path) -> None:
     for folder in ("one", "two"):
-        picture = catalog.draw_sweep(tidy.from_runs(*gridded), gridded[0])[1]
+        picture = catalog.draw_sweep(tidy.from_runs(gridded), gridded.runs)[1]
         style.save_figure(picture.figure, tmp_path / folder, picture.stem, picture.points)
     names = sorted(path.name for path in (tmp_path / "one").iterdir())
     assert names == ["gamma.csv", "gamma.pdf", "gamma.png", "gamma.svg"]

@@ -10,10 +10,10 @@ from analysis.figures import heatmap, sensitivity, uwc
 from analysis.figures.frames import near_chosen
 from analysis.stats import tidy
 from tests.support.drawn import labels
-from tests.support.gridded import FQ, MU, gridded_frames, printed, shown
-from tests.support.sweep_store import Frames
+from tests.support.gridded import FQ, MU, gridded_results, printed, shown
+from tests.support.sweep_store import Results
 
-gridded = gridded_frames
+gridded = gridded_results
 
 
 def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
@@ -46,8 +46,8 @@ def test_sensitivity_to_gamma_has_the_points_of_the_table() -> None:
     assert drawn.loc[drawn["setting"] == "none", "method"].unique().tolist() == ["ga", "npo"]
 
 
-def test_curves_of_runs_hold_all_else_at_the_chosen_setting(gridded: Frames) -> None:
-    frame = near_chosen(tidy.from_runs(*gridded), gridded[0])
+def test_curves_of_runs_hold_all_else_at_the_chosen_setting(gridded: Results) -> None:
+    frame = near_chosen(tidy.from_runs(gridded), gridded.runs)
     drawn = sensitivity.curve_points(frame, "gamma")
     curve = drawn.loc[(drawn["method"] == "ga") & (drawn["metric"] == FQ)]  # tau 0.1 is best, and the first rate
     assert curve["value"].tolist() == pytest.approx([-10 * gamma - 0.1 - 0.5 for gamma in (0.05, 0.4, 0.8)])
@@ -61,9 +61,9 @@ def test_curves_of_runs_hold_all_else_at_the_chosen_setting(gridded: Frames) -> 
 
 
 @pytest.mark.parametrize("knob", ["gamma", "tau"])
-def test_hollow_says_without_gru_and_the_chosen_setting_is_framed(gridded: Frames, knob: str) -> None:
+def test_hollow_says_without_gru_and_the_chosen_setting_is_framed(gridded: Results, knob: str) -> None:
     """Curves over gamma and tau are all with GRU."""
-    frame = near_chosen(tidy.from_runs(*gridded), gridded[0])
+    frame = near_chosen(tidy.from_runs(gridded), gridded.runs)
     drawn = sensitivity.curve_points(frame, knob)
     figure = sensitivity.draw(drawn)
     for axes in figure.axes:
@@ -77,8 +77,8 @@ def test_hollow_says_without_gru_and_the_chosen_setting_is_framed(gridded: Frame
     assert "chosen setting" in labels(figure)
 
 
-def test_heat_map_of_runs_hatches_what_is_missing(gridded: Frames) -> None:
-    drawn = heatmap.cell_points(near_chosen(tidy.from_runs(*gridded), gridded[0]))
+def test_heat_map_of_runs_hatches_what_is_missing(gridded: Results) -> None:
+    drawn = heatmap.cell_points(near_chosen(tidy.from_runs(gridded), gridded.runs))
     found = drawn.loc[drawn["metric"] == FQ].set_index(["method", "gamma", "tau"])["value"]
     assert len(found) == 9 + 8
     assert found["gd", "0.4", "none"] == pytest.approx(-4 - 3 - 0.5)

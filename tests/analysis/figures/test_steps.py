@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from analysis.figures import catalog, training
 from analysis.stats import steps
 from tests.support.drawn import labels, overlapping
-from tests.support.sweep_store import GRU, NONE, Frames, read, write_sweep, write_trial
+from tests.support.sweep_store import GRU, NONE, read, write_sweep, write_trial
+from trainables.storage.base import Storage
 from trainables.storage.files import write_rows
 
 NAN = math.nan
@@ -58,17 +59,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def frames(store: Path) -> Frames:
-    return read(store, "tiny")
+def measured(store: Path) -> pd.DataFrame:
+    return steps.load(read(store), Storage(store))
 
 
-@pytest.fixture(scope="module")
-def measured(store: Path, frames: Frames) -> pd.DataFrame:
-    return steps.load(*frames, storage=store)
-
-
-def test_steps_of_chosen_settings_alone_are_read(store: Path, frames: Frames, caplog: pytest.LogCaptureFixture) -> None:
-    found = steps.load(*frames, storage=store)
+def test_steps_of_chosen_settings_alone_are_read(store: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = steps.load(read(store), Storage(store))
     assert caplog.records == []  # the settings that were not chosen have files that cannot be read
     assert list(found) == steps.COLUMNS
     assert len(found) == 8 * COUNT
@@ -80,7 +76,7 @@ def test_a_missing_and_a_damaged_file_are_told_and_left_out(tmp_path: Path, capl
     (store / "trials" / "000000000001" / "steps.parquet").unlink()
     (store / "trials" / "000000000002" / "steps.parquet").write_bytes(b"PAR1")
     with caplog.at_level(logging.WARNING):
-        found = steps.load(*read(store, "tiny"), storage=store)
+        found = steps.load(read(store), Storage(store))
     assert len(found) == 6 * COUNT
     told = " ".join(record.getMessage() for record in caplog.records)
     assert "steps.parquet is missing of 1 trials (such as 000000000001): figures along training are without" in told
@@ -113,8 +109,7 @@ def test_figure_1_draws_what_was_observed(measured: pd.DataFrame) -> None:
 
 def test_without_observation_gru_shows_its_own_steps(tmp_path: Path) -> None:
     store = write(tmp_path, observed=False)
-    runs, models = read(store, "tiny")
-    measured = steps.load(runs, models, storage=store)
+    measured = steps.load(read(store), Storage(store))
     drawn = training.step_points(measured)
     assert set(drawn["rectifier"]) == {"gru"}
     assert set(drawn["measured"]) == {"each step"}

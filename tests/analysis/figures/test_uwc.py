@@ -11,13 +11,13 @@ from analysis.tables import layouts
 from analysis.tables.format import to_latex, to_markdown
 from tests.support import sweep_store
 from tests.support.sheets import uwc_sheet
-from tests.support.sweep_store import GRU, NONE, Frames, calibrated, grid, read, write_sweep, write_trial
+from tests.support.sweep_store import GRU, NONE, Results, calibrated, grid, read, write_sweep, write_trial
 
-store, frames = sweep_store.vectors_store, sweep_store.vectors_frames
+store, results = sweep_store.vectors_store, sweep_store.vectors_results
 
 
-def test_uwc_table(frames: Frames) -> None:
-    rows = grid(to_markdown(uwc_sheet(*frames).table))[2:]
+def test_uwc_table(results: Results) -> None:
+    rows = grid(to_markdown(uwc_sheet(results).table))[2:]
     labels = [f"{method} ({share})" for share in ("85%", "90%", "95%") for method in ("M", "w/ GRU")]
     expected = [label.replace("M", method) for method in ("GA", "NPO") for label in labels]
     assert [row[0] for row in rows] == ["Original", *expected]
@@ -31,18 +31,18 @@ def test_uwc_table(frames: Frames) -> None:
     assert not any("**" in row[2] for row in rows)  # MU is what all are brought to
 
 
-def test_uwc_notes_explain_the_signs_that_are_used(frames: Frames) -> None:
-    table = uwc_sheet(*frames).table
+def test_uwc_notes_explain_the_signs_that_are_used(results: Results) -> None:
+    table = uwc_sheet(results).table
     assert [note[0] for note in table.notes[:3]] == ["†", "‡", "§"]
-    sound = frames[0].loc[frames[0]["method"] != "npo"]
-    assert uwc_sheet(sound, frames[1]).table.notes == layouts.UWC.notes
+    sound = results.with_runs(results.runs.loc[results.runs["method"] != "npo"])
+    assert uwc_sheet(sound).table.notes == layouts.UWC.notes
     latex = to_latex(table)
     assert r"\textbf{-11.5000}\textsuperscript{$\ddagger$\S{}} $\pm$ 0.7071" in latex
     assert latex.index(r"\end{tabular}") < latex.index(r"$\dagger$ target not reached")
 
 
-def test_uwc_csv_holds_weights_and_counts(frames: Frames) -> None:
-    table = uwc_sheet(*frames).csv.set_index(["method", "rectifier", "target"])
+def test_uwc_csv_holds_weights_and_counts(results: Results) -> None:
+    table = uwc_sheet(results).csv.set_index(["method", "rectifier", "target"])
     npo = table.loc[("npo", "gru", 0.95)]
     assert npo["forget05.weight.mean"] == pytest.approx(np.sqrt(0.05 * 0.9 / 0.1))
     assert npo[[f"forget05.seeds.{name}" for name in ("reached", "monotone", "unmixed")]].tolist() == [1, 1, 0]
@@ -58,10 +58,10 @@ def test_uwc_shows_the_setting_of_the_main_table(tmp_path: Path) -> None:
         write_trial(tmp_path, "2" * 12, "ga", other, fq=-9.0, mu=0.4, calibration=calibrated(-1.0, 0.5)),
     ]
     write_sweep(tmp_path, trials, splits=("forget05",))
-    frames = read(tmp_path, "tiny")
-    assert calibration.chosen_trials(*frames)["id"].tolist() == ["0" * 12, "1" * 12]
+    results = read(tmp_path)
+    assert calibration.chosen_trials(results)["id"].tolist() == ["0" * 12, "1" * 12]
     table = (
-        uwc_sheet(*frames).csv.set_index(["method", "rectifier", "target"])["forget05.forget_quality.mean"].to_dict()
+        uwc_sheet(results).csv.set_index(["method", "rectifier", "target"])["forget05.forget_quality.mean"].to_dict()
     )
     assert table["ga", "gru", 0.85] < -20 < table["ga", "none", 0.85]
 
@@ -72,19 +72,19 @@ def test_a_mixture_without_forget_quality_is_a_dash(tmp_path: Path) -> None:
         point["forget_quality"] = None
     trials = [write_trial(tmp_path, "0" * 12, "ga", NONE, mu=0.1, calibration=found)]
     write_sweep(tmp_path, trials, splits=())
-    frames = read(tmp_path, "tiny")
-    rows = grid(to_markdown(uwc_sheet(*frames).table))
+    results = read(tmp_path)
+    rows = grid(to_markdown(uwc_sheet(results).table))
     assert rows[-1] == ["GA (95%)", "—", "0.8550"]
     texts = [
         text.get_text()
-        for axes in uwc.draw_mixtures(uwc.mixture_points(*frames), "forget05").axes
+        for axes in uwc.draw_mixtures(uwc.mixture_points(results), "forget05").axes
         for text in axes.texts
     ]
     assert texts == ["no FQ", "no FQ"]
 
 
-def test_uwc_curves_draw_every_mixture(frames: Frames) -> None:
-    drawn = uwc.mixture_points(*frames)
+def test_uwc_curves_draw_every_mixture(results: Results) -> None:
+    drawn = uwc.mixture_points(results)
     assert drawn.groupby(["method", "rectifier"]).size().loc[("ga", "gru")] == 2 * (8 + 3)  # two seeds
     figure = uwc.draw_mixtures(drawn, "forget05")
     assert [axes.get_title(loc="left") for axes in figure.axes[::3]] == ["GA", "NPO"]

@@ -12,7 +12,7 @@ import pytest
 
 from analysis import runs
 from analysis.load import tracking
-from analysis.stats import selection
+from analysis.stats.results import Results
 from platform.plan.overrides import flatten_settings
 from platform.tracking import tracker
 from tests.support.tracked_store import TRIALS, make_trial, write_result, write_store, write_sweep
@@ -81,9 +81,7 @@ def lacking(column: str) -> bool:
 def test_a_choice_among_served_trials_is_the_storage_s(store: Storage, uri: str) -> None:
     models = runs.references("tiny", store)
     for frame in (runs.load("tiny", store), runs.load("tiny", tracking=uri)):
-        assert selection.choose(frame, models)["id"].tolist() == [
-            TRIALS[name].id() for name in ("finished", "rectified")
-        ]
+        assert Results(frame, models).chosen["id"].tolist() == [TRIALS[name].id() for name in ("finished", "rectified")]
 
 
 @pytest.mark.parametrize("name", VARIED)

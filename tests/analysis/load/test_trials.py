@@ -17,16 +17,16 @@ from analysis.load import sweeps
 from analysis.load.trials import CHOICE
 from analysis.stats import selection
 from tests.support import sweep_store
-from tests.support.sweep_store import GRU, Frames, write_sweep, write_trial
+from tests.support.sweep_store import GRU, Results, read, write_sweep, write_trial
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.config.trial import Trial
 
-store, copy, frames = sweep_store.tiny_store, sweep_store.store_copy, sweep_store.tiny_frames
+store, copy, results = sweep_store.tiny_store, sweep_store.store_copy, sweep_store.tiny_results
 
 
-def test_load_keeps_every_trial(frames: Frames) -> None:
-    trials, _ = frames
+def test_load_keeps_every_trial(results: Results) -> None:
+    trials = results.runs
     assert Counter(trials["status"]) == {"finished": 33, "failed": 1, "diverged": 1, "missing": 1}
     rows = {row["status"]: row for row in trials.to_dict("records")}
     missing, diverged, finished = rows["missing"], rows["diverged"], rows["finished"]
@@ -131,8 +131,8 @@ def test_the_result_of_another_trial_is_damaged(copy: Path) -> None:
     assert "result of trial 000000000003" in trials.loc["000000000002", "error.message"]
 
 
-def test_references(frames: Frames, copy: Path) -> None:
-    models = frames[1].set_index(["split", "role"])
+def test_references(results: Results, copy: Path) -> None:
+    models = results.models.set_index(["split", "role"])
     assert models.loc[("forget05", "original"), "forget_quality"] == -21.4
     assert models.loc[("forget10", "retain"), "forget_quality"] == 0.0
     assert models.loc[("forget10", "retain"), "model.path"] == "models/retain"
@@ -194,7 +194,7 @@ def study(*points: tuple[float | None, float | None], original: float = 0.5) -> 
     frame = pd.DataFrame(rows).astype(dict.fromkeys(numbers, float))
     models = pd.DataFrame({"role": ["original"], "split": ["forget05"]})
     models = models.assign(**{"model_utility": original, "choice.utility": original})
-    return selection.choose(frame, models).to_dict("records")[0]
+    return Results(frame, models).chosen.to_dict("records")[0]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_seeds_are_averaged_before_the_choice(tmp_path: Path) -> None:
     ]
     trials.append(write_trial(tmp_path, "f" * 12, rectifier=lucky, seed=2, status="failed"))
     write_sweep(tmp_path, trials)
-    chosen = selection.choose(runs.load("tiny", tmp_path), runs.references("tiny", tmp_path)).to_dict("records")[0]
+    chosen = read(tmp_path).chosen.to_dict("records")[0]
     assert (chosen["gamma"], chosen["n"], chosen["planned"], chosen["settings"]) == (0.05, 2, 3, 2)
     assert (chosen["seeds"], chosen["id"]) == ("0, 1", "000000000009")
     assert chosen["forget_quality"] == -6.0

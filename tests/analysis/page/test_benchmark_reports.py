@@ -1,11 +1,10 @@
 """Reports on MUSE, WMDP and a person's own rows: their goals in tables, sentences, picture and page."""
 
 import re
-from collections.abc import Hashable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -13,12 +12,10 @@ from analysis import report
 from analysis.figures import tradeoff
 from analysis.load import goals
 from analysis.prose import verdict
-from analysis.stats import selection, significance
+from analysis.tables import lists
 from tests.support import benchmark_store
 from tests.support.benchmark_store import SAME_ROWS, metrics, shown, write_store, written
 from tests.support.sweep_store import ORIGINAL, ORIGINAL_FQ, grid, read, write_sweep, write_trial
-from trainables.benchmarks import Goal
-from trainables.config.settings import Selection
 
 BENCHMARKS = ["muse", "wmdp", "own"]
 HEADS = {
@@ -55,12 +52,11 @@ SHOWN = {
     },
 }
 VERDICTS = {
-    "muse": "On news, GRU improved KnowMem and KnowMem_r and worsened VerbMem for 1 of 2 methods (NPO); and improved "
-    "KnowMem_r and worsened VerbMem and KnowMem for 1 of 2 methods (GA).",
-    "wmdp": "On bio_cyber, GRU improved bio and MMLU and worsened cyber for 1 of 2 methods (NPO); and improved MMLU "
-    "and worsened bio and cyber for 1 of 2 methods (GA).",
-    "own": "On own rows, GRU improved both ES and utility for 1 of 2 methods (NPO); and improved utility and worsened "
-    "ES for 1 of 2 methods (GA).",
+    "muse": "On news, with GRU VerbMem is worse for GA and NPO; KnowMem is better for NPO, worse for GA; KnowMem_r is "
+    "better for GA and NPO.",
+    "wmdp": "On bio_cyber, with GRU bio is better for NPO, worse for GA; cyber is worse for GA and NPO; MMLU is better "
+    "for GA and NPO.",
+    "own": "On own rows, with GRU ES is better for NPO, worse for GA; utility is better for GA and NPO.",
 }
 REMOVAL = {
     "muse": "removal (mean of VerbMem and KnowMem, less is more)",
@@ -98,57 +94,53 @@ def test_the_report_has_the_goals_of_the_benchmark(name: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_load_has_the_metrics_as_columns(name: str, tmp_path: Path) -> None:
-    trials, models = read(write_store(tmp_path, name), name)
-    expected = metrics(name, benchmark_store.RESULTS[name]["ga", 0])
+    results = read(write_store(tmp_path, name))
+    trials, expected = results.runs, metrics(name, benchmark_store.RESULTS[name]["ga", 0])
     assert trials.iloc[0][list(expected)].to_dict() == expected
     assert "forget_quality" not in trials
-    assert trials.iloc[-1][goals.goals_of_runs(trials).metrics].isna().all()
-    roles = {"muse": ["original", "retain"]}.get(name, ["original"])
-    assert models["role"].tolist() == roles
-    columns = written(tmp_path, (trials, models), Selection())["trials.csv"].splitlines()[0].split(",")
+    assert trials.iloc[-1][results.goals.metrics].isna().all()
+    assert results.models["role"].tolist() == {"muse": ["original", "retain"]}.get(name, ["original"])
+    columns = written(tmp_path)["trials.csv"].splitlines()[0].split(",")
     assert set(expected) < set(columns)
     assert not {"choice.removal", "choice.utility", "halves", "chosen_step"} & set(columns)
 
 
-def test_details_say_which_way_is_better(tmp_path: Path) -> None:
-    frames = read(write_store(tmp_path, "wmdp"), "wmdp")
-    chosen = selection.choose(*frames)
-    comparison = significance.compare(chosen, significance.tests(frames[0], chosen, goals.goals_of_runs(frames[0])))
-    texts = [verdict.write_detail(row, goals.goals_of_runs(frames[0]))["text"] for row in comparison.to_dict("records")]
-    assert texts[1].startswith("bio (lower is better) fell by 0.0200, from 0.3050 to 0.2850 (by seed ")
-    assert "; cyber (lower is better) rose by 0.0400, from 0.3050 to 0.3450" in texts[1]
-    assert "; MMLU rose by 0.0100, from 0.5450 to 0.5550" in texts[1]
+def test_changes_say_which_way_is_better(tmp_path: Path) -> None:
+    changes = lists.list_changes(read(write_store(tmp_path, "wmdp")))
+    rows = changes.loc[changes["Method"] == "NPO", ["Goal", "Alone", "w/ GRU", "Change"]]
+    assert rows.to_numpy().tolist() == [
+        ["bio ↓", "0.3050", "0.2850", "-0.0200"],
+        ["cyber ↓", "0.3050", "0.3450", "+0.0400"],
+        ["MMLU ↑", "0.5450", "0.5550", "+0.0100"],
+    ]
 
 
 @pytest.mark.parametrize(
-    ("changes", "text"),
+    ("signs", "text"),
     [
-        ((-1, -1, 1), "improved a, b and c"),
-        ((1, 1, -1), "worsened a, b and c"),
-        ((0, 0, 0), "clearly changed none of a, b and c"),
-        ((-1, 1, 0), "improved a, worsened b and did not clearly change c"),
-        ((0.0009, -0.0009, 0.001), "improved c and did not clearly change a and b"),
-        ((0, 0, 1), "improved c and did not clearly change a and b"),
-        ((np.nan, 0, 1), "cannot be judged, for want of a or b or c on both sides,"),
+        (
+            [(1, 0, 0), (0, 1, 1), (1, -1, 0)],
+            "improved the trade-off (a goal better, none worse) in 2 of 3 comparisons and "
+            "traded one goal for another in 1.",
+        ),
+        ([(-1, 0, 0), (0, 0, 0)], "in none of 2 comparisons, worsened it in 1 and clearly changed nothing in 1."),
+        ([(np.nan, 0, 1), (1, 1, 1)], "in 1 of 1 comparisons."),
+        ([(np.nan, 0, 1)], "cannot be judged: no comparison has all goals on both sides."),
     ],
 )
-def test_kinds_of_changes_of_three_goals(changes: tuple[float, float, float], text: str) -> None:
-    removal = tuple(Goal(name, "removal", "lowest", name, name) for name in ("a", "b"))
-    what = goals.Goals("muse", removal, Goal("c", "retention", "highest", "c", "c"))
-    row: dict[Hashable, Any] = {f"{name}_difference": change for name, change in zip("abc", changes, strict=True)}
-    row |= {f"{name}_gains": [change] for name, change in zip("abc", changes, strict=True)}
-    row |= {f"{name}_{end}": np.nan for name in "abc" for end in ("low", "high")}
-    assert verdict._describe_kind(verdict.change_signs(row, what), what) == text
+def test_kinds_of_changes_of_three_goals(signs: list[tuple[float, ...]], text: str) -> None:
+    rows = [{"split": "news", "method": f"{place}", "sign": sign} for place, one in enumerate(signs) for sign in one]
+    assert verdict.summarise_tests(pd.DataFrame(rows)).endswith(text)
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_the_picture_is_better_to_the_right(name: str, tmp_path: Path) -> None:
-    frames = read(write_store(tmp_path, name), name)
-    what = goals.goals_of_runs(frames[0])
-    drawn = tradeoff.trial_points(*frames)
+    results = read(write_store(tmp_path, name))
+    what = results.goals
+    drawn = tradeoff.trial_points(results)
     assert drawn["kind"].value_counts().to_dict() == {
         "trial": 12,
-        "setting": len(selection.average(frames[0])),
+        "setting": len(results.means),
         "chosen": 4,
         "reference": len(benchmark_store.MODELS[name]),
     }
@@ -178,7 +170,7 @@ def test_the_picture_is_better_to_the_right(name: str, tmp_path: Path) -> None:
 def test_a_model_close_to_a_method_does_not_cover_it(tmp_path: Path) -> None:
     """A chosen trial at the original model's very place stands above its star, which is larger."""
     write_sweep(tmp_path, [write_trial(tmp_path, "0" * 12, fq=ORIGINAL_FQ, mu=ORIGINAL)], splits=("forget05",))
-    axes = tradeoff.draw_trials(tradeoff.trial_points(*read(tmp_path, "tiny")), goals.TOFU).axes[0]
+    axes = tradeoff.draw_trials(tradeoff.trial_points(read(tmp_path)), goals.TOFU).axes[0]
     here = [line for line in axes.lines if np.asarray(line.get_xydata()).tolist() == [[ORIGINAL_FQ, ORIGINAL]]]
     star = next(line for line in here if line.get_marker() == "*")
     method = max((line for line in here if line.get_marker() != "*"), key=lambda line: line.get_markersize())

@@ -11,17 +11,26 @@ import pytest
 
 from analysis import report, runs
 from analysis.figures import tradeoff
-from analysis.load import goals, sweeps
 from analysis.page import sections
 from analysis.stats import selection
 from analysis.tables import lists
 from tests.support.benchmark_store import SAME_ROWS, metrics, shown, write_store, written
-from tests.support.sweep_store import GRU, NONE, Frames, calibrated, grid, read, write_sweep, write_trial, write_vectors
+from tests.support.sweep_store import (
+    GRU,
+    NONE,
+    Results,
+    calibrated,
+    grid,
+    read,
+    write_sweep,
+    write_trial,
+    write_vectors,
+)
 from trainables.config.settings import Selection
 from trainables.storage.base import Storage
 
 
-def halved(store: Path, rule: dict[str, Any], lacking: bool = False) -> Frames:
+def halved(store: Path, rule: dict[str, Any], lacking: bool = False) -> Results:
     """Write and read a sweep whose first half of rows prefers gamma 0.05, the second gamma 0.8; all rows: nonsense."""
     trials = []
     values = [((30, 40, 50), (31, 41, 51)), ((20, 30, 52), (2, 3, 54)), ((8, 10, 53), (9, 7, 40))]
@@ -40,14 +49,14 @@ def halved(store: Path, rule: dict[str, Any], lacking: bool = False) -> Frames:
         for role, found in (("original", original), ("retain", retain))
     }
     write_sweep(store, trials, name="muse", splits=("news",), models=models, selection=rule)
-    return read(store, "muse")
+    return read(store)
 
 
 RULE = {"rule": "utility_floor", "share": 0.9, "halves": True}
 
 
 def test_halves_choose_on_one_half_and_report_the_other(tmp_path: Path) -> None:
-    trials, _ = halved(tmp_path, RULE)
+    trials = halved(tmp_path, RULE).runs
     folder = report.build("muse", tmp_path)
     markdown = (folder / "tables/main.md").read_text()
     assert shown(markdown) == {
@@ -72,8 +81,8 @@ def test_halves_choose_on_one_half_and_report_the_other(tmp_path: Path) -> None:
 
 
 def test_on_all_rows_the_same_sweep_shows_all_rows(tmp_path: Path) -> None:
-    frames = halved(tmp_path, RULE | {"halves": False})
-    markdown = written(tmp_path, frames, Selection())["main.md"]
+    halved(tmp_path, RULE | {"halves": False})
+    markdown = written(tmp_path)["main.md"]
     assert shown(markdown)["Original"] == ["99.0000", "99.0000", "99.0000", "52.0000"]
     assert SAME_ROWS in markdown
 
@@ -85,7 +94,10 @@ def test_what_has_no_halves_cannot_be_chosen_and_the_report_says_so(tmp_path: Pa
     folder = report.build("muse", tmp_path)
     page = (folder / "index.html").read_text()
     lack = "metrics on either half of"
-    assert f"1 evaluated trial has no {lack} the evaluation rows, which the selection rule asks for: left out." in page
+    assert (
+        f"Evaluated trials without {lack} the evaluation rows, which the selection rule asks for, are left out: 1."
+        in page
+    )
     assert f"finished without {lack} the evaluation rows" in page
     assert f"news: the original model&#39;s evaluation original-news has no {lack} the evaluation rows" in page
     assert "the original model&#39;s KnowMem_r is not known, so the highest KnowMem_r was chosen everywhere" in page
@@ -107,13 +119,13 @@ def test_what_has_no_halves_cannot_be_chosen_and_the_report_says_so(tmp_path: Pa
     ],
 )
 def test_the_rule_of_the_sweep_chooses(tmp_path: Path, rule: dict[str, Any], gamma: str, words: str) -> None:
-    frames = read(write_store(tmp_path, "wmdp", **({"selection": rule} if rule else {})), "wmdp")
-    chosen_by = sweeps.find_sweep("wmdp", tmp_path).selection
+    results = read(write_store(tmp_path, "wmdp", **({"selection": rule} if rule else {})))
+    chosen_by = results.rule
     assert chosen_by == Selection(**rule)
-    chosen = lists.list_chosen(*frames, chosen_by).set_index("Method")
+    chosen = lists.list_chosen(results).set_index("Method")
     assert chosen.loc["GA w/ GRU", "gamma"] == gamma
-    assert words in selection.rule_text(goals.goals_of_runs(frames[0]), chosen_by)
-    figure = tradeoff.draw_trials(tradeoff.trial_points(*frames, chosen_by), goals.goals_of_runs(frames[0]), chosen_by)
+    assert words in selection.rule_text(results.goals, chosen_by)
+    figure = tradeoff.draw_trials(tradeoff.trial_points(results), results.goals, chosen_by)
     labels = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
     floor = {f"{chosen_by.share:.0%} of the original's MMLU"} if chosen_by.rule == "utility_floor" else set()
     assert {label for label in labels if "of the original's" in label} == floor
@@ -124,9 +136,9 @@ def test_every_part_of_the_page_chooses_by_the_rule(tmp_path: Path) -> None:
     store = write_vectors(tmp_path)
     path = store / "sweeps/vectors-0dec0de5.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"selection": {"rule": "highest_utility"}}))
-    frames, rule, folder = read(store), sweeps.find_sweep("vectors", store).selection, tmp_path / "out"
-    sections.write_sections(sections.Given(folder, *frames, rule, Storage(store)))
-    assert shown(written(tmp_path, frames, rule)["main.md"])["TRU"][1] == "0.8900"
+    folder = tmp_path / "out"
+    sections.write_sections(sections.Report(folder, read(store), Storage(store)))
+    assert shown((folder / "tables/main.md").read_text())["TRU"][1] == "0.8900"
     table = {row[0]: row[1:] for row in grid((folder / "tables/retain_free.md").read_text())}
     assert table["TRU"][3] == "4"
     curves = pd.read_csv(folder / "figures/strength.csv")
@@ -150,7 +162,7 @@ def test_the_chosen_step_is_shown_where_there_is_one(tmp_path: Path) -> None:
     ]
     trials.append(write_trial(tmp_path, "f" * 12, rectifier=GRU, fq=-4.0, mu=0.85))
     write_sweep(tmp_path, trials)
-    texts = written(tmp_path, read(tmp_path, "tiny"), Selection())
+    texts = written(tmp_path)
     chosen = pd.read_csv(StringIO(texts["chosen.csv"]), dtype="str")
     assert chosen[["Seeds", "chosen_step"]].values.tolist() == [["0, 1", "20, 10"], ["0", "—"]]
     assert pd.read_csv(StringIO(texts["trials.csv"]))["chosen_step"].tolist()[:2] == [10, 20]
@@ -166,10 +178,8 @@ def test_a_collapsed_trial_has_its_place_and_the_report_says_so(tmp_path: Path) 
     assert pd.read_csv(folder / "figures/tradeoff.csv")["kind"].tolist().count("trial") == 2
     page = (folder / "index.html").read_text()
     assert "1 of 2 trials finished, 1 collapsed" in page
-    assert (
-        "1 trial collapsed: it is shown as measured where a bar (training.stop_above, stop_below) ended the training."
-        in page
-    )
+    bar = "a bar (training.stop_above, stop_below) ended the training"
+    assert f"Collapsed trials are shown as measured where {bar}: 1." in page
     assert "None: all trials have one." in page
 
 

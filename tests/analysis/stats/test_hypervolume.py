@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis import report, runs
+from analysis import report
 from analysis.figures import tradeoff
 from analysis.load.goals import TOFU
-from analysis.prose import answer
 from analysis.stats import hypervolume
-from tests.support.sweep_store import GRU, ORIGINAL_FQ, write_sweep, write_trial
+from tests.support.sweep_store import GRU, ORIGINAL_FQ, read, write_sweep, write_trial
 
 steps = st.integers(0, 6)
 
@@ -50,16 +49,9 @@ def test_areas_of_settings_with_and_without_gru(tmp_path: Path) -> None:
     trials.append(write_trial(tmp_path, "2" * 12, rectifier=GRU | {"tau": 1.0}, fq=-16.4, mu=0.8))
     trials.append(write_trial(tmp_path, "3" * 12, "gd", fq=-1.0, mu=0.9))
     write_sweep(tmp_path, trials, splits=("forget05",))
-    frame = runs.load("tiny", tmp_path)
-    row = hypervolume.table(frame, runs.references("tiny", tmp_path), TOFU).to_dict("records")[0]
+    row = hypervolume.table(read(tmp_path)).to_dict("records")[0]
     assert (row["volume_none"], row["volume_gru"]) == (pytest.approx(10 * 0.5), pytest.approx(10 * 0.4 + 5 * 0.4))
     assert (row["settings_none"], row["settings_gru"], row["methods"], row["reference"]) == (1, 2, 1, -21.4)
-    assert answer.describe_areas(frame, runs.references("tiny", tmp_path), TOFU) == [
-        "On forget05 (5%), the Pareto front of all settings of the one method run both ways covers "
-        "6.000 with GRU and 5.000 without it (+20%), as "
-        "hypervolume in ln p × MU beyond the target model's FQ of -21.40 and MU 0: 2 settings with and 1 without "
-        "it; the side with more settings has the better chance."
-    ]
 
 
 def test_the_front_is_of_means_and_of_nothing_that_the_original_beats(tmp_path: Path) -> None:
@@ -76,8 +68,8 @@ def test_the_front_is_of_means_and_of_nothing_that_the_original_beats(tmp_path: 
     trials.append(write_trial(tmp_path, "4" * 12, "gd", rectifier=GRU, fq=-20.0, mu=0.85))
     trials.append(write_trial(tmp_path, "5" * 12, "npo", fq=-30.0, mu=0.95))
     write_sweep(tmp_path, trials, splits=("forget05",))
-    frame, references = runs.load("tiny", tmp_path), runs.references("tiny", tmp_path)
-    drawn = tradeoff.trial_points(frame, references)
+    results = read(tmp_path)
+    drawn = tradeoff.trial_points(results)
     front = drawn.loc[drawn["front"]]
     found = sorted(zip(front["forget_quality"], front["model_utility"], strict=True))
     assert found == [(-30.0, 0.95), (-20.0, 0.85), (-8.0, 0.6)]
@@ -88,7 +80,7 @@ def test_the_front_is_of_means_and_of_nothing_that_the_original_beats(tmp_path: 
     of_all = zip(means["forget_quality"], means["model_utility"], strict=True)
     area = hypervolume.hypervolume(found, (ORIGINAL_FQ, 0.0))
     assert area == hypervolume.hypervolume(of_all, (ORIGINAL_FQ, 0.0)) == pytest.approx(13.4 * 0.6 + 1.4 * 0.25)
-    table = hypervolume.table(frame.loc[frame["method"] != "npo"], references, TOFU).iloc[0]
+    table = hypervolume.table(results.with_runs(results.runs.loc[results.runs["method"] != "npo"])).iloc[0]
     assert table["volume_gru"] == pytest.approx(area)  # of the front's two settings that remove more than the original
     assert table["volume_none"] == pytest.approx((ORIGINAL_FQ - -10.0) * -0.5)  # GA's mean, and nothing of GD
 
@@ -97,7 +89,7 @@ def test_the_line_that_a_legend_names_is_in_sight(tmp_path: Path) -> None:
     """All utilities are above the 0.81 that the rule asks for."""
     trials = [write_trial(tmp_path, "0" * 12, fq=-3.0, mu=0.88), write_trial(tmp_path, "1" * 12, "gd", fq=-9.0, mu=0.9)]
     write_sweep(tmp_path, trials, splits=("forget05",))
-    drawn = tradeoff.trial_points(runs.load("tiny", tmp_path), runs.references("tiny", tmp_path))
+    drawn = tradeoff.trial_points(read(tmp_path))
     axes = tradeoff.draw_trials(drawn, TOFU).axes[0]
     (floor,) = [float(np.asarray(line.get_ydata())[0]) for line in axes.lines if line.get_linestyle() == "--"]
     assert floor == pytest.approx(0.9 * 0.9)
@@ -110,7 +102,7 @@ def test_without_the_original_model_the_front_is_of_all_settings(tmp_path: Path)
         write_trial(tmp_path, "1" * 12, "gd", fq=-31.0, mu=0.7),
     ]
     write_sweep(tmp_path, trials, splits=())
-    drawn = tradeoff.trial_points(runs.load("tiny", tmp_path), runs.references("tiny", tmp_path))
+    drawn = tradeoff.trial_points(read(tmp_path))
     assert drawn.loc[drawn["front"], "forget_quality"].tolist() == [-30.0]
 
 

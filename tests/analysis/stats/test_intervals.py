@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis import runs
 from analysis.stats import intervals, seeds
 from analysis.tables import lists
-from tests.support.sweep_store import GRU, write_sweep, write_trial
+from tests.support.sweep_store import GRU, read, write_sweep, write_trial
 from trainables import benchmarks
-from trainables.config.settings import Benchmark, Selection
+from trainables.config.settings import Benchmark
 from trainables.storage.base import ROWS, Storage
 from trainables.storage.files import write_rows
 
@@ -108,25 +107,27 @@ def test_every_seed_has_its_distance_and_its_interval(tmp_path: Path) -> None:
     with_rows(tmp_path, "other", method="npo")
     write_rows(tmp_path / "trials/other" / ROWS, records)  # of another evaluation
     write_sweep(tmp_path, ["plain1", "plain0", "gru", "bare", "other"], splits=("forget05",))
-    trials, models = runs.load("tiny", tmp_path), runs.references("tiny", tmp_path)
-    frame = seeds.table(trials, models, Storage(tmp_path)).set_index("id")
+    results = read(tmp_path)
+    frame = seeds.table(results, Storage(tmp_path)).set_index("id")
     assert frame.index.tolist() == ["plain0", "plain1", "gru", "bare", "other"]
     assert frame.loc["gru", ["forget_quality_ks", "forget_rows", "seed"]].tolist() == [0.25, 12, 0]
     parts = benchmarks.find("tofu").utility_parts(Benchmark(), records)
     assert frame.loc["gru", ["low", "high"]].tolist() == list(intervals.interval(parts))
     assert np.isnan(frame.loc[["bare", "other"], ["low", "high"]].to_numpy()).all()
     assert all(frame["low"].dropna() < frame["model_utility"][:3])
-    text = lists.explain_seeds(frame, trials)
+    text = lists.explain_seeds(frame, results.runs)
     assert "No interval, for want of rows that give MU: 2 of 5 seeds." in text
-    shown = lists.list_seeds(frame.reset_index(), trials).iloc[2]
+    shown = lists.list_seeds(frame.reset_index(), results.runs).iloc[2]
     assert (shown["KS D"], shown["n"], shown["Method"]) == ("0.250", "12", "GA w/ GRU")
 
 
 def test_intervals_are_of_the_rows_that_are_reported(tmp_path: Path) -> None:
     records = with_rows(tmp_path, "gru", halves=True, rectifier=GRU)
     write_sweep(tmp_path, ["gru"], selection={"halves": True})
-    trials = runs.load("tiny", tmp_path)
-    frame = seeds.table(trials, runs.references("tiny", tmp_path), Storage(tmp_path), Selection(halves=True))
+    results = read(tmp_path)
+    frame = seeds.table(results, Storage(tmp_path))
     parts = benchmarks.find("tofu").utility_parts(Benchmark(), benchmarks.every_other(records, 1))
     assert frame.loc[0, ["low", "high"]].tolist() == list(intervals.interval(parts))
-    assert frame.loc[0, "model_utility"] == trials.loc[0, "model_utility"] == pytest.approx(intervals.utility(parts))
+    assert (
+        frame.loc[0, "model_utility"] == results.runs.loc[0, "model_utility"] == pytest.approx(intervals.utility(parts))
+    )

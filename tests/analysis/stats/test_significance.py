@@ -9,32 +9,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis import report, runs
+from analysis import report
 from analysis.load.goals import TOFU
-from analysis.prose import answer, verdict
-from analysis.stats import selection, significance
-from tests.support import sweep_store
-from tests.support.sweep_store import GRU, NONE, calibrated, write_sweep, write_trial
-from trainables.config.settings import Selection
+from analysis.prose import verdict
+from analysis.stats import significance
+from analysis.stats.results import Results
+from analysis.tables import lists
+from tests.support.sweep_store import GRU, NONE, calibrated, read, write_sweep, write_trial
 
 
-def sweep_of(store: Path, plain: list[float], gru: list[float]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the runs and tests of GA at these FQs (a seed each, from 0), MU 0.85 without and 0.86 with GRU."""
+def sweep_of(store: Path, plain: list[float], gru: list[float], first: int = 0) -> Results:
+    """Return the results of GA at these FQs (a seed each; with GRU from `first`), MU 0.85 without and 0.86 with GRU."""
     ids = []
-    for name, rectifier, values, mu in (("plain", NONE, plain, 0.85), ("gru", GRU, gru, 0.86)):
-        for seed, fq in enumerate(values):
+    for name, rectifier, values, mu, start in (("plain", NONE, plain, 0.85, 0), ("gru", GRU, gru, 0.86, first)):
+        for seed, fq in enumerate(values, start):
             ids.append(write_trial(store, f"{name}{seed}", rectifier=rectifier, fq=fq, mu=mu, seed=seed))
     write_sweep(store, ids, splits=("forget05",))
-    trials = runs.load("tiny", store)
-    return trials, significance.tests(trials, selection.choose(trials, runs.references("tiny", store)), TOFU)
+    return read(store)
 
 
 def test_five_seeds_are_tested_in_pairs(tmp_path: Path) -> None:
     """By the formula of the paired t: 4 degrees of freedom, 2.132 at p = 0.1, 2.776 at 0.05, 4.604 at 0.01."""
     gains = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
     plain = [-9.0, -30.0, -14.0, -11.0, -20.0, -3.0]  # the sixth seed has no pair
-    _, tests = sweep_of(tmp_path, plain, (np.array(plain[:5]) + gains).tolist())
-    quality, utility = tests.to_dict("records")
+    results = sweep_of(tmp_path, plain, (np.array(plain[:5]) + gains).tolist())
+    quality, utility = results.tests.to_dict("records")
     t = 3.0 / (np.std(gains, ddof=1) / math.sqrt(5))
     assert (quality["n"], quality["difference"]) == (5, pytest.approx(3.0))
     assert (quality["none"], quality["gru"]) == (pytest.approx(-16.8), pytest.approx(-13.8))  # of the five in common
@@ -44,68 +43,51 @@ def test_five_seeds_are_tested_in_pairs(tmp_path: Path) -> None:
     assert 0.01 < quality["p"] < 0.1
     assert quality["adjusted"] == quality["p"]  # MU's differences are all equal: no test
     assert np.isnan([utility["p"], utility["low"], utility["high"]]).all()
-    text = answer.describe_tests(tests, TOFU)
-    assert text == (
-        "1 of 1 differences are significant at 5% (two-sided paired t tests over n = 5 seeds, p adjusted by Holm for "
-        "1 tests): FQ of GA on forget05 (better with GRU, p = 0.013). 1 more rest on fewer than 5 seeds, or on seeds "
-        "that all differ alike: not tested."
+    assert verdict.describe_tests(results.tests) == (
+        "1 of 1 differences are significant at 5% (two-sided paired t tests over the seeds, p adjusted by Holm); "
+        "1 more cannot be tested."
     )
+    row = lists.list_changes(results).iloc[0]
+    assert row[["Goal", "Change", "95% interval", "Adjusted p"]].tolist() == [
+        "FQ ↑",
+        "+3.0000",
+        "+1.04 to +4.96",
+        "0.013",
+    ]
 
 
-def test_from_five_seeds_on_one_that_disagrees_decides_nothing(tmp_path: Path) -> None:
-    trials, tests = sweep_of(tmp_path, [-20.0] * 6, [-15.0, -15.1, -14.9, -15.0, -15.2, -20.1])
-    chosen = selection.choose(trials, runs.references("tiny", tmp_path))
-    row = significance.compare(chosen, tests).to_dict("records")[0]
-    assert row["forget_quality_low"] > 0 > min(row["forget_quality_gains"])
-    assert answer.change_signs(row, TOFU) == (1, 1)
+@pytest.mark.parametrize(
+    ("plain", "gru", "signs"),
+    [
+        ([-20.0] * 6, [-15.0, -15.1, -14.9, -15.0, -15.2, -20.1], [1, 1]),  # an interval beyond 0, though one fell
+        ([-9.0] * 3, [-1.0, -2.0, -9.5], [0, 1]),  # below five seeds all must agree
+        ([-9.0] * 2, [-9.0, -8.7], [0, 1]),
+        ([-9.0] * 2, [-8.9, -8.7], [1, 1]),
+        ([-9.0] * 2, [-9.1, -9.3], [-1, 1]),
+        ([-9.0], [-8.9951], [0, 1]),  # less than 0.01
+    ],
+)
+def test_the_sign_of_a_change(tmp_path: Path, plain: list[float], gru: list[float], signs: list[int]) -> None:
+    assert sweep_of(tmp_path, plain, gru).tests["sign"].tolist() == signs
 
 
 def test_four_seeds_claim_nothing(tmp_path: Path) -> None:
-    trials, tests = sweep_of(tmp_path, [-10.0, -10.1, -9.9, -10.0], [-1.0, -1.1, -0.9, -1.2])
-    assert all(tests["p"].isna())
-    assert answer.describe_tests(tests, TOFU) == (
-        "No difference is called significant here: that takes 5 seeds on both sides, and there are at most 4."
-    )
+    results = sweep_of(tmp_path, [-10.0, -10.1, -9.9, -10.0], [-1.0, -1.1, -0.9, -1.2])
+    assert all(results.tests["p"].isna())
     page = (report.build("tiny", tmp_path) / "index.html").read_text()
-    assert "No difference is called significant here" in page
-    assert "FQ rose by 8.9500, from -10.0000 to -1.0500 (by seed +9.00, +9.00, +9.00, +8.80)" in page
-    assert "(95% interval" not in page
-    assert len(trials) == 8
+    assert (
+        "No difference is called significant here: that takes 5 seeds on both sides, and there are at most 4." in page
+    )
+    row = lists.list_changes(results).iloc[0]
+    assert row[["Alone", "w/ GRU", "95% interval"]].tolist() == ["-10.0000", "-1.0500", "—"]
+    assert row["By seed"] == "+9.00, +9.00, +9.00, +8.80"
 
 
-def test_seeds_that_are_not_in_common_are_not_compared(tmp_path: Path) -> None:
-    """GA's plain seeds are 0 to 5, with GRU 0 to 4: the verdict's numbers are of these."""
-    plain = [-9.0, -30.0, -14.0, -11.0, -20.0, -3.0]
-    trials, tests = sweep_of(tmp_path, plain, [value + 1 for value in plain[:5]])
-    chosen = selection.choose(trials, runs.references("tiny", tmp_path))
-    row = significance.compare(chosen, tests).to_dict("records")[0]
-    text = verdict.write_detail(row, TOFU)["text"]
-    assert text.startswith("FQ rose by 1.0000, from -16.8000 to -15.8000 (by seed +1.00, +1.00,")
-    assert text.endswith("over the n\u00a0=\u00a05 seeds in common of 6 plain, 5 w/ GRU.")
-    trials.loc[trials["rectifier.name"] == "gru", "seed"] += 100
-    tests = significance.tests(trials, chosen, TOFU)
+def test_without_a_seed_in_common_means_are_of_all(tmp_path: Path) -> None:
+    tests = sweep_of(tmp_path, [-9.0, -30.0, -14.0, -11.0, -20.0, -3.0], [-8.0, -29.0], first=100).tests
     assert tests["n"].tolist() == [0, 0]
     assert tests["none"].tolist() == [-14.5, 0.85]
-    row = significance.compare(chosen, tests).to_dict("records")[0]
-    assert (
-        "no seed in common, so means of all: n\u00a0=\u00a06 plain, 5 w/ GRU" in verdict.write_detail(row, TOFU)["text"]
-    )
-
-
-def test_a_change_that_seeds_disagree_on_does_not_count(tmp_path: Path) -> None:
-    trials, tests = sweep_of(tmp_path, [-9.0, -9.0, -9.0], [-1.0, -2.0, -9.5])
-    chosen = selection.choose(trials, runs.references("tiny", tmp_path))
-    row = significance.compare(chosen, tests).to_dict("records")[0]
-    assert answer.change_signs(row, TOFU) == (0, 1)
-    for gains, sign in (([0.0, 0.3], 0), ([], 0), ([0.1, 0.3], 1), ([-0.1, -0.3], -1)):
-        changed = dict(row)
-        changed |= {"forget_quality_gains": gains, "forget_quality_difference": sum(gains)}
-        assert answer.change_signs(changed, TOFU) == (sign, 1)
-    told = verdict.write_verdict(
-        trials, runs.references("tiny", tmp_path), pd.DataFrame([row]), chosen, Selection(), tests
-    )
-    assert told[0].startswith("GRU improved the trade-off (a goal better, none worse) in 1 of 1 comparisons")
-    assert "GRU improved MU and did not clearly change FQ for 1 of 1 methods (GA)." in " ".join(told)
+    assert tests["sign"].tolist() == [0, 0]
 
 
 @settings(deadline=None)
@@ -124,24 +106,18 @@ def test_holm(values: list[float]) -> None:
 
 
 def test_the_verdict_at_equal_utility(tmp_path: Path) -> None:
-    """On the made-up lines of `calibrated` GA gains 5, 5 and 5 times w; NPO's GRU misses a target."""
+    """On the made-up lines of `calibrated` GA gains 5 times w; NPO loses by GRU, and misses a target."""
     ids = [write_trial(tmp_path, "ga0", fq=-14.0, mu=0.1, calibration=calibrated(-14.0, 0.1))]
     ids.append(write_trial(tmp_path, "ga1", rectifier=GRU, fq=-9.0, mu=0.1, calibration=calibrated(-9.0, 0.1)))
     ids.append(write_trial(tmp_path, "npo0", "npo", fq=-9.0, mu=0.1, calibration=calibrated(-9.0, 0.1)))
     missed = calibrated(-9.5, 0.1, missed=(0.95,))
     ids.append(write_trial(tmp_path, "npo1", "npo", GRU, fq=-9.5, mu=0.1, calibration=missed))
     write_sweep(tmp_path, ids, splits=("forget05",))
-    trials = runs.load("tiny", tmp_path)
-    weights = {share: ((1 - share) * 0.9 / 0.8) ** 0.5 for share in sweep_store.SHARES}
-    told = answer.compare_at_equal_utility(trials, runs.references("tiny", tmp_path), TOFU, Selection())
-    assert told == [
+    assert verdict.compare_at_equal_utility(read(tmp_path)) == [
         "At equal utility on forget05 (5%) (UWC: mixed back to 85%, 90% and 95% of the original model's MU) FQ is "
-        f"higher with GRU in 3 of 5 pairs, lower in 2 (GA {5 * weights[0.95]:+.2f} to {5 * weights[0.85]:+.2f}; "
-        f"NPO {-0.5 * weights[0.85]:+.2f} to {-0.5 * weights[0.9]:+.2f}) (n = 1). 1 of 6 pairs are left out: a side "
-        "missed its target, needed no mixing, or has no FQ."
+        "higher with GRU in 3 of 5 pairs of a method and share, lower in 2. 1 of 6 pairs are left out: a side missed "
+        "its target, needed no mixing, or has no FQ."
     ]
-    page = (report.build("tiny", tmp_path) / "index.html").read_text()
-    assert page.index("At equal utility on forget05 (5%)") < page.index("Main table")
 
 
 def test_settings_that_the_original_beats_are_named() -> None:
@@ -150,8 +126,8 @@ def test_settings_that_the_original_beats_are_named() -> None:
     rows = [("simnpo_gd", "none", -51.16, 0.029), ("simnpo_gd", "gru", -39.0, 0.224), ("npo", "gru", -10.6, 0.47)]
     columns = ["method", "rectifier.name", "forget_quality", "model_utility"]
     chosen = pd.DataFrame(rows, columns=columns).assign(**{"benchmark.split": "forget10"})
-    assert answer.list_beaten(chosen, original, TOFU) == (
+    assert verdict.list_beaten(chosen, original, TOFU) == [
         "No better than the original model on any goal, so that a change among them is no useful unlearning: "
-        "1 of 2 with GRU (SimNPO+GD on forget10) and 1 of 1 without (SimNPO+GD on forget10)."
-    )
-    assert answer.list_beaten(chosen.iloc[2:], original, TOFU) == ""
+        "2 of 3 chosen settings (SimNPO+GD on forget10, SimNPO+GD w/ GRU on forget10)."
+    ]
+    assert verdict.list_beaten(chosen.iloc[2:], original, TOFU) == []

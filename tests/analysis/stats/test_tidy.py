@@ -8,17 +8,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import paper, runs
-from analysis.stats import selection, tidy
+from analysis import paper
+from analysis.stats import tidy
 from tests.support import sweep_store
-from tests.support.sweep_store import GRU, NONE, Frames, read, write_sweep, write_trial
+from tests.support.sweep_store import GRU, NONE, Results, read, write_sweep, write_trial
 
-store, frames = sweep_store.tiny_store, sweep_store.tiny_frames
+store, results = sweep_store.tiny_store, sweep_store.tiny_results
 
 
 @pytest.fixture(scope="module")
-def tiny(frames: Frames) -> pd.DataFrame:
-    return tidy.from_runs(*frames)
+def tiny(results: Results) -> pd.DataFrame:
+    return tidy.from_runs(results)
 
 
 def one(frame: pd.DataFrame, **where: object) -> dict[Hashable, Any]:
@@ -65,7 +65,7 @@ def test_clipping_has_a_tau_and_no_gamma(tmp_path: Path) -> None:
     rectifiers = [NONE, {"name": "clip", "gamma": None, "tau": 100.0}, GRU | {"gamma": None, "tau": 0.001}]
     trials = [write_trial(tmp_path, f"{n:012x}", "ga", r, fq=-1.0, mu=0.1) for n, r in enumerate(rectifiers)]
     write_sweep(tmp_path, trials, splits=())
-    found = tidy.from_runs(*read(tmp_path, "tiny"))
+    found = tidy.from_runs(read(tmp_path))
     rows = found.loc[found["metric"] == "model_utility", ["rectifier", "gamma", "tau"]]
     assert rows.to_numpy().tolist() == [["none", "", ""], ["clip", "", "100"], ["gru", "none", "0.001"]]
 
@@ -73,7 +73,7 @@ def test_clipping_has_a_tau_and_no_gamma(tmp_path: Path) -> None:
 def test_settings_that_differ_in_something_else_stay_apart(tmp_path: Path) -> None:
     trials = [write_trial(tmp_path, f"{n:012x}", fq=-n, mu=0.5, lr=lr) for n, lr in enumerate((1e-3, 1e-4))]
     write_sweep(tmp_path, trials, splits=())
-    found = tidy.from_runs(*read(tmp_path, "tiny"))
+    found = tidy.from_runs(read(tmp_path))
     rows = found.loc[found["metric"] == "forget_quality"]
     assert sorted(zip(rows["other"], rows["value"], rows["chosen"], strict=True)) == [
         ("training.lr=0.0001", -1.0, False),
@@ -82,8 +82,7 @@ def test_settings_that_differ_in_something_else_stay_apart(tmp_path: Path) -> No
 
 
 def test_strengths_and_mixtures(tmp_path: Path) -> None:
-    trials, models = read(sweep_store.write_vectors(tmp_path))
-    found = tidy.from_runs(trials, models)
+    found = tidy.from_runs(read(sweep_store.write_vectors(tmp_path)))
     vectors = found.loc[(found["method"] == "tru") & (found["metric"] == "forget_quality")]
     assert dict(zip(vectors["strength"], vectors["value"], strict=True)) == {4: -19.5, 8: -15.5, 12: -9.5, 24: -5.5}
     assert vectors.loc[vectors["chosen"], "strength"].tolist() == [12.0]
@@ -98,7 +97,7 @@ def test_strengths_and_mixtures(tmp_path: Path) -> None:
 
 def test_nothing_started_yet(tmp_path: Path) -> None:
     write_sweep(tmp_path, ["0" * 12], splits=())
-    found = tidy.from_runs(*read(tmp_path, "tiny"))
+    found = tidy.from_runs(read(tmp_path))
     assert len(found) == 0
     assert list(found.columns) == tidy.COLUMNS
 
@@ -106,6 +105,6 @@ def test_nothing_started_yet(tmp_path: Path) -> None:
 def test_a_damaged_evaluation_leaves_a_reference_without_a_number(tmp_path: Path) -> None:
     write_sweep(tmp_path, [write_trial(tmp_path, "0" * 12, fq=-1.0, mu=0.5)], splits=("forget05",))
     (tmp_path / "shared/evaluations/original-forget05/result.json").write_text("{")
-    found = tidy.from_runs(runs.load("tiny", tmp_path), runs.references("tiny", tmp_path), selection.DEFAULT)
+    found = tidy.from_runs(read(tmp_path))
     row = one(found, method="original", metric="model_utility")
     assert (np.isnan(row["value"]), row["n"]) == (True, 0)

@@ -22,14 +22,14 @@ from tests.analysis.tables.test_paper_tables import compiled
 from tests.support import sweep_store
 from tests.support.benchmark_store import write_store as write_benchmark
 from tests.support.sheets import find_row, find_sheet, paper_sheets
-from tests.support.sweep_store import GRU, NONE, Frames, read, write_sweep, write_trial
+from tests.support.sweep_store import GRU, NONE, Results, read, write_sweep, write_trial
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
 LLAMA = "Llama-2-7B-chat"
 COMMAND = "python -m platform.sweep tofu_llama --strategy grid --only method=ga --set models=DIR --seeds 0,1 --new"
 
 
-def write_llama(store: Path, backbone: str = LLAMA) -> Frames:
+def write_llama(store: Path, backbone: str = LLAMA) -> Results:
     """GA on both splits without and with GRU, two seeds; WGA without GRU on forget05; a failed NPO."""
     trials = []
     for split, shift in (("forget05", 0.0), ("forget10", 2.0)):
@@ -41,11 +41,11 @@ def write_llama(store: Path, backbone: str = LLAMA) -> Frames:
     error = {"kind": "out_of_memory", "message": "too big"}
     trials.append(write_trial(store, "b" * 12, "npo", status="out_of_memory", error=error))
     write_sweep(store, trials, name="tofu_llama", backbone=backbone)
-    return read(store, "tofu_llama")
+    return read(store)
 
 
 def test_cells_from_runs_and_the_papers_beside(tmp_path: Path) -> None:
-    sheets = paper_sheets(*write_llama(tmp_path), command=COMMAND, beside=True)
+    sheets = paper_sheets(write_llama(tmp_path), command=COMMAND, beside=True)
     assert [one.name for one in sheets] == ["tofu_main"]
     table = sheets[0].table
     assert [[head.text for head in level] for level in table.levels] == [["LLaMA2-7B"], ["5%", "10%"]]
@@ -67,14 +67,14 @@ def test_of_two_collapsed_models_none_has_the_best_utility(tmp_path: Path) -> No
     for place, (rectifier, fq) in enumerate(((NONE, -16.0), (GRU, -9.0))):
         write_trial(tmp_path, f"{place:012x}", "ga", rectifier, fq=fq, mu=0.0)
     write_sweep(tmp_path, [f"{place:012x}" for place in range(2)], splits=("forget05",), backbone=LLAMA)
-    table = find_sheet(paper_sheets(*read(tmp_path, "tiny")), "tofu_main").table
+    table = find_sheet(paper_sheets(read(tmp_path)), "tofu_main").table
     bold = [[cell.bold for cell in line.cells] for line in table.rows[-2:]]
     assert bold == [[False, False], [True, False]]
     assert BOLD["method"] in table.notes
 
 
 def test_the_whole_table_has_dashes_and_the_command_that_fills_them(tmp_path: Path) -> None:
-    table = paper_sheets(*write_llama(tmp_path), command=COMMAND)[0].table
+    table = paper_sheets(write_llama(tmp_path), command=COMMAND)[0].table
     assert [one.label for one in table.rows if not one.under][2:] == [
         *("GA", "WGA", "NPO", "GD", "NPO+KL", "NPO+GD", "SimNPO+GD")
     ]
@@ -88,7 +88,7 @@ def test_the_whole_table_has_dashes_and_the_command_that_fills_them(tmp_path: Pa
 
 
 def test_the_command_runs_what_is_missing(tmp_path: Path, run_module: RunModule) -> None:
-    table = paper_sheets(*write_llama(tmp_path), command="python -m platform.sweep tofu_llama")[0].table
+    table = paper_sheets(write_llama(tmp_path), command="python -m platform.sweep tofu_llama")[0].table
     command = next(note for note in table.notes if "`" in note).split("`")[1]
     parts = [*shlex.split(command)[2:], "--dry-run", "--json", "--storage", str(tmp_path / "new")]
     done = run_module(*parts)
@@ -101,19 +101,19 @@ def test_the_command_runs_what_is_missing(tmp_path: Path, run_module: RunModule)
 
 def test_another_model_has_nothing_of_the_papers_beside(tmp_path: Path) -> None:
     for backbone in ("Llama-3.2-1B-Instruct", ""):
-        table = paper_sheets(*write_llama(tmp_path / f"at{backbone}", backbone), beside=True)[0].table
+        table = paper_sheets(write_llama(tmp_path / f"at{backbone}", backbone), beside=True)[0].table
         assert not any(cell.beside for line in table.rows for cell in line.cells)
         assert any("The paper has no such numbers" in note for note in table.notes)
         assert [one.label for one in table.rows][2:] == ["GA", "w/ GRU", "WGA", "NPO"]
 
 
 def test_another_dialect_has_nothing_of_the_papers_beside(tmp_path: Path) -> None:
-    trials, models = write_llama(tmp_path)
-    other = trials.assign(**{"benchmark.dialect": "open-unlearning"})
-    assert paper_sheets(other, models, beside=True)[0].table == paper_sheets(trials, models)[0].table
+    results = write_llama(tmp_path)
+    other = results.with_runs(results.runs.assign(**{"benchmark.dialect": "open-unlearning"}))
+    assert paper_sheets(other, beside=True)[0].table == paper_sheets(results)[0].table
 
 
-def write_line(store: Path, gamma: float) -> Frames:
+def write_line(store: Path, gamma: float) -> Results:
     """GA with GRU over tau at one gamma, and NPO at one tau only."""
     trials = [
         write_trial(store, f"{place:012x}", "ga", GRU | {"gamma": gamma, "tau": tau}, fq=-float(place), mu=0.5)
@@ -121,11 +121,11 @@ def write_line(store: Path, gamma: float) -> Frames:
     ]
     trials.append(write_trial(store, "a" * 12, "npo", GRU | {"gamma": gamma, "tau": 1.0}, fq=-9.0, mu=0.5))
     write_sweep(store, trials, name="tofu_tau", splits=("forget05",), backbone=LLAMA)
-    return read(store, "tofu_tau")
+    return read(store)
 
 
 def test_a_line_over_tau(tmp_path: Path) -> None:
-    (found,) = paper_sheets(*write_line(tmp_path, 0.8), beside=True)
+    (found,) = paper_sheets(write_line(tmp_path, 0.8), beside=True)
     table = found.table
     assert (found.name, table.leaves, table.stubs) == ("tofu_tau", ("0.001", "1.0", "N/A"), ("Method", "Metric"))
     assert [cell.text for cell in find_row(table, "GA w/ GRU").cells] == ["0.0000", "-1.0000", "-2.0000"]
@@ -144,7 +144,7 @@ def test_a_misprint_is_mended_beside_our_number(tmp_path: Path) -> None:
         for place, (tau, fq) in enumerate(lines)
     ]
     write_sweep(tmp_path, trials, name="tofu_tau", splits=("forget05",), backbone=LLAMA)
-    (found,) = paper_sheets(*read(tmp_path, "tofu_tau"), beside=True)
+    (found,) = paper_sheets(read(tmp_path), beside=True)
     cells = find_row(found.table, "GD w/ GRU").cells
     assert [cell.beside for cell in cells] == ["paper -14.0316¶, +1.0316", "paper -15.1577, +0.1577"]
     assert not any(cell.marks for cell in cells)
@@ -152,12 +152,12 @@ def test_a_misprint_is_mended_beside_our_number(tmp_path: Path) -> None:
 
 
 def test_a_line_at_another_gamma_is_not_the_papers(tmp_path: Path) -> None:
-    (found,) = paper_sheets(*write_line(tmp_path, 0.3), beside=True)
+    (found,) = paper_sheets(write_line(tmp_path, 0.3), beside=True)
     assert not any(found.numbers["paper"].notna())
 
 
 def test_a_line_of_its_own_sweep_is_whole(tmp_path: Path) -> None:
-    (found,) = paper_sheets(*write_line(tmp_path, 0.8), command="python -m platform.sweep tofu_tau")
+    (found,) = paper_sheets(write_line(tmp_path, 0.8), command="python -m platform.sweep tofu_tau")
     assert found.table.leaves == make_sheet(layouts.TOFU_TAU, paper.load("tofu_tau")).table.leaves
     (note,) = [note for note in found.table.notes if note.startswith(DASH)]
     assert "--only rectifier.tau=0.01,0.1,2,3,10,100,0.001,none,1 --resume`" in note
@@ -180,14 +180,14 @@ def test_a_sweep_has_the_tables_of_what_it_varied(
     write: Callable[[Path], str], names: list[str], tmp_path: Path
 ) -> None:
     name = write(tmp_path)
-    sheets = paper_sheets(*read(tmp_path, name), command=f"python -m platform.sweep {name}", beside=True)
+    sheets = paper_sheets(read(tmp_path), command=f"python -m platform.sweep {name}", beside=True)
     assert [one.name for one in sheets] == names
     if shutil.which("pdflatex") and sheets:
         compiled(tmp_path, [to_latex(one.table) for one in sheets])
 
 
 def test_mixtures_keep_their_doubts(tmp_path: Path) -> None:
-    sheets = paper_sheets(*read(sweep_store.write_vectors(tmp_path)))
+    sheets = paper_sheets(read(sweep_store.write_vectors(tmp_path)))
     table = find_sheet(sheets, "tofu_uwc_npo").table
     assert find_row(table, "NPO (95%)").cells[0].marks == "†‡"
     assert find_row(table, "w/ GRU (85%)").cells[0].marks == "‡§"
@@ -200,7 +200,7 @@ def test_clipping_alone_makes_the_ablation(tmp_path: Path) -> None:
     for place, rectifier in enumerate(rectifiers):
         write_trial(tmp_path, f"{place:012x}", "ga", rectifier, fq=-20.0 + place, mu=0.1 * place)
     write_sweep(tmp_path, [f"{place:012x}" for place in range(3)], name="tofu_ablation", splits=(), backbone=LLAMA)
-    table = find_sheet(paper_sheets(*read(tmp_path, "tofu_ablation"), beside=True), "tofu_ablation").table
+    table = find_sheet(paper_sheets(read(tmp_path), beside=True), "tofu_ablation").table
     assert [(one.label, *one.more) for one in table.rows] == [("GA", "w/o GRU"), ("", "w/ GC"), ("", "w/ GRU")]
     assert [one.cells[0].beside for one in table.rows] == [
         *("paper -16.9281, -3.0719", "paper -20.7647¶, +1.7647", "paper -3.2299, -14.7701")
@@ -209,19 +209,17 @@ def test_clipping_alone_makes_the_ablation(tmp_path: Path) -> None:
 
 def test_nothing_started_has_no_table(tmp_path: Path) -> None:
     write_sweep(tmp_path, ["0" * 12], splits=("forget05",))
-    assert paper_sheets(*read(tmp_path, "tiny")) == []
+    assert paper_sheets(read(tmp_path)) == []
 
 
 def test_backbones_stand_side_by_side(tmp_path: Path) -> None:
-    llama, _ = write_llama(tmp_path / "llama")
     both = []
     for backbone in (LLAMA, "Phi-1.5"):
-        frames = write_llama(tmp_path / backbone, backbone)
-        both.append(tidy.from_runs(*frames))
+        results = write_llama(tmp_path / backbone, backbone)
+        both.append(tidy.from_runs(results))
     table = make_sheet(layouts.TOFU_MAIN, pd.concat(both)).table
     assert [head.text for head in table.levels[0]] == ["Phi-1.5", "LLaMA2-7B"]
     assert len(table.leaves) == 8
-    assert set(llama["backbone"]) == {LLAMA}
 
 
 # the names of sweeps, which analysis knows without importing them

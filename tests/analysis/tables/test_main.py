@@ -12,13 +12,13 @@ from analysis.tables.format import BOLD, Cell, to_latex, to_markdown
 from analysis.tables.render import make_sheet
 from tests.support import sweep_store
 from tests.support.sheets import main_sheet
-from tests.support.sweep_store import GRU, NONE, Frames, grid, read, write_sweep, write_trial
+from tests.support.sweep_store import GRU, NONE, Results, grid, read, write_sweep, write_trial
 
-store, frames = sweep_store.tiny_store, sweep_store.tiny_frames
+store, results = sweep_store.tiny_store, sweep_store.tiny_results
 
 
-def test_csv_holds_the_numbers(frames: Frames) -> None:
-    table = main_sheet(*frames).csv.set_index(["method", "rectifier"])
+def test_csv_holds_the_numbers(results: Results) -> None:
+    table = main_sheet(results).csv.set_index(["method", "rectifier"])
     assert list(table.index[:3]) == [("original", ""), ("retain", ""), ("ga", "none")]
     fq, mu = "forget05.forget_quality", "forget10.model_utility"
     assert table.loc[("ga", "none"), [f"{fq}.mean", f"{fq}.n"]].tolist() == [-22.0, 1]  # its second seed failed
@@ -30,8 +30,8 @@ def test_csv_holds_the_numbers(frames: Frames) -> None:
     assert npo == pytest.approx(-13.0)  # the other setting diverged and went missing
 
 
-def test_markdown(frames: Frames) -> None:
-    rows = grid(to_markdown(main_sheet(*frames).table))
+def test_markdown(results: Results) -> None:
+    rows = grid(to_markdown(main_sheet(results).table))
     assert rows[0] == ["Method", "forget05 FQ ↑", "forget05 MU ↑", "forget10 FQ ↑", "forget10 MU ↑"]
     assert rows[2] == ["Original", "-21.4000", "0.9000", "-21.4000", "0.9000"]
     assert rows[3] == ["Retrain", "0.0000", "0.8800", "0.0000", "0.8800"]
@@ -41,13 +41,13 @@ def test_markdown(frames: Frames) -> None:
 
 
 @pytest.fixture(scope="module")
-def two_rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Frames, pd.DataFrame]:
+def two_rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, pd.DataFrame]:
     """A sweep of GA without and with GRU, and its tidy frame, the values of which tests replace."""
     place = tmp_path_factory.mktemp("pair")
     write_trial(place, "0" * 12, fq=-1.0, mu=0.5)
     write_sweep(place, ["0" * 12, write_trial(place, "1" * 12, rectifier=GRU, fq=-1.0, mu=0.5)], splits=())
-    frames = read(place, "tiny")
-    return frames, tidy.from_runs(*frames)
+    results = read(place)
+    return results, tidy.from_runs(results)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def two_rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Frames, pd.DataF
     ],
 )
 def test_bold(
-    two_rows: tuple[Frames, pd.DataFrame], plain: float, gru: float, bold: tuple[bool, bool], texts: list[str]
+    two_rows: tuple[Results, pd.DataFrame], plain: float, gru: float, bold: tuple[bool, bool], texts: list[str]
 ) -> None:
     cells = pair(two_rows, plain, gru, "forget_quality")
     assert tuple(cell.bold for cell in cells) == bold
@@ -79,18 +79,18 @@ def test_bold(
     ],
 )
 def test_a_utility_of_0_is_never_the_best(
-    two_rows: tuple[Frames, pd.DataFrame], plain: float, gru: float, bold: tuple[bool, bool]
+    two_rows: tuple[Results, pd.DataFrame], plain: float, gru: float, bold: tuple[bool, bool]
 ) -> None:
     assert tuple(cell.bold for cell in pair(two_rows, plain, gru, "model_utility")) == bold
     assert "a utility of 0 never is" in BOLD["method"]
 
 
-def pair(two_rows: tuple[Frames, pd.DataFrame], plain: float, gru: float, metric: str) -> list[Cell]:
+def pair(two_rows: tuple[Results, pd.DataFrame], plain: float, gru: float, metric: str) -> list[Cell]:
     """Return the two cells of one metric with these values."""
-    frames, frame = two_rows
+    results, frame = two_rows
     values = pd.Series([{"none": plain, "gru": gru}[name] for name in frame["rectifier"]], frame.index)
     values = values.where(frame["metric"] == metric, frame["value"])
-    rows = make_sheet(layouts.main_layout(*frames), frame.assign(value=values)).table.rows[-2:]
+    rows = make_sheet(layouts.main_layout(results), frame.assign(value=values)).table.rows[-2:]
     return [row.cells[metric == "model_utility"] for row in rows]
 
 
@@ -100,12 +100,12 @@ def test_of_two_collapsed_models_of_your_own_the_utility_is_not_bold(tmp_path: P
         found = {"forget_extraction_strength": 0.0, "utility": 0.0}
         write_trial(tmp_path, f"{place:012x}", rectifier=rectifier, benchmark="own", split="own", metrics=found)
     write_sweep(tmp_path, [f"{place:012x}" for place in range(2)], splits=())
-    rows = grid(to_markdown(main_sheet(*read(tmp_path, "tiny")).table))
+    rows = grid(to_markdown(main_sheet(read(tmp_path)).table))
     assert [row[1:3] for row in rows if row[0] in ("GA", "w/ GRU")] == [["**0.0000**", "0.0000"]] * 2
 
 
-def test_latex(frames: Frames) -> None:
-    text = to_latex(main_sheet(*frames).table)
+def test_latex(results: Results) -> None:
+    text = to_latex(main_sheet(results).table)
     assert r"\begin{tabular}{lrrrr}" in text
     assert r"\multicolumn{2}{c}{forget05 (5\%)} & \multicolumn{2}{c}{forget10 (10\%)} \\" in text
     assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-5}" in text
@@ -119,7 +119,7 @@ def test_rectifiers_beside_gru_have_rows_of_their_own(tmp_path: Path) -> None:
     names = ("none", "clip", "pcgrad", "gru", "mine")
     trials = [write_trial(tmp_path, f"{n}", rectifier=NONE | {"name": n}, fq=-1.0, mu=0.5) for n in names]
     write_sweep(tmp_path, trials[::-1], splits=("forget05",))
-    labels = [row.label for row in main_sheet(*read(tmp_path, "tiny")).table.rows]
+    labels = [row.label for row in main_sheet(read(tmp_path)).table.rows]
     assert labels == ["Original", "Retrain", "GA", "w/ clip", "w/ PCGrad", "w/ GRU", "w/ mine"]
 
 
@@ -129,7 +129,7 @@ def test_chosen_settings_name_what_else_varies(tmp_path: Path) -> None:
     ]
     trials.append(write_trial(tmp_path, "f" * 12, "npo", GRU | {"tau": 0.5}, fq=-4.0, mu=0.85))
     write_sweep(tmp_path, trials)
-    chosen = lists.list_chosen(*read(tmp_path, "tiny"))
+    chosen = lists.list_chosen(read(tmp_path))
     assert chosen["training.lr"].tolist() == ["0.0001", "0.001"]
     assert chosen[["Method", "gamma", "tau"]].values.tolist() == [["GA", "—", "—"], ["NPO w/ GRU", "0.8", "0.5"]]
     assert chosen["Keeps 90% of MU"].tolist() == ["no (11.1%)", "yes (94.4%)"]

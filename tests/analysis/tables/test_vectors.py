@@ -13,25 +13,24 @@ from typer.testing import CliRunner
 
 from analysis import report
 from analysis.figures import strengths, uwc
-from analysis.load.goals import TOFU, TOFU_METRICS
+from analysis.load.goals import TOFU_METRICS
 from analysis.prose import verdict
-from analysis.stats import selection, significance
 from analysis.stats.strengths import strength_points, utility_at_equal_quality
 from analysis.tables import choose, lists
 from analysis.tables.format import to_latex, to_markdown
 from tests.support import sweep_store
 from tests.support.sheets import main_sheet, retain_free_sheet
-from tests.support.sweep_store import Frames, grid, read, task_vector, write_store, write_sweep, write_trial
+from tests.support.sweep_store import Results, grid, read, task_vector, write_store, write_sweep, write_trial
 
-store, frames = sweep_store.vectors_store, sweep_store.vectors_frames
+store, results = sweep_store.vectors_store, sweep_store.vectors_results
 
 
-def test_strengths_and_distances_are_read(frames: Frames) -> None:
-    trials = frames[0].set_index(["method", "strength", "seed"])
+def test_strengths_and_distances_are_read(results: Results) -> None:
+    trials = results.runs.set_index(["method", "strength", "seed"])
     assert trials.loc[("tru", 24.0, 1.0), "relative_change"] == 0.06
     assert trials.loc[("tv", 40.0, 0.0), ["task_vector.strength", "direction"]].tolist() == [40.0, "d1ec7104aaaa"]
-    assert frames[0].loc[frames[0]["method"] == "ga", "strength"].isna().all()
-    assert "task_vector" not in frames[0]  # null beside others' settings: no setting of its own
+    assert results.runs.loc[results.runs["method"] == "ga", "strength"].isna().all()
+    assert "task_vector" not in results.runs  # null beside others' settings: no setting of its own
 
 
 def test_results_from_before_task_vectors_average_with_later_ones(tmp_path: Path) -> None:
@@ -41,30 +40,29 @@ def test_results_from_before_task_vectors_average_with_later_ones(tmp_path: Path
     del old["config"]["task_vector"], old["config"]["calibration"], old["calibration"], old["direction"]
     path.write_text(json.dumps(old))
     write_sweep(tmp_path, trials, splits=("forget05",))
-    frames = read(tmp_path, "tiny")
-    assert selection.choose(*frames)["n"].tolist() == [2]
-    assert all(frames[0][["calibrated", "relative_change"]].isna().to_numpy().flatten())
+    results = read(tmp_path)
+    assert results.chosen["n"].tolist() == [2]
+    assert all(results.runs[["calibrated", "relative_change"]].isna().to_numpy().flatten())
 
 
-def test_the_best_strength_of_each_method_is_chosen_and_shown(frames: Frames) -> None:
-    chosen = lists.list_chosen(*frames).set_index("Method")
+def test_the_best_strength_of_each_method_is_chosen_and_shown(results: Results) -> None:
+    chosen = lists.list_chosen(results).set_index("Method")
     assert chosen.loc[["TRU", "TV", "NPO w/ GRU"], "strength"].tolist() == ["12", "1", "—"]
     assert chosen.loc["TRU", ["gamma", "tau", "Chosen from"]].tolist() == ["—", "—", "4"]
     assert list(chosen.columns[:4]) == ["Split", "gamma", "tau", "strength"]
 
 
 def test_sweeps_of_objectives_keep_their_tables(tmp_path: Path) -> None:
-    frames = read(write_store(tmp_path), "tiny")
-    assert "strength" not in lists.list_chosen(*frames)
-    assert "strength" not in lists.list_failures(frames[0])
+    results = read(write_store(tmp_path))
+    assert "strength" not in lists.list_chosen(results)
+    assert "strength" not in lists.list_failures(results)
 
 
-def test_task_vectors_are_not_paired_with_gru(frames: Frames) -> None:
-    rows = [row for row in main_sheet(*frames).table.rows if row.label in ("TV", "TRU")]
+def test_task_vectors_are_not_paired_with_gru(results: Results) -> None:
+    rows = [row for row in main_sheet(results).table.rows if row.label in ("TV", "TRU")]
     assert [row.label for row in rows] == ["TV", "TRU"]
     assert not any(cell.bold for row in rows for cell in row.cells)
-    tests = significance.tests(frames[0], selection.choose(*frames), TOFU)
-    assert tests["method"].tolist() == ["ga", "ga", "npo", "npo"]
+    assert results.tests["method"].tolist() == ["ga", "ga", "npo", "npo"]
 
 
 def test_a_failed_task_vector_names_its_strength(tmp_path: Path) -> None:
@@ -72,12 +70,12 @@ def test_a_failed_task_vector_names_its_strength(tmp_path: Path) -> None:
         tmp_path, "0" * 12, "tru", strength=8, status="failed", error={"kind": "failed", "message": "x"}
     )
     write_sweep(tmp_path, [trial])
-    row = lists.list_failures(read(tmp_path, "tiny")[0]).to_dict("records")[0]
+    row = lists.list_failures(read(tmp_path)).to_dict("records")[0]
     assert (row["Method"], row["strength"], row["gamma"]) == ("TRU", "8", "—")
 
 
-def test_retain_free_table(frames: Frames) -> None:
-    sheet = retain_free_sheet(*frames)
+def test_retain_free_table(results: Results) -> None:
+    sheet = retain_free_sheet(results)
     assert sheet.csv["method"].tolist() == ["original", "retain", "tv", "ga", "wga", "npo", "tru"]
     assert set(sheet.csv["rectifier"]) == {"", "none"}
     rows = {row[0]: row[1:] for row in grid(to_markdown(sheet.table))}
@@ -109,7 +107,7 @@ def test_weighted_ascent_with_a_retain_term_is_not_retain_free(
     trials = [write_trial(tmp_path, "0" * 12, "wga", fq=-4.0, mu=0.5, objective=objective)]
     trials.append(write_trial(tmp_path, "1" * 12, "ga", fq=-4.0, mu=0.5, objective=objective))  # reads none of these
     write_sweep(tmp_path, trials)
-    methods = choose.retain_free_trials(read(tmp_path, "tiny")[0])["method"].tolist()
+    methods = choose.retain_free_trials(read(tmp_path).runs)["method"].tolist()
     assert methods == (["wga", "ga"] if kept else ["ga"])
 
 
@@ -156,7 +154,7 @@ def test_without_the_original_model_curves_begin_at_the_lowest_strength() -> Non
             "TV at 0; at FQ -8.00, the highest, MU is 0.5600 for TRU and 0.5000 for TV (n = 1, lines between measured "
             "strengths).",
         ),
-        (curves([(-10, 0.8)], [(-5, 0.7)]), "TRU keeps more MU at 0, TV at 0 and the same at 1; at FQ -10.00"),
+        (curves([(-10, 0.8)], [(-5, 0.7)]), "TRU keeps more MU at 0, TV at 0; at FQ -10.00"),
         (curves([(-10, 0.4)], [(-5, 0.7)]), "TRU keeps more MU at 0, TV at 1; at FQ -10.00"),
         (curves([(-30, 0.0)], [(-5, 0.7)]), "neither can be said to keep more MU"),
         (curves([(-10, 0.8)], []), "No trial of TV has finished, so TRU cannot be compared with it."),
@@ -169,8 +167,8 @@ def test_the_verdict_on_tru(drawn: pd.DataFrame, sentence: str) -> None:
     assert sentence in told[0].replace("\u00a0", " ")
 
 
-def test_strength_curves_draw_every_point(frames: Frames) -> None:
-    drawn = strength_points(*frames)
+def test_strength_curves_draw_every_point(results: Results) -> None:
+    drawn = strength_points(results)
     assert drawn["kind"].value_counts().to_dict() == {"strength": 7, "reference": 2}
     assert drawn.loc[drawn["chosen"], ["method", "strength"]].values.tolist() == [["tru", 12.0], ["tv", 1.0]]
     panels = strengths.draw(drawn).axes
@@ -200,14 +198,14 @@ def test_other_settings_are_curves_of_their_own(tmp_path: Path) -> None:
             path.write_text(json.dumps(result))
             trials.append(trial)
     write_sweep(tmp_path, trials, splits=("forget05",))
-    drawn = strength_points(*read(tmp_path, "tiny"))
+    drawn = strength_points(read(tmp_path))
     told = drawn.loc[drawn["kind"] == "strength", "settings"]
     assert told.value_counts().to_dict() == {"normalise=whole": 2, "normalise=per_tensor": 2}
     legend = strengths.draw(drawn).legends[0]
     assert "TRU (normalise=per_tensor)" in [text.get_text() for text in legend.get_texts()]
 
 
-def test_the_report_shows_them(store: Path, frames: Frames, tmp_path: Path) -> None:
+def test_the_report_shows_them(store: Path, results: Results, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(store, tmp_path / "copy"))
     done = CliRunner().invoke(report.app, ["vectors", "--storage", str(copy)])
     assert (done.exit_code, done.stderr) == (0, "")
@@ -218,7 +216,7 @@ def test_the_report_shows_them(store: Path, frames: Frames, tmp_path: Path) -> N
     added = {f"tables/{stem}.{kind}" for stem in ("retain_free", "uwc") for kind in ("csv", "md", "tex")}
     added |= {f"figures/{stem}.{kind}" for stem in ("strength", "uwc-forget05") for kind in ("svg", "csv")}
     assert added <= names
-    for stem, points in (("strength", strength_points(*frames)), ("uwc-forget05", uwc.mixture_points(*frames))):
+    for stem, points in (("strength", strength_points(results)), ("uwc-forget05", uwc.mixture_points(results))):
         assert (folder / f"figures/{stem}.csv").read_text() == points.to_csv(index=False, lineterminator="\n")
     page = (folder / "index.html").read_text()
     drawn = {path.stem for path in (folder / "figures").glob("*.svg")}

@@ -1,0 +1,65 @@
+"""A sweep's results: its trials and reference models, and what its selection rule makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pandas as pd
+
+from analysis.load.goals import Goals, goals_of_runs
+from analysis.load.sweeps import Sweep
+from analysis.load.trials import evaluated, load, references
+from analysis.stats import selection, significance
+from trainables.config.settings import Selection
+from trainables.storage.base import Storage
+
+
+@dataclass(frozen=True)
+class Results:
+    """`runs`: of `load.trials.load`; `models`: of `load.trials.references`; what follows from both is made once."""
+
+    runs: pd.DataFrame
+    models: pd.DataFrame
+    rule: Selection = selection.DEFAULT
+
+    @cached_property
+    def goals(self) -> Goals:
+        """Return the goals of the sweep's benchmark."""
+        return goals_of_runs(self.runs)
+
+    @cached_property
+    def means(self) -> pd.DataFrame:
+        """Return `selection.average` of the trials."""
+        return selection.average(self.runs)
+
+    @cached_property
+    def chosen(self) -> pd.DataFrame:
+        """Return the setting that the rule chooses of each study: `selection.choose`."""
+        return selection.choose(self.means, self.models, self.goals, self.rule)
+
+    @cached_property
+    def chosen_trials(self) -> pd.DataFrame:
+        """Return the evaluated trials, a row a seed, of the chosen settings, in table order."""
+        kept = evaluated(self.runs) & self.runs["configuration"].isin(self.chosen["configuration"])
+        return selection.sort_studies(self.runs.loc[kept].sort_values("seed", kind="stable"))
+
+    @cached_property
+    def pairs(self) -> pd.DataFrame:
+        """Return the chosen settings without and with GRU of each split and method that has both."""
+        sides = self.chosen.loc[self.chosen["rectifier.name"].isin(significance.SIDES)]
+        return sides.loc[sides.duplicated(selection.STUDY[:2], keep=False)]
+
+    @cached_property
+    def tests(self) -> pd.DataFrame:
+        """Return what GRU changes of the chosen settings: `significance.tests`."""
+        return significance.tests(self.runs, self.pairs, self.goals)
+
+    def with_runs(self, runs: pd.DataFrame) -> Results:
+        """Return the results of these trials alone."""
+        return replace(self, runs=runs)
+
+
+def read_results(sweep: Sweep, storage: Storage) -> Results:
+    """Return the results of a sweep in a storage."""
+    return Results(load(sweep.label, storage), references(sweep.label, storage), sweep.selection)
