@@ -68,16 +68,18 @@ def download(repository: HubRequirement, snapshot: HubSnapshot, folder: Path) ->
     from huggingface_hub import HfApi, snapshot_download
 
     place: dict[str, Any] = {"repo_type": repository.repo_type, "revision": snapshot.commit, "local_dir": folder}
-    names = [glob.escape(name) for name in snapshot.files]
-    for pause in (*PAUSES, None):
+    names, pauses = [glob.escape(name) for name in snapshot.files], iter(PAUSES)
+
+    def fetch() -> Any:
         _ask(lambda: snapshot_download(repository.id, allow_patterns=names, tqdm_class=Bar, **place), repository)
-        verified = _ask(lambda: HfApi().verify_repo_checksums(repository.id, **place), repository, PAUSES)
-        missing = sorted(snapshot.files.keys() & set(verified.missing_paths))
-        if missing and pause is None:
+        return _ask(lambda: HfApi().verify_repo_checksums(repository.id, **place), repository, PAUSES)
+
+    verified = fetch()
+    while missing := sorted(snapshot.files.keys() & set(verified.missing_paths)):
+        if (pause := next(pauses, None)) is None:
             raise HubUnreachable(f"the hub has not sent {', '.join(missing)}")
-        if not missing:
-            break
-        time.sleep(pause or 0)
+        time.sleep(pause)
+        verified = fetch()
     damaged = sorted(snapshot.files.keys() & {found["path"] for found in verified.mismatches})
     for name in damaged:
         (folder / name).unlink()
