@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -27,56 +28,41 @@ OF_A_RUN = ("mlflow.parentRunId", "mlflow.user", "mlflow.source.name", "mlflow.s
 """Tags that hold another run's id, or where it was logged from."""
 
 
-def program(name: str) -> str:
-    """A program of PostgreSQL's. Skips where there is none."""
-    places = [shutil.which(name), *sorted(map(str, Path("/usr/lib/postgresql").glob(f"*/bin/{name}")))]
-    found = next((place for place in places if place), None)
-    if found is None:
-        pytest.skip(
-            f"no PostgreSQL here: {name} is neither on the PATH nor in /usr/lib/postgresql (Debian: postgresql)"
-        )
-    return os.path.realpath(found)
-
-
-def somebody() -> dict[str, Any]:
-    """Who PostgreSQL runs as: it refuses root. Skips where nobody else is there."""
-    if os.geteuid() != 0:
-        return {}
-    import pwd
-
-    names = {entry.pw_name for entry in pwd.getpwall()}
-    if "postgres" not in names:
-        pytest.skip("PostgreSQL refuses to run as root, and there is no user postgres")
-    return {"user": "postgres", "group": pwd.getpwnam("postgres").pw_gid, "extra_groups": []}
-
-
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """A server on a port and folder of its own; yields its address without a database."""
     psycopg = pytest.importorskip("psycopg", reason="no psycopg: make setup installs it")
-    initdb, postgres, who = program("initdb"), program("postgres"), somebody()
+    places = [shutil.which("initdb"), *map(str, Path("/usr/lib/postgresql").glob("*/bin/initdb"))]
+    initdb, who = next((Path(place).resolve() for place in places if place), None), {}
+    if initdb is None:
+        pytest.skip("no PostgreSQL here: initdb is neither on the PATH nor in /usr/lib/postgresql (Debian: postgresql)")
+    if os.geteuid() == 0:  # PostgreSQL refuses root
+        try:
+            who = {"user": "postgres", "group": pwd.getpwnam("postgres").pw_gid, "extra_groups": []}
+        except KeyError:
+            pytest.skip("PostgreSQL refuses to run as root, and there is no user postgres")
     with tempfile.TemporaryDirectory() as made:
         place = Path(made)
         (place / "password").write_text(PASSWORD)
-        for path in (place, place / "password"):
-            if who:
-                shutil.chown(path, who["user"], who["group"])
+        for path in (place, place / "password") if who else ():
+            shutil.chown(path, who["user"], who["group"])
         data = place / "data"
         rules = ["--auth=scram-sha-256", f"--pwfile={place / 'password'}", "--username=tester", "--encoding=UTF8"]
         subprocess.run([initdb, "-D", data, "--no-sync", *rules], check=True, capture_output=True, cwd=place, **who)
         port = free_port()
         settings = ["-p", str(port), "-h", "127.0.0.1", "-k", place, "-F"]
+        command = [initdb.with_name("postgres"), "-D", data, *settings]
         with (
             (place / "log").open("w") as log,
-            subprocess.Popen([postgres, "-D", data, *settings], stdout=log, stderr=log, cwd=place, **who) as running,
+            subprocess.Popen(command, stdout=log, stderr=log, cwd=place, **who) as child,
         ):
             uri = f"postgresql://tester:{PASSWORD}@127.0.0.1:{port}"
             try:
                 _wait(lambda: psycopg.connect(f"{uri}/postgres").close(), psycopg.OperationalError, place / "log")
                 yield uri
             finally:
-                running.send_signal(signal.SIGINT)
-                running.wait(60)
+                child.send_signal(signal.SIGINT)
+                child.wait(60)
 
 
 def _wait(connect: Callable[[], None], refused: type[Exception], log: Path) -> None:

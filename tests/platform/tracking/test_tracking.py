@@ -38,23 +38,19 @@ def test_one_parent_and_one_child_for_each_result(client: Any) -> None:
 
 
 def test_parent_tells_what_is_true_now(copied: tuple[Storage, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trial that failed ran again, the missing one ran, by a clock that had been set back."""
+    """While the sweep runs; where an Optuna study is at its budget, which leaves points that nobody means to run; and
+    when the missing trial and the one that failed ran, by a clock that had been set back."""
     store, client = copied
+    again = tracker.connect({**write_sweep(store), "target": 4}, store)
+    assert parent_of(client).info.status == "RUNNING"
+    again.finish(count_outcomes(again.sweep, store))
+    assert parent_of(client).info.status == "FINISHED"
     monkeypatch.setattr(tracker.time, "time", lambda: 1.7e9)
     for name in ("failed", "missing"):
         write_result(store, TRIALS[name], "finished", started="2026-11-21T08:00:00+00:00")
     tracker.sync(write_sweep(store), store)
     parent = parent_of(client)
     assert (parent.info.status, parent.data.metrics) == ("FINISHED", counts(finished=4, diverged=1))
-
-
-def test_parent_runs_again_with_its_sweep(copied: tuple[Storage, Any]) -> None:
-    """And ends as finished where an Optuna study is at its budget, which leaves points that nobody means to run."""
-    store, client = copied
-    again = tracker.connect({**write_sweep(store), "target": 4}, store)
-    assert parent_of(client).info.status == "RUNNING"
-    again.finish(count_outcomes(again.sweep, store))
-    assert parent_of(client).info.status == "FINISHED"
 
 
 def test_params_are_the_whole_configuration(client: Any) -> None:
@@ -79,15 +75,12 @@ def test_metrics_and_series_are_those_of_the_storage(client: Any) -> None:
 
 
 def test_outcome_is_told(client: Any) -> None:
+    """MLflow's columns show a series' last step, and step 2 was chosen of 3: evaluations by step are apart."""
     failures = {"finished": None, "diverged": "loss is nan at step 3", "failed": "no space"}
     for name, status in {"finished": "FINISHED", "diverged": "FINISHED", "failed": "FAILED"}.items():
         run = run_of(client, name)
         assert (run.info.status, run.data.tags["outcome"]) == (status, name)
         assert run.data.tags.get("failure") == failures[name]
-
-
-def test_evaluated_steps_are_a_series_beside_what_the_trial_came_to(client: Any) -> None:
-    """MLflow's columns show a series' last step, and step 2 was chosen of 3."""
     run = run_of(client, "finished")
     assert series(client, run, "eval_by_step/model_utility") == [(1, 0.1), (2, 0.2), (3, 0.3)]
     assert series(client, run, "eval/model_utility") == [(0, 0.6)]
@@ -161,16 +154,13 @@ def test_command_syncs_what_the_storage_holds(copied: tuple[Storage, Any]) -> No
     said = f"4 trials in sqlite:///{store.root / 'mlflow.db'}\n"
     assert invoke("sync", "tiny", "--storage", store.root) == (0, said, "")
     assert {run.info.run_id for run in all_runs(client)} == before
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [(["sync", "tinny"], "no sweep 'tinny' in "), (["sink", "tiny"], "unknown action 'sink'; known: sync")],
-)
-def test_command_refuses_what_it_does_not_know(tracked: Storage, arguments: list[str], message: str) -> None:
-    status, _, err = invoke(*arguments, "--storage", tracked.root)
-    assert (status, err.count("\n")) == (2, 1)
-    assert err.startswith(f"error: {message}")
+    for action, name, message in (
+        ("sync", "tinny", "no sweep 'tinny' in "),
+        ("sink", "tiny", "unknown action 'sink'; k"),
+    ):
+        status, _, err = invoke(action, name, "--storage", store.root)
+        assert (status, err.count("\n")) == (2, 1)
+        assert err.startswith(f"error: {message}")
 
 
 def test_tracking_uri_of_the_environment_is_respected(
