@@ -173,10 +173,8 @@ def _make_groups(direction: Direction, plan: Plan, store: Storage, rows: int) ->
     resources, root = plan.sweep.resources, store.location
     options = {"num_cpus": resources.cpus, "num_gpus": min(1, resources.gpus), "max_retries": RETRIES}
     numbers = range(spec.count_groups(direction))
-    if direction.rectified:
-        summed = ray.remote(shared_artifacts.make_gradients).options(**options)
-        ray.get([summed.remote(direction, number, root, resources, rows) for number in numbers])
-    made = ray.remote(shared_artifacts.make_vectors).options(**options)
-    ray.get([made.remote(direction, number, root, resources, rows) for number in numbers])
+    make = ray.remote(shared_artifacts.make_parts).options(**options)
+    for kind in ("gradient", "vectors") if direction.rectified else ("vectors",):
+        ray.get([make.remote(kind, direction, number, root, resources, rows) for number in numbers])
     joined = ray.remote(shared_artifacts.make_direction).options(num_cpus=1, max_retries=RETRIES)
     ray.get(joined.remote(direction, root))

@@ -42,8 +42,7 @@ def note_node(config):
 
 address, folder, root, strategy = sys.argv[1:]
 ray.init(address=address, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": root}})
-ranks = {"function": note_node, "config": {"folder": folder}, "resources": Resources(ranks=2)}
-launcher._fit("placed", open_storage(folder + "/store"), **ranks, strategy=strategy)
+launcher._fit("placed", open_storage(folder + "/store"), note_node, {"folder": folder}, Resources(ranks=2), strategy)
 """
 
 

@@ -1,4 +1,4 @@
-"""What a trial has found so far, and the files it leaves."""
+"""The record of a trial so far, and the files it leaves."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Seconds:
 
 @dataclass
 class Record:
-    """What a trial has found so far; `steps` and `questions` become Parquet files."""
+    """Everything measured of a trial so far; `steps` and `questions` become Parquet files."""
 
     started: str
     attempt: str | None = field(default_factory=lambda: uuid.uuid4().hex)
@@ -72,7 +72,7 @@ class Record:
 
 @dataclass(frozen=True)
 class TrialPaths:
-    """Where a trial writes. `weights`: the folder of the kept model, None if it is not kept."""
+    """The places a trial writes to. `weights`: the folder of the kept model, None if it is not kept."""
 
     store: Storage
     folder: Path

@@ -38,10 +38,7 @@ from trainables.trial.step_selection import StepSelection
 
 
 class TrialRun:
-    """One run of a trial in this process, which may be one rank of several.
-
-    `notice` says whether the machine is about to be taken away: then the trial writes a checkpoint.
-    """
+    """One run of a trial in this process, perhaps one rank of several. `notice`: when to write a checkpoint at once."""
 
     def __init__(
         self, trial: Trial, store: Storage, *, keep_weights: bool = False, notice: Notice | None = None
@@ -57,11 +54,10 @@ class TrialRun:
     def events(self) -> Iterator[Event]:
         """Run the trial; yield `{"phase", "step", "steps", ...}` on the way, and on rank 0 the written result last.
 
-        A loss that is not finite ends it as `diverged`, a retain loss or utility beyond its bar (`training.stop_above`,
-        `stop_below`) as `collapsed`, with the metrics of the model as it then is. A full GPU makes it start again once
-        with half the micro-batch and the same effective batch, then ends it as `out_of_memory`. Any other error ends
-        it as `failed` (error.txt); on many ranks it is raised, and the launcher starts all ranks again.
-        Raises InputError.
+        A loss that is not finite ends it as `diverged`, a retain loss or utility beyond its bar as `collapsed`, with
+        the metrics of the model as it then is. A full GPU makes it start again once with half the micro-batch, then
+        ends it as `out_of_memory`. Any other error ends it as `failed` (error.txt), or on many ranks is raised, and the
+        launcher starts all ranks again. Raises InputError.
         """
         progress, result = None, {}
         if not self.many or dist.get_rank() == 0:
@@ -113,9 +109,8 @@ class TrialRun:
         if trial.task_vector is not None:
             network, tokenizer = self._move_target(device)
             record.seconds.loading = perf_counter() - begun
-            yield from self._evaluate(
-                network, StepSelection(trial, self.paths, tokenizer, reference, self.report), together=False
-            )
+            steps = StepSelection(trial, self.paths, tokenizer, reference, self.report)
+            yield from self._evaluate(network, steps, together=False)
             return
         network, tokenizer = models.load(trial.target, trial.resources.precision)
         if trial.calibration.targets:
@@ -143,7 +138,7 @@ class TrialRun:
     def _move_target(self, device: torch.device) -> tuple[Any, Any]:
         """Return rank 0's target model, moved along its task vector (made if there is none), and the tokenizer.
 
-        In fp32 whatever the precision: bf16 would round a small change away, another part of it at each strength.
+        In fp32 whatever the precision: bf16 would round a small change away.
         """
         target, benchmark = self.trial.target, self.trial.benchmark
         if target.fingerprint is None:  # a direction is never found by path
@@ -157,9 +152,8 @@ class TrialRun:
             raise AssertionError("a trial of an objective has no direction")
         self.record.direction = direction.id()
         rows = self.record.micro_batch or trial.training.batch_size
-        folder = ensure_direction(
-            direction, self.paths.store, setup.load_forget_rows, rows, trial.resources.gradient_checkpointing
-        )
+        checkpointing = trial.resources.gradient_checkpointing
+        folder = ensure_direction(direction, self.paths.store, setup.load_forget_rows, rows, checkpointing)
         if dist.get_rank() > 0:
             return None, None
         network, tokenizer = models.load(target)
@@ -169,10 +163,7 @@ class TrialRun:
     def _train(
         self, engine: Engine, task: loop.Task, steps: StepSelection, resume_from: dict[str, Any]
     ) -> Iterator[Event]:
-        """Train to the last step, from the checkpoint described by `resume_from` if it is not empty.
-
-        A step is evaluated before its checkpoint is written, so that a resumed trial misses no evaluation.
-        """
+        """Train to the last step, from the checkpoint described by `resume_from` if it is not empty."""
         record, last, folder = self.record, task.steps(), self.paths.folder / CHECKPOINT
         if resume_from:
             state, record.steps = checkpoints.restore(engine, task, folder)
@@ -185,7 +176,7 @@ class TrialRun:
         schedule = CheckpointSchedule(self.trial.resources.checkpoint_every, self.notice)
         for entry in loop.run(engine, task, state):
             record.steps.append(entry)
-            if steps.is_due(state.step) and state.step < last:
+            if steps.is_due(state.step) and state.step < last:  # before its checkpoint, so that a resume misses none
                 yield {"phase": "evaluation", "step": state.step, "steps": last}
                 record.collapsed = self._evaluate_step(engine, steps, state.step)
             record.collapsed = record.collapsed or loop.find_collapse(self.trial.training.stop_above, entry)
@@ -218,7 +209,7 @@ class TrialRun:
     def _evaluate(self, network: Any, steps: StepSelection, *, together: bool) -> Iterator[Event]:
         """Evaluate the whole model (on every rank, if `together`); on rank 0 choose the step, and calibrate it.
 
-        Ranks without the model (None) wait. A rank that fails does not: the launcher ends the others.
+        Ranks without the model (None) wait.
         """
         record = self.record
         step = len(record.steps)
@@ -243,12 +234,11 @@ class TrialRun:
 
     def _set_checkpoint_aside(self, why: str) -> None:
         """Move a checkpoint that cannot be read out of the way; of several ranks the first one does it."""
-        folder, store = self.paths.folder / CHECKPOINT, self.paths.store
-        aside = folder
+        aside = folder = self.paths.folder / CHECKPOINT
         with contextlib.suppress(FileNotFoundError):
-            aside = base.set_aside([folder], store) / folder.name
-        message = f"trial {self.trial.id()}: its checkpoint cannot be read ({why}); set aside in {aside}, the trial "
-        message += "begins again"
+            aside = base.set_aside([folder], self.paths.store) / folder.name
+        damage = f"trial {self.trial.id()}: its checkpoint cannot be read ({why})"
+        message = f"{damage}; set aside in {aside}, the trial begins again"
         print(f"warning: {message}", file=sys.stderr, flush=True)
         if self.many:
             raise StartAgain(message)
@@ -259,12 +249,11 @@ class TrialRun:
         size = self.record.micro_batch or self.trial.training.batch_size // self.trial.resources.ranks
         if size == 1:
             raise full
-        half = size // 2
-        files.write_json(self.paths.folder / RETRY, {"micro_batch": half})
+        files.write_json(self.paths.folder / RETRY, {"micro_batch": size // 2})
         self.paths.store.try_push(self.paths.folder / RETRY)
         if self.many:
             step = len(self.record.steps) + 1
-            raise StartAgain(f"out of memory at step {step}: again with micro-batch {half}") from full
+            raise StartAgain(f"out of memory at step {step}: again with micro-batch {size // 2}") from full
 
     def _explain(self, failure: Exception) -> dict[str, Any]:
         """Return the trial's error. On many ranks raises `failure` again, unless the trial stopped on all of them."""

@@ -1,4 +1,4 @@
-"""What a trial trains, put together from its configuration: rows, objective, trained weights, ZeRO stage."""
+"""The parts of a trial's training, from its configuration: rows, objective, trained weights, ZeRO stage."""
 
 from __future__ import annotations
 
@@ -96,10 +96,7 @@ def make_task(trial: Trial, network: Any, tokenizer: Any, device: torch.device, 
 
 
 def plan_micro_batch(trial: Trial, device: torch.device) -> int | None:
-    """Return the configuration's micro-batch, or as many rows as fit a GPU; None: the whole share of a rank.
-
-    The same on every rank: the memory plan goes by `resources.gpu_memory`, else by the smallest of their GPUs.
-    """
+    """Return the configuration's micro-batch, or as many rows as fit the smallest GPU; None: a rank's whole share."""
     resources = trial.resources
     if resources.micro_batch is not None or device.type != "cuda":
         return resources.micro_batch
@@ -139,10 +136,8 @@ def choose_zero_stage(trial: Trial, network: Any, device: torch.device, checkpoi
 
 def add_adapters(trial: Trial, network: Any) -> Any:
     """Return the network, with adapters if the configuration asks for them."""
-    training = trial.training
-    if training.lora_rank is None:
-        return network
-    return models.with_adapters(network, training.lora_rank, training.lora_alpha)
+    rank, alpha = trial.training.lora_rank, trial.training.lora_alpha
+    return network if rank is None else models.with_adapters(network, rank, alpha)
 
 
 def whole_model(trial: Trial, engine: Engine, *, final: bool = True) -> tuple[Any, bool]:

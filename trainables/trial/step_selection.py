@@ -1,8 +1,7 @@
-"""What a trial is measured at: its last step, or one of several that the selection rule chooses.
+"""The step that a trial is measured at: its last one, or one of several that the selection rule chooses.
 
-With `training.eval_every` rank 0 writes `trials/ID/evaluations/N.json` and `N.parquet` of step N, and, if weights are
-kept, those of the best step so far and of the best one up to the last checkpoint, which a resumed trial may need. The
-folder is removed when the trial has its result, which holds all the metrics.
+Until there is a result rank 0 keeps `trials/ID/evaluations/N.json` and `N.parquet` of step N, and, if weights are kept,
+those of the best step so far and of the best one up to the last checkpoint, which a resumed trial may need.
 """
 
 from __future__ import annotations
@@ -56,12 +55,12 @@ class StepSelection:
         """The step of the last checkpoint."""
 
     def is_due(self, step: int) -> bool:
-        """Say whether `step` is evaluated although training goes on."""
+        """Return whether `step` is evaluated although training goes on."""
         every = self.trial.training.eval_every
         return every is not None and step % every == 0
 
     def can_resume_at(self, step: int) -> bool:
-        """Say whether the evaluations and weights that a trial needs of the steps up to `step` are there."""
+        """Return whether the evaluations and weights that a trial needs of the steps up to `step` are there."""
         if self.paths.weights is None or not any(number <= step for number in self._steps()):
             return True
         best = self._best_until(step)
@@ -79,8 +78,7 @@ class StepSelection:
     def evaluate(self, step: int, network: Any, *, together: bool) -> None:
         """Evaluate the whole model after `step`; save its weights if they are kept and it is the best so far.
 
-        `together`: every rank has the model and calls this; rank 0 alone writes.
-        Raises TrialStopped if the model has diverged, whatever earlier steps gave.
+        `together`: every rank has the model and calls this; rank 0 alone writes. Raises TrialStopped if it diverged.
         """
         network.eval()
         with parallel.over_ranks(together):
@@ -106,15 +104,8 @@ class StepSelection:
 
     def measure(self, network: Any) -> tuple[Metrics, Rows]:
         """Return the metrics of a model, and the rows that they are made of."""
-        budget = self.trial.resources.evaluation_tokens
-        return evaluation.evaluate(
-            network,
-            self.tokenizer,
-            self.trial.benchmark,
-            self.reference,
-            token_budget=budget,
-            report=self.report,
-        )
+        how: dict[str, Any] = {"token_budget": self.trial.resources.evaluation_tokens, "report": self.report}
+        return evaluation.evaluate(network, self.tokenizer, self.trial.benchmark, self.reference, **how)
 
     def find_collapse(self, step: int) -> dict[str, Any] | None:
         """Return an error of kind `collapsed` if the utility after `step` is below its bar."""
@@ -150,15 +141,13 @@ class StepSelection:
             files.publish(self._weights(step), self.paths.weights)
 
     def _add_change(self, network: Any, metrics: Metrics, rows: Rows) -> Evaluation:
-        metrics["relative_change"] = target_weights.relative_change(
-            network, target_weights.open_weights(self.trial.target)
-        )
+        target = target_weights.open_weights(self.trial.target)
+        metrics["relative_change"] = target_weights.relative_change(network, target)
         return {"metrics": metrics, "halves": benchmarks.halves(self.trial.benchmark, rows, self.reference)}
 
     def _target(self) -> Evaluation:
         """Return the target model's evaluation: the sweep's, else one made here once."""
-        if self.target is None:
-            self.target = load_target_evaluation(self.trial, self.paths.store)
+        self.target = self.target or load_target_evaluation(self.trial, self.paths.store)
         if self.target is None:
             network, _ = models.load(self.trial.target, self.trial.resources.precision)
             network = network.to("cuda" if self.trial.resources.gpus else "cpu")

@@ -23,15 +23,11 @@ from trainables.workers import trial_actor
 ANSWER_SECONDS = 2.0
 """How long a node may take to answer before it counts as gone."""
 LAUNCHER = {"cpu": 0, "node:__internal_head__": 0.001}
-"""What the function that launches a trial's ranks asks for: a place on the head, which outlives every other node. It
-only waits, beside Ray Train's controller, which follows it there; the ranks' CPUs are theirs alone.
-"""
+"""What the function that launches a trial's ranks asks for: a place on the head, which outlives every other node."""
 PACK = "PACK"
 """Ray's word for: on one node if they fit there just now."""
 COLLECTIVE_SECONDS = 6 * 3600
-"""How long ranks wait for rank 0 where it evaluates a large model alone: on ZeRO 3, adapters between
-steps, task vectors, calibration, lm-eval's questions.
-"""
+"""How long ranks wait for rank 0, which may evaluate a large model alone."""
 RANK_RESTARTS = 2
 """How often Ray Train starts a trial's ranks again after one of them died; each goes on from the last checkpoint."""
 
@@ -59,10 +55,7 @@ def train_ranks(config: dict[str, Any]) -> None:
 
 
 def _kind(failure: Exception) -> str:
-    """What became of a trial whose ranks Ray Train gave up on: out of memory, lost, or failed by its own error.
-
-    Where a rank dies, the others often fail by losing touch with it.
-    """
+    """Return how a trial ended whose ranks Ray Train gave up on; if a rank dies, the others often fail without it."""
     from ray.train import ControllerError, WorkerGroupError
     from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError, WorkerHealthCheckTimeoutError
 
@@ -75,26 +68,23 @@ def _kind(failure: Exception) -> str:
 
 
 def launch(trial: Trial, store: Storage, *, keep: bool = False, strategy: str = PACK) -> dict[str, Any]:
-    """Run a trial as a Ray Train TorchTrainer, whose ranks run the same loop as one process; returns the result.
+    """Run a trial as a Ray Train TorchTrainer, whose ranks run the same loop as one process; return the result.
 
-    `strategy`: Ray's, for the placement of the ranks. Ranks that die are started again and go on from the last
-    checkpoint. Raises what Ray Train raises beyond that.
+    `strategy`: Ray's, for the placement of the ranks. Raises what Ray Train raises after its restarts.
     """
     from ray.train import TrainingFailedError
 
-    told = {"trial": trial.model_dump(mode="json"), "storage": store.location, "keep": keep}
-    waiting = COLLECTIVE_SECONDS * (1 + len(trial.calibration.targets))
+    config = {"trial": trial.model_dump(mode="json"), "storage": store.location, "keep": keep}
+    seconds = COLLECTIVE_SECONDS * (1 + len(trial.calibration.targets))
+    failure: Exception = RuntimeError("the ranks ended without a result")
     try:
-        ranks = {"function": trial_actor.rank, "config": told, "resources": trial.resources}
-        _fit(f"train-{trial.id()}", store, **ranks, strategy=strategy, waiting=waiting)
-    except TrainingFailedError:
-        store.try_sync_trial(trial.id())
-        if store.result(trial.id()) is None:
-            raise
+        _fit(f"train-{trial.id()}", store, trial_actor.rank, config, trial.resources, strategy, seconds)
+    except TrainingFailedError as error:
+        failure = error
     store.try_sync_trial(trial.id())
     result = store.result(trial.id())
     if result is None:
-        raise RuntimeError("the ranks ended without a result")
+        raise failure
     return result
 
 
@@ -102,36 +92,55 @@ def launch_direction(
     direction: Direction, store: Storage, resources: Resources, micro_batch: int, strategy: str
 ) -> None:
     """Make a direction on many ranks that share the model; ranks that die go on after their last vector."""
-    told = {"direction": direction.model_dump(mode="json"), "resources": resources.model_dump(mode="json")}
-    told |= {"storage": store.location, "micro_batch": micro_batch}
-    ranks = {"function": trial_actor.direction_rank, "config": told, "resources": resources}
-    _fit(f"direction-{direction.id()}", store, **ranks, strategy=strategy)
+    config = {"direction": direction.model_dump(mode="json"), "resources": resources.model_dump(mode="json")}
+    config |= {"storage": store.location, "micro_batch": micro_batch}
+    _fit(f"direction-{direction.id()}", store, trial_actor.direction_rank, config, resources, strategy)
 
 
-def _fit(name: str, store: Storage, **described: Any) -> None:
-    """Run what `_trainer` makes. Raises what Ray Train raises after its restarts, anew where a node was lost."""
-    from ray.train import TrainingFailedError
+def _fit(
+    name: str,
+    store: Storage,
+    function: Callable[[dict[str, Any]], None],
+    config: dict[str, Any],
+    resources: Resources,
+    strategy: str,
+    seconds: int = COLLECTIVE_SECONDS,
+) -> None:
+    """Run `function` on every rank. Raises what Ray Train raises after its restarts, anew where a node was lost."""
+    from ray import train
+    from ray.train.torch import TorchConfig, TorchTrainer
 
-    there = nodes()
+    scaling = train.ScalingConfig(
+        num_workers=resources.ranks,
+        use_gpu=resources.gpus > 0,
+        resources_per_worker={"CPU": resources.cpus, **({"GPU": resources.gpus} if resources.gpus else {})},
+        placement_strategy=strategy,
+    )
+    backend = TorchConfig(backend="nccl" if resources.gpus else "gloo", timeout_s=seconds)
+    restarts, place, alive = train.FailureConfig(max_failures=RANK_RESTARTS), store.root / "ray", _list_nodes()
     while True:
         run = f"{name}-{uuid.uuid4().hex[:8]}"
+        described = train.RunConfig(name=run, storage_path=str(place), failure_config=restarts)
+        trainer = TorchTrainer(
+            function, train_loop_config=config, torch_config=backend, scaling_config=scaling, run_config=described
+        )
         try:
-            _trainer(run, store, **described).fit()
+            trainer.fit()
             return
-        except TrainingFailedError as failure:
-            before, there = there, nodes()
-            if before <= there or _kind(failure) != LOST:
+        except train.TrainingFailedError as failure:
+            before, alive = alive, _list_nodes()
+            if before <= alive or _kind(failure) != LOST:
                 raise
         finally:
-            shutil.rmtree(store.root / "ray" / run, ignore_errors=True)
+            shutil.rmtree(place / run, ignore_errors=True)
 
 
-def nodes() -> set[str]:
-    """The ids of the nodes that are there: their raylets answer, which Ray itself asks them for half a minute later."""
+def _list_nodes() -> set[str]:
+    """Return the ids of the nodes whose raylets answer, which Ray itself asks only half a minute later."""
     known = [node for node in ray.nodes() if node["Alive"]]
     with ThreadPoolExecutor(max_workers=32) as threads:
         answers = list(threads.map(_answers, known))
-    return {node["NodeID"] for node, there in zip(known, answers, strict=True) if there}
+    return {node["NodeID"] for node, answered in zip(known, answers, strict=True) if answered}
 
 
 def _answers(node: dict[str, Any]) -> bool:
@@ -140,35 +149,3 @@ def _answers(node: dict[str, Any]) -> bool:
     except OSError:
         return False
     return True
-
-
-def _trainer(
-    run: str,
-    store: Storage,
-    *,
-    function: Callable[[dict[str, Any]], None],
-    config: dict[str, Any],
-    resources: Resources,
-    strategy: str,
-    waiting: int = COLLECTIVE_SECONDS,
-) -> Any:
-    """What runs `function` on every rank by Ray Train."""
-    from ray import train
-    from ray.train.torch import TorchConfig, TorchTrainer
-
-    return TorchTrainer(
-        function,
-        train_loop_config=config,
-        torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo", timeout_s=waiting),
-        scaling_config=train.ScalingConfig(
-            num_workers=resources.ranks,
-            use_gpu=resources.gpus > 0,
-            resources_per_worker={"CPU": resources.cpus, **({"GPU": resources.gpus} if resources.gpus else {})},
-            placement_strategy=strategy,
-        ),
-        run_config=train.RunConfig(
-            name=run,
-            storage_path=str(store.root / "ray"),
-            failure_config=train.FailureConfig(max_failures=RANK_RESTARTS),
-        ),
-    )

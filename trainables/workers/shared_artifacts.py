@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, tofu
@@ -21,15 +19,12 @@ from trainables.storage.location import reopen
 from trainables.training import models
 from trainables.training.task_vectors import spec
 
-if TYPE_CHECKING:
-    from trainables.training.task_vectors.train import TaskVectorTrainer
-
 TOKENIZER_CONFIGS = ("full", "real_authors", "world_facts")
 SPECIAL = ("<s>", "</s>", "<pad>")
 
 
 def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | None = None) -> str:
-    """Train the model of a recipe unless it is there; returns its folder."""
+    """Train the model of a recipe unless it is there; return its folder."""
     store = reopen(root)
     recipe, folder = localize(recipe, store), store.model(recipe.id())
     store.fetch(folder)
@@ -109,31 +104,15 @@ def make_evaluation(
     return result
 
 
-def make_gradients(direction: Direction, group: int, root: str, resources: Resources, micro_batch: int) -> None:
-    """Write the summed gradient of one group of a direction's batches at the target model."""
-    own = (f"gradient-{group}-",)
-    with _trainer(direction, root, resources, micro_batch, needed=own, made=own) as trainer:
-        trainer.sum_gradients(group)
-
-
-def make_vectors(direction: Direction, group: int, root: str, resources: Resources, micro_batch: int) -> None:
-    """Write the summed vectors of one group of a direction's batches."""
-    own = (f"vectors-{group}-", f"vectors-{group}.")
-    with _trainer(direction, root, resources, micro_batch, needed=("gradient-", *own), made=own) as trainer:
-        trainer.sum_vectors(group)
-
-
-@contextlib.contextmanager
-def _trainer(
+def make_parts(
+    kind: Literal["gradient", "vectors"],
     direction: Direction,
+    group: int,
     root: str,
     resources: Resources,
     micro_batch: int,
-    *,
-    needed: tuple[str, ...],
-    made: tuple[str, ...],
-) -> Iterator[TaskVectorTrainer]:
-    """Fetch the parts that are `needed` from other machines; in the end push those that were `made`."""
+) -> None:
+    """Write the summed gradient at the target model, or the summed vectors, of one group of a direction's batches."""
     from trainables.training.runtime import prepare_process
     from trainables.training.task_vectors.train import open_trainer
     from trainables.trial.setup import load_forget_rows
@@ -141,13 +120,18 @@ def _trainer(
     store = reopen(root)
     direction, parts = localize(direction, store), spec.parts_folder(direction, store)
     prepare_process(resources, direction.seed)
-    store.fetch_parts(parts, needed)
-    yield open_trainer(direction, store, load_forget_rows, micro_batch, resources.gradient_checkpointing)
+    made = (f"{kind}-{group}-", f"{kind}-{group}.")
+    store.fetch_parts(parts, ("gradient-", *made) if kind == "vectors" else made)
+    trainer = open_trainer(direction, store, load_forget_rows, micro_batch, resources.gradient_checkpointing)
+    if kind == "vectors":
+        trainer.sum_vectors(group)
+    else:
+        trainer.sum_gradients(group)
     store.push_parts(parts, made)
 
 
 def make_direction(direction: Direction, root: str) -> str:
-    """Add the groups of a direction up; returns its folder."""
+    """Add the groups of a direction up; return its folder."""
     from trainables.training.task_vectors import combine
 
     store = reopen(root)
@@ -156,7 +140,7 @@ def make_direction(direction: Direction, root: str) -> str:
 
 
 def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection) -> None:
-    """A chosen trial's model in a folder of the storage, verified, with its card."""
+    """Write a chosen trial's model into a folder of the storage, verified, with its card."""
     from trainables.common import cli
 
     cli.silence_libraries()
@@ -169,28 +153,26 @@ def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection
 
 
 def _start(recipe: Recipe) -> tuple[Any, Any]:
-    """The model and tokenizer that training starts from."""
+    """Return the model and tokenizer that training starts from."""
     if recipe.base is not None:
         return models.load(recipe.base, recipe.precision, field="models")
     from transformers import LlamaConfig, LlamaForCausalLM
 
     tokenizer = _learn_tokenizer(recipe)
-    settings = dict(recipe.architecture)
-    network = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokenizer),
-            max_position_embeddings=recipe.training.max_length,
-            bos_token_id=tokenizer.bos_token_id,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-            **settings,  # type: ignore[arg-type]
-        )
+    settings: dict[str, Any] = dict(recipe.architecture)
+    configuration = LlamaConfig(
+        vocab_size=len(tokenizer),
+        max_position_embeddings=recipe.training.max_length,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        **settings,
     )
-    return network, tokenizer
+    return LlamaForCausalLM(configuration), tokenizer
 
 
 def _learn_tokenizer(recipe: Recipe) -> Any:
-    """A byte-level BPE learnt from every question and answer, so that target and retain model share it."""
+    """Return a byte-level BPE of every question and answer, so that target and retain model share it."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 

@@ -28,10 +28,7 @@ REPORT_SECONDS, NOTICE_SECONDS = 2.0, 5.0
 
 
 class Draining:
-    """Whether Ray has been told that this node will be taken away; it is asked now and then.
-
-    What Ray Train's own watcher of preemptions looks at: no public call tells a plain actor (docs/decisions/0008).
-    """
+    """Whether Ray will take this node away, by what Ray Train's own watcher of preemptions reads (decision 0008)."""
 
     def __init__(self) -> None:
         self.asked = -NOTICE_SECONDS
@@ -57,10 +54,7 @@ class TrialActor(tune.Trainable):
         self._take(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take the next trial into the same process, which keeps imported modules and tokenised rows.
-
-        False, for Tune to make another process elsewhere, where this machine is about to be taken away.
-        """
+        """Take the next trial into this process; return False if the node goes away: Tune makes another."""
         if self.draining():
             return False
         self._take(new_config)
@@ -76,8 +70,8 @@ class TrialActor(tune.Trainable):
     def step(self) -> dict[str, Any]:
         """Go on for about two seconds, or to the end.
 
-        A trial that has a result by now does not run: its last process, or its last driver, died after it was written.
-        One that another process runs waits for that one's end: it outlives a driver that was killed by a while.
+        A trial that has a result by now does not run. One that another process runs, perhaps for a driver that was
+        killed, waits for that one's end.
         """
         from trainables.trial import progress, record
         from trainables.trial.runner import TrialRun
@@ -106,15 +100,14 @@ class TrialActor(tune.Trainable):
 
     def _go_on(self, events: Iterator[dict[str, Any]]) -> dict[str, Any]:
         begun = time.monotonic()
-        told: dict[str, Any] = {}
-        for event in events:
+        while True:
+            event = next(events)
             if event["phase"] == "done":
                 _check_sent(self.trial, self.store)
                 return final(event["result"])
-            told = {"phase": event["phase"], "step": event.get("step", 0), "steps": event.get("steps", 0)}
             if event["phase"] == "evaluation" or time.monotonic() - begun > REPORT_SECONDS:
-                break
-        return {"id": self.trial.id(), "done": False, **told}
+                report = {"phase": event["phase"], "step": event.get("step", 0), "steps": event.get("steps", 0)}
+                return {"id": self.trial.id(), "done": False, **report}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Nothing: the storage is the truth."""
@@ -124,13 +117,13 @@ class TrialActor(tune.Trainable):
 
 
 def rank(config: dict[str, Any]) -> None:
-    """One rank of a trial."""
+    """Run one rank of a trial."""
     from trainables.trial.runner import TrialRun
 
     provenance.stamp()
     cli.silence_libraries()
     store, wanted = reopen(config["storage"]), Trial.model_validate(config["trial"])
-    _arrive(store, lambda: store.fetch_trial(wanted.id()))
+    _fetch_once(store, lambda: store.fetch_trial(wanted.id()))
     wanted = localize(wanted, store)
     if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
         return
@@ -140,7 +133,7 @@ def rank(config: dict[str, Any]) -> None:
 
 
 def direction_rank(config: dict[str, Any]) -> None:
-    """One rank of a direction's making."""
+    """Run one rank that makes a direction."""
     from trainables.training.runtime import prepare_process
     from trainables.training.task_vectors.combine import ensure_direction
     from trainables.trial.setup import load_forget_rows
@@ -149,15 +142,14 @@ def direction_rank(config: dict[str, Any]) -> None:
     direction = Direction.model_validate(config["direction"])
     resources = Resources.model_validate(config["resources"])
     store = reopen(config["storage"])
-    _arrive(store, lambda: localize(direction, store))
+    _fetch_once(store, lambda: localize(direction, store))
     direction = localize(direction, store)
     prepare_process(resources, direction.seed)
-    micro_batch, checkpointing = config["micro_batch"], resources.gradient_checkpointing
-    ensure_direction(direction, store, load_forget_rows, micro_batch, checkpointing)
+    ensure_direction(direction, store, load_forget_rows, config["micro_batch"], resources.gradient_checkpointing)
 
 
-def _arrive(store: Storage, fetch: Callable[[], object]) -> None:
-    """The first rank of every machine brings what all of them need there, where each machine has a copy of its own."""
+def _fetch_once(store: Storage, fetch: Callable[[], object]) -> None:
+    """Let the first rank of every machine fetch what all of them need, if each machine has a copy of its own."""
     from ray.train import collective
 
     if store.is_remote:
@@ -167,12 +159,13 @@ def _arrive(store: Storage, fetch: Callable[[], object]) -> None:
 
 
 def _check_sent(trial: Trial, store: Storage) -> None:
-    """Raise Unreachable where only this machine has the result: the next attempt sends it."""
+    """Raise Unreachable if only this machine has the result: the next attempt sends it."""
     if not store.is_sent(trial.id()):
         raise Unreachable(f"--storage: the result of trial {trial.id()} is in {store.trial(trial.id())} and not sent")
 
 
 def final(result: dict[str, Any]) -> dict[str, Any]:
+    """Return the last report to Tune, with the metrics of the benchmark's goals."""
     found, kind = result["metrics"], benchmarks.find(result["config"]["benchmark"]["name"])
     return {
         "id": result["id"],

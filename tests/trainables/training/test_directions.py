@@ -95,12 +95,12 @@ def test_groups_in_tasks_give_what_one_process_gives(made: Any, tmp_path: Path) 
     """A task that is started again after the direction was published does nothing."""
     direction, _, whole = made
     result, root = spec.direction_folder(direction, Storage(tmp_path)) / RESULT, str(tmp_path)
-    for kind in (shared_artifacts.make_gradients, shared_artifacts.make_vectors):
+    for kind in ("gradient", "vectors"):
         for group in range(spec.count_groups(direction)):
-            kind(direction, group, root, Resources(), 3)
+            shared_artifacts.make_parts(kind, direction, group, root, Resources(), 3)
     assert shared_artifacts.make_direction(direction, root) == str(result.parent)
     written = result.stat().st_mtime_ns
-    shared_artifacts.make_vectors(direction, 0, root, Resources(), 3)
+    shared_artifacts.make_parts("vectors", direction, 0, root, Resources(), 3)
     assert shared_artifacts.make_direction(direction, root) == str(result.parent)
     assert result.stat().st_mtime_ns == written
     assert_equal(load_file(result.parent / "direction-00000.safetensors"), whole)
