@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from platform.state import manifest
-from platform.state.status import SILENT, describe_sweep, format_progress
+from platform.state.status import LOST_SECONDS, describe_sweep, format_progress
 from trainables.common import cli
 from trainables.common.cli import format_count, format_duration
 from trainables.storage.base import FAILURES
@@ -92,7 +92,7 @@ def _under_way(found: dict[str, Any]) -> list[str]:
     if found["unknown"]:
         many, hosts = format_count(len(found["unknown"]), "trial"), sorted({item["host"] for item in found["unknown"]})
         lines.append(
-            f"unknown: {many} on {', '.join(hosts)} with no sign of life within {SILENT:.0f} s of this "
+            f"unknown: {many} on {', '.join(hosts)} with no sign of life within {LOST_SECONDS:.0f} s of this "
             "machine's clock; nobody here knows whether they run; they count as left"
         )
     return lines

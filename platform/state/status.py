@@ -21,7 +21,7 @@ from trainables.storage import files
 from trainables.storage.base import CONFIG, ERROR, FAILURES, LOST, PROGRESS, Storage
 from trainables.storage.results import cause
 
-SILENT = 60.0
+LOST_SECONDS = 60.0
 """A trial of another machine whose last progress is so many seconds from this clock may have died."""
 KEYS = {"phase", "step", "steps", "started", "seconds", "host", "pid", "beat", "born", "phase_seconds", "training_left"}
 
@@ -94,7 +94,7 @@ def read_progress(trial_id: str, store: Storage, typical: Mapping[str, float | N
         "work": found.get("work"),
         "remaining_seconds": left,
         "silent_seconds": round(silent, 1),
-        "alive": True if alive is None and abs(silent) <= SILENT else alive,
+        "alive": True if alive is None and abs(silent) <= LOST_SECONDS else alive,
     }
 
 

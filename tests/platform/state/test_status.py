@@ -124,7 +124,7 @@ def test_collapsed_trial_is_done_and_has_its_numbers(store: Storage) -> None:
     assert describe_outcome(result) == f"FQ -1.00, MU 0.890; collapsed: {error['message']}"
 
 
-SILENT = "unknown: 1 trial on far with no sign of life within 60 s of this"
+LOST_SECONDS = "unknown: 1 trial on far with no sign of life within 60 s of this"
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,8 @@ SILENT = "unknown: 1 trial on far with no sign of life within 60 s of this"
     [
         ({"born": 1.0}, 0.0, "interrupted", "interrupted: 1 trial whose process died; they count as left"),
         ({"place": "elsewhere"}, 0.0, "running", None),
-        ({"place": "elsewhere"}, -3600.0, "unknown", SILENT),
-        ({"place": "elsewhere"}, 3600.0, "unknown", SILENT),
+        ({"place": "elsewhere"}, -3600.0, "unknown", LOST_SECONDS),
+        ({"place": "elsewhere"}, 3600.0, "unknown", LOST_SECONDS),
     ],
     ids=["dead here", "elsewhere and fresh", "elsewhere and silent", "elsewhere, by another clock"],
 )
