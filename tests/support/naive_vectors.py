@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector
 from trainables.config.trial import Direction
-from trainables.data import prompts
 from trainables.storage.location import open_storage
 from trainables.training import models
 from trainables.training.runtime import prepare_process
@@ -19,8 +18,6 @@ from trainables.training.task_vectors.combine import ensure_direction
 from trainables.trial.setup import load_forget_rows
 
 TOFU = tofu.TofuBenchmark()
-
-RULES = tofu.Rules(None, True, 200, True, False, 192)
 
 
 def recipe(trial_inputs: Any, **changes: Any) -> Direction:
@@ -49,8 +46,7 @@ class Naive:
         self.network, tokenizer = models.load(direction.target)
         self.network.double()
         benchmark = direction.benchmark
-        pairs = [(row["question"], row["answer"]) for row in TOFU.training_rows(benchmark)[0]]
-        self.examples = tofu._encode(tokenizer, prompts.find_template("llama2"), pairs, RULES)
+        self.examples = tofu.encode_rows(tokenizer, TOFU.training_rows(benchmark)[0], "llama2", "paper", 192)
         self.direction = direction
         self.start = self.flat()
 

@@ -163,3 +163,16 @@ class BenchmarkBase(ABC):
 def every_other(records: Records, which: int) -> Records:
     """Return of each task the records 0, 2, 4, ... (`which` 0) or 1, 3, 5, ... (1)."""
     return [record for record in records if record["index"] % 2 == which]
+
+
+def check_reference(
+    kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str, fields: Sequence[str], digest_name: str
+) -> Mapping[str, Any]:
+    """Return a kept evaluation. Raises InputError if it is none, or was made with other values of `fields`."""
+    if kept is None or digest_name not in kept:
+        raise InputError(f"{where} is not the output of trainables.evaluate on {benchmark.name}")
+    for name in fields:
+        theirs, ours = kept["benchmark"].get(name), getattr(benchmark, name)
+        if theirs != ours:
+            raise InputError(f"{where} was made with {name} '{theirs}', this evaluation has '{ours}'")
+    return kept

@@ -5,8 +5,7 @@ Shapes: n questions, k wrong answers each. Losses are mean negative log-likeliho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,18 +20,8 @@ OPEN_UNLEARNING_GUARD = 1e-10
 """open-unlearning adds this to the denominators of its ratios; a collapsed model's values depend on it."""
 
 
-@dataclass(frozen=True)
-class ForgetQuality:
-    """Two-sample Kolmogorov-Smirnov test between the truth ratios of an unlearned and of the retain model."""
-
-    log_pvalue: float
-    pvalue: float
-    distance: float
-    rows: int
-
-
 def truth_ratio(correct: Array, wrong: Array, guard: float = 0.0) -> Array:
-    """Wrong over correct, length-normalised probabilities, the wrong ones' geometric mean: (n,), (n, k) -> (n,).
+    """Return wrong over correct, length-normalised probabilities, the wrong ones' geometric mean: (n,), (n, k) -> (n,).
 
     TOFU, eq. 1: R = exp(-mean_j wrong_j) / exp(-correct). Without a guard it is taken from the difference of the
     losses, so that a collapsed model, whose probabilities are all 0 in float64, keeps its ratios.
@@ -42,23 +31,8 @@ def truth_ratio(correct: Array, wrong: Array, guard: float = 0.0) -> Array:
     return np.exp(np.clip(correct - wrong.mean(axis=1), -LARGEST, LARGEST))
 
 
-def forget_side(ratio: Array, guard: float = 0.0) -> float:
-    """mean(min(R, 1/R)): 1 where right and wrong answers are equally likely."""
-    return float(np.minimum(ratio, 1 / (ratio + guard)).mean())
-
-
-def utility_side(ratio: Array) -> float:
-    """mean(max(0, 1 - R)): 1 where the right answer is far likelier than the wrong ones."""
-    return float(np.maximum(0.0, 1.0 - ratio).mean())
-
-
-def probability(loss: Array) -> float:
-    """Mean length-normalised probability of the answers: mean exp(-loss)."""
-    return float(np.exp(-loss).mean())
-
-
 def choice_shares(correct: Array, wrong: Array, guard: float = 0.0) -> Array:
-    """Share of the right answer among all options, P / (P + sum_j P_j), of each question: (n,), (n, k) -> (n,)."""
+    """Return the right answer's share among all options, P / (P + sum_j P_j): (n,), (n, k) -> (n,)."""
     if guard:
         right = np.exp(-correct)
         return right / (right + np.exp(-wrong).sum(axis=1) + guard)
@@ -67,15 +41,10 @@ def choice_shares(correct: Array, wrong: Array, guard: float = 0.0) -> Array:
     return special.softmax(-np.column_stack((correct, wrong)), axis=1)[:, 0]
 
 
-def choice_probability(correct: Array, wrong: Array, guard: float = 0.0) -> float:
-    """Mean share of the right answer among all options."""
-    return float(choice_shares(correct, wrong, guard).mean())
+def forget_quality(unlearned: Array, retained: Array) -> dict[str, float]:
+    """Return FQ, ln of the exact two-sided p-value of the Kolmogorov-Smirnov test between two models' truth ratios.
 
-
-def forget_quality(unlearned: Array, retained: Array) -> ForgetQuality:
-    """FQ: ln of the exact two-sided p-value for the truth ratios of two models on the same rows.
-
-    Raises ValueError where the two are not evaluations of the same number of rows.
+    With it the p-value and the distance. Raises ValueError where the models were not asked the same number of rows.
     """
     if len(unlearned) != len(retained):
         raise ValueError(f"{len(unlearned)} against {len(retained)} rows: not the same split and dialect")
@@ -84,20 +53,20 @@ def forget_quality(unlearned: Array, retained: Array) -> ForgetQuality:
     result: Any = stats.ks_2samp(unlearned, retained)
     pvalue = float(result.pvalue)
     log_pvalue = float(np.log(max(pvalue, np.finfo(np.float64).tiny)))
-    return ForgetQuality(min(log_pvalue, 0.0), pvalue, float(result.statistic), len(unlearned))
+    return {
+        "forget_quality": min(log_pvalue, 0.0),
+        "forget_quality_pvalue": pvalue,
+        "forget_quality_ks": float(result.statistic),
+    }
 
 
-def model_utility(parts: dict[str, float]) -> float:
-    """MU: the harmonic mean of the nine numbers {retain, real_authors, world_facts} x {prob, rouge, truth_ratio}.
-
-    A zero among them makes it 0.
-    """
-    nine = [parts[f"{task}_{kind}"] for task in TASKS for kind in ("prob", "rouge", "truth_ratio")]
-    return harmonic_mean(nine)
+def model_utility(parts: Mapping[str, float]) -> float:
+    """Return MU: the harmonic mean of {retain, real_authors, world_facts} x {prob, rouge, truth_ratio}."""
+    return harmonic_mean([parts[f"{task}_{kind}"] for task in TASKS for kind in ("prob", "rouge", "truth_ratio")])
 
 
 def harmonic_mean(values: Sequence[float]) -> float:
-    """The harmonic mean of numbers of at least 0; a zero among them makes it 0."""
+    """Return the harmonic mean of numbers of at least 0; a zero among them makes it 0."""
     from scipy import stats
 
     return float(stats.hmean(values)) if min(values) > 0 else 0.0
@@ -108,13 +77,13 @@ LOWEST = 0.4
 
 
 def lowest_mean(log_likelihoods: Sequence[float]) -> float:
-    """Min-40 % (Shi et al., 2023): the mean of the lowest 40 % log-likelihoods of a text's tokens, at least one."""
+    """Return Min-40 % (Shi et al., 2023): the mean of the lowest 40 % log-likelihoods of a text's tokens."""
     count = max(1, int(LOWEST * len(log_likelihoods)))
     return float(np.sort(log_likelihoods)[:count].mean())
 
 
 def area(lower: Sequence[float], higher: Sequence[float]) -> float:
-    """AUC of a score that is to tell `higher` (positive) from `lower`: P(higher > lower), ties one half."""
+    """Return the AUC of a score that is to tell `higher` (positive) from `lower`: P(higher > lower), ties one half."""
     from scipy import stats
 
     statistic: Any = stats.mannwhitneyu(higher, lower).statistic

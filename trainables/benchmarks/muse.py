@@ -34,6 +34,7 @@ from trainables.benchmarks.base import (
     Records,
     Row,
     SizeEstimate,
+    check_reference,
     every_other,
 )
 from trainables.common.errors import InputError, TrialStopped, closest
@@ -150,12 +151,7 @@ class MuseBenchmark(BenchmarkBase):
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> float:
         """Return the retain model's AUC. Raises InputError if it is of another split, dialect or other texts."""
-        if kept is None or ASKED not in kept:
-            raise InputError(f"{where} is not the output of trainables.evaluate on muse")
-        for name in ("split", "dialect"):
-            theirs, ours = kept["benchmark"].get(name), getattr(benchmark, name)
-            if theirs != ours:
-                raise InputError(f"{where} was made with {name} '{theirs}', this evaluation has '{ours}'")
+        kept = check_reference(kept, benchmark, where, ("split", "dialect"), ASKED)
         if kept[ASKED] != digest(_texts(benchmark)):
             raise InputError(f"{where} was made on other texts than {benchmark.data} holds")
         return float(kept[AUC])

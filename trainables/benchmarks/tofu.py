@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from trainables.benchmarks import metrics, rouge, tofu_measures
+from trainables.benchmarks import metrics, rouge
 from trainables.benchmarks.base import (
     BenchmarkBase,
     Examples,
@@ -33,15 +33,16 @@ from trainables.benchmarks.base import (
     Records,
     Row,
     SizeEstimate,
+    check_reference,
     every_other,
 )
-from trainables.benchmarks.tofu_measures import GENERAL, GUARDS, aggregate, truth_ratios
+from trainables.benchmarks.tofu_measures import GENERAL, GUARDS, UTILITY_COLUMNS, aggregate, row_values, truth_ratios
 from trainables.common import paths
 from trainables.common.errors import InputError, closest
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
 from trainables.data import rows
-from trainables.data.prompts import Template, encode_all, prompt_text, resolve_template
+from trainables.data.prompts import encode_all, prompt_text, resolve_template
 
 SPLITS: dict[str, str] = {"forget01": "retain99", "forget05": "retain95", "forget10": "retain90"}
 RATIOS, ASKED = "forget_truth_ratios", "forget_rows_digest"
@@ -78,7 +79,7 @@ class TofuBenchmark(BenchmarkBase):
         Goal("model_utility", "retention", "highest", "MU", "model utility"),
     )
     TARGET = "full"
-    UTILITY_COLUMNS = tofu_measures.UTILITY_COLUMNS
+    UTILITY_COLUMNS = UTILITY_COLUMNS
 
     def published_data(self, split: str) -> str:
         return "locuslab/TOFU"
@@ -147,7 +148,8 @@ class TofuBenchmark(BenchmarkBase):
 
     def utility_parts(self, benchmark: Benchmark, records: Records) -> list[metrics.Array]:
         """Return probability, ROUGE and truth ratio of each row of MU's three tasks: (n, 3) each."""
-        return tofu_measures.utility_parts(records, benchmark.dialect)
+        guard = GUARDS[benchmark.dialect]
+        return [np.column_stack(row_values(records, task, guard)) for task in metrics.TASKS]
 
     def reference_part(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
         """Return the truth ratios that FQ needs, and a digest of the rows they are of."""
@@ -157,17 +159,9 @@ class TofuBenchmark(BenchmarkBase):
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> metrics.Array:
         """Return the retain model's truth ratios. Raises InputError if split, dialect, template or rows differ."""
-        if kept is None or RATIOS not in kept:
-            raise InputError(f"{where} is not the output of trainables.evaluate")
-        for name in ("split", "dialect", "template"):
-            theirs, ours = kept["benchmark"].get(name), getattr(benchmark, name)
-            if theirs != ours:
-                raise InputError(
-                    f"{where} was made with {name} '{theirs}', this evaluation has '{ours}': "
-                    "forget quality compares the same rows only"
-                )
+        kept = check_reference(kept, benchmark, where, ("split", "dialect", "template"), ASKED)
         asked = [[row["question"], row["answer"]] for row in evaluation_rows(benchmark)["forget"]]
-        if kept.get(ASKED) != digest(asked):
+        if kept[ASKED] != digest(asked):
             raise InputError(f"{where} was made on other forget rows than {benchmark.data} holds")
         return np.array(kept[RATIOS], dtype=np.float64)
 
@@ -191,9 +185,9 @@ def tasks(split: str) -> dict[str, str]:
 
 def encode_rows(tokenizer: Any, chosen: list[Row], template: str, dialect: str, max_length: int) -> Examples:
     """Return questions and answers as examples; the dialect says what of them is prompt."""
-    rules = replace(RULES[dialect], max_length=max_length)
     pairs = [(row["question"], row["answer"]) for row in chosen]
-    return _encode(tokenizer, resolve_template(template, tokenizer), pairs, rules)
+    settings = {"max_length": max_length, "tag_is_answer": RULES[dialect].tag_is_answer}
+    return encode_all(tokenizer, resolve_template(template, tokenizer), pairs, **settings)
 
 
 def evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
@@ -219,7 +213,8 @@ def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget
             asked.append([(row["question"], answer) for answer in answers])
             prompts.append(prompt_text(template, row["question"], tag_is_answer=rules.tag_is_answer))
             records.append({"task": task, "index": index, "question": row["question"], "answer": row["answer"]})
-    encoded = iter(_encode(tokenizer, template, [pair for pairs in asked for pair in pairs], rules))
+    settings = {"max_length": rules.max_length, "tag_is_answer": rules.tag_is_answer}
+    encoded = iter(encode_all(tokenizer, template, [pair for pairs in asked for pair in pairs], **settings))
     groups, pad = [[next(encoded) for _ in pairs] for pairs in asked], scoring.pad_of(tokenizer)
     scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget)
     texts = scoring.generate(
@@ -233,11 +228,6 @@ def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget
     )
     counts = [[example.answer_tokens for example in group] for group in groups]
     return _with_results(records, [[one.total_loss for one in answers] for answers in scores], counts, texts, rules)
-
-
-def _encode(tokenizer: Any, template: Template, pairs: list[tuple[str, str]], rules: Rules) -> Examples:
-    settings = {"max_length": rules.max_length, "tag_is_answer": rules.tag_is_answer}
-    return encode_all(tokenizer, template, pairs, **settings)
 
 
 def _with_results(

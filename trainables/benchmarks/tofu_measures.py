@@ -18,66 +18,42 @@ UTILITY_COLUMNS += ("perturbed_loss", "perturbed_tokens", "rougeL_recall")
 
 
 def truth_ratios(records: Records, task: str, guard: float) -> metrics.Array:
-    """R of each row of a task, in order: (n,)."""
-    chosen = [record for record in records if record["task"] == task]
-    correct = np.array([row["paraphrase_loss"] / row["paraphrase_tokens"] for row in chosen])
-    return metrics.truth_ratio(correct, _wrong(chosen), guard)
+    """Return R of each row of a task, in order: (n,)."""
+    return metrics.truth_ratio(_mean_loss(records, task, "paraphrase"), _mean_loss(records, task, "perturbed"), guard)
 
 
-def utility_parts(records: Records, dialect: Dialect) -> list[metrics.Array]:
-    """Probability, ROUGE and truth ratio of each row of MU's three tasks: (n, 3) each."""
-    guard, parts = GUARDS[dialect], []
-    for task in metrics.TASKS:
-        chosen = [record for record in records if record["task"] == task]
-        loss = np.array([row["answer_loss"] / row["answer_tokens"] for row in chosen])
-        prob = metrics.choice_shares(loss, _wrong(chosen), guard) if task in GENERAL else np.exp(-loss)
-        truth = np.maximum(0.0, 1.0 - truth_ratios(records, task, guard))
-        parts.append(np.column_stack((prob, [row["rougeL_recall"] for row in chosen], truth)))
-    return parts
+def row_values(records: Records, task: str, guard: float) -> tuple[metrics.Array, metrics.Array, metrics.Array]:
+    """Return probability, ROUGE and truth ratio of each row of a task as its metrics average them: (n,) each."""
+    loss, wrong = _mean_loss(records, task, "answer"), _mean_loss(records, task, "perturbed")
+    prob = metrics.choice_shares(loss, wrong, guard) if task in GENERAL else np.exp(-loss)
+    rouge = np.array([row["rougeL_recall"] for row in records if row["task"] == task])
+    ratio = truth_ratios(records, task, guard)
+    truth = np.minimum(ratio, 1 / (ratio + guard)) if task == "forget" else np.maximum(0.0, 1.0 - ratio)
+    return prob, rouge, truth
 
 
 def aggregate(records: Records, dialect: Dialect, retain_ratios: metrics.Array | None = None) -> Metrics:
-    """Every number of an evaluation from its per-row records; `retain_ratios`: the retain model's on the forget rows.
+    """Return every number of an evaluation; `retain_ratios`: the retain model's on the forget rows.
 
     Raises TrialStopped where a loss is not finite: the model has diverged.
     """
     guard = GUARDS[dialect]
     found: dict[str, float] = {}
     for task in ("forget", *metrics.TASKS):
-        chosen = [record for record in records if record["task"] == task]
-        loss = np.array([row["answer_loss"] / row["answer_tokens"] for row in chosen])
-        right = np.array([row["paraphrase_loss"] for row in chosen])
-        wrong = _wrong(chosen)
-        if not all(np.isfinite(values).all() for values in (loss, right, wrong)):
+        losses = [_mean_loss(records, task, kind) for kind in ("answer", "paraphrase", "perturbed")]
+        if not all(np.isfinite(values).all() for values in losses):
             raise TrialStopped("diverged", f"evaluation: the loss of an answer of task '{task}' is not finite")
-        ratio = truth_ratios(records, task, guard)
-        choice = metrics.choice_probability(loss, wrong, guard)
-        found[f"{task}_prob"] = choice if task in GENERAL else metrics.probability(loss)
-        found[f"{task}_rouge"] = float(np.mean([row["rougeL_recall"] for row in chosen]))
-        found[f"{task}_truth_ratio"] = (
-            metrics.forget_side(ratio, guard) if task == "forget" else metrics.utility_side(ratio)
-        )
+        for kind, values in zip(("prob", "rouge", "truth_ratio"), row_values(records, task, guard), strict=True):
+            found[f"{task}_{kind}"] = float(values.mean())
     result: Metrics = {"model_utility": metrics.model_utility(found), **found}
     result["forget_rows"] = sum(record["task"] == "forget" for record in records)
-    return result | _quality(records, retain_ratios, guard)
-
-
-def _quality(records: Records, retain_ratios: metrics.Array | None, guard: float) -> dict[str, float | None]:
     if retain_ratios is None:
-        return dict.fromkeys(("forget_quality", "forget_quality_pvalue", "forget_quality_ks"))
-    quality = metrics.forget_quality(truth_ratios(records, "forget", guard), retain_ratios)
-    return {
-        "forget_quality": quality.log_pvalue,
-        "forget_quality_pvalue": quality.pvalue,
-        "forget_quality_ks": quality.distance,
-    }
+        return result | dict.fromkeys(("forget_quality", "forget_quality_pvalue", "forget_quality_ks"))
+    return result | metrics.forget_quality(truth_ratios(records, "forget", guard), retain_ratios)
 
 
-def _wrong(chosen: Records) -> metrics.Array:
-    """Mean losses of the wrong answers: (n, k)."""
-    return np.array(
-        [
-            [loss / tokens for loss, tokens in zip(row["perturbed_loss"], row["perturbed_tokens"], strict=True)]
-            for row in chosen
-        ]
-    )
+def _mean_loss(records: Records, task: str, kind: str) -> metrics.Array:
+    """Return the mean loss of a token of the answer, the paraphrase, (n,), or of the wrong answers, (n, k)."""
+    chosen = [record for record in records if record["task"] == task]
+    losses, tokens = (np.array([row[f"{kind}_{column}"] for row in chosen]) for column in ("loss", "tokens"))
+    return losses / tokens
