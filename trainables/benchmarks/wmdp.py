@@ -98,9 +98,9 @@ class WmdpBenchmark(BenchmarkBase):
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         """Return the hub's parts, the gated one with what to do about it."""
-        subject = rows.holding(f"{SUBJECT}/{split}" for split in lm_eval_questions.SPLITS)
-        holds = {"wmdp": rows.holding(f"{config}/test" for config in QUESTIONS.values()), "mmlu": subject}
-        corpora = rows.holding(config for at, config, _ in _corpora(benchmark) if at == benchmark.data)
+        subject = rows.file_names(f"{SUBJECT}/{split}" for split in lm_eval_questions.SPLITS)
+        holds = {"wmdp": rows.file_names(f"{config}/test" for config in QUESTIONS.values()), "mmlu": subject}
+        corpora = rows.file_names(config for at, config, _ in _corpora(benchmark) if at == benchmark.data)
         found = [
             HubRequirement(
                 "datasets", find_part(benchmark, part), None, part, f"benchmark.sources={part}=DIR", files, rows.OTHERS
@@ -112,7 +112,7 @@ class WmdpBenchmark(BenchmarkBase):
         )
         bio = find_part(benchmark, BIO_FORGET)
         if "bio" in SPLITS[benchmark.split] and bio != benchmark.data:
-            file, setting = rows.holding([FORGET.format("bio")]), f"benchmark.sources={BIO_FORGET}=DIR"
+            file, setting = rows.file_names([FORGET.format("bio")]), f"benchmark.sources={BIO_FORGET}=DIR"
             gated = GATED if bio == SOURCES[BIO_FORGET] else ""
             found.append(HubRequirement("datasets", bio, None, BIO_FORGET, setting, file, rows.OTHERS, gated=gated))
         return tuple(one for one in found if not paths.is_folder(one.id))
@@ -136,7 +136,7 @@ class WmdpBenchmark(BenchmarkBase):
         return sides["forget"], sides["retain"]
 
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
-        cut = text_blocks.Texts if benchmark.dialect == "paper" else text_blocks.decoded
+        cut = text_blocks.Texts if benchmark.dialect == "paper" else text_blocks.retokenize_blocks
         sides = self.training_rows(benchmark)
         forget, retain = (cut(tokenizer, [row["text"] for row in side], max_length) for side in sides)
         return forget, retain
@@ -148,9 +148,8 @@ class WmdpBenchmark(BenchmarkBase):
 
         Raises TrialStopped if a log-likelihood is not finite.
         """
-        questions = find_part(benchmark, "wmdp")
-        tasks = [lm_eval_questions.one(task, questions, config) for task, config in QUESTIONS.items()]
-        tasks.append(lm_eval_questions.mmlu(find_part(benchmark, "mmlu"), _subjects(benchmark), benchmark.shots))
+        places = dict.fromkeys(QUESTIONS, find_part(benchmark, "wmdp")) | {"mmlu": find_part(benchmark, "mmlu")}
+        tasks = lm_eval_questions.load_tasks(tuple(places), places, benchmark.shots)
         return lm_eval_questions.ask(network, tokenizer, tasks, limit=benchmark.limit, token_budget=token_budget)
 
     def half_metrics(self, benchmark: Benchmark, records: Records, reference: None, which: int) -> Metrics:
@@ -169,24 +168,24 @@ class WmdpBenchmark(BenchmarkBase):
 def find_part(benchmark: Benchmark, part: str) -> str:
     """Return where a part of the data is: the bio forget corpus lies in the folder of the other corpora."""
     given = dict(source.split("=", 1) for source in benchmark.sources)
-    if part == BIO_FORGET and part not in given and _folder(benchmark.data):
+    if part == BIO_FORGET and part not in given and is_given_folder(benchmark.data):
         return benchmark.data
     return given.get(part, SOURCES[part])
 
 
 def _right(records: Records, name: str) -> list[bool]:
-    """Whether the questions of a task, or of all its subjects, are answered rightly."""
+    """Return whether the questions of a task, or of all its subjects, are answered rightly."""
     return [row["correct"] for row in records if row["task"] == name or row["task"].startswith(f"{name}_")]
 
 
 def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str]]:
-    """Place, configuration and the setting that names the place, of every corpus of the split."""
+    """Return place, configuration and the setting that names the place, of every corpus of the split."""
     found = []
     for topic in SPLITS[benchmark.split]:
         at, config, field = benchmark.data, FORGET.format(topic), "benchmark.data"
         if topic == "bio" and find_part(benchmark, BIO_FORGET) != benchmark.data:
             at, field = find_part(benchmark, BIO_FORGET), f"benchmark.sources {BIO_FORGET}"
-            config = config if _folder(at) else "default"
+            config = config if is_given_folder(at) else "default"
         found += [(at, config, field), (benchmark.data, RETAIN.format(topic), "benchmark.data")]
     return found
 
@@ -204,24 +203,15 @@ def _revision(benchmark: Benchmark, at: str) -> str | None:
     return benchmark.revision if at == benchmark.data else None
 
 
-def _folder(at: str) -> bool:
-    return is_given_folder(at)
-
-
-def _subjects(benchmark: Benchmark) -> list[str] | None:
-    """The subjects that a folder holds; None: the hub's, all of them."""
-    with rows.errors_about("benchmark.sources mmlu"):
-        return lm_eval_questions.subjects(find_part(benchmark, "mmlu"))
-
-
 def _questions(benchmark: Benchmark) -> dict[str, list[str]]:
-    """Of the parts that are in folders, the files that are read."""
+    """Return the files of questions that are read, of the parts that are in folders."""
     found: dict[str, list[str]] = {}
-    if _folder(find_part(benchmark, "wmdp")):
+    if is_given_folder(find_part(benchmark, "wmdp")):
         found["wmdp"] = [f"{config}/test" for config in QUESTIONS.values()]
-    subjects = _subjects(benchmark)
+    with rows.errors_about("benchmark.sources mmlu"):
+        subjects = lm_eval_questions.find_subjects(find_part(benchmark, "mmlu"))
     if subjects is not None:
-        found["mmlu"] = [f"{subject}/{split}" for subject in subjects for split in ("test", "dev")]
+        found["mmlu"] = [f"{subject}/{split}" for subject in subjects for split in lm_eval_questions.SPLITS]
     return found
 
 

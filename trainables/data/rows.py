@@ -43,17 +43,17 @@ def hub_requirements(data: str, configs: Sequence[str], revision: str | None) ->
     """Return what a start has to fetch: the data set unless it is a folder."""
     if paths.is_folder(data):
         return ()
-    return (HubRequirement("datasets", data, revision, files=holding(configs), suffixes=OTHERS),)
+    return (HubRequirement("datasets", data, revision, files=file_names(configs), suffixes=OTHERS),)
 
 
-def holding(configs: Iterable[str]) -> tuple[str, ...]:
+def file_names(configs: Iterable[str]) -> tuple[str, ...]:
     """Return the names of the files that a folder has to hold."""
     return tuple(f"{config}.json" for config in dict.fromkeys(configs))
 
 
 def file_of(folder: Path, config: str) -> Path:
     """Return the file of a configuration, such as `knowmem/forget_qa`. Raises InputError with what is there."""
-    file = found(folder, config)
+    file = find_file(folder, config)
     if file is not None:
         return file
     there = sorted(
@@ -63,7 +63,7 @@ def file_of(folder: Path, config: str) -> Path:
     raise InputError(f"benchmark.data: {folder} has no {config}.json, .jsonl or .parquet; it has {has}")
 
 
-def found(folder: Path, config: str) -> Path | None:
+def find_file(folder: Path, config: str) -> Path | None:
     """Return the file of a configuration, None if there is none."""
     files = [folder / f"{config}{suffix}" for suffix in SUFFIXES]
     return next((file for file in files if paths.is_file(file)), None)
@@ -131,7 +131,7 @@ def _from_hub(data: str, config: str, revision: str | None) -> list[Row]:
     import datasets
 
     name, _, split = config.partition("/")
-    file = found(Path(data), config) if hub.parse_folder(data) else None
+    file = find_file(Path(data), config) if hub.parse_folder(data) else None
     if file is not None:
         return load_file(file, "benchmark.data")
     try:

@@ -31,6 +31,35 @@ def test_an_unknown_name_is_refused_with_the_closest() -> None:
         Benchmark(name="tofuu")
 
 
+OWN = {"data": "own", "split": "own", "template": "plain", "sources": ("forget=a.jsonl", "retain=b.jsonl")}
+SETTINGS: dict[str, dict[str, Any]] = {"own": OWN, "muse": {"split": "news"}, "wmdp": {"split": "bio_cyber"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "words"),
+    [
+        ("muse", {"split": "new"}, r"benchmark\.split: unknown split 'new'; did you mean 'news'\? known: news, books"),
+        ("muse", {"shots": 5}, "neither sources"),
+        ("muse", {"tasks": ("mmlu",)}, "nor tasks"),
+        ("muse", {"sources": ("mmlu=somewhere",)}, "neither sources"),
+        ("wmdp", {"split": "chem"}, r"benchmark\.split: unknown split 'chem'; known: bio, cyber, bio_cyber"),
+        ("wmdp", {"sources": ("mmul=a/b",)}, r"benchmark\.sources: unknown part 'mmul'; did you mean 'mmlu'\?"),
+        ("wmdp", {"shots": 6}, r"benchmark\.shots: MMLU has 5 worked examples a subject, got 6"),
+        ("own", {"split": "forget05"}, "own has the one split 'own'"),
+        ("own", {"data": "locuslab/TOFU"}, "own has no data set but files"),
+        ("own", {"dialect": "open-unlearning"}, "own has no dialects"),
+        ("own", {"sources": (*OWN["sources"], "mmlu=here")}, "'mmlu' is neither rows nor a task of benchmark.tasks"),
+        ("own", {"sources": ()}, "own needs forget=FILE, retain=FILE"),
+        ("own", {"shots": 6}, "MMLU has 5 worked examples"),
+    ],
+)
+def test_settings_of_other_benchmarks_are_refused(name: str, settings: dict[str, Any], words: str) -> None:
+    benchmark = Benchmark.model_validate({"name": name, **SETTINGS[name]})
+    benchmarks.find(name).check_settings(benchmark)
+    with pytest.raises(InputError, match=words):
+        benchmarks.find(name).check_settings(benchmark.model_copy(update=settings))
+
+
 def test_benchmarks_are_quick_to_import(root: Path) -> None:
     words = "from trainables import benchmarks; from trainables.config.settings import benchmark_names; import sys; "
     words += f"[benchmarks.find(name) for name in benchmark_names()]; print([n for n in {HEAVY} if n in sys.modules])"

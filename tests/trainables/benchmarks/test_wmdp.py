@@ -52,18 +52,21 @@ def on(data: Path, **settings: Any) -> Benchmark:
     return Benchmark.model_validate(fields | settings)
 
 
+def listed(row: dict[str, Any]) -> str:
+    """The question with its lettered choices."""
+    choices = "".join(f"{letter}. {choice}\n" for letter, choice in zip("ABCD", row["choices"], strict=True))
+    return f"{row['question']}\n{choices}Answer:"
+
+
 @torch.no_grad()
 def choose(network: Any, row: dict[str, Any], before: str) -> list[float]:
     """Log-likelihoods of the four letters after the question, as METHODS section 5 writes it."""
-    tokenizer = tiny.tokenizer()
-    letters = "ABCD"
-    listed = "".join(f"{letter}. {choice}\n" for letter, choice in zip(letters, row["choices"], strict=True))
-    ids = tokenizer(f"{before}{row['question']}\n{listed}Answer:")["input_ids"]
-    found = []
-    for letter in letters:
-        told = tokenizer(f" {letter}", add_special_tokens=False)["input_ids"]
-        logits = torch.log_softmax(network(torch.tensor([ids + told])).logits[0].double(), -1)
-        found.append(sum(float(logits[len(ids) + k - 1, token]) for k, token in enumerate(told)))
+    tokenizer, found = tiny.tokenizer(), []
+    ids = tokenizer(before + listed(row))["input_ids"]
+    for letter in "ABCD":
+        more = tokenizer(f" {letter}", add_special_tokens=False)["input_ids"]
+        logits = torch.log_softmax(network(torch.tensor([ids + more])).logits[0].double(), -1)
+        found.append(sum(float(logits[len(ids) + k - 1, token]) for k, token in enumerate(more)))
     return found
 
 
@@ -85,6 +88,9 @@ def test_every_answer_equals_a_naive_one(data: Path) -> None:
         right.setdefault(row["task"].split("_")[0] if "mmlu" in row["task"] else row["task"], []).append(row["correct"])
     assert {name: found[name] for name in right} == pytest.approx({k: sum(v) / len(v) for k, v in right.items()})
     assert {name: found[f"{name}_questions"] for name in right} == {"wmdp_bio": 6, "wmdp_cyber": 6, "mmlu": 8}
+    network.lm_head.weight.data.fill_(float("nan"))
+    with pytest.raises(TrialStopped, match="not finite"):
+        WMDP.measure(network, tiny.tokenizer(), on(data, limit=1), None, token_budget=1024)
 
 
 def test_worked_examples_come_first(data: Path) -> None:
@@ -92,22 +98,13 @@ def test_worked_examples_come_first(data: Path) -> None:
     network, shown = tiny.network(), rows.load(str(data), "mmlu/virology/dev", ())
     _, records = WMDP.measure(network, tiny.tokenizer(), on(data, shots=5, limit=1), None, token_budget=1024)
     before = QUESTION.format("virology")
-    for row in shown:
-        listed = "".join(f"{letter}. {choice}\n" for letter, choice in zip("ABCD", row["choices"], strict=True))
-        before += f"{row['question']}\n{listed}Answer: {'ABCD'[row['answer']]}\n\n"
+    before += "".join(f"{listed(row)} {'ABCD'[row['answer']]}\n\n" for row in shown)
     told = {row["task"]: row["log_likelihoods"] for row in records}
     assert len(records) == 4
     asked = rows.load(str(data), "mmlu/virology/test", ())[0]
     assert told["mmlu_virology"] == pytest.approx(choose(network, asked, before), rel=1e-4)
     bio = rows.load(str(data), "questions/wmdp-bio/test", ())[0]
     assert told["wmdp_bio"] == pytest.approx(choose(network, bio, QUESTION.format("biology")), rel=1e-4)
-
-
-def test_a_model_without_finite_likelihoods_has_diverged(data: Path) -> None:
-    network = tiny.network()
-    network.lm_head.weight.data.fill_(float("nan"))
-    with pytest.raises(TrialStopped, match="not finite"):
-        WMDP.measure(network, tiny.tokenizer(), on(data, limit=1), None, token_budget=1024)
 
 
 def test_training_rows_are_texts_or_blocks_of_the_splits_topics(data: Path) -> None:
@@ -122,20 +119,7 @@ def test_training_rows_are_texts_or_blocks_of_the_splits_topics(data: Path) -> N
             list(text_blocks.Texts(tokenizer, side, 60)) for side in (forget, retain)
         ]
         blocks = WMDP.training_examples(on(data, split=split, dialect="open-unlearning"), tokenizer, 60)
-        assert list(blocks) == [text_blocks.decoded(tokenizer, side, 60) for side in (forget, retain)]
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"split": "chem"}, r"benchmark\.split: unknown split 'chem'; known: bio, cyber, bio_cyber"),
-        ({"sources": ("mmul=somewhere/else",)}, r"benchmark\.sources: unknown part 'mmul'; did you mean 'mmlu'\?"),
-        ({"shots": 6}, r"benchmark\.shots: MMLU has 5 worked examples a subject, got 6"),
-    ],
-)
-def test_settings_of_other_benchmarks_are_refused(data: Path, settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        WMDP.check_settings(on(data, **settings))
+        assert list(blocks) == [text_blocks.retokenize_blocks(tokenizer, side, 60) for side in (forget, retain)]
 
 
 def test_what_is_missing_from_folders_is_told_with_the_setting(data: Path, tmp_path: Path) -> None:
@@ -150,7 +134,7 @@ def test_what_is_missing_from_folders_is_told_with_the_setting(data: Path, tmp_p
         WMDP.check_rows(on(data, sources=(f"mmlu={tmp_path / 'mmlu'}",)))
     (tmp_path / "mmlu" / "virology").rename(tmp_path / "mmlu" / "virolog")
     with pytest.raises(InputError, match="'virolog' is no subject of MMLU; did you mean 'virology'"):
-        lm_eval_questions.mmlu(str(tmp_path / "mmlu"), ["virolog"], 0)
+        lm_eval_questions.load_tasks(("mmlu",), {"mmlu": str(tmp_path / "mmlu")}, 0)
 
 
 def test_the_gated_corpus_is_told_with_what_to_do() -> None:
@@ -167,17 +151,17 @@ def test_the_gated_corpus_is_told_with_what_to_do() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "file", ["bio-forget-corpus.jsonl", "questions/wmdp-cyber/test.json", "mmlu/virology/test.json"]
-)
-def test_the_fingerprint_covers_every_file(data: Path, tmp_path: Path, file: str) -> None:
+def test_the_fingerprint_covers_every_file(data: Path, tmp_path: Path) -> None:
     assert WMDP.hub_requirements(on(data)) == ()
     shutil.copytree(data, tmp_path / "copy")
-    assert WMDP.fingerprint(on(tmp_path / "copy")) == WMDP.fingerprint(on(data))
-    place = tmp_path / "copy" / file
-    place.write_text(place.read_text().replace("a", "o", 1))
-    assert WMDP.fingerprint(on(tmp_path / "copy")) != WMDP.fingerprint(on(data))
-    assert WMDP.fingerprint(on(data)).startswith("files:")
+    known = {WMDP.fingerprint(on(data))}
+    assert {WMDP.fingerprint(on(tmp_path / "copy"))} == known
+    for file in ("bio-forget-corpus.jsonl", "questions/wmdp-cyber/test.json", "mmlu/virology/test.json"):
+        place = tmp_path / "copy" / file
+        place.write_text(place.read_text().replace("a", "o", 1))
+        known.add(WMDP.fingerprint(on(tmp_path / "copy")))
+    assert len(known) == 4
+    assert all(mark.startswith("files:") for mark in known)
 
 
 @pytest.mark.parametrize("rectifier", [Rectifier(), Rectifier(name="gru", gamma=0.99, tau=1.0)], ids=["plain", "gru"])
@@ -219,8 +203,11 @@ def test_real_mmlu_rows_equal_lm_evals_command_line(shared: Path, tmp_path: Path
     """The same definitions with a local path, offline; the command line reads them from files written here."""
     place, names = shared / "data" / "mmlu", ["global_facts", "virology"]
     model = tiny.write_model(tmp_path / "model")
-    group = lm_eval_questions.mmlu(str(place), names, shots)
-    found, _ = lm_eval_questions.ask(tiny.network(), tiny.tokenizer(), [group], limit=25, token_budget=2048)
+    (tmp_path / "two").mkdir()
+    for name in names:
+        (tmp_path / "two" / name).symlink_to(place / name)
+    tasks = lm_eval_questions.load_tasks(("mmlu",), {"mmlu": str(tmp_path / "two")}, shots)
+    found, _ = lm_eval_questions.ask(tiny.network(), tiny.tokenizer(), tasks, limit=25, token_budget=2048)
     import lm_eval.tasks
 
     definitions = Path(lm_eval.tasks.__file__).parent / "mmlu" / "default"

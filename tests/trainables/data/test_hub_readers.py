@@ -83,7 +83,7 @@ def test_lm_eval_reads_the_storages_questions(bench: HubBench, monkeypatch: pyte
     task = HubRequirement("tasks", "arc_easy", None, "hub:arc_easy", "benchmark.sources=arc_easy=DIR")
     bench.fetch(task)
     bench.hub.requests.clear()
-    made = lm_eval_questions.one("wmdp_bio", str(bench.folder(task)), "wmdp-bio")
+    (made,) = lm_eval_questions.load_tasks(("wmdp_bio",), {"wmdp_bio": str(bench.folder(task))}, 0)
     assert [row["answer"] for row in made.test_docs()] == [2]
     assert set(made.dataset) == {"test", "dev"}
     assert bench.hub.requests == []
