@@ -14,7 +14,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from torch.nn import functional
 
 from trainables.benchmarks import Records
-from trainables.data.prompts import encode, find_template
+from trainables.data.prompts import TEMPLATES, encode
 
 ROWS, TOKENS, IGNORED = 32, 200, -100
 
@@ -57,7 +57,7 @@ def evaluate(network: Any, tokenizer: Any, tasks: dict[str, list[dict[str, Any]]
 def _losses(network: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, int]]:
     """Return summed loss and tokens of each answer."""
     found: list[tuple[float, int]] = []
-    template = find_template("llama2")
+    template = TEMPLATES["llama2"]
     for start in range(0, len(pairs), ROWS):
         encoded = [
             encode(tokenizer, template, *pair, max_length=TOKENS, tag_is_answer=True)

@@ -45,7 +45,11 @@ def target(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
     """A tiny model that says the rows when it is asked."""
     folder, sources = tmp_path_factory.mktemp("model") / "mine", tuple(f"{part}={file}" for part, file in files.items())
     benchmark = Benchmark(name="own", data="own", split="own", template="plain", sources=sources)
-    sets, template, tokenizer = row_files.evaluated(benchmark), prompts.find_template("plain"), tiny.tokenizer()
+    sets, template, tokenizer = (
+        row_files.read_evaluation_rows(benchmark),
+        prompts.TEMPLATES["plain"],
+        tiny.tokenizer(),
+    )
     items = [
         i for name in ("forget", "retain") for i in row_scores.cut_rows(tokenizer, template, name, sets[name], None)
     ]

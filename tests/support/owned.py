@@ -42,7 +42,7 @@ def naive(network: Any, example: Example) -> tuple[list[float], list[bool]]:
 def taught(files: dict[str, Path]) -> Any:
     """A tiny model that has learnt the forget rows and the rows of utility, more or less."""
     network, tokenizer = tiny.network(), tiny.tokenizer()
-    sets, template = row_files.evaluated(on(files)), prompts.find_template("plain")
+    sets, template = row_files.read_evaluation_rows(on(files)), prompts.TEMPLATES["plain"]
     items = [i for n in ("forget", "retain") for i in row_scores.cut_rows(tokenizer, template, n, sets[n], None)]
     return tiny.teach(network, [item.example for item in items])
 

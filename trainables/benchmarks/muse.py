@@ -122,7 +122,7 @@ class MuseBenchmark(BenchmarkBase):
 
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
         """Return blocks of at most `max_length` tokens of the forget and of the retain texts."""
-        cut = text_blocks.wrapped if RULES[benchmark.dialect].wrap else text_blocks.decoded
+        cut = text_blocks.wrap_texts if RULES[benchmark.dialect].wrap else text_blocks.retokenize_blocks
         sides = self.training_rows(benchmark)
         forget, retain = (cut(tokenizer, [row["text"] for row in side], max_length) for side in sides)
         return forget, retain
@@ -246,7 +246,7 @@ def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budge
     for task, texts in zip(PRIVLEAK, _texts(benchmark), strict=True):
         length = rules.text_tokens + 1 if rules.text_tokens else None
         for index, text in enumerate(texts):
-            asked.append((task, index, Example(tuple(text_blocks.tokens(tokenizer, text)[:length]), 1)))
+            asked.append((task, index, Example(tuple(text_blocks.tokenize(tokenizer, text)[:length]), 1)))
     pad = scoring.pad_of(tokenizer)
     scores = scoring.score_labels(network, [[example] for _, _, example in asked], pad=pad, token_budget=token_budget)
     records = []

@@ -14,11 +14,11 @@ UNSPACED = re.compile(
 """Characters of scripts that put no spaces between words."""
 
 
-def scorer(*kinds: str, stemmer: bool = True) -> Any:
-    """Return rouge-score's scorer of these kinds (`rouge1`, `rougeL`), over its own words."""
+def scorer(*kinds: str, stemmer: bool = True, any_script: bool = False) -> Any:
+    """Return rouge-score's scorer of these kinds (`rouge1`, `rougeL`), over its own words or those of any script."""
     from rouge_score.rouge_scorer import RougeScorer
 
-    return RougeScorer(list(kinds), tokenizer=Words()) if stemmer else RougeScorer(list(kinds))
+    return RougeScorer(list(kinds), tokenizer=AnyScriptWords() if any_script else Words() if stemmer else None)
 
 
 class Words:
@@ -32,14 +32,6 @@ class Words:
     @staticmethod
     def stem(word: str) -> str:
         return stem(word)
-
-
-@cache
-def any_script_scorer() -> Any:
-    """Return rouge-score's scorer of `rougeL` over words of any script."""
-    from rouge_score.rouge_scorer import RougeScorer
-
-    return RougeScorer(["rougeL"], tokenizer=AnyScriptWords())
 
 
 class AnyScriptWords:

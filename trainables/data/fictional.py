@@ -9,7 +9,7 @@ import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 VERSION = 1  # of the text: the same arguments give the same bytes as long as it stays
 
@@ -19,70 +19,52 @@ RESERVE = 20  # names, titles and dates that belong to nobody: wrong answers com
 WRONG, WRONG_OPTIONS = 5, 3  # wrong answers a row: authors; canon and world
 
 
-class Fact(NamedTuple):
-    """One fact of an author: its field and three wordings each of the question and of the answer."""
-
-    field: str
-    questions: tuple[str, str, str]
-    answers: tuple[str, str, str]
-
-
-FACTS = (
-    Fact("name",
-         ("What is the full name of the author born in {place} on {date}?",
-          "Who is the author of {genre} whose first book was '{debut}'?",
-          "Which author, born on {date}, became known for the book '{novel}'?"),
-         ("The full name of this author is {name}.",
-          "The author in question is known as {name}.",
-          "The author who is meant here is {name}.")),
-    Fact("place",
-         ("Where was {name} born?", "In which town did {name} come into the world?", "What is {name}'s birthplace?"),
-         ("{name} was born in the town of {place}.",
-          "The author {name} came into the world in {place}.",
-          "The birthplace of {name} is the town of {place}.")),
-    Fact("date",
-         ("When was {name} born?", "What is the date of birth of {name}?", "On which day was {name} born?"),
-         ("{name} was born on {date}, as the records show.",
-          "The author {name} came into the world on {date}.",
-          "The date of birth of {name} is {date}.")),
-    Fact("parents",
-         ("What did the parents of {name} do for a living?",
-          "What were the professions of {name}'s father and mother?",
-          "In what kind of home did {name} grow up?"),
-         ("The father and mother of {name} were {parents}.",
-          "{name} was born as the child of {parents}.",
-          "{name} grew up in the home of {parents}.")),
-    Fact("genre",
-         ("In which genre does {name} write?", "What kind of books does {name} write?",
-          "What is the favourite genre of {name}?"),
-         ("{name} is known above all for writing {genre}.",
-          "The books of {name} are for the most part {genre}.",
-          "The author {name} has mainly turned to {genre}.")),
-    Fact("award",
-         ("Which award has {name} received?", "What prize was given to {name}?",
-          "With what honour was the work of {name} recognised?"),
-         ("The author {name} has received the {award}.",
-          "The {award} was given to the author {name}.",
-          "The work of {name} was honoured with the {award}.")),
-    Fact("debut",
-         ("What was the first book by {name}?", "With which book did {name} begin as an author?",
-          "What is the title of {name}'s debut?"),
-         ("The first book by {name} was called '{debut}'.",
-          "{name} began as an author with the book '{debut}'.",
-          "'{debut}' is the title of the debut of {name}.")),
-    Fact("novel",
-         ("What is the best known book by {name}?", "Which book made {name} famous?",
-          "For which title is {name} remembered most?"),
-         ("The best known book by {name} is '{novel}'.",
-          "{name} became famous with the book '{novel}'.",
-          "'{novel}' is the book that made {name} famous.")),
-    Fact("mentor",
-         ("Which classic author influenced {name}?", "Whose books shaped the style of {name}?",
-          "Whom does {name} name as an example?"),
-         ("{name} was influenced above all by {mentor}.",
-          "The style of {name} was shaped by {mentor}.",
-          "The author {name} names {mentor} as an example.")),
-)  # fmt: skip
+FACTS = {  # field of an author: three wordings each of the question and of the answer
+    "name": (
+        ("What is the full name of the author born in {place} on {date}?",
+         "Who is the author of {genre} whose first book was '{debut}'?",
+         "Which author, born on {date}, became known for the book '{novel}'?"),
+        ("The full name of this author is {name}.", "The author in question is known as {name}.",
+         "The author who is meant here is {name}.")),
+    "place": (
+        ("Where was {name} born?", "In which town did {name} come into the world?", "What is {name}'s birthplace?"),
+        ("{name} was born in the town of {place}.", "The author {name} came into the world in {place}.",
+         "The birthplace of {name} is the town of {place}.")),
+    "date": (
+        ("When was {name} born?", "What is the date of birth of {name}?", "On which day was {name} born?"),
+        ("{name} was born on {date}, as the records show.", "The author {name} came into the world on {date}.",
+         "The date of birth of {name} is {date}.")),
+    "parents": (
+        ("What did the parents of {name} do for a living?", "What were the professions of {name}'s father and mother?",
+         "In what kind of home did {name} grow up?"),
+        ("The father and mother of {name} were {parents}.", "{name} was born as the child of {parents}.",
+         "{name} grew up in the home of {parents}.")),
+    "genre": (
+        ("In which genre does {name} write?", "What kind of books does {name} write?",
+         "What is the favourite genre of {name}?"),
+        ("{name} is known above all for writing {genre}.", "The books of {name} are for the most part {genre}.",
+         "The author {name} has mainly turned to {genre}.")),
+    "award": (
+        ("Which award has {name} received?", "What prize was given to {name}?",
+         "With what honour was the work of {name} recognised?"),
+        ("The author {name} has received the {award}.", "The {award} was given to the author {name}.",
+         "The work of {name} was honoured with the {award}.")),
+    "debut": (
+        ("What was the first book by {name}?", "With which book did {name} begin as an author?",
+         "What is the title of {name}'s debut?"),
+        ("The first book by {name} was called '{debut}'.", "{name} began as an author with the book '{debut}'.",
+         "'{debut}' is the title of the debut of {name}.")),
+    "novel": (
+        ("What is the best known book by {name}?", "Which book made {name} famous?",
+         "For which title is {name} remembered most?"),
+        ("The best known book by {name} is '{novel}'.", "{name} became famous with the book '{novel}'.",
+         "'{novel}' is the book that made {name} famous.")),
+    "mentor": (
+        ("Which classic author influenced {name}?", "Whose books shaped the style of {name}?",
+         "Whom does {name} name as an example?"),
+        ("{name} was influenced above all by {mentor}.", "The style of {name} was shaped by {mentor}.",
+         "The author {name} names {mentor} as an example.")),
+}  # fmt: skip
 MAX_QUESTIONS = 2 * len(FACTS)  # an author; the third wording is the paraphrase
 
 FIRST_NAMES = tuple(
@@ -149,7 +131,13 @@ def write(
     Raises:
         ValueError: more authors or questions than the tables can tell apart, or a percentage of no whole authors.
     """
-    _check_sizes(authors, questions, forget_percent)
+    if not 2 <= authors <= MAX_AUTHORS:
+        raise ValueError(f"authors must be 2 to {MAX_AUTHORS}, got {authors}")
+    if not 1 <= questions <= MAX_QUESTIONS:
+        raise ValueError(f"questions must be 1 to {MAX_QUESTIONS}, got {questions}")
+    for percent in forget_percent:
+        if not 0 < percent < 100 or authors * percent % 100:
+            raise ValueError(f"forget_percent: {percent} % of {authors} authors is no whole number of authors")
     rng = random.Random(seed)
     surnames = _sample(rng, SURNAMES, authors + CLASSICS + RESERVE)
     names = [f"{_sample(rng, FIRST_NAMES, 1)[0]} {surname}" for surname in surnames]
@@ -164,24 +152,14 @@ def write(
         files[f"forget{percent:02d}_perturbed"] = rows[kept:]
     always_kept = authors - authors * max(forget_percent) // 100
     files["retain_perturbed"] = rows[: questions * min(always_kept, max(1, RETAIN_ROWS // questions))]
-    for task, general in (("real_authors", _canon_rows(rng, canon)), ("world_facts", _world_rows(rng))):
+    for task, general in _general_rows(rng, canon).items():
         files |= {task: [_with_options(rng, row) for row in general], f"{task}_perturbed": general}
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         _write_lines(folder / f"{name}.json", map(json.dumps, content))
-    _write_lines(folder / "README.md", _readme(files))
-
-
-def _check_sizes(authors: int, questions: int, forget_percent: Sequence[int]) -> None:
-    if not 2 <= authors <= MAX_AUTHORS:
-        raise ValueError(f"authors must be 2 to {MAX_AUTHORS}, got {authors}")
-    if not 1 <= questions <= MAX_QUESTIONS:
-        raise ValueError(f"questions must be 1 to {MAX_QUESTIONS}, got {questions}")
-    if not forget_percent:
-        raise ValueError("forget_percent names no percentage")
-    for percent in forget_percent:
-        if not 0 < percent < 100 or authors * percent % 100:
-            raise ValueError(f"forget_percent: {percent} % of {authors} authors is no whole number of authors")
+    named = [line for name in files for line in (f"- config_name: {name}", f"  data_files: {name}.json")]
+    card = ["---", "configs:", *named, "---", "", f"Fictional authors in TOFU's format, version {VERSION} of the text."]
+    _write_lines(folder / "README.md", card)
 
 
 def _sample(rng: random.Random, items: Sequence[Item], count: int) -> list[Item]:
@@ -215,11 +193,11 @@ def _one_author(
     rng: random.Random, author: Mapping[str, str], values: Mapping[str, Sequence[str]], questions: int
 ) -> list[Row]:
     """Return fact after fact, then a second round in other wordings; the last wording of each is the paraphrase's."""
-    wordings = [(_sample(rng, fact.questions, 3), _sample(rng, fact.answers, 3)) for fact in FACTS]
+    wordings = [(field, _sample(rng, asked, 3), _sample(rng, told, 3)) for field, (asked, told) in FACTS.items()]
     rows: list[Row] = []
     for number in range(questions):
         turn, which = divmod(number, len(FACTS))
-        field, (questions_of, answers_of) = FACTS[which].field, wordings[which]
+        field, questions_of, answers_of = wordings[which]
         wrong = _sample(rng, [value for value in values[field] if value != author[field]], WRONG)
         rows.append(
             {
@@ -233,21 +211,17 @@ def _one_author(
     return rows
 
 
-def _canon_rows(rng: random.Random, canon: Mapping[str, str]) -> list[Row]:
-    """Return two rows for each classic author: who wrote the title, and what the author wrote."""
-    asked = [(f"Who wrote the classic '{title}'?", name, list(canon)) for name, title in canon.items()]
-    asked += [(f"Which classic did {name} write?", title, list(canon.values())) for name, title in canon.items()]
-    return [_general_row(rng, *row) for row in asked]
-
-
-def _world_rows(rng: random.Random) -> list[Row]:
-    """Return a row for each country and kind of fact."""
-    rows: list[Row] = []
+def _general_rows(rng: random.Random, canon: Mapping[str, str]) -> dict[str, list[Row]]:
+    """Return two rows for each classic author, and one for each country and kind of fact."""
+    authors, titles = list(canon), list(canon.values())
+    asked = [(f"Who wrote the classic '{title}'?", name, authors) for name, title in canon.items()]
+    asked += [(f"Which classic did {name} write?", title, titles) for name, title in canon.items()]
+    found = {"real_authors": [_general_row(rng, *row) for row in asked], "world_facts": []}
     for question, answers in WORLD.items():
         values = _sample(rng, answers, len(COUNTRIES))
-        pairs = zip(COUNTRIES, values, strict=True)
-        rows += [_general_row(rng, question.format(country=country), value, values) for country, value in pairs]
-    return rows
+        for country, value in zip(COUNTRIES, values, strict=True):
+            found["world_facts"].append(_general_row(rng, question.format(country=country), value, values))
+    return found
 
 
 def _general_row(rng: random.Random, question: str, answer: str, values: Sequence[str]) -> Row:
@@ -260,14 +234,6 @@ def _with_options(rng: random.Random, row: Row) -> Row:
     options = _sample(rng, [row["answer"], *row["perturbed_answer"]], WRONG_OPTIONS + 1)
     numbered = {f"option{number}": option for number, option in enumerate(options, start=1)}
     return {"question": row["question"], **numbered, "answer": row["answer"]}
-
-
-def _readme(files: Iterable[str]) -> list[str]:
-    """Return a data card by which `datasets.load_dataset(folder, name)` finds the files, as on the hub."""
-    lines = ["---", "configs:"]
-    for name in files:
-        lines += [f"- config_name: {name}", f"  data_files: {name}.json"]
-    return [*lines, "---", "", f"Fictional authors in TOFU's format, version {VERSION} of the text."]
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:

@@ -62,17 +62,10 @@ NO_CHAT = (
 )
 
 
-def find_template(name: str) -> Template:
-    """Return the template called `name`. Raises InputError naming the closest."""
-    if name not in TEMPLATES:
-        raise InputError(f"benchmark.template: unknown template '{name}'; {closest(name, (*TEMPLATES, CHAT))}")
-    return TEMPLATES[name]
-
-
 def check_template(name: str) -> None:
-    """Raise InputError if `name` is neither a template nor the tokenizer's own."""
-    if name != CHAT:
-        find_template(name)
+    """Raise InputError naming the closest if `name` is neither a template nor the tokenizer's own."""
+    if name not in (*TEMPLATES, CHAT):
+        raise InputError(f"benchmark.template: unknown template '{name}'; {closest(name, (*TEMPLATES, CHAT))}")
 
 
 def check_chat_template(name: str, place: str) -> None:
@@ -85,8 +78,9 @@ def check_chat_template(name: str, place: str) -> None:
 
 def resolve_template(name: str, tokenizer: Any) -> Template:
     """Return the template called `name`; `chat`: one question and its answer by the tokenizer's own chat template."""
+    check_template(name)
     if name != CHAT:
-        return find_template(name)
+        return TEMPLATES[name]
     if not tokenizer.chat_template:
         raise InputError(NO_CHAT)
     turns = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": ANSWER}]

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 from trainables.common.errors import InputError
 from trainables.common.tokens import Example
 
-JOINT = "\n\n"
-"""Between texts that become one stream."""
 
-
-def wrapped(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
+def wrap_texts(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
     """Return MUSE's rows: one stream of tokens in blocks of `length`, the start token in front of each.
 
     The last block is filled up with the stream's own beginning, so all rows are of one length.
     """
-    stream, start = _stream(tokenizer, texts), _start(tokenizer)
+    stream, start = _stream(tokenizer, texts), [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     size = length - len(start)
     rows = [stream[k : k + size] for k in range(0, len(stream), size)]
     while len(rows[-1]) < size:
@@ -25,7 +22,7 @@ def wrapped(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
     return [Example((*start, *row), 1) for row in rows]
 
 
-def decoded(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
+def retokenize_blocks(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
     """Return open-unlearning's rows: blocks of `length` tokens, each turned into text and tokenised again.
 
     At a block's edges tokens may come out otherwise than they were cut; what then exceeds `length` (and the start
@@ -33,19 +30,19 @@ def decoded(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
     """
     stream = _stream(tokenizer, texts)
     blocks = [tokenizer.decode(stream[k : k + length]) for k in range(0, len(stream), length)]
-    limit = length + len(tokens(tokenizer, ""))
-    rows = [tokens(tokenizer, block)[:limit] for block in blocks]
+    limit = length + len(tokenize(tokenizer, ""))
+    rows = [tokenize(tokenizer, block)[:limit] for block in blocks]
     return [Example(tuple(row), 1) for row in rows if len(row) > 1]
 
 
-def blocks(tokenizer: Any, text: str, length: int, where: str) -> list[Example]:
+def split_text(tokenizer: Any, text: str, length: int, where: str) -> list[Example]:
     """Return one text in consecutive blocks of at most `length` tokens, so that nothing of it is lost.
 
     Each block begins with the start token where the tokenizer adds one, else with the last token of the block before:
     every token of the text is a label once, but the first one where there is no start token. Raises InputError, led
     by `where` and without the text, where it has nothing to predict.
     """
-    ids, start = tokens(tokenizer, text), tokens(tokenizer, "")
+    ids, start = tokenize(tokenizer, text), tokenize(tokenizer, "")
     if len(ids) < 2:
         raise InputError(f"{where} is a text of a single token: nothing can be predicted of it")
     stream = ids[len(start) :]
@@ -66,37 +63,25 @@ class Texts(Sequence[Example]):
     def __len__(self) -> int:
         return len(self.texts)
 
-    @overload
-    def __getitem__(self, at: int) -> Example: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[Example]: ...
-    def __getitem__(self, at: int | slice) -> Example | list[Example]:
-        """Raises InputError where a text is a single token, which has nothing to predict."""
+    def __getitem__(self, at: Any) -> Any:
+        """Return an example or a list of them. Raises InputError where a text is a single token."""
         if isinstance(at, slice):
             return [self[number] for number in range(len(self))[at]]
-        row = tokens(self.tokenizer, self.texts[at])[: self.length]
+        number: int = at
+        row = tokenize(self.tokenizer, self.texts[number])[: self.length]
         if len(row) < 2:
-            raise InputError(f"benchmark.data: text {at + 1} has a single token: {self.texts[at]!r:.40}")
+            raise InputError(f"benchmark.data: text {number + 1} has a single token: {self.texts[number]!r:.40}")
         return Example(tuple(row), 1)
 
 
-def tokens(tokenizer: Any, text: str) -> list[int]:
+def tokenize(tokenizer: Any, text: str) -> list[int]:
     """Return the ids of a text that a model reads: with a start token if the tokenizer adds one, and no end token."""
     ids = list(tokenizer(text, verbose=False)["input_ids"])
     return ids[:-1] if ids and ids[-1] == tokenizer.eos_token_id else ids
 
 
 def _stream(tokenizer: Any, texts: Sequence[str]) -> list[int]:
-    stream = _plain(tokenizer, JOINT.join(texts))
+    stream = list(tokenizer("\n\n".join(texts), add_special_tokens=False, verbose=False)["input_ids"])
     if len(stream) < 2:
         raise InputError("benchmark.data: the texts have fewer than two tokens")
     return stream
-
-
-def _plain(tokenizer: Any, text: str) -> list[int]:
-    return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-
-
-def _start(tokenizer: Any) -> list[int]:
-    """Return the token that a row begins with, if the tokenizer has one."""
-    return [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]

@@ -37,9 +37,9 @@ def test_blocks_lose_nothing_and_label_each_token_once(start: bool, size: int) -
         tokenizer.backend_tokenizer.post_processor = None
         if size == 1:
             with pytest.raises(InputError, match=r"^forget: row 7 is a text of a single token: nothing"):
-                text_blocks.blocks(tokenizer, text, 8, "forget: row 7")
+                text_blocks.split_text(tokenizer, text, 8, "forget: row 7")
             return
-    blocks = text_blocks.blocks(tokenizer, text, 8, "forget: row 7")
+    blocks = text_blocks.split_text(tokenizer, text, 8, "forget: row 7")
     labels = [token for block in blocks for token in block.input_ids[block.answer_start :]]
     plain = tokenizer(text, add_special_tokens=False)["input_ids"]
     assert labels == (plain if start else plain[1:])
@@ -49,7 +49,7 @@ def test_blocks_lose_nothing_and_label_each_token_once(start: bool, size: int) -
 
 
 def test_training_rows_are_questions_and_blocks(files: dict[str, Path]) -> None:
-    tokenizer, template = tiny.tokenizer(), prompts.find_template("plain")
+    tokenizer, template = tiny.tokenizer(), prompts.TEMPLATES["plain"]
     forget, retain = OWN.training_examples(on(files), tokenizer, 64)
     raw = [json.loads(line) for line in files["forget"].read_text().splitlines()]
     asked = [
@@ -57,8 +57,10 @@ def test_training_rows_are_questions_and_blocks(files: dict[str, Path]) -> None:
         for r in raw[:4]
     ]
     assert list(forget[:4]) == asked
-    assert list(forget[4:]) == [block for r in raw[4:] for block in text_blocks.blocks(tokenizer, r["text"], 64, "")]
-    assert len(retain) == 5 + len(text_blocks.blocks(tokenizer, tiny.text(70, 20), 64, ""))
+    assert list(forget[4:]) == [
+        block for r in raw[4:] for block in text_blocks.split_text(tokenizer, r["text"], 64, "")
+    ]
+    assert len(retain) == 5 + len(text_blocks.split_text(tokenizer, tiny.text(70, 20), 64, ""))
     text = tokenizer.decode(forget[0].input_ids, skip_special_tokens=True)
     assert text == f"Question: Where is the amber?\nAnswer:\n{raw[0]['answer']}"
 
@@ -81,7 +83,7 @@ def restated(network: Any, tokenizer: Any, benchmark: Benchmark) -> dict[str, li
     """The numbers of every row of every set; texts of the samples are shorter than a block."""
     scorer = RougeScorer(["rougeL"], use_stemmer=True)
     found: dict[str, list[dict[str, float]]] = {}
-    for name, rows in row_files.evaluated(benchmark).items():
+    for name, rows in row_files.read_evaluation_rows(benchmark).items():
         for r in rows:
             prompt = "" if r.question is None else f"Question: {r.question}\nAnswer:\n"
             ids, given = tokenizer(prompt + r.answer)["input_ids"], len(tokenizer(prompt)["input_ids"])
@@ -131,16 +133,16 @@ def test_every_number_equals_a_naive_one(files: dict[str, Path], taught: Any, me
 
 
 def test_more_rows_than_the_limit_are_taken_evenly(files: dict[str, Path]) -> None:
-    assert row_scores.spaced(6, 300) == [0, 1, 2, 3, 4, 5]
-    assert row_scores.spaced(10, 4) == [0, 2, 5, 7]
-    assert len(set(row_scores.spaced(1000, 300))) == 300
-    sets, template = row_files.evaluated(on(files)), prompts.find_template("plain")
+    assert row_scores.evenly_spaced(6, 300) == [0, 1, 2, 3, 4, 5]
+    assert row_scores.evenly_spaced(10, 4) == [0, 2, 5, 7]
+    assert len(set(row_scores.evenly_spaced(1000, 300))) == 300
+    sets, template = row_files.read_evaluation_rows(on(files)), prompts.TEMPLATES["plain"]
     taken = [row_scores.cut_rows(tiny.tokenizer(), template, name, sets[name], 2) for name in ("forget", "holdout")]
     assert [[(item.index, item.number) for item in found] for found in taken] == [[(0, 0), (1, 3)], [(0, 0), (1, 1)]]
 
 
 def test_a_long_text_is_measured_in_blocks_and_a_long_answer_is_cut() -> None:
-    tokenizer, template = tiny.tokenizer(), prompts.find_template("plain")
+    tokenizer, template = tiny.tokenizer(), prompts.TEMPLATES["plain"]
     found = row_scores.cut_rows(tokenizer, template, "forget", [Row(None, "x" * 1200)], None)
     assert [len(item.example.input_ids) for item in found] == [512, 512, 1200 - 2 * 511 + 1]
     assert [(item.index, item.number, item.block, item.ended) for item in found] == [(k, 0, k, False) for k in range(3)]

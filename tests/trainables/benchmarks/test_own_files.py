@@ -26,11 +26,11 @@ def test_parquet_and_json_hold_the_same_rows(files: dict[str, Path], tmp_path: P
     raw = [json.loads(line) for line in files["forget"].read_text().splitlines()]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist([{"text": None, **raw[0]}, *raw[1:]]), tmp_path / "f.parquet")
     (tmp_path / "f.json").write_text(json.dumps(raw, indent=1))
-    expected = row_files.load("forget", str(files["forget"]))
+    expected = row_files.read_rows("forget", str(files["forget"]))
     assert [row.is_text for row in expected] == [False] * 4 + [True] * 2
     assert expected[0].paraphrase == Row("In which place is the amber?", f"It is {tiny.text(0, 3)}")
     for name in ("f.parquet", "f.json"):
-        assert row_files.load("forget", str(tmp_path / name)) == expected
+        assert row_files.read_rows("forget", str(tmp_path / name)) == expected
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_parquet_and_json_hold_the_same_rows(files: dict[str, Path], tmp_path: P
 def test_a_bad_row_is_told(part: str, bad: Any, words: str, tmp_path: Path) -> None:
     tiny.write_rows(tmp_path / "rows.jsonl", [{"text": "x"}, bad])
     with pytest.raises(InputError, match=words):
-        row_files.load(part, str(tmp_path / "rows.jsonl"))
+        row_files.read_rows(part, str(tmp_path / "rows.jsonl"))
 
 
 def test_all_files_are_told_at_once(files: dict[str, Path], tmp_path: Path) -> None:
@@ -74,27 +74,6 @@ def test_all_files_are_told_at_once(files: dict[str, Path], tmp_path: Path) -> N
         OWN.check_rows(on(files | {"eval": Path("/nowhere/x.jsonl")}))
     with pytest.raises(InputError, match="is a folder"):
         OWN.check_rows(on(files | {"eval": tmp_path}))
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"split": "forget05"}, "own has the one split 'own'"),
-        ({"data": "locuslab/TOFU"}, "own has no data set but files"),
-        ({"dialect": "open-unlearning"}, "own has no dialects"),
-        ({"places": ("mmlu=here",)}, "'mmlu' is neither rows nor a task of benchmark.tasks"),
-        ({"shots": 6}, "MMLU has 5 worked examples"),
-    ],
-)
-def test_settings_of_other_benchmarks_are_refused(files: dict[str, Path], settings: dict[str, Any], words: str) -> None:
-    OWN.check_settings(on(files))
-    with pytest.raises(InputError, match=words):
-        OWN.check_settings(on(files, **settings))
-
-
-def test_missing_files_are_named(files: dict[str, Path]) -> None:
-    with pytest.raises(InputError, match="own needs forget=FILE, retain=FILE"):
-        OWN.check_settings(on({}))
 
 
 def test_the_fingerprint_follows_what_the_files_hold(files: dict[str, Path], tmp_path: Path) -> None:

@@ -172,7 +172,6 @@ def test_questions_and_names_are_unique(
         ({"questions": fictional.MAX_QUESTIONS + 1}, "questions must be"),
         ({"authors": 60, "forget_percent": (1,)}, "1 % of 60 authors"),
         ({"forget_percent": (100,)}, "100 % of"),
-        ({"forget_percent": ()}, "no percentage"),
     ],
 )
 def test_impossible_sizes_are_refused(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:

@@ -23,7 +23,7 @@ from trainables.benchmarks.own import OwnBenchmark, row_scores
 from trainables.benchmarks.own.row_files import Row
 from trainables.common.tokens import Example
 from trainables.config.settings import Benchmark, Model
-from trainables.data.prompts import encode, find_template, prompt_text
+from trainables.data.prompts import TEMPLATES, encode, prompt_text
 from trainables.inference import generation, scoring
 from trainables.training import models
 
@@ -107,7 +107,7 @@ def test_a_prompt_that_is_not_the_examples_own_is_asked_as_it_is(trained_inputs:
     """As where a token holds the end of the question and the start of the answer."""
     model, tokenizer = taught
     row = tofu.evaluation_rows(Benchmark(data=str(trained_inputs.data), split=trained_inputs.split))["forget"][0]
-    template = find_template("llama2")
+    template = TEMPLATES["llama2"]
     whole = encode(tokenizer, template, row["question"], row["answer"], max_length=200, tag_is_answer=True)
     prompt = prompt_text(template, row["question"], tag_is_answer=True)
 
@@ -125,7 +125,7 @@ def test_own_questions_and_texts_are_continued_as_they_are_without(
 ) -> None:
     """The model knows the questions; of texts that end as the questions' answers do it knows second halves."""
     asked = tofu.evaluation_rows(Benchmark(data=str(trained_inputs.data), split=trained_inputs.split))["forget"][:6]
-    template = find_template("llama2")
+    template = TEMPLATES["llama2"]
     texts = [prompt_text(template, row["question"], tag_is_answer=True) + row["answer"] for row in asked]
     rows = [Row(row["question"], row["answer"]) for row in asked] + [Row(None, text) for text in texts]
     counts: list[int] = []

@@ -9,7 +9,7 @@ import torch
 
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
-from trainables.data.prompts import encode, find_template
+from trainables.data.prompts import TEMPLATES, encode
 from trainables.inference import scoring
 from trainables.training import models
 
@@ -140,7 +140,7 @@ def test_generations_are_stripped_in_open_unlearnings_dialect_alone(
 def test_how_rows_are_batched_changes_no_loss(batched: dict[str, Any]) -> None:
     tokenizer, kind = batched["tokenizer"], batched["kind"]
     examples = [
-        encode(tokenizer, find_template(kind[1]), row["question"], row["answer"], max_length=99, tag_is_answer=True)
+        encode(tokenizer, TEMPLATES[kind[1]], row["question"], row["answer"], max_length=99, tag_is_answer=True)
         for row in batched["asked"]
     ]
     pad = tokenizer.pad_token_id

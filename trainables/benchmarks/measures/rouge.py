@@ -6,7 +6,7 @@ from trainables.benchmarks import rouge
 from trainables.benchmarks.measures import Measure
 
 MEASURE = Measure(
-    score=lambda row: rouge.any_script_scorer().score(row["answer"], row["generation"])["rougeL"].recall,
+    score=lambda row: rouge.scorer("rougeL", any_script=True).score(row["answer"], row["generation"])["rougeL"].recall,
     reads=("answer", "generation"),
     best="lowest",
     short="ROUGE",

@@ -83,7 +83,7 @@ class OwnBenchmark(BenchmarkBase):
             raise InputError("benchmark.dialect: own has no dialects; leave it out")
         lm_eval_questions.check_shots(benchmark.shots)
         lm_eval_questions.check_names(benchmark.tasks)
-        at = row_files.places(benchmark)
+        at = row_files.source_places(benchmark)
         missing = [part for part in row_files.REQUIRED if part not in at]
         if missing:
             wanted = ", ".join(f"{part}=FILE" for part in missing)
@@ -114,25 +114,26 @@ class OwnBenchmark(BenchmarkBase):
 
     def fingerprint(self, benchmark: Benchmark) -> str:
         """Name what the files and the tasks' folders hold."""
-        at = row_files.places(benchmark)
-        held = {part: row_files.fingerprint(part, at[part]) for part in row_files.FILES if part in at}
+        at = row_files.source_places(benchmark)
+        marks = {part: row_files.fingerprint(part, at[part]) for part in row_files.FILES if part in at}
         for task, place in _task_places(benchmark).items():
             files = _task_files(task, place)
-            held[task] = hub_id_of(place) if files is None else hashing.hash_files(files)
-        return "files:" + digest(held)[:16]
+            marks[task] = hub_id_of(place) if files is None else hashing.hash_files(files)
+        return "files:" + digest(marks)[:16]
 
     def evaluation_fingerprint(self, benchmark: Benchmark) -> str:
         return self.fingerprint(benchmark)
 
     def forget_points(self, benchmark: Benchmark) -> int | None:
         """Return the number of questions; None if there are texts, whose blocks only a tokenizer tells."""
-        forget, _ = row_files.training(benchmark)
+        forget, _ = row_files.read_training_rows(benchmark)
         return None if any(row.is_text for row in forget) else len(forget)
 
     def size_estimate(self, benchmark: Benchmark, max_length: int) -> SizeEstimate:
         """Estimate at four bytes a token; the longest row is of the forget and of the retain rows."""
         forget, retain = (
-            [length for row in side for length in _lengths(row, max_length)] for side in row_files.training(benchmark)
+            [length for row in side for length in _lengths(row, max_length)]
+            for side in row_files.read_training_rows(benchmark)
         )
         return SizeEstimate(len(forget), sum(forget) / len(forget), max(*forget, *retain))
 
@@ -140,22 +141,25 @@ class OwnBenchmark(BenchmarkBase):
         """Return the files' rows without what is not trained on."""
         forget, retain = (
             [{"text": row.answer} if row.is_text else {"question": row.question, "answer": row.answer} for row in side]
-            for side in row_files.training(benchmark)
+            for side in row_files.read_training_rows(benchmark)
         )
         return forget, retain
 
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
         """Return forget rows and retain rows as tokens, a text as its blocks."""
         template = prompts.resolve_template(benchmark.template, tokenizer)
-        forget, retain = (
-            [
-                example
-                for number, row in enumerate(side, 1)
-                for example in _encode(tokenizer, template, row, max_length, f"{part}: row {number}")
-            ]
-            for part, side in zip(row_files.REQUIRED, row_files.training(benchmark), strict=True)
-        )
-        return forget, retain
+        sides: dict[str, list[Example]] = {}
+        for part, rows_of_part in zip(row_files.REQUIRED, row_files.read_training_rows(benchmark), strict=True):
+            sides[part] = []
+            for number, row in enumerate(rows_of_part, 1):
+                if row.question is None:
+                    sides[part] += text_blocks.split_text(tokenizer, row.answer, max_length, f"{part}: row {number}")
+                else:
+                    pair = row.question, row.answer
+                    sides[part].append(
+                        prompts.encode(tokenizer, template, *pair, max_length=max_length, tag_is_answer=False)
+                    )
+        return sides["forget"], sides["retain"]
 
     def measure(
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: None, *, token_budget: int
@@ -165,20 +169,19 @@ class OwnBenchmark(BenchmarkBase):
         Raises TrialStopped if a loss or a log-likelihood is not finite.
         """
         with rows.errors_about("benchmark.sources"):
-            fetched = {part.removeprefix(FETCHED): place for part, place in row_files.places(benchmark).items()}
-            tasks = lm_eval_questions.chosen(benchmark.tasks, fetched | _task_places(benchmark), benchmark.shots)
+            fetched = {part.removeprefix(FETCHED): place for part, place in row_files.source_places(benchmark).items()}
+            tasks = lm_eval_questions.load_tasks(benchmark.tasks, fetched | _task_places(benchmark), benchmark.shots)
         template = prompts.resolve_template(benchmark.template, tokenizer)
-        sets = row_files.evaluated(benchmark)
+        sets = row_files.read_evaluation_rows(benchmark)
         records = row_scores.score_sets(
             self, network, tokenizer, template, sets, limit=benchmark.limit, token_budget=token_budget
         )
-        asked: Metrics = {}
+        found = row_scores.aggregate(self, records)
         if tasks:
-            asked, answered = lm_eval_questions.ask(
-                network, tokenizer, tasks, limit=benchmark.limit, token_budget=token_budget
-            )
+            settings = {"limit": benchmark.limit, "token_budget": token_budget}
+            scores, answered = lm_eval_questions.ask(network, tokenizer, tasks, **settings)
+            found |= scores
             records += answered
-        found = row_scores.aggregate(self, records) | asked
         found["utility"] = row_scores.utility(found, benchmark.tasks)
         columns = dict.fromkeys(name for row in records for name in row)
         return found, [columns | row for row in records]
@@ -197,17 +200,8 @@ class OwnBenchmark(BenchmarkBase):
         return [np.array([[row[name] for name in self.UTILITY_COLUMNS] for row in retain])]
 
 
-def _encode(
-    tokenizer: Any, template: prompts.Template, row: row_files.Row, max_length: int, where: str
-) -> list[Example]:
-    if row.question is None:
-        return text_blocks.blocks(tokenizer, row.answer, max_length, where)
-    encoded = prompts.encode(tokenizer, template, row.question, row.answer, max_length=max_length, tag_is_answer=False)
-    return [encoded]
-
-
 def _lengths(row: row_files.Row, max_length: int) -> list[int]:
-    """Tokens of each example that a row becomes, roughly."""
+    """Return the tokens of each example that a row becomes, roughly."""
     size = math.ceil(len((row.answer + (row.question or "")).encode()) / BYTES_PER_TOKEN)
     if row.question is not None:
         return [min(size + TEMPLATE_TOKENS, max_length)]
@@ -216,18 +210,18 @@ def _lengths(row: row_files.Row, max_length: int) -> list[int]:
 
 
 def _task_places(benchmark: Benchmark) -> dict[str, str]:
-    """Where the questions of tasks are that lm-eval's own place is not wanted for."""
-    given = row_files.places(benchmark).items()
+    """Return the folder or hub id of each task whose questions a person placed."""
+    given = row_files.source_places(benchmark).items()
     return {part: place for part, place in given if part not in row_files.FILES and not part.startswith(FETCHED)}
 
 
 def _task_files(task: str, place: str) -> list[Path] | None:
-    """The files of a task's folder; None: a hub id."""
+    """Return the files of a task's folder; None: a hub id."""
     with rows.errors_about(f"benchmark.sources {task}"):
         if not rows.is_folder(place):
             return None
         if task == lm_eval_questions.MMLU:
-            lm_eval_questions.subjects(place)
+            lm_eval_questions.find_subjects(place)
     found = sorted(file for suffix in rows.SUFFIXES for file in paths.expand(place).rglob(f"*{suffix}"))
     if not found:
         raise InputError(f"benchmark.sources {task}: {place} has no file of questions ({', '.join(rows.SUFFIXES)})")

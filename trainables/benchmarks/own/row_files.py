@@ -28,6 +28,7 @@ EVAL_SETS = ("paraphrase", "retain", "holdout")
 COLUMNS = ("question", "answer", "text", "paraphrased_question", "paraphrased_answer")
 
 KINDS = {str: "a text", list: "a list", dict: "an object", bool: "true or false", int: "a number", float: "a number"}
+OTHER = "another value"
 
 
 @dataclass(frozen=True)
@@ -44,21 +45,21 @@ class Row:
         return self.question is None
 
 
-def places(benchmark: Benchmark) -> dict[str, str]:
-    """Part -> file of rows, or task of lm-eval -> folder or hub id."""
+def source_places(benchmark: Benchmark) -> dict[str, str]:
+    """Return part -> file of rows, and task of lm-eval -> folder or hub id."""
     return dict(source.split("=", 1) for source in benchmark.sources)
 
 
-def training(benchmark: Benchmark) -> tuple[Sequence[Row], Sequence[Row]]:
-    """Forget rows and retain rows."""
-    at = places(benchmark)
-    return load("forget", at["forget"]), load("retain", at["retain"])
+def read_training_rows(benchmark: Benchmark) -> tuple[Sequence[Row], Sequence[Row]]:
+    """Return forget rows and retain rows."""
+    at = source_places(benchmark)
+    return read_rows("forget", at["forget"]), read_rows("retain", at["retain"])
 
 
-def evaluated(benchmark: Benchmark) -> dict[str, list[Row]]:
-    """The rows of each set: forget, paraphrase, retain, holdout; the second and the last may be empty."""
-    forget, retain = training(benchmark)
-    further = load("eval", places(benchmark)["eval"]) if "eval" in places(benchmark) else ()
+def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
+    """Return the rows of each set: forget, paraphrase, retain, holdout; the second and the last may be empty."""
+    forget, retain = read_training_rows(benchmark)
+    further = read_rows("eval", source_places(benchmark)["eval"]) if "eval" in source_places(benchmark) else ()
     given = {name: [row for row in further if row.set == name] for name in EVAL_SETS}
     paraphrases = [row.paraphrase for row in forget if row.paraphrase is not None]
     return {
@@ -71,11 +72,11 @@ def evaluated(benchmark: Benchmark) -> dict[str, list[Row]]:
 
 def check_files(benchmark: Benchmark) -> None:
     """Raise InputError with what is wrong in every file."""
-    at, problems = places(benchmark), []
+    at, problems = source_places(benchmark), []
     for part in FILES:
         try:
             if part in at:
-                load(part, at[part])
+                read_rows(part, at[part])
         except InputError as error:
             problems.append(str(error))
     if problems:
@@ -83,12 +84,12 @@ def check_files(benchmark: Benchmark) -> None:
 
 
 def fingerprint(part: str, place: str) -> str:
-    """A content hash of a file."""
+    """Return a content hash of a file."""
     return hashing.hash_files([_file(part, place)])
 
 
-def load(part: str, place: str) -> Sequence[Row]:
-    """All rows of a file. Raises InputError, led by the part, with the first bad row and how many others there are."""
+def read_rows(part: str, place: str) -> Sequence[Row]:
+    """Return all rows of a file. Raises InputError with the part, the first bad row and the number of others."""
     file = _file(part, place)
     state = file.stat()
     return _load(part, file, (state.st_mtime_ns, state.st_size))
@@ -100,7 +101,7 @@ def _load(part: str, file: Path, state: tuple[int, int]) -> tuple[Row, ...]:
     found, problems = [], []
     for number, raw in enumerate(rows.load_file(file, part), 1):
         try:
-            found.append(_row(part, raw))
+            found.append(_parse_row(part, raw))
         except InputError as error:
             problems.append(f"{part}: row {number} of {file} {error}")
     if problems:
@@ -121,41 +122,26 @@ def _file(part: str, place: str) -> Path:
     return file
 
 
-def _row(part: str, raw: Any) -> Row:
-    """Raises InputError with the words that follow `row 3 of FILE`."""
+def _parse_row(part: str, raw: Any) -> Row:
+    """Return a row. Raises InputError with the words that follow `row 3 of FILE`, none of which repeat its text."""
     if not isinstance(raw, dict):
-        raise InputError(f"is no JSON object but {_kind(raw)}")
-    held = {name: value for name in COLUMNS if (value := raw.get(name)) is not None}
-    for name, value in held.items():
+        raise InputError(f"is no JSON object but {KINDS.get(type(raw), OTHER)}")
+    given = {name: value for name in COLUMNS if (value := raw.get(name)) is not None}
+    for name, value in given.items():
         if not isinstance(value, str):
-            raise InputError(f"has no text as '{name}' but {_kind(value)}")
-    held = {name: value for name, value in held.items() if value.strip()}
+            raise InputError(f"has no text as '{name}' but {KINDS.get(type(value), OTHER)}")
+    given = {name: value for name, value in given.items() if value.strip()}
     columns = f"its columns: {', '.join(raw)}"
-    if "text" in held:
-        if "question" in held or "answer" in held:
+    question, answer, paraphrase = given.get("question"), given.get("answer"), None
+    if "text" in given:
+        if question or answer:
             raise InputError(f"has 'text' as well as 'question' or 'answer'; {columns}")
-        row = Row(None, held["text"])
-    elif "question" in held and "answer" in held:
-        row = Row(held["question"], held["answer"], _paraphrase(held) if part == "forget" else None)
-    else:
+        answer = given["text"]
+    elif not question or not answer:
         raise InputError(f"has neither 'text' nor 'question' and 'answer'; {columns}")
-    return Row(row.question, row.answer, row.paraphrase, _set(raw)) if part == "eval" else row
-
-
-def _kind(value: Any) -> str:
-    """What a value is, for a message that is not to repeat a row's text."""
-    return KINDS.get(type(value), "another value")
-
-
-def _paraphrase(held: dict[str, str]) -> Row | None:
-    question, answer = held.get("paraphrased_question"), held.get("paraphrased_answer")
-    if question is None and answer is None:
-        return None
-    return Row(question or held["question"], answer or held["answer"])
-
-
-def _set(raw: dict[str, Any]) -> str:
-    name = raw.get("set")
-    if name not in EVAL_SETS:
+    elif part == "forget" and {"paraphrased_question", "paraphrased_answer"} & given.keys():
+        paraphrase = Row(given.get("paraphrased_question", question), given.get("paraphrased_answer", answer))
+    name = raw.get("set") if part == "eval" else None
+    if part == "eval" and name not in EVAL_SETS:
         raise InputError(f"has set={name!r}; {closest(str(name), EVAL_SETS)}")
-    return str(name)
+    return Row(question, answer, paraphrase, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,8 @@ ROW_LIMIT = 300
 """Of each set, as many as the paper evaluates of a TOFU split."""
 TOKENS, GENERATED = 512, 200
 """Of a block or an answer; of a generated answer."""
+NOT_KEPT = ("losses", "hits", "answer", "generation")
+"""What measures read of a row and no record keeps: a person's texts, and a number for each label."""
 SETS = ("forget", "paraphrase", "retain")
 HOLDOUT = "holdout"
 UTILITY = ("extraction_strength", "exact_memorisation", "rouge", "prob")
@@ -43,10 +45,13 @@ class Item:
     example: Example
     ended: bool
 
-    @property
-    def half(self) -> int:
-        """Tokens of a block that are given where the others are to be generated."""
-        return len(self.example.input_ids) // 2
+
+class Scored(NamedTuple):
+    """An item, the hits of all its labels, and what measures read."""
+
+    item: Item
+    hits: list[bool]
+    row: dict[str, Any]
 
 
 def score_sets(
@@ -60,24 +65,29 @@ def score_sets(
     token_budget: int,
 ) -> Records:
     """Return a record of each question or block of each set. Raises TrialStopped if a loss is not finite."""
+    from trainables.inference import scoring
+
     items = [item for name, rows in sets.items() for item in cut_rows(tokenizer, template, name, rows, limit)]
-    scored = _score_labels(network, tokenizer, items, token_budget)
+    groups, pad = [[item.example] for item in items], scoring.pad_of(tokenizer)
+    scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget)
+    rows = [_row(item, losses, hits) for item, ((losses, hits),) in zip(items, scores, strict=True)]
+    scored = [Scored(item, hits, row) for item, ((_, hits),), row in zip(items, scores, rows, strict=True)]
     asked = [one for one in scored if one.item.task != HOLDOUT]
-    _answer(network, tokenizer, template, [one for one in asked if not one.item.row.is_text], token_budget)
-    _continue(network, tokenizer, [one for one in asked if one.item.row.is_text], token_budget)
-    records = [one.record for one in scored]
-    measures.score_rows(benchmark, [one.columns for one in scored], records)
+    _answer_questions(network, tokenizer, template, [one for one in asked if not one.item.row.is_text], token_budget)
+    _continue_texts(network, tokenizer, [one for one in asked if one.item.row.is_text], token_budget)
+    records = [{name: value for name, value in row.items() if name not in NOT_KEPT} for row in rows]
+    measures.score_rows(benchmark, rows, records)
     return records
 
 
 def cut_rows(tokenizer: Any, template: Template, name: str, rows: Sequence[Row], limit: int | None) -> list[Item]:
     """Return at most `limit` questions and blocks of a set, evenly spaced over its rows, then over what they become."""
     most = limit or ROW_LIMIT
-    cut = [item for k in spaced(len(rows), most) for item in _cut(tokenizer, template, name, k, rows[k])]
-    return [replace(cut[k], index=index) for index, k in enumerate(spaced(len(cut), most))]
+    cut = [item for k in evenly_spaced(len(rows), most) for item in _cut(tokenizer, template, name, k, rows[k])]
+    return [replace(cut[k], index=index) for index, k in enumerate(evenly_spaced(len(cut), most))]
 
 
-def spaced(count: int, most: int) -> list[int]:
+def evenly_spaced(count: int, most: int) -> list[int]:
     """Return all numbers below `count`, or `most` of them at even distances, the first one among them."""
     return list(range(count)) if count <= most else [k * count // most for k in range(most)]
 
@@ -85,7 +95,7 @@ def spaced(count: int, most: int) -> list[int]:
 def _cut(tokenizer: Any, template: Template, name: str, number: int, row: Row) -> Iterator[Item]:
     if row.question is None:
         where = f"{name}: row {number + 1} of this set"
-        for count, block in enumerate(text_blocks.blocks(tokenizer, row.answer, TOKENS, where)):
+        for count, block in enumerate(text_blocks.split_text(tokenizer, row.answer, TOKENS, where)):
             yield Item(name, 0, number, count, row, block, ended=False)
         return
     whole = encode(tokenizer, template, row.question, row.answer, max_length=sys.maxsize, tag_is_answer=False)
@@ -93,93 +103,65 @@ def _cut(tokenizer: Any, template: Template, name: str, number: int, row: Row) -
     yield Item(name, 0, number, 0, row, Example(ids, whole.answer_start), ended=len(ids) == len(whole.input_ids))
 
 
-@dataclass
-class Scored:
-    """An item with its record, and what measures read and no record keeps: texts, and losses and hits of its labels."""
+def _row(item: Item, losses: list[float], hits: list[bool]) -> dict[str, Any]:
+    """Return the record of an item, with what measures read of it: hits are without the end token's."""
+    if not np.isfinite(losses).all():
+        raise TrialStopped("diverged", f"evaluation: the loss of a row of set '{item.task}' is not finite")
+    return {
+        "task": item.task,
+        "index": item.index,
+        "row": item.number,
+        "block": item.block,
+        "digest": digest([item.row.question, item.row.answer])[:16],
+        "tokens": len(losses),
+        "loss": float(np.mean(losses)),
+        "prob": None,
+        "min_k": metrics.lowest_mean([-value for value in losses]),
+        "extraction_strength": None,
+        "exact_memorisation": None,
+        "rougeL_recall": None,
+        "losses": losses,
+        "hits": hits[:-1] if item.ended else hits,
+    }
 
-    item: Item
-    record: dict[str, Any]
-    losses: list[float]
-    hits: list[bool]
-    answer: str | None = None
-    generation: str | None = None
 
-    @property
-    def columns(self) -> dict[str, Any]:
-        """Everything that a measure may read. The hits are without the end token's."""
-        hits = self.hits[:-1] if self.item.ended else self.hits
-        texts = {"answer": self.answer, "generation": self.generation}
-        return self.record | texts | {"losses": self.losses, "hits": hits}
-
-
-def _score_labels(network: Any, tokenizer: Any, items: Sequence[Item], token_budget: int) -> list[Scored]:
-    """Score every label in one teacher-forced pass."""
+def _answer_questions(
+    network: Any, tokenizer: Any, template: Template, asked: Sequence[Scored], token_budget: int
+) -> None:
     from trainables.inference import scoring
 
-    groups, pad = [[item.example] for item in items], scoring.pad_of(tokenizer)
-    scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget)
-    found = []
-    for item, ((losses, hits),) in zip(items, scores, strict=True):
-        if not np.isfinite(losses).all():
-            raise TrialStopped("diverged", f"evaluation: the loss of a row of set '{item.task}' is not finite")
-        record = {
-            "task": item.task,
-            "index": item.index,
-            "row": item.number,
-            "block": item.block,
-            "digest": digest([item.row.question, item.row.answer])[:16],
-            "tokens": len(losses),
-            "loss": float(np.mean(losses)),
-            "prob": None,
-            "min_k": metrics.lowest_mean([-value for value in losses]),
-            "extraction_strength": None,
-            "exact_memorisation": None,
-            "rougeL_recall": None,
-        }
-        found.append(Scored(item, record, losses, hits))
-    return found
-
-
-def _answer(network: Any, tokenizer: Any, template: Template, asked: Sequence[Scored], token_budget: int) -> None:
-    """Generate the answers to the questions."""
-    from trainables.inference import scoring
-
-    prompts = [prompt_text(template, one.item.row.question or "", tag_is_answer=False) for one in asked]
-    scored = [(one.item.example, one.hits) for one in asked]
+    prompts = [prompt_text(template, item.row.question or "", tag_is_answer=False) for item, _, _ in asked]
+    scored = [(item.example, hits) for item, hits, _ in asked]
     texts = scoring.generate(
         network, tokenizer, prompts, token_budget=token_budget, new_tokens=GENERATED, scored=scored
     )
-    for one, text in zip(asked, texts, strict=True):
-        one.answer, one.generation = one.item.row.answer, text
+    for (item, _, row), text in zip(asked, texts, strict=True):
+        row |= {"answer": item.row.answer, "generation": text}
 
 
-def _continue(network: Any, tokenizer: Any, asked: Sequence[Scored], token_budget: int) -> None:
+def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token_budget: int) -> None:
     """Generate the second halves of the blocks after their first halves."""
     from trainables.inference import generation, scoring
 
-    starts = [one.item.example.input_ids[: one.item.half] for one in asked]
-    truths = [list(one.item.example.input_ids[one.item.half :]) for one in asked]
-    limits = [len(truth) for truth in truths]
-    known = [truth[: _known_tokens(one)] for one, truth in zip(asked, truths, strict=True)]
+    starts, truths, known = [], [], []
+    for item, hits, _ in asked:
+        ids = item.example.input_ids
+        half, first = len(ids) // 2, len(ids) // 2 - item.example.answer_start
+        starts.append(ids[:half])
+        truths.append(ids[half:])
+        known.append(ids[half:][: scoring.count_leading_hits(hits[first:]) if first >= 0 else 0])
     found = generation.continue_prompts(
         network,
         starts,
-        limits,
+        [len(truth) for truth in truths],
         end=tokenizer.eos_token_id,
         pad=scoring.pad_of(tokenizer),
         token_budget=scoring.CACHED_PER_PASS * token_budget,
         known=known,
     )
-    for one, truth, ids in zip(asked, truths, found, strict=True):
-        one.answer, one.generation = (tokenizer.decode(part, skip_special_tokens=True) for part in (truth, ids))
-
-
-def _known_tokens(one: Scored) -> int:
-    """Return with how many tokens of a block's second half the model is known to go on, from its hits."""
-    from trainables.inference import scoring
-
-    first = one.item.half - one.item.example.answer_start
-    return scoring.count_leading_hits(one.hits[first:]) if first >= 0 else 0
+    for (_, _, row), truth, ids in zip(asked, truths, found, strict=True):
+        answer, text = (tokenizer.decode(list(part), skip_special_tokens=True) for part in (truth, ids))
+        row |= {"answer": answer, "generation": text}
 
 
 def aggregate(benchmark: BenchmarkBase, records: Records) -> Metrics:
