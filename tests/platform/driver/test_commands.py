@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,9 @@ def test_dry_run_tells_what_would_run(small: Small, tmp_path: Path) -> None:
     assert "forget05/npo/gru" in said
     assert "/gd/" not in said
     assert "needs" not in said
+    hub = in_process("tofu_tiny", "--dry-run", "--storage", tmp_path / "runs").stdout
+    assert "needs: data set locuslab/TOFU from the hub" in hub
+    assert "--set benchmark.data=DIR" in hub
 
 
 def test_dry_run_as_json(small: Small, tmp_path: Path) -> None:
@@ -69,19 +72,9 @@ def test_dry_run_as_json(small: Small, tmp_path: Path) -> None:
     assert plan["title"]
 
 
-def test_dry_run_without_data_lists_needs(tmp_path: Path) -> None:
-    done = in_process("tofu_tiny", "--dry-run", "--storage", tmp_path / "runs")
-    assert done.exit_code == 0
-    assert "needs: data set locuslab/TOFU from the hub" in done.stdout
-    assert "--set benchmark.data=DIR" in done.stdout
-
-
-@pytest.mark.parametrize("arguments", [["--list"], ["tofu_tiny", "--dry-run"]], ids=["list", "dry-run"])
-def test_listing_and_planning_are_light_and_quick(
-    arguments: list[str], small: Small, root: Path, tmp_path: Path
-) -> None:
-    more = [*small.flags(), "--storage", str(tmp_path / "runs")] if "--dry-run" in arguments else []
-    assert_light(root, "platform.sweep", *arguments, *more)
+def test_listing_and_planning_are_light_and_quick(small: Small, root: Path, tmp_path: Path) -> None:
+    assert_light(root, "platform.sweep", "--list")
+    assert_light(root, "platform.sweep", "tofu_tiny", "--dry-run", *small.flags(), "--storage", str(tmp_path / "runs"))
 
 
 # Every way to be wrong
@@ -121,31 +114,20 @@ def test_bad_input_is_one_line_that_says_how_to_mend_it(
     assert [part for part in said if part not in text] == [], text
 
 
-def test_broken_data_and_models_are_told_together_by_a_start_too(small: Small, tmp_path: Path) -> None:
-    """Missing file, missing column and unknown template at once; then the models. Nothing begins."""
-    shutil.copytree(small.data, tmp_path / "data")
-    (tmp_path / "data" / "forget01.json").unlink()
-    perturbed = tmp_path / "data" / "forget10_perturbed.json"
-    perturbed.write_text(perturbed.read_text().replace("paraphrased_answer", "paraphrase"))
-    settings = small.flags(f"benchmark.data={tmp_path / 'data'}", "benchmark.template=llama")
+def test_broken_data_is_told_by_a_start_too(small: Small, tmp_path: Path) -> None:
+    settings = small.flags("benchmark.template=llama", "models=/nowhere", f"benchmark.data={tmp_path}")
     text = refusal("tofu_tiny", "--storage", tmp_path / "runs", *settings)
     assert "has no forget01.json" in text
-    assert "row 1 of forget10_perturbed in" in text
-    assert "'paraphrased_answer'; its columns: question, answer, paraphrase" in text
-    assert "unknown template 'llama'; did you mean 'llama3'?" in text
-    shutil.copytree(small.models, tmp_path / "models")
-    (tmp_path / "models" / "full" / "model.safetensors").unlink()
-    text = refusal("tofu_tiny", "--storage", tmp_path / "runs", *small.flags(f"models={tmp_path / 'models'}"))
-    assert f"models/full: model folder {tmp_path / 'models' / 'full'} has no model.safetensors; it has" in text
+    assert "unknown template 'llama'; did you mean 'llama3'? known: " in text
+    assert "models: no folder '/nowhere'" in text
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-@pytest.mark.parametrize("more", [["--dry-run"], []], ids=["dry run", "start"])
-@pytest.mark.parametrize("name", ["file/runs", "file"], ids=["below a file", "a file"])
-def test_storage_that_cannot_be_written(small: Small, tmp_path: Path, more: list[str], name: str) -> None:
+def test_storage_that_cannot_be_written(small: Small, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    text = refusal("tofu_tiny", *more, "--storage", tmp_path / name, *small.flags())
-    assert f"--storage: cannot write to '{tmp_path / name}'" in text
+    for more, place in itertools.product(([], ["--dry-run"]), (tmp_path / "file", tmp_path / "file" / "runs")):
+        text = refusal("tofu_tiny", *more, "--storage", place, *small.flags())
+        assert f"--storage: cannot write to '{place}'" in text
 
 
 def test_dry_run_says_how_many_steps_there_are(small: Small, tmp_path: Path) -> None:
@@ -163,11 +145,9 @@ def test_dry_run_says_how_many_steps_there_are(small: Small, tmp_path: Path) -> 
     assert "fp32, 1 step\n" in dry_run(small, tmp_path, *typed, "--set", "training.max_steps=1")
 
 
-@pytest.mark.parametrize(
-    ("amount", "text"), [(12.34, "12.3"), (1, "1.0"), (0.994, "0.99"), (0.0347, "0.03"), (0.004, "less than 0.01")]
-)
-def test_small_amounts_are_not_told_as_nothing(amount: float, text: str) -> None:
-    assert cli.format_amount(amount) == text
+def test_small_amounts_are_not_shown_as_nothing() -> None:
+    amounts = {12.34: "12.3", 1: "1.0", 0.994: "0.99", 0.0347: "0.03", 0.004: "less than 0.01"}
+    assert {amount: cli.format_amount(amount) for amount in amounts} == amounts
 
 
 def test_what_the_quickstart_ends_with_is_a_part_of_the_next_sweep(small: Small, tmp_path: Path) -> None:

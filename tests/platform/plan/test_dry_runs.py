@@ -8,20 +8,19 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-import platform.sweep as command
 from platform.schedule import capacity
 from search_spaces.schema import sweep as spaces
 from tests.support import shrunk_sweeps
 from tests.support.small_sweep import Small
+from tests.support.starts import in_process
 from trainables.storage import files
 
 
 class Facts(NamedTuple):
-    """A dry run of `paper`: GB of a rank in the largest trial, GPU-hours and GB on disk of all of them."""
+    """The trials of `grid` and `paper`; of the latter GB of a rank in the largest, GPU-hours and GB on disk of all."""
 
+    grid: int
     trials: int
     ranks: int
     memory: float
@@ -31,29 +30,24 @@ class Facts(NamedTuple):
 
 
 FACTS = {
-    "quickstart": Facts(6, 1, 0.07, None, 0.02),
-    "tofu_tiny": Facts(60, 1, 1.71, None, 0.52),
-    "tofu_llama": Facts(28, 4, 68.68, 1.08, 377.41, ("tofu_main",)),
-    "tofu_phi": Facts(28, 1, 70.66, 0.23, 96.47, ("tofu_main",)),
-    "tofu_llama_tru": Facts(10, 4, 67.96, 0.14, 242.60, ("tofu_retain_free",)),
-    "tofu_phi_tru": Facts(10, 1, 66.57, 0.03, 68.07, ("tofu_retain_free",)),
-    "tofu_phi_uwc": Facts(8, 1, 61.90, 0.03, 39.71, ("tofu_uwc_ga", "tofu_uwc_npo")),
-    "tofu_tau": Facts(27, 4, 64.59, 0.52, 40.49, ("tofu_tau",)),
-    "tofu_gamma": Facts(39, 4, 64.59, 0.75, 40.51, ("tofu_gamma",)),
-    "tofu_ablation": Facts(6, 4, 67.96, 0.07, 80.87, ("tofu_ablation",)),
-    "wmdp_zephyr": Facts(10, 4, 70.26, 1.47, 144.86, ("wmdp",)),
-    "wmdp_rmu": Facts(2, 1, 42.28, 0.19, 28.97, ("wmdp_rmu",)),
-    "muse_books": Facts(10, 4, 67.96, 2.19, 134.79, ("muse",)),
-    "muse_news": Facts(10, 4, 67.96, 1.51, 134.79),
-    "own": Facts(6, 1, 0.01, None, 0.01),
+    "quickstart": Facts(15, 6, 1, 0.07, None, 0.02),
+    "tofu_tiny": Facts(165, 60, 1, 1.71, None, 0.52),
+    "tofu_llama": Facts(1358, 28, 4, 68.68, 1.08, 377.41, ("tofu_main",)),
+    "tofu_phi": Facts(1358, 28, 1, 70.66, 0.23, 96.47, ("tofu_main",)),
+    "tofu_llama_tru": Facts(30, 10, 4, 67.96, 0.14, 242.60, ("tofu_retain_free",)),
+    "tofu_phi_tru": Facts(30, 10, 1, 66.57, 0.03, 68.07, ("tofu_retain_free",)),
+    "tofu_phi_uwc": Facts(388, 8, 1, 61.90, 0.03, 39.71, ("tofu_uwc_ga", "tofu_uwc_npo")),
+    "tofu_tau": Facts(27, 27, 4, 64.59, 0.52, 40.49, ("tofu_tau",)),
+    "tofu_gamma": Facts(39, 39, 4, 64.59, 0.75, 40.51, ("tofu_gamma",)),
+    "tofu_ablation": Facts(8, 6, 4, 67.96, 0.07, 80.87, ("tofu_ablation",)),
+    "wmdp_zephyr": Facts(485, 10, 4, 70.26, 1.47, 144.86, ("wmdp",)),
+    "wmdp_rmu": Facts(97, 2, 1, 42.28, 0.19, 28.97, ("wmdp_rmu",)),
+    "muse_books": Facts(485, 10, 4, 67.96, 2.19, 134.79, ("muse",)),
+    "muse_news": Facts(485, 10, 4, 67.96, 1.51, 134.79),
+    "own": Facts(15, 6, 1, 0.01, None, 0.01),
 }
-"""Memory and hours are those of the formulas that tests/platform/plan/test_budget.py checks by hand.
-
-Disk by hand for tofu_phi_uwc, in GB: 8 studies keep one model of 1.418 x 2, three made models have 1.418 x 4.
-"""
+"""Memory and hours are those of the formulas that tests/platform/plan/test_budget.py checks by hand."""
 ON_CPU = ("quickstart", "tofu_tiny", "own")
-app = typer.Typer()
-app.command()(command.main)
 
 
 @pytest.fixture
@@ -65,12 +59,11 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
-def dry_run(name: str, place: Path, *options: str) -> str:
-    """What it prints."""
-    given = [*shrunk_sweeps.own(place), *shrunk_sweeps.target(place, "Llama")] if name == "own" else []
-    typed = [word for setting in given for word in ("--set", setting)]
-    typed = [name, "--dry-run", "--strategy", "paper", "--storage", str(place / "runs"), *typed, *options]
-    done = CliRunner().invoke(app, typed)
+def dry_run(name: str, place: Path, *options: object) -> str:
+    """Return what a dry run prints that writes nothing."""
+    settings = [*shrunk_sweeps.own(place), *shrunk_sweeps.target(place, "Llama")] if name == "own" else []
+    flags = [word for setting in settings for word in ("--set", setting)]
+    done = in_process(name, "--dry-run", "--storage", place / "runs", *flags, *options)
     assert done.exit_code == 0, done.output
     assert not (place / "runs").exists()
     return done.stdout
@@ -83,44 +76,40 @@ def test_every_sweep_is_here() -> None:
 @pytest.mark.usefixtures("no_network")
 @pytest.mark.parametrize("name", FACTS)
 def test_facts_of_each_sweep(name: str, tmp_path: Path) -> None:
-    told = json.loads(dry_run(name, tmp_path, "--json"))
-    peak = max(need["total_bytes"] for need in told["memory"]) / 1e9
-    hours = told["gpu_hours"] and round(told["gpu_hours"], 2)
-    disk = round(told["disk_bytes"] / 1e9, 2)
-    ranks = told["resources"]["ranks"]
-    found = Facts(len(told["trials"]), ranks, round(peak, 2), hours, disk, tuple(told["tables"]))
-    assert found == FACTS[name]
-    gpus = [need for need in told["needs"] if " for each trial (a start" in need]
+    """Disk by hand for tofu_phi_uwc, in GB: 8 studies keep one model of 1.418 x 2, three made models have 1.418 x 4."""
+    found = json.loads(dry_run(name, tmp_path, "--strategy", "paper", "--json"))
+    grid = dry_run(name, tmp_path).splitlines()[1]
+    peak = max(need["total_bytes"] for need in found["memory"]) / 1e9
+    hours = found["gpu_hours"] and round(found["gpu_hours"], 2)
+    disk, ranks = round(found["disk_bytes"] / 1e9, 2), found["resources"]["ranks"]
+    counts = (int(grid.split()[2]), len(found["trials"]))
+    assert Facts(*counts, ranks, round(peak, 2), hours, disk, tuple(found["tables"])) == FACTS[name]
+    gpus = [need for need in found["needs"] if " for each trial (a start" in need]
     many = "1 GPU" if ranks == 1 else f"{ranks} GPUs"
     assert gpus == ([] if name in ON_CPU else [f"{many} for each trial (a start counts the cluster's)"])
 
 
-@pytest.mark.usefixtures("no_network")
-@pytest.mark.parametrize(("name", "disk"), [("tofu_phi_uwc", "39.7 GB"), ("own", "14 MB")])
-def test_the_same_in_words(name: str, disk: str, tmp_path: Path) -> None:
-    facts, lines = FACTS[name], dry_run(name, tmp_path).splitlines()
-    assert lines[1] == f"strategy paper, {facts.trials} trials, 0 done"
-    assert any(line.startswith(f"memory of a rank: {facts.memory:.2f} GB") for line in lines)
-    assert [line.split(" (")[0] for line in lines if "GPU-hours" in line] == (
-        [] if facts.hours is None else [f"about {facts.hours:.2f} GPU-hours"]
-    )
-    assert [line for line in lines if line.startswith("fills")] == (
-        [f"fills the paper's {', '.join(facts.tables)}"] if facts.tables else []
-    )
-    assert any(line.startswith(f"storage {tmp_path / 'runs'}: at least {disk} (") for line in lines)
+def test_the_same_in_words(tmp_path: Path) -> None:
+    text = dry_run("tofu_phi_uwc", tmp_path, "--strategy", "paper")
+    assert "\nstrategy paper, 8 trials, 0 done\n" in text
+    assert "\nmemory of a rank: 61.90 GB" in text
+    assert "\nabout 0.03 GPU-hours (" in text
+    assert "\nfills the paper's tofu_uwc_ga, tofu_uwc_npo\n" in text
+    assert f"\nstorage {tmp_path / 'runs'}: at least 39.7 GB (" in text
+    own = dry_run("own", tmp_path, "--strategy", "paper")
+    assert not [word for word in ("GPU-hours", "fills") if word in own]
 
 
 def test_how_much_of_what_trials_share_is_there(tmp_path: Path) -> None:
-    typed = ["quickstart", "--dry-run", "--json", "--storage", str(tmp_path / "runs")]
-    made = json.loads(CliRunner().invoke(app, typed).stdout)["models"]
-    assert "made once: 2 models, 2 reference evaluations" in dry_run("quickstart", tmp_path).splitlines()
+    arguments = ["quickstart", "--dry-run", "--storage", tmp_path / "runs"]
+    made = json.loads(in_process(*arguments, "--json").stdout)["models"]
+    assert "made once: 2 models, 2 reference evaluations" in in_process(*arguments).stdout.splitlines()
     for count, note in ((1, "2 models (1 there)"), (2, "2 models (there)")):
         (tmp_path / "runs" / "shared" / "models" / made[count - 1]).mkdir(parents=True)
-        lines = CliRunner().invoke(app, [word for word in typed if word != "--json"]).stdout.splitlines()
-        assert f"made once: {note}, 2 reference evaluations" in lines
+        assert f"made once: {note}, 2 reference evaluations" in in_process(*arguments).stdout.splitlines()
     damaged = tmp_path / "runs" / "shared" / "models" / made[0] / files.WHOLE
     files.write_json(damaged, {"model.safetensors": 7})
-    assert json.loads(CliRunner().invoke(app, typed).stdout)["shared"]["model"] == {"count": 2, "there": 1}
+    assert json.loads(in_process(*arguments, "--json").stdout)["shared"]["model"] == {"count": 2, "there": 1}
 
 
 def test_what_this_machine_lacks_is_needed_unless_a_cluster_is_named(
@@ -130,20 +119,12 @@ def test_what_this_machine_lacks_is_needed_unless_a_cluster_is_named(
     monkeypatch.setattr(capacity, "DEVICES", tmp_path)
     typed = ["tofu_tiny", *small.flags("resources.cpus=1000", "resources.gpus=2"), "--dry-run", "--json"]
     typed += ["--storage", str(tmp_path / "runs")]
-    here = CliRunner().invoke(app, typed)
+    here = in_process(*typed)
     assert here.exit_code == 0, here.output
     lacks = [need for need in json.loads(here.stdout)["needs"] if need.startswith("resources.")]
     assert lacks == [
         f"resources.cpus: a trial asks for 1000, this machine has {capacity.count_cpus()}; --address names a cluster",
         "resources.gpus: a trial asks for 2, this machine has 0; --address names a cluster",
     ]
-    there = CliRunner().invoke(app, [*typed, "--address", "10.0.0.1:6379"])
+    there = in_process(*typed, "--address", "10.0.0.1:6379")
     assert not [need for need in json.loads(there.stdout)["needs"] if need.startswith("resources.")]
-
-
-def test_problems_of_settings_data_and_models_are_told_together(small: Small, tmp_path: Path) -> None:
-    bad = ("benchmark.data=/nowhere", "models=/nowhere2", "benchmark.template=bad")
-    found = CliRunner().invoke(app, ["tofu_tiny", *small.flags(*bad), "--dry-run", "--storage", str(tmp_path / "runs")])
-    assert found.exit_code == 2
-    for part in ("unknown template 'bad'", "/nowhere'", "models: no folder '/nowhere2'"):
-        assert part in found.stderr

@@ -19,41 +19,12 @@ from trainables.config.trial import Trial
 from trainables.data.prompts import TEMPLATES
 from trainables.storage.base import Storage
 
-OWN_ROWS = ("quickstart", "tofu_tiny", "own")
-"""Sweeps on models of their own, and on one that the user gives (tests/end_to_end/test_own_sweep.py)."""
-TRIALS = {
-    "tofu_llama": (28, 14 * 97),
-    "tofu_phi": (28, 14 * 97),
-    "tofu_llama_tru": (10, 2 * (3 + 7 + 5)),
-    "tofu_phi_tru": (10, 2 * (3 + 7 + 5)),
-    "tofu_phi_uwc": (8, 4 * 97),
-    "tofu_tau": (27, 27),
-    "tofu_gamma": (39, 39),
-    "tofu_ablation": (6, 8),
-    "wmdp_zephyr": (10, 5 * 97),
-    "wmdp_rmu": (2, 97),
-    "muse_books": (10, 5 * 97),
-    "muse_news": (10, 5 * 97),
-}
-"""Trials of `paper` and of `grid`."""
 REPORTED = ("original", "retain")
 
 
 def plan(name: str, store: Storage, *settings: str, **options: Any) -> Plan:
     sweep = spaces.load_sweep(name)
     return make_plan(apply(sweep, settings), store, **options)
-
-
-def test_every_sweep_is_counted() -> None:
-    assert set(spaces.sweep_names()) == {*TRIALS, *OWN_ROWS}
-
-
-@pytest.mark.parametrize("name", TRIALS)
-def test_trials_of_each_strategy(name: str, store: Storage) -> None:
-    published, grid = TRIALS[name]
-    assert len(plan(name, store, strategy="paper").trials) == published
-    assert len(plan(name, store).trials) == grid
-    assert not store.root.exists()
 
 
 def test_optuna_searches_the_grid_from_the_published_point(store: Storage) -> None:
@@ -66,7 +37,7 @@ def test_optuna_searches_the_grid_from_the_published_point(store: Storage) -> No
 @pytest.mark.parametrize("table", paper.TABLES)
 def test_one_trial_of_paper_for_each_cell_of_its_table(table: str, store: Storage) -> None:
     """Models before unlearning and without the forget set are the references that each split is measured against."""
-    fillers = [name for name in TRIALS if table in spaces.load_sweep(name).tables]
+    fillers = [name for name in spaces.sweep_names() if table in spaces.load_sweep(name).tables]
     plans = {_backbone(name): plan(name, store, strategy="paper") for name in fillers}
     rows = paper.load(table)
     assert set(rows["backbone"]) == set(plans)
@@ -97,28 +68,23 @@ def _fills(trial: Trial, row: dict[str, Any]) -> bool:
     return same and (not row["target"] > 0 or row["target"] in trial.calibration.targets)
 
 
-def test_published_settings_of_some_cells(store: Storage) -> None:
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [
+        ("tofu_llama", "ga-forget05-g0.8-tnone gd-forget05-g0.05-tnone wga-forget05-g0.8-t1 npo-forget10-g0.8-t0.5"),
+        ("tofu_llama", "npo_kl-forget10-g0.8-t0.1 gd-forget10-g0.05-t1 simnpo_gd-forget10-g0.5-t1"),
+        ("tofu_phi", "npo-forget05-g0.8-t0.01 gd-forget10-g0.1-tnone simnpo_gd-forget10-g0.5-t0.001"),
+        ("tofu_phi", "npo_kl-forget10-g0.8-t0.001"),
+        ("wmdp_zephyr", "ga-bio_cyber-g0.99-t1 npo_gd-bio_cyber-g0.99-t0.01 gd-bio_cyber-g0.99-t0.001"),
+        ("wmdp_zephyr", "wga-bio_cyber-g0.99-t0.001"),
+        ("muse_books", "wga-books-g0.8-t1 npo-books-g0.8-t100 npo_gd-books-g0.8-t100"),
+        ("tofu_ablation", "ga-forget05-g0.8-t100"),
+    ],
+)
+def test_published_settings_of_some_cells(name: str, cells: str, store: Storage) -> None:
     """By hand from the paper's appendix."""
-    labels = {trial.label() for trial in plan("tofu_llama", store, strategy="paper").trials}
-    assert {
-        "gru-ga-forget05-g0.8-tnone-s0",
-        "gru-gd-forget05-g0.05-tnone-s0",
-        "gru-wga-forget05-g0.8-t1-s0",
-        "gru-npo-forget10-g0.8-t0.5-s0",
-        "gru-npo_kl-forget10-g0.8-t0.1-s0",
-        "gru-gd-forget10-g0.05-t1-s0",
-        "gru-simnpo_gd-forget10-g0.5-t1-s0",
-    } < labels
-    labels = {trial.label() for trial in plan("tofu_phi", store, strategy="paper").trials}
-    assert {"gru-npo-forget05-g0.8-t0.01-s0", "gru-gd-forget10-g0.1-tnone-s0"} < labels
-    assert {"gru-simnpo_gd-forget10-g0.5-t0.001-s0", "gru-npo_kl-forget10-g0.8-t0.001-s0"} < labels
-    labels = {trial.label() for trial in plan("wmdp_zephyr", store, strategy="paper").trials}
-    assert {"gru-ga-bio_cyber-g0.99-t1-s0", "gru-npo_gd-bio_cyber-g0.99-t0.01-s0"} < labels
-    assert {"gru-gd-bio_cyber-g0.99-t0.001-s0", "gru-wga-bio_cyber-g0.99-t0.001-s0"} < labels
-    labels = {trial.label() for trial in plan("muse_books", store, strategy="paper").trials}
-    assert {"gru-wga-books-g0.8-t1-s0", "gru-npo-books-g0.8-t100-s0", "gru-npo_gd-books-g0.8-t100-s0"} < labels
-    labels = {trial.label() for trial in plan("tofu_ablation", store, strategy="paper").trials}
-    assert {"ga-forget05-s0", "clip-ga-forget05-t100-s0", "gru-ga-forget05-g0.8-t100-s0"} < labels
+    labels = {trial.label() for trial in plan(name, store, strategy="paper").trials}
+    assert {f"gru-{cell}-s0" for cell in cells.split()} < labels
 
 
 @pytest.mark.parametrize(
@@ -145,22 +111,19 @@ def test_a_line_of_the_tables_keeps_the_other_setting(store: Storage) -> None:
 
 
 def test_what_is_gated_says_what_to_accept_and_set(store: Storage) -> None:
-    found = plan("muse_books", store, strategy="paper")
-    needs = requirements.describe_needs(found.sweep, found.hub, store)
-    (target,) = [
-        need for need in needs if need.startswith("model muse-bench/MUSE-Books_target from the hub, about 13.5 GB in")
-    ]
-    for words in ("tokenizer.json", "index.json with all its shards) to DIR/target and --set models=DIR"):
-        assert words in target
+    def needs(name: str, start: str) -> str:
+        found = plan(name, store, strategy="paper")
+        return "".join(need for need in requirements.describe_needs(found.sweep, found.hub, store) if start in need)
+
+    target = needs("muse_books", "model muse-bench/MUSE-Books_target from the hub, about 13.5 GB in")
+    assert "tokenizer.json" in target
+    assert "index.json with all its shards) to DIR/target and --set models=DIR" in target
     place = store.root / "shared" / "hub" / "models--muse-bench--MUSE-Books_target@main"
     assert f"either: hf download muse-bench/MUSE-Books_target --local-dir {place} (typed where" in target
-    (tokenizer,) = [need for need in needs if need.startswith("tokenizer")]
+    tokenizer = needs("muse_books", "tokenizer meta-llama")
     assert "accept its licence at https://huggingface.co/meta-llama/Llama-2-7b-hf and set HF_TOKEN" in tokenizer
     assert "--set tokenizer=DIR" in tokenizer
-    found = plan("wmdp_zephyr", store, strategy="paper")
-    needs = requirements.describe_needs(found.sweep, found.hub, store)
-    assert any("gated" in need and "wmdp-bio-forget-corpus" in need for need in needs)
-    assert "4 GPUs for each trial (a start counts the cluster's)" in needs
+    assert "gated" in needs("wmdp_zephyr", "wmdp-bio-forget-corpus")
 
 
 def test_models_that_nobody_published_are_made_where_there_is_a_recipe(store: Storage) -> None:
@@ -187,10 +150,15 @@ def test_backbone_is_complete(backbone: Backbone) -> None:
         assert model is None or model.path.endswith(f"_{role}")
 
 
-def test_gpu_memory_changes_neither_ids_nor_the_sweep(store: Storage) -> None:
-    one, other = (plan("tofu_phi", store, f"resources.gpu_memory={size}", strategy="paper") for size in (80, 140))
-    assert one.name == other.name
-    assert [trial.id() for trial in one.trials] == [trial.id() for trial in other.trials]
+def test_settings_that_change_no_number_change_no_name(store: Storage) -> None:
+    """Else a second driver of the same trials would have a lock of its own."""
+    one, *others = (
+        plan("tofu_phi", store, f"resources.{setting}", strategy="paper")
+        for setting in ("gpu_memory=80", "gpu_memory=140", "checkpoint_every=7")
+    )
+    for other in others:
+        assert one.name == other.name
+        assert [trial.id() for trial in one.trials] == [trial.id() for trial in other.trials]
 
 
 def test_tokenizer_and_attention_of_the_sweep_reach_its_models(store: Storage) -> None:

@@ -79,8 +79,9 @@ def test_role_that_is_missing_beside_others_is_made_from_base(make: MakePlan, sm
     assert make(f"models={place}", only=["benchmark.split=forget05"]).recipes == ()
 
 
-def test_without_models_the_base_is_trained_first_and_once(make: MakePlan) -> None:
+def test_without_models_the_base_is_trained_first_and_once(make: MakePlan, store: Storage) -> None:
     plan = make("models=none")
+    assert not store.root.exists(), "a plan writes nothing"
     base, *tuned = plan.recipes
     assert base.base is None
     assert base.configs == MAKING.pretraining_configs
@@ -101,32 +102,25 @@ def test_recipes_follow_what_they_start_from() -> None:
     assert models.order_recipes({"a folder of somebody's"}) == ()
 
 
-def test_models_folder_without_what_is_needed_says_what_it_has(make: MakePlan, tmp_path: Path) -> None:
-    write_model(tmp_path / "full")
-    with pytest.raises(InputError) as error:
-        make(f"models={tmp_path}", "benchmark.split=forget10")
-    text = str(error.value)
-    assert text.startswith(f"models: {tmp_path} has no retain90/ and no base model")
-    assert text.endswith("it has full")
-    with pytest.raises(InputError, match=f"models: no folder '{tmp_path / 'nowhere'}'"):
-        make(f"models={tmp_path / 'nowhere'}")
-
-
-@pytest.mark.parametrize("file", ["model.safetensors", "config.json", "tokenizer.json"])
-def test_model_folder_without_a_file_is_named(make: MakePlan, small: Small, tmp_path: Path, file: str) -> None:
-    shutil.copytree(small.models, tmp_path / "models")
-    (tmp_path / "models" / "retain95" / file).unlink()
-    with pytest.raises(InputError) as error:
-        make(f"models={tmp_path / 'models'}")
-    assert f"models/retain95: model folder {tmp_path / 'models' / 'retain95'} has no {file}; it has" in str(error.value)
+def test_models_folder_without_what_is_needed_says_what_it_has(make: MakePlan, small: Small, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    write_model(models / "full")
+    with pytest.raises(InputError, match=f"^models: {models} has no retain90/ and no base model.* it has full$"):
+        make(f"models={models}", "benchmark.split=forget10")
+    for setting, message in (("models", "models: no folder '/nowhere'"), ("target", "target: no model folder")):
+        with pytest.raises(InputError, match=message):
+            make(f"{setting}=/nowhere")
+    for file in ("model.safetensors", "config.json", "tokenizer.json"):
+        shutil.copytree(small.models, tmp_path / file)
+        (tmp_path / file / "retain95" / file).unlink()
+        folder = tmp_path / file / "retain95"
+        with pytest.raises(InputError, match=f"models/retain95: model folder {folder} has no {file}; it has"):
+            make(f"models={tmp_path / file}")
 
 
 def test_another_target_replaces_the_folder_s(make: MakePlan, tmp_path: Path) -> None:
     other = write_model(tmp_path / "mine", "another")
-    plan = make(f"target={other}")
-    assert {trial.target.path for trial in plan.trials} == {str(other)}
-    with pytest.raises(InputError, match="target: no model folder"):
-        make(f"target={tmp_path / 'nowhere'}")
+    assert {trial.target.path for trial in make(f"target={other}").trials} == {str(other)}
 
 
 def test_hub_ids_are_needs_of_a_start(make: MakePlan) -> None:
@@ -162,29 +156,28 @@ def test_all_problems_are_told_at_once(make: MakePlan, small: Small, tmp_path: P
     del rows[3]["paraphrased_answer"]
     (broken / "forget10_perturbed.json").write_text("\n".join(map(json.dumps, rows)))
     with pytest.raises(InputError) as error:
-        make(f"benchmark.data={broken}", "benchmark.template=lama2")
-    text = str(error.value)
-    assert f"{broken} has no forget05.json" in text
-    assert f"row 4 of forget10_perturbed in {broken} has no 'paraphrased_answer'" in text
-    assert "unknown template 'lama2'" in text
+        make(f"benchmark.data={broken}", "benchmark.template=lama2", "models=/nowhere")
+    messages = (
+        f"{broken} has no forget05.json",
+        f"row 4 of forget10_perturbed in {broken} has no 'paraphrased_answer'; its columns: ",
+        "unknown template 'lama2'; did you mean 'llama2'?",
+        "models: no folder '/nowhere'",
+    )
+    assert [message for message in messages if message not in str(error.value)] == []
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
+def test_damaged_data_file_is_named(make: MakePlan, small: Small, tmp_path: Path) -> None:
+    file = tmp_path / "data" / "world_facts_perturbed.json"
+    shutil.copytree(small.data, file.parent)
+    for content, message in (
         ("", "world_facts_perturbed of .* has no rows"),
         ("{", "world_facts_perturbed.json is not JSON lines"),
         ('["a question", "an answer"]', "world_facts_perturbed"),
         ('"a question"', "world_facts_perturbed"),
-    ],
-    ids=["empty", "cut", "list of texts", "text"],
-)
-def test_damaged_data_file_is_named(make: MakePlan, small: Small, tmp_path: Path, content: str, said: str) -> None:
-    broken = tmp_path / "data"
-    shutil.copytree(small.data, broken)
-    (broken / "world_facts_perturbed.json").write_text(content)
-    with pytest.raises(InputError, match=said):
-        make(f"benchmark.data={broken}")
+    ):
+        file.write_text(content)
+        with pytest.raises(InputError, match=message):
+            make(f"benchmark.data={file.parent}")
 
 
 def test_full_disk_is_told_before_anything_is_written(
@@ -196,33 +189,17 @@ def test_full_disk_is_told_before_anything_is_written(
         make()
 
 
-def test_plan_writes_nothing(make: MakePlan, store: Storage) -> None:
-    make()
-    make("models=none")
-    assert not store.root.exists()
-
-
 # What names a sweep, and what is done
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ("method=ga",),
-        ("rectifier.gamma=0.1", "rectifier.tau=0.01,none", "rectifier.name=clip,gru"),
-        ("benchmark.split=forget10",),
-        ("seed=0,1,2",),
-    ],
-)
-def test_axes_leave_the_sweep_its_name(make: MakePlan, settings: tuple[str, ...]) -> None:
+def test_fixed_settings_and_not_axes_name_a_sweep(make: MakePlan) -> None:
     """More seeds or values of the same sweep join its table; they do not open another."""
-    assert make(*settings).name == make().name
+    gammas = ("rectifier.gamma=0.1", "rectifier.tau=0.01,none", "rectifier.name=clip,gru")
+    for settings in (("method=ga",), gammas, ("benchmark.split=forget10",), ("seed=0,1,2",)):
+        assert make(*settings).name == make().name
     assert make(strategy="paper", only=["benchmark.split=forget05", "method=npo"]).name == make().name
-
-
-@pytest.mark.parametrize("setting", ["training.lr=1e-3", "benchmark.template=phi", "objective.beta=0.2"])
-def test_fixed_settings_make_another_sweep(make: MakePlan, setting: str) -> None:
-    assert make(setting).hash != make().hash
+    fixed = ("training.lr=1e-3", "benchmark.template=phi", "objective.beta=0.2")
+    assert len({make().hash, *(make(setting).hash for setting in fixed)}) == 4
 
 
 def test_other_data_or_target_makes_another_sweep(make: MakePlan, small: Small, tmp_path: Path) -> None:
@@ -259,24 +236,15 @@ def test_changed_rows_change_the_trials_that_read_them(make: MakePlan, small: Sm
 def test_done_is_what_the_storage_holds(make: MakePlan, store: Storage) -> None:
     trials = make().trials
     for trial in trials[:3]:
-        told = {"id": trial.id(), "status": "finished", "metrics": {}, "config": {}, "started": "then"}
-        files.write_json(store.trial(trial.id()) / RESULT, told)
-    begun = store.trial(trials[3].id())
-    begun.mkdir()
-    (begun / "config.json").write_text("{}")
+        result = {"id": trial.id(), "status": "finished", "metrics": {}, "config": {}, "started": "then"}
+        files.write_json(store.trial(trial.id()) / RESULT, result)
+    for trial, file, content in ((trials[3], "config.json", "{}"), (trials[4], RESULT, '{"status": "fini')):
+        store.trial(trial.id()).mkdir()
+        (store.trial(trial.id()) / file).write_text(content)
     state = scan(make(), store)
     assert state.done == {trial.id() for trial in trials[:3]}
     assert state.left == list(trials[3:])
     assert scan(make(only=["benchmark.split=forget10"]), store).done == frozenset()
-
-
-def test_damaged_result_is_not_done(make: MakePlan, store: Storage) -> None:
-    """The rest of the platform reads a result that cannot be parsed as none."""
-    first = make().trials[0]
-    place = store.trial(first.id())
-    place.mkdir(parents=True)
-    (place / "result.json").write_text('{"status": "fini')
-    assert scan(make(), store).left[0] == first
 
 
 @pytest.mark.data
