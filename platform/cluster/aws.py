@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import ipaddress
-import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from platform.cluster.file import (
@@ -50,20 +48,6 @@ def account_problems(file: ClusterFile) -> Iterator[str]:
     yield from storage_address_problems(file)
     yield from _storage_problems(file)
     yield from _ssh_problems(file)
-
-
-def find_notes(file: ClusterFile) -> Iterator[str]:
-    """Yield sizes that EC2 knows better, and what `ray up` needs of this machine beside the file."""
-    for name, node_type in file.node_types.items():
-        if {"CPU", "GPU"} & as_mapping(node_type.get("resources")).keys():
-            yield f"available_node_types.{name}.resources: leave CPU and GPU out, and Ray asks EC2 for them"
-    names = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE")
-    files = (
-        Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")),
-        Path(os.environ.get("AWS_CONFIG_FILE", "~/.aws/config")),
-    )
-    if not any(os.environ.get(name) for name in names) and not any(path.expanduser().is_file() for path in files):
-        yield "no AWS credentials found; `ray up` needs AWS_PROFILE, ~/.aws/credentials or AWS_ACCESS_KEY_ID"
 
 
 def _region_problems(file: ClusterFile) -> Iterator[str]:
@@ -144,7 +128,7 @@ def _bad_defaults(file: ClusterFile, name: str, node: dict[str, Any], place: str
         yield f"{place}.IamInstanceProfile: missing; without it this node may not read the storage"
     if "ssh_private_key" in file.auth and not {"KeyName", "UserData"} & node.keys():
         yield f"{place}.KeyName: missing; with auth.ssh_private_key each node type names the key's pair in EC2"
-    if name == file.head and "InstanceMarketOptions" in node:
+    if name not in file.workers and "InstanceMarketOptions" in node:
         yield f"{place}.InstanceMarketOptions: a head on spot takes the whole cluster with it when it is reclaimed"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from platform.cluster import aws, commands
+from platform.cluster import aws
 from platform.cluster.file import (
     FILL_IN,
     OWN_KEYS,
@@ -24,13 +24,21 @@ from trainables.common.errors import closest
 from trainables.common.redaction import redact
 
 LOCAL_KEYS = ("type", "head_ip", "worker_ips", "external_head_ip", *OWN_KEYS)
-RAY_MAX_WORKERS = 2
+HEAD, RAY_MAX_WORKERS = "head_node_type", 2
 """Workers that Ray starts at most where the file does not say."""
+SETUP = "cd ~/unlearning && make setup"
+ENVIRONMENT = (
+    "cd ~/unlearning && "
+    ".venv/bin/python -m platform.cluster environment ~/ray_bootstrap_config.yaml >> ~/.unlearning.env"
+)
+SPOT = "setsid flock -n /tmp/spot.lock python ~/unlearning/clusters/spot.py < /dev/null > /tmp/spot.log 2>&1 &"
+NODE_SIZE = ("--num-cpus=", "--num-gpus=", "--memory=", "--object-store-memory=", "--resources=", "--labels=")
+"""Options of `ray start` that a file may add: they say what a node offers."""
 
 
 def find_problems(file: ClusterFile) -> list[str]:
     """Return all that keeps the file from being used, as `place: what is wrong; what to do`."""
-    found = [*_unfilled(file), *_schema_problems(file), *_worker_problems(file), *commands.command_problems(file)]
+    found = [*_unfilled(file), *_schema_problems(file), *_worker_problems(file), *_command_problems(file)]
     found += [*_local_file_problems(file), *storage_address_problems(file), *_mlflow_problems(file)]
     match file.provider.get("type"):
         case "aws":
@@ -40,14 +48,13 @@ def find_problems(file: ClusterFile) -> list[str]:
     return found
 
 
-def find_notes(file: ClusterFile) -> list[str]:
-    """Return what a person should know, although the file can be used."""
-    found, provider = [*_worker_notes(file), *commands.command_notes(file)], file.provider.get("type")
-    if provider == "aws":
-        found += aws.find_notes(file)
-    elif provider != "local":
-        found.append(f"provider.type: '{provider}' was never tried; aws and local were")
-    return found
+def find_notes(file: ClusterFile) -> Iterator[str]:
+    """Yield what a person should know, although the file can be used."""
+    yield from _worker_notes(file)
+    if SETUP not in file.commands("setup_commands"):
+        yield f"setup_commands: lacks `{SETUP}`; something else has to make ~/unlearning/.venv on every node"
+    if (provider := file.provider.get("type")) not in ("aws", "local"):
+        yield f"provider.type: '{provider}' was never tried; aws and local were"
 
 
 def _unfilled(file: ClusterFile) -> Iterator[str]:
@@ -91,35 +98,33 @@ def _schema_problems(file: ClusterFile) -> Iterator[str]:
 
 
 def _worker_problems(file: ClusterFile) -> Iterator[str]:
-    most, nodes = file.content.get("max_workers", RAY_MAX_WORKERS), file.node_types
-    if nodes and file.head not in nodes:
-        yield f"head_node_type: '{file.head}' is no node type; {closest(str(file.head), nodes)}"
-    for name, node in nodes.items():
-        low, high = node.get("min_workers", 0), node.get("max_workers")
-        if isinstance(low, int) and isinstance(high, int) and low > high:
+    most, nodes, head = file.content.get("max_workers", RAY_MAX_WORKERS), file.node_types, file.content.get(HEAD)
+    if nodes and head not in nodes:
+        yield f"{HEAD}: '{head}' is no node type; {closest(str(head), nodes)}"
+    lows = {name: low for name, node in nodes.items() if isinstance(low := node.get("min_workers", 0), int)}
+    for name, low in lows.items():
+        high = nodes[name].get("max_workers")
+        if isinstance(high, int) and low > high:
             yield f"available_node_types.{name}.min_workers: {low} is more than its max_workers of {high}"
-    lows = [node.get("min_workers", 0) for node in nodes.values() if isinstance(node.get("min_workers", 0), int)]
-    if isinstance(most, int) and sum(lows) > most:
-        yield f"max_workers: {most} is less than the min_workers of all node types together ({sum(lows)})"
-    workers = {name: node.get("max_workers") for name, node in nodes.items() if name != file.head}
-    if workers and most == 0:
+    if isinstance(most, int) and sum(lows.values()) > most:
+        yield f"max_workers: {most} is less than the min_workers of all node types together ({sum(lows.values())})"
+    if file.workers and most == 0:
         yield "max_workers: 0; no worker would ever start"
-    elif workers and not any(high != 0 for high in workers.values()):
-        yield f"available_node_types.{next(iter(workers))}.max_workers: 0; no worker would ever start"
+    elif file.workers and not any(node.get("max_workers") != 0 for node in file.workers.values()):
+        yield f"available_node_types.{next(iter(file.workers))}.max_workers: 0; no worker would ever start"
 
 
 def _worker_notes(file: ClusterFile) -> Iterator[str]:
     """Yield numbers of workers of which Ray takes the smaller one without a word."""
     most = file.content.get("max_workers")
-    highs = {name: node.get("max_workers") for name, node in file.node_types.items() if name != file.head}
-    numbers = {name: high for name, high in highs.items() if isinstance(high, int)}
-    total = sum(numbers.values())
+    highs = {name: high for name, node in file.workers.items() if isinstance(high := node.get("max_workers"), int)}
+    total = sum(highs.values())
     if most is None and total > RAY_MAX_WORKERS:
         yield (
             f"max_workers: missing; Ray starts {RAY_MAX_WORKERS} workers at most, although the node types have "
             f"{total}; write max_workers: {total}"
         )
-    for name, high in numbers.items():
+    for name, high in highs.items():
         if isinstance(most, int) and high > most:
             yield (
                 f"available_node_types.{name}.max_workers: {high} is more than the file's max_workers of {most}, "
@@ -172,3 +177,37 @@ def _own_machine_problems(file: ClusterFile) -> Iterator[str]:
     for place, address in places.items():
         if is_filled(address) and first.setdefault(address, place) != place:
             yield f"{place}: '{address}' is {first[address]}, too; each node has its own address"
+
+
+def generate_commands(provider: str | None) -> dict[str, list[str]]:
+    """Return, by section of the file, the commands that every cluster of this provider needs.
+
+    They decide what a node runs, where it listens and how it joins. Dashboard and MLflow listen on loopback. With
+    provider local Ray's second autoscaler takes the head for a worker, and no worker joins; on AWS workers tell Ray
+    when EC2 takes them back.
+    """
+    local = provider == "local"
+    limit, autoscaler = ("", "RAY_enable_autoscaler_v2=0 ") if local else ("ulimit -n 65536; ", "")
+    start = f"unset OMP_NUM_THREADS; {limit}{autoscaler}RAY_AUTH_MODE=disabled ray start"
+    head = f"{start} --head --port=6379 --dashboard-host=127.0.0.1 --autoscaling-config=~/ray_bootstrap_config.yaml"
+    worker = f"unset OMP_NUM_THREADS; {limit}RAY_AUTH_MODE=disabled ray start --address=$RAY_HEAD_IP:6379"
+    return {
+        "head_setup_commands": [ENVIRONMENT],
+        "head_start_ray_commands": ["ray stop", head, "bash ~/unlearning/clusters/mlflow.sh"],
+        "worker_start_ray_commands": ["ray stop", worker, *([SPOT] if provider == "aws" else [])],
+    }
+
+
+def _command_problems(file: ClusterFile) -> Iterator[str]:
+    """Yield the generated commands that a file lacks or has in other words, and a missing mount of this repository."""
+    for section, commands in generate_commands(file.provider.get("type")).items():
+        present = [
+            [word for word in command.split() if not word.startswith(NODE_SIZE)] for command in file.commands(section)
+        ]
+        for command in commands:
+            if command.split() not in present:
+                yield f"{section}: lacks `{command}`, or has it changed"
+    home = "/root" if file.auth.get("ssh_user") == "root" else f"/home/{file.auth.get('ssh_user')}"
+    mounts = {str(remote).rstrip("/") for remote in as_mapping(file.content.get("file_mounts"))}
+    if not {"~/unlearning", f"{home}/unlearning"} & mounts:
+        yield "file_mounts: puts nothing at ~/unlearning, where the commands go; add `~/unlearning: .`"

@@ -25,28 +25,18 @@ class ClusterFile:
 
     path: Path
     content: dict[str, Any]
-
-    @property
-    def provider(self) -> dict[str, Any]:
-        return as_mapping(self.content.get("provider"))
-
-    @property
-    def auth(self) -> dict[str, Any]:
-        return as_mapping(self.content.get("auth"))
-
-    @property
-    def node_types(self) -> dict[str, dict[str, Any]]:
-        return {
-            str(name): as_mapping(node) for name, node in as_mapping(self.content.get("available_node_types")).items()
-        }
-
-    @property
-    def head(self) -> str | None:
-        return self.content.get("head_node_type")
+    provider: dict[str, Any]
+    auth: dict[str, Any]
+    node_types: dict[str, dict[str, Any]]
 
     @property
     def storage(self) -> str | None:
         return self.provider.get("storage")
+
+    @property
+    def workers(self) -> dict[str, dict[str, Any]]:
+        """The node types other than the head's."""
+        return {name: node for name, node in self.node_types.items() if name != self.content.get("head_node_type")}
 
     def commands(self, section: str) -> list[str]:
         """Return the shell commands of a section, such as `setup_commands`."""
@@ -71,7 +61,11 @@ def load_cluster_file(path: str) -> ClusterFile:
         raise InputError(f"'{path}' is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise InputError(f"'{path}' is no cluster file: it holds no `name: value` at its top")
-    return ClusterFile(Path(path), content)
+    nodes = as_mapping(content.get("available_node_types")).items()
+    node_types = {str(name): as_mapping(node) for name, node in nodes}
+    return ClusterFile(
+        Path(path), content, as_mapping(content.get("provider")), as_mapping(content.get("auth")), node_types
+    )
 
 
 def is_filled(value: Any) -> TypeGuard[str]:

@@ -13,7 +13,7 @@ from platform.schedule.ray_settings import set_ray_environment
 from platform.state import manifest
 from platform.state.limits import Stopper, load_spent, record_spent
 from platform.state.sweep_state import SweepState, count_outcomes, has_references, scan
-from platform.tracking import sync_state
+from platform.tracking import database
 from platform.tracking.mirror import Mirror, start_mirror
 from trainables.common import provenance
 from trainables.common.cli import format_count
@@ -39,7 +39,7 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
             return 1
     else:
         document = manifest.write_manifest(state, store, command)
-        if sync_state.is_in_sync(document, store):
+        if database.is_in_sync(document, store):
             return print_end(plan, store)
         mirror = start_mirror(document, store)
         mirror.close(count_outcomes(document, store))
@@ -61,7 +61,7 @@ def _show_report(plan: Plan, store: Storage, mirror: Mirror) -> None:
     """Show the report in MLflow and note that all is there, or print the command that mends what is not."""
     mirror.log_report()
     if mirror.problem is None:
-        sync_state.mark_in_sync(manifest.load_sweep(plan.name, store), store)
+        database.mark_in_sync(manifest.load_sweep(plan.name, store), store)
         return
     first = str(mirror.problem).partition("\n")[0]
     behind = f"MLflow is behind ({first}); mend it with"

@@ -1,4 +1,4 @@
-"""Where MLflow's runs are: a tracking server, or the storage's own database, which appears whole or not at all."""
+"""Where MLflow's runs are: a tracking server or the storage's own database, and what was last told there of a sweep."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ import shutil
 import tempfile
 import uuid
 from pathlib import Path
+from typing import Any
 
+from trainables.common import provenance
+from trainables.config.ids import digest
+from trainables.storage import files
 from trainables.storage.base import Storage
+from trainables.storage.results import summarise
 
 SQLITE = "sqlite:///"
 ENGINES = ("sqlite", "postgresql", "mysql", "mssql")
@@ -48,3 +53,30 @@ def create_database(uri: str) -> None:
                 os.link(staging, path)
         finally:
             staging.unlink(missing_ok=True)
+
+
+def is_in_sync(sweep: dict[str, Any], store: Storage) -> bool:
+    """Return whether nothing has changed since `mark_in_sync`, so that MLflow, which takes seconds, need not be asked.
+
+    Never where each machine has a copy of the storage. A server that was emptied since is told all again by `sync`.
+    """
+    uri = tracking_uri(store)
+    exists = not uri.startswith(SQLITE) or Path(uri.removeprefix(SQLITE)).is_file()
+    return exists and not store.is_remote and files.read_json(_note(sweep, store)) == _state(sweep, store)
+
+
+def mark_in_sync(sweep: dict[str, Any], store: Storage) -> None:
+    """Note that MLflow shows all, the report too. Where the disk has no room for this, MLflow is asked again."""
+    with contextlib.suppress(OSError):
+        files.write_json(_note(sweep, store), _state(sweep, store))
+
+
+def _state(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
+    results = {key: brief.started for key in sweep["trials"] if (brief := summarise(store, key))}
+    fields = {name: sweep.get(name) for name in ("title", "selection", "target", "trials")}
+    made_from = {"uri": tracking_uri(store), "results": results, "commit": provenance.commit()[0], **fields}
+    return {"shown": digest(made_from)}
+
+
+def _note(sweep: dict[str, Any], store: Storage) -> Path:
+    return store.sweep(sweep["name"], sweep["hash"]).with_suffix(".shown")

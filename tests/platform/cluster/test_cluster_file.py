@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from platform.cluster import __main__ as cluster
 from platform.cluster import checks
-from platform.cluster.commands import generate_commands
+from platform.cluster.checks import generate_commands
 from platform.cluster.file import load_cluster_file
 from tests.support.cluster_files import VALUES, changed, fill
 from trainables.common.errors import InputError
@@ -49,13 +49,7 @@ def test_filled_in_it_can_be_used(shipped: str, root: Path, tmp_path: Path, monk
     path = tmp_path / "mine.yaml"
     path.write_text(fill(shipped))
     monkeypatch.chdir(root)
-    for name, value in {"HOME": str(tmp_path), "AWS_PROFILE": "", "AWS_ACCESS_KEY_ID": ""}.items():
-        monkeypatch.setenv(name, value)
-    status, out, err = invoke("check", path)
-    assert (status, err) == (0, "")
-    note, verdict = out.splitlines()
-    assert note.startswith("note: no AWS credentials found")
-    assert verdict == f"{path}: can be used; start it with: ray up {path}"
+    assert invoke("check", path) == (0, f"{path}: can be used; start it with: ray up {path}\n", "")
 
 
 def test_all_that_a_person_fills_in_stands_under_provider(shipped: str) -> None:
@@ -160,7 +154,7 @@ MAKE = "  - cd ~/unlearning && make setup\n"
 ALLOWED = [  # what Ray takes and works, and what a note says of it
     ("~/unlearning: .", "/home/ubuntu/unlearning: .", ""),
     (MAKE, "  - ln -sfn /efs/venv ~/unlearning/.venv\n", "setup_commands: lacks `cd ~/unlearning && make setup`; some"),
-    ("  - bash ~", "  - ulimit -c 0\n  - bash ~", "head_start_ray_commands[2]: a command of your own; nobody"),
+    ("  - bash ~", "  - ulimit -c 0\n  - bash ~", ""),
     ("us-east-1", "us-gov-west-1", ""),
     ("us-east-1", "cn-north-1", ""),
     ("203.0.113.7/32", "203.0.113.7", ""),
@@ -168,27 +162,17 @@ ALLOWED = [  # what Ray takes and works, and what a note says of it
     ("s3://bucket/runs", "gs://bucket/runs", ""),
     ("backend: sqlite ", "backend: postgresql://me@host/mlflow ", ""),
     ("=$RAY_HEAD_IP:6379", "=$RAY_HEAD_IP:6379 --num-gpus=4", ""),
-    (
-        "    min_workers: 0",
-        "    resources: {GPU: 8}\n    min_workers: 0",
-        f"{A100}.resources: leave CPU and GPU out, and",
-    ),
-    (
-        "    max_workers: 4",
-        "    max_workers: 10",
-        f"{A100}.max_workers: 10 is more than the file's max_workers of 4,",
-    ),
+    ("    max_workers: 4", "    max_workers: 10", f"{A100}.max_workers: 10 is more than the file's max_workers of 4"),
     ("\nmax_workers: 4", "", "max_workers: missing; Ray starts 2 workers at most, although the node types have 4; wr"),
 ]
 
 
 @pytest.mark.parametrize(("old", "new", "note"), ALLOWED)
 def test_what_works_can_be_used(
-    shipped: str, find_problems: Find, tmp_path: Path, old: str, new: str, note: str, monkeypatch: pytest.MonkeyPatch
+    shipped: str, find_problems: Find, tmp_path: Path, old: str, new: str, note: str
 ) -> None:
-    monkeypatch.setenv("AWS_PROFILE", "any")
     assert find_problems(changed(fill(shipped), old, new)) == []
-    notes = checks.find_notes(load_cluster_file(str(tmp_path / "cluster.yaml")))
+    notes = list(checks.find_notes(load_cluster_file(str(tmp_path / "cluster.yaml"))))
     assert all(found.startswith(note) for found in notes)
     assert len(notes) == bool(note)
 

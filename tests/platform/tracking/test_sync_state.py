@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from platform.tracking import sync_state
+from platform.tracking import database
 from trainables.common import provenance
 from trainables.storage import files
 from trainables.storage.base import RESULT, Storage
@@ -22,10 +22,10 @@ def noted(store: Storage, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     for key in sweep["trials"]:
         found = {"id": key, "status": "finished", "started": "2026-11-20T10:00:00+00:00"}
         files.write_json(store.trial(key) / RESULT, found)
-    assert not sync_state.is_in_sync(sweep, store)
+    assert not database.is_in_sync(sweep, store)
     (store.root / "mlflow.db").touch()
-    sync_state.mark_in_sync(sweep, store)
-    assert sync_state.is_in_sync(sweep, store)
+    database.mark_in_sync(sweep, store)
+    assert database.is_in_sync(sweep, store)
     return sweep
 
 
@@ -50,7 +50,7 @@ def test_mlflow_is_asked_after_every_change(
     noted: dict[str, Any], store: Storage, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     CHANGES[change](noted, store, monkeypatch)
-    assert not sync_state.is_in_sync(noted, store)
+    assert not database.is_in_sync(noted, store)
 
 
 def test_full_disk_costs_the_note_alone(noted: dict[str, Any], store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ def test_full_disk_costs_the_note_alone(noted: dict[str, Any], store: Storage, m
     attempt(noted, store, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(files, "write_json", fail)
-        sync_state.mark_in_sync(noted, store)
-    assert not sync_state.is_in_sync(noted, store)
-    sync_state.mark_in_sync(noted, store)
-    assert sync_state.is_in_sync(noted, store)
+        database.mark_in_sync(noted, store)
+    assert not database.is_in_sync(noted, store)
+    database.mark_in_sync(noted, store)
+    assert database.is_in_sync(noted, store)
