@@ -1,24 +1,18 @@
-"""What this machine and a Ray cluster hold: nodes that exist, and those that the cluster's autoscaler may start."""
+"""The size of this machine and of a Ray cluster: nodes that exist, and those that its autoscaler may start."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from trainables.config.settings import Resources
 
-BOOTSTRAP = "~/ray_bootstrap_config.yaml"
-"""What `ray up` leaves on the head, and the autoscaler goes by. Ray 2.60 tells node types to nobody else: the GCS has
-a place for them (`get_cluster_config`), which only KubeRay fills."""
 HEAD = "node:__internal_head__"
 """Ray's own resource of the head, of which every head has 1."""
-PATIENCE = 120.0
-"""Seconds to wait at a start for the nodes that a cluster always has (`min_workers`)."""
 TINY = 1e-6
 CGROUP = Path("/sys/fs/cgroup/cpu.max")
 DEVICES = Path("/dev")
@@ -82,15 +76,9 @@ def list_node_kinds(nodes: Iterable[Mapping[str, Any]], growth: Growth) -> list[
 
     The head is a kind of its own: it may have the size of a worker.
     """
-    heads, counted = [], Counter()
-    for node in nodes:
-        if not node["Alive"]:
-            continue
-        cpus, gpus = key = _size(node["Resources"])
-        if HEAD in node["Resources"]:
-            heads.append(NodeKind({"CPU": cpus, "GPU": gpus}, 1, 1))
-        else:
-            counted[key] += 1
+    alive = [node["Resources"] for node in nodes if node["Alive"]]
+    heads = [_make_kind(_size(node), 1) for node in alive if HEAD in node]
+    counted = Counter(_size(node) for node in alive if HEAD not in node)
     room, found = growth.most, []
     for kind in sorted(growth.types, key=lambda kind: _size(kind.resources)[::-1], reverse=True):
         most = min(kind.most, room)  # of all types together: those with the most GPUs first
@@ -99,8 +87,7 @@ def list_node_kinds(nodes: Iterable[Mapping[str, Any]], growth: Growth) -> list[
             existing = min(counted[_size(kind.resources)], most)  # types of one size share the nodes of that size
             counted[_size(kind.resources)] -= existing
             found.append(NodeKind(kind.resources, most, existing))
-    rest = [NodeKind({"CPU": cpus, "GPU": gpus}, count, count) for (cpus, gpus), count in counted.items() if count]
-    return found + heads + rest
+    return found + heads + [_make_kind(size, count) for size, count in counted.items() if count]
 
 
 def avoid_gpu_nodes(kinds: Sequence[NodeKind], wanted: Resources) -> Sequence[NodeKind]:
@@ -116,34 +103,23 @@ def _size(resources: Amounts) -> tuple[float, float]:
     return resources.get("CPU", 0.0), resources.get("GPU", 0.0)
 
 
+def _make_kind(size: tuple[float, float], count: int) -> NodeKind:
+    return NodeKind({"CPU": size[0], "GPU": size[1]}, count, count)
+
+
 def read_growth(file: Path) -> Growth:
     """Return what the autoscaler of `file` may start; nothing if there is no such file."""
     import yaml
 
-    try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not file.expanduser().is_file():
         return Growth()
+    document = yaml.safe_load(file.expanduser().read_text(encoding="utf-8"))
     head, most = document.get("head_node_type"), document.get("max_workers", 0)
     types = []
     for name, kind in document.get("available_node_types", {}).items():
         limit = kind.get("max_workers", 0 if name == head else most)
         types.append(NodeType(kind.get("resources") or {}, kind.get("min_workers", 0), limit))
     return Growth(most, types)
-
-
-def wait_for_nodes(growth: Growth, list_nodes: Callable[[], list[dict[str, Any]]], say: Callable[[str], None]) -> None:
-    """Wait up to PATIENCE for the nodes that the cluster always has, which join within seconds of `ray up`."""
-    expected = 1 + sum(kind.least for kind in growth.types)
-    end, waiting = time.monotonic() + PATIENCE, False
-    while (existing := sum(node["Alive"] for node in list_nodes())) < expected:
-        if time.monotonic() > end:
-            say(f"warning: {existing} of the cluster's {expected} nodes are there; going on with them")
-            return
-        if not waiting:
-            say(f"waiting for the cluster's nodes: {existing} of {expected} are there")
-            waiting = True
-        time.sleep(1.0)
 
 
 def runs_here(address: str | None) -> bool:

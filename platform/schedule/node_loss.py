@@ -64,9 +64,9 @@ class NodeLossWatch(StatelessCallback):
     given back before the next takes its own, so they are asked themselves (Ray learns of a loss half a minute later).
     """
 
-    def __init__(self, list_nodes: Callable[[], set[str]], say: Callable[[str], None]) -> None:
+    def __init__(self, list_nodes: Callable[[], set[str]], print_line: Callable[[str], None]) -> None:
         self.list_nodes = list_nodes
-        self.say = say
+        self.print_line = print_line
         self.started: dict[str, float] = {}
         self.looks: deque[tuple[float, frozenset[str]]] = deque()
         self.deaths: list[Death] = []
@@ -97,7 +97,7 @@ class NodeLossWatch(StatelessCallback):
             if not death.before <= nodes:
                 metadata = death.trial.run_metadata
                 metadata.num_failures = max(0, metadata.num_failures - 1)
-                self.say("a node went away; its trial goes on elsewhere from its last checkpoint")
+                self.print_line("a node went away; its trial goes on elsewhere from its last checkpoint")
             elif now - death.at < LATE:
                 left.append(death)
         self.deaths = left

@@ -1,12 +1,13 @@
-"""The Ray session that a sweep runs in: one of its own, or a running cluster's; and what a trial takes of it."""
+"""The Ray session that a sweep runs in, its own or a running cluster's, and what a trial takes of it."""
 
 from __future__ import annotations
 
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import ray
@@ -18,6 +19,12 @@ from platform.schedule.ray_settings import LOCAL, PENDING, RAY_SETTINGS, resolve
 from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
+
+BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
+"""What `ray up` leaves on the head, and the autoscaler goes by. Ray 2.60 reports node types nowhere else: the GCS has
+a place for them (`get_cluster_config`), which only KubeRay fills."""
+PATIENCE = 120.0
+"""Seconds to wait at a start for the nodes that a cluster always has (`min_workers`)."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +40,24 @@ class Placement:
 class Session:
     """A Ray that was joined or started, and what its autoscaler may add, as far as its head knows."""
 
-    growth: Growth = field(default_factory=Growth)
+    growth: Growth
 
     def node_kinds(self, wanted: Resources) -> Sequence[NodeKind]:
         """Return the kinds of nodes, with those that may still start for such trials."""
         return capacity.avoid_gpu_nodes(capacity.list_node_kinds(ray.nodes(), self.growth), wanted)
 
-    def wait_for_nodes(self, say: Callable[[str], None]) -> None:
-        """Wait for the nodes that the cluster always has."""
-        capacity.wait_for_nodes(self.growth, ray.nodes, say)
+    def wait_for_nodes(self, print_line: Callable[[str], None]) -> None:
+        """Wait up to PATIENCE for the nodes that the cluster always has, which join within seconds of `ray up`."""
+        expected = 1 + sum(kind.least for kind in self.growth.types)
+        end, waiting = time.monotonic() + PATIENCE, False
+        while (existing := sum(node["Alive"] for node in ray.nodes())) < expected:
+            if time.monotonic() > end:
+                print_line(f"warning: {existing} of the cluster's {expected} nodes are there; going on with them")
+                return
+            if not waiting:
+                print_line(f"waiting for the cluster's nodes: {existing} of {expected} are there")
+                waiting = True
+            time.sleep(1.0)
 
     def check_resources(self, wanted: Resources) -> None:
         """Raise InputError on what no node has or may have: Tune would wait for it without end."""
@@ -60,8 +76,10 @@ class Session:
                 f"({', '.join(map(str, kinds))})"
             )
 
-    def place_trials(self, wanted: Resources, max_concurrent: int | None, say: Callable[[str], None]) -> Placement:
-        """Return what Tune is told: for all nodes that there can be, so that as many are asked for at once.
+    def place_trials(
+        self, wanted: Resources, max_concurrent: int | None, print_line: Callable[[str], None]
+    ) -> Placement:
+        """Return how Tune places trials: on all nodes that there can be, so that as many are asked for at once.
 
         The ranks of a trial share a node wherever some node holds them all.
         """
@@ -70,14 +88,13 @@ class Session:
         slots = max(1, min(max_concurrent or count, count))
         if os.environ[PENDING] == RAY_SETTINGS[PENDING]:
             os.environ[PENDING] = str(max(slots, int(RAY_SETTINGS[PENDING])))
-        strategy = "STRICT_PACK"
-        if not capacity.fits_on_one_node(kinds, wanted):
-            strategy = "PACK"
-            say(
+        packed = capacity.fits_on_one_node(kinds, wanted)
+        if not packed:
+            print_line(
                 f"warning: no node holds the {wanted.ranks} ranks of a trial; they run across nodes, and every step "
                 "waits for the network between them"
             )
-        return Placement(slots, strategy, lambda: self.describe_coming(wanted))
+        return Placement(slots, "STRICT_PACK" if packed else "PACK", lambda: self.describe_coming(wanted))
 
     def describe_coming(self, wanted: Resources) -> str | None:
         """Return what nodes for a trial may still start, None if none may."""
@@ -93,7 +110,7 @@ class Session:
 def start_session(address: str | None) -> Session:
     """Join the cluster at `address`, the running one (RAY_ADDRESS), or start one here.
 
-    Raises InputError where no cluster answers, RayError where Ray does not start.
+    Raises InputError if no cluster answers, RayError if Ray does not start.
     """
     place = resolve_address(address)
     on_terminate = signal.getsignal(signal.SIGTERM)
@@ -113,9 +130,7 @@ def start_session(address: str | None) -> Session:
     signal.signal(signal.SIGTERM, on_terminate)  # Ray's own handler ends the process without a word
     mine = ray.get_runtime_context().get_node_id()
     on_head = any(node["NodeID"] == mine and capacity.HEAD in node["Resources"] for node in ray.nodes())
-    if place == LOCAL or not on_head:
-        return Session()
-    return Session(capacity.read_growth(Path(capacity.BOOTSTRAP).expanduser()))
+    return Session(capacity.read_growth(BOOTSTRAP) if on_head and place != LOCAL else Growth())
 
 
 def resources_of_trial(wanted: Resources) -> dict[str, float]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
 from platform.schedule import capacity, ray_settings, session
 from platform.schedule.capacity import Growth, NodeKind, NodeType
@@ -29,31 +31,17 @@ def node(resources: dict[str, float], alive: bool = True) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("resources", "expected"),
-    [
-        ({"cpus": 1}, 96),
-        ({"cpus": 10}, 9),
-        ({"cpus": 1, "gpus": 1}, 8),
-        ({"cpus": 1, "gpus": 4}, 2),
-        ({"cpus": 1, "gpus": 16}, 0),
-        ({"cpus": 1, "gpus": 0.5}, 16),
-        ({"cpus": 1, "gpus": 0.3}, 24),
-        ({"cpus": 1, "gpus": 0.1}, 80),
-        ({"cpus": 1, "gpus": 0.6}, 8),
-        ({"cpus": 20, "gpus": 0.5}, 4),
-    ],
+    ("cpus", "gpus", "expected"),
+    [(1, 0, 96), (10, 0, 9), (1, 1, 8), (1, 4, 2), (1, 16, 0), (1, 0.5, 16), (1, 0.3, 24), (1, 0.1, 80), (20, 0.5, 4)],
 )
-def test_ranks_on_a_node(resources: dict[str, Any], expected: int) -> None:
+def test_ranks_on_a_node(cpus: int, gpus: float, expected: int) -> None:
     """A part of a GPU lies on one GPU: three trials of 0.3, not 26 on eight."""
-    assert capacity.count_ranks(GPUS, Resources(**resources)) == expected
+    assert capacity.count_ranks(GPUS, Resources(cpus=cpus, gpus=gpus)) == expected
 
 
-def packed(free: list[int], ranks: int) -> int:
+def packed(free: tuple[int, ...], ranks: int) -> int:
     """By trying: the most trials that nodes with so many free places take, each on one node."""
-    return max(
-        (sum(held) for held in itertools.product(*(range(places // ranks + 1) for places in free))),
-        default=0,
-    )
+    return max(sum(held) for held in itertools.product(*(range(places // ranks + 1) for places in free)))
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
@@ -61,8 +49,7 @@ def test_trials_on_nodes_are_what_trying_gives(ranks: int) -> None:
     wanted = Resources(ranks=ranks)
     for free in itertools.product(range(5), repeat=3):
         shapes = [NodeKind({"CPU": float(places)}, 1, 1) for places in free]
-        across = sum(free) // ranks
-        assert capacity.count_trials(shapes, wanted) == (packed(list(free), ranks) or across)
+        assert capacity.count_trials(shapes, wanted) == (packed(free, ranks) or sum(free) // ranks)
         assert capacity.fits_on_one_node(shapes, wanted) == any(places >= ranks for places in free)
 
 
@@ -88,14 +75,9 @@ def test_node_types_of_the_autoscaler(growth: Growth, tmp_path: Path) -> None:
 def test_nodes_that_may_start_count_once_and_within_the_limit_of_all(growth: Growth) -> None:
     """Four of the large type and two of the small: six in all, one of which is there."""
     found = capacity.list_node_kinds([node(HEAD), node(GPUS)], growth)
-    assert [(shape.resources.get("GPU", 0), shape.most, shape.existing) for shape in found] == [
-        (8, 4, 1),
-        (1, 2, 0),
-        (0, 1, 1),
-    ]
-    assert capacity.count_trials(found, Resources(gpus=1)) == 34
-    assert capacity.count_trials(found, Resources(ranks=4, gpus=1)) == 8
-    assert capacity.count_trials(found, Resources(ranks=16, gpus=1)) == 2
+    kinds = [(shape.resources.get("GPU", 0), shape.most, shape.existing) for shape in found]
+    assert kinds == [(8, 4, 1), (1, 2, 0), (0, 1, 1)]
+    assert [capacity.count_trials(found, Resources(ranks=ranks, gpus=1)) for ranks in (1, 4, 16)] == [34, 8, 2]
 
 
 def test_no_node_with_gpus_is_started_for_cpus_that_others_have(growth: Growth) -> None:
@@ -108,16 +90,12 @@ def test_no_node_with_gpus_is_started_for_cpus_that_others_have(growth: Growth) 
         assert capacity.avoid_gpu_nodes(alone, wanted) == alone
 
 
-def test_a_head_of_a_workers_size_is_no_worker() -> None:
+def test_nodes_of_one_size_are_counted_once() -> None:
+    """A head of a worker's size is no worker, and types of one size share its nodes."""
     size = {"CPU": 48.0, "GPU": 4.0}
-    growth = Growth(1, [NodeType(size, 0, 1)])
-    head = {**size, capacity.HEAD: 1.0}
+    head, growth = {**size, capacity.HEAD: 1.0}, Growth(1, [NodeType(size, 0, 1)])
     for nodes, there in (([node(head)], 0), ([node(head), node(size)], 1)):
         assert capacity.list_node_kinds(nodes, growth) == [NodeKind(size, 1, there), NodeKind(size, 1, 1)]
-
-
-def test_types_of_one_size_share_its_nodes() -> None:
-    size = {"CPU": 96.0, "GPU": 8.0}
     found = capacity.list_node_kinds([node(size)] * 6, Growth(6, [NodeType(size, 0, 4), NodeType(size, 0, 2)]))
     assert [(shape.most, shape.existing) for shape in found] == [(4, 4), (2, 2)]
 
@@ -125,8 +103,6 @@ def test_types_of_one_size_share_its_nodes() -> None:
 @pytest.fixture
 def joined(growth: Growth, monkeypatch: pytest.MonkeyPatch) -> session.Session:
     """A session on a head that may grow and has nothing else yet."""
-    import ray
-
     monkeypatch.setattr(ray, "nodes", lambda: [node(HEAD)])
     for name, value in ray_settings.RAY_SETTINGS.items():
         monkeypatch.setenv(name, value)
@@ -134,20 +110,17 @@ def joined(growth: Growth, monkeypatch: pytest.MonkeyPatch) -> session.Session:
 
 
 def test_what_may_still_come_is_not_refused(joined: session.Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
     said: list[str] = []
     asked = Resources(gpus=1, cpus=2)
     joined.check_resources(asked)
     room = joined.place_trials(asked, None, said.append)
     assert (room.slots, room.strategy, said) == (34, "STRICT_PACK", [])
     assert os.environ[ray_settings.PENDING] == "34"
-    assert (
-        room.describe_coming() == "0 of up to 6 nodes for it are there, more start on demand (ray status follows them)"
-    )
+    coming = "0 of up to 6 nodes for it are there, more start on demand (ray status follows them)"
+    assert room.describe_coming() == coming
     assert joined.place_trials(asked, 5, said.append).slots == 5
     assert joined.describe_coming(Resources(cpus=9)) is not None
-    assert session.Session().describe_coming(Resources()) is None
+    assert session.Session(Growth()).describe_coming(Resources()) is None
 
 
 @pytest.mark.parametrize(
@@ -182,11 +155,12 @@ def test_ranks_that_no_node_holds_are_spread_with_a_warning(joined: session.Sess
 def test_start_waits_for_the_nodes_that_a_cluster_always_has(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     rounds = iter([1, 1, 2, 3])
-    growth = Growth(2, [NodeType({}, 2, 2)])
-    monkeypatch.setattr(capacity.time, "sleep", lambda seconds: None)
-    capacity.wait_for_nodes(growth, lambda: [node(HEAD)] * next(rounds), said.append)
+    monkeypatch.setattr(ray, "nodes", lambda: [node(HEAD)] * next(rounds, 1))
+    monkeypatch.setattr(session.time, "sleep", lambda seconds: None)
+    cluster = session.Session(Growth(2, [NodeType({}, 2, 2)]))
+    cluster.wait_for_nodes(said.append)
     assert said == ["waiting for the cluster's nodes: 1 of 3 are there"]
     assert next(rounds, None) is None
-    monkeypatch.setattr(capacity, "PATIENCE", -1.0)
-    capacity.wait_for_nodes(growth, lambda: [node(HEAD)], said.append)
+    monkeypatch.setattr(session, "PATIENCE", -1.0)
+    cluster.wait_for_nodes(said.append)
     assert said[1:] == ["warning: 1 of the cluster's 3 nodes are there; going on with them"]
