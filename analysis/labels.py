@@ -70,6 +70,11 @@ def setting_text(value: float) -> str:
     return "none" if pd.isna(value) else f"{value:g}"
 
 
+def plain_setting(setting: str) -> str:
+    """Return a text of gamma or tau in one spelling: 1 for 1.0."""
+    return setting if setting in ("", "none") else f"{float(setting):g}"
+
+
 def describe_settings(method: str, rectifier: str, gamma: float, tau: float, strength: float) -> dict[str, str]:
     """Return a trial's Method, gamma, tau and strength as texts: `none` where set so, a dash where not its setting."""
     return {

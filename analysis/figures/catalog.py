@@ -19,7 +19,6 @@ PAPER: dict[str, tuple[str, ...]] = {
     "main": ("tofu_main", "wmdp", "wmdp_rmu", "muse"),
     "gamma": ("tofu_gamma",),
     "tau": ("tofu_tau",),
-    "heat": ("tofu_tau", "tofu_gamma"),
     "uwc": ("tofu_uwc_ga", "tofu_uwc_npo"),
 }
 """The paper's tables that figures are made of."""
@@ -184,8 +183,10 @@ def _draw_heat_maps(frame: pd.DataFrame) -> Iterator[Picture]:
     grid = points.groupby(["backbone", "split", "method"])[["gamma", "tau"]].transform("nunique")
     points = points.loc[(grid["gamma"] > 1) & (grid["tau"] > 1)]
     for (_, split), here in points.groupby(["backbone", "split"]):
-        caption = f"tau and gamma on {split_label(str(split))}; brighter is better, hatched was not run"
-        caption += ", framed is the chosen setting." if "runs" in set(here["source"]) else "."
+        caption = (
+            f"tau and gamma on {split_label(str(split))}; brighter is better, hatched was not run, framed is the "
+            "chosen setting."
+        )
         subject = f"A heat map of tau and gamma for each method on {split}"
         yield Picture(f"heat-{split}", heatmap.draw(here), here.reset_index(drop=True), subject, caption)
 

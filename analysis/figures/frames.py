@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import pandas as pd
@@ -90,6 +91,6 @@ def sort_points(points: pd.DataFrame, metrics: Iterable[str] = (), by: Sequence[
     return found.drop(columns=list(order))
 
 
-def setting_numbers(texts: Iterable[str]) -> list[float]:
-    """Return values of gamma or tau as numbers, NaN for `none`."""
-    return [float("nan") if text == "none" else float(text) for text in texts]
+def order_settings(values: Iterable[str]) -> list[str]:
+    """Return the settings that occur in rising order, `none` last."""
+    return sorted(set(values), key=lambda text: math.inf if text == "none" else float(text))

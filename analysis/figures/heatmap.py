@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import matplotlib as mpl
 import numpy as np
@@ -16,35 +15,23 @@ from matplotlib.patches import Rectangle
 
 from analysis.figures import frames
 from analysis.figures.style import HALO, STYLE
-from analysis.labels import method_label, number
+from analysis.labels import method_label, number, plain_setting
 from analysis.load.goals import Column
 
 COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "gamma", "tau", "value", "sd", "n", "chosen"]
-TABLES = {
-    "tofu_tau": ("gamma", {"ga": "0.8", "npo": "0.8", "gd": "0.05"}),
-    "tofu_gamma": ("tau", {"ga": "1.0", "npo": "1.0", "gd": "none"}),
-}
-"""What the paper's tables over tau and gamma hold the other at, by method: its text and its main table say so."""
 COLOURS = "cividis"
 """Even in brightness, in print without colour and for those who do not see red and green apart."""
 
 
 def cell_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a goal, method, gamma and tau of GRU; `none` is written as the paper does, numbers as %g.
-
-    Of runs `frame` holds one row a setting (`frames.near_chosen`). The paper's two tables make a cross.
-    """
+    """Return a row a goal, method, gamma and tau of GRU; `frame` holds one row a setting (`frames.near_chosen`)."""
     rows = frames.add_source(frame)
     rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & rows["value"].notna()]
-    for table, (held, values) in TABLES.items():
-        here = rows["table"] == table
-        rows.loc[here, held] = rows.loc[here, "method"].map(values)
     metrics = [column.metric for column in frames.compared_columns(frame)]
     rows = rows.loc[rows["metric"].isin(metrics) & (rows["gamma"] != "") & (rows["tau"] != "")]
     for knob in ("gamma", "tau"):
-        values = frames.setting_numbers(rows[knob])
-        rows = rows.assign(**{knob: ["none" if math.isnan(value) else f"{value:g}" for value in values]})
-        rows[f"{knob} at"] = pd.Series(values, index=rows.index, dtype=float)
+        rows[knob] = rows[knob].map(plain_setting)
+        rows[f"{knob} at"] = pd.to_numeric(rows[knob], errors="coerce")
     rows = rows.drop_duplicates(["source", "backbone", "split", "metric", "method", "gamma", "tau"])
     return frames.sort_points(rows, metrics, ["gamma at", "tau at"]).reindex(columns=COLUMNS)
 
@@ -56,7 +43,7 @@ def draw(points: pd.DataFrame) -> Figure:
     Brighter is better. A setting that was not run is hatched; the chosen one has a frame.
     """
     metrics, methods = frames.compared_columns(points), frames.list_methods(points)
-    gammas, taus = _order_settings(points["gamma"]), _order_settings(points["tau"])
+    gammas, taus = frames.order_settings(points["gamma"]), frames.order_settings(points["tau"])
     width = min(7.4, 1.5 + len(metrics) * (0.9 + 0.27 * len(gammas)))
     height = 0.75 + len(methods) * (0.5 + 0.19 * max(len(taus), 3))
     figure = Figure(figsize=(max(width, 4.0), height), layout="constrained")
@@ -80,11 +67,6 @@ def draw(points: pd.DataFrame) -> Figure:
     return figure
 
 
-def _order_settings(values: Iterable[str]) -> list[str]:
-    """Return the settings that occur in rising order, `none` last."""
-    return sorted(set(values), key=lambda text: math.inf if text == "none" else float(text))
-
-
 def _colour_map(metric: Column) -> Colormap:
     return mpl.colormaps[COLOURS if metric.best == "highest" else f"{COLOURS}_r"]
 
@@ -103,7 +85,7 @@ def _draw_panel(
         shade = float(np.dot(_colour_map(metric)(norm(row["value"]))[:3], (0.299, 0.587, 0.114)))
         text = number(row["value"], 1 if span >= 1 else 2)
         axes.text(x, y, text, ha="center", va="center", fontsize=5.5, color="black" if shade > 0.43 else "white")
-        if row["chosen"] and row["source"] == "runs":
+        if row["chosen"]:
             frame = {"fill": False, "edgecolor": "black", "linewidth": 1.4, "zorder": 4, "path_effects": HALO}
             axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **frame, clip_on=False))
     colours = _colour_map(metric)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import matplotlib as mpl
@@ -10,7 +9,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator
 
 from analysis.figures import frames
 from analysis.figures.style import (
@@ -24,15 +22,12 @@ from analysis.figures.style import (
     legend_entry,
     marker,
 )
-from analysis.labels import method_label
+from analysis.labels import method_label, plain_setting
 
 COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "knob", "setting", "value", "sd", "n"]
 COLUMNS += ["chosen"]
 OTHER = {"gamma": "tau", "tau": "gamma"}
-SYMBOLS = {"gamma": r"$\gamma$, weight of the new retain gradient", "tau": r"$\tau$, clipping norm (log axis)"}
-NONE = "none"
-APART, GAP = 0.095, 0.14
-"""Tick labels are at least this share of the settings' range apart; `none` is that far from the last."""
+SYMBOLS = {"gamma": r"$\gamma$, weight of the new retain gradient", "tau": r"$\tau$, clipping norm"}
 CURVE = ["source", "backbone", "split", "method"]
 
 
@@ -50,20 +45,22 @@ def curve_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
     rows = rows.merge(chosen, on=[*CURVE, OTHER[knob]])
     several = rows.groupby(CURVE)[knob].transform("nunique") > 1
     rows = rows.loc[several].rename(columns={knob: "setting"}).assign(knob=knob)
-    rows["at"] = pd.Series(frames.setting_numbers(rows["setting"]), index=rows.index, dtype=float)
+    rows["at"] = pd.to_numeric(rows["setting"], errors="coerce")
     return frames.sort_points(rows, metrics, ["at"]).reindex(columns=COLUMNS)
 
 
 @mpl.rc_context(STYLE)
 def draw(points: pd.DataFrame) -> Figure:
-    """Draw `curve_points`: a row a goal, a column a backbone and split; `none` is a tick of its own at the right."""
+    """Draw `curve_points`: a row a goal, a column a backbone and split, settings evenly spaced."""
+    points = points.assign(setting=points["setting"].map(plain_setting))
     metrics, places, knob = frames.compared_columns(points), frames.list_places(points), points["knob"].iloc[0]
     size = (min(7.4, 0.6 + 3.4 * len(places)), 1.75 * len(metrics) + 0.95)
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(len(metrics), len(places), sharex="col", sharey="row", squeeze=False)
     for panels, place in zip(grid.T, places, strict=True):
         here = frames.at_place(points, place)
-        ticks = _place_ticks(list(panels), here["setting"].unique().tolist(), knob)
+        ticks = {text: place for place, text in enumerate(frames.order_settings(here["setting"]))}
+        panels[-1].set_xticks(range(len(ticks)), list(ticks), fontsize=7, rotation=90 if len(ticks) > 9 else 0)
         for axes, metric in zip(panels, metrics, strict=True):
             _draw_panel(axes, here.loc[here["metric"] == metric.metric], ticks)
         panels[0].set_title(frames.place_title(place))
@@ -76,36 +73,12 @@ def draw(points: pd.DataFrame) -> Figure:
     return figure
 
 
-def _place_ticks(panels: list[Axes], settings: list[str], knob: str) -> dict[str, float]:
-    """Set ticks at the settings, their labels without overlap, and return where each is; `none` is last, and apart."""
-    values = dict(zip(settings, frames.setting_numbers(settings), strict=True))
-    place = {text: math.log10(at) if knob == "tau" else at for text, at in values.items() if text != NONE}
-    low, high = min(place.values(), default=0.0), max(place.values(), default=0.0)
-    width = (high - low) or 1.0
-    order = sorted(place, key=lambda text: (place[text] not in (low, high), place[text]))  # the ends first
-    if NONE in values:
-        for axes in panels:
-            axes.axvline(high + GAP / 2 * width, color=GREY, linestyle=":", linewidth=0.6)
-        place[NONE] = high + GAP * width
-        order = [NONE, *order]
-    kept: list[str] = []
-    for text in order:
-        if all(abs(place[text] - place[other]) >= APART * width for other in kept):
-            kept.append(text)
-    labels = [text if text == NONE else f"{values[text]:g}" for text in kept]
-    axes = panels[-1]  # they share it
-    axes.set_xticks([place[text] for text in kept], labels, fontsize=7)
-    axes.xaxis.set_minor_locator(FixedLocator([place[text] for text in place]))
-    axes.set_xlim(low - 0.05 * width, max(place.values()) + 0.05 * width)
-    return place
-
-
-def _draw_panel(axes: Axes, rows: pd.DataFrame, ticks: dict[str, float]) -> None:
+def _draw_panel(axes: Axes, rows: pd.DataFrame, ticks: dict[str, int]) -> None:
     """Draw one goal's curves; a point without clipping or average (`none`) is joined to no other."""
     for _, curve in rows.groupby(["source", "method"]):
         source, method = curve.iloc[0][["source", "method"]]
         look = _curve_look(str(method), source == "paper" and "runs" in set(rows["source"]))
-        x, joined = curve["setting"].map(ticks.get), curve["setting"] != NONE
+        x, joined = curve["setting"].map(ticks.get), curve["setting"] != "none"
         axes.plot(x[joined], curve.loc[joined, "value"], **look)
         alone: dict[str, Any] = look | {"linestyle": "none"}
         axes.plot(x[~joined], curve.loc[~joined, "value"], **alone)

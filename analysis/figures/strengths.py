@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, Locator, LogLocator, NullLocator, StrMethodFormatter
 
 from analysis.figures.style import FRAMED, LINES, STYLE, legend_entry, opaque
 from analysis.labels import TASK_VECTORS, method_label, split_label
@@ -22,8 +20,7 @@ KNOBS = {"tru": "stg, in mean unit vectors", "tv": "strength, in task vectors"}
 CHANGE = r"$\|\theta - \theta_\mathrm{org}\|\; /\; \|\theta_\mathrm{org}\|$, %"
 DASHES = ["-", "--", "-.", ":"]
 WIDE = 10.0
-APART = 0.09
-"""Strengths this many times apart are on a logarithmic axis; ticks are at least this share of the axis apart."""
+"""Strengths and changes this many times apart are on a logarithmic axis."""
 
 
 @mpl.rc_context(STYLE)
@@ -56,11 +53,11 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, knob: str, metric: str) -> None:
     strengths = rows.loc[rows["kind"] == "strength"].dropna(subset=[metric])
     if knob in KNOBS:
         strengths = strengths.loc[strengths["method"] == knob]
-        _scale_strengths(axes, sorted(strengths["strength"].unique()))
-    else:
-        _scale_changes(axes, 100 * strengths["relative_change"])
+    values = strengths["strength"] if knob in KNOBS else 100 * strengths["relative_change"]
+    if 0 < WIDE * values.min() <= values.max():
+        axes.set_xscale("log")
     for (method, text), curve in strengths.groupby(["method", "settings"]):
-        x = curve["strength"] if knob in KNOBS else 100 * curve["relative_change"]
+        x = values[curve.index]
         look = opaque(str(method), "none")  # as in the trade-off: without GRU
         line = look | {"linestyle": _dashes(rows, str(method), str(text)), "markersize": 4.5}
         axes.errorbar(x, curve[metric], curve[f"{metric}_sd"].fillna(0), elinewidth=0.7, **line)
@@ -71,34 +68,6 @@ def _dashes(rows: pd.DataFrame, method: str, settings: str) -> Any:
     """Return the line style of one of a method's curves, in the order of their settings."""
     texts = sorted(rows.loc[(rows["kind"] == "strength") & (rows["method"] == method), "settings"].unique())
     return DASHES[texts.index(settings) % len(DASHES)]
-
-
-def _scale_strengths(axes: Axes, strengths: list[float]) -> None:
-    """Put ticks at the strengths that were run, without overlap, on a logarithmic axis where they differ widely."""
-    if not strengths:
-        return
-    wide = strengths[-1] >= WIDE * strengths[0]
-    axes.set_xscale("log" if wide else "linear")
-    low, high = strengths[0], strengths[-1]
-    place = math.log if wide else float
-    kept: list[float] = []
-    for value in strengths:
-        if not kept or place(value) - place(kept[-1]) >= APART * (place(high) - place(low)):
-            kept.append(value)
-    _set_ticks(axes, FixedLocator(kept))
-
-
-def _scale_changes(axes: Axes, changes: pd.Series) -> None:
-    """Put relative changes (in %) that differ widely on a logarithmic axis."""
-    if 0 < WIDE * changes.min() <= changes.max():
-        axes.set_xscale("log")
-        _set_ticks(axes, LogLocator(subs=(1, 2, 5) if changes.max() < WIDE**2 * changes.min() else (1,)))
-
-
-def _set_ticks(axes: Axes, locator: Locator) -> None:
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
 
 
 def _list_signs(points: pd.DataFrame) -> Iterator[Line2D]:

@@ -31,8 +31,6 @@ ANGLE_COLUMNS = [*ANGLE_LINE, "kind", "seed", "n", "step", "angle"]
 VECTORS = "angle between unlearning gradient and\nretain gradient or its average, degrees"
 """Orig. is to the retain gradient of other rows, Pre-rect. and Post-rect. are to GRU's moving average of it."""
 ACROSS = 4
-HALF = 0.5
-"""Between the ticks of cosines that differ by more."""
 FINE = 60.0
 """Degrees up to which ticks are 10 apart; so that 90 always has one, they are 30 apart beyond."""
 WIDE = 10.0
@@ -102,17 +100,12 @@ def draw_steps(points: pd.DataFrame, split: str) -> Figure:
 
 def _scale_y(axes: Axes, values: pd.Series, value: str, label: str) -> None:
     """Give all blocks the same axis."""
-    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    low, high = values.min(), values.max()
     wide = value == "retain_loss" and 0 < WIDE * low <= high
     axes.set_ylabel(label + (" (log axis)" if wide else ""))
-    if wide:
-        axes.set_yscale("log")
-        axes.set_ylim(low / 1.2, high * 1.2)
-        return
-    if value == "cos" and high - low > HALF:
-        axes.yaxis.set_major_locator(MultipleLocator(HALF))
+    axes.set_yscale("log" if wide else "linear")
     margin = 0.06 * ((high - low) or 0.1)
-    axes.set_ylim(low - margin, high + margin)
+    axes.set_ylim((low / 1.2, high * 1.2) if wide else (low - margin, high + margin))
 
 
 @mpl.rc_context(STYLE)

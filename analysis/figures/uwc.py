@@ -61,15 +61,13 @@ def draw_mixtures(points: pd.DataFrame, split: str) -> Figure:
     methods = list(dict.fromkeys(here["method"]))
     figure = Figure(figsize=(7.4, 2.05 * len(methods) + 0.95), layout="constrained")
     figure.suptitle(f"{split_label(split)}: mixtures of the original and the unlearned model", fontsize=8)
-    grid = figure.subplots(len(methods), len(PLANES), sharex="col", squeeze=False)
+    grid = figure.subplots(len(methods), len(PLANES), sharex="col", sharey="col", squeeze=False)
     for line, method in zip(grid, methods, strict=True):
         for axes, plane in zip(line, PLANES, strict=True):
             _draw_plane(axes, here.loc[here["method"] == method], plane)
         line[0].set_title(method_label(method), loc="left", fontweight="bold")
-    for panels, (x, y) in zip(grid.T, PLANES, strict=True):
-        panels[-1].set_xlabel(TITLES[x])
-        for axes in panels:
-            axes.set_ylim(_find_limits(here[y]))
+    for axes, (x, _) in zip(grid[-1], PLANES, strict=True):
+        axes.set_xlabel(TITLES[x])
     signs = rectifier_entries(here["rectifier"], lambda name: _curve_look("ga", name) | {"color": GREY, "marker": "o"})
     dot: dict[str, Any] = {"color": GREY, "marker": ".", "markersize": 3.5, "linestyle": "none"}
     signs.append(legend_entry("evaluated mixture (large: a target's)", **dot))
@@ -94,13 +92,6 @@ def _draw_plane(axes: Axes, rows: pd.DataFrame, plane: tuple[str, str]) -> None:
         axes.plot(mixtures[x], mixtures[y], **line, marker=".", markersize=3.5, zorder=3)
         found = group.loc[group["kind"] == "target"]
         axes.plot(found[x], found[y], **opaque(method, rectifier), markersize=5.5, zorder=4)
-
-
-def _find_limits(values: pd.Series) -> tuple[float, float] | None:
-    """Return the limits of an axis, equal for all methods so that rows can be compared; None without a number."""
-    low, high = values.min(), values.max()
-    margin = 0.07 * max(high - low, 0.05)
-    return None if pd.isna(low) else (low - margin, high + margin)
 
 
 def share_points(frame: pd.DataFrame) -> pd.DataFrame:

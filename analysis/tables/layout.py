@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from analysis import paper
-from analysis.labels import DASH, DECIMALS, REFERENCES, number
+from analysis.labels import DASH, DECIMALS, REFERENCES, number, plain_setting
 from analysis.load.goals import FLOOR, find_goals
 from analysis.tables.format import Head
 
@@ -153,11 +153,6 @@ def _select_lines(rows: pd.DataFrame, layout: Layout) -> pd.DataFrame:
         line = line.loc[line["at"] == (fixed if fixed in set(line["at"]) else line["at"].iloc[0])]
         kept.append(line.loc[line["other"] == line["other"].iloc[0]].sort_index())
     return pd.concat(kept).reset_index(drop=True) if kept else rows
-
-
-def plain_setting(setting: str) -> str:
-    """Return a text of gamma or tau in one spelling: 1 for 1.0."""
-    return setting if setting in ("", "none") else f"{float(setting):g}"
 
 
 def _as_printed(layout: Layout, rows: pd.DataFrame) -> pd.Series:

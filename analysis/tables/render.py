@@ -19,6 +19,7 @@ from analysis.labels import (
     number,
     order_methods,
     order_rectifiers,
+    plain_setting,
     rectifier_label,
     row_label,
     split_label,
@@ -26,7 +27,7 @@ from analysis.labels import (
 from analysis.tables import format as printing
 from analysis.tables import missing
 from analysis.tables.format import BOLD, Cell, Head, Row, Table
-from analysis.tables.layout import CHECKS, KEY, Layout, Measure, plain_setting, select_numbers, target_text
+from analysis.tables.layout import CHECKS, KEY, Layout, Measure, select_numbers, target_text
 
 COMPONENTS = {"none": "w/o GRU", "clip": "w/ GC"}
 MISPRINT = "¶"
@@ -224,7 +225,7 @@ class Grid:
 
     def print_table(self, command: str) -> Table:
         """Return the table as printed; `command` is the sweep's, from which the one that fills its gaps is made."""
-        printed, gaps = [], []
+        printed, gaps = [], set()
         known = {key if self.layout.axis else key[2:5] for key in self.records}
         for line in self.lines:
             cells = []
@@ -233,7 +234,8 @@ class Grid:
                 cells.append(self._print_cell(key, leaf))
                 name = tuple(key[part] for part in KEY)
                 planned = self.whole or (name if self.layout.axis else name[2:5]) in known
-                gaps += [key] if self.ours and planned and cells[-1].text == DASH else []
+                if self.ours and planned and cells[-1].text == DASH and key["method"] not in REFERENCES:
+                    gaps.add(key["backbone"])
             printed.append(Row(line.label, line.first, line.under, tuple(cells), line.more))
         marks = "".join(cell.marks for row in printed for cell in row.cells)
         notes = [*self._list_notes(), *missing.list_notes(self.layout, gaps, command)]

@@ -81,9 +81,7 @@ def test_the_whole_table_has_dashes_and_the_command_that_fills_them(tmp_path: Pa
     assert {cell.text for cell in find_row(table, "NPO").cells} == {DASH}
     (note,) = [note for note in table.notes if note.startswith(DASH)]
     assert note.endswith(
-        "`python -m platform.sweep tofu_llama --set models=DIR --seeds 0,1 --retry-failed --strategy paper "
-        "--only method=wga,npo,gd,npo_kl,npo_gd,simnpo_gd --only benchmark.split=forget10,forget05 "
-        "--only rectifier.name=none,gru --resume`"
+        "`python -m platform.sweep tofu_llama --set models=DIR --seeds 0,1 --retry-failed --strategy paper --resume`"
     )
 
 
@@ -94,7 +92,7 @@ def test_the_command_runs_what_is_missing(tmp_path: Path, run_module: RunModule)
     done = run_module(*parts)
     assert done.returncode == 0, done.stderr
     studies = {study["study"] for study in json.loads(done.stdout)["studies"]}
-    methods = ("wga", "npo", "gd", "npo_kl", "npo_gd", "simnpo_gd")
+    methods = ("ga", "wga", "npo", "gd", "npo_kl", "npo_gd", "simnpo_gd")
     sides = [f"{method}/{side}" for method in methods for side in ("none", "gru")]
     assert studies == {f"{split}/{side}" for split in ("forget05", "forget10") for side in sides}
 
@@ -160,7 +158,7 @@ def test_a_line_of_its_own_sweep_is_whole(tmp_path: Path) -> None:
     (found,) = paper_sheets(write_line(tmp_path, 0.8), command="python -m platform.sweep tofu_tau")
     assert found.table.leaves == make_sheet(layouts.TOFU_TAU, paper.load("tofu_tau")).table.leaves
     (note,) = [note for note in found.table.notes if note.startswith(DASH)]
-    assert "--only rectifier.tau=0.01,0.1,2,3,10,100,0.001,none,1 --resume`" in note
+    assert "`python -m platform.sweep tofu_tau --strategy paper --resume`" in note
 
 
 @pytest.mark.parametrize(
