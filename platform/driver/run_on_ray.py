@@ -32,7 +32,7 @@ from trainables.common.redaction import VARIABLES
 from trainables.config.settings import Resources
 from trainables.storage.base import Storage
 from trainables.storage.results import gpus
-from trainables.workers.launcher import LAUNCHER, nodes, train_ranks
+from trainables.workers.launcher import LAUNCHER, list_nodes, train_ranks
 from trainables.workers.trial_actor import TrialActor
 
 
@@ -89,7 +89,7 @@ def _tune(state: SweepState, store: Storage, mirror: Mirror, stopper: Stopper, p
     run_config = tune.RunConfig(
         name=name,
         storage_path=str(folder),
-        callbacks=[reporter, RayletWatch(), NodeLossWatch(nodes, screen.print_line)],
+        callbacks=[reporter, RayletWatch(), NodeLossWatch(list_nodes, screen.print_line)],
         verbose=0,
         failure_config=tune.FailureConfig(max_failures=TRIES),
         checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),

@@ -117,7 +117,7 @@ def _fit(
         placement_strategy=strategy,
     )
     backend = TorchConfig(backend="nccl" if resources.gpus else "gloo", timeout_s=seconds)
-    restarts, place, alive = train.FailureConfig(max_failures=RANK_RESTARTS), store.root / "ray", _list_nodes()
+    restarts, place, alive = train.FailureConfig(max_failures=RANK_RESTARTS), store.root / "ray", list_nodes()
     while True:
         run = f"{name}-{uuid.uuid4().hex[:8]}"
         described = train.RunConfig(name=run, storage_path=str(place), failure_config=restarts)
@@ -128,14 +128,14 @@ def _fit(
             trainer.fit()
             return
         except train.TrainingFailedError as failure:
-            before, alive = alive, _list_nodes()
+            before, alive = alive, list_nodes()
             if before <= alive or _kind(failure) != LOST:
                 raise
         finally:
             shutil.rmtree(place / run, ignore_errors=True)
 
 
-def _list_nodes() -> set[str]:
+def list_nodes() -> set[str]:
     """Return the ids of the nodes whose raylets answer, which Ray itself asks only half a minute later."""
     known = [node for node in ray.nodes() if node["Alive"]]
     with ThreadPoolExecutor(max_workers=32) as threads:
