@@ -53,7 +53,7 @@ class HostGRU:
         self.gamma = gamma
         self.average: list[torch.Tensor] = []
 
-    def fold(self, retain: rectifiers.Shard) -> None:
+    def update_average(self, retain: rectifiers.Shard) -> None:
         flat = _host(retain)
         mean = self.average[0] if self.average else torch.zeros_like(flat)
         self.average = [(1 - self.gamma) * mean + self.gamma * flat]

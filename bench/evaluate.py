@@ -110,7 +110,7 @@ def main(arguments: list[str] | None = None) -> None:
     benchmark = Benchmark(data=options.data, split=options.split, limit=options.limit)
     found = []
     for subject in options.subjects.split(","):
-        network, tokenizer = models.load(Model(path=str(Path(options.models, "full"))))
+        network, tokenizer = models.load_model(Model(path=str(Path(options.models, "full"))))
         network = collapsed(network, tokenizer, benchmark) if subject == "collapsed" else network
         row = measure(network, tokenizer, benchmark, repeats=options.repeats, token_budget=options.token_budget)
         print(

@@ -73,17 +73,17 @@ def steps(options: argparse.Namespace, network: Any, shape: Shape, device: torch
     asked = configuration(options)
     plan = memory.fit(asked, shape, options.length, device_memory(device))
     both = rows(options, shape.vocabulary)
-    task = loop.Task(
+    task = loop.TrainingTask(
         both,
         both,
-        objectives.make("ga", presets.Constants()),
-        rectifiers.make("gru", rectify.GAMMA, rectify.TAU),
+        objectives.make_objective("ga", presets.Constants()),
+        rectifiers.make_rectifier("gru", rectify.GAMMA, rectify.TAU),
         asked.training,
         rectify.SEED,
         pad=0,
         micro_batch=plan.micro_batch,
     )
-    runner = engine.create(network.train(), asked.training, asked.resources)
+    runner = engine.create_engine(network.train(), asked.training, asked.resources)
     found = rectify.measure(runner, task, options.repeats)
     peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
     runner.close()

@@ -64,30 +64,30 @@ def now(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def plain_step(runner: Any, task: loop.Task, step: int) -> float:
+def plain_step(runner: Any, task: loop.TrainingTask, step: int) -> float:
     """Take the passes of `step` and the optimizer step; return the seconds of the reset between them."""
     size = task.training.batch_size
     retain = sampling.retain_batch(task.seed, step, 0, len(task.retain), size)
     forget = sampling.forget_batch(task.seed, step, 0, len(task.forget), size)
-    effective_batch.effective_batch(runner, [(objectives.NLL, task.retain, retain)], task, None)
+    effective_batch.accumulate_gradient(runner, [(objectives.NLL, task.retain, retain)], task, None)
     started = time.perf_counter()
     runner.clear()
     clear = time.perf_counter() - started
     plan = [(term, task.rows(term.side), forget) for term in task.objective.terms]
-    effective_batch.effective_batch(runner, plan, task, None)
+    effective_batch.accumulate_gradient(runner, plan, task, None)
     runner.step(task.training.lr)
     return clear
 
 
-def measure(runner: Any, task: loop.Task, repeats: int) -> dict[str, Any]:
+def measure(runner: Any, task: loop.TrainingTask, repeats: int) -> dict[str, Any]:
     """Time plain and rectified steps in turn, each pair on the same rows, every other pair the other way round."""
     clear: list[float] = []
     inside: list[float] = []
-    task.rectifier.fold = timed(task.rectifier.fold, inside, runner.device)
+    task.rectifier.update_average = timed(task.rectifier.update_average, inside, runner.device)
     task.rectifier.apply = timed(task.rectifier.apply, inside, runner.device)
     records: list[dict[str, Any]] = []
     seconds: dict[str, list[float]] = {"plain": [], "rectified": []}
-    steps = loop.run(runner, task, loop.State(None))
+    steps = loop.train(runner, task, loop.TrainingState(None))
     for step in range(WARM_UP + repeats):
         for name in ("plain", "rectified") if step % 2 == 0 else ("rectified", "plain"):
             started = now(runner.device)
@@ -135,12 +135,12 @@ def make_network(options: argparse.Namespace, device: torch.device) -> Any:
     return model.to(device, DTYPES[options.precision]).train()
 
 
-def make_task(options: argparse.Namespace, rectifier: rectifiers.Rectifier) -> loop.Task:
+def make_task(options: argparse.Namespace, rectifier: rectifiers.Rectifier) -> loop.TrainingTask:
     """Return gradient ascent on the rows that the retain pass draws from too, so that every step is in conflict."""
     training = Training(lr=1e-6, epochs=10**6, batch_size=ROWS)
     both = rows(SEED, options.vocabulary)
-    objective = objectives.make("ga", presets.Constants())
-    return loop.Task(both, both, objective, rectifier, training, SEED, pad=0)
+    objective = objectives.make_objective("ga", presets.Constants())
+    return loop.TrainingTask(both, both, objective, rectifier, training, SEED, pad=0)
 
 
 def measure_authors(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
@@ -154,10 +154,10 @@ def measure_authors(options: argparse.Namespace, device: torch.device) -> dict[s
 
 def measure_ours(options: argparse.Namespace, device: torch.device, world: int, stage: int) -> dict[str, Any]:
     """Measure our loop on a DeepSpeed engine. Bytes of the moving average are those of the rank with most."""
-    task, model = make_task(options, rectifiers.make("gru", GAMMA, TAU)), make_network(options, device)
+    task, model = make_task(options, rectifiers.make_rectifier("gru", GAMMA, TAU)), make_network(options, device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     resources = Resources(ranks=world, zero_stage=stage, precision=options.precision)
-    runner = engine.create(model, task.training, resources)
+    runner = engine.create_engine(model, task.training, resources)
     found = measure(runner, task, options.repeats)
     held = torch.tensor(sum(part.untyped_storage().nbytes() for part in task.rectifier.state()), device=runner.device)
     dist.all_reduce(held, dist.ReduceOp.MAX)

@@ -40,9 +40,9 @@ BARS = {"trainer": 1.0, "published": 3.0}
 class Ours:
     """The loop on a DeepSpeed engine of one rank, as a trial takes its steps."""
 
-    def __init__(self, network: Any, task: loop.Task) -> None:
-        self.runner = engine.create(network.train(), task.training, Resources())
-        self.steps = loop.run(self.runner, task)
+    def __init__(self, network: Any, task: loop.TrainingTask) -> None:
+        self.runner = engine.create_engine(network.train(), task.training, Resources())
+        self.steps = loop.train(self.runner, task)
 
     def run(self, first: int, steps: int) -> Spent:
         ended = []
@@ -55,7 +55,7 @@ class Ours:
 
 def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
     """Time blocks of the same steps by each contender in turn, every other round the other way round."""
-    network, tokenizer = models.load(Model(path=options.model))
+    network, tokenizer = models.load_model(Model(path=options.model))
     benchmark = Benchmark(data=options.data, split=options.split)
     forget, retain = (
         tofu.encode_rows(tokenizer, side, "llama2", "paper", 500) for side in TOFU.training_rows(benchmark)
@@ -91,12 +91,12 @@ def _contenders(
     training, pad = Training(lr=LR, batch_size=len(batches[0]), epochs=10**6), scoring.pad_of(tokenizer)
 
     def ours(rectifier: rectifiers.Rectifier) -> Ours:
-        objective = objectives.make("nll", presets.Constants())
-        return Ours(copy.deepcopy(network), loop.Task(*sides, objective, rectifier, training, SEED, pad))
+        objective = objectives.make_objective("nll", presets.Constants())
+        return Ours(copy.deepcopy(network), loop.TrainingTask(*sides, objective, rectifier, training, SEED, pad))
 
     return {
-        "plain": ours(rectifiers.make("none", None, None)),
-        "gru": ours(rectifiers.make("gru", GAMMA, None)),
+        "plain": ours(rectifiers.make_rectifier("none", None, None)),
+        "gru": ours(rectifiers.make_rectifier("gru", GAMMA, None)),
         "trainer": Transformers(copy.deepcopy(network), tokenizer, batches, training, folder),
         "published": Published(copy.deepcopy(network).train(), pad, batches, training),
     }

@@ -62,7 +62,7 @@ def _evaluate(
     chosen.check_settings(benchmark)
     benchmark = benchmark.model_copy(update={"fingerprint": chosen.evaluation_fingerprint(benchmark)})
     subject = Model(path=path)
-    models.check(subject, field="--model")
+    models.check_model(subject, field="--model")
     subject = subject.model_copy(update={"fingerprint": models.fingerprint(subject)})
     reference = evaluation.read_reference(retain, benchmark) if retain else None
     for field, file in (("--output", output), ("--rows", rows_file)):
@@ -71,7 +71,7 @@ def _evaluate(
     cli.silence_libraries()
     import torch
 
-    network, tokenizer = models.load(subject, field="--model")
+    network, tokenizer = models.load_model(subject, field="--model")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     found, records = evaluation.evaluate(network.to(device), tokenizer, benchmark, reference, token_budget=token_budget)
     if rows_file:

@@ -103,7 +103,7 @@ def _steps_of(trial: Trial, plan: Plan) -> tuple[int, str] | None:
     points = data.count_forget_rows(plan.sweep, trial.benchmark, training.max_length)
     if points is None:
         return (training.max_steps, "") if training.max_steps else None
-    count = sampling.steps(points, training.batch_size, training.epochs, training.max_steps)
+    count = sampling.count_steps(points, training.batch_size, training.epochs, training.max_steps)
     if not training.max_steps or count >= training.max_steps:
         return count, ""
     epochs = f"{training.epochs:g} epoch{'' if training.epochs == 1 else 's'}"

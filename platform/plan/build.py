@@ -105,9 +105,9 @@ def _select_trials(
     for trial in trials:
         problems.collect(check_layer, trial, recipes)
     for name in sorted({trial.method for trial in trials if METHODS[trial.method].custom}):
-        problems.collect(custom.load, name, "make")
+        problems.collect(custom.load_part, name, "make")
     for name in sorted({trial.rectifier.name for trial in trials if RECTIFIERS[trial.rectifier.name].custom}):
-        problems.collect(custom.load, name, "Rectifier")
+        problems.collect(custom.load_part, name, "Rectifier")
     costs = estimate_budget(sweep, trials, find_shape(sweep, trials, recipes))
     problems.collect(costs.check_fits)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if METHODS[trial.method].batched):

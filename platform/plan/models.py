@@ -18,7 +18,7 @@ from trainables.data import rows
 from trainables.storage.base import Storage
 from trainables.storage.files import read_json
 from trainables.training import memory
-from trainables.training.models import check, check_tokenizer, fingerprint
+from trainables.training.models import check_model, check_tokenizer, fingerprint
 
 FINETUNED = "tofu"
 """The benchmark whose models are fine-tuned here: their roles are configurations of its data."""
@@ -81,7 +81,7 @@ class ModelRecipes:
     def check_folders(self) -> None:
         """Raise InputError where the folder of `target` or `models` is missing: all that is known without rows."""
         if self.sweep.target:
-            check(Model(path=self.sweep.target, tokenizer=self.sweep.tokenizer), "target")
+            check_model(Model(path=self.sweep.target, tokenizer=self.sweep.tokenizer), "target")
         self.check_models_folder()
 
     def check_models_folder(self) -> None:
@@ -179,7 +179,7 @@ class ModelRecipes:
         """Return the model with the sweep's tokenizer and attention, absolute folders and its fingerprint."""
         chosen = {"tokenizer": self.sweep.tokenizer, "attention": self.sweep.attention}
         model = model.model_copy(update={name: value for name, value in chosen.items() if value is not None})
-        if check(model, field_name):
+        if check_model(model, field_name):
             model = model.model_copy(update={"path": absolute_path(model.path)})
         if model.tokenizer and check_tokenizer(model.tokenizer):
             model = model.model_copy(update={"tokenizer": absolute_path(model.tokenizer)})

@@ -38,7 +38,7 @@ def train(job: dict[str, Any]) -> None:
     """
     network, length, size = network_of(job), job["length"], job["micro_batch"]
     constants = presets.constants(job["method"], Objective(layer=job["layer"]), "forget05")
-    objective = objectives.make(job["method"], constants)
+    objective = objectives.make_objective(job["method"], constants)
     frozen = copy.deepcopy(network).eval().requires_grad_(False) if objective.needs_frozen else None
     if job["method"] == "rmu":
         setup.train_only_rmu_weights(network, job["layer"])
@@ -47,22 +47,24 @@ def train(job: dict[str, Any]) -> None:
     if job["checkpointing"]:
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     training = Training(lr=1e-4, batch_size=2 * size, epochs=2, max_steps=2)
-    runner = engine.create(network.train(), training, Resources(zero_stage=job["stage"], precision=job["precision"]))
+    runner = engine.create_engine(
+        network.train(), training, Resources(zero_stage=job["stage"], precision=job["precision"])
+    )
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randint(3, job["sizes"]["vocab_size"], (2 * size, length), generator=generator).tolist()
     rows = [Example(tuple(row), 1) for row in drawn]
-    task = loop.Task(
+    task = loop.TrainingTask(
         forget=rows,
         retain=rows,
         objective=objective,
-        rectifier=rectifiers.make("gru", 0.8, None),
+        rectifier=rectifiers.make_rectifier("gru", 0.8, None),
         training=training,
         seed=0,
         pad=0,
         micro_batch=size,
         frozen=frozen,
     )
-    for _ in loop.run(runner, task):
+    for _ in loop.train(runner, task):
         pass
     runner.close()
 

@@ -110,7 +110,7 @@ def of_term(
         tape = Tape(side, rank, world)
         task = SimpleNamespace(micro_batch=size, pad=0, frozen=tape.frozen)
         known = None if reference is None else list(reference)
-        effective_batch.effective_batch(tape, [(term, examples, order)], task, known)  # type: ignore[arg-type]
+        effective_batch.accumulate_gradient(tape, [(term, examples, order)], task, known)  # type: ignore[arg-type]
         losses += tape.losses
     return torch.stack(losses).sum()
 

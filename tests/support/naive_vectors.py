@@ -43,7 +43,7 @@ class Naive:
     """The equations in float64 with every vector in memory, on flat parameters."""
 
     def __init__(self, trial_inputs: Any, direction: Direction) -> None:
-        self.network, tokenizer = models.load(direction.target)
+        self.network, tokenizer = models.load_model(direction.target)
         self.network.double()
         benchmark = direction.benchmark
         self.examples = tofu.encode_rows(tokenizer, TOFU.training_rows(benchmark)[0], "llama2", "paper", 192)

@@ -44,7 +44,7 @@ def _engine(world: int, job: Job, target: str) -> Any:
     from trainables.config.settings import Model, Resources, Training
     from trainables.training import engine, models
 
-    network, tokenizer = models.load(Model(path=target), job.get("precision", "fp32"))
+    network, tokenizer = models.load_model(Model(path=target), job.get("precision", "fp32"))
     if job.get("checkpointing"):
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if job.get("lora"):
@@ -64,7 +64,7 @@ def _engine(world: int, job: Job, target: str) -> Any:
         precision=job.get("precision", "fp32"),
         offload_optimizer=job.get("offload", False),
     )
-    return engine.create(network.train(), training, resources), training, tokenizer
+    return engine.create_engine(network.train(), training, resources), training, tokenizer
 
 
 def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:
@@ -77,18 +77,18 @@ def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str
     runner, training, tokenizer = _engine(world, job, target)
     sides = tofu.TofuBenchmark().training_rows(Benchmark(data=data, split=split))
     encoded = [tofu.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in sides]
-    task = loop.Task(
+    task = loop.TrainingTask(
         forget=encoded[0],
         retain=encoded[1],
-        objective=objectives.make(job.get("method", "npo"), presets.Constants()),
-        rectifier=rectifiers.make("gru", 0.8, job.get("tau")),
+        objective=objectives.make_objective(job.get("method", "npo"), presets.Constants()),
+        rectifier=rectifiers.make_rectifier("gru", 0.8, job.get("tau")),
         training=training,
         seed=SEED,
         pad=tokenizer.pad_token_id,
         micro_batch=job.get("micro_batch"),
         observe=job.get("observe"),
     )
-    records = list(loop.run(runner, task))
+    records = list(loop.train(runner, task))
     weights = torch.cat([part.double().reshape(-1) for part in runner.gather().values()] or [torch.zeros(1)])
     runner.close()
     return {"records": records, "weights": weights}

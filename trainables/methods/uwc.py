@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from trainables.config.settings import Calibration
 
@@ -16,7 +16,7 @@ Utilities = dict[float, float]
 
 
 @dataclass(frozen=True)
-class Found:
+class Mixture:
     """The mixture for one target. `bracket`: MU(low) >= goal > MU(high), (1, 1) where no mixing is needed."""
 
     target: float
@@ -27,10 +27,10 @@ class Found:
     bracket: tuple[float, float]
 
 
-def search(
+def search_mixture(
     target: float, goal: float, known: Utilities, evaluate: Callable[[float], float], settings: Calibration
-) -> Found:
-    """Bisect for MU(w) = goal; adds what is evaluated to `known`, which holds w = 0 and w = 1.
+) -> Mixture:
+    """Bisect for MU(w) = goal; add what is evaluated to `known`, which holds w = 0 and w = 1.
 
     Where MU is not monotone there may be several brackets: the one with the largest w is kept, which forgets most.
     An unlearned model at or above the goal needs no mixing.
@@ -41,14 +41,14 @@ def search(
         weight = high if abs(known[high] - goal) < abs(known[low] - goal) else low
         reached = low == 1 or abs(known[weight] - goal) <= settings.tolerance
         if reached or spent == settings.evaluations:
-            return Found(target, goal, weight, reached, spent, (low, high))
+            return Mixture(target, goal, weight, reached, spent, (low, high))
         middle = (low + high) / 2
         known[middle] = evaluate(middle)
         spent += 1
 
 
 def bracket(known: Utilities, goal: float) -> tuple[float, float]:
-    """The neighbours with the largest w between which MU falls below `goal`."""
+    """Return the neighbours with the largest w between which MU falls below `goal`."""
     weights = sorted(known, reverse=True)
     if known[weights[0]] >= goal:
         return weights[0], weights[0]
@@ -58,12 +58,7 @@ def bracket(known: Utilities, goal: float) -> tuple[float, float]:
     raise ValueError(f"no mixture reaches {goal}: the target model itself is below it")
 
 
-def monotone(known: Utilities, tolerance: float) -> bool:
-    """Whether MU never rises by more than `tolerance` as w grows."""
+def is_monotone(known: Utilities, tolerance: float) -> bool:
+    """Return whether MU never rises by more than `tolerance` as w grows."""
     utilities = [known[weight] for weight in sorted(known)]
-    lowest = utilities[0]
-    for utility in utilities:
-        if utility > lowest + tolerance:
-            return False
-        lowest = min(lowest, utility)
-    return True
+    return all(value <= low + tolerance for value, low in zip(utilities, accumulate(utilities, min), strict=True))

@@ -49,8 +49,8 @@ class CheckpointSchedule:
 
 def save(
     engine: Engine,
-    task: loop.Task,
-    state: loop.State,
+    task: loop.TrainingTask,
+    state: loop.TrainingState,
     records: list[dict[str, Any]],
     seconds: Mapping[str, float],
     folder: Path,
@@ -112,7 +112,7 @@ def drop(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def restore(engine: Engine, task: loop.Task, folder: Path) -> tuple[loop.State, list[dict[str, Any]]]:
+def restore(engine: Engine, task: loop.TrainingTask, folder: Path) -> tuple[loop.TrainingState, list[dict[str, Any]]]:
     """Load what `save` wrote: the state, and the records of the steps before it.
 
     Raises DamagedCheckpoint; the engine cannot be used after that.
@@ -131,11 +131,11 @@ def restore(engine: Engine, task: loop.Task, folder: Path) -> tuple[loop.State, 
 
 
 def _restore(
-    engine: Engine, task: loop.Task, folder: Path, meta: dict[str, Any]
-) -> tuple[loop.State, list[dict[str, Any]]]:
+    engine: Engine, task: loop.TrainingTask, folder: Path, meta: dict[str, Any]
+) -> tuple[loop.TrainingState, list[dict[str, Any]]]:
     tag = meta["tag"]
     engine.restore(folder, tag)
-    parts = load_file(folder / tag / f"average-{engine.rank}.safetensors", device=str(engine.home))
+    parts = load_file(folder / tag / f"average-{engine.rank}.safetensors", device=str(engine.shard_device))
     parts.pop("step")
     task.rectifier.restore([parts[name] for name in sorted(parts)])
     path = folder / tag / "reference.safetensors"
@@ -143,4 +143,4 @@ def _restore(
     if path.is_file():
         kept = load_file(path)
         reference = dict(zip(kept["rows"].tolist(), kept["reference"].tolist(), strict=True))
-    return loop.State(reference, meta["step"]), read_rows(folder / tag / STEPS)
+    return loop.TrainingState(reference, meta["step"]), read_rows(folder / tag / STEPS)

@@ -1,4 +1,4 @@
-"""Forward and backward over a whole effective batch: split over ranks and micro-batches without a trace in the result.
+"""Forward and backward over a whole effective batch, which ranks and micro-batches split without changing the result.
 
 Rank r of n takes rows r, r + n, r + 2n, ... of the batch, longest first, so that the rows of a micro-batch need little
 padding and ranks have about the same to do; which rows are in a batch does not depend on it (docs/decisions/0010).
@@ -9,7 +9,6 @@ left runs another's without weight. Losses are divided by the totals of the whol
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -17,41 +16,35 @@ import torch
 from trainables.common.tokens import Example
 from trainables.inference import scoring
 from trainables.methods import objectives
-from trainables.methods.objectives import Pass, Positions, Term, Totals
+from trainables.methods.objectives import ForwardOutput, Term, Totals
 
-Planned = tuple[Term, Sequence[Example], list[int]]
+TermRows = tuple[Term, Sequence[Example], list[int]]
 """A term, the rows of its side, and the row numbers of the effective batch."""
 
 
 class Runner(Protocol):
-    """What a pass needs of an engine: `backward` adds a micro-batch's gradient, averaged over ranks by then."""
+    """The part of an engine that a pass needs: `backward` adds a micro-batch's gradient, averaged over ranks."""
 
     inner: Any
-
-    @property
-    def rank(self) -> int: ...
-
-    @property
-    def world(self) -> int: ...
-
-    @property
-    def device(self) -> torch.device: ...
+    rank: int
+    world: int
+    device: torch.device
 
     def backward(self, loss: torch.Tensor, *, last: bool) -> None: ...
 
     def total(self, value: torch.Tensor) -> torch.Tensor: ...
 
 
-def effective_batch(
-    engine: Runner, plan: list[Planned], task: Any, reference: dict[int, float] | None
+def accumulate_gradient(
+    engine: Runner, terms: list[TermRows], task: Any, reference: dict[int, float] | None
 ) -> tuple[float, int]:
-    """Leave the gradient of the summed terms in the engine: loss and label tokens of the effective batch.
+    """Leave the gradient of the summed terms in the engine; return loss and label tokens of the effective batch.
 
-    Raises KeyError where `reference` has no sum of a forget row.
+    `task` has pad, micro_batch and frozen. Raises KeyError where `reference` has no sum of a forget row.
     """
     pieces, tokens = [], 0
-    for term, rows, numbers in plan:
-        totals = count([rows[number] for number in numbers])
+    for term, rows, numbers in terms:
+        totals = count_totals([rows[number] for number in numbers])
         tokens += totals.tokens
         share = -(-len(numbers) // engine.world)
         ordered = sorted(numbers, key=lambda number: -len(rows[number].input_ids))
@@ -62,77 +55,72 @@ def effective_batch(
     for number, (term, rows, mine, other, totals) in enumerate(pieces, 1):
         weight = 1 if mine else 0
         mine = mine or other
-        seen = forward(engine, term, [rows[row] for row in mine], task, totals)
+        known = None
         if reference is not None and term.side == "forget":
             known = torch.tensor([reference[row] for row in mine], device=engine.device)
-            seen = replace(seen, reference=known)
-        loss = term.loss(seen, totals) * weight
-        del seen  # its logits would lie beside their gradient
+        # as an argument alone: its logits would lie beside their gradient
+        loss = term.loss(forward(engine, term, [rows[row] for row in mine], task, totals, known), totals) * weight
         engine.backward(loss, last=number == len(pieces))
         total += loss.detach().double().cpu()
         del loss
     return float(engine.total(total.to(engine.device))), tokens
 
 
-def count(rows: Sequence[Example]) -> Totals:
-    """The totals of an effective batch."""
+def count_totals(rows: Sequence[Example]) -> Totals:
+    """Return the totals of an effective batch."""
     lengths = [len(row.input_ids) for row in rows]
     return Totals(sum(row.answer_tokens for row in rows), len(rows), sum(lengths), max(lengths))
 
 
-def forward(engine: Runner, term: Term, rows: Sequence[Example], task: Any, totals: Totals) -> Pass:
-    """One micro-batch through the model, and through the frozen one where the term needs it."""
+def forward(
+    engine: Runner, term: Term, rows: Sequence[Example], task: Any, totals: Totals, reference: Any = None
+) -> ForwardOutput:
+    """Run one micro-batch through the model, and through the frozen one where the term needs it.
+
+    The head sees only the positions whose logits are read. Padding is on the right, so that no real token of a causal
+    model sees it: without a mask only the outputs at padding differ, and attention needs no matrix of who sees whom.
+    """
     width = totals.longest if term.width == "batch" else term.width and max(term.width, totals.longest)
-    batch = scoring.collate(rows, task.pad, width)
-    batch = {name: tensor.to(engine.device) for name, tensor in batch.items()}
-    inputs = _inputs(batch, term.logits, masked=term.width is not None)
-    where = inputs["logits_to_keep"]
-    if term.layer is not None:
-        inputs["output_hidden_states"] = True
+    batch = {name: tensor.to(engine.device) for name, tensor in scoring.collate(rows, task.pad, width).items()}
+    where = objectives.positions(term.logits, batch["labels"], batch["attention_mask"])
+    inputs = {
+        "input_ids": batch["input_ids"],
+        "attention_mask": None if term.width is None else batch["attention_mask"],
+        "use_cache": False,
+        "logits_to_keep": where,
+        **({} if term.layer is None else {"output_hidden_states": True}),
+    }
     output = engine.inner(**inputs)
     frozen = None
     if term.frozen:
         with torch.no_grad():
             frozen = task.frozen(**inputs)
-    return Pass(
+    return ForwardOutput(
         labels=batch["labels"],
         mask=batch["attention_mask"],
-        logits=_kept(output.logits, where),
+        logits=_select_logits(output, where),
+        reference=reference,
         hidden=None if term.layer is None else output.hidden_states[term.layer + 1],
-        frozen_logits=None if frozen is None else _kept(frozen.logits, where),
+        frozen_logits=None if frozen is None else _select_logits(frozen, where),
         frozen_hidden=None if frozen is None or term.layer is None else frozen.hidden_states[term.layer + 1],
     )
 
 
-def _inputs(batch: dict[str, torch.Tensor], logits: Positions, *, masked: bool) -> dict[str, Any]:
-    """What the model is called with: the head sees only the positions whose logits are read.
-
-    Padding is on the right, so that no real token of a causal model sees it: without a mask only what the model says
-    of padding differs, and attention needs no matrix of who sees whom. `masked`: a term reads padding too.
-    """
-    where = objectives.positions(logits, batch["labels"], batch["attention_mask"])
-    mask = batch["attention_mask"] if masked else None
-    return {"input_ids": batch["input_ids"], "attention_mask": mask, "use_cache": False, "logits_to_keep": where}
-
-
-def _kept(logits: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
-    """(N, V), also of the few architectures that make logits everywhere whatever they are asked for (xLSTM)."""
-    return logits[where] if logits.ndim == 3 else logits
+def _select_logits(output: Any, where: torch.Tensor) -> torch.Tensor:
+    """Return (N, V), also of the few architectures that compute logits at all positions in any case (xLSTM)."""
+    return output.logits[where] if output.logits.ndim == 3 else output.logits
 
 
 @torch.no_grad()
-def row_sums(engine: Runner, rows: Sequence[Example], numbers: Sequence[int], pad: int, size: int) -> dict[int, float]:
-    """S_i of the rows `numbers`, each rank its share: as many passes on every rank, also where rows run out."""
+def row_sums(engine: Runner, rows: Sequence[Example], numbers: Sequence[int], task: Any, size: int) -> dict[int, float]:
+    """Return S_i of the rows `numbers`, each rank its share: as many passes on every rank, also where rows run out."""
     sums = torch.zeros(len(numbers), dtype=torch.float64, device=engine.device)
     share = -(-len(numbers) // engine.world)
     mine = [engine.rank + k * engine.world for k in range(share)]
     for start in range(0, share, size):
         places = mine[start : start + size]
-        batch = scoring.collate([rows[numbers[min(place, len(numbers) - 1)]] for place in places], pad)
-        batch = {name: tensor.to(engine.device) for name, tensor in batch.items()}
-        inputs = _inputs(batch, "labels", masked=False)
-        logits = _kept(engine.inner(**inputs).logits, inputs["logits_to_keep"])
-        found = objectives.label_losses(logits, batch["labels"]).double().sum(1)
+        batch = [rows[numbers[min(place, len(numbers) - 1)]] for place in places]
+        found = forward(engine, objectives.NLL, batch, task, count_totals(batch)).losses.double().sum(1)
         for place, value in zip(places, found, strict=True):
             if place < len(numbers):
                 sums[place] = value

@@ -31,43 +31,30 @@ from deepspeed.utils.tensor_fragment import fragment_address
 # shared-memory collective of CPUs would be compiled at first use; gloo does its work.
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
-SAFE_TYPES = (LossScaler, ZeroStageEnum, fragment_address)
-"""What DeepSpeed's checkpoints hold beside tensors and built-in types: unpickling them runs nothing."""
+SAFE_TYPES = [LossScaler, ZeroStageEnum, fragment_address]
+"""Types in DeepSpeed's checkpoints apart from tensors and built-in ones: unpickling them runs nothing."""
 
 
 class _TensorsOnly(TorchCheckpointEngine):
     """Reads DeepSpeed's files, whose pickles may hold tensors, built-in types and SAFE_TYPES, and nothing else."""
 
     def load(self, path: str, map_location: Any = None) -> Any:
-        with torch.serialization.safe_globals([*SAFE_TYPES]):
+        with torch.serialization.safe_globals(SAFE_TYPES):
             return torch.load(path, map_location=map_location, weights_only=True)
 
 
 class Engine:
     """A DeepSpeed engine. `shard()` is this rank's part of the gradient, averaged over ranks."""
 
-    def __init__(self, inner: Any, resources: Resources, world: int) -> None:
+    def __init__(self, inner: Any, resources: Resources, stage: int) -> None:
         self.inner = inner
+        self.module = inner.module
         self.resources = resources
-        self.stage = stage_of(resources)
-        self.world = world
-
-    @property
-    def module(self) -> Any:
-        return self.inner.module
-
-    @property
-    def device(self) -> torch.device:
-        return torch.device(self.inner.device)
-
-    @property
-    def home(self) -> torch.device:
-        """The device of this rank's shard of the gradient."""
-        return torch.device("cpu") if self.resources.offload_optimizer else self.device
-
-    @property
-    def rank(self) -> int:
-        return dist.get_rank()
+        self.stage = stage
+        self.world = dist.get_world_size()
+        self.rank = dist.get_rank()
+        self.device = torch.device(inner.device)
+        self.shard_device = torch.device("cpu") if resources.offload_optimizer else self.device
 
     def backward(self, loss: torch.Tensor, *, last: bool) -> None:
         """Add one micro-batch's gradient; `last` ends the pass and makes `shard()` readable.
@@ -171,51 +158,32 @@ class Engine:
         self.inner.destroy()
 
 
-def stage_of(resources: Resources) -> int:
-    """Return the ZeRO stage; 1 if none was chosen."""
-    return 1 if resources.zero_stage is None else resources.zero_stage
+def create_engine(network: Any, training: Training, resources: Resources) -> Engine:
+    """Return a DeepSpeed engine around `network`. The process group must exist (`runtime.prepare_process`).
 
-
-def create(network: Any, training: Training, resources: Resources) -> Engine:
-    """Return a DeepSpeed engine around `network`. The process group must exist (`runtime.prepare_process`)."""
-    optimizer = _optimizer([parameter for parameter in network.parameters() if parameter.requires_grad], training)
-    inner, *_ = deepspeed.initialize(
-        model=network, optimizer=optimizer, config=_config(resources), dist_init_required=False
-    )
-    return Engine(inner, resources, dist.get_world_size())
-
-
-def _optimizer(parameters: list[torch.nn.Parameter], training: Training) -> torch.optim.Optimizer:
-    if training.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=training.lr, weight_decay=training.weight_decay)
-    return torch.optim.AdamW(
-        parameters,
-        lr=training.lr,
-        betas=training.betas,
-        eps=training.eps,
-        weight_decay=training.weight_decay,
-        fused=True,
-    )
-
-
-def _config(resources: Resources) -> dict[str, Any]:
-    """Return DeepSpeed's settings. Accumulation, loss scaling, clipping and schedule are done by this project."""
+    Accumulation, loss scaling, clipping and the schedule are this project's. Offloaded states of the optimizer lie in
+    pinned memory if there is a GPU to copy from. Without a chosen ZeRO stage it is 1.
+    """
+    stage = 1 if resources.zero_stage is None else resources.zero_stage
+    zero: dict[str, Any] = {"stage": stage}
+    if resources.offload_optimizer:
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
     config: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "gradient_clipping": 0.0,
-        "zero_optimization": {"stage": stage_of(resources), **_offload(resources)},
+        "zero_optimization": zero,
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
         "steps_per_print": 10**9,
     }
     if resources.precision == "bf16":
         config |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
-    return config
-
-
-def _offload(resources: Resources) -> dict[str, Any]:
-    """Put the optimizer's states on the CPU, in pinned memory if there is a GPU to copy from."""
-    if not resources.offload_optimizer:
-        return {}
-    return {"offload_optimizer": {"device": "cpu", "pin_memory": torch.cuda.is_available()}}
+    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    chosen: dict[str, Any] = {"lr": training.lr, "weight_decay": training.weight_decay}
+    if training.optimizer == "sgd":
+        optimizer: Any = torch.optim.SGD(parameters, **chosen)
+    else:
+        optimizer = torch.optim.AdamW(parameters, **chosen, betas=training.betas, eps=training.eps, fused=True)
+    inner, *_ = deepspeed.initialize(model=network, optimizer=optimizer, config=config, dist_init_required=False)
+    return Engine(inner, resources, stage)

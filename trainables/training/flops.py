@@ -37,7 +37,7 @@ def operations(trial: Trial, shape: Shape, points: int, tokens: float) -> float:
     if trial.task_vector is not None:
         return once * size * points * tokens * (trial.task_vector.steps + 2)
     training = trial.training
-    steps = sampling.steps(points, training.batch_size, training.epochs, training.max_steps)
+    steps = sampling.count_steps(points, training.batch_size, training.epochs, training.max_steps)
     settings = presets.constants(trial.method, trial.objective, trial.benchmark.split)
     row, needs = once * tokens, METHODS[trial.method].needs
     if RETAIN_PASS in RECTIFIERS[trial.rectifier.name].needs:

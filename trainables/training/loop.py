@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -23,8 +23,8 @@ OBSERVED = 1 << 20
 
 
 @dataclass(frozen=True)
-class Task:
-    """What a run trains on: the two sides' encoded rows, the objective and the rectifier."""
+class TrainingTask:
+    """The parts of a run: the two sides' encoded rows, the objective and the rectifier."""
 
     forget: Sequence[Example]
     retain: Sequence[Example]
@@ -37,19 +37,19 @@ class Task:
     observe: int | None = None
     frozen: Any = None
 
-    def steps(self) -> int:
+    def count_steps(self) -> int:
         training = self.training
-        return sampling.steps(len(self.forget), training.batch_size, training.epochs, training.max_steps)
+        return sampling.count_steps(len(self.forget), training.batch_size, training.epochs, training.max_steps)
 
-    def drawn(self) -> list[int]:
-        """The forget rows that the run's steps see, sorted."""
-        return sampling.drawn(self.seed, self.steps(), len(self.forget), self.training.batch_size)
+    def sampled_rows(self) -> list[int]:
+        """Return the forget rows that the run's steps take at their first attempts, sorted."""
+        return sampling.sampled_rows(self.seed, self.count_steps(), len(self.forget), self.training.batch_size)
 
     def forget_batch(self, step: int, attempt: int) -> list[int]:
-        """The step's forget rows: no attempt takes a row that the run draws nowhere, which has no S_i^0."""
+        """Return the step's forget rows. Another attempt takes only rows of `sampled_rows`, which have an S_i^0."""
         if attempt == 0:
             return sampling.forget_batch(self.seed, step, 0, len(self.forget), self.training.batch_size)
-        known = self.drawn()
+        known = self.sampled_rows()
         again = sampling.forget_batch(self.seed, step, attempt, len(known), self.training.batch_size)
         return [known[number] for number in again]
 
@@ -58,47 +58,46 @@ class Task:
 
 
 @dataclass
-class State:
-    """What a run carries from step to step beside weights and optimizer."""
+class TrainingState:
+    """The part that changes from step to step, apart from weights and optimizer. `reference`: S_i^0 by row number."""
 
     reference: dict[int, float] | None
-    """S_i^0 of the forget rows that the run draws, by row number."""
     step: int = 0
 
 
-def begin(engine: Engine, task: Task) -> State:
-    """The state before the first step: the target model's S_i^0, without dropout, where the objective needs them.
+def initial_state(engine: Engine, task: TrainingTask) -> TrainingState:
+    """Return the state before the first step: the target model's S_i^0, without dropout, if the objective needs them.
 
-    Of the rows that the run draws alone: 20 steps see a fortieth of WMDP's texts.
+    They are of the rows of the run alone: 20 steps see a fortieth of WMDP's texts.
     """
     if not task.objective.needs_reference:
-        return State(None)
+        return TrainingState(None)
     size = task.micro_batch or task.training.batch_size // engine.world
     engine.module.eval()
-    reference = effective_batch.row_sums(engine, task.forget, task.drawn(), task.pad, size)
+    reference = effective_batch.row_sums(engine, task.forget, task.sampled_rows(), task, size)
     engine.module.train()
-    return State(reference)
+    return TrainingState(reference)
 
 
-def run(engine: Engine, task: Task, state: State | None = None) -> Iterator[dict[str, Any]]:
+def train(engine: Engine, task: TrainingTask, state: TrainingState | None = None) -> Iterator[dict[str, Any]]:
     """Train from `state` on; one record an optimizer step, as in steps.parquet, after which `state` is up to date.
 
     Raises TrialStopped, on every rank alike, where a loss or the gradient is not finite.
     """
-    state = state or begin(engine, task)
-    steps = task.steps()
+    state = state or initial_state(engine, task)
+    steps = task.count_steps()
     while state.step < steps:
         yield _step(engine, task, state, steps)
 
 
-def _step(engine: Engine, task: Task, state: State, steps: int) -> dict[str, Any]:
+def _step(engine: Engine, task: TrainingTask, state: TrainingState, steps: int) -> dict[str, Any]:
     started, step = time.perf_counter(), state.step
     attempt = 0
-    record, outcome = _gradient(engine, task, state.reference, step, attempt)
+    record, outcome = _rectified_gradient(engine, task, state.reference, step, attempt)
     while outcome.degenerate and attempt + 1 < MAX_ATTEMPTS:
         attempt += 1
         engine.clear()
-        record, outcome = _gradient(engine, task, state.reference, step, attempt)
+        record, outcome = _rectified_gradient(engine, task, state.reference, step, attempt)
     lr = learning_rate(task.training, step, steps)
     if outcome.degenerate:
         engine.clear()
@@ -109,7 +108,7 @@ def _step(engine: Engine, task: Task, state: State, steps: int) -> dict[str, Any
     return {
         "step": step + 1,
         **record,
-        **_told(outcome),
+        **{name: value for name, value in asdict(outcome).items() if name != "degenerate"},
         "skipped": outcome.degenerate,
         "attempts": attempt + 1,
         "lr": lr,
@@ -129,7 +128,7 @@ def find_collapse(bar: float | None, record: dict[str, Any]) -> dict[str, Any] |
 
 
 def learning_rate(training: Training, step: int, steps: int) -> float:
-    """Of optimizer step `step` (from 0): linear warm-up, then constant or linear to zero."""
+    """Return that of optimizer step `step` (from 0): linear warm-up, then constant or linear to zero."""
     if step < training.warmup_steps:
         return training.lr * (step + 1) / training.warmup_steps
     if training.schedule == "constant":
@@ -137,67 +136,60 @@ def learning_rate(training: Training, step: int, steps: int) -> float:
     return training.lr * (steps - step) / max(1, steps - training.warmup_steps)
 
 
-def _gradient(
-    engine: Engine, task: Task, reference: dict[int, float] | None, step: int, attempt: int
+def _rectified_gradient(
+    engine: Engine, task: TrainingTask, reference: dict[int, float] | None, step: int, attempt: int
 ) -> tuple[dict[str, Any], rectifiers.Outcome]:
     """Leave the rectified gradient of one attempt in the engine.
 
-    Its random numbers depend on (seed, step, attempt, rank) alone: a resumed trial draws the same ones.
+    Its random numbers depend on (seed, step, attempt, rank) alone: a resumed trial takes the same ones.
     """
     torch.manual_seed(sampling.noise_seed(task.seed, step, attempt, engine.rank))
-    size = task.training.batch_size
     forget = task.forget_batch(step, attempt)
     retain: list[int] = []
     if task.rectifier.needs_retain or task.objective.needs_retain:
-        retain = sampling.retain_batch(task.seed, step, attempt, len(task.retain), size)
-    told: dict[str, Any] = {"retain_loss": math.nan, "tokens": 0}
+        retain = sampling.retain_batch(task.seed, step, attempt, len(task.retain), task.training.batch_size)
+    record: dict[str, Any] = {"retain_loss": math.nan, "tokens": 0}
     if task.rectifier.needs_retain:
-        told["retain_loss"], told["tokens"] = _retain_pass(engine, task, retain, step)
-        task.rectifier.fold(engine.shard())
+        record["retain_loss"], record["tokens"] = _retain_pass(engine, task, retain)
+        _check_finite(record["retain_loss"], "retain loss", step)
+        task.rectifier.update_average(engine.shard())
         engine.clear()
-    seen = _observe(engine, task, step) if task.observe and step % task.observe == 0 else None
-    plan = [(term, task.rows(term.side), forget if term.side == "forget" else retain) for term in task.objective.terms]
-    told["loss"], tokens = effective_batch.effective_batch(engine, plan, task, reference)
-    told["tokens"] += tokens
-    _finite(told["loss"], "loss", step)
+    observed = _observe(engine, task, step) if task.observe and step % task.observe == 0 else None
+    terms = [(term, task.rows(term.side), forget if term.side == "forget" else retain) for term in task.objective.terms]
+    record["loss"], tokens = effective_batch.accumulate_gradient(engine, terms, task, reference)
+    record["tokens"] += tokens
+    _check_finite(record["loss"], "loss", step)
     if task.observe:
-        told |= _observed(engine, seen)
+        record |= _compare(engine, observed)
     outcome = task.rectifier.apply(engine.shard(), engine.reduce)
-    _finite(outcome.grad_norm, "gradient norm", step)
-    return told, outcome
+    _check_finite(outcome.grad_norm, "gradient norm", step)
+    return record, outcome
 
 
-def _retain_pass(engine: Engine, task: Task, rows: list[int], step: int) -> tuple[float, int]:
-    loss, tokens = effective_batch.effective_batch(engine, [(objectives.NLL, task.retain, rows)], task, None)
-    _finite(loss, "retain loss", step)
-    return loss, tokens
+def _retain_pass(engine: Engine, task: TrainingTask, rows: list[int]) -> tuple[float, int]:
+    """Leave the gradient of the plain loss on retain rows in the engine; return loss and label tokens."""
+    return effective_batch.accumulate_gradient(engine, [(objectives.NLL, task.retain, rows)], task, None)
 
 
-def _observe(engine: Engine, task: Task, step: int) -> tuple[float, list[torch.Tensor]]:
-    """Retain loss and gradient on rows of their own: the engine's gradient is zero before and after."""
+def _observe(engine: Engine, task: TrainingTask, step: int) -> tuple[float, list[torch.Tensor]]:
+    """Return loss and gradient on further retain rows; the engine's gradient is zero before and after."""
     rows = sampling.retain_batch(task.seed + OBSERVED, step, 0, len(task.retain), task.training.batch_size)
-    loss, _ = effective_batch.effective_batch(engine, [(objectives.NLL, task.retain, rows)], task, None)
+    loss, _ = _retain_pass(engine, task, rows)
     gradient = [part.detach().clone() for part in engine.shard()]
     engine.clear()
     return loss, gradient
 
 
-def _observed(engine: Engine, seen: tuple[float, list[torch.Tensor]] | None) -> dict[str, float]:
-    """cos(g_u, g_r) before rectification and the retain loss; NaN between observations."""
-    if seen is None:
+def _compare(engine: Engine, observed: tuple[float, list[torch.Tensor]] | None) -> dict[str, float]:
+    """Return cos(g_u, g_r) before rectification and the retain loss; NaN between observations."""
+    if observed is None:
         return {"observed_cos": math.nan, "observed_retain_loss": math.nan}
-    loss, retain = seen
+    loss, retain = observed
     dot, retain_square, square = engine.reduce(rectifiers.products(engine.shard(), retain)).tolist()
     norm = math.sqrt(retain_square * square)
     return {"observed_cos": dot / norm if norm > 0 else 0.0, "observed_retain_loss": loss}
 
 
-def _finite(value: float, name: str, step: int) -> None:
+def _check_finite(value: float, name: str, step: int) -> None:
     if not math.isfinite(value):
         raise TrialStopped("diverged", f"{name} is {value} at step {step + 1}", step + 1)
-
-
-def _told(outcome: rectifiers.Outcome) -> dict[str, Any]:
-    names = ("cos_before", "cos_after", "grad_norm", "rectified_norm", "average_norm")
-    names += ("dot", "coefficient", "clip_scale", "rectified")
-    return {name: getattr(outcome, name) for name in names}

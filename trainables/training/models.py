@@ -8,52 +8,49 @@ from pathlib import Path
 from typing import Any
 
 from trainables.common import hashing, paths
-from trainables.common.errors import InputError
+from trainables.common.errors import InputError, first_line
 from trainables.config.settings import Model, Shape
 from trainables.data import hub
 from trainables.storage.files import mark_complete, publish
 from trainables.training import memory
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
-TOKENIZER = {"tokenizer.json": ["tokenizer.json", "tokenizer.model"]}
+TOKENIZER = ("tokenizer.json", "tokenizer.model")
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 
 
-def check(model: Model, field: str = "target") -> bool:
-    """Whether `model` is a folder that can be loaded (False: a hub id). Raises InputError saying what is missing."""
+def check_model(model: Model, field: str = "target") -> bool:
+    """Return True for a folder that can be loaded, False for a hub id. Raise InputError naming what is missing."""
     folder = paths.expand(model.path)
-    if not paths.is_folder(model.path):
-        if not paths.is_hub_id(model.path):
-            raise InputError(f"{field}: no model folder '{model.path}' (give a folder or a hub id)")
+    if not _is_folder(model.path, f"{field}: no model folder '{model.path}'"):
         return False
-    needed = {
-        "config.json": ["config.json"],
-        "model.safetensors": ["model.safetensors", "model.safetensors.index.json"],
-    }
-    if model.tokenizer is None:
-        needed |= TOKENIZER
-    for name, files in needed.items():
-        if not any(paths.is_file(folder / file) for file in files):
+    for files in (("config.json",), WEIGHTS, TOKENIZER if model.tokenizer is None else ()):
+        if files and not any(paths.is_file(folder / file) for file in files):
             there = paths.list_folder(folder)
-            other = "" if name not in TOKENIZER else "; --set tokenizer=DIR_OR_HUB_ID takes it from another place"
-            raise InputError(f"{field}: model folder {folder} has no {name}; it has {there}{other}")
+            other = "; --set tokenizer=DIR_OR_HUB_ID takes it from another place" if files == TOKENIZER else ""
+            raise InputError(f"{field}: model folder {folder} has no {files[0]}; it has {there}{other}")
     return True
 
 
 def check_tokenizer(place: str) -> bool:
-    """Whether `place` is a folder with a tokenizer (False: a hub id). Raises InputError saying what is missing."""
+    """Return True for a folder with a tokenizer, False for a hub id. Raise InputError naming what is missing."""
     folder = paths.expand(place)
-    if not paths.is_folder(place):
-        if not paths.is_hub_id(place):
-            raise InputError(f"tokenizer: no folder {paths.describe_path(place)} (give a folder or a hub id)")
+    if not _is_folder(place, f"tokenizer: no folder {paths.describe_path(place)}"):
         return False
-    if not any(paths.is_file(folder / file) for file in TOKENIZER["tokenizer.json"]):
+    if not any(paths.is_file(folder / file) for file in TOKENIZER):
         raise InputError(f"tokenizer: {folder} has no tokenizer.json; it has {paths.list_folder(folder)}")
     return True
 
 
+def _is_folder(place: str, missing: str) -> bool:
+    if paths.is_folder(place) or paths.is_hub_id(place):
+        return paths.is_folder(place)
+    raise InputError(f"{missing} (give a folder or a hub id)")
+
+
 def fingerprint(model: Model) -> str:
-    """What the weights and the tokenizer are: the content of a folder, or hub id and revision."""
-    if check(model):
+    """Return what names weights and tokenizer: the content of a folder, or hub id and revision."""
+    if check_model(model):
         found = "files:" + hashing.hash_model(paths.expand(model.path))
     else:
         found = f"hub:{model.path}@{model.revision or 'main'}"
@@ -65,7 +62,7 @@ def fingerprint(model: Model) -> str:
 
 
 def shape_of(model: Model) -> Shape | None:
-    """The sizes that the model's configuration tells, of a hub id too; None where it names them in another way."""
+    """Return the sizes in the model's configuration, of a hub id too; None if it names them in another way."""
     from transformers import AutoConfig
 
     try:
@@ -77,12 +74,12 @@ def shape_of(model: Model) -> Shape | None:
     return memory.shape_of(settings)
 
 
-def load(model: Model, precision: str = "fp32", field: str = "target") -> tuple[Any, Any]:
-    """The model (evaluation mode, on the CPU) and its tokenizer. Raises InputError with what to accept or set."""
+def load_model(model: Model, precision: str = "fp32", field: str = "target") -> tuple[Any, Any]:
+    """Return the model (evaluation mode, on the CPU) and its tokenizer. Raise InputError with what to accept or set."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    check(model, field)
+    check_model(model, field)
     tokenizer = load_tokenizer(model, field)
     try:
         network = AutoModelForCausalLM.from_pretrained(
@@ -125,7 +122,7 @@ def _source(path: str) -> str:
 
 
 def with_adapters(network: Any, rank: int, alpha: int) -> Any:
-    """`network` with LoRA adapters (Hu et al., 2021) on every linear layer but the head; nothing else is trained."""
+    """Return `network` with LoRA adapters (Hu et al., 2021), alone trained, on every linear layer but the head."""
     from peft import LoraConfig, get_peft_model
 
     settings = LoraConfig(
@@ -134,17 +131,17 @@ def with_adapters(network: Any, rank: int, alpha: int) -> Any:
     return get_peft_model(network, settings)
 
 
-def merged(network: Any) -> Any:
-    """Adapters folded into the weights, where there are any."""
+def merge_adapters(network: Any) -> Any:
+    """Return the network with its adapters, if it has any, merged into the weights."""
     from peft import PeftModel
 
     return network.merge_and_unload() if isinstance(network, PeftModel) else network
 
 
-def save(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any], *, shared: bool = False) -> None:
+def save_model(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any], *, shared: bool = False) -> None:
     """Write a model folder by rename, so that a half-written one is never read; `note` says how it was made.
 
-    `shared`: it is made once for all, so that what a loss of power or a cut takes of it must be seen.
+    `shared`: it is made once for all, and marked complete so that a later loss of files is noticed.
     """
     staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
     network.save_pretrained(staging, safe_serialization=True)
@@ -156,10 +153,7 @@ def save(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any], *, sh
 
 
 def _advice(path: str, error: Exception) -> str:
-    text = str(error)
-    if "gated" in text.lower() or "401" in text or "403" in text:
-        return f"it is gated: accept its licence at its hub page, then set HF_TOKEN ({text.splitlines()[0]})"
-    if paths.is_folder(path):
-        return text.splitlines()[0] if text else repr(error)
-    first = text.splitlines()[0] if text else repr(error)
-    return f"{first}. Without a network give a folder: --set target=DIR"
+    first = first_line(error)
+    if any(word in str(error).lower() for word in ("gated", "401", "403")):
+        return f"it is gated: accept its licence at its hub page, then set HF_TOKEN ({first})"
+    return first if paths.is_folder(path) else f"{first}. Without a network give a folder: --set target=DIR"

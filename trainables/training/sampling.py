@@ -1,8 +1,8 @@
-"""Which rows an optimizer step sees: a function of (seed, step, attempt) alone, whatever the ranks or micro-batches.
+"""The rows of an optimizer step: a function of (seed, step, attempt) alone, whatever the ranks or micro-batches.
 
 Forget rows come as a stream of permutations, one an epoch, cut into batches. Retain rows are uniform with
 replacement, one for each forget row (as TOFU's published code draws them). A second attempt at a step
-(the paper's remark to Theorem 1: draw another batch) takes rows at random of those that the run draws (`drawn`).
+(the paper's remark to Theorem 1: draw another batch) takes random rows of `sampled_rows`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ FORGET, RETAIN, AGAIN, NOISE = 1, 2, 3, 4
 
 
 def forget_batch(seed: int, step: int, attempt: int, rows: int, batch_size: int) -> list[int]:
-    """Row numbers of the effective forget batch of `step` (from 0)."""
+    """Return the row numbers of the effective forget batch of `step` (from 0)."""
     if attempt > 0:
         draw = _generator(seed, AGAIN, step, attempt)
         return draw.choice(rows, size=batch_size, replace=batch_size > rows).tolist()
@@ -26,23 +26,23 @@ def forget_batch(seed: int, step: int, attempt: int, rows: int, batch_size: int)
     return stream[offset : offset + batch_size]
 
 
-def drawn(seed: int, steps: int, rows: int, batch_size: int) -> list[int]:
-    """The forget rows that `steps` steps draw at their first attempts, sorted: all of them from one epoch on."""
+def sampled_rows(seed: int, steps: int, rows: int, batch_size: int) -> list[int]:
+    """Return the forget rows of `steps` steps at their first attempts, sorted: all of them from one epoch on."""
     return sorted(forget_batch(seed, 0, 0, rows, min(rows, steps * batch_size)))
 
 
 def retain_batch(seed: int, step: int, attempt: int, rows: int, batch_size: int) -> list[int]:
-    """Row numbers of the effective retain batch of `step` (from 0)."""
+    """Return the row numbers of the effective retain batch of `step` (from 0)."""
     return _generator(seed, RETAIN, step, attempt).integers(rows, size=batch_size).tolist()
 
 
 def noise_seed(seed: int, step: int, attempt: int, rank: int) -> int:
-    """The 64-bit seed of torch's generators for one attempt at a step on one rank: dropout and the like."""
+    """Return the 64-bit seed of torch's generators for one attempt at a step on one rank: dropout and the like."""
     return int(np.random.SeedSequence([seed, NOISE, step, attempt, rank]).generate_state(1, np.uint64)[0])
 
 
-def steps(rows: int, batch_size: int, epochs: float, max_steps: int | None) -> int:
-    """Optimizer steps of a run: epochs over the forget rows, whole batches only, at least one."""
+def count_steps(rows: int, batch_size: int, epochs: float, max_steps: int | None) -> int:
+    """Count optimizer steps of a run: epochs over the forget rows, whole batches only, at least one."""
     planned = max(1, int(epochs * rows) // batch_size)
     return min(planned, max_steps) if max_steps else planned
 

@@ -29,7 +29,7 @@ def calibrate(steps: StepSelection, network: Any, unlearned: Metrics) -> Generat
     saved = steps.paths.weights or folder / f".unlearned-{uuid.uuid4().hex[:8]}"
     try:
         if steps.paths.weights is None:
-            models.save(network, steps.tokenizer, saved, {"trial": steps.trial.id()})
+            models.save_model(network, steps.tokenizer, saved, {"trial": steps.trial.id()})
         return (yield from _search(steps, network, unlearned, target_weights.open_weights(Model(path=str(saved)))))
     finally:
         if steps.paths.weights is None:
@@ -66,11 +66,11 @@ def _search(
     found: list[dict[str, Any]] = []
     for share in sorted(settings.targets):
         yield {"phase": "calibration", "step": len(found) + 1, "steps": len(settings.targets)}
-        outcome = uwc.search(share, share * utility[0.0], utility, evaluate, settings)
+        outcome = uwc.search_mixture(share, share * utility[0.0], utility, evaluate, settings)
         found.append({**asdict(outcome), **goal_metrics(outcome.weight), "metrics": measured[outcome.weight]})
     return {
         "original_model_utility": utility[0.0],
-        "monotone": uwc.monotone(utility, settings.tolerance),
+        "monotone": uwc.is_monotone(utility, settings.tolerance),
         "evaluations": [{"weight": weight, **goal_metrics(weight)} for weight in sorted(measured)],
         "targets": found,
     }

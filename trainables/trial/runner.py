@@ -112,7 +112,7 @@ class TrialRun:
             steps = StepSelection(trial, self.paths, tokenizer, reference, self.report)
             yield from self._evaluate(network, steps, together=False)
             return
-        network, tokenizer = models.load(trial.target, trial.resources.precision)
+        network, tokenizer = models.load_model(trial.target, trial.resources.precision)
         if trial.calibration.targets:
             target_weights.open_weights(trial.target).check_names(network)
         task = setup.make_task(trial, network, tokenizer, device, record.micro_batch)
@@ -125,7 +125,7 @@ class TrialRun:
         resume_from = checkpoints.read_meta(folder)
         if resume_from and not steps.can_resume_at(resume_from["step"]):
             resume_from = {}
-        engine = engines.create(network.to(device).train(), trial.training, resources)
+        engine = engines.create_engine(network.to(device).train(), trial.training, resources)
         record.seconds.loading = perf_counter() - begun
         try:
             yield from self._train(engine, task, steps, resume_from)
@@ -156,25 +156,25 @@ class TrialRun:
         folder = ensure_direction(direction, self.paths.store, setup.load_forget_rows, rows, checkpointing)
         if dist.get_rank() > 0:
             return None, None
-        network, tokenizer = models.load(target)
+        network, tokenizer = models.load_model(target)
         move_along(network.to(device), folder, vector.stg or vector.strength or 0.0)
         return network, tokenizer
 
     def _train(
-        self, engine: Engine, task: loop.Task, steps: StepSelection, resume_from: dict[str, Any]
+        self, engine: Engine, task: loop.TrainingTask, steps: StepSelection, resume_from: dict[str, Any]
     ) -> Iterator[Event]:
         """Train to the last step, from the checkpoint described by `resume_from` if it is not empty."""
-        record, last, folder = self.record, task.steps(), self.paths.folder / CHECKPOINT
+        record, last, folder = self.record, task.count_steps(), self.paths.folder / CHECKPOINT
         if resume_from:
             state, record.steps = checkpoints.restore(engine, task, folder)
             record.resume(state.step, resume_from.get("seconds", {}))
         else:
             if engine.rank == 0:
                 checkpoints.drop(folder)
-            state = loop.begin(engine, task)
+            state = loop.initial_state(engine, task)
         steps.drop_after(state.step)
         schedule = CheckpointSchedule(self.trial.resources.checkpoint_every, self.notice)
-        for entry in loop.run(engine, task, state):
+        for entry in loop.train(engine, task, state):
             record.steps.append(entry)
             if steps.is_due(state.step) and state.step < last:  # before its checkpoint, so that a resume misses none
                 yield {"phase": "evaluation", "step": state.step, "steps": last}

@@ -31,7 +31,7 @@ def check_inputs(trial: Trial) -> None:
     """Raise InputError if data or weights have changed since the trial was planned, or no pass measures its bar."""
     check_bar(trial)
     evaluation.check_data(trial.benchmark)
-    models.check(trial.target)
+    models.check_model(trial.target)
     known = trial.target.fingerprint or ""
     if known.startswith("files:") and models.fingerprint(trial.target) != known:
         raise InputError(f"target: '{trial.target.path}' has changed since this trial was planned; plan it again")
@@ -71,21 +71,23 @@ def _load_examples(
     return benchmarks.find(benchmark.name).training_examples(benchmark, tokenizer, max_length)
 
 
-def make_task(trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro_batch: int | None) -> loop.Task:
+def make_task(
+    trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro_batch: int | None
+) -> loop.TrainingTask:
     """Return rows, objective and rectifier; freezes what the objective does not train."""
     forget, retain = load_examples(trial)
     constants = presets.constants(trial.method, trial.objective, trial.benchmark.split)
-    objective = objectives.make(trial.method, constants, trial.seed)
+    objective = objectives.make_objective(trial.method, constants, trial.seed)
     frozen = copy.deepcopy(network).to(device).eval().requires_grad_(False) if objective.needs_frozen else None
     if METHODS[trial.method].steers:
         train_only_rmu_weights(network, constants.layer)
     if trial.resources.gradient_checkpointing:
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    return loop.Task(
+    return loop.TrainingTask(
         forget=forget,
         retain=retain,
         objective=objective,
-        rectifier=rectifiers.make(trial.rectifier.name, trial.rectifier.gamma, trial.rectifier.tau),
+        rectifier=rectifiers.make_rectifier(trial.rectifier.name, trial.rectifier.gamma, trial.rectifier.tau),
         training=trial.training,
         seed=trial.seed,
         pad=scoring.pad_of(tokenizer),
@@ -146,13 +148,13 @@ def whole_model(trial: Trial, engine: Engine, *, final: bool = True) -> tuple[An
     `final`: training ends here, so that adapters may be folded into the very weights that they are trained on.
     """
     if engine.stage < 3 and (final or trial.training.lora_rank is None):
-        return models.merged(engine.module), True
+        return models.merge_adapters(engine.module), True
     state = engine.gather()
     if engine.rank > 0:
         return None, False
-    network = add_adapters(trial, models.load(trial.target, trial.resources.precision)[0])
+    network = add_adapters(trial, models.load_model(trial.target, trial.resources.precision)[0])
     network.load_state_dict(state)
-    return models.merged(network.to(engine.device)), False
+    return models.merge_adapters(network.to(engine.device)), False
 
 
 def train_only_rmu_weights(network: Any, layer: int) -> None:

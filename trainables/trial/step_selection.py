@@ -100,7 +100,7 @@ class StepSelection:
             if fallback is None or old != self._weights(fallback):
                 shutil.rmtree(old)
         made = {"trial": self.trial.id(), **provenance.stamp(self.trial.method, self.trial.rectifier.name)}
-        models.save(network, self.tokenizer, self._weights(step), made)
+        models.save_model(network, self.tokenizer, self._weights(step), made)
 
     def measure(self, network: Any) -> tuple[Metrics, Rows]:
         """Return the metrics of a model, and the rows that they are made of."""
@@ -149,7 +149,7 @@ class StepSelection:
         """Return the target model's evaluation: the sweep's, else one made here once."""
         self.target = self.target or load_target_evaluation(self.trial, self.paths.store)
         if self.target is None:
-            network, _ = models.load(self.trial.target, self.trial.resources.precision)
+            network, _ = models.load_model(self.trial.target, self.trial.resources.precision)
             network = network.to("cuda" if self.trial.resources.gpus else "cpu")
             self.target = self._add_change(network, *self.measure(network))
         return self.target

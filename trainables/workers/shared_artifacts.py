@@ -43,22 +43,22 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
         row for name in recipe.configs for row in rows.load(recipe.data, name, ("question", "answer"), recipe.revision)
     ]
     examples = tofu.encode_rows(tokenizer, loaded, recipe.template, recipe.dialect, recipe.training.max_length)
-    task = loop.Task(
+    task = loop.TrainingTask(
         forget=examples,
         retain=(),
-        objective=objectives.make("nll", presets.Constants()),
-        rectifier=rectifiers.make("clip", None, recipe.clip),
+        objective=objectives.make_objective("nll", presets.Constants()),
+        rectifier=rectifiers.make_rectifier("clip", None, recipe.clip),
         training=recipe.training,
         seed=recipe.seed,
         pad=scoring.pad_of(tokenizer),
         micro_batch=micro_batch,
     )
-    training = engine.create(network.to(device).train(), recipe.training, resources)
-    for _ in loop.run(training, task):
+    training = engine.create_engine(network.to(device).train(), recipe.training, resources)
+    for _ in loop.train(training, task):
         pass
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = {**recipe.model_dump(mode="json"), **provenance.stamp()}
-    models.save(training.module, tokenizer, folder, made, shared=True)
+    models.save_model(training.module, tokenizer, folder, made, shared=True)
     training.close()
     store.push(folder)
     return str(folder)
@@ -86,7 +86,7 @@ def make_evaluation(
     if retain:
         store.fetch(store.evaluation(retain) / RESULT)
         reference = evaluation.read_reference(store.evaluation(retain) / RESULT, on)
-    network, tokenizer = models.load(subject, resources.precision)
+    network, tokenizer = models.load_model(subject, resources.precision)
     found, records = evaluation.evaluate(
         network.to(device), tokenizer, on, reference, token_budget=resources.evaluation_tokens
     )
@@ -155,7 +155,7 @@ def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection
 def _start(recipe: Recipe) -> tuple[Any, Any]:
     """Return the model and tokenizer that training starts from."""
     if recipe.base is not None:
-        return models.load(recipe.base, recipe.precision, field="models")
+        return models.load_model(recipe.base, recipe.precision, field="models")
     from transformers import LlamaConfig, LlamaForCausalLM
 
     tokenizer = _learn_tokenizer(recipe)

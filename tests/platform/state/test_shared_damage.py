@@ -56,7 +56,7 @@ def test_what_is_not_as_it_was_written_is_seen(tmp_path: Path) -> None:
 def test_a_shared_model_lists_its_files(tmp_path: Path) -> None:
     saved: Any = SimpleNamespace(save_pretrained=lambda place, **options: write(place, sealed=False))
     for shared, sizes in ((True, {"config.json": 2, "parts/model.safetensors": 7, "recipe.json": 3}), (False, None)):
-        models.save(saved, saved, tmp_path / str(shared), {}, shared=shared)
+        models.save_model(saved, saved, tmp_path / str(shared), {}, shared=shared)
         assert files.read_json(tmp_path / str(shared) / files.WHOLE) == sizes
 
 

@@ -23,7 +23,7 @@ def bare(tmp_path: Path) -> Path:
 
 def test_a_folder_without_tokenizer_says_where_one_may_come_from(bare: Path) -> None:
     with pytest.raises(InputError, match=r"has no tokenizer.json; it has .*--set tokenizer=DIR_OR_HUB_ID"):
-        models.check(Model(path=str(bare)))
+        models.check_model(Model(path=str(bare)))
 
 
 def test_an_empty_tokenizer_is_refused(bare: Path) -> None:
@@ -31,14 +31,14 @@ def test_an_empty_tokenizer_is_refused(bare: Path) -> None:
     empty = {"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}, "added_tokens": []}
     (bare / "tokenizer.json").write_text(json.dumps(empty))
     with pytest.raises(InputError, match="has no usable tokenizer"):
-        models.load(Model(path=str(bare)))
+        models.load_model(Model(path=str(bare)))
 
 
 def test_a_tokenizer_from_another_folder(bare: Path, tmp_path: Path) -> None:
     place = tmp_path / "tokenizer"
     tiny.tokenizer().save_pretrained(place)
     model = Model(path=str(bare), tokenizer=str(place))
-    network, tokenizer = models.load(model)
+    network, tokenizer = models.load_model(model)
     assert tokenizer("ferry")["input_ids"] == tiny.tokenizer()("ferry")["input_ids"]
     assert network.config._attn_implementation == "sdpa"
     with pytest.raises(InputError, match=f"tokenizer: {bare} has no tokenizer.json"):

@@ -81,7 +81,7 @@ def test_losses_that_are_no_numbers_are_no_hits() -> None:
 
 @pytest.fixture(scope="module")
 def taught(trained_inputs: Any) -> tuple[Any, Any]:
-    return models.load(Model(path=str(trained_inputs.target)))
+    return models.load_model(Model(path=str(trained_inputs.target)))
 
 
 @pytest.mark.parametrize("dialect", tofu.RULES)

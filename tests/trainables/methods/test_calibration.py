@@ -33,7 +33,7 @@ def test_a_falling_utility_is_met(goal: float, power: float) -> None:
         asked.append(weight)
         return 1 - weight**power
 
-    found = uwc.search(goal, goal, known, evaluate, SETTINGS)
+    found = uwc.search_mixture(goal, goal, known, evaluate, SETTINGS)
     assert len(asked) == found.evaluations <= 12
     assert len(set(asked)) == len(asked)
     low, high = found.bracket
@@ -43,7 +43,7 @@ def test_a_falling_utility_is_met(goal: float, power: float) -> None:
     else:
         assert found.evaluations == 12
         assert high - low == pytest.approx(2**-12)
-    assert uwc.monotone(known, 0.002)
+    assert uwc.is_monotone(known, 0.002)
 
 
 def test_further_targets_use_what_is_known() -> None:
@@ -54,15 +54,15 @@ def test_further_targets_use_what_is_known() -> None:
         asked.append(weight)
         return 1 - weight
 
-    first = uwc.search(0.5, 0.5, known, evaluate, SETTINGS)
-    second = uwc.search(0.75, 0.75, known, evaluate, SETTINGS)
-    again = uwc.search(0.5, 0.5, known, evaluate, SETTINGS)
+    first = uwc.search_mixture(0.5, 0.5, known, evaluate, SETTINGS)
+    second = uwc.search_mixture(0.75, 0.75, known, evaluate, SETTINGS)
+    again = uwc.search_mixture(0.5, 0.5, known, evaluate, SETTINGS)
     assert (first.weight, second.weight, asked) == (0.5, 0.25, [0.5, 0.25])
     assert again.evaluations == 0
 
 
 def test_a_model_above_the_goal_is_left_as_it_is() -> None:
-    found = uwc.search(0.8, 0.8, {0.0: 1.0, 1.0: 0.9}, lambda weight: 0.0, SETTINGS)
+    found = uwc.search_mixture(0.8, 0.8, {0.0: 1.0, 1.0: 0.9}, lambda weight: 0.0, SETTINGS)
     assert (found.weight, found.reached, found.evaluations, found.bracket) == (1.0, True, 0, (1.0, 1.0))
 
 
@@ -71,16 +71,16 @@ def test_of_several_brackets_the_one_that_forgets_most_is_kept_and_said() -> Non
         return 1 - weight if weight < 0.4 else 0.2 if weight < 0.7 else 1.5 - weight if weight < 0.9 else 0.1
 
     known = {weight: bumpy(weight) for weight in (0.0, 0.5, 0.75, 1.0)}
-    found = uwc.search(0.65, 0.65, known, bumpy, SETTINGS)
+    found = uwc.search_mixture(0.65, 0.65, known, bumpy, SETTINGS)
     assert found.reached
     assert found.weight == pytest.approx(0.85, abs=0.002)
-    assert not uwc.monotone(known, 0.002)
+    assert not uwc.is_monotone(known, 0.002)
 
 
 def test_a_point_outside_the_kept_bracket_is_no_answer() -> None:
     """MU is 0.85 at w = 0.25 too, but the bracket with the larger w forgets more."""
     known = {0.0: 1.0, 0.25: 0.851, 0.5: 0.6, 0.75: 0.95, 1.0: 0.1}
-    found = uwc.search(0.85, 0.85, known, lambda weight: 0.95 - 3.4 * (weight - 0.75), SETTINGS)
+    found = uwc.search_mixture(0.85, 0.85, known, lambda weight: 0.95 - 3.4 * (weight - 0.75), SETTINGS)
     assert found.reached
     assert 0.75 < found.weight < 1
 
@@ -133,9 +133,9 @@ def test_a_mixture_is_what_its_weight_says(
     config, result, store = calibrated
     saved = store.trial(config.id()) / WEIGHTS
     item = result["calibration"]["targets"][-1]
-    target, tokenizer = models.load(Model(path=str(trained_inputs.target)))
-    unlearned, _ = models.load(Model(path=str(saved)))
-    mixed, _ = models.load(Model(path=str(saved)))
+    target, tokenizer = models.load_model(Model(path=str(trained_inputs.target)))
+    unlearned, _ = models.load_model(Model(path=str(saved)))
+    mixed, _ = models.load_model(Model(path=str(saved)))
     target_weights.mix(
         mixed,
         target_weights.open_weights(Model(path=str(saved))),
@@ -156,8 +156,8 @@ def test_relative_change_is_the_norm_of_the_difference(
     trained_inputs: Any, calibrated: tuple[Trial, dict[str, Any], Storage]
 ) -> None:
     config, result, store = calibrated
-    target, _ = models.load(Model(path=str(trained_inputs.target)))
-    unlearned, _ = models.load(Model(path=str(store.trial(config.id()) / WEIGHTS)))
+    target, _ = models.load_model(Model(path=str(trained_inputs.target)))
+    unlearned, _ = models.load_model(Model(path=str(store.trial(config.id()) / WEIGHTS)))
     before, after = (torch.nn.utils.parameters_to_vector(m.parameters()).detach().double() for m in (target, unlearned))
     expected = float((after - before).norm() / before.norm())
     assert result["metrics"]["relative_change"] == pytest.approx(expected, rel=1e-6)

@@ -57,7 +57,7 @@ def rectified(
 ) -> tuple[torch.Tensor, rectifiers.Outcome]:
     """What GRU with gamma None makes of a full-batch gradient."""
     rectifier = rectifiers.GRU(None, tau)
-    rectifier.fold([retain])
+    rectifier.update_average([retain])
     changed = gradient.clone()
     return changed, rectifier.apply([changed], lambda value: value)
 
@@ -175,7 +175,7 @@ def test_theorem_2_needs_its_condition_on_curvature() -> None:
 @pytest.fixture(scope="module")
 def step_of(trial_inputs: Any) -> Any:
     """`after(lr)`: the retain loss before a step of GA, after the plain and after the rectified one, full batches."""
-    network, tokenizer = models.load(Model(path=str(trial_inputs.target)))
+    network, tokenizer = models.load_model(Model(path=str(trial_inputs.target)))
     network = network.double()
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
     encoded = [tofu.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in TOFU.training_rows(benchmark)]
@@ -192,7 +192,7 @@ def step_of(trial_inputs: Any) -> Any:
 
     plain, kept = gradient(-1.0, forget), gradient(1.0, retain)
     rectifier = rectifiers.GRU(None, None)
-    rectifier.fold(kept)
+    rectifier.update_average(kept)
     ours = [part.clone() for part in plain]
     outcome = rectifier.apply(ours, lambda value: value)
 

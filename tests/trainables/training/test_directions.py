@@ -133,7 +133,7 @@ def tensor_bytes() -> int:
 
 def test_moving_goes_as_far_as_it_says(made: Any) -> None:
     direction, store, found = made
-    network, _ = models.load(direction.target)
+    network, _ = models.load_model(direction.target)
     before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
     move_along(network, spec.direction_folder(direction, store), 2.5)
     for name, parameter in network.named_parameters():
@@ -224,6 +224,6 @@ def test_a_trial_moves_the_target_model_as_far_as_its_strength(trial_inputs: Any
     changes = [result["metrics"]["relative_change"] for result in results]
     assert changes[1] == pytest.approx(3 * changes[0], rel=1e-4)
     note = files.read_json(folder / RESULT) or {}
-    norm = torch.nn.utils.parameters_to_vector(models.load(config.target)[0].parameters()).detach().norm()
+    norm = torch.nn.utils.parameters_to_vector(models.load_model(config.target)[0].parameters()).detach().norm()
     assert changes[0] == pytest.approx(note["norm"] / float(norm), rel=1e-4)
     assert results[0]["metrics"]["forget_prob"] != results[1]["metrics"]["forget_prob"]

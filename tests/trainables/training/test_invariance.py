@@ -49,7 +49,7 @@ Found = Callable[[int, str], list[dict[str, Any]]]
 
 
 def start(trial_inputs: Any, lora: int | None = None) -> torch.Tensor:
-    network, _ = models.load(Model(path=str(trial_inputs.target)))
+    network, _ = models.load_model(Model(path=str(trial_inputs.target)))
     if lora:
         torch.manual_seed(ranks.SEED)
         network = models.with_adapters(network, lora, 16)

@@ -51,12 +51,12 @@ class Runner:
         raise AssertionError("a reference pass has no backward pass")
 
 
-def task(rows: Sequence[Example], method: str = "npo", micro_batch: int | None = None) -> loop.Task:
-    return loop.Task(
+def task(rows: Sequence[Example], method: str = "npo", micro_batch: int | None = None) -> loop.TrainingTask:
+    return loop.TrainingTask(
         forget=rows,
         retain=rows,
-        objective=objectives.make(method, presets.Constants()),
-        rectifier=rectifiers.make("none", None, None),
+        objective=objectives.make_objective(method, presets.Constants()),
+        rectifier=rectifiers.make_rectifier("none", None, None),
         training=Training(lr=1e-3, max_steps=STEPS, epochs=20, batch_size=BATCH),
         seed=SEED,
         pad=2,
@@ -72,13 +72,13 @@ def test_only_the_rows_that_are_drawn_are_read_and_run() -> None:
     """Eight of sixty; training reads no others either."""
     rows, network = Read(), tiny.network(layers=1)
     prepare_process(Resources(cpus=1), SEED)
-    runner = engine.create(network.train(), task(rows).training, Resources())
-    state = loop.begin(runner, task(rows))
+    runner = engine.create_engine(network.train(), task(rows).training, Resources())
+    state = loop.initial_state(runner, task(rows))
     assert rows.seen == drawn()
     assert len(rows.seen) == STEPS * BATCH
     assert state.reference is not None
     assert set(state.reference) == drawn()
-    assert len(list(loop.run(runner, task(rows), state))) == STEPS
+    assert len(list(loop.train(runner, task(rows), state))) == STEPS
     assert rows.seen == drawn()
     runner.close()
 
@@ -87,7 +87,8 @@ def test_only_the_rows_that_are_drawn_are_read_and_run() -> None:
 def test_sums_are_those_of_a_pass_over_all_rows(size: int) -> None:
     rows, network = Read(), tiny.network(layers=1)
     few, all_rows = (
-        effective_batch.row_sums(Runner(network), rows, part, 2, size) for part in (sorted(drawn()), range(TEXTS))
+        effective_batch.row_sums(Runner(network), rows, part, task(rows), size)
+        for part in (sorted(drawn()), range(TEXTS))
     )
     for row, value in few.items():
         assert value == (all_rows[row] if size == 1 else pytest.approx(all_rows[row], rel=1e-5))
@@ -95,8 +96,8 @@ def test_sums_are_those_of_a_pass_over_all_rows(size: int) -> None:
 
 def test_three_ranks_share_the_rows_out() -> None:
     rows, network, numbers = Read(), tiny.network(layers=1), sorted(drawn())
-    whole = effective_batch.row_sums(Runner(network), rows, numbers, 2, 1)
-    parts = [effective_batch.row_sums(Runner(network, rank, 3), rows, numbers, 2, 1) for rank in range(3)]
+    whole = effective_batch.row_sums(Runner(network), rows, numbers, task(rows), 1)
+    parts = [effective_batch.row_sums(Runner(network, rank, 3), rows, numbers, task(rows), 1) for rank in range(3)]
     for row in numbers:
         found = [part[row] for part in parts if part[row] != 0]
         assert found == [whole[row]]
@@ -105,9 +106,9 @@ def test_three_ranks_share_the_rows_out() -> None:
 def test_a_row_without_a_sum_is_refused() -> None:
     rows, network = Read(), tiny.network(layers=1)
     asked = task(rows)
-    plan: list[effective_batch.Planned] = [(asked.objective.terms[0], rows, [5])]
+    plan: list[effective_batch.TermRows] = [(asked.objective.terms[0], rows, [5])]
     with pytest.raises(KeyError, match="5"):
-        effective_batch.effective_batch(Runner(network), plan, asked, {4: 1.0})
+        effective_batch.accumulate_gradient(Runner(network), plan, asked, {4: 1.0})
 
 
 def test_another_attempt_takes_rows_that_have_a_sum() -> None:
@@ -119,8 +120,8 @@ def test_another_attempt_takes_rows_that_have_a_sum() -> None:
 
 
 def test_over_an_epoch_every_row_is_drawn() -> None:
-    assert sampling.drawn(SEED, 15, TEXTS, BATCH) == list(range(TEXTS))
-    assert sampling.drawn(SEED, 100, TEXTS, BATCH) == list(range(TEXTS))
+    assert sampling.sampled_rows(SEED, 15, TEXTS, BATCH) == list(range(TEXTS))
+    assert sampling.sampled_rows(SEED, 100, TEXTS, BATCH) == list(range(TEXTS))
 
 
 def test_the_plan_counts_the_rows_that_are_drawn() -> None:

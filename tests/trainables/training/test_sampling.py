@@ -98,4 +98,4 @@ def test_retain_rows_are_uniform_with_replacement() -> None:
     ],
 )
 def test_steps_are_whole_batches(rows: int, batch: int, epochs: float, most: int | None, steps: int) -> None:
-    assert sampling.steps(rows, batch, epochs, most) == steps
+    assert sampling.count_steps(rows, batch, epochs, most) == steps

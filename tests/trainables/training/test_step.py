@@ -13,7 +13,7 @@ import transformers
 from trainables.common.tokens import Example
 from trainables.inference import scoring
 from trainables.methods import objectives, presets
-from trainables.methods.objectives import Pass, Term
+from trainables.methods.objectives import ForwardOutput, Term
 from trainables.training import effective_batch
 
 LENGTHS = ((5, 2), (17, 4), (9, 8), (12, 1), (3, 2), (17, 9))
@@ -68,13 +68,13 @@ class Runner:
 
 def ours(model: Any, terms: tuple[Term, ...], frozen: Any, size: int | None, known: Any) -> float:
     task = SimpleNamespace(pad=0, micro_batch=size, frozen=frozen)
-    plan: list[effective_batch.Planned] = [(term, rows(), list(range(len(LENGTHS)))) for term in terms]
-    return effective_batch.effective_batch(Runner(model), plan, task, known)[0]
+    plan: list[effective_batch.TermRows] = [(term, rows(), list(range(len(LENGTHS)))) for term in terms]
+    return effective_batch.accumulate_gradient(Runner(model), plan, task, known)[0]
 
 
 def whole(model: Any, terms: tuple[Term, ...], frozen: Any, known: dict[int, float]) -> float:
     """Every term over the whole batch at once: mask and logits everywhere, of which a term's positions are taken."""
-    totals, total = effective_batch.count(rows()), 0.0
+    totals, total = effective_batch.count_totals(rows()), 0.0
     for term in terms:
         width = totals.longest if term.width is None or term.width == "batch" else term.width
         batch = scoring.collate(rows(), 0, width)
@@ -82,7 +82,7 @@ def whole(model: Any, terms: tuple[Term, ...], frozen: Any, known: dict[int, flo
         said, kept = (net(**inputs, output_hidden_states=True) for net in (model, frozen))
         where = objectives.positions(term.logits, batch["labels"], batch["attention_mask"])
         layer = 0 if term.layer is None else term.layer + 1
-        seen = Pass(
+        seen = ForwardOutput(
             labels=batch["labels"],
             mask=batch["attention_mask"],
             logits=said.logits[where],
@@ -124,14 +124,14 @@ def test_loss_and_gradient_are_those_that_transformers_takes(family: str, size: 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_divergences_and_reference_sums(reduction: str, size: int | None) -> None:
     constants = presets.Constants(beta=0.5, kl_reduction=reduction)  # type: ignore[arg-type]
-    compare(objectives.make("npo_kl", constants).terms, size)
+    compare(objectives.make_objective("npo_kl", constants).terms, size)
 
 
 @pytest.mark.parametrize("size", [None, 4])
 @pytest.mark.parametrize("reduction", ["labels", "all_positions"])
 def test_steering(reduction: str, size: int | None) -> None:
     constants = presets.Constants(layer=1, rmu_reduction=reduction)  # type: ignore[arg-type]
-    compare(objectives.make("rmu", constants).terms, size)
+    compare(objectives.make_objective("rmu", constants).terms, size)
 
 
 def compare(terms: tuple[Term, ...], size: int | None) -> None:
@@ -139,7 +139,9 @@ def compare(terms: tuple[Term, ...], size: int | None) -> None:
     with torch.no_grad():
         for each in (model, theirs):
             each.model.layers[0].mlp.up_proj.weight.mul_(1.1)
-    known = effective_batch.row_sums(Runner(copy.deepcopy(frozen)), rows(), range(len(LENGTHS)), 0, 2)
+    known = effective_batch.row_sums(
+        Runner(copy.deepcopy(frozen)), rows(), range(len(LENGTHS)), SimpleNamespace(pad=0), 2
+    )
     agree(model, theirs, (ours(model, terms, frozen, size, known), whole(theirs, terms, frozen, known)))
 
 
@@ -151,7 +153,7 @@ def test_the_head_sees_labels_alone_and_steering_none(attention: str) -> None:
     assert seen == [sum(length - start for length, start in LENGTHS)]
     seen.clear()
     compare_with = network().eval()
-    ours(model, objectives.make("rmu", presets.Constants(layer=1)).terms, compare_with, None, None)
+    ours(model, objectives.make_objective("rmu", presets.Constants(layer=1)).terms, compare_with, None, None)
     assert seen == [0, 0]
 
 

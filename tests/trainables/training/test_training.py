@@ -23,7 +23,7 @@ STEPS, BATCH, SEED = 5, 6, 4
 @pytest.fixture(scope="module")
 def rows(trial_inputs: Any) -> dict[str, Any]:
     """The tiny model and both sides' encoded rows."""
-    network, tokenizer = models.load(Model(path=str(trial_inputs.target)))
+    network, tokenizer = models.load_model(Model(path=str(trial_inputs.target)))
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
     sides = [tofu.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in TOFU.training_rows(benchmark)]
     return {"network": network, "forget": sides[0], "retain": sides[1], "pad": tokenizer.pad_token_id}
@@ -49,19 +49,19 @@ def train(
         optimizer=settings.optimizer,  # type: ignore[arg-type]
         eps=settings.eps,
     )
-    task = loop.Task(
+    task = loop.TrainingTask(
         forget=rows["forget"],
         retain=retain_side(rows, settings.method),
-        objective=objectives.make(settings.method, presets.Constants(beta=settings.beta)),
-        rectifier=rectifiers.make(settings.rectifier, settings.gamma, settings.tau),
+        objective=objectives.make_objective(settings.method, presets.Constants(beta=settings.beta)),
+        rectifier=rectifiers.make_rectifier(settings.rectifier, settings.gamma, settings.tau),
         training=training,
         seed=SEED,
         pad=rows["pad"],
         micro_batch=micro_batch,
     )
     before = reference.flat(network)
-    runner = engine.create(network.train(), training, Resources())
-    records = list(loop.run(runner, task))
+    runner = engine.create_engine(network.train(), training, Resources())
+    records = list(loop.train(runner, task))
     after = reference.flat(runner.module)
     runner.close()
     return after - before, records

@@ -258,9 +258,9 @@ def test_a_retain_evaluation_on_other_rows_is_refused(
 
 
 def test_a_model_without_finite_losses_is_told(trial_inputs: Any, run: Run, tmp_path: Path) -> None:
-    network, tokenizer = models.load(Model(path=str(trial_inputs.target)))
+    network, tokenizer = models.load_model(Model(path=str(trial_inputs.target)))
     network.lm_head.weight.data.fill_(math.nan)
-    models.save(network, tokenizer, tmp_path / "model", {})
+    models.save_model(network, tokenizer, tmp_path / "model", {})
     done = run(model=tmp_path / "model")
     assert done.exit_code == 1, (done.output, done.exception)
     assert done.stderr.startswith("error: ")

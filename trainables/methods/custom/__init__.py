@@ -15,8 +15,8 @@ from trainables.config.methods import METHODS, RECTIFIERS
 PARTS = {"make": "make(constants, seed), which returns the objective", "Rectifier": "class Rectifier"}
 
 
-def load(name: str, part: str) -> Any:
-    """Return `part` of a file here, one of PARTS. Raise InputError if the file is wrong: people write them."""
+def load_part(name: str, part: str) -> Any:
+    """Return `part` of a file here, one of PARTS. Raise InputError if the file is wrong."""
     file = f"trainables/methods/custom/{name}.py"
     row = (METHODS if part == "make" else RECTIFIERS)[name]
     try:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from trainables.config.methods import METHODS
 from trainables.methods import custom
-from trainables.methods.objectives import rmu
 from trainables.methods.objectives.base import (
     NLL,
+    ForwardOutput,
     Loss,
     Objective,
-    Pass,
     Positions,
     Side,
     Term,
@@ -22,13 +21,14 @@ from trainables.methods.objectives.base import (
 from trainables.methods.objectives.ga import ascent, weighted_ascent
 from trainables.methods.objectives.kl import kl_term
 from trainables.methods.objectives.npo import npo, simnpo
+from trainables.methods.objectives.rmu import rmu_objective
 from trainables.methods.presets import Constants
 
-__all__ = ["NLL", "Loss", "Objective", "Pass", "Positions", "Side", "Term", "Totals"]
-__all__ += ["label_losses", "make", "nll", "positions", "scaled"]
+__all__ = ["NLL", "ForwardOutput", "Loss", "Objective", "Positions", "Side", "Term", "Totals"]
+__all__ += ["label_losses", "make_objective", "nll", "positions", "scaled"]
 
 
-def make(method: str, c: Constants, seed: int = 0) -> Objective:
+def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
     """Return the objective of a method with its constants; `nll` is ordinary fine-tuning on the forget side."""
     match method:
         case "nll":
@@ -52,9 +52,9 @@ def make(method: str, c: Constants, seed: int = 0) -> Objective:
         case "simnpo_gd":
             return Objective((_forget(simnpo(c.beta, c.margin), c), *_retain(c)))
         case "rmu":
-            return rmu.make(c, seed)
+            return rmu_objective(c, seed)
     if method in METHODS and METHODS[method].custom:
-        return custom.load(method, "make")(c, seed)
+        return custom.load_part(method, "make")(c, seed)
     raise ValueError(f"unknown method '{method}'")
 
 

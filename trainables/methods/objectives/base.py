@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch.nn import functional
@@ -36,34 +36,35 @@ class Totals:
 
 
 @dataclass(frozen=True)
-class Pass:
+class ForwardOutput:
     """One micro-batch after its forward pass: B rows of T tokens.
 
     mask, labels: (B, T). logits, frozen_logits: (N, V), at the N positions of the term, row by row. reference: (B,),
     the S_i^0 of a forget row. hidden, frozen_hidden: (B, T, D), the residual stream after the objective's layer.
+    None: the term does not ask for it.
     """
 
     labels: torch.Tensor
     mask: torch.Tensor
     logits: torch.Tensor
-    reference: torch.Tensor | None = None
-    hidden: torch.Tensor | None = None
-    frozen_logits: torch.Tensor | None = None
-    frozen_hidden: torch.Tensor | None = None
+    reference: Any = None
+    hidden: Any = None
+    frozen_logits: Any = None
+    frozen_hidden: Any = None
 
     @cached_property
     def losses(self) -> torch.Tensor:
-        """The l_t: (B, T - 1), of a term that reads logits at labels."""
+        """Return l_t: (B, T - 1), for a term that reads logits at labels."""
         return label_losses(self.logits, self.labels)
 
     @property
     def counts(self) -> torch.Tensor:
-        """n_i: (B,)."""
+        """Return n_i: (B,)."""
         return (self.labels[:, 1:] != IGNORED).sum(1)
 
 
 def label_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Negative log-likelihood of each label in fp32, 0 where there is none: (N, V), (B, T) -> (B, T - 1).
+    """Return the negative log-likelihood of each label in fp32, 0 without a label: (N, V), (B, T) -> (B, T - 1).
 
     The N rows of `logits` are those that predict a label (`positions`).
     """
@@ -74,12 +75,16 @@ def label_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def positions(which: Positions, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """The positions of that name: (B, T), (B, T) -> (B, T), boolean."""
+    """Return a mask of the positions of that name: (B, T), (B, T) -> (B, T), boolean."""
     if which == "attended":
         return mask.bool()
     if which == "labels":
         return functional.pad(labels[:, 1:] != IGNORED, (0, 1))
     return torch.full(labels.shape, which == "all", device=labels.device)
+
+
+Loss = Callable[[ForwardOutput, Totals], torch.Tensor]
+"""A term of one micro-batch: its share of the loss of the effective batch."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ class Term:
     """
 
     side: Side
-    loss: Callable[[Pass, Totals], torch.Tensor]
+    loss: Loss
     frozen: bool = False
     layer: int | None = None
     width: int | Literal["batch"] | None = None
@@ -100,7 +105,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Objective:
-    """What is minimised. `needs_reference`: S_i^0 of every forget row that is drawn, before the first step."""
+    """What is minimised. `needs_reference`: S_i^0 of every forget row of the run, before its first step."""
 
     terms: tuple[Term, ...]
     needs_reference: bool = False
@@ -114,13 +119,9 @@ class Objective:
         return any(term.frozen for term in self.terms)
 
 
-Loss = Callable[[Pass, Totals], torch.Tensor]
-"""A term of one micro-batch: its share of the loss of the effective batch."""
-
-
-def nll(seen: Pass, totals: Totals) -> torch.Tensor:
-    """Mean negative log-likelihood of a label token, over the whole effective batch."""
-    return seen.losses.sum() / totals.tokens
+def nll(output: ForwardOutput, totals: Totals) -> torch.Tensor:
+    """Return the mean negative log-likelihood of a label token, over the whole effective batch."""
+    return output.losses.sum() / totals.tokens
 
 
 NLL = Term("retain", nll)
@@ -128,5 +129,5 @@ NLL = Term("retain", nll)
 
 
 def scaled(loss: Loss, by: float) -> Loss:
-    """`by` times a term's loss."""
-    return loss if by == 1.0 else lambda seen, totals: by * loss(seen, totals)
+    """Return a term's loss times `by`."""
+    return loss if by == 1.0 else lambda output, totals: by * loss(output, totals)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import torch
 
-from trainables.methods.objectives.base import Loss, Pass, Totals, nll
+from trainables.methods.objectives.base import ForwardOutput, Loss, Totals, nll
 
 
-def ascent(seen: Pass, totals: Totals) -> torch.Tensor:
-    """Gradient ascent (GA): -NLL."""
-    return -nll(seen, totals)
+def ascent(output: ForwardOutput, totals: Totals) -> torch.Tensor:
+    """Return the loss of gradient ascent (GA): -NLL."""
+    return -nll(output, totals)
 
 
 def weighted_ascent(beta: float) -> Loss:
-    """WGA (Wang et al., 2025, "Rethinking LLM unlearning objectives"): -mean_t w_t l_t, w_t = p_t^beta detached."""
+    """Return WGA (Wang et al., 2025, Rethinking LLM unlearning objectives): -mean_t w_t l_t, w_t = p_t^beta held."""
 
-    def loss(seen: Pass, totals: Totals) -> torch.Tensor:
-        weights = torch.exp(-beta * seen.losses.detach())
-        return -(weights * seen.losses).sum() / totals.tokens
+    def loss(output: ForwardOutput, totals: Totals) -> torch.Tensor:
+        weights = torch.exp(-beta * output.losses.detach())
+        return -(weights * output.losses).sum() / totals.tokens
 
     return loss

@@ -5,23 +5,21 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from trainables.methods.objectives.base import Loss, Pass, Positions, Term, Totals, scaled
+from trainables.methods.objectives.base import ForwardOutput, Loss, Positions, Term, Totals, scaled
 from trainables.methods.presets import FIXED_PAD, Constants, KLReduction
 
 
 def kl(reduction: KLReduction) -> Loss:
-    """KL(p^0 || p) over the vocabulary, averaged over the positions that `reduction` names.
+    """Return KL(p^0 || p) over the vocabulary, averaged over the positions that `reduction` names.
 
     labels: positions that predict a label. attended: real tokens. all_positions: padding too, rows padded to the
     effective batch's longest (open-unlearning). all_positions_fixed_pad: padding too, rows padded to 500 (TOFU's code).
     """
 
-    def loss(seen: Pass, totals: Totals) -> torch.Tensor:
-        if seen.frozen_logits is None:
-            raise ValueError("KL needs the frozen model's logits")
-        target = torch.log_softmax(seen.frozen_logits.float(), -1)
-        current = torch.log_softmax(seen.logits.float(), -1)
-        everywhere = totals.rows * seen.mask.shape[1]
+    def loss(output: ForwardOutput, totals: Totals) -> torch.Tensor:
+        target = torch.log_softmax(output.frozen_logits.float(), -1)
+        current = torch.log_softmax(output.logits.float(), -1)
+        everywhere = totals.rows * output.mask.shape[1]
         count = {"labels": totals.tokens, "attended": totals.attended}.get(reduction, everywhere)
         return functional.kl_div(current, target, reduction="sum", log_target=True) / count
 

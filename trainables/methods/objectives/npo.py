@@ -5,26 +5,24 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from trainables.methods.objectives.base import Loss, Pass, Totals
+from trainables.methods.objectives.base import ForwardOutput, Loss, Totals
 
 
 def npo(beta: float) -> Loss:
-    """NPO (Zhang et al., 2024, eq. 3): -(2/beta) mean_i logsigmoid(beta (S_i - S_i^0)); sums over tokens, not means."""
+    """Return NPO (Zhang et al., 2024, eq. 3): -(2/beta) mean_i logsigmoid(beta (S_i - S_i^0)), of sums over tokens."""
 
-    def loss(seen: Pass, totals: Totals) -> torch.Tensor:
-        if seen.reference is None:
-            raise ValueError("NPO needs the target model's log-likelihoods")
-        ratio = seen.losses.sum(1) - seen.reference
+    def loss(output: ForwardOutput, totals: Totals) -> torch.Tensor:
+        ratio = output.losses.sum(1) - output.reference
         return -(2 / beta) * functional.logsigmoid(beta * ratio).sum() / totals.rows
 
     return loss
 
 
 def simnpo(beta: float, margin: float) -> Loss:
-    """SimNPO (Fan et al., 2024, eq. 4): -(2/beta) mean_i logsigmoid(beta (S_i / n_i - margin)), without a reference."""
+    """Return SimNPO (Fan et al., 2024, eq. 4): -(2/beta) mean_i logsigmoid(beta (S_i / n_i - margin))."""
 
-    def loss(seen: Pass, totals: Totals) -> torch.Tensor:
-        mean = seen.losses.sum(1) / seen.counts
+    def loss(output: ForwardOutput, totals: Totals) -> torch.Tensor:
+        mean = output.losses.sum(1) / output.counts
         return -(2 / beta) * functional.logsigmoid(beta * (mean - margin)).sum() / totals.rows
 
     return loss

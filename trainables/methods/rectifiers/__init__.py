@@ -8,11 +8,11 @@ from trainables.methods.rectifiers.gru import GRU, PCGrad
 from trainables.methods.rectifiers.plain import Plain
 
 __all__ = ["DEGENERATE", "GRU", "Outcome", "PCGrad", "Plain", "Rectifier", "Reduce", "Shard"]
-__all__ += ["inner", "make", "products"]
+__all__ += ["inner", "make_rectifier", "products"]
 
 PUBLISHED = {"none": Plain, "clip": Plain, "pcgrad": PCGrad, "gru": GRU}
 
 
-def make(name: str, gamma: float | None = None, tau: float | None = None) -> Rectifier:
+def make_rectifier(name: str, gamma: float | None = None, tau: float | None = None) -> Rectifier:
     """Return the rectifier of that name with its settings."""
-    return (PUBLISHED.get(name) or custom.load(name, "Rectifier"))(gamma, tau)
+    return (PUBLISHED.get(name) or custom.load_part(name, "Rectifier"))(gamma, tau)

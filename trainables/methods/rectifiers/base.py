@@ -1,4 +1,4 @@
-"""What a rectifier is, and the products and scales that rectifiers are made of.
+"""The interface of a rectifier, and the products and scales that rectifiers are made of.
 
 Everything works in place on this rank's shard of the gradient, a list of flat tensors, with one global dot product
 over all trainable parameters. Only `Reduce` knows that there are other ranks.
@@ -27,7 +27,7 @@ DEGENERATE = 1e-6
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one rectification did. Norms are Euclidean, over all trainable parameters.
+    """The record of one rectification. Norms are Euclidean, over all trainable parameters.
 
     `cos_before` and `cos_after` are against the moving average of the retain gradient; `coefficient` is what
     multiplied it; `clip_scale` is 1 where nothing was clipped. NaN where there is no moving average.
@@ -46,12 +46,12 @@ class Outcome:
 
 
 class Rectifier(Protocol):
-    """What the training loop asks of a rectifier; a published one is made with `gamma` and `tau`, in this order."""
+    """The part that the training loop calls; a published one is made with `gamma` and `tau`, in this order."""
 
-    needs_retain: bool
-    """A retain pass comes first each step and its gradient is handed to `fold`."""
+    needs_retain: bool = False
+    """A retain pass comes first each step, and its gradient is handed to `update_average`."""
 
-    def fold(self, retain: Shard) -> None:
+    def update_average(self, retain: Shard) -> None:
         """Take the retain gradient of this step."""
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
@@ -60,19 +60,19 @@ class Rectifier(Protocol):
 
     def state(self) -> list[torch.Tensor]:
         """Return this rank's shard of what lasts from step to step, for a checkpoint."""
-        ...
+        return []
 
     def restore(self, state: list[torch.Tensor]) -> None:
         """Take what a checkpoint holds."""
 
 
 def clip_scale(norm: float, tau: float | None) -> float:
-    """The factor that brings `norm` to at most `tau`."""
+    """Return the factor that brings `norm` to at most `tau`."""
     return tau / norm if tau is not None and norm > tau else 1.0
 
 
 def products(gradient: Shard, average: Shard) -> torch.Tensor:
-    """<g, m>, <m, m>, <g, g> of this shard in one pass over both: (3,) in fp64, summed chunk by chunk."""
+    """Return <g, m>, <m, m>, <g, g> of this shard in one pass over both: (3,) in fp64, summed chunk by chunk."""
     total = torch.zeros(3, dtype=torch.float64, device=gradient[0].device if gradient else None)
     for part, mean in zip(gradient, average, strict=True):
         for g, m in zip(_chunks(part), _chunks(mean), strict=True):
@@ -82,7 +82,7 @@ def products(gradient: Shard, average: Shard) -> torch.Tensor:
 
 
 def inner(a: Shard, b: Shard) -> torch.Tensor:
-    """<a, b> of this shard: () in fp64."""
+    """Return <a, b> of this shard: () in fp64."""
     total = torch.zeros((), dtype=torch.float64, device=a[0].device if a else None)
     for x, y in zip(a, b, strict=True):
         for p, q in zip(_chunks(x), _chunks(y), strict=True):
@@ -92,9 +92,3 @@ def inner(a: Shard, b: Shard) -> torch.Tensor:
 
 def _chunks(part: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return part.reshape(-1).split(CUDA_CHUNK if part.is_cuda else CHUNK)
-
-
-def multiply(gradient: Shard, scale: float) -> None:
-    if scale != 1.0:
-        for part in gradient:
-            part.mul_(scale)

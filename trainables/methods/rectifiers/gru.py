@@ -6,10 +6,10 @@ import math
 
 import torch
 
-from trainables.methods.rectifiers.base import DEGENERATE, Outcome, Reduce, Shard, clip_scale, multiply, products
+from trainables.methods.rectifiers.base import DEGENERATE, Outcome, Rectifier, Reduce, Shard, clip_scale, products
 
 
-class GRU:
+class GRU(Rectifier):
     """Algorithm 1 of the paper.
 
     m <- (1 - gamma) m + gamma g_r with m = 0 at the start (eq. 9, no bias correction; gamma None keeps g_r alone),
@@ -25,7 +25,7 @@ class GRU:
         self.tau = tau
         self.average: list[torch.Tensor] = []
 
-    def fold(self, retain: Shard) -> None:
+    def update_average(self, retain: Shard) -> None:
         """Take the retain gradient of this step into the moving average."""
         if not self.average:
             self.average = [torch.zeros_like(part, dtype=torch.float32) for part in retain]
@@ -46,18 +46,18 @@ class GRU:
         for part, mean in zip(gradient, self.average, strict=True):
             if conflict:
                 part.add_(mean.to(part.dtype), alpha=coefficient)
-        multiply(gradient, scale)
+            if scale != 1.0:
+                part.mul_(scale)
         cos_after = 0.0 if conflict else cos
         return Outcome(
             norm, rectified_norm * scale, average_norm, dot, cos, cos_after, coefficient, scale, rectified=conflict
         )
 
     def state(self) -> list[torch.Tensor]:
-        """This rank's shard of the moving average, for a checkpoint."""
         return self.average
 
     def restore(self, state: list[torch.Tensor]) -> None:
-        """Copies, because a dot product's rounding depends on how memory is aligned."""
+        """Take copies, because a dot product's rounding depends on how memory is aligned."""
         self.average = [part.clone() for part in state]
 
 

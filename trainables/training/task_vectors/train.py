@@ -156,8 +156,8 @@ class TaskVectorTrainer:
 
     def _add_gradient(self, rows: list[int]) -> tuple[float, int]:
         """Add the gradient of the mean NLL of `rows` to the model's; return loss and label tokens."""
-        plan: list[effective_batch.Planned] = [(objectives.NLL, self.rows, rows)]
-        return effective_batch.effective_batch(self.model, plan, self.settings, None)
+        plan: list[effective_batch.TermRows] = [(objectives.NLL, self.rows, rows)]
+        return effective_batch.accumulate_gradient(self.model, plan, self.settings, None)
 
     def _target_part(self, piece: fsdp.Piece) -> torch.Tensor:
         return self.target.rows(piece.name, piece.start, piece.stop).to(self.model.device, torch.float32)
@@ -197,7 +197,7 @@ def open_trainer(
     """
     on_gpu = dist.get_backend() == "nccl"
     device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
-    network, tokenizer = models.load(direction.target)
+    network, tokenizer = models.load_model(direction.target)
     rows, count = load_rows(direction, tokenizer), direction.vector.batches
     if direction.rectified:
         spec.check_batches(len(rows), count, direction.benchmark.split)

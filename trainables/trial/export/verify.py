@@ -92,7 +92,7 @@ def _evaluate(trial: Trial, folder: Path) -> tuple[dict[str, Any], list[dict[str
     gpus = min(1.0, trial.resources.gpus) if torch.cuda.is_available() else 0.0
     device = prepare_process(trial.resources.model_copy(update={"ranks": 1, "gpus": gpus}), trial.seed)
     precision = "fp32" if trial.task_vector else trial.resources.precision
-    network, tokenizer = models.load(Model(path=str(folder)), precision, field="--output")
+    network, tokenizer = models.load_model(Model(path=str(folder)), precision, field="--output")
     reference, budget = setup.load_retain_evaluation(trial), trial.resources.evaluation_tokens
     metrics, records = evaluation.evaluate(
         network.to(device), tokenizer, trial.benchmark, reference, token_budget=budget
