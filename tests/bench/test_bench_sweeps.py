@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-import platform.sweep as platform_sweep
-from bench import _script, overhead, sweep
-from tests.support.small_sweep import Small
-from trainables.storage import files
-from trainables.storage.base import RESULT
+from bench import overhead, sweep
 
 
 def test_gaps_are_from_a_trials_end_to_the_next_ones_first_step() -> None:
@@ -31,24 +24,6 @@ def test_gaps_are_from_a_trials_end_to_the_next_ones_first_step() -> None:
     assert found == pytest.approx({"trials": 4, "gap_seconds": 1.5, "ours_seconds": 0.8})
 
 
-def test_a_trials_moments_are_its_first_ones_and_its_results_time(tmp_path: Path) -> None:
-    told = {"storage": str(tmp_path), "id": "a1"}
-    overhead.note(told, taken=5.0)
-    overhead.note(told, taken=6.0, first_step=7.0)
-    result = tmp_path / "trials/a1" / RESULT
-    files.write_json(result, {})
-    os.utime(result, (8.0, 9.0))
-    assert overhead.moments(tmp_path) == [{"taken": 5.0, "first_step": 7.0, "ended": 9.0}]
-
-
-def test_a_noting_step_is_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    moments = iter([3.0, 4.0])
-    monkeypatch.setattr(overhead.time, "time", lambda: next(moments))
-    step = overhead.noted(lambda a, b: a - b, {"storage": str(tmp_path), "id": "a1"})
-    assert (step(5, 2), step(7, 1)) == (3, 6)
-    assert files.read_json(tmp_path / overhead.NOTES / "a1.json") == {"first_step": 3.0}
-
-
 def test_a_sweeps_ratio_is_over_training_and_evaluation_on_all_slots() -> None:
     trials = [
         {"loading": 1.0, "training": 10.0, "evaluation": 4.0, "total": 15.0},
@@ -57,27 +32,6 @@ def test_a_sweeps_ratio_is_over_training_and_evaluation_on_all_slots() -> None:
     found = sweep.figures(trials, wall=24.0, slots=2)
     assert (found["loading"], found["training"], found["evaluation"]) == (3.0, 30.0, 10.0)
     assert (found["trials"], found["slots"], found["slot_seconds"], found["ratio"]) == (2, 2, 20.0, 1.2)
-
-
-@pytest.mark.parametrize(
-    ("script", "command", "trials"),
-    [(overhead, ("bench/overhead.py", "--drive"), 10), (sweep, ("-m", "platform.sweep"), 24)],
-)
-def test_the_sweep_has_as_many_trials_as_the_page_says(
-    small: Small, monkeypatch: pytest.MonkeyPatch, script: Any, command: tuple[str, ...], trials: int
-) -> None:
-    app = typer.Typer(add_completion=False)
-    app.command()(platform_sweep.main)
-
-    def planned(*told: object) -> None:
-        assert told[: len(command) + 1] == (*command, "tofu_tiny")
-        done = CliRunner().invoke(app, [*map(str, told[len(command) :]), "--dry-run", "--json"])
-        assert done.exit_code == 0, done.output
-        raise SystemExit(f"{len(json.loads(done.stdout)['trials'])} trials")
-
-    monkeypatch.setattr(_script, "run", planned)
-    with pytest.raises(SystemExit, match=f"^{trials} trials$"):
-        script.main(["--models", str(small.models), "--data", str(small.data)])
 
 
 def measured(script: Any, tofu_data: Path, tofu_models: Path, place: Path, *more: str) -> dict[str, Any]:

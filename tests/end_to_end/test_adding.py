@@ -53,12 +53,6 @@ def copy(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def _name(path: Path, line: str, added: str) -> None:
-    text = path.read_text()
-    assert text.count(line) == 1
-    path.write_text(text.replace(line, line + added))
-
-
 @pytest.fixture(scope="module")
 def run(copy: Path) -> Run:
     """`run(module, *arguments)` from the root of the copy."""
