@@ -1,10 +1,9 @@
-"""What a dry run says of a plan, as lines or as JSON."""
+"""The description of a plan by a dry run, as lines or as JSON."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from platform.plan import data, requirements
@@ -34,24 +33,23 @@ def print_dry_run(
 
 
 def _lines(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[str]:
-    plan = state.plan
+    plan, resources = state.plan, state.plan.sweep.resources
     yield f"{plan.name}: {plan.sweep.title}"
     kind = "point" if plan.strategy == "optuna" else "trial"
     yield f"strategy {plan.strategy}, {format_count(len(plan.trials), kind)}, {len(state.done)} done"
     for study in document["studies"]:
         noun = "trial " if study["trials"] == 1 else "trials"
         yield f"  {study['study']:28} {study['trials']:4} {noun}  {study['done']:4} done"
-    resources = plan.sweep.resources
     each = f"{resources.cpus} CPU, {resources.gpus:g} GPU"
     many = f"{resources.ranks} ranks, each {each}" if resources.ranks > 1 else f"1 rank, {each}"
-    yield f"each trial: {many}, {resources.precision}{_steps(plan)}"
-    yield from _memory(plan)
+    yield f"each trial: {many}, {resources.precision}{_describe_steps(plan)}"
+    yield from _describe_memory(plan)
     missing = any(found["there"] < found["count"] for found in document["shared"].values())
     if line := describe_estimate(plan, state.outstanding, state.history.measured, slots, missing=missing):
         yield line
     if plan.sweep.tables and plan.strategy == "paper":
         yield f"fills the paper's {', '.join(plan.sweep.tables)}"
-    yield f"made once: {', '.join(_shared(document['shared']))}"
+    yield f"made once: {', '.join(_describe_shared(noun, **found) for noun, found in document['shared'].items())}"
     parts, free = disk.describe_forecast(document["disk"]), format_size(document["disk_free_bytes"])
     yield f"storage {document['storage']}: at least {parts} to come, {free} free"
     if aside := document["set_aside"]:
@@ -60,15 +58,12 @@ def _lines(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[
     yield from (f"needs: {need}" for need in document["needs"])
 
 
-def _shared(parts: dict[str, dict[str, int]]) -> Iterator[str]:
-    for noun, found in parts.items():
-        there = found["there"]
-        note = "" if not there else " (there)" if there == found["count"] else f" ({there} there)"
-        yield f"{format_count(found['count'], noun)}{note}"
+def _describe_shared(noun: str, count: int, there: int) -> str:
+    return format_count(count, noun) + (f" ({'' if there == count else f'{there} '}there)" if there else "")
 
 
 def _describe_earlier_starts(state: SweepState) -> Iterator[str]:
-    """What earlier starts left that a person should know of."""
+    """Yield the failed and damaged trials of earlier starts."""
     if state.retried:
         yield f"{format_count(len(state.retried), 'failed trial')} to run again"
     if state.failed:
@@ -80,25 +75,24 @@ def _describe_earlier_starts(state: SweepState) -> Iterator[str]:
         yield f"damaged: {path}; a start sets it aside and runs its trial again"
 
 
-def _steps(plan: Plan) -> str:
-    """How many steps a trial takes, and why not as many as were asked for; empty where nobody knows or none are."""
+def _describe_steps(plan: Plan) -> str:
+    """Return how many steps a trial takes, and why not as many as were asked for; empty if that is not known."""
     first = {trial.benchmark.split: trial for trial in reversed(plan.trials) if trial.task_vector is None}
-    known = {split: found for split in plan.sweep.splits if split in first and (found := _steps_of(first[split], plan))}
-    told = list(known.values())
-    if not told:
+    counted = {split: _count_steps(first[split], plan) for split in plan.sweep.splits if split in first}
+    known = {split: found for split, found in counted.items() if found}
+    if not known:
         return ""
-    if len(set(told)) == 1 and len(known) == len(first):
-        count, note = told[0]
+    count, note = max(known.values())
+    if len(set(known.values())) == 1 and len(known) == len(first):
         shown = f"{format_count(count, 'step')}{note}"
     else:
-        parts = [f"{count} on {split}{note}" for split, (count, note) in known.items()]
-        shown = f"steps: {', '.join(parts)}"
+        shown = f"steps: {', '.join(f'{steps} on {split}{note}' for split, (steps, note) in known.items())}"
     every = plan.trials[0].training.eval_every or 0
-    return f", {shown}" + (f", evaluated every {every}" if 0 < every < max(count for count, _ in told) else "")
+    return f", {shown}" + (f", evaluated every {every}" if 0 < every < count else "")
 
 
-def _steps_of(trial: Trial, plan: Plan) -> tuple[int, str] | None:
-    """Steps of a trial, and why they are not as many as were asked for."""
+def _count_steps(trial: Trial, plan: Plan) -> tuple[int, str] | None:
+    """Return the steps of a trial, and why they are not as many as were asked for."""
     training = trial.training
     points = data.count_forget_rows(plan.sweep, trial.benchmark, training.max_length)
     if points is None:
@@ -111,8 +105,8 @@ def _steps_of(trial: Trial, plan: Plan) -> tuple[int, str] | None:
     return count, f" (not {training.max_steps}: there are no more in {rows})"
 
 
-def _memory(plan: Plan) -> Iterator[str]:
-    """Of the trial that takes the most."""
+def _describe_memory(plan: Plan) -> Iterator[str]:
+    """Yield the memory of the trial that takes the most."""
     largest = plan.costs.largest
     if largest is None:
         yield "memory: known when the model is there (its sizes are in its config.json)"
@@ -121,22 +115,22 @@ def _memory(plan: Plan) -> Iterator[str]:
     limit = "" if fit.limit is None else f" of {fit.limit / 1e9:.1f} usable"
     kind = f"{largest.method}, {largest.rectifier}, {largest.split}; ZeRO {fit.stage}, micro-batch {fit.micro_batch}"
     yield f"memory of a rank: {fit.peak.total / 1e9:.2f} GB{limit} ({kind})"
-    told = ", ".join(f"{name} {size / 1e9:.2f}" for name, size in parts.items() if size >= 5e6 and name != "step")
-    yield f"  GB: {told}"
-
-
-def _is_there(model: Path, store: Storage) -> bool:
-    """Of a storage elsewhere only the list of its files is at hand."""
-    return store.exists(model) and (store.is_remote or is_complete(model))
+    sizes = [f"{name} {size / 1e9:.2f}" for name, size in parts.items() if size >= 5e6 and name != "step"]
+    yield f"  GB: {', '.join(sizes)}"
 
 
 def describe_plan(state: SweepState, store: Storage, kept: str, slots: int) -> dict[str, Any]:
     """Return the plan and what is done of it as JSON."""
     plan, measured = state.plan, state.history.measured
-    parts, free = disk.forecast(state, store, kept, slots), store.free()
-    hours, basis = estimate_gpu_hours(plan, state.outstanding, measured)
-    wait, wait_basis = estimate_seconds(plan, state.outstanding, measured, slots)
-    room = disk.describe_shortage(state, store, kept, slots)
+    parts = disk.forecast(state, store, kept, slots)
+    hours, hours_basis = estimate_gpu_hours(plan, state.outstanding, measured)
+    seconds, seconds_basis = estimate_seconds(plan, state.outstanding, measured, slots)
+    shortage = disk.describe_shortage(state, store, kept, slots)
+    trials = [{"id": t.id(), "label": t.label(), "study": t.study(), "done": t.id() in state.done} for t in plan.trials]
+    studies = plan.studies().items()
+    folders = [store.model(recipe.id()) for recipe in plan.recipes]
+    models = [store.exists(path) and (store.is_remote or is_complete(path)) for path in folders]
+    evaluations = [store.has_evaluation(ref.evaluation) for ref in plan.references]
     return {
         "sweep": plan.sweep.name,
         "hash": plan.hash,
@@ -144,37 +138,26 @@ def describe_plan(state: SweepState, store: Storage, kept: str, slots: int) -> d
         "strategy": plan.strategy,
         "budget": plan.budget,
         "storage": store.location,
-        "trials": [
-            {"id": t.id(), "label": t.label(), "study": t.study(), "done": t.id() in state.done} for t in plan.trials
-        ],
-        "studies": [
-            {"study": name, "trials": len(found), "done": state.count_done(found)}
-            for name, found in plan.studies().items()
-        ],
+        "trials": trials,
+        "studies": [{"study": name, "trials": len(of), "done": state.count_done(of)} for name, of in studies],
         "models": [recipe.id() for recipe in plan.recipes],
         "shared": {
-            "model": {
-                "count": len(plan.recipes),
-                "there": sum(_is_there(store.model(recipe.id()), store) for recipe in plan.recipes),
-            },
-            "reference evaluation": {
-                "count": len(plan.references),
-                "there": sum(store.has_evaluation(ref.evaluation) for ref in plan.references),
-            },
+            "model": {"count": len(models), "there": sum(models)},
+            "reference evaluation": {"count": len(evaluations), "there": sum(evaluations)},
         },
         "resources": plan.sweep.resources.model_dump(mode="json"),
         "tables": list(plan.sweep.tables),
         "memory": [need.document() for need in plan.costs.needs],
         "gpu_hours": hours,
-        "gpu_hours_basis": basis,
-        "seconds": wait,
-        "seconds_basis": wait_basis,
+        "gpu_hours_basis": hours_basis,
+        "seconds": seconds,
+        "seconds_basis": seconds_basis,
         "disk_bytes": sum(parts.values()),
         "disk": parts,
-        "disk_free_bytes": free,
+        "disk_free_bytes": store.free(),
         "retried": list(state.retried),
         "failed": state.failed,
         "damaged": [str(path) for path in state.damaged],
         "warning": state.history.warning(),
-        "needs": [*requirements.describe_needs(plan.sweep, plan.hub, store), *([room] if room else [])],
+        "needs": [*requirements.describe_needs(plan.sweep, plan.hub, store), *filter(None, [shortage])],
     }

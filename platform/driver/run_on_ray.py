@@ -13,9 +13,9 @@ from ray import tune
 from ray.tune.execution import class_cache
 from rich.console import Console
 
-from platform.driver import recommend
 from platform.driver.console import Screen, print_line
 from platform.driver.counts import Counts, Waiting
+from platform.driver.export_chosen import export_chosen_trial
 from platform.driver.options import Options
 from platform.driver.reporter import Reporter
 from platform.preparation import hub, prepare
@@ -69,7 +69,7 @@ def prepare_and_tune(
     if state.outstanding:
         _tune(state, store, mirror, stopper, placement, keep)
     if plan.sweep.export:
-        recommend.recommend(plan, store, print_line)
+        export_chosen_trial(plan, store, print_line)
     mirror.close(count_outcomes(document, store))
     return mirror
 

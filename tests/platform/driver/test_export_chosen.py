@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from platform.driver import recommend
+from platform.driver import export_chosen
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.preparation import prepare
@@ -41,7 +41,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Trial, str]]:
         found.append((trial, why))
         return "model: somewhere"
 
-    monkeypatch.setattr(recommend, "_write", keep)
+    monkeypatch.setattr(export_chosen, "_export", keep)
     return found
 
 
@@ -60,7 +60,7 @@ def swept(typed: list[str], folder: Path, target: float, *outcomes: tuple[float,
 
 def said(plan: Any, store: Storage) -> str:
     lines: list[str] = []
-    recommend.recommend(plan, store, lines.append)
+    export_chosen.export_chosen_trial(plan, store, lines.append)
     return "\n".join(lines)
 
 
@@ -97,9 +97,9 @@ def test_the_export_of_an_earlier_run_is_none_of_this_one(typed: list[str], tmp_
     plan, store = swept(typed, tmp_path, 0.5, (0.1, 0.46), (0.3, 0.5))
     facts = tmp_path / model_folder.FACTS
     write_json(facts, {"made_with": {"started": "then"}})
-    assert recommend._current(facts, store.result(plan.trials[0].id()) or {})
-    assert not recommend._current(facts, {"started": "later"})
-    assert not recommend._current(tmp_path / "nothing", {"started": "then"})
+    assert export_chosen._is_current(facts, store.result(plan.trials[0].id()) or {})
+    assert not export_chosen._is_current(facts, {"started": "later"})
+    assert not export_chosen._is_current(tmp_path / "nothing", {"started": "then"})
 
 
 def test_no_utility_at_all_recommends_nothing(typed: list[str], tmp_path: Path, written: Any) -> None:
