@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import ge
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,8 @@ from trainables.storage.files import read_json
 if TYPE_CHECKING:
     from platform.plan.value import Plan
 
-CHOICES = ("pareto", "best", "all", "none")
-"""`best` is the trial that the sweep's selection rule chooses; `pareto` keeps it beside the front."""
-STRICTER = ("all", "pareto", "best", "none")
-"""Each keeps less than the one before."""
+CHOICES = ("all", "pareto", "best", "none")
+"""Each keeps less than the one before. `best` is the trial that the selection rule chooses; `pareto` keeps it, too."""
 
 Point = tuple[str, *tuple[float, ...]]
 """Trial id, and the benchmark's goals turned so that more is better, retention last: on TOFU FQ and MU."""
@@ -41,12 +40,10 @@ def target_utilities(
 
     `references`: as in the sweep's file.
     """
-    found: dict[str, float | None] = {}
-    for ref in (ref for ref in references if ref["role"] == "original"):
-        document = read_json(store.evaluation(ref["evaluation"]) / RESULT) or {}
-        goal = benchmarks.find(benchmark).GOALS[-1]
-        found[ref["split"]] = selection.choosing(document, rule).get(goal.metric)
-    return found
+    metric = benchmarks.find(benchmark).GOALS[-1].metric
+    originals = {ref["split"]: ref["evaluation"] for ref in references if ref["role"] == "original"}
+    documents = {split: read_json(store.evaluation(key) / RESULT) or {} for split, key in originals.items()}
+    return {split: selection.choosing(document, rule).get(metric) for split, document in documents.items()}
 
 
 def planned_utilities(plan: Plan, store: Storage) -> dict[str, float | None]:
@@ -110,10 +107,9 @@ class Keeper:
 
     def keep_less(self) -> bool:
         """Keep fewer weights from now on; False if none are kept already."""
-        place = STRICTER.index(self.choice) + 1
-        if place == len(STRICTER):
+        if self.choice == CHOICES[-1]:
             return False
-        self.choice = STRICTER[place]
+        self.choice = CHOICES[CHOICES.index(self.choice) + 1]
         for study in self.studies.values():
             study.prune(self.choice)
         return True
@@ -121,16 +117,14 @@ class Keeper:
 
 def make_keeper(plan: Plan, store: Storage, choice: str) -> Keeper:
     """Return the keeper of a plan's studies, which prunes what earlier starts left."""
-    original = planned_utilities(plan, store)
-    found = {
-        name: Study(trials, store, plan.sweep.selection, original.get(trials[0].benchmark.split))
-        for name, trials in plan.studies().items()
-    }
-    for study in found.values():
-        for trial in study.trials:
-            study.add(trial.id())
-        study.prune(choice)
-    return Keeper(found, store, choice)
+    utilities, studies = planned_utilities(plan, store), {}
+    for name, trials in plan.studies().items():
+        utility = utilities.get(trials[0].benchmark.split)
+        studies[name] = Study(trials, store, plan.sweep.selection, utility)
+        for trial in trials:
+            studies[name].add(trial.id())
+        studies[name].prune(choice)
+    return Keeper(studies, store, choice)
 
 
 def goal_points(results: Results, benchmark: str) -> list[Point]:
@@ -143,13 +137,9 @@ def pareto_front(points: Sequence[Point]) -> list[str]:
     """Return the ids of the points that no other one beats: at least as good in every goal and better in one."""
     front: list[Point] = []
     for point in sorted(points, key=lambda point: point[1:], reverse=True):  # what beats a point comes before it
-        if not any(other[1:] != point[1:] and _covers(other, point) for other in front):
+        if not any(other[1:] != point[1:] and all(map(ge, other[1:], point[1:])) for other in front):
             front.append(point)
     return [key for key, *_ in front]
-
-
-def _covers(one: Point, other: Point) -> bool:
-    return all(a >= b for a, b in zip(one[1:], other[1:], strict=True))
 
 
 def choose_best(results: Results, benchmark: str, rule: Selection, original: float | None) -> str | None:

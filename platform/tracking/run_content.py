@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -39,29 +38,18 @@ def run_metrics(trial: Trial, result: dict[str, Any], steps: Path) -> list[Any]:
     """
     from mlflow.entities import Metric
 
-    now = int(datetime.fromisoformat(result["started"]).timestamp() * 1000)
-    points = [*_final_values(trial, result), *_evaluated_steps(result), *_training_steps(steps)]
-    return [Metric(name, float(value), now, step) for name, value, step in points if value is not None]
-
-
-def _final_values(trial: Trial, result: dict[str, Any]) -> Iterator[tuple[str, Any, int]]:
-    yield from ((f"eval/{name}", value, 0) for name, value in result["metrics"].items())
-    yield from ((f"time/{name}", value, 0) for name, value in result["seconds"].items())
+    points: list[tuple[str, Any, int]] = [(f"eval/{name}", value, 0) for name, value in result["metrics"].items()]
+    points += [(f"time/{name}", value, 0) for name, value in result["seconds"].items()]
     goals = [goal.metric for goal in benchmarks.find(trial.benchmark.name).GOALS]
     for item in (result.get("calibration") or {}).get("targets", []):
-        yield from ((f"calibration/{item['target']:g}/{name}", item[name], 0) for name in ("weight", *goals))
-
-
-def _evaluated_steps(result: dict[str, Any]) -> Iterator[tuple[str, Any, int]]:
+        points += [(f"calibration/{item['target']:g}/{name}", item[name], 0) for name in ("weight", *goals)]
     for entry in result.get("evaluations") or ():
-        yield from ((f"{BY_STEP}/{name}", value, entry["step"]) for name, value in entry.items() if name != "step")
-
-
-def _training_steps(path: Path) -> Iterator[tuple[str, Any, int]]:
-    for row in files.read_rows(path) if path.is_file() else ():
-        for name in SERIES:
-            if row.get(name) is not None and math.isfinite(row[name]):
-                yield f"train/{name}", row[name], row["step"]
+        points += [(f"{BY_STEP}/{name}", value, entry["step"]) for name, value in entry.items() if name != "step"]
+    for row in files.read_rows(steps) if steps.is_file() else ():
+        logged = {name: row[name] for name in SERIES if row.get(name) is not None and math.isfinite(row[name])}
+        points += [(f"train/{name}", value, row["step"]) for name, value in logged.items()]
+    now = int(datetime.fromisoformat(result["started"]).timestamp() * 1000)
+    return [Metric(name, float(value), now, step) for name, value, step in points if value is not None]
 
 
 def run_tags(trial: Trial, result: dict[str, Any]) -> list[Any]:
