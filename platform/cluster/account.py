@@ -1,7 +1,6 @@
 """What an AWS account needs once per region before `ray up`: a closed security group and two instance profiles.
 
-Ray cannot make them: the group that it makes opens ssh to the world whatever the file says, and the profile that it
-makes may not start workers that have one.
+Ray's own group opens ssh to the world, and Ray's own profile may not start workers that have one.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ EC2 = "AmazonEC2FullAccess"
 """What Ray's own head has: it starts, tags and ends machines, on spot too."""
 
 Rights = dict[str, list[dict[str, Any]]]
-"""Statements by the name of their inline policy. A role serves the clusters of all files that name it, so that the name
-says what the rights are to: those to another bucket are added, not put in their place."""
+"""Statements by the name of their inline policy, which says what for: other files use the role, too."""
 
 
 def prepare_account(file: ClusterFile) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from platform.cluster.file import (
+    FILL_IN,
     OWN_KEYS,
     ClusterFile,
     as_list,
@@ -30,9 +31,7 @@ SHORTEST_PREFIX = {4: 8, 6: 16}
 def find_problems(file: ClusterFile) -> Iterator[str]:
     """Yield all that keeps the file from being used on AWS."""
     yield from unknown_keys(file.provider, KEYS, "provider.")
-    yield from _region_problems(file)
-    yield from _storage_problems(file)
-    yield from _ssh_problems(file)
+    yield from account_problems(file)
     if not file.node_types:
         yield "available_node_types: missing; Ray's own have neither GPUs nor a closed security group"
     for name, node_type in file.node_types.items():
@@ -47,7 +46,11 @@ def account_problems(file: ClusterFile) -> Iterator[str]:
     yield from _region_problems(file)
     yield from storage_address_problems(file)
     yield from _storage_problems(file)
-    yield from _ssh_problems(file)
+    if file.provider.get("ssh_from") not in (None, FILL_IN):
+        try:
+            ssh_source(file)
+        except InputError as error:
+            yield str(error)
 
 
 def _region_problems(file: ClusterFile) -> Iterator[str]:
@@ -84,10 +87,7 @@ def _storage_problems(file: ClusterFile) -> Iterator[str]:
 
 
 def ssh_source(file: ClusterFile) -> str:
-    """Return who may log in, as EC2 takes it: `203.0.113.7` is 203.0.113.7/32.
-
-    Raises InputError for what is no network, and for one that is as good as open.
-    """
+    """Return the network that may log in: `203.0.113.7` is 203.0.113.7/32. Raises InputError if none or too wide."""
     source = file.provider.get("ssh_from")
     try:
         network = ipaddress.ip_network(str(source))
@@ -100,15 +100,6 @@ def ssh_source(file: ClusterFile) -> str:
             "address, like 203.0.113.7/32"
         )
     return str(network)
-
-
-def _ssh_problems(file: ClusterFile) -> Iterator[str]:
-    source = file.provider.get("ssh_from")
-    if source is not None and (not isinstance(source, str) or is_filled(source)):
-        try:
-            ssh_source(file)
-        except InputError as error:
-            yield str(error)
 
 
 def _bad_defaults(file: ClusterFile, name: str, node: dict[str, Any], place: str) -> Iterator[str]:

@@ -39,13 +39,13 @@ NODE_SIZE = ("--num-cpus=", "--num-gpus=", "--memory=", "--object-store-memory="
 def find_problems(file: ClusterFile) -> list[str]:
     """Return all that keeps the file from being used, as `place: what is wrong; what to do`."""
     found = [*_unfilled(file), *_schema_problems(file), *_worker_problems(file), *_command_problems(file)]
-    found += [*_local_file_problems(file), *storage_address_problems(file), *_mlflow_problems(file)]
+    found += [*_local_file_problems(file), *_mlflow_problems(file)]
     match file.provider.get("type"):
         case "aws":
-            found += aws.find_problems(file)
+            return [*found, *aws.find_problems(file)]
         case "local":
             found += _own_machine_problems(file)
-    return found
+    return [*found, *storage_address_problems(file)]
 
 
 def find_notes(file: ClusterFile) -> Iterator[str]:
@@ -182,9 +182,8 @@ def _own_machine_problems(file: ClusterFile) -> Iterator[str]:
 def generate_commands(provider: str | None) -> dict[str, list[str]]:
     """Return, by section of the file, the commands that every cluster of this provider needs.
 
-    They decide what a node runs, where it listens and how it joins. Dashboard and MLflow listen on loopback. With
-    provider local Ray's second autoscaler takes the head for a worker, and no worker joins; on AWS workers tell Ray
-    when EC2 takes them back.
+    Dashboard and MLflow listen on loopback. With provider local Ray's second autoscaler takes the head for a worker,
+    and no worker joins; on AWS workers tell Ray when EC2 takes them back.
     """
     local = provider == "local"
     limit, autoscaler = ("", "RAY_enable_autoscaler_v2=0 ") if local else ("ulimit -n 65536; ", "")

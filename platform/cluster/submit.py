@@ -1,6 +1,6 @@
 """A sweep from a laptop: a job of a running cluster, whose log is shown here, and which goes on without us.
 
-What travels is the command as it was typed, no variable of this machine: tokens and passwords are the cluster's own.
+Only the command travels, no variable of this machine: tokens and passwords are the cluster's own.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ POLL_SECONDS = 1.0
 def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
     """Run a sweep on a cluster, or attach to the job that runs it; return its exit status, 130 where we detach.
 
-    `arguments`: as typed after `python -m platform.sweep`. Raises InputError where the cluster does not answer or runs
-    the sweep otherwise.
+    Raises InputError where the cluster does not answer or runs the sweep with other `arguments`.
     """
     from aiohttp import ClientError
 

@@ -1,7 +1,4 @@
-"""What a sweep takes from the hub is fetched once, by the driver, into the storage. No trial fetches anything.
-
-See trainables.data.hub for what lies where. Downloading, resuming and checksums are huggingface_hub's.
-"""
+"""Fetches what a sweep takes from the hub into the storage, once (trainables.data.hub says where); no trial does."""
 
 from __future__ import annotations
 

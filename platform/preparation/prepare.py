@@ -34,10 +34,7 @@ RETRIES = 3
 
 
 def prepare(state: SweepState, store: Storage, print_line: PrintLine, strategy: str) -> None:
-    """Make what is missing. Raises what a task raised, InputError included.
-
-    `strategy`: Ray's, for the placement of ranks.
-    """
+    """Make what is missing, ranks placed by Ray's `strategy`. Raises what a task raised, InputError included."""
     plan = state.plan
     _set_damaged_aside(state, store, print_line)
     _make_fictional_data(plan, store, print_line)
@@ -49,10 +46,7 @@ def prepare(state: SweepState, store: Storage, print_line: PrintLine, strategy: 
 
 
 def _set_damaged_aside(state: SweepState, store: Storage, print_line: PrintLine) -> None:
-    """Move shared folders that are not as they were written out of the way, so that they are made again.
-
-    In a machine's copy of a storage elsewhere folders are checked when they are fetched.
-    """
+    """Move damaged shared folders away, so that they are made again; a remote storage checks at fetching."""
     plan = state.plan
     unusable = [ref.evaluation for ref in plan.references if not store.has_evaluation(ref.evaluation)]
     damaged = [store.evaluation(key) for key in unusable if (store.evaluation(key) / RESULT).exists()]
@@ -149,7 +143,7 @@ def _start_evaluation(plan: Plan, store: Storage, ref: Reference) -> Any:
 def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, strategy: str) -> None:
     """Make one direction for all strengths: groups of batches side by side, or ranks that share each vector.
 
-    Where one cannot be made, the others and the trials of objectives go on; the trials that need it fail.
+    Where one cannot be made, the trials that need it fail, and the others go on.
     """
     plan, resources = state.plan, state.plan.sweep.resources
     for direction in state.directions:

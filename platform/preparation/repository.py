@@ -62,8 +62,8 @@ def look_up(repository: HubRequirement, revision: str) -> HubSnapshot:
 def download(repository: HubRequirement, snapshot: HubSnapshot, folder: Path) -> list[str]:
     """Fetch what is not in the folder yet. Return the files that are not as the hub has them, which are deleted.
 
-    huggingface_hub ends without a word where a hub that was asked for its list of files is away: files are missing
-    then. Raises HubUnreachable where they are missing after all PAUSES.
+    snapshot_download leaves files out without a word where the hub does not list them: then it is asked again, and
+    HubUnreachable raised in the end.
     """
     from huggingface_hub import HfApi, snapshot_download
 
@@ -131,10 +131,7 @@ def make_snapshot(
 
 
 def _ask(action: Callable[[], V], repository: HubRequirement, pauses: Sequence[float] = ()) -> V:
-    """Return what the hub answers, asking again after `pauses` if it is busy.
-
-    Raises InputError if it refuses, HubUnreachable if it does not answer.
-    """
+    """Return what the hub answers; if it is busy, ask again after `pauses`. Raises InputError or HubUnreachable."""
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError
 

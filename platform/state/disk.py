@@ -38,8 +38,7 @@ def parse_size(text: str | None) -> int | None:
 def forecast(state: SweepState, store: Storage, choice: str, slots: int) -> dict[str, int]:
     """Return what the rest of a plan writes at least, in bytes; models count if their sizes are known.
 
-    `--keep pareto` is counted as one trial a study. Each of the parallel trials (`slots`) has a checkpoint, and beside
-    it the new one.
+    `--keep pareto` counts as one trial a study. Each of `slots` parallel trials has a checkpoint and the next one.
     """
     plan, parts = state.plan, {"results": BYTES_PER_TRIAL * state.outstanding}
     shape = plan.target_shape(store)
@@ -95,8 +94,7 @@ def check_free(state: SweepState, store: Storage, choice: str, slots: int) -> No
 class DiskMonitor:
     """Keeps the storage within its budget while trials run.
 
-    The whole storage is measured once in a while, which also sees the checkpoints of running trials; in between the
-    folder of each trial that ends is added. A running trial's checkpoint goes with its end and cannot be dropped.
+    The whole storage is measured once in a while; in between the folder of each trial that ends is added.
     """
 
     keeper: Keeper

@@ -84,8 +84,7 @@ def find_shared_of_other_code(
 def _find_difference(made: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> str | None:
     """Return what something was made with unlike this checkout: `commit 0a1b2c3d, code 4e5f6a7b, torch 2.13.0`.
 
-    None if nothing differs (commits may, in documents alone) or it has no stamp. `config`: of a trial; files in
-    trainables/methods/custom/ are code of the trials that use them alone.
+    None if code and versions are the same, or it has no stamp. `config`: of a trial, whose custom methods are code.
     """
     versions = made.get("versions")
     if not versions:

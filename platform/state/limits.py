@@ -1,7 +1,6 @@
-"""Whether a sweep may begin another trial: its GPU-hours, its disk, and failures that all have one cause.
+"""Limits of a sweep: its GPU-hours, its disk, and failures that all have one cause.
 
-The GPU-seconds of all starts stand in `sweeps/NAME-HASH.spent`, rewritten every few seconds. Results show only trials
-that ended, and not what a kill, `--new` or a retry threw away; this file does.
+The GPU-seconds of all starts stand in `sweeps/NAME-HASH.spent`: results do not show what was killed or set aside.
 """
 
 from __future__ import annotations
@@ -31,10 +30,7 @@ KEY = "gpu_seconds"
 
 @dataclass(frozen=True)
 class Limits:
-    """What a sweep may take; None: as much as it needs. `gpu_hours` is a total over all its starts.
-
-    It counts what was killed, set aside or retried, too, and the preparation as if it were one trial.
-    """
+    """Limits of a sweep, None: none. `gpu_hours`: of all its starts, the preparation included."""
 
     gpu_hours: float | None = None
     disk_bytes: int | None = None

@@ -231,9 +231,9 @@ def _refusal(lock: Lock, found: LockState, location: str) -> str:
 
 
 def _send_heartbeat(lock: Lock, owner: Owner) -> bool:
-    """Write one heartbeat; interrupt this process and return True if the lock is another owner's.
+    """Write one heartbeat, unless disk or store do not answer.
 
-    A disk or a store that does not answer changes nothing: who took over is found out when it answers.
+    Interrupt this process and return True if the lock is another owner's.
     """
     try:
         with lock.guard():

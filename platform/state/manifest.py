@@ -50,27 +50,25 @@ def load_sweep(name: str, store: Storage) -> dict[str, Any]:
 
 
 def find_sweeps(name: str, store: Storage) -> list[dict[str, Any]]:
-    """Return every sweep called NAME, the newest first, or the one NAME-HASH.
-
-    Raises InputError that lists the known ones.
-    """
+    """Return the sweeps called NAME, newest first, or the one NAME-HASH. Raises InputError with the known ones."""
     store.sync_trials()
     folder = store.root / "sweeps"
-    files = sorted(folder.glob("*.json")) if folder.is_dir() else []
-    found = {file: read_json(file) for file in files}
-    names = [label for item in found.values() if item for label in (item["name"], f"{item['name']}-{item['hash']}")]
-    fitting = [item for item in found.values() if item and name in (item["name"], f"{item['name']}-{item['hash']}")]
-    if fitting:
-        return sorted(fitting, key=lambda item: item["created"], reverse=True)
+    found = {file: read_json(file) for file in sorted(folder.glob("*.json"))}
+    named: dict[str, list[dict[str, Any]]] = {}
+    for item in filter(None, found.values()):
+        for label in (item["name"], f"{item['name']}-{item['hash']}"):
+            named.setdefault(label, []).append(item)
+    if name in named:
+        return sorted(named[name], key=lambda item: item["created"], reverse=True)
     for file in (file for file, item in found.items() if item is None and file.stem.startswith(name)):
         raise InputError(f"{file} is damaged; --resume of that sweep sets it aside and writes it anew")
-    for file in sorted(folder.glob("*.lock")) if folder.is_dir() else ():
+    for file in sorted(folder.glob("*.lock")):
         if name in (file.stem, file.stem.rpartition("-")[0]):
             state = LockFile(file).read()
             if state is not None and state.alive is False:
                 raise InputError(f"sweep {file.stem} was interrupted while it was prepared; start it again")
             raise InputError(f"sweep {file.stem} is still being prepared (data, models, reference evaluations)")
-    known = closest(name, dict.fromkeys(names)) if names else store.explain_empty()
+    known = closest(name, named) if named else store.explain_empty()
     raise InputError(f"no sweep '{name}' in {store.location}; {known}")
 
 

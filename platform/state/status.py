@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -61,7 +61,11 @@ def describe_sweep(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
         "failures": _group_failures(results, store),
         "damaged": [str(path) for path in damaged],
         "studies": _describe_studies(sweep, results, store),
-        "disk": _measure_disk(sweep["trials"], store),
+        "disk": {
+            "trials_bytes": sum(store.size(store.trial(key)) for key in sweep["trials"]),
+            "shared_bytes": store.size(store.root / "shared"),
+            "free_bytes": store.free(),
+        },
     }
 
 
@@ -74,7 +78,7 @@ def _median_seconds(results: Results, name: str) -> float | None:
 def read_progress(trial_id: str, store: Storage, typical: Mapping[str, float | None]) -> dict[str, Any] | None:
     """Return how far a trial without a result is, and what is left of it; None if it has not begun.
 
-    `alive` is None for a trial of another machine that has been silent; its clock may be off, too.
+    `alive` is None for a silent trial of another machine, whose clock may be off.
     """
     found = files.read_json(store.trial(trial_id) / PROGRESS)
     if found is None or not found.keys() >= KEYS:
@@ -180,12 +184,3 @@ def _describe_driver(sweep: dict[str, Any], store: Storage) -> dict[str, Any] | 
         return None
     known = {name: found.owner.get(name) for name in ("host", "pid", "since", "command")}
     return {**known, "heartbeat_seconds": round(found.age, 1), "alive": found.alive}
-
-
-def _measure_disk(trial_ids: Iterable[str], store: Storage) -> dict[str, int]:
-    trials = sum(store.size(store.trial(key)) for key in trial_ids)
-    return {
-        "trials_bytes": trials,
-        "shared_bytes": store.size(store.root / "shared"),
-        "free_bytes": store.free(),
-    }

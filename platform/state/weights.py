@@ -36,10 +36,7 @@ def check_choice(choice: str) -> None:
 def target_utilities(
     references: Iterable[Mapping[str, Any]], store: Storage, benchmark: str, rule: Selection
 ) -> dict[str, float | None]:
-    """Return the target model's utility on each split, on the rows that the selection rule goes by.
-
-    `references`: as in the sweep's file.
-    """
+    """Return the target model's utility on each split, on the rows that the selection rule goes by."""
     metric = benchmarks.find(benchmark).GOALS[-1].metric
     originals = {ref["split"]: ref["evaluation"] for ref in references if ref["role"] == "original"}
     documents = {split: read_json(store.evaluation(key) / RESULT) or {} for split, key in originals.items()}
@@ -54,10 +51,7 @@ def planned_utilities(plan: Plan, store: Storage) -> dict[str, float | None]:
 
 @dataclass
 class Study:
-    """Which trials of one study keep their weights; each result is read once.
-
-    `original`: the target model's utility, which the rule needs.
-    """
+    """The trials of one study that keep their weights. `original`: the target model's utility, which the rule needs."""
 
     trials: Sequence[Trial]
     store: Storage

@@ -34,8 +34,7 @@ def is_database(uri: str) -> bool:
 def create_database(uri: str) -> None:
     """Make MLflow's tables elsewhere and move the file into place, where `uri` names a missing SQLite file.
 
-    MLflow makes them in dozens of migrations. One that is cut off by a kill leaves a database that MLflow refuses to
-    open for ever ("table ... already exists", "out-of-date database schema").
+    A kill amid its dozens of migrations leaves a database that MLflow never opens again.
     """
     path = Path(uri.removeprefix(SQLITE))
     if not uri.startswith(SQLITE) or path.exists():

@@ -38,7 +38,7 @@ class Mirror:
         self.queue.put(trial_id)
 
     def close(self, counts: dict[str, int], seconds: float = 120) -> Exception | None:
-        """Wait for what is queued, and try what failed once more; return the problem, for `sync` to mend later.
+        """Wait for what is queued; return the problem, for `sync` to mend later.
 
         `seconds`: without any trial mirrored, after which the server is given up.
         """

@@ -19,8 +19,7 @@ SERIES += ("coefficient", "clip_scale", "lr", "tokens_per_second", "peak_memory_
 SERIES += ("observed_cos", "observed_retain_loss", "attempts", "rectified", "skipped")
 """The columns of steps.parquet that become series; yes and no become 1 and 0."""
 BY_STEP = "eval_by_step"
-"""Of a trial that was evaluated along its training: apart from `eval`, whose column shows what the trial came to, and
-whose points are at step 0, which MLflow draws as bars, a run each."""
+"""Metrics along training, apart from those of `eval`, which are at step 0 and drawn as bars."""
 
 
 def run_params(trial: Trial, config: dict[str, Any]) -> list[Any]:
@@ -32,10 +31,7 @@ def run_params(trial: Trial, config: dict[str, Any]) -> list[Any]:
 
 
 def run_metrics(trial: Trial, result: dict[str, Any], steps: Path) -> list[Any]:
-    """Return what the trial came to, its evaluations along training, and the series of steps.parquet.
-
-    Every point has the time at which the attempt was started: logged again, it is the same point.
-    """
+    """Return the final and stepwise evaluations and steps.parquet, timed by the attempt's start: the same each time."""
     from mlflow.entities import Metric
 
     points: list[tuple[str, Any, int]] = [(f"eval/{name}", value, 0) for name, value in result["metrics"].items()]

@@ -1,7 +1,6 @@
 """MLflow as a view of the storage: one experiment a sweep, a parent run, one child run a trial, for ever.
 
-`python -m platform.tracking sync NAME` makes the same runs again from the storage, into an empty server too. MLflow's
-client repeats a request that was not answered in time, which makes two runs of one: all but one are deleted again.
+MLflow's client repeats a request that was not answered in time, which makes two runs of one: others are deleted again.
 """
 
 from __future__ import annotations

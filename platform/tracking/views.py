@@ -1,7 +1,6 @@
 """The view of a sweep's trials that MLflow's UI offers under "Views": their columns, and charts of the trade-off.
 
-MLflow keeps a saved view as a tag of the experiment (3.17: name, times, and the page's state as JSON). The parent run
-is not in it, so that trials stand in one list, and in charts, without being opened.
+MLflow keeps a view as a tag of the experiment (3.17: name, times, the page's state as JSON). It has no parent run.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ TAG = f"mlflow.sharedViewState.{KEY}"
 LINK = f"#/experiments/{{experiment}}/runs?viewStateShareKey={KEY}"
 NAME = "Trials: gamma, tau and the trade-off"
 TAU = "tau"
-"""A param beside `rectifier.tau`, of words only: of an axis with numbers and words MLflow draws the more frequent kind,
-and leaves out the runs that have the other."""
+"""A param beside `rectifier.tau`, of words only: MLflow leaves out runs where an axis mixes numbers and words."""
 AXES = ("rectifier.gamma", TAU)
 COLUMNS = ("method", "rectifier.name", "rectifier.gamma", "rectifier.tau", "benchmark.split", "seed")
 SERIES = ("loss", "retain_loss", "cos_before", "cos_after")
