@@ -144,7 +144,7 @@ def test_a_hub_that_is_away_for_a_moment_is_asked_again(bench: HubBench, monkeyp
     monkeypatch.setattr(repository, "PAUSES", (15.0,))
     pauses.clear()
     bench.fetch(TARGET)
-    assert pauses == [15.0]
+    assert pauses.count(15.0) == 1
     bench.hub.busy = True
     with pytest.raises(InputError, match=r"^hub: the hub does not answer \(.*503"):
         bench.fetch(TOKENIZER)
