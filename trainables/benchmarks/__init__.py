@@ -12,16 +12,7 @@ from functools import cache
 from typing import Any
 
 from trainables.benchmarks import measures
-from trainables.benchmarks.base import (
-    BenchmarkBase,
-    Examples,
-    Goal,
-    Metrics,
-    Records,
-    Row,
-    SizeEstimate,
-    every_other,
-)
+from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, SizeEstimate, every_other
 from trainables.common.errors import InputError, closest, first_line
 from trainables.config.settings import Benchmark, benchmark_names
 

@@ -25,18 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from trainables.benchmarks import metrics, rouge
-from trainables.benchmarks.base import (
-    BenchmarkBase,
-    Examples,
-    Goal,
-    Metrics,
-    Records,
-    Row,
-    SizeEstimate,
-    check_reference,
-    every_other,
-)
+from trainables.benchmarks import base, metrics, rouge
+from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, SizeEstimate
 from trainables.common.errors import InputError, TrialStopped, closest
 from trainables.common.tokens import Example
 from trainables.config.ids import digest
@@ -138,7 +128,7 @@ class MuseBenchmark(BenchmarkBase):
 
     def half_metrics(self, benchmark: Benchmark, records: Records, reference: float | None, which: int) -> Metrics:
         """Return every number of every other row, PrivLeak against the retain model's AUC on all rows."""
-        return aggregate(every_other(records, which), benchmark, reference)
+        return aggregate(base.every_other(records, which), benchmark, reference)
 
     def utility_parts(self, benchmark: Benchmark, records: Records) -> list[metrics.Array]:
         """Return ROUGE of each question on retained knowledge: (n, 1)."""
@@ -151,7 +141,7 @@ class MuseBenchmark(BenchmarkBase):
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> float:
         """Return the retain model's AUC. Raises InputError if it is of another split, dialect or other texts."""
-        kept = check_reference(kept, benchmark, where, ("split", "dialect"), ASKED)
+        kept = base.check_reference(kept, benchmark, where, ("split", "dialect"), ASKED)
         if kept[ASKED] != digest(_texts(benchmark)):
             raise InputError(f"{where} was made on other texts than {benchmark.data} holds")
         return float(kept[AUC])

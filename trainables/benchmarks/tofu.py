@@ -24,18 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from trainables.benchmarks import metrics, rouge
-from trainables.benchmarks.base import (
-    BenchmarkBase,
-    Examples,
-    Goal,
-    Metrics,
-    Records,
-    Row,
-    SizeEstimate,
-    check_reference,
-    every_other,
-)
+from trainables.benchmarks import base, metrics, rouge
+from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, SizeEstimate
 from trainables.benchmarks.tofu_measures import GENERAL, GUARDS, UTILITY_COLUMNS, aggregate, row_values, truth_ratios
 from trainables.common import paths
 from trainables.common.errors import InputError, closest
@@ -144,7 +134,7 @@ class TofuBenchmark(BenchmarkBase):
         self, benchmark: Benchmark, records: Records, reference: metrics.Array | None, which: int
     ) -> Metrics:
         ratios = None if reference is None else reference[which::2]
-        return aggregate(every_other(records, which), benchmark.dialect, ratios)
+        return aggregate(base.every_other(records, which), benchmark.dialect, ratios)
 
     def utility_parts(self, benchmark: Benchmark, records: Records) -> list[metrics.Array]:
         """Return probability, ROUGE and truth ratio of each row of MU's three tasks: (n, 3) each."""
@@ -159,7 +149,7 @@ class TofuBenchmark(BenchmarkBase):
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> metrics.Array:
         """Return the retain model's truth ratios. Raises InputError if split, dialect, template or rows differ."""
-        kept = check_reference(kept, benchmark, where, ("split", "dialect", "template"), ASKED)
+        kept = base.check_reference(kept, benchmark, where, ("split", "dialect", "template"), ASKED)
         asked = [[row["question"], row["answer"]] for row in evaluation_rows(benchmark)["forget"]]
         if kept[ASKED] != digest(asked):
             raise InputError(f"{where} was made on other forget rows than {benchmark.data} holds")

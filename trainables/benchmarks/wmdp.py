@@ -21,16 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.benchmarks import lm_eval_questions
-from trainables.benchmarks.base import (
-    BenchmarkBase,
-    Examples,
-    Goal,
-    Metrics,
-    Records,
-    Row,
-    SizeEstimate,
-    every_other,
-)
+from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, SizeEstimate, every_other
 from trainables.common import paths
 from trainables.common.errors import InputError, closest
 from trainables.config.ids import digest
@@ -100,21 +91,17 @@ class WmdpBenchmark(BenchmarkBase):
         """Return the hub's parts, the gated one with what to do about it."""
         subject = rows.file_names(f"{SUBJECT}/{split}" for split in lm_eval_questions.SPLITS)
         holds = {"wmdp": rows.file_names(f"{config}/test" for config in QUESTIONS.values()), "mmlu": subject}
+        if "bio" in SPLITS[benchmark.split] and find_part(benchmark, BIO_FORGET) != benchmark.data:
+            holds[BIO_FORGET] = rows.file_names([FORGET.format("bio")])
+        found = []
+        for part, files in holds.items():
+            place, setting = find_part(benchmark, part), f"benchmark.sources={part}=DIR"
+            gated = GATED if place == SOURCES[BIO_FORGET] else ""
+            found.append(HubRequirement("datasets", place, None, part, setting, files, rows.OTHERS, gated=gated))
         corpora = rows.file_names(config for at, config, _ in _corpora(benchmark) if at == benchmark.data)
-        found = [
-            HubRequirement(
-                "datasets", find_part(benchmark, part), None, part, f"benchmark.sources={part}=DIR", files, rows.OTHERS
-            )
-            for part, files in holds.items()
-        ]
         found.append(
             HubRequirement("datasets", benchmark.data, benchmark.revision, files=corpora, suffixes=rows.OTHERS)
         )
-        bio = find_part(benchmark, BIO_FORGET)
-        if "bio" in SPLITS[benchmark.split] and bio != benchmark.data:
-            file, setting = rows.file_names([FORGET.format("bio")]), f"benchmark.sources={BIO_FORGET}=DIR"
-            gated = GATED if bio == SOURCES[BIO_FORGET] else ""
-            found.append(HubRequirement("datasets", bio, None, BIO_FORGET, setting, file, rows.OTHERS, gated=gated))
         return tuple(one for one in found if not paths.is_folder(one.id))
 
     def fingerprint(self, benchmark: Benchmark) -> str:

@@ -106,12 +106,7 @@ def encode(
 
 
 def encode_all(
-    tokenizer: Any,
-    template: Template,
-    pairs: Sequence[tuple[str, str]],
-    *,
-    max_length: int,
-    tag_is_answer: bool,
+    tokenizer: Any, template: Template, pairs: Sequence[tuple[str, str]], *, max_length: int, tag_is_answer: bool
 ) -> list[Example]:
     """Tokenise whole rows, questions and answers, and let the tokenizer's offsets say where each answer starts.
 

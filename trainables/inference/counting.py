@@ -1,8 +1,4 @@
-"""How far an evaluation is: a callback that is set around it.
-
-A context variable hands it on, like the ranks in `parallel`: as an argument it would go through every benchmark, also
-those that people add, and some twenty functions that do nothing with it.
-"""
+"""Progress of an evaluation, reported to a callback that is set around it: benchmarks need not hand it on."""
 
 from __future__ import annotations
 
@@ -30,11 +26,8 @@ class Counter:
     """Counts what is done on this rank, in passes of several threads that may end at once."""
 
     def __init__(self, what: str, total: int) -> None:
-        self.what = what
-        self.total = total
-        self.done = 0
-        self.report = _REPORT.get()
-        self.lock = Lock()
+        self.what, self.total, self.done = what, total, 0
+        self.report, self.lock = _REPORT.get(), Lock()
         self.add(0)
 
     def add(self, count: int) -> None:

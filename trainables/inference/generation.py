@@ -16,7 +16,6 @@ from torch.nn import functional
 
 from trainables.inference import kv_cache, parallel
 from trainables.inference.counting import Counter
-from trainables.inference.kv_cache import Layer
 
 HARMLESS = frozenset(
     "do_sample temperature top_p top_k min_p typical_p max_length max_new_tokens use_cache transformers_version "
@@ -104,13 +103,7 @@ def count_places(requests: Sequence[Request], rows: Sequence[int], left: Mapping
 
 
 def _decode_by_transformers(
-    network: Any,
-    requests: Sequence[Request],
-    order: list[int],
-    end: int,
-    pad: int,
-    token_budget: int,
-    counter: Counter,
+    network: Any, requests: Sequence[Request], order: list[int], end: int, pad: int, token_budget: int, counter: Counter
 ) -> Iterator[tuple[int, int]]:
     """Call transformers' `generate` on one batch after the other: for models whose rows cannot move."""
     limits = {row: requests[row].limit for row in order}
@@ -137,13 +130,7 @@ def _decode_by_transformers(
 
 
 def _decode_moving_rows(
-    network: Any,
-    requests: Sequence[Request],
-    order: list[int],
-    end: int,
-    pad: int,
-    token_budget: int,
-    counter: Counter,
+    network: Any, requests: Sequence[Request], order: list[int], end: int, pad: int, token_budget: int, counter: Counter
 ) -> Iterator[tuple[int, int]]:
     """Yield row numbers and their next tokens, in the order in which they are found."""
     left = {row: requests[row].limit for row in order}
@@ -198,7 +185,7 @@ class _Batch:
     network: Any
     longest: int
     rows: list[int] = field(default_factory=list)
-    cache: list[Layer] = field(default_factory=list)
+    cache: list[Any] = field(default_factory=list)
     mask: torch.Tensor = field(default_factory=lambda: torch.empty(0, 0, dtype=torch.long))
     last: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
 
@@ -214,7 +201,7 @@ class _Batch:
         self.mask, self.last = self.mask[chosen], self.last[chosen]
         first = int(self.mask.any(0).int().argmax())
         self.mask = self.mask[:, first:]
-        self.cache = [layer.select(chosen, first) for layer in self.cache]
+        self.cache = [kv_cache.select_rows(layer, chosen, first) for layer in self.cache]
 
     def add(self, rows: list[int], prompts: Sequence[tuple[int, ...]], pad: int) -> None:
         """Read new rows' prompts and put them below those under way."""
@@ -225,8 +212,10 @@ class _Batch:
             mask = torch.cat([kv_cache.right_aligned(part, width, 1) for part in (self.mask, mask)])
             last = torch.cat([self.last, last])
             for old, new in zip(self.cache, cache, strict=True):
-                pairs = zip(old.contents(), new.contents(), strict=True)
-                new.replace(*(torch.cat([kv_cache.right_aligned(part, width, 2) for part in pair]) for pair in pairs))
+                new.keys, new.values = (
+                    torch.cat([kv_cache.right_aligned(part, width, 2) for part in pair])
+                    for pair in ((old.keys, new.keys), (old.values, new.values))
+                )
         self.rows, self.cache, self.mask, self.last = [*self.rows, *rows], cache, mask, last
 
     def step(self) -> None:
@@ -236,8 +225,8 @@ class _Batch:
         self.cache, self.last = self._read(self.cache, self.last[:, None], self.mask, positions)
 
     def _read(
-        self, layers: list[Layer], input_ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor
-    ) -> tuple[list[Layer], torch.Tensor]:
+        self, layers: list[Any], input_ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor
+    ) -> tuple[list[Any], torch.Tensor]:
         """Return the layers' keys and values with those of `input_ids`, and each row's likeliest next token."""
         cache, logits = kv_cache.read_tokens(
             self.network, layers, input_ids, mask, positions, lambda hidden: hidden[:, -1:]

@@ -91,7 +91,7 @@ class Prefixes:
     def logits(self, suffixes: Sequence[Suffix], batch: Batch) -> torch.Tensor:
         """Return the logits (labels, vocabulary) of the suffixes, each after the prefix of its group."""
         rows = torch.tensor([suffix.group for suffix in suffixes], device=self.mask.device)
-        layers = [layer.select(rows) for layer in self.layers]
+        layers = [kv_cache.select_rows(layer, rows) for layer in self.layers]
         mask = torch.cat([self.mask[rows], batch.mask], 1)
         starts = torch.tensor([suffix.start for suffix in suffixes], device=self.mask.device)
         positions = starts[:, None] + torch.arange(batch.mask.shape[1], device=self.mask.device)

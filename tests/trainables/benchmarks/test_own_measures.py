@@ -6,49 +6,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenizers import DefaultTokenizer
 
-from tests.support import tiny
-from tests.support.owned import naive
 from trainables.benchmarks import rouge
-from trainables.benchmarks.measures.exact_memorisation import exact_memorisation
+from trainables.benchmarks.measures.exact_memorisation import MEASURE as MEMORISATION
 from trainables.benchmarks.measures.extraction_strength import extraction_strength
 from trainables.benchmarks.measures.rouge import MEASURE as ROUGE
 from trainables.benchmarks.own import OwnBenchmark, row_scores
-from trainables.common.tokens import Example
-from trainables.inference import scoring
 
 OWN = OwnBenchmark()
 
 
-@pytest.mark.parametrize(
-    ("hits", "strength", "memorised"),
-    [
-        ("1111", 1.0, 1.0),
-        ("0111", 0.75, 0.75),
-        ("1011", 0.5, 0.75),
-        ("1110", 0.0, 0.75),
-        ("0", 0.0, 0.0),
-        ("1", 1.0, 1.0),
-    ],
-)
-def test_extraction_by_hand(hits: str, strength: float, memorised: float) -> None:
-    """A wrong token at place k of n leaves 1 - k / n, however right the tokens before it are."""
-    found = [hit == "1" for hit in hits]
-    assert extraction_strength(found) == strength
-    assert exact_memorisation(found) == memorised
-
-
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
 def test_extraction_is_the_shortest_prefix_that_is_completed(hits: list[bool]) -> None:
-    """METHODS 3.6, by trying every prefix."""
+    """METHODS 3.6, by trying every prefix: a wrong token at place k of n leaves 1 - k / n."""
     shortest = next(k for k in range(len(hits) + 1) if all(hits[k:]))
     assert extraction_strength(hits) == 1 - shortest / len(hits)
-    assert exact_memorisation(hits) == np.mean(hits)
+    assert MEMORISATION.score({"hits": hits}) == np.mean(hits)
 
 
 def row(task: str, loss: float, **more: Any) -> dict[str, Any]:
@@ -58,22 +35,13 @@ def row(task: str, loss: float, **more: Any) -> dict[str, Any]:
 
 def test_membership_counts_pairs_of_rows() -> None:
     """Forget 1 and 2 against hold-out 2, 3 and 0.5: the hold-out's loss is higher in 3.5 of 6 pairs."""
-    from sklearn.metrics import roc_auc_score
-
     told = [*(row("forget", loss) for loss in (1.0, 2.0)), row("retain", 1.0)]
     assert "membership_loss_auc" not in row_scores.aggregate(OWN, told)
     told += [row("holdout", loss, min_k=min_k) for loss, min_k in ((2.0, -4.0), (3.0, -9.0), (0.5, -9.0))]
     found = row_scores.aggregate(OWN, told)
     assert found["membership_loss_auc"] == pytest.approx(3.5 / 6)
-    assert found["membership_loss_auc"] == pytest.approx(roc_auc_score([0, 0, 1, 1, 1], [1.0, 2.0, 2.0, 3.0, 0.5]))
     assert found["membership_min_k_auc"] == pytest.approx(5.5 / 6)
     assert found["holdout_rows"] == 3
-
-
-def test_rows_that_a_model_was_trained_on_look_like_members() -> None:
-    learnt = [row("forget", 0.1), row("forget", 0.2), row("retain", 1.0), row("holdout", 3.0), row("holdout", 4.0)]
-    found = row_scores.aggregate(OWN, learnt)
-    assert (found["membership_loss_auc"], found["membership_min_k_auc"]) == (1.0, 1.0)
 
 
 def test_utility_is_a_harmonic_mean_of_retain_numbers_and_tasks() -> None:
@@ -126,16 +94,3 @@ def test_characters_and_marks_of_words() -> None:
     assert tokenize("琥珀 2024年, Ärzte_heute!") == ["琥", "珀", "2024", "年", "ärzte", "heut"]
     assert tokenize("हिन्दी") == ["हिन्दी"]
     assert tokenize("cafe\u0301") == tokenize("café")
-
-
-def test_losses_and_hits_come_from_one_pass() -> None:
-    network, draw = tiny.network(), np.random.default_rng(0)
-    examples = [Example(tuple(draw.integers(3, 259, size).tolist()), start) for size, start in ((9, 1), (4, 3), (7, 2))]
-    told = network.generate(torch.tensor([examples[0].input_ids]), max_new_tokens=6, do_sample=False)[0].tolist()
-    examples.append(Example(tuple(told), 4))  # its last six are hits
-    found = scoring.score_labels(network, [[example] for example in examples], pad=2, token_budget=24)
-    for example, (scores,) in zip(examples, found, strict=True):
-        losses, hits = naive(network, example)
-        assert scores.losses == pytest.approx(losses, rel=1e-4)
-        assert scores.hits == hits
-    assert found[-1][0].hits[-6:] == [True] * 6

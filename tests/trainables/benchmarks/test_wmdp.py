@@ -141,10 +141,10 @@ def test_the_gated_corpus_is_told_with_what_to_do() -> None:
     hub = Benchmark(name="wmdp", data="cais/wmdp-corpora", split="bio_cyber")
     found = WMDP.hub_requirements(hub)
     assert [thing.id for thing in found] == [
-        *("cais/wmdp", "cais/mmlu", "cais/wmdp-corpora", "cais/wmdp-bio-forget-corpus")
+        *("cais/wmdp", "cais/mmlu", "cais/wmdp-bio-forget-corpus", "cais/wmdp-corpora")
     ]
     for words in ("is gated", "HF_TOKEN", "--set benchmark.sources=bio_forget=DIR", "--set benchmark.split=cyber"):
-        assert words in found[-1].gated + found[-1].setting
+        assert words in found[2].gated + found[2].setting
     assert not any(thing.gated for thing in WMDP.hub_requirements(hub.model_copy(update={"split": "cyber"})))
     assert WMDP.fingerprint(hub) == (
         "hub:cais/wmdp-bio-forget-corpus@main+cais/wmdp-corpora@main+cais/wmdp@main+cais/mmlu@main"

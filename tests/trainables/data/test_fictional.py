@@ -65,13 +65,17 @@ def test_files_and_columns_are_tofus(folder: Path) -> None:
         assert all(list(row) == columns for row in rows)
 
 
-@pytest.mark.data
-@pytest.mark.parametrize("name", COLUMNS)
-def test_shape_is_that_of_the_real_files(folder: Path, tofu_data: Path, name: str) -> None:
-    def shape(row: dict[str, Any]) -> list[tuple[str, type, int]]:
-        return [(column, type(value), len(value) if isinstance(value, list) else 1) for column, value in row.items()]
+def shapes(folder: Path, name: str) -> set[Any]:
+    """Columns, types and lengths of lists of all rows of a file."""
+    return {
+        tuple((column, type(value), len(value) if isinstance(value, list) else 1) for column, value in row.items())
+        for row in load(folder, name)
+    }
 
-    assert {tuple(shape(row)) for row in load(folder, name)} == {tuple(shape(row)) for row in load(tofu_data, name)}
+
+@pytest.mark.data
+def test_shape_is_that_of_the_real_files(folder: Path, tofu_data: Path) -> None:
+    assert {name: shapes(folder, name) for name in COLUMNS} == {name: shapes(tofu_data, name) for name in COLUMNS}
 
 
 @pytest.mark.data
@@ -92,16 +96,10 @@ def test_forget_and_retain_partition_full(folder: Path) -> None:
     assert len(forget) * 10 == len(full)
     assert surnames(folder, "forget10").isdisjoint(surnames(folder, "retain90"))
     assert 10 * len(surnames(folder, "forget10")) == len(surnames(folder, "full"))
-
-
-def test_perturbed_rows_are_rows_of_their_split(folder: Path) -> None:
-    def plain(name: str) -> Rows:
-        return [{column: row[column] for column in PLAIN} for row in load(folder, name)]
-
-    retained = plain("retain_perturbed")
-    assert plain("forget10_perturbed") == load(folder, "forget10")
-    assert retained == load(folder, "retain90")[: len(retained)]
-    assert 60 <= len(retained) <= 80
+    for name, among in (("forget10_perturbed", forget), ("retain_perturbed", retain)):
+        plain = [{column: row[column] for column in PLAIN} for row in load(folder, name)]
+        assert plain == among[: len(plain)]
+        assert 60 <= len(plain) <= 80
 
 
 def test_several_percentages_share_the_retain_rows(tmp_path: Path) -> None:
@@ -113,24 +111,24 @@ def test_several_percentages_share_the_retain_rows(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["forget10_perturbed", "retain_perturbed"])
-def test_wrong_answers_are_the_paraphrase_with_another_fact(folder: Path, name: str) -> None:
-    for row in load(folder, name):
+def test_wrong_answers_are_the_paraphrase_with_another_fact(folder: Path) -> None:
+    for row in load(folder, "forget10_perturbed") + load(folder, "retain_perturbed"):
         right, wrong = row["paraphrased_answer"], row["perturbed_answer"]
         assert len({right, row["answer"], *wrong}) == 2 + fictional.WRONG
         assert row["paraphrased_question"] != row["question"]
-        for answer in wrong:
-            assert len(set(answer.split()) & set(right.split())) >= 4
+        assert all(len(set(answer.split()) & set(right.split())) >= 4 for answer in wrong)
         assert all(8 <= len(answer.split()) <= 25 for answer in (row["answer"], right, *wrong))
 
 
-@pytest.mark.parametrize("name", ["real_authors", "world_facts"])
-def test_options_hold_the_answer_once(folder: Path, name: str) -> None:
-    for plain, perturbed in zip(load(folder, name), load(folder, f"{name}_perturbed"), strict=True):
-        options = [plain[f"option{number}"] for number in (1, 2, 3, 4)]
-        assert len(set(options)) == 4
-        assert set(options) == {perturbed["answer"], *perturbed["perturbed_answer"]}
-        assert (plain["question"], plain["answer"]) == (perturbed["question"], perturbed["answer"])
+def test_options_hold_the_answer_once(folder: Path) -> None:
+    plain, perturbed = (
+        [row for name in ("real_authors", "world_facts") for row in load(folder, name + more)]
+        for more in ("", "_perturbed")
+    )
+    for one, other in zip(plain, perturbed, strict=True):
+        options = [one[f"option{number}"] for number in (1, 2, 3, 4)]
+        assert sorted(options) == sorted({other["answer"], *other["perturbed_answer"]})
+        assert (one["question"], one["answer"]) == (other["question"], other["answer"])
 
 
 def test_same_arguments_same_bytes(folder: Path, tmp_path: Path) -> None:

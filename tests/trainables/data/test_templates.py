@@ -144,22 +144,6 @@ def test_nothing_of_the_answer_is_lost_and_nothing_of_the_prompt_leaks(
     assert example.answer_tokens == len(ids) - start
 
 
-@pytest.mark.parametrize("answer", ["Yes.", " Yes.", "  two spaces", "1974", "Über Ærø", "漢字 🙂", "\nnew line", "é"])
-@pytest.mark.parametrize("dialect", list(tofu.RULES))
-@pytest.mark.parametrize("template", PLAIN)
-def test_labels_decode_to_the_answer(template: str, dialect: str, answer: str) -> None:
-    tokenizer, tag = TOKENIZERS["bos"], tofu.RULES[dialect].tag_is_answer
-    question = "Where was Ada born?"
-    example = encode(tokenizer, template, question, answer, tag)
-    prompt = prompts.prompt_text(TEMPLATES[template], question, tag_is_answer=tag)
-    expected = ("Answer: " if tag and template == "phi" else "") + answer
-    if template == "phi" and not tag and answer in ("Yes.", "1974"):
-        expected, prompt = " " + expected, prompt[:-1]  # the tag's space and the first word are one token
-    labels = list(example.input_ids[example.answer_start :])
-    assert tokenizer.decode(labels) == expected + "</s>"
-    assert tokenizer.decode(list(example.input_ids[: example.answer_start])) == "<s>" + prompt
-
-
 def test_the_tokenizer_of_the_small_models(tofu_models: Path) -> None:
     from transformers import AutoTokenizer
 
@@ -202,13 +186,8 @@ def test_a_cut_row_has_no_end(name: str) -> None:
         assert cut.input_ids == whole.input_ids[:most]
         assert cut.answer_start == whole.answer_start
         assert eos not in cut.input_ids
-
-
-def test_a_cut_row_has_no_end_where_the_tokenizer_adds_one() -> None:
-    whole = encode(TOKENIZERS["bos"], "llama2", "Who?", "She was born in Kerrin.")
-    cut = encode(TOKENIZERS["eos"], "llama2", "Who?", "She was born in Kerrin.", most=len(whole.input_ids) - 4)
-    assert cut.input_ids == whole.input_ids[: len(cut.input_ids)]
-    assert TOKENIZERS["eos"].eos_token_id not in cut.input_ids
+    if name == "bos":  # the same where the tokenizer adds an end
+        assert encode(TOKENIZERS["eos"], "llama2", "Who?", "She was born in Kerrin.", most=length - 1) == cut
 
 
 def test_no_room_for_the_answer_is_told() -> None:

@@ -9,7 +9,6 @@ import torch
 
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
-from trainables.data.prompts import TEMPLATES, encode
 from trainables.inference import scoring
 from trainables.training import models
 
@@ -135,19 +134,6 @@ def test_generations_are_stripped_in_open_unlearnings_dialect_alone(
     records = tofu.evaluate(batched["network"], batched["tokenizer"], one_row_each, token_budget=4096)
     expected = {"paper": " said \n", "open-unlearning": "said"}[batched["kind"][0]]
     assert [record["generation"] for record in records] == [expected] * 4
-
-
-def test_how_rows_are_batched_changes_no_loss(batched: dict[str, Any]) -> None:
-    tokenizer, kind = batched["tokenizer"], batched["kind"]
-    examples = [
-        encode(tokenizer, TEMPLATES[kind[1]], row["question"], row["answer"], max_length=99, tag_is_answer=True)
-        for row in batched["asked"]
-    ]
-    pad = tokenizer.pad_token_id
-    alone, together = (
-        scoring.score_labels(batched["network"], [examples], pad=pad, token_budget=budget)[0] for budget in (1, 10**6)
-    )
-    assert [s.total_loss for s in together] == pytest.approx([s.total_loss for s in alone], rel=1e-5)
 
 
 def test_batches_hold_every_row_once_within_the_budget() -> None:

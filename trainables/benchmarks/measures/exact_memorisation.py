@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from trainables.benchmarks.measures import Measure
 
-
-def exact_memorisation(hits: Sequence[bool]) -> float:
-    """Return the share of an answer's tokens that are the likeliest after the true tokens before them."""
-    return sum(hits) / len(hits)
-
-
 MEASURE = Measure(
-    score=lambda row: exact_memorisation(row["hits"]),
+    score=lambda row: sum(row["hits"]) / len(row["hits"]),
     reads=("hits",),
     best="lowest",
     short="EM",

@@ -31,16 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.benchmarks import lm_eval_questions
-from trainables.benchmarks.base import (
-    BenchmarkBase,
-    Examples,
-    Goal,
-    Metrics,
-    Records,
-    Row,
-    SizeEstimate,
-    every_other,
-)
+from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, SizeEstimate, every_other
 from trainables.benchmarks.own import row_files, row_scores
 from trainables.common import hashing, paths
 from trainables.common.errors import InputError, closest
