@@ -36,12 +36,7 @@ def measures(strength: float, utility: float) -> dict[str, float]:
 def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Trial, str]]:
     """What would be exported, instead of it."""
     found: list[tuple[Trial, str]] = []
-
-    def keep(trial: Trial, why: str, *others: Any) -> str:
-        found.append((trial, why))
-        return "model: somewhere"
-
-    monkeypatch.setattr(export_chosen, "_export", keep)
+    monkeypatch.setattr(export_chosen, "_export", lambda *given: found.append(given[:2]) or "model: somewhere")
     return found
 
 
@@ -68,19 +63,27 @@ def test_the_most_removal_above_the_bar(typed: list[str], tmp_path: Path, writte
     plan, store = swept(typed, tmp_path, 0.5, (0.1, 0.46), (0.3, 0.5))
     assert said(plan, store) == f"recommended: {plan.trials[0].label()} (ES 0.100, utility 0.460), model: somewhere"
     assert written[0][1].startswith(f"It is the choice among the 2 evaluated trials of a start of sweep {plan.name}: ")
+    facts = tmp_path / model_folder.FACTS
+    write_json(facts, {"made_with": {"started": "then"}})
+    assert export_chosen._is_current(facts, store.result(plan.trials[0].id()) or {})
+    assert not export_chosen._is_current(facts, {"started": "later"}), "the export of an earlier run"
+    assert not export_chosen._is_current(tmp_path / "nothing", {"started": "then"})
 
 
 def test_a_target_model_without_utility_does_not_let_a_ruined_one_pass(
     typed: list[str], tmp_path: Path, written: Any
 ) -> None:
-    plan, store = swept(typed, tmp_path, 0.0, (0.0, 0.0), (0.3, 0.2))
-    told = said(plan, store)
-    assert plan.trials[1].label() in told
-    assert "; the target model's utility is 0, so the highest utility is chosen)" in told
-    assert "Here the target model's utility is 0" in written[0][1]
+    plan, store = swept(typed, tmp_path / "one", 0.0, (0.0, 0.0), (0.3, 0.2))
+    printed = said(plan, store)
+    assert plan.trials[1].label() in printed
+    assert "; the target model's utility is 0, so the highest utility is chosen)" in printed
+    assert "Here the target model's utility is 0" in written.pop()[1]
     lines: list[str] = []
     prepare._warn_of_weak_targets(plan, store, lines.append)
     assert lines[0].startswith("warning: own: the target model's utility is 0, so the highest utility is chosen; ")
+    plan, store = swept(typed, tmp_path / "other", 0.0, (0.0, 0.0), (0.3, 0.0))
+    assert said(plan, store).startswith("recommended: none of 2 trials, the utility of each is 0; give more or other")
+    assert written == []
 
 
 def test_halves_are_reported_on_the_rows_that_were_not_chosen_on(
@@ -91,21 +94,6 @@ def test_halves_are_reported_on_the_rows_that_were_not_chosen_on(
     plan, store = swept(chosen, tmp_path, 0.5, (0.2, 0.5), (0.2, 0.5), halves=halves, status="collapsed")
     assert "(ES 0.900, utility 0.400; the target model's utility is not known" in said(plan, store)
     assert "among the 2 evaluated trials" in written[0][1]
-
-
-def test_the_export_of_an_earlier_run_is_none_of_this_one(typed: list[str], tmp_path: Path) -> None:
-    plan, store = swept(typed, tmp_path, 0.5, (0.1, 0.46), (0.3, 0.5))
-    facts = tmp_path / model_folder.FACTS
-    write_json(facts, {"made_with": {"started": "then"}})
-    assert export_chosen._is_current(facts, store.result(plan.trials[0].id()) or {})
-    assert not export_chosen._is_current(facts, {"started": "later"})
-    assert not export_chosen._is_current(tmp_path / "nothing", {"started": "then"})
-
-
-def test_no_utility_at_all_recommends_nothing(typed: list[str], tmp_path: Path, written: Any) -> None:
-    plan, store = swept(typed, tmp_path, 0.0, (0.0, 0.0), (0.3, 0.0))
-    assert said(plan, store).startswith("recommended: none of 2 trials, the utility of each is 0; give more or other")
-    assert written == []
 
 
 def test_target_that_hardly_knows_its_rows_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

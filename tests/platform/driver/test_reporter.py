@@ -117,16 +117,14 @@ def test_a_result_that_cannot_be_seen_is_not_written_over(
 
 
 def test_a_result_that_the_storage_does_not_have_is_not_called_a_failure(reporter: Reporter) -> None:
-    trial = tune_trial(DONE)
-    reporter.on_trial_start(0, [], trial)
+    reporter.on_trial_start(0, [], trial := tune_trial(DONE))
     reporter.on_trial_complete(0, [], trial)
     assert not reporter.store.has(KEY)
     assert reporter.counts.done == 1
 
 
 def test_a_trial_whose_process_died_is_recorded(reporter: Reporter) -> None:
-    trial = tune_trial({"done": False})
-    reporter.on_trial_start(0, [], trial)
+    reporter.on_trial_start(0, [], trial := tune_trial({"done": False}))
     reporter.on_trial_error(0, [], trial)
     assert (reporter.store.result(KEY) or {})["error"]["message"] == "its process died"
     assert f"trials/{KEY}/result.json" in held(reporter.store)  # type: ignore[arg-type]

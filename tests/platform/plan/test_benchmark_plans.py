@@ -17,16 +17,10 @@ from trainables.benchmarks import muse, wmdp
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark
 from trainables.storage.base import Storage
-from trainables.storage.location import open_storage
 
 WMDP = wmdp.WmdpBenchmark()
 
 MUSE = muse.MuseBenchmark()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Storage:
-    return open_storage(str(tmp_path / "runs"))
 
 
 def sweep(benchmark: Benchmark, **settings: Any) -> Sweep:
@@ -93,15 +87,11 @@ def test_muse_has_a_retain_model_of_its_own(tmp_path: Path, store: Storage) -> N
         small_sweep.write_model(models / role, role)
     benchmark = Benchmark(name="muse", data=str(tiny.muse(tmp_path / "data")), split="news")
     plan = make_plan(sweep(benchmark, models=str(models)), store, strategy="paper")
-    assert [(ref.role, Path(ref.model.path).name) for ref in plan.references] == [
-        ("original", "target"),
-        ("retain", "retain"),
-    ]
+    found = [(ref.role, Path(ref.model.path).name) for ref in plan.references]
+    assert found == [("original", "target"), ("retain", "retain")]
     reference = plan.retain_reference("news")
-    assert reference is not None
-    assert {trial.retain_evaluation and trial.retain_evaluation.fingerprint for trial in plan.trials} == {
-        reference.evaluation
-    }
+    retain = {trial.retain_evaluation and trial.retain_evaluation.fingerprint for trial in plan.trials}
+    assert retain == {reference and reference.evaluation}
 
 
 def test_all_that_is_wrong_is_told(tmp_path: Path, store: Storage) -> None:

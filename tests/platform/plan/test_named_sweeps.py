@@ -27,13 +27,6 @@ def plan(name: str, store: Storage, *settings: str, **options: Any) -> Plan:
     return make_plan(apply(sweep, settings), store, **options)
 
 
-def test_optuna_searches_the_grid_from_the_published_point(store: Storage) -> None:
-    for name in ("tofu_tau", "tofu_gamma", "tofu_ablation"):
-        grid, searched = (plan(name, store, strategy=strategy).trials for strategy in ("grid", "optuna"))
-        assert {trial.id() for trial in searched} == {trial.id() for trial in grid}
-    assert plan("tofu_gamma", store, strategy="optuna").trials[0].label() == "gru-ga-forget05-g0.8-t1-s0"
-
-
 @pytest.mark.parametrize("table", paper.TABLES)
 def test_one_trial_of_paper_for_each_cell_of_its_table(table: str, store: Storage) -> None:
     """Models before unlearning and without the forget set are the references that each split is measured against."""
@@ -100,14 +93,6 @@ def test_fixed_settings_of_the_paper(name: str, lr: float, steps: tuple[float, i
     training = plan(name, store, strategy="paper").trials[0].training
     assert (training.lr, training.batch_size, training.optimizer, training.schedule) == (lr, 32, "adamw", "constant")
     assert (training.epochs, training.max_steps) == steps
-
-
-def test_a_line_of_the_tables_keeps_the_other_setting(store: Storage) -> None:
-    """tofu_tau varies tau at the published gamma of each method, tofu_gamma the other way round."""
-    found = {(t.method, t.rectifier.gamma) for t in plan("tofu_tau", store, strategy="paper").trials}
-    assert found == {("ga", 0.8), ("npo", 0.8), ("gd", 0.05)}
-    found = {(t.method, t.rectifier.tau) for t in plan("tofu_gamma", store, strategy="paper").trials}
-    assert found == {("ga", 1.0), ("npo", 1.0), ("gd", None)}
 
 
 def test_what_is_gated_says_what_to_accept_and_set(store: Storage) -> None:

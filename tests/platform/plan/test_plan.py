@@ -11,7 +11,6 @@ from typing import cast
 import pytest
 
 from platform.plan.build import make_plan
-from platform.plan.models import ModelRecipes
 from platform.plan.overrides import apply
 from platform.state.sweep_state import scan
 from search_spaces.schema.sweep import Fictional, ModelTraining
@@ -19,7 +18,7 @@ from search_spaces.tofu_tiny import SWEEP
 from tests.support import small_sweep
 from tests.support.small_sweep import ROLES, MakePlan, Small, write_model
 from trainables.common.errors import InputError
-from trainables.config.settings import Benchmark, Model
+from trainables.config.settings import Model
 from trainables.storage import files
 from trainables.storage.base import RESULT, Storage
 
@@ -57,15 +56,15 @@ def test_references_of_each_split_are_what_its_trials_are_measured_against(make:
         assert Path(known.path) == store.evaluation(str(known.fingerprint)) / "result.json"
 
 
-@pytest.mark.parametrize("nested", [True, False], ids=["base in the folder", "the folder is the base"])
-def test_base_alone_is_fine_tuned_for_every_role(make: MakePlan, tmp_path: Path, store: Storage, nested: bool) -> None:
-    base = write_model(tmp_path / "models" / "base" if nested else tmp_path / "models")
-    plan = make(f"models={tmp_path / 'models'}")
-    assert {recipe.configs for recipe in plan.recipes} == {(role, "real_authors", "world_facts") for role in ROLES}
-    assert {recipe.base.path for recipe in plan.recipes if recipe.base} == {str(base)}
-    assert all(recipe.training == MAKING.finetuning for recipe in plan.recipes)
-    full = next(recipe for recipe in plan.recipes if recipe.configs[0] == "full")
-    assert plan.trials[0].target == Model(path=str(store.model(full.id())), fingerprint=f"recipe:{full.id()}")
+def test_base_alone_is_fine_tuned_for_every_role(make: MakePlan, tmp_path: Path, store: Storage) -> None:
+    """Also where the folder itself is the base."""
+    for base, models in ((tmp_path / "models" / "base", tmp_path / "models"), (tmp_path / "flat", tmp_path / "flat")):
+        plan = make(f"models={write_model(base) and models}")
+        assert {recipe.configs for recipe in plan.recipes} == {(role, "real_authors", "world_facts") for role in ROLES}
+        assert {recipe.base.path for recipe in plan.recipes if recipe.base} == {str(base)}
+        assert all(recipe.training == MAKING.finetuning for recipe in plan.recipes)
+        full = next(recipe for recipe in plan.recipes if recipe.configs[0] == "full")
+        assert plan.trials[0].target == Model(path=str(store.model(full.id())), fingerprint=f"recipe:{full.id()}")
 
 
 def test_role_that_is_missing_beside_others_is_made_from_base(make: MakePlan, small: Small, tmp_path: Path) -> None:
@@ -89,17 +88,6 @@ def test_without_models_the_base_is_trained_first_and_once(make: MakePlan, store
     assert [{recipe.base.fingerprint for recipe in tuned if recipe.base}, len(tuned)] == [{f"recipe:{base.id()}"}, 4]
     fewer = make("models=none", only=["benchmark.split=forget10"]).recipes
     assert [fewer[0], {recipe.configs[0] for recipe in fewer[1:]}] == [base, {"full", "retain90"}]
-
-
-def test_recipes_follow_what_they_start_from() -> None:
-    """A chain of three, asked for from its end."""
-    models = ModelRecipes(SWEEP, Storage(Path("store")), Benchmark(data="a/b", fingerprint="fictional:0"))
-    first = models._plan_recipe(("retain90",), MAKING.finetuning, None)
-    second = models._plan_recipe(("retain95",), MAKING.finetuning, first)
-    third = models._plan_recipe(("full",), MAKING.finetuning, second)
-    for asked in ({third.path}, {third.path, first.path}):
-        assert [recipe.configs[0] for recipe in models.order_recipes(asked)] == ["retain90", "retain95", "full"]
-    assert models.order_recipes({"a folder of somebody's"}) == ()
 
 
 def test_models_folder_without_what_is_needed_says_what_it_has(make: MakePlan, small: Small, tmp_path: Path) -> None:
