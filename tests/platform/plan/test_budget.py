@@ -51,13 +51,8 @@ def test_parameters_are_those_of_the_model() -> None:
     """Also with shared keys and tied embeddings; Phi has no gate, and few biases, which are not counted."""
     from transformers import LlamaConfig, LlamaForCausalLM, PhiConfig, PhiForCausalLM
 
-    shared: dict[str, Any] = {
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 16,
-        "tie_word_embeddings": True,
-    }
-    phi = {**SMALL, "hidden_size": 64, "intermediate_size": 256, "vocab_size": 512, "num_attention_heads": 4}
+    shared: dict[str, Any] = {"num_key_value_heads": 2, "head_dim": 16, "tie_word_embeddings": True}
+    phi = {**SMALL, "hidden_size": 64, "intermediate_size": 256, "vocab_size": 512}
     networks = (tiny.network(), LlamaForCausalLM(LlamaConfig(**SMALL, **shared)), PhiForCausalLM(PhiConfig(**phi)))
     for network in networks:
         shape = memory.shape_of(network.config.to_dict())
