@@ -23,15 +23,11 @@ class Account:
     def __init__(self, shipped: str, path: Path) -> None:
         self.shipped = shipped
         self.path = path
-        self.clients: dict[tuple[str, str], Any] = {}
 
     def client(self, service: str, region: str = "us-east-1") -> Any:
         import boto3
 
-        key = service, region
-        if key not in self.clients:
-            self.clients[key] = boto3.client(service, region_name=region)  # type: ignore[call-overload]
-        return self.clients[key]
+        return boto3.client(service, region_name=region)  # type: ignore[call-overload]
 
     def prepare(self, **values: str) -> str:
         """Make what the shipped file with these values needs; return the group's id."""
@@ -72,16 +68,11 @@ def moto_account(shipped: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
         policies = json.loads(aws_managed_policies.aws_managed_policies_data)
         patch.setattr(models, "aws_managed_policies_data", json.dumps({account.EC2: policies[account.EC2]}))
         known = instance_types.INSTANCE_TYPES
-        patch.setattr(
-            instance_types, "INSTANCE_TYPES", {name: known[name] for name in ("m7i.2xlarge", "p4de.24xlarge")}
-        )
-        patch.setenv("HOME", str(home))
-        for name, value in {
-            "ACCESS_KEY_ID": "none",
-            "SECRET_ACCESS_KEY": "none",
-            "DEFAULT_REGION": "us-east-1",
-        }.items():
-            patch.setenv(f"AWS_{name}", value)
+        types = {name: known[name] for name in ("m7i.2xlarge", "p4de.24xlarge")}
+        patch.setattr(instance_types, "INSTANCE_TYPES", types)
+        keys = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none", "AWS_DEFAULT_REGION": "us-east-1"}
+        for name, value in {"HOME": str(home), **keys}.items():
+            patch.setenv(name, value)
         with mock_aws():
             yield Account(shipped, home / "cluster.yaml")
 
@@ -139,12 +130,7 @@ def test_an_account_is_made_once_and_mended(moto_account: Account) -> None:
     group = moto_account.prepare(region=region, storage="s3://one/runs")
     world = {"IpProtocol": "tcp", "FromPort": 8265, "ToPort": 8265, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
     moto_account.client("ec2", region).authorize_security_group_ingress(GroupId=group, IpPermissions=[world])
-    sources = {
-        "198.51.100.0/24": "198.51.100.0/24",
-        "198.51.100.7": "198.51.100.7/32",
-        "2001:DB8::7": "2001:db8::7/128",
-    }
-    for source, network in sources.items():
+    for source, network in (("198.51.100.0/24", "198.51.100.0/24"), ("2001:DB8::7", "2001:db8::7/128")):
         for _ in range(2):
             assert moto_account.prepare(region=region, storage="s3://two/runs", ssh_from=source) == group
         assert moto_account.sources(group, region) == [("-1", None, [group]), ("tcp", 22, [network])]
@@ -160,23 +146,14 @@ def test_an_account_is_made_once_and_mended(moto_account: Account) -> None:
             assert moto_account.rights(role)[action] >= resources
 
 
-def test_a_refused_rule_leaves_the_group_as_it_was(moto_account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What EC2 refuses although we took it: nobody is locked out of a running cluster."""
-    region = "us-east-2"
-    group = moto_account.prepare(region=region)
-    before = moto_account.sources(group, region)
-    monkeypatch.setattr(aws, "ssh_source", lambda file: "203.0.113.7/40")
-    with pytest.raises(InputError, match="AWS: "):
-        moto_account.prepare(region=region, ssh_from="198.51.100.0/24")
-    assert moto_account.sources(group, region) == before
-
-
 BAD_VALUES = [("ssh_from", text) for text in ("0.0.0.0/0", "0.0.0.0/1", "::/0", "2000::/3", "203.0.113.7/33", "home")]
 BAD_VALUES += [("storage", "s3://"), ("storage", "s4://bucket/x")]
 
 
-def test_an_account_is_not_made_of_what_check_refuses(moto_account: Account, shipped: str, tmp_path: Path) -> None:
-    """Above all, nothing is opened to the world."""
+def test_an_account_is_not_made_of_what_check_or_ec2_refuses(
+    moto_account: Account, shipped: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above all, nothing is opened to the world, and nobody is locked out of a running cluster."""
     region = "eu-west-1"
     for name, bad in BAD_VALUES:
         with pytest.raises(InputError, match=rf"provider\.{name}: .*like"):
@@ -188,15 +165,20 @@ def test_an_account_is_not_made_of_what_check_refuses(moto_account: Account, shi
         account.prepare_account(load_cluster_file(str(tmp_path / "cluster.yaml")))
     groups = moto_account.client("ec2", region).describe_security_groups()["SecurityGroups"]
     assert [group["GroupName"] for group in groups] == ["default"]
+    group = moto_account.prepare(region=region)
+    before = moto_account.sources(group, region)
+    monkeypatch.setattr(aws, "ssh_source", lambda file: "203.0.113.7/40")
+    with pytest.raises(InputError, match="AWS: "):
+        moto_account.prepare(region=region, ssh_from="198.51.100.0/24")
+    assert moto_account.sources(group, region) == before
 
 
 def test_an_account_in_another_partition(moto_account: Account) -> None:
     region = "cn-north-1"
     moto_account.prepare(region=region)
     roles = moto_account.client("iam", region).list_attached_role_policies(RoleName="unlearning-head")
-    assert [found["PolicyArn"] for found in roles["AttachedPolicies"]] == [
-        "arn:aws-cn:iam::aws:policy/AmazonEC2FullAccess"
-    ]
+    (found,) = roles["AttachedPolicies"]
+    assert found["PolicyArn"] == "arn:aws-cn:iam::aws:policy/AmazonEC2FullAccess"
     for role in ("unlearning-head", "unlearning-worker"):
         for resources in moto_account.rights(role, region).values():
             assert all(resource.startswith("arn:aws-cn:") for resource in resources)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
+import runpy
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -44,21 +45,14 @@ def spot(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Metadata)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("METADATA", f"http://127.0.0.1:{server.server_address[1]}")
-    spec = importlib.util.spec_from_file_location("spot", root / "clusters" / "spot.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
+    yield SimpleNamespace(**runpy.run_path(str(root / "clusters" / "spot.py"), run_name="spot"))
     server.shutdown()
 
 
 def test_notice_is_seen_when_it_is_given(spot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is not EC2's gets none."""
     assert not spot.noticed()
     monkeypatch.setattr(Metadata, "given", True)
     assert spot.noticed()
-
-
-def test_machine_that_is_not_ec2_gets_none(spot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spot, "SERVER", "http://127.0.0.1:9/latest")
+    monkeypatch.setitem(spot.noticed.__globals__, "SERVER", "http://127.0.0.1:9/latest")
     assert not spot.noticed()
