@@ -41,8 +41,8 @@ LATER = 2.5
 """Seconds that a fault comes at most after the milestone that it waits for."""
 
 
-def furnish(trial_inputs: TrialInputs, place: Path) -> list[str]:
-    """The sweep's models and rows in a folder, cut so short that an evaluation takes a second; its arguments."""
+def write_inputs(trial_inputs: TrialInputs, place: Path) -> list[str]:
+    """Write models and rows, cut so short that an evaluation takes a second; return the sweep's arguments."""
     shutil.copytree(trial_inputs.target, place / "models" / "full")
     shutil.copytree(trial_inputs.retain, place / "models" / "retain75")
     small_sweep.cut_short(trial_inputs.data, place / "data")
@@ -149,35 +149,31 @@ class Round:
         found = {path.parent.name: path.read_bytes() for path in self.store.root.glob("trials/*/result.json")}
         return {name: content for name, content in found.items() if self.store.result(name)}
 
-    def reach(self, driver: Command, last: int = TRIALS) -> None:
-        """Wait for a random moment of a run's life: a milestone and a little more, or a write after it.
-
-        Milestones: the command's start, the sweep's file, the first trial's beginning, and the first to `last`th
-        result. Raises AssertionError where the driver ends before the moment comes.
-        """
+    def wait_for_moment(self, driver: Command, last: int = TRIALS) -> None:
+        """Wait for a random moment: a milestone up to the `last`th result and a little more, or a write after it."""
         milestone = self.random.randrange(START, last + 1)
-        told = {START: "start", PLANNED: "planned", BEGUN: "begun"}.get(milestone, f"{milestone} results")
-        self.until(driver, milestone)
+        name = {START: "start", PLANNED: "planned", BEGUN: "begun"}.get(milestone, f"{milestone} results")
+        self.wait_for(driver, milestone)
         if START < milestone < TRIALS and self.random.random() < 1 / 3:
-            self.moment = f"{told}, in a write"
-            writes, deadline = Writes(self.store.root), time.monotonic() + 10
-            while not writes.new() and driver.running and time.monotonic() < deadline:
+            self.moment = f"{name}, in a write"
+            known, deadline = find_writes(self.store.root), time.monotonic() + 10
+            while find_writes(self.store.root) <= known and driver.running and time.monotonic() < deadline:
                 pass
         else:
             delay = self.random.uniform(0, LATER)
-            self.moment = f"{told} + {delay:.1f} s"
+            self.moment = f"{name} + {delay:.1f} s"
             time.sleep(delay)
-        self.strike(driver)
+        self.record_fault(driver)
 
-    def until(self, driver: Command, milestone: int) -> None:
-        """Wait for a milestone: START, PLANNED, BEGUN or a number of results."""
+    def wait_for(self, driver: Command, milestone: int) -> None:
+        """Wait for START, PLANNED, BEGUN or a number of results. Raises AssertionError where the driver ends before."""
         deadline = time.monotonic() + PATIENCE
         while not self._past(milestone):
             assert driver.running, f"the driver ended before milestone {milestone}:\n{driver.said}"
             assert time.monotonic() < deadline, f"milestone {milestone} took more than {PATIENCE} s:\n{driver.said}"
             time.sleep(0.01)
 
-    def strike(self, driver: Command) -> None:
+    def record_fault(self, driver: Command) -> None:
         """Take note of what there is before the fault."""
         assert driver.running, f"the driver ended before {self.moment}:\n{driver.said}"
         self.saved = saved(self.store)
@@ -211,28 +207,18 @@ class Round:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         for command in self.commands:
-            if command.running:
-                command.process.terminate()
-                try:
-                    command.process.wait(30)
-                except subprocess.TimeoutExpired:
-                    command.process.kill()
-                    command.process.wait()
+            command.process.terminate()
+            try:
+                command.process.wait(30)
+            except subprocess.TimeoutExpired:
+                command.process.kill()
+                command.process.wait()
 
 
-class Writes:
-    """Tells when a file or a checkpoint of a trial begins to be written."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.known = set(self._there())
-
-    def _there(self) -> Iterator[str]:
-        for pattern in ("trials/*/.[!p]*", "trials/*/checkpoint/step-*", "trials/*/checkpoint/step-*/*"):
-            yield from map(str, self.root.glob(pattern))
-
-    def new(self) -> bool:
-        return not self.known.issuperset(self._there())
+def find_writes(root: Path) -> set[str]:
+    """Return the files and checkpoints of trials that are being written."""
+    patterns = ("trials/*/.[!p]*", "trials/*/checkpoint/step-*", "trials/*/checkpoint/step-*/*")
+    return {str(path) for pattern in patterns for path in root.glob(pattern)}
 
 
 def named(processes: Iterable[psutil.Process], *names: str) -> list[psutil.Process]:
@@ -245,7 +231,7 @@ def named(processes: Iterable[psutil.Process], *names: str) -> list[psutil.Proce
     return sorted(found, key=lambda process: process.pid)
 
 
-def begun(base: Storage, root: Path, results: bool = False) -> Storage:
+def copy_shared(base: Storage, root: Path, results: bool = False) -> Storage:
     """A storage with what an undisturbed run's trials share, and its results where asked."""
     shutil.copytree(base.root / "shared", root / "shared")
     if results:

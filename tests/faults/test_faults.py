@@ -21,7 +21,18 @@ import pytest
 from tests.faults import means as fault_means
 from tests.faults.checks import outcome
 from tests.faults.report import append_round
-from tests.faults.sweep import PATIENCE, TRIALS, Command, Round, Watch, begin, begun, furnish, named, sweep_of
+from tests.faults.sweep import (
+    PATIENCE,
+    TRIALS,
+    Command,
+    Round,
+    Watch,
+    begin,
+    copy_shared,
+    named,
+    sweep_of,
+    write_inputs,
+)
 from tests.support.environment import TrialInputs
 from trainables.storage.base import RESULT, ROWS, STEPS, Storage
 
@@ -55,7 +66,7 @@ def ground(
 ) -> tuple[list[str], Storage]:
     """The sweep's arguments, and the storage of its undisturbed run."""
     place = tmp_path_factory.mktemp("faults")
-    arguments = furnish(trial_inputs, place)
+    arguments = write_inputs(trial_inputs, place)
     base = Storage(place / "undisturbed")
     begin(place / "log", "platform.sweep", *arguments, "--storage", base.root, **joined).end()
     assert len(set(sweep_of(base)["trials"])) == TRIALS
@@ -74,7 +85,7 @@ def play(
     def playing(
         seed: int, own_ray: bool = False, results: bool = False, root: Path | None = None, uri: str | None = None
     ) -> Iterator[Round]:
-        store = begun(base, root or tmp_path / "runs", results)
+        store = copy_shared(base, root or tmp_path / "runs", results)
         chance, environment = random.Random(f"{fault} {seed}"), {} if own_ray else joined
         one = Round(seed, tmp_path, arguments, environment, chance, Watch(store))
         began, line = time.monotonic(), {"fault": fault, "seed": seed}
@@ -101,7 +112,7 @@ def test_driver_killed(play: Play, seed: int) -> None:
     """
     with play(seed, own_ray=bool(seed % 2)) as one:
         driver = one.start()
-        one.reach(driver)
+        one.wait_for_moment(driver)
         asleep = named(one.processes, *WORKERS) if seed % 4 == 1 else []
         for worker in asleep:
             worker.suspend()
@@ -123,7 +134,7 @@ def test_worker_killed(play: Play, seed: int) -> None:
     """One to three times; a trial that was hit twice is recorded as lost and goes on when the sweep is resumed."""
     with play(seed) as one:
         driver = one.start()
-        one.reach(driver, last=TRIALS - 2)
+        one.wait_for_moment(driver, last=TRIALS - 2)
         for kill in range(one.random.randint(1, 3)):
             assert kill_worker(one, driver) or kill, driver.said
             time.sleep(one.random.uniform(0, 4))
@@ -148,7 +159,7 @@ def test_raylet_killed(play: Play, seed: int) -> None:
     """Of a Ray of its own: the run ends, by itself or with Ray's error."""
     with play(seed, own_ray=True) as one:
         driver = one.start()
-        one.reach(driver, last=TRIALS - 1)
+        one.wait_for_moment(driver, last=TRIALS - 1)
         while not (raylets := named(one.processes, "raylet/raylet")):
             assert driver.running, driver.said
             one.processes = psutil.Process(driver.process.pid).children(recursive=True)
@@ -166,7 +177,7 @@ def test_two_drivers(play: Play, seed: int) -> None:
     with play(seed) as one:
         first = one.start()
         if seed % 2:
-            one.reach(first, last=TRIALS - 2)
+            one.wait_for_moment(first, last=TRIALS - 2)
             second = one.start(one.random.choice(("--resume", "--new")))
             second.end(2)
             assert f"is being run by process {first.process.pid} on " in second.said
@@ -205,7 +216,7 @@ def test_disk_full(play: Play, seed: int, tmp_path: Path) -> None:
     """Until the run ends, or for some seconds of it."""
     with fault_means.small_disk(tmp_path / "disk") as disk, play(seed, root=disk / "runs") as one:
         driver = one.start()
-        one.reach(driver, last=TRIALS - 1)
+        one.wait_for_moment(driver, last=TRIALS - 1)
         filler = fault_means.fill(disk)
         if seed % 2:
             time.sleep(one.random.uniform(1, 10))
@@ -226,7 +237,7 @@ def test_clock_jumped(play: Play, seed: int, tmp_path: Path) -> None:
     with play(seed, own_ray=True) as one:
         one.ray = clock.environment
         driver = one.start()
-        one.reach(driver, last=TRIALS - 2)
+        one.wait_for_moment(driver, last=TRIALS - 2)
         clock.jump(one.random.choice((-1, 1)) * one.random.randint(DAY // 24, 400 * DAY))
         if seed % 2:
             driver.end()
@@ -245,7 +256,7 @@ def test_tracking_server_stopped(play: Play, seed: int, tmp_path: Path) -> None:
     with server, play(seed, uri=server.uri) as one:
         one.ray = one.ray | {"MLFLOW_TRACKING_URI": server.uri, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
         driver = one.start()
-        one.reach(driver, last=TRIALS - 1)
+        one.wait_for_moment(driver, last=TRIALS - 1)
         server.kill()
         if seed % 2:
             driver.end()

@@ -10,7 +10,7 @@ import psutil
 
 from tests.faults import test_faults
 from tests.faults.checks import differences, litter, mirrored, restarted, rewritten, twice
-from tests.faults.sweep import PATIENCE, TRIALS, Command, Round, Watch, furnish, saved, sweep_of
+from tests.faults.sweep import PATIENCE, TRIALS, Command, Round, Watch, saved, sweep_of, write_inputs
 from tests.support.environment import TrialInputs
 from trainables.config.trial import Trial
 from trainables.storage import files
@@ -25,13 +25,13 @@ def test_sweep_survives_the_death_of_a_worker_and_of_its_driver(
 ) -> None:
     """What was under way at a kill goes on from its checkpoint and ends as if undisturbed; the rest is not touched."""
     store, base = Storage(tmp_path / "runs"), Storage(tmp_path / "undisturbed")
-    one = Round(0, tmp_path, furnish(trial_inputs, tmp_path), joined, random.Random(0), Watch(store))
+    one = Round(0, tmp_path, write_inputs(trial_inputs, tmp_path), joined, random.Random(0), Watch(store))
     with one.followed():
         driver = one.start()
         killed, step = kill_at_a_checkpoint(one, driver)
         disturbed, first = under_way(store), one.saved
-        one.until(driver, 3)
-        one.strike(driver)
+        one.wait_for(driver, 3)
+        one.record_fault(driver)
         one.saved = first | one.saved
         disturbed |= under_way(store)
         driver.process.kill()
@@ -56,7 +56,7 @@ def kill_at_a_checkpoint(one: Round, driver: Command) -> tuple[str, int]:
         assert driver.running, driver.said
         assert time.monotonic() < deadline, driver.said
         time.sleep(0.01)
-    one.strike(driver)
+    one.record_fault(driver)
     killed, (_, step) = next(iter(one.saved.items()))
     told = files.read_json(one.store.trial(killed) / PROGRESS) or {}
     psutil.Process(told["pid"]).kill()

@@ -27,13 +27,6 @@ from trainables.data.hub import HubRequirement, find_folder, lock, pin_file
 from trainables.storage.files import read_json
 
 
-@pytest.fixture
-def offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-
-
 def test_what_is_read_is_fetched_once_and_whole(bench: HubBench) -> None:
     bench.fetch(TARGET)
     commit = bench.hub.commit("models", MODEL_ID)
@@ -55,13 +48,11 @@ def test_what_is_read_is_fetched_once_and_whole(bench: HubBench) -> None:
     assert {path.name for path in bench.folder(TOKENIZER).iterdir()} == names - {*SHARDS, INDEX}
 
 
-def test_one_file_of_weights_is_taken_where_there_are_shards_too(bench: HubBench) -> None:
+def test_what_is_read_of_a_repository(bench: HubBench) -> None:
+    """One file of weights where there are shards, too; no code and no file that leads out of the folder."""
     save_file({"a": torch.ones(4)}, bench.served(SINGLE))
     bench.fetch(TARGET)
     assert [path.name for path in bench.folder(TARGET).glob("*.safetensors*")] == [SINGLE]
-
-
-def test_no_code_and_no_file_that_leads_out_is_read() -> None:
     names = ["a.json", "b/c.parquet", "../d.json", "b/../../e.json", "/f.json", "load.py", "g.pkl", "README.md"]
     assert choose_files(ROWS, names) == ["README.md", "a.json", "b/c.parquet"]
 
@@ -166,12 +157,10 @@ def test_a_storage_keeps_to_the_commit_that_it_has(bench: HubBench) -> None:
 
 def test_a_gated_model_says_what_to_accept(bench: HubBench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.hub.gated.add(MODEL_ID)
-    with pytest.raises(InputError) as refused:
+    message = f"target: model {MODEL_ID} is gated: accept its licence at https://huggingface.co/{MODEL_ID}, then set "
+    message += "HF_TOKEN (or log in with 'hf auth login'); or --set target=DIR (no token is set)"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         bench.fetch(TARGET)
-    assert str(refused.value) == (
-        f"target: model {MODEL_ID} is gated: accept its licence at https://huggingface.co/{MODEL_ID}, then set "
-        "HF_TOKEN (or log in with 'hf auth login'); or --set target=DIR (no token is set)"
-    )
     monkeypatch.setenv("HF_TOKEN", "hf_nobody-knows-it")
     bench.fetch(TARGET)
     assert "nobody-knows-it" not in "".join(path.read_text() for path in bench.root.rglob("*.json"))
@@ -197,8 +186,8 @@ def test_what_the_hub_does_not_have_is_refused(bench: HubBench, monkeypatch: pyt
         bench.fetch(TARGET)
 
 
-@pytest.mark.usefixtures("offline")
-def test_offline_says_what_to_bring_and_takes_it(bench: HubBench) -> None:
+def test_offline_says_what_to_bring_and_takes_it(bench: HubBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(InputError) as refused:
         bench.fetch(TARGET, ROWS)
     place, data = (bench.root / f"{name}@main" for name in ("models--somebody--tiny", "datasets--somebody--authors"))
@@ -252,8 +241,6 @@ def test_damage_of_a_model_is_named(tmp_path: Path, name: str, content: bytes | 
 
 
 def test_a_silent_hub_is_named_before_ray_starts(bench: HubBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    from huggingface_hub import constants
-
     def start(*arguments: Any) -> None:
         raise AssertionError("Ray starts")
 
@@ -263,7 +250,7 @@ def test_a_silent_hub_is_named_before_ray_starts(bench: HubBench, monkeypatch: p
     with pytest.raises(AssertionError, match="Ray starts"):
         driver._run_with_ray(state, bench.store, *more)
     assert bench.hub.downloads() == []
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(InputError, match=f"HF_HUB_OFFLINE.* and the storage has not: model {MODEL_ID};"):
         driver._run_with_ray(state, bench.store, *more)
     shutil.copytree(bench.served(""), bench.root / TARGET.key)
@@ -272,12 +259,10 @@ def test_a_silent_hub_is_named_before_ray_starts(bench: HubBench, monkeypatch: p
 
 
 def test_offline_takes_what_the_cache_of_hugging_face_has(bench: HubBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    from huggingface_hub import constants, hf_hub_download
-
     for path in bench.served("").iterdir():
         if path.is_file():
-            hf_hub_download(MODEL_ID, path.name)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+            huggingface_hub.hf_hub_download(MODEL_ID, path.name)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     bench.fetch(TARGET)
     commit = bench.hub.commit("models", MODEL_ID)
     assert bench.folder(TARGET).name == f"models--somebody--tiny@{commit}"
