@@ -35,10 +35,7 @@ class Cluster:
 
     place: str
     repository: str
-
-    @property
-    def is_address(self) -> bool:
-        return _is_address(self.place)
+    is_address: bool = False
 
     def stop_command(self, job: str) -> str:
         """Return the command that stops a job."""
@@ -50,8 +47,8 @@ class Cluster:
 
 def find_cluster(place: str) -> Cluster:
     """Return the cluster of a file or an address. Raises InputError where neither can be one."""
-    if _is_address(place):
-        return Cluster(place.rstrip("/"), REPOSITORY)
+    if place.startswith(("http://", "https://")):
+        return Cluster(place.rstrip("/"), REPOSITORY, is_address=True)
     try:
         file = load_cluster_file(place)
     except InputError as error:
@@ -62,10 +59,6 @@ def find_cluster(place: str) -> Cluster:
         if (provenance.ROOT / paths.expand(str(local))).resolve() == provenance.ROOT:
             return Cluster(place, _quote(str(remote)))
     raise InputError(f"--cluster: file_mounts of '{place}' has no line for this repository, such as {REPOSITORY}: .")
-
-
-def _is_address(place: str) -> bool:
-    return place.startswith(("http://", "https://"))
 
 
 def _quote(path: str) -> str:

@@ -41,7 +41,7 @@ def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
     """
     from aiohttp import ClientError
 
-    typed = without_cluster(arguments)
+    typed = manifest.drop_options(arguments, ["--cluster"])
     cluster = connect.find_cluster(place)
     _refuse_secrets(typed)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -54,7 +54,7 @@ def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
                 _print_note(f"attached to {job}, which runs already; its log from the beginning:")
             else:
                 metadata = {NAME: name, ARGUMENTS: shlex.join(typed)}
-                job = _submit(client, cluster, "platform.sweep", typed, name, metadata)
+                job = _submit(client, cluster, "platform.sweep", typed, name, **metadata)
                 _print_note(f"submitted {job}")
             log = _follow_log(client, job, lambda text: print(text, end="", flush=True))
             status = _wait_for_status(client, job)
@@ -75,7 +75,7 @@ def run_command(place: str, module: str, arguments: Sequence[str]) -> int:
     """Run a short command on a cluster and print what it says; return its exit status."""
     cluster = connect.find_cluster(place)
     with connect.open_client(cluster) as client:
-        job = _submit(client, cluster, module, without_cluster(arguments), module.split(".")[-1])
+        job = _submit(client, cluster, module, manifest.drop_options(arguments, ["--cluster"]), module.split(".")[-1])
         try:
             _follow_log(client, job, lambda text: None)
             status = _wait_for_status(client, job)
@@ -91,17 +91,6 @@ def _print_note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def without_cluster(arguments: Sequence[str]) -> list[str]:
-    """Return what was typed, for the cluster itself."""
-    kept, parts = [], iter(arguments)
-    for part in parts:
-        if part == "--cluster":
-            next(parts, None)
-        elif not part.startswith("--cluster="):
-            kept.append(part)
-    return kept
-
-
 def _refuse_secrets(arguments: Sequence[str]) -> None:
     """Raise InputError for what everybody who sees the cluster's dashboard could read."""
     for part in arguments:
@@ -112,19 +101,12 @@ def _refuse_secrets(arguments: Sequence[str]) -> None:
             )
 
 
-def _submit(
-    client: Any,
-    cluster: Cluster,
-    module: str,
-    arguments: Sequence[str],
-    name: str,
-    metadata: dict[str, str] | None = None,
-) -> str:
+def _submit(client: Any, cluster: Cluster, module: str, arguments: Sequence[str], name: str, **metadata: str) -> str:
     """Submit `python -m module arguments` as a job called after `name`; return its id."""
     return client.submit_job(
         entrypoint=f"cd {cluster.repository} && exec .venv/bin/python -m {module} {shlex.join(arguments)}",
         submission_id=f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}",
-        metadata=metadata,
+        metadata=metadata or None,
     )
 
 

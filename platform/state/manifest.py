@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from platform.state.lock import LockFile
@@ -83,14 +84,20 @@ def _commands(earlier: dict[str, Any], command: str) -> list[str]:
 
 def resume_command(command: str, storage: str | None = None) -> str:
     """Return the command that resumes what `command` began, with the option `storage` in the place of its own."""
-    kept, parts = [], iter(shlex.split(command))
-    dropped = ("--reason", "--storage") if storage is not None else ("--reason",)
-    for part in parts:
-        if part in dropped:
-            next(parts, None)
-        elif part.partition("=")[0] not in ("--new", "--resume", "--retry-failed", *dropped):
-            kept.append(part)
+    names = ("--reason",) if storage is None else ("--reason", "--storage")
+    kept = drop_options(shlex.split(command), names, ("--new", "--resume", "--retry-failed"))
     return f"{shlex.join([*kept, '--resume'])}{storage or ''}"
+
+
+def drop_options(words: Iterable[str], names: Sequence[str], flags: Sequence[str] = ()) -> list[str]:
+    """Return a command's words without these options, those of `names` with their values."""
+    kept, parts = [], iter(words)
+    for part in parts:
+        if part in names:
+            next(parts, None)
+        elif part.partition("=")[0] not in (*names, *flags):
+            kept.append(part)
+    return kept
 
 
 def storage_option(store: Storage) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -124,12 +125,8 @@ def read_results(trial_ids: Iterable[str], store: Storage) -> tuple[Results, lis
 
 def count_outcomes(sweep: Mapping[str, Any], store: Storage) -> dict[str, int]:
     """Count a manifest's trials by outcome, also those that no trial has; `missing` have no result yet."""
-    counts = {"total": len(sweep["trials"]), **dict.fromkeys(OUTCOMES, 0), "missing": 0}
-    for trial_id in sweep["trials"]:
-        result = summarise(store, trial_id)
-        status = result.status if result else "missing"
-        counts[status] = counts.get(status, 0) + 1
-    return counts
+    found = Counter(brief.status if (brief := summarise(store, key)) else "missing" for key in sweep["trials"])
+    return {"total": len(sweep["trials"]), **dict.fromkeys(OUTCOMES, 0), "missing": 0, **found}
 
 
 def is_unfinished(sweep: Mapping[str, Any], counts: Mapping[str, int]) -> bool:

@@ -51,7 +51,7 @@ class Tracker:
 
     def load_runs(self) -> None:
         """Find every trial's run, a thousand at a time; of several runs of a trial keep one, a complete one if any."""
-        condition, token, found = f"{_sweep_filter(self.sweep)} and tags.{TRIAL_TAG} != ''", None, []
+        condition, token, found = f"tags.{SWEEP_TAG} = '{_label(self.sweep)}' and tags.{TRIAL_TAG} != ''", None, []
         while token != "":
             page = self.client.search_runs([self.experiment], condition, page_token=token)
             found += page
@@ -150,7 +150,7 @@ def connect(sweep: dict[str, Any], store: Storage) -> Tracker:
 
 def _ensure_parent(client: Any, experiment: str, sweep: dict[str, Any]) -> str:
     """Return the id of the sweep's parent run, made if it is missing, under way from now on. Of several the first."""
-    condition, order = f"{_sweep_filter(sweep)} and tags.role = 'parent'", ["attributes.start_time ASC"]
+    condition, order = f"tags.{SWEEP_TAG} = '{_label(sweep)}' and tags.role = 'parent'", ["attributes.start_time ASC"]
     found = client.search_runs([experiment], condition, order_by=order)
     if not found:
         tags = {
@@ -172,10 +172,6 @@ def _ensure_parent(client: Any, experiment: str, sweep: dict[str, Any]) -> str:
 
 def _label(sweep: dict[str, Any]) -> str:
     return f"{sweep['name']}-{sweep['hash']}"
-
-
-def _sweep_filter(sweep: dict[str, Any]) -> str:
-    return f"tags.{SWEEP_TAG} = '{_label(sweep)}'"
 
 
 def sync(sweep: dict[str, Any], store: Storage) -> int:

@@ -65,13 +65,11 @@ def _charts(goals: list[str]) -> list[dict[str, Any]]:
     """Return parallel coordinates of gamma, tau and the goals; removal against retention; series by step."""
     sides = {"xaxis": {"key": goals[0], "type": "METRIC"}, "yaxis": {"key": goals[-1], "type": "METRIC"}}
     parallel = _chart("PARALLEL", "parallel", "tradeoff", selectedParams=list(AXES), selectedMetrics=goals)
-    return [parallel, _chart("SCATTER", "scatter", "tradeoff", **sides, tooltipDataKeys=[]), *map(_line, SERIES)]
-
-
-def _line(name: str) -> dict[str, Any]:
-    metric = f"train/{name}"
+    scatter = _chart("SCATTER", "scatter", "tradeoff", **sides, tooltipDataKeys=[])
     scales = {"lineSmoothness": 0, "scaleType": "linear", "xAxisKey": "step", "xAxisScaleType": "linear"}
-    return _chart("LINE", name, "steps", metricKey=metric, selectedMetricKeys=[metric], **scales)
+    metrics = {name: f"train/{name}" for name in SERIES}
+    lines = [_chart("LINE", n, "steps", metricKey=m, selectedMetricKeys=[m], **scales) for n, m in metrics.items()]
+    return [parallel, scatter, *lines]
 
 
 def _chart(kind: str, key: str, section: str, **given: Any) -> dict[str, Any]:

@@ -22,7 +22,8 @@ from typer.testing import CliRunner
 
 import platform.status as status
 import platform.sweep as sweep
-from platform.cluster import connect, submit
+from platform.cluster import connect
+from platform.state import manifest
 from tests.support import small_sweep
 from tests.support.environment import INHERITED_PREFIXES
 from tests.support.ports import free_port
@@ -163,7 +164,7 @@ def test_what_does_not_answer_is_named() -> None:
 
 def test_the_command_travels_without_the_cluster() -> None:
     typed = ["own", "--cluster", "a.yaml", "--set", "x=1", "--cluster=b.yaml", "--resume"]
-    assert submit.without_cluster(typed) == ["own", "--set", "x=1", "--resume"]
+    assert manifest.drop_options(typed, ["--cluster"]) == ["own", "--set", "x=1", "--resume"]
 
 
 @pytest.mark.parametrize(
