@@ -63,36 +63,32 @@ def watched(trained_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> tu
     return finish(configuration(trained_inputs), tmp_path_factory.mktemp("watched"))
 
 
-def weights(store: Storage, config: Trial) -> dict[str, torch.Tensor]:
-    return load_file(store.trial(config.id()) / WEIGHTS / "model.safetensors")
+def assert_equal_weights(one: Storage, config: Trial, other: Storage, same: Trial) -> None:
+    paths = (one.trial(config.id()), other.trial(same.id()))
+    kept, expected = (load_file(folder / WEIGHTS / "model.safetensors") for folder in paths)
+    assert all(torch.equal(kept[name], expected[name]) for name in expected)
 
 
-@pytest.mark.parametrize("step", [2, 6])
-def test_an_evaluated_step_is_a_shorter_trial(trained_inputs: Any, watched: Any, tmp_path: Path, step: int) -> None:
-    shorter, _ = finish(configuration(trained_inputs, eval_every=None, max_steps=step), tmp_path)
-    found = next(dict(entry) for entry in watched[0]["evaluations"] if entry["step"] == step)
-    assert found.pop("step") == step
-    assert found == shorter["metrics"]
-    assert (shorter["evaluations"], shorter["chosen_step"]) == (None, None)
-
-
-def test_the_rule_chooses_the_step(trained_inputs: Any, watched: Any, tmp_path: Path) -> None:
+def test_the_rule_chooses_a_step_which_is_a_shorter_trial(trained_inputs: Any, watched: Any, tmp_path: Path) -> None:
     """No retain model: no FQ to go by, so that the highest utility is chosen, and its weights are kept."""
     result, store = watched
     utilities = {entry["step"]: entry["model_utility"] for entry in result["evaluations"]}
     assert list(utilities) == [2, 4, 6]
     assert len(set(utilities.values())) > 1
-    assert utilities[result["chosen_step"]] == max(utilities.values())
-    assert result["metrics"]["model_utility"] == max(utilities.values())
+    assert utilities[result["chosen_step"]] == max(utilities.values()) == result["metrics"]["model_utility"]
     assert result["training"]["steps"] == STEPS
     config = configuration(trained_inputs)
-    shorter = configuration(trained_inputs, eval_every=None, max_steps=result["chosen_step"])
-    _, alone = finish(shorter, tmp_path)
-    kept, expected = weights(store, config), weights(alone, shorter)
-    assert all(torch.equal(kept[name], expected[name]) for name in expected)
-    rows = files.read_rows(store.trial(config.id()) / ROWS)
-    assert rows == files.read_rows(alone.trial(shorter.id()) / ROWS)
     assert not (store.trial(config.id()) / "evaluations").exists()
+    for step in {result["chosen_step"], 6}:
+        shorter = configuration(trained_inputs, eval_every=None, max_steps=step)
+        found, alone = finish(shorter, tmp_path)
+        (entry,) = [entry for entry in result["evaluations"] if entry["step"] == step]
+        assert entry == {"step": step, **found["metrics"]}
+        assert (found["evaluations"], found["chosen_step"]) == (None, None)
+        if step == result["chosen_step"]:
+            assert_equal_weights(store, config, alone, shorter)
+            rows = files.read_rows(store.trial(config.id()) / ROWS)
+            assert rows == files.read_rows(alone.trial(shorter.id()) / ROWS)
 
 
 @pytest.mark.parametrize("stopped", [2, 4, 5])
@@ -104,8 +100,7 @@ def test_interrupted_between_evaluations(trained_inputs: Any, watched: Any, tmp_
     assert resumed["training"]["resumed_at"] == (3 if stopped > 3 else None)
     for name in ("metrics", "halves", "evaluations", "chosen_step"):
         assert resumed[name] == watched[0][name]
-    kept, expected = weights(store, config), weights(watched[1], config)
-    assert all(torch.equal(kept[name], expected[name]) for name in expected)
+    assert_equal_weights(store, config, watched[1], config)
 
 
 def test_weights_that_were_not_wanted_before(trained_inputs: Any, watched: Any, tmp_path: Path) -> None:
@@ -115,8 +110,7 @@ def test_weights_that_were_not_wanted_before(trained_inputs: Any, watched: Any, 
     resumed, store = finish(config, tmp_path)
     assert (resumed["status"], resumed["training"]["resumed_at"]) == ("finished", None)
     assert resumed["evaluations"] == watched[0]["evaluations"]
-    kept, expected = weights(store, config), weights(watched[1], config)
-    assert all(torch.equal(kept[name], expected[name]) for name in expected)
+    assert_equal_weights(store, config, watched[1], config)
 
 
 def test_what_a_resume_falls_back_on_stays(
@@ -171,13 +165,6 @@ def test_utility_below_the_bar_stops_the_trial(trained_inputs: Any, watched: Any
     assert found["metrics"] == {name: value for name, value in found["evaluations"][0].items() if name != "step"}
 
 
-def test_bar_of_the_utility_needs_evaluations(trained_inputs: Any) -> None:
-    """Set, it is part of the id; not set, it is none."""
-    with pytest.raises(ValidationError, match=r"stop_below: the utility is measured by training.eval_every=K"):
-        Training(stop_below=0.3)
-    assert configuration(trained_inputs, stop_below=None).id() == configuration(trained_inputs).id()
-
-
 @pytest.mark.slow
 def test_two_ranks_evaluate_as_one(trained_inputs: Any, watched: Any, tmp_path: Path, ray_session: None) -> None:
     config = configuration(trained_inputs)
@@ -196,16 +183,16 @@ def test_adapters_are_not_folded_in_while_they_train(trained_inputs: Any, tmp_pa
     assert {"step": 4, **expected["metrics"]} == found["evaluations"][-1]
 
 
-def test_selection_counts_where_it_chooses_a_step(trained_inputs: Any) -> None:
-    """Else a trial is the same whatever rule a sweep goes by."""
+def test_ids_and_what_is_refused(trained_inputs: Any) -> None:
+    """A selection counts if it chooses a step, a bar if it is set; else a trial is the same."""
     other = Selection(rule="highest_utility")
     for every, same in ((None, True), (EVERY, False)):
         config = configuration(trained_inputs, eval_every=every)
         assert (config.model_copy(update={"selection": other}).id() == config.id()) == same
-
-
-def test_what_has_no_steps_to_choose_from_is_refused() -> None:
+    assert configuration(trained_inputs, stop_below=None).id() == configuration(trained_inputs).id()
     training, target = Training(eval_every=2), Model(path="somewhere/else")
+    with pytest.raises(ValidationError, match=r"stop_below: the utility is measured by training.eval_every=K"):
+        Training(stop_below=0.3)
     with pytest.raises(ValidationError, match=r"training\.eval_every: method 'tv' has no steps to choose from"):
         Trial(method="tv", task_vector=TaskVector(strength=1.0), training=training, target=target)
     with pytest.raises(ValidationError, match=r"training\.eval_every: a calibrated trial mixes its last step"):

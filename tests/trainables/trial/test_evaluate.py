@@ -52,25 +52,18 @@ def published(tofu_data: Path, tofu_models: Path, run_module: Any, tmp_path_fact
 
 @pytest.mark.data
 @pytest.mark.slow
-def test_numbers_of_the_real_models(published: dict[str, Any]) -> None:
+def test_numbers_of_the_real_models_and_the_rows_that_they_are_made_of(published: dict[str, Any]) -> None:
     full, retain = published["full"], published["retain95"]
     assert full["model_utility"] == pytest.approx(0.89545, abs=5e-5)
     assert full["forget_quality"] == pytest.approx(-21.4429, abs=5e-5)
     assert math.log(full["forget_quality_pvalue"]) == pytest.approx(full["forget_quality"])
     assert retain["model_utility"] == pytest.approx(0.90538, abs=5e-5)
-    assert retain["forget_quality"] is None
-    assert retain["forget_quality_pvalue"] is None
-
-
-@pytest.mark.data
-@pytest.mark.slow
-def test_rows_hold_all_that_the_numbers_are_made_of(published: dict[str, Any]) -> None:
-    full, kept = published["full"], published["full"]["rows"]
-    again = tofu.aggregate(kept, "open-unlearning", tofu.truth_ratios(published["retain95"]["rows"], "forget", 1e-10))
+    assert retain["forget_quality"] is retain["forget_quality_pvalue"] is None
+    again = tofu.aggregate(full["rows"], "open-unlearning", tofu.truth_ratios(retain["rows"], "forget", 1e-10))
     assert {name: full[name] for name in again} == again
     assert again.keys() >= KEYS
-    assert all(list(row) == COLUMNS.split() for row in kept)
-    counts = {task: sum(row["task"] == task for row in kept) for task in ("forget", "retain", *tofu.GENERAL)}
+    assert all(list(row) == COLUMNS.split() for row in full["rows"])
+    counts = {task: sum(row["task"] == task for row in full["rows"]) for task in ("forget", "retain", *tofu.GENERAL)}
     assert counts == {"forget": 200, "retain": 400, "real_authors": 100, "world_facts": 117}
 
 
@@ -90,45 +83,30 @@ APP = typer.Typer()
 APP.command()(evaluate.main)
 
 
+def invoke(**options: object) -> Result:
+    words = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items()]
+    return CliRunner().invoke(APP, [word for option in words for word in option])
+
+
 @pytest.fixture
 def run(trial_inputs: Any, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run the command in this process, from the root, on the tiny models, with what a test changes."""
     monkeypatch.chdir(root)
-
-    def start(**changes: object) -> Result:
-        options: dict[str, object] = {
-            "model": trial_inputs.target,
-            "data": trial_inputs.data,
-            "split": trial_inputs.split,
-        }
-        options |= {"output": tmp_path / "out.json"} | changes
-        told = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items()]
-        return CliRunner().invoke(APP, [word for option in told for word in option])
-
-    return start
+    options = {"model": trial_inputs.target, "data": trial_inputs.data, "split": trial_inputs.split}
+    return lambda **changes: invoke(**options | {"output": tmp_path / "out.json"} | changes)
 
 
 @pytest.fixture(scope="module")
 def evaluated(trial_inputs: Any, tmp_path_factory: Any) -> Path:
-    """The evaluation of the tiny retain model, in the paper's dialect."""
+    """Return the evaluation of the tiny retain model, in the paper's dialect."""
     output = tmp_path_factory.mktemp("evaluated") / "retain.json"
-    words = [
-        "--model",
-        trial_inputs.retain,
-        "--data",
-        trial_inputs.data,
-        "--split",
-        trial_inputs.split,
-        "--output",
-        output,
-    ]
-    done = CliRunner().invoke(APP, [str(word) for word in words])
+    done = invoke(model=trial_inputs.retain, data=trial_inputs.data, split=trial_inputs.split, output=output)
     assert done.exit_code == 0, done.output
     return output
 
 
 def refused(done: Result, *words: str) -> None:
-    """Exit status 2, one message on the error stream, no traceback."""
+    """Assert exit status 2, one message on the error stream, no traceback."""
     assert done.exit_code == 2, (done.output, done.exception)
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
@@ -145,49 +123,34 @@ def test_what_it_writes(trial_inputs: Any, run: Run, evaluated: Path, tmp_path: 
     assert kept["benchmark"]["dialect"] == "paper"
     assert kept["forget_quality"] == pytest.approx(math.log(kept["forget_quality_pvalue"]))
     assert f"forget quality (ln p) {kept['forget_quality']:.4f}" in done.stdout
-    retained = json.loads(evaluated.read_text())["forget_truth_ratios"]
-    again = tofu.aggregate(records, "paper", torch.tensor(retained, dtype=torch.float64).numpy())
+    retain = json.loads(evaluated.read_text())
+    again = tofu.aggregate(records, "paper", torch.tensor(retain["forget_truth_ratios"], dtype=torch.float64).numpy())
     assert {name: kept[name] for name in again} == again
-    assert kept["forget_rows"] == 15 == len(retained)
-
-
-def test_without_retain_evaluation_forget_quality_is_null(evaluated: Path) -> None:
-    kept = json.loads(evaluated.read_text())
-    assert {name: kept[name] for name in kept if name.startswith("forget_quality")} == dict.fromkeys(
-        ("forget_quality", "forget_quality_pvalue", "forget_quality_ks")
-    )
+    assert kept["forget_rows"] == 15 == len(retain["forget_truth_ratios"])
+    assert {value for name, value in retain.items() if name.startswith("forget_quality")} == {None}
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (
-            {"template": "lama2"},
-            ["unknown template 'lama2'; did you mean 'llama2'? known: llama2, phi, llama3, qwen, zephyr"],
-        ),
-        ({"dialect": "papper"}, ["dialect: ", "'paper' or 'open-unlearning'", "(got 'papper')"]),
-        ({"benchmark": "toffu"}, ["name: ", "unknown benchmark 'toffu'; did you mean 'tofu'? known: muse"]),
-        ({"split": "forget5"}, ["unknown split 'forget5'; did you mean 'forget05'? known: forget01, forget05"]),
-        ({"split": "retain95"}, ["unknown split 'retain95'"]),
-        (
-            {"split": "forget10"},
-            ["benchmark.data", "has no forget10_perturbed.json, .jsonl or .parquet; it has forget25"],
-        ),
-        (
-            {"data": "./nowhere"},
-            ["benchmark.data: no folder './nowhere', looked for at /", "/nowhere (give a folder, or a hub id"],
-        ),
-        ({"model": "./nowhere"}, ["--model: no model folder './nowhere' (give a folder or a hub id)"]),
-        ({"retain_evaluation": "nowhere.json"}, ["--retain-evaluation: nowhere.json is not the output of"]),
-        ({"retain_evaluation": "tests"}, ["--retain-evaluation: tests is not the output of"]),
-        ({"retain_evaluation": "pyproject.toml"}, ["--retain-evaluation: pyproject.toml is not the output of"]),
-        ({"output": "tests"}, ["--output: ", "tests"]),
-        ({"rows": "pyproject.toml/rows.parquet"}, ["--rows: ", "pyproject.toml"]),
+        ({"template": "lama2"}, "unknown template 'lama2'; did you mean 'llama2'? known: llama2, phi, llama3, qwen,"),
+        ({"dialect": "papper"}, "dialect: |'paper' or 'open-unlearning'|(got 'papper')"),
+        ({"benchmark": "toffu"}, "name: |unknown benchmark 'toffu'; did you mean 'tofu'? known: muse"),
+        ({"split": "forget5"}, "unknown split 'forget5'; did you mean 'forget05'? known: forget01, forget05"),
+        ({"split": "retain95"}, "unknown split 'retain95'"),
+        ({"split": "forget10"}, "benchmark.data|no forget10_perturbed.json, .jsonl or .parquet; it has forget25"),
+        ({"data": "./nowhere"}, "benchmark.data: no folder './nowhere', looked for at /|(give a folder, or a hub id"),
+        ({"model": "./nowhere"}, "--model: no model folder './nowhere' (give a folder or a hub id)"),
+        ({"retain_evaluation": "nowhere.json"}, "--retain-evaluation: nowhere.json is not the output of"),
+        ({"retain_evaluation": "tests"}, "--retain-evaluation: tests is not the output of"),
+        ({"retain_evaluation": "pyproject.toml"}, "--retain-evaluation: pyproject.toml is not the output of"),
+        ({"output": "tests"}, "--output: |tests"),
+        ({"rows": "pyproject.toml/rows.parquet"}, "--rows: |pyproject.toml"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_bad_input_is_told_in_one_message(run: Run, change: dict[str, str], words: list[str]) -> None:
-    refused(run(**change), *words)
+def test_bad_input_is_told_in_one_message(run: Run, change: dict[str, str], words: str) -> None:
+    refused(run(**change), *words.split("|"))
 
 
 def spoiled(trial_inputs: Any, folder: Path, config: str, text: str) -> Path:
@@ -196,37 +159,30 @@ def spoiled(trial_inputs: Any, folder: Path, config: str, text: str) -> Path:
     return folder
 
 
+COLUMNS_GIVEN = "no 'perturbed_answer'; its columns: question, answer, paraphrased_answer"
+
+
 @pytest.mark.parametrize(
-    ("config", "text", "words"),
+    ("config", "row", "words"),
     [
-        ("retain_perturbed", "", ["retain_perturbed of", "has no rows"]),
-        ("forget25_perturbed", '{"question": "a", "answer": ', ["forget25_perturbed.json is not JSON lines"]),
+        ("retain_perturbed", "", "retain_perturbed of|has no rows"),
+        ("forget25_perturbed", '{"question": "a", "answer": ', "forget25_perturbed.json is not JSON lines"),
         (
             "forget25_perturbed",
             '{"question": "a", "answer": "b", "paraphrased_answer": "c"}',
-            [
-                "row 1 of forget25_perturbed in",
-                "no 'perturbed_answer'; its columns: question, answer, paraphrased_answer",
-            ],
+            f"row 1 of forget25_perturbed in|{COLUMNS_GIVEN}",
         ),
-        (
-            "world_facts_perturbed",
-            '{"question": "a", "perturbed_answer": ["b"]}',
-            ["row 1 of world_facts", "no 'answer'"],
-        ),
+        ("world_facts_perturbed", '{"question": "a", "perturbed_answer": ["b"]}', "row 1 of world_facts|no 'answer'"),
+        ("retain_perturbed", None, "has no retain_perturbed.json, .jsonl or .parquet; it has forget25, forget25_p"),
     ],
 )
 def test_bad_rows_are_told(
-    trial_inputs: Any, run: Run, tmp_path: Path, config: str, text: str, words: list[str]
+    trial_inputs: Any, run: Run, tmp_path: Path, config: str, row: str | None, words: str
 ) -> None:
-    refused(run(data=spoiled(trial_inputs, tmp_path / "data", config, text)), "benchmark.data: ", *words)
-
-
-def test_a_missing_file_is_told_with_what_is_there(trial_inputs: Any, run: Run, tmp_path: Path) -> None:
-    (spoiled(trial_inputs, tmp_path / "data", "full", "") / "retain_perturbed.json").unlink()
-    refused(
-        run(data=tmp_path / "data"), "has no retain_perturbed.json, .jsonl or .parquet; it has forget25, forget25_p"
-    )
+    folder = spoiled(trial_inputs, tmp_path / "data", config, row or "")
+    if row is None:
+        (folder / f"{config}.json").unlink()
+    refused(run(data=folder), "benchmark.data: ", *words.split("|"))
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "config.json"])
@@ -262,8 +218,7 @@ def test_a_model_without_finite_losses_is_told(trial_inputs: Any, run: Run, tmp_
     network.lm_head.weight.data.fill_(math.nan)
     models.save_model(network, tokenizer, tmp_path / "model", {})
     done = run(model=tmp_path / "model")
-    assert done.exit_code == 1, (done.output, done.exception)
-    assert done.stderr.startswith("error: ")
+    assert (done.exit_code, done.stderr[:7]) == (1, "error: "), (done.output, done.exception)
     assert "is not finite" in done.stderr
 
 
