@@ -14,8 +14,7 @@ from trainables.common.cli import format_count
 from trainables.common.errors import InputError
 from trainables.common.redaction import redact
 from trainables.storage import files
-from trainables.storage.base import LOST, Storage, set_aside
-from trainables.storage.results import set_results_aside
+from trainables.storage.base import ERROR, LOST, RESULT, ROWS, STEPS, Storage, set_aside
 
 
 def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
@@ -59,7 +58,8 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: Options)
         for path in damaged:
             print(f"damaged: {path}; set aside in {place}" + (", its trial runs again" if path != file else ""))
     if state.retried:
-        place = set_results_aside(state.retried, store)
+        names = (RESULT, ERROR, STEPS, ROWS)  # the result first: from then on the trial is one to run
+        place = set_aside((store.trial(key) / name for key in state.retried for name in names), store, by_folder=True)
         failed = format_count(len(state.retried), "failed trial")
         print(f"{failed} to run again; results set aside in {place}", flush=True)
     return state.after_setting_aside()

@@ -26,10 +26,7 @@ def is_first_rank() -> bool:
 
 
 def is_alive(process: Mapping[str, Any]) -> bool | None:
-    """Whether a process still runs; None if it belongs to another machine or container, for nobody here can know.
-
-    A later process with the same pid does not count: its start time differs.
-    """
+    """Return whether a process still runs, not a later one of the same pid; None if it is of another machine."""
     if process.get("place") != machine_id():
         return None
     started = start_time(process["pid"])

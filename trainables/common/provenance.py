@@ -1,7 +1,4 @@
-"""What a result was made with: code, versions, commit.
-
-Each is read once a process, when it is first asked for. A process asks before its work: the files may change later.
-"""
+"""What a result was made with: code, versions, commit, read once a process, before its work."""
 
 from __future__ import annotations
 
@@ -45,8 +42,7 @@ def commit() -> tuple[str | None, bool]:
 def code(*names: str) -> str:
     """Return twelve hex digits of the modules of NUMBERS, which make a trial's numbers from its configuration.
 
-    `names`: a trial's method and rectifier. Only where one of them is a file in trainables/methods/custom/ do the files
-    there count, and then all of them: one may import another, and nothing else imports any.
+    `names`: a trial's method and rectifier. If one is a file in trainables/methods/custom/, all files there count.
     """
     plain, whole = _codes()
     return whole if any((ROOT / CUSTOM / f"{name}.py").exists() for name in names) else plain

@@ -34,11 +34,9 @@ NO_ROOM = 2**20
 
 
 class Storage:
-    """A folder: trials/, sweeps/, shared/, reports/ and mlflow.db.
+    """A folder: trials/, sweeps/, shared/, reports/ and mlflow.db, below `root`.
 
-    Code reads and writes files below `root`. Where all machines see that folder, there is nothing to transfer, and
-    most of the verbs below do nothing. trainables.storage.object_storage overrides them: there `root` is a machine's
-    own copy of an object store.
+    All machines see it, so that there is nothing to transfer. ObjectStorage overrides the methods that do nothing here.
     """
 
     is_remote = False
@@ -221,15 +219,9 @@ def is_outage(error: BaseException | None, store: Storage) -> bool:
     return False
 
 
-def set_aside(paths: Iterable[Path], store: Storage) -> Path:
-    """Move files or folders into a new dated folder, which is returned; nothing is deleted."""
-    place = dated_place(store)
+def set_aside(paths: Iterable[Path], store: Storage, *, by_folder: bool = False) -> Path:
+    """Move files or folders (`by_folder`: with their folders' names) into a new dated folder, which is returned."""
+    place = store.root / "set_aside" / datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%f")
     for path in paths:
-        store.move(path, place / path.name)
+        store.move(path, (place / path.parent.name if by_folder else place) / path.name)
     return place
-
-
-def dated_place(store: Storage) -> Path:
-    """Return the path of a new folder for what is set aside now."""
-    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%f")
-    return store.root / "set_aside" / stamp

@@ -1,9 +1,7 @@
-"""A storage in an object store, with a working copy on every machine: files are read and written there as in a folder.
+"""A storage in an object store, with a working copy on every machine, which may be deleted when nothing runs there.
 
-What others are to see is pushed, what others made is fetched. The store is the truth: the copy may be deleted at any
-time when nothing runs here. Objects appear whole, and what is made of several appears with its last one:
-- a trial with result.json, a checkpoint with meta.json;
-- a folder that never changes (model, data, direction, weights, export) with `.whole`, which lists its files.
+Objects appear whole, and what is made of several appears with its last one: a trial with result.json, a checkpoint with
+meta.json, a folder that never changes (model, data, direction, weights, export) with `.whole`, which lists its files.
 """
 
 from __future__ import annotations
@@ -186,10 +184,9 @@ class ObjectStorage(Storage):
         return sum(entry.size for entry in self.transfer.listed.below(name).values())
 
     def _push_trial(self, trial_id: str) -> None:
-        """Send result.json last, then delete from the store what a trial that has ended does not keep.
+        """Send result.json last, then delete what a trial that has ended does not keep; a lost one keeps everything.
 
-        Of a lost trial everything stays, for it goes on from there. If this result says that the trial did not run,
-        and the store has one of a trial that ran, that one stays and is downloaded.
+        If this result says that the trial did not run, and the store has one of a trial that ran, that one stays.
         """
         folder, name = self.trial(trial_id), f"trials/{trial_id}"
         before = self.transfer.list(folder)

@@ -1,4 +1,4 @@
-"""What a trial leaves: whether its result can be read, what it says in short, what is removed, what is set aside."""
+"""The files that a trial leaves: whether they can be read, their summary, and what of them is removed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trainables.storage.base import CHECKPOINT, ERROR, LOST, RESULT, ROWS, STEPS, UNFINISHED, Storage, dated_place
+from trainables.storage.base import CHECKPOINT, LOST, RESULT, ROWS, STEPS, UNFINISHED, Storage
 from trainables.storage.files import read_json
 
 
@@ -23,29 +22,15 @@ class ResultSummary(NamedTuple):
 
 
 def summarise(store: Storage, trial_id: str) -> ResultSummary | None:
-    """Return the summary of a trial's result, None if there is none that can be read; reads only a changed file."""
-    path = store.trial(trial_id) / RESULT
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return _read_summary(path, (found.st_ino, found.st_mtime_ns, found.st_size))
-
-
-@lru_cache(maxsize=2**14)
-def _read_summary(path: Path, version: tuple[int, int, int]) -> ResultSummary | None:
-    """`version`: the file's inode, time and size, a key of the cache: results are written by rename, never in place."""
-    result = read_json(path)
+    """Return the summary of a trial's result, None if there is none that can be read."""
+    result = store.result(trial_id)
     if result is None or not result.keys() >= {"status", "started"}:
         return None
     return ResultSummary(result["status"], result["started"], (result.get("error") or {}).get("message"))
 
 
 def read_result(folder: Path) -> tuple[dict[str, Any] | None, list[Path]]:
-    """Return a trial's result, None if it has none that is whole, and its files that cannot be what was written.
-
-    Reads no more of a Parquet file than its ends, which every cut takes away.
-    """
+    """Return a trial's result, None if it has none that is whole, and its files that cannot be what was written."""
     if not (folder / RESULT).exists():
         return None, []
     result = read_json(folder / RESULT)
@@ -66,7 +51,7 @@ def never_ran(result: Mapping[str, Any] | None) -> bool:
 
 
 def _is_whole_table(path: Path) -> bool:
-    """Whether a Parquet file has its beginning, and at its end a footer of the length that is written there."""
+    """Return whether a Parquet file has both its ends: magic numbers, and the length of the footer."""
     size = path.stat().st_size
     if size < 12:
         return False
@@ -78,10 +63,7 @@ def _is_whole_table(path: Path) -> bool:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what a trial with a result does not need, which a kill right after the result leaves.
-
-    The checkpoint of a lost trial stays.
-    """
+    """Remove what a kill right after the result leaves; the checkpoint of a lost trial stays."""
     if (folder / CHECKPOINT).exists() and (read_json(folder / RESULT) or {}).get("status") == LOST:
         return
     for path in folder.iterdir():
@@ -91,15 +73,6 @@ def remove_leftovers(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-
-
-def set_results_aside(trial_ids: Iterable[str], store: Storage) -> Path:
-    """Move the results of trials that run again, as set_aside does; their checkpoints stay."""
-    place = dated_place(store)
-    for key in trial_ids:
-        for name in (RESULT, ERROR, STEPS, ROWS):  # the result first: from then on the trial is one to run
-            store.move(store.trial(key) / name, place / key / name)
-    return place
 
 
 def spent(results: Iterable[Mapping[str, Any]]) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -21,16 +21,6 @@ Event = dict[str, Any]
 
 
 @dataclass
-class Seconds:
-    """Wall time of a trial's parts, including earlier processes up to the checkpoint that it was resumed from."""
-
-    loading: float = 0.0
-    training: float = 0.0
-    evaluation: float = 0.0
-    total: float = 0.0
-
-
-@dataclass
 class Record:
     """Everything measured of a trial so far; `steps` and `questions` become Parquet files."""
 
@@ -38,7 +28,10 @@ class Record:
     attempt: str | None = field(default_factory=lambda: uuid.uuid4().hex)
     """Names this run of the trial among others of it; None: it did not run (`write_refusal`)."""
     begun: float = field(default_factory=perf_counter)
-    seconds: Seconds = field(default_factory=Seconds)
+    seconds: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(("loading", "training", "evaluation", "total"), 0.0)
+    )
+    """Wall time of its parts, including earlier processes up to the checkpoint that it was resumed from."""
     steps: list[dict[str, Any]] = field(default_factory=list)
     questions: list[dict[str, Any]] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -58,16 +51,16 @@ class Record:
     def time(self) -> dict[str, float]:
         """Return the seconds so far; training is what is neither loading nor evaluation."""
         seconds = self.seconds
-        seconds.total = perf_counter() - self.begun
-        seconds.training = max(0.0, seconds.total - seconds.loading - seconds.evaluation)
-        return asdict(seconds)
+        seconds["total"] = perf_counter() - self.begun
+        seconds["training"] = max(0.0, seconds["total"] - seconds["loading"] - seconds["evaluation"])
+        return seconds
 
     def resume(self, step: int, seconds: Mapping[str, float]) -> None:
         """Count the processes before this one, which reached the checkpoint at `step` in `seconds`."""
         self.resumed_at = step
         self.begun -= seconds.get("total", 0.0)
-        self.seconds.loading += seconds.get("loading", 0.0)
-        self.seconds.evaluation += seconds.get("evaluation", 0.0)
+        for part in ("loading", "evaluation"):
+            self.seconds[part] += seconds.get(part, 0.0)
 
 
 @dataclass(frozen=True)
@@ -99,7 +92,7 @@ def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, fol
             "skipped": sum(step["skipped"] for step in record.steps),
             "resumed_at": record.resumed_at,
         },
-        "seconds": {name: round(value, 3) for name, value in asdict(record.seconds).items()},
+        "seconds": {name: round(value, 3) for name, value in record.seconds.items()},
         "damaged_checkpoint": record.damaged_checkpoint,
         "started": record.started,
         "attempt": record.attempt,
@@ -130,7 +123,8 @@ def write_refusal(
     folder = store.trial(trial.id())
     files.write_text(folder / ERROR, message + "\n")
     last = message.strip().splitlines()[-1] if message.strip() else "no reason given"
-    record = Record(provenance.now(), attempt=None, seconds=Seconds(total=seconds))
+    record = Record(provenance.now(), attempt=None)
+    record.seconds["total"] = seconds
     result = write_result(trial, record, {"kind": kind, "message": last, "step": None}, folder)
     store.push_trial(trial.id())  # may find that it has ended elsewhere
     return store.result(trial.id()) or result

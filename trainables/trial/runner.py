@@ -108,7 +108,7 @@ class TrialRun:
         record.micro_batch = record.micro_batch or setup.plan_micro_batch(trial, device)
         if trial.task_vector is not None:
             network, tokenizer = self._move_target(device)
-            record.seconds.loading = perf_counter() - begun
+            record.seconds["loading"] = perf_counter() - begun
             steps = StepSelection(trial, self.paths, tokenizer, reference, self.report)
             yield from self._evaluate(network, steps, together=False)
             return
@@ -126,7 +126,7 @@ class TrialRun:
         if resume_from and not steps.can_resume_at(resume_from["step"]):
             resume_from = {}
         engine = engines.create_engine(network.to(device).train(), trial.training, resources)
-        record.seconds.loading = perf_counter() - begun
+        record.seconds["loading"] = perf_counter() - begun
         try:
             yield from self._train(engine, task, steps, resume_from)
             record.time()
@@ -203,7 +203,7 @@ class TrialRun:
         if found[0] is not None:
             raise found[0]
         engine.module.train()
-        self.record.seconds.evaluation += perf_counter() - begun
+        self.record.seconds["evaluation"] += perf_counter() - begun
         return found[1]
 
     def _evaluate(self, network: Any, steps: StepSelection, *, together: bool) -> Iterator[Event]:
@@ -226,7 +226,7 @@ class TrialRun:
         except TrialStopped as error:
             stopped = error
         finally:
-            record.seconds.evaluation += perf_counter() - begun
+            record.seconds["evaluation"] += perf_counter() - begun
         if dist.get_world_size() > 1:
             dist.barrier()
         if stopped is not None:
@@ -274,7 +274,7 @@ class TrialRun:
 
     def _finish(self, error: dict[str, Any] | None) -> dict[str, Any]:
         """Write the result, and remove what it makes useless."""
-        self.record.seconds.total = perf_counter() - self.record.begun
+        self.record.seconds["total"] = perf_counter() - self.record.begun
         result = write_result(self.trial, self.record, error, self.paths.folder)
         if error is None:
             (self.paths.folder / ERROR).unlink(missing_ok=True)

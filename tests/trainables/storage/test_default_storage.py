@@ -32,24 +32,23 @@ def test_every_command_takes_it_and_the_option_wins(name: str, tmp_path: Path, m
     main, arguments = COMMANDS[name]
     app = typer.Typer()
     app.command()(main)
-    for folder in ("said", "asked"):
+    for folder in ("set", "asked"):
         (tmp_path / folder / "sweeps").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(STORAGE_VARIABLE, str(tmp_path / "said"))
-    for more, folder in (([], "said"), (["--storage", str(tmp_path / "asked")], "asked")):
+    monkeypatch.setenv(STORAGE_VARIABLE, str(tmp_path / "set"))
+    for more, folder in (([], "set"), (["--storage", str(tmp_path / "asked")], "asked")):
         done = CliRunner().invoke(app, [*arguments, *more])
         assert done.exit_code == (0 if name == "sweep" else 2)
         assert str(tmp_path / folder) in done.output
 
 
-def test_printed_commands_name_the_storage_only_where_it_is_not_the_one_taken_anyway(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_printed_commands_name_another_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    mine, others = Storage(tmp_path / "runs"), Storage(tmp_path / "others")
-    monkeypatch.delenv(STORAGE_VARIABLE, raising=False)
-    assert (manifest.storage_option(mine), manifest.storage_option(others)) == ("", " --storage others")
-    monkeypatch.setenv(STORAGE_VARIABLE, str(tmp_path / "others"))
-    assert (manifest.storage_option(mine), manifest.storage_option(others)) == (" --storage runs", "")
-    monkeypatch.setenv(STORAGE_VARIABLE, "s3://bucket/folder")
-    assert manifest.storage_option(mine) == " --storage runs"
+    stores = Storage(tmp_path / "runs"), Storage(tmp_path / "others")
+    for default, printed in (
+        ("", ("", " --storage others")),
+        (str(tmp_path / "others"), (" --storage runs", "")),
+        ("s3://bucket/folder", (" --storage runs", " --storage others")),
+    ):
+        monkeypatch.setenv(STORAGE_VARIABLE, default)
+        assert tuple(map(manifest.storage_option, stores)) == printed

@@ -24,6 +24,10 @@ from trainables.storage.results import read_result
 machine = machines.machine
 
 
+def names_below(folder: Path) -> set[str]:
+    return {path.name for path in folder.rglob("*") if path.is_file()}
+
+
 def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = machine("here"), machine("there", writable=False)
     order = record_puts(here, monkeypatch)
@@ -42,11 +46,11 @@ def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine, mo
     assert there.exists(there.trial("a1") / WEIGHTS)
     assert not (there.trial("a1") / WEIGHTS).exists()
     there.fetch(there.trial("a1") / WEIGHTS)
-    assert sorted(path.name for path in (there.trial("a1") / WEIGHTS).iterdir()) == [
-        ".whole",
-        "config.json",
-        "model.safetensors",
-    ]
+    assert names_below(there.trial("a1") / WEIGHTS) == {".whole", "config.json", "model.safetensors"}
+    assert there.size(there.root) == there.size(there.root / "trials") > 0
+    there.remove(there.trial("a1") / WEIGHTS)
+    assert not there.exists(there.trial("a1") / WEIGHTS)
+    assert {name for name in names(here) if "weights" in name} == set()
 
 
 def test_a_trial_cut_off_while_it_is_sent_has_no_result(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,21 +70,14 @@ def test_a_trial_cut_off_while_it_is_sent_has_no_result(machine: Machine, monkey
     assert "trials/a1/steps.parquet" in names(here)
     there.sync_trials(["a1"])
     assert not there.has("a1")
+    before = names(here)
+    machine("here", writable=False).sync_trials(["a1"])  # a dry run sends nothing
+    assert names(here) == before
     again = machine("here")  # the next start on that machine
     again.sync_trials(["a1"])
     assert again.is_sent("a1")
     there.sync_trials(["a1"])
     assert there.result("a1") == here.result("a1")
-
-
-def test_a_dry_run_sends_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = machine("here")
-    write_trial(here, "a1")
-    here._mark_unsent("a1")
-    reader = machine("here", writable=False)
-    reader.sync_trials(["a1"])
-    assert reader.has("a1")
-    assert names(reader) == set()
 
 
 def test_a_folder_appears_whole(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,27 +124,20 @@ def test_what_is_unchanged_is_not_asked_for_again(machine: Machine, monkeypatch:
     assert asked == []
 
 
-def test_what_has_gone_from_the_store_goes_from_the_copy(machine: Machine) -> None:
+def test_what_is_gone_or_set_aside_goes_from_every_copy(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
     for key in ("a1", "a2"):
         write_trial(here, key)
+        write_folder(here.trial(key) / WEIGHTS, "model.safetensors")
         here.push_trial(key)
     files.write_json(here.sweep("tiny", "0" * 8), {"name": "tiny"})
     here.push(here.sweep("tiny", "0" * 8))
     there.sync_trials(["a1", "a2"])
-    here.transfer.store.delete(["trials/a1/result.json", "sweeps/tiny-00000000.json"])
-    there.sync_trials(["a1", "a2"])
-    assert (there.has("a1"), there.has("a2")) == (False, True)
-    assert not there.sweep("tiny", "0" * 8).exists()
-
-
-def test_damage_is_set_aside_for_everybody(machine: Machine) -> None:
-    here, there = machine("here"), machine("there")
-    write_trial(here, "a1")
-    write_folder(here.trial("a1") / WEIGHTS, "model.safetensors")
-    here.push_trial("a1")
+    here.transfer.store.delete(["sweeps/tiny-00000000.json", *(name for name in names(here) if "/a2/" in name)])
     here.transfer.store.write("trials/a1/steps.parquet", b"PAR1 cut short")
-    there.sync_trials(["a1"])
+    there.sync_trials(["a1", "a2"])
+    assert (there.has("a1"), there.has("a2")) == (True, False)
+    assert not there.sweep("tiny", "0" * 8).exists()
     assert read_result(there.trial("a1"))[1] == [there.trial("a1") / STEPS]
     place = set_aside([there.trial("a1")], there)
     assert (place / "a1" / STEPS).read_bytes() == b"PAR1 cut short"
@@ -175,14 +165,11 @@ def test_a_checkpoint_counts_when_all_of_it_is_there(machine: Machine) -> None:
     files.write_json(folder / "meta.json", {"tag": "step-4"})
     here.try_push(folder / "step-4")
     here.finish_checkpoint(folder, "step-4")
-    assert names(here) == {
-        *(f"trials/a1/checkpoint/{name}" for name in ("meta.json", "step-4/shard")),
-        "trials/a1/evaluations/2.json",
-    }
+    kept = {"checkpoint/meta.json", "checkpoint/step-4/shard", "evaluations/2.json"}
+    assert names(here) == {f"trials/a1/{name}" for name in kept}
     write_folder(there.trial("a1") / CHECKPOINT / "step-9", "shard")  # of an attempt that was never sent
     there.fetch_trial("a1")
-    found = {path.name for path in (there.trial("a1") / CHECKPOINT).rglob("*") if path.is_file()}
-    assert found == {"meta.json", "shard"}
+    assert names_below(there.trial("a1") / CHECKPOINT) == {"meta.json", "shard"}
     assert (files.read_json(there.trial("a1") / CHECKPOINT / "meta.json") or {})["tag"] == "step-4"
     assert not (there.trial("a1") / CHECKPOINT / "step-9" / "shard").exists()
 
@@ -207,18 +194,6 @@ def test_paths_become_those_of_the_machine(machine: Machine) -> None:
     assert moved.benchmark.data == "/data/tofu"
 
 
-def test_weights_that_are_not_kept_go_from_the_store(machine: Machine) -> None:
-    here, there = machine("here"), machine("there")
-    write_trial(here, "a1")
-    write_folder(here.trial("a1") / WEIGHTS, "model.safetensors")
-    here.push_trial("a1")
-    there.sync_trials()
-    assert there.size(there.root) == there.size(there.root / "trials") > 0
-    there.remove(there.trial("a1") / WEIGHTS)
-    assert not there.exists(there.trial("a1") / WEIGHTS)
-    assert {name for name in names(here) if "weights" in name} == set()
-
-
 def test_weights_of_an_earlier_attempt_are_not_taken_for_the_new_ones(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
     write_trial(here, "a1")
@@ -234,8 +209,7 @@ def test_weights_of_an_earlier_attempt_are_not_taken_for_the_new_ones(machine: M
     here.push_trial("a1")
     there.sync_trials(["a1"])
     there.fetch(there.trial("a1") / WEIGHTS)
-    found = {path.name for path in (there.trial("a1") / WEIGHTS).iterdir()}
-    assert found == {".whole", "new.safetensors"}
+    assert names_below(there.trial("a1") / WEIGHTS) == {".whole", "new.safetensors"}
     here.sync_trials()
     set_aside([here.trial("a1")], here)
     there.fetch_trial("a1")  # before it runs there, without weights kept
@@ -244,16 +218,15 @@ def test_weights_of_an_earlier_attempt_are_not_taken_for_the_new_ones(machine: M
 
 def test_parts_of_several_machines_come_together(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
-    write_folder(here.root / "shared/directions/.making-d", "vectors-0.json", "gradient-0-0-0of1.safetensors")
-    write_folder(there.root / "shared/directions/.making-d", "vectors-1.json")
-    here.push_parts(here.root / "shared/directions/.making-d", ("vectors-0.",))
-    there.push_parts(there.root / "shared/directions/.making-d")
-    here.fetch_parts(here.root / "shared/directions/.making-d", ("vectors-",))
-    found = {path.name for path in (here.root / "shared/directions/.making-d").iterdir()}
-    assert found == {"vectors-0.json", "vectors-1.json", "gradient-0-0-0of1.safetensors"}
-    there.fetch_parts(there.root / "shared/directions/.making-d")
-    found = {path.name for path in (there.root / "shared/directions/.making-d").iterdir()}
-    assert found == {"vectors-0.json", "vectors-1.json"}
+    mine, theirs = (store.root / "shared/directions/.making-d" for store in (here, there))
+    write_folder(mine, "vectors-0.json", "gradient-0-0-0of1.safetensors")
+    write_folder(theirs, "vectors-1.json")
+    here.push_parts(mine, ("vectors-0.",))
+    there.push_parts(theirs)
+    here.fetch_parts(mine, ("vectors-",))
+    assert names_below(mine) == {"vectors-0.json", "vectors-1.json", "gradient-0-0-0of1.safetensors"}
+    there.fetch_parts(theirs)
+    assert names_below(theirs) == {"vectors-0.json", "vectors-1.json"}
 
 
 def test_nothing_leads_out_of_the_copy(machine: Machine, object_store: dict[str, str], tmp_path: Path) -> None:

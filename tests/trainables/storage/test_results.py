@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.support.starts import RESULT_FIELDS
-from trainables.storage import results
 from trainables.storage.base import RESULT, ROWS, Storage
 from trainables.storage.files import write_json, write_rows
 from trainables.storage.results import read_result, summarise
@@ -38,17 +37,13 @@ def test_a_result_of_something_else_is_damage(tmp_path: Path, change: dict[str, 
     assert read_result(tmp_path) == (None, [tmp_path / RESULT])
 
 
-def test_a_summary_is_that_of_the_result_as_it_is_now(store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that has not changed is read once; what is no result has no summary."""
+def test_a_summary_is_that_of_the_result_as_it_is_now(store: Storage) -> None:
     path, then = store.trial("a1") / RESULT, "2026-01-02T03:04:05+00:00"
     assert summarise(store, "a1") is None
     write_json(path, {"status": "finished", "started": then, "error": None})
     assert summarise(store, "a1") == ("finished", then, None)
     write_json(path, {"status": "failed", "started": then, "error": {"message": "no"}})
     assert summarise(store, "a1") == ("failed", then, "no")
-    with monkeypatch.context() as patched:
-        patched.setattr(results, "read_json", lambda path: pytest.fail(f"{path} is read again"))
-        assert summarise(store, "a1") == ("failed", then, "no")
     for text in ("", "[]", "{}", '{"status": "finished"}'):
         path.write_text(text)
         assert summarise(store, "a1") is None

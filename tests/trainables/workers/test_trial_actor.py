@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,15 +44,6 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return begun
 
 
-@pytest.fixture
-def another() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that does nothing."""
-    process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
-    yield process
-    process.kill()
-    process.communicate()
-
-
 def actor(store: Storage) -> trial_actor.TrialActor:
     return trial_actor.TrialActor({"trial": CONFIG.model_dump_json(), "storage": str(store.root)})
 
@@ -67,38 +56,29 @@ def test_trial_with_a_result_does_not_run_again(store: Storage, runs: list[str])
     for name in ("checkpoint/step-2/weights", "evaluations/2.json", PROGRESS, ".steps.parquet.0a1b2c3d"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("left")
-    told = actor(store).step()
-    assert (told["done"], told["forget_quality"], runs) == (True, -1.0, [])
+    report = actor(store).step()
+    assert (report["done"], report["forget_quality"], runs) == (True, -1.0, [])
     assert {path.name for path in folder.iterdir()} == {RESULT, STEPS}
 
 
-def test_trial_waits_for_the_process_that_is_at_it(
-    store: Storage, runs: list[str], another: subprocess.Popen[bytes]
-) -> None:
-    folder = store.trial(CONFIG.id())
-    identity = processes.describe_self() | {"pid": another.pid, "born": processes.start_time(another.pid)}
-    files.write_json(folder / PROGRESS, identity)
-    worker = actor(store)
-    assert [worker.step()["phase"] for _ in range(3)] == ["waiting"] * 3
-    assert runs == []
-    another.kill()
-    another.wait()
+def test_trial_waits_for_the_process_that_runs_it(store: Storage, runs: list[str]) -> None:
+    """A later process of the same pid, one of another machine and this one itself are not waited for."""
+    folder, mine = store.trial(CONFIG.id()), processes.describe_self()
+    assert not progress.runs_here(folder)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as another:
+        other = mine | {"pid": another.pid, "born": processes.start_time(another.pid)}
+        for written, expected in (
+            (other | {"born": 1.0}, False),
+            (other | {"place": "elsewhere"}, False),
+            (mine, False),
+            ({}, False),
+            (other, True),
+        ):
+            files.write_json(folder / PROGRESS, written)
+            assert progress.runs_here(folder) is expected, written
+        worker = actor(store)
+        assert [worker.step()["phase"] for _ in range(3)] == ["waiting"] * 3
+        assert runs == []
+        another.kill()
     assert worker.step()["done"]
     assert runs == [CONFIG.id()]
-
-
-def test_who_else_is_at_a_trial(tmp_path: Path, another: subprocess.Popen[bytes]) -> None:
-    """A later process of the same pid, one of another machine and this one itself do not count."""
-    mine = processes.describe_self()
-    other = mine | {"pid": another.pid, "born": processes.start_time(another.pid)}
-    assert not progress.runs_here(tmp_path)
-    for told, expected in (
-        (other, True),
-        (other | {"born": 1.0}, False),
-        (other | {"place": "elsewhere"}, False),
-        (mine, False),
-        ({}, False),
-    ):
-        files.write_json(tmp_path / PROGRESS, told)
-        assert progress.runs_here(tmp_path) is expected, told
-    assert os.getpid() != another.pid

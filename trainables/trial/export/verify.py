@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas
+
 from trainables.benchmarks import evaluation
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
@@ -64,22 +66,17 @@ def differences(first: Mapping[str, Any], again: Mapping[str, Any]) -> list[str]
 
 def distance(first: Sequence[Mapping[str, Any]], again: Sequence[Mapping[str, Any]]) -> float:
     """Return the mean difference of the rows' losses, probabilities and likelihoods; infinite if the rows differ."""
-    one, other = _values(first), _values(again)
-    if not one or one.keys() != other.keys():
+    one, other = _continuous_values(first), _continuous_values(again)
+    if one.empty or not one.index.equals(other.index):
         return math.inf
-    apart = [abs(value - other[key]) / max(1.0, abs(value)) for key, value in one.items()]
-    return sum(apart) / len(apart)
+    return float(((one - other).abs() / one.abs().clip(lower=1)).mean())
 
 
-def _values(records: Sequence[Mapping[str, Any]]) -> dict[tuple[Any, ...], float]:
-    """Return every continuous value by row, column and place in its list."""
-    return {
-        (record["task"], record["index"], name, place): float(value)
-        for record in records
-        for name in CONTINUOUS
-        for place, value in enumerate(record[name] if isinstance(record.get(name), list) else [record.get(name)])
-        if value is not None
-    }
+def _continuous_values(records: Sequence[Mapping[str, Any]]) -> pandas.Series:
+    """Return every continuous value by row and column; lists are taken apart."""
+    frame = pandas.DataFrame(records, columns=["task", "index", *CONTINUOUS]).set_index(["task", "index"])
+    values: Any = frame.stack()
+    return values.explode().dropna().astype(float)
 
 
 def _evaluate(trial: Trial, folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
