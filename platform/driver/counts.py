@@ -72,10 +72,8 @@ class Counts:
     def end_trial(self, trial_id: str, result: Mapping[str, Any]) -> None:
         self.seconds.append(self.seconds_of(trial_id))
         self.running.pop(trial_id, None)
-        if result["status"] in FAILURES:
-            self.failed += 1
-        else:
-            self.done += 1
+        self.failed += result["status"] in FAILURES
+        self.done += result["status"] not in FAILURES
         if result["status"] in EVALUATED and "seconds" in result:  # a diverged one's 0 s would be too short
             self.evaluations.append(result["seconds"]["evaluation"])
 

@@ -134,10 +134,9 @@ def _find_references(models: ModelRecipes, split: str, benchmark: Benchmark) -> 
 
 
 def _models_of(references: list[Reference], store: Storage) -> tuple[Model, RetainEvaluation | None]:
-    target, *others = references
-    if not others:
-        return target.model, None
-    (retain,) = others
+    if len(references) == 1:
+        return references[0].model, None
+    target, retain = references
     path = str(store.evaluation(retain.evaluation) / RESULT)
     return target.model, RetainEvaluation(path=path, fingerprint=retain.evaluation)
 

@@ -36,13 +36,10 @@ def estimate_gpu_hours(plan: Plan, left: int, measured: Measured) -> tuple[float
 def estimate_seconds(plan: Plan, left: int, measured: Measured, slots: int) -> tuple[float | None, str | None]:
     """Return the seconds of the trials left without GPUs, `slots` at a time and without the preparation, and why."""
     resources = plan.sweep.resources
-    if resources.gpus or not left:
-        return None, None
+    each, basis = plan.sweep.trial_seconds, "the mean of this sweep's own trials and models on one core"
     if measured.each is not None:
         each, basis = measured.each / resources.ranks, f"as the {measured.trials} that are done took"
-    elif plan.sweep.trial_seconds is not None:
-        each, basis = plan.sweep.trial_seconds, "the mean of this sweep's own trials and models on one core"
-    else:
+    if resources.gpus or not left or each is None:
         return None, None
     return each * math.ceil(left / slots), f"about {format_duration(each)} each, {basis}"
 

@@ -59,7 +59,7 @@ class ModelRecipes:
         if self.sweep.models is None:
             published = self._find_published(role)
             return self._resolve(published, f"models/{role}") if published else self._finetune(role, self._find_base())
-        self.check_models_folder()
+        self.check_folders()
         folder = Path(absolute_path(self.sweep.models))
         if is_folder(folder / role):
             return self._resolve(Model(path=str(folder / role)), f"models/{role}")
@@ -67,25 +67,16 @@ class ModelRecipes:
         for base in (folder / BASE,) if published else (folder, folder / BASE):
             if is_file(base / "config.json"):
                 return self._finetune(role, self._resolve(Model(path=str(base)), "models"))
+        lacks = f"{role}/ and no base model to fine-tune it from (base/, or config.json in the folder itself)"
         if published:
             lacking = ", ".join(f"{name}/" for name in self._list_roles() if not is_folder(folder / name))
-            raise InputError(
-                f"models: {folder} has no {lacking}; put each model into its own folder there; "
-                f"it has {list_folder(folder)}"
-            )
-        raise InputError(
-            f"models: {folder} has no {role}/ and no base model to fine-tune it from (base/, or config.json in the "
-            f"folder itself); it has {list_folder(folder)}"
-        )
+            lacks = f"{lacking}; put each model into its own folder there"
+        raise InputError(f"models: {folder} has no {lacks}; it has {list_folder(folder)}")
 
     def check_folders(self) -> None:
-        """Raise InputError where the folder of `target` or `models` is missing: all that is known without rows."""
+        """Raise InputError if the folder of `target` or `models` is missing."""
         if self.sweep.target:
             check_model(Model(path=self.sweep.target, tokenizer=self.sweep.tokenizer), "target")
-        self.check_models_folder()
-
-    def check_models_folder(self) -> None:
-        """Raise InputError where `models` is given and no folder."""
         if self.sweep.models is not None and not is_folder(absolute_path(self.sweep.models)):
             raise InputError(f"models: no folder {describe_path(self.sweep.models)}")
 
@@ -103,9 +94,8 @@ class ModelRecipes:
 
     def _list_roles(self) -> list[str]:
         """Return the models that the sweep's splits take from a folder of models."""
-        target = [] if self.sweep.target else [self.kind.TARGET]
-        retain = [role for split in self.sweep.splits if (role := self.kind.retain_role(split))]
-        return list(dict.fromkeys([*target, *retain]))
+        roles = [None if self.sweep.target else self.kind.TARGET, *map(self.kind.retain_role, self.sweep.splits)]
+        return [role for role in dict.fromkeys(roles) if role]
 
     def _find_published(self, role: str) -> Model | None:
         """Return what the backbone's authors published; without a retain model the base model itself is unlearned."""
@@ -153,17 +143,19 @@ class ModelRecipes:
 
     def _plan_recipe(self, configs: tuple[str, ...], training: Training, base: Model | None) -> Model:
         trained, benchmark = self.sweep.model_training, self.benchmark
+        data = str(benchmark.fingerprint)
         if not benchmark.is_fictional:
-            for name in configs:
-                if rows.is_folder(benchmark.data):
+            if rows.is_folder(benchmark.data):
+                for name in configs:
                     rows.file_of(Path(benchmark.data), name)
+            data = rows.fingerprint(benchmark.data, list_configs_read(configs, base), benchmark.revision)
         recipe = Recipe(
             base=base,
             architecture=() if base or trained is None else trained.architecture,
             vocabulary=None if base or trained is None else trained.vocabulary,
             data=benchmark.data,
             revision=benchmark.revision,
-            data_fingerprint=_recipe_data(benchmark, configs, base),
+            data_fingerprint=data,
             configs=configs,
             template=benchmark.template,
             dialect=benchmark.dialect,
@@ -184,12 +176,6 @@ class ModelRecipes:
         if model.tokenizer and check_tokenizer(model.tokenizer):
             model = model.model_copy(update={"tokenizer": absolute_path(model.tokenizer)})
         return model.model_copy(update={"fingerprint": fingerprint(model)})
-
-
-def _recipe_data(benchmark: Benchmark, configs: tuple[str, ...], base: Model | None) -> str:
-    if benchmark.is_fictional:
-        return str(benchmark.fingerprint)
-    return rows.fingerprint(benchmark.data, list_configs_read(configs, base), benchmark.revision)
 
 
 def list_configs_read(configs: tuple[str, ...], base: Model | None) -> tuple[str, ...]:

@@ -19,13 +19,8 @@ from trainables.storage.base import Storage
 from trainables.training.models import check_tokenizer
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "config.json")
-MODEL_FILES = (
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "model.safetensors (or model.safetensors.index.json with all its shards)",
-)
+MODEL_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
+MODEL_FILES += ("model.safetensors (or model.safetensors.index.json with all its shards)",)
 BYTES_PER_WEIGHT = 2
 """As models are published: bf16."""
 OFFLINE = "without a network, on the machine that runs the sweep (with --cluster: its head)"
@@ -65,8 +60,7 @@ def _require_model(sweep: Sweep, role: str, model: Model) -> HubRequirement:
 
 def describe_needs(sweep: Sweep, required: Iterable[HubRequirement], store: Storage) -> tuple[str, ...]:
     """Return what a real start has to find and a dry run cannot see; what the storage has of the hub is left out."""
-    missing = [requirement for requirement in required if not store.exists(pin_file(requirement, store))]
-    needs = [describe(requirement, store, {}) for requirement in missing]
+    needs = [describe(each, store, {}) for each in required if not store.exists(pin_file(each, store))]
     gpus = sweep.resources.gpus * sweep.resources.ranks
     if gpus:
         needs.append(f"{gpus:g} GPU{'s' if gpus > 1 else ''} for each trial (a start counts the cluster's)")
@@ -83,17 +77,13 @@ def describe(requirement: HubRequirement, store: Storage, sizes: Mapping[str, in
         size = f", {cli.format_size(sum(held or 0 for held in sizes.values()))}"
     lines = [f"{requirement.label} from the hub{size}; {OFFLINE}:"]
     bring = f"bring {files} to {requirement.directory} and --set {requirement.setting}"
-    if requirement.kind == "tasks":
-        lines.append(bring)
-    else:
+    if requirement.kind != "tasks":
         options = "--repo-type dataset " if requirement.repo_type == "dataset" else ""
         options += f"--revision {requirement.revision} " if requirement.revision else ""
-        place = hub_root(store) / requirement.key
-        lines.append(
-            f"either: hf download {requirement.id} {options}--local-dir {place} (typed where there is a network, then "
-            "copied there)"
-        )
-        lines.append(f"or: {bring}")
+        download = f"hf download {requirement.id} {options}--local-dir {hub_root(store) / requirement.key}"
+        lines.append(f"either: {download} (typed where there is a network, then copied there)")
+        bring = f"or: {bring}"
+    lines.append(bring)
     if requirement.gated:
         lines.append(requirement.gated)
     elif requirement.kind in ("models", "tokenizers") and requirement.id.startswith(backbones.GATED):
