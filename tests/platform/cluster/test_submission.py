@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,17 +126,6 @@ def test_what_is_wrong_here_is_said_before_the_cluster_is_asked(
     assert message.format(file=file) in done.stderr
 
 
-@pytest.fixture
-def replace_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Return `replace_ray(script)`: what runs in the place of `ray`."""
-
-    def replace(script: str) -> None:
-        (tmp_path / "ray.py").write_text(script)
-        monkeypatch.setattr(connect, "RAY", [sys.executable, str(tmp_path / "ray.py")])
-
-    return replace
-
-
 @pytest.mark.parametrize(
     ("script", "message"),
     [
@@ -145,15 +134,13 @@ def replace_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
         ("import time; time.sleep(60)", "answers, its dashboard does not; is Ray running there?"),
     ],
 )
-def test_clusters_that_do_not_answer(
-    script: str, message: str, file: Path, replace_ray: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replace_ray(script)
+def test_clusters_that_do_not_answer(script: str, message: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "RAY", [sys.executable, "-c", script])
     monkeypatch.setattr(connect, "CONNECT_SECONDS", 0.1 if "sleep" in script else 60.0)
     done = invoke(sweep.main, "quickstart", "--cluster", file)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr
-    assert not [child for child in psutil.Process().children() if "ray.py" in " ".join(child.cmdline())]
+    assert not [child for child in psutil.Process().children() if script in child.cmdline()]
 
 
 def test_what_does_not_answer_is_named() -> None:
@@ -167,22 +154,15 @@ def test_the_command_travels_without_the_cluster() -> None:
     assert manifest.drop_options(typed, ["--cluster"]) == ["own", "--set", "x=1", "--resume"]
 
 
-@pytest.mark.parametrize(
-    ("remote", "source"),
-    [
-        ("runs/reports/some", "~/unlearning/runs/reports/some/"),
-        ("/srv/runs/reports/some", "/srv/runs/reports/some/"),
-        ("/srv/a b/reports/some", "'/srv/a b/reports/some'/"),
-    ],
-)
-def test_a_report_is_fetched_from_where_the_sweep_says(
-    remote: str, source: str, tmp_path: Path, replace_ray: Callable[[str], None]
-) -> None:
+def test_a_report_is_fetched_from_where_the_sweep_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Below the repository, or below a storage elsewhere."""
-    replace_ray(f"import pathlib, sys; pathlib.Path({str(tmp_path / 'typed')!r}).write_text(repr(sys.argv[1:]))")
+    script = f"import pathlib, sys; pathlib.Path({str(tmp_path / 'typed')!r}).write_text(repr(sys.argv[1:]))"
+    monkeypatch.setattr(connect, "RAY", [sys.executable, "-c", script])
     cluster = connect.Cluster("a.yaml", "~/unlearning")
-    assert connect.fetch_folder(cluster, remote, tmp_path / "some") is None
-    assert (tmp_path / "typed").read_text() == repr(["rsync-down", "a.yaml", source, f"{tmp_path / 'some'}/"])
+    sources = {"runs/reports/some": "~/unlearning/runs/reports/some/", "/srv/a b/some": "'/srv/a b/some'/"}
+    for remote, source in sources.items():
+        assert connect.fetch_folder(cluster, remote, tmp_path / "some") is None
+        assert (tmp_path / "typed").read_text() == repr(["rsync-down", "a.yaml", source, f"{tmp_path / 'some'}/"])
 
 
 # A real head

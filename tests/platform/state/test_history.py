@@ -125,38 +125,31 @@ def test_estimate_of_gpu_hours_is_refined(store: Storage) -> None:
     assert before is not None
     assert "FLOP/s" in (basis or "")
     finish(store, plan.trials[:4], **timed(3600.0))
-    state = scan(plan, store)
-    hours, basis = estimate_gpu_hours(plan, state.outstanding, state.history.measured)
-    assert hours == pytest.approx(len(plan.trials) - 4)
+    measured = scan(plan, store).history.measured
+    hours, basis = estimate_gpu_hours(plan, 11, measured)
+    assert hours == pytest.approx(11)
     assert (basis or "").startswith("for the 11 left, as the 4 that are done took; the estimate of all was")
-    assert estimate_gpu_hours(plan, 0, state.history.measured)[0] == before
+    assert estimate_gpu_hours(plan, 0, measured)[0] == before
 
 
 def test_time_without_gpus_is_told_before_and_after_the_first_trials(store: Storage) -> None:
     """Fifteen trials of 8 s, two at a time: eight rounds. Then eleven that take as long as the four before them."""
-    plan = make_plan(spaces.load_sweep("quickstart"), store)
-    nothing = Measured()
+    plan, nothing = make_plan(spaces.load_sweep("quickstart"), store), Measured()
     assert plan.sweep.trial_seconds == 8
-    before = (64, "about 8 s each, the mean of this sweep's own trials and models on one core")
-    assert estimate_seconds(plan, 15, nothing, 2) == before
-    assert (describe_estimate(plan, 15, nothing, 2) or "").startswith(
-        "time: about 64 s for 15 trials, 2 at a time (about 8 s each, the"
-    )
+    basis = "about 8 s each, the mean of this sweep's own trials and models on one core"
+    assert estimate_seconds(plan, 15, nothing, 2) == (64, basis)
+    line = describe_estimate(plan, 15, nothing, 2) or ""
+    assert line.startswith("time: about 64 s for 15 trials, 2 at a time (about 8 s each, the")
     finish(store, plan.trials[:4], **timed(60.0))
-    state = scan(plan, store)
-    measured = state.history.measured
-    assert estimate_seconds(plan, state.outstanding, measured, 3) == (
-        240,
-        "about 60 s each, as the 4 that are done took",
-    )
+    measured = scan(plan, store).history.measured
+    assert estimate_seconds(plan, 11, measured, 3) == (240, "about 60 s each, as the 4 that are done took")
     unknown = replace(plan, sweep=plan.sweep.model_copy(update={"trial_seconds": None}))
-    assert describe_estimate(unknown, 11, nothing, 1) == (
-        "time: not known before 3 trials are done; a dry run tells it then"
-    )
+    later = "time: not known before 3 trials are done; a dry run tells it then"
+    assert describe_estimate(unknown, 11, nothing, 1) == later
     for setting in ("training.epochs=50", "benchmark.limit=2", "resources.cpus=2", "observe=1", "attention=eager"):
         assert overrides.apply(plan.sweep, [setting]).trial_seconds is None
     harmless = ["training.lr=1e-4", "rectifier.gamma=0.1", "task_vector.stg=8", "resources.checkpoint_every=5"]
     assert overrides.apply(plan.sweep, harmless).trial_seconds == 8
-    assert "made before" in (describe_estimate(plan, 11, nothing, 1) or "")
-    assert "made before" not in (describe_estimate(plan, 11, nothing, 1, missing=False) or "")
+    for missing in (True, False):
+        assert ("made before" in (describe_estimate(plan, 11, nothing, 1, missing=missing) or "")) == missing
     assert (estimate_seconds(plan, 0, measured, 1), describe_estimate(plan, 0, measured, 1)) == ((None, None), None)

@@ -60,23 +60,25 @@ def test_a_shared_model_lists_its_files(tmp_path: Path) -> None:
         assert files.read_json(tmp_path / str(shared) / files.WHOLE) == sizes
 
 
-@pytest.mark.parametrize("content", ['{"id": "cut sh', '{"id": "of another one"}'])
-def test_a_reference_evaluation_that_cannot_be_used_is_made_again(make: MakePlan, store: Storage, content: str) -> None:
+def test_a_reference_evaluation_that_cannot_be_used_is_made_again(make: MakePlan, store: Storage) -> None:
     plan = make()
     for ref in plan.references:
         files.write_json(store.evaluation(ref.evaluation) / RESULT, {"id": ref.evaluation, "metrics": {}})
-    assert has_references(plan, store)
     folder = store.evaluation(plan.references[0].evaluation)
-    (folder / RESULT).write_text(content)
-    assert not has_references(plan, store)
-    said: list[str] = []
-    prepare._set_damaged_aside(SweepState(plan, {}), store, said.append)
-    (aside,) = (store.root / "set_aside").iterdir()
-    assert said == [f"damaged: {folder}; set aside in {aside}, it is made again"]
-    assert (aside / folder.name / RESULT).read_text() == content
-    assert not folder.exists()
-    prepare._set_damaged_aside(SweepState(plan, {}), store, said.append)
-    assert len(said) == 1
+    for content in ('{"id": "cut sh', '{"id": "of another one"}'):
+        folder.mkdir(exist_ok=True)
+        (folder / RESULT).write_text(content)
+        assert not has_references(plan, store)
+        printed: list[str] = []
+        prepare._set_damaged_aside(SweepState(plan, {}), store, printed.append)
+        aside = max((store.root / "set_aside").iterdir())
+        assert printed == [f"damaged: {folder}; set aside in {aside}, it is made again"]
+        assert (aside / folder.name / RESULT).read_text() == content
+        assert not folder.exists()
+    files.write_json(folder / RESULT, {"id": folder.name, "metrics": {}})
+    assert has_references(plan, store)
+    prepare._set_damaged_aside(SweepState(plan, {}), store, printed.append)
+    assert len(printed) == 1
 
 
 def test_shared_models_and_rows_that_are_damaged_are_made_again(store: Storage) -> None:
@@ -86,13 +88,13 @@ def test_shared_models_and_rows_that_are_damaged_are_made_again(store: Storage) 
     folders.append(Path(next(iter(plan.benchmarks.values())).data))
     for folder in folders:
         write(folder)
-    said: list[str] = []
-    prepare._set_damaged_aside(SweepState(plan, {}), store, said.append)
-    assert said == []
+    printed: list[str] = []
+    prepare._set_damaged_aside(SweepState(plan, {}), store, printed.append)
+    assert printed == []
     for folder in (folders[0], folders[-1]):
         cut(folder / "config.json")
-    prepare._set_damaged_aside(SweepState(plan, {}), store, said.append)
-    assert [line.partition(";")[0] for line in said] == [f"damaged: {folders[0]}", f"damaged: {folders[-1]}"]
+    prepare._set_damaged_aside(SweepState(plan, {}), store, printed.append)
+    assert [line.partition(";")[0] for line in printed] == [f"damaged: {folders[0]}", f"damaged: {folders[-1]}"]
     assert [folder.exists() for folder in folders] == [False, *(True for _ in folders[1:-1]), False]
 
 
