@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,22 @@ from tests.support.sweep_store import Results, grid, read, task_vector, write_st
 store, results = sweep_store.vectors_store, sweep_store.vectors_results
 
 
-def test_strengths_and_distances_are_read(results: Results) -> None:
+def test_strengths_are_read_chosen_and_shown(results: Results, tmp_path: Path) -> None:
     trials = results.runs.set_index(["method", "strength", "seed"])
     assert trials.loc[("tru", 24.0, 1.0), "relative_change"] == 0.06
     assert trials.loc[("tv", 40.0, 0.0), ["task_vector.strength", "direction"]].tolist() == [40.0, "d1ec7104aaaa"]
     assert results.runs.loc[results.runs["method"] == "ga", "strength"].isna().all()
     assert "task_vector" not in results.runs  # null beside others' settings: no setting of its own
+    chosen = lists.list_chosen(results).set_index("Method")
+    assert chosen.loc[["TRU", "TV", "NPO w/ GRU"], "strength"].tolist() == ["12", "1", "—"]
+    assert chosen.loc["TRU", ["gamma", "tau", "Chosen from"]].tolist() == ["—", "—", "4"]
+    assert list(chosen.columns[:4]) == ["Split", "gamma", "tau", "strength"]
+    rows = [row for row in main_sheet(results).table.rows if row.label in ("TV", "TRU")]
+    assert [row.label for row in rows] == ["TV", "TRU"]  # task vectors are not paired with GRU
+    assert not any(cell.bold for row in rows for cell in row.cells)
+    assert results.tests["method"].tolist() == ["ga", "ga", "npo", "npo"]
+    objectives = read(write_store(tmp_path))
+    assert "strength" not in {*lists.list_chosen(objectives), *lists.list_failures(objectives)}
 
 
 def test_results_from_before_task_vectors_average_with_later_ones(tmp_path: Path) -> None:
@@ -43,35 +52,6 @@ def test_results_from_before_task_vectors_average_with_later_ones(tmp_path: Path
     results = read(tmp_path)
     assert results.chosen["n"].tolist() == [2]
     assert all(results.runs[["calibrated", "relative_change"]].isna().to_numpy().flatten())
-
-
-def test_the_best_strength_of_each_method_is_chosen_and_shown(results: Results) -> None:
-    chosen = lists.list_chosen(results).set_index("Method")
-    assert chosen.loc[["TRU", "TV", "NPO w/ GRU"], "strength"].tolist() == ["12", "1", "—"]
-    assert chosen.loc["TRU", ["gamma", "tau", "Chosen from"]].tolist() == ["—", "—", "4"]
-    assert list(chosen.columns[:4]) == ["Split", "gamma", "tau", "strength"]
-
-
-def test_sweeps_of_objectives_keep_their_tables(tmp_path: Path) -> None:
-    results = read(write_store(tmp_path))
-    assert "strength" not in lists.list_chosen(results)
-    assert "strength" not in lists.list_failures(results)
-
-
-def test_task_vectors_are_not_paired_with_gru(results: Results) -> None:
-    rows = [row for row in main_sheet(results).table.rows if row.label in ("TV", "TRU")]
-    assert [row.label for row in rows] == ["TV", "TRU"]
-    assert not any(cell.bold for row in rows for cell in row.cells)
-    assert results.tests["method"].tolist() == ["ga", "ga", "npo", "npo"]
-
-
-def test_a_failed_task_vector_names_its_strength(tmp_path: Path) -> None:
-    trial = write_trial(
-        tmp_path, "0" * 12, "tru", strength=8, status="failed", error={"kind": "failed", "message": "x"}
-    )
-    write_sweep(tmp_path, [trial])
-    row = lists.list_failures(read(tmp_path)).to_dict("records")[0]
-    assert (row["Method"], row["strength"], row["gamma"]) == ("TRU", "8", "—")
 
 
 def test_retain_free_table(results: Results) -> None:
@@ -206,22 +186,15 @@ def test_other_settings_are_curves_of_their_own(tmp_path: Path) -> None:
 
 
 def test_the_report_shows_them(store: Path, results: Results, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(store, tmp_path / "copy"))
-    done = CliRunner().invoke(report.app, ["vectors", "--storage", str(copy)])
+    done = CliRunner().invoke(report.app, ["vectors", "--storage", str(store), "--output", str(tmp_path)])
     assert (done.exit_code, done.stderr) == (0, "")
-    folder = copy / "reports/vectors-0dec0de5"
     for stem in ("main", "retain_free", "uwc"):
-        assert (folder / f"tables/{stem}.md").read_text() in done.stdout
-    names = {str(path.relative_to(folder)) for path in folder.rglob("*.*")}
-    added = {f"tables/{stem}.{kind}" for stem in ("retain_free", "uwc") for kind in ("csv", "md", "tex")}
-    added |= {f"figures/{stem}.{kind}" for stem in ("strength", "uwc-forget05") for kind in ("svg", "csv")}
-    assert added <= names
+        assert (tmp_path / f"tables/{stem}.md").read_text() in done.stdout
+        assert {path.suffix for path in tmp_path.glob(f"tables/{stem}.*")} == {".csv", ".md", ".tex"}
     for stem, points in (("strength", strength_points(results)), ("uwc-forget05", uwc.mixture_points(results))):
-        assert (folder / f"figures/{stem}.csv").read_text() == points.to_csv(index=False, lineterminator="\n")
-    page = (folder / "index.html").read_text()
-    drawn = {path.stem for path in (folder / "figures").glob("*.svg")}
-    assert drawn >= {"tradeoff", "strength", "uwc-forget05"}
-    assert page.count("<svg") == len(drawn)
+        assert (tmp_path / f"figures/{stem}.csv").read_text() == points.to_csv(index=False, lineterminator="\n")
+    page = (tmp_path / "index.html").read_text()
+    assert page.count("<svg") == len(list(tmp_path.glob("figures/*.svg")))
     assert not re.search(r"https?:", page)
     for words in ("Does GRU help, and does TRU keep more than TV?", "TRU keeps more MU at", "<sup>‡§</sup>", "3.00%"):
         assert words in page, words
@@ -244,10 +217,10 @@ def test_a_sweep_of_task_vectors_alone_says_nothing_of_gru(tmp_path: Path) -> No
 
 
 def test_task_vectors_of_which_none_finished(tmp_path: Path) -> None:
-    trial = write_trial(
-        tmp_path, "0" * 12, "tru", strength=8, status="failed", error={"kind": "failed", "message": "x"}
-    )
-    write_sweep(tmp_path, [trial])
+    error = {"kind": "failed", "message": "x"}
+    write_sweep(tmp_path, [write_trial(tmp_path, "0" * 12, "tru", strength=8, status="failed", error=error)])
+    row = lists.list_failures(read(tmp_path)).to_dict("records")[0]
+    assert (row["Method"], row["strength"], row["gamma"]) == ("TRU", "8", "—")
     page = (report.build("tiny", tmp_path) / "index.html").read_text()
     assert "nothing can be said yet" in page
     assert not (tmp_path / "reports/tiny-0a1b2c3d/figures/strength.svg").exists()
