@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import jinja2
 import pandas as pd
 
 BOLD = {
@@ -107,40 +110,10 @@ def _markdown(cell: Cell) -> str:
 
 def to_latex(table: Table) -> str:
     """Return a booktabs tabular in the layout of the paper's tables, and its notes below it."""
-    left = len(table.stubs)
-    shape = "l" * left + "r" * len(table.leaves)
-    lines = [r"% needs \usepackage{booktabs}", rf"\begin{{tabular}}{{{shape}}}", r"\toprule"]
-    for level in table.levels:
-        heads = [rf"\multicolumn{{{head.width}}}{{c}}{{{head.text}}}" for head in level]
-        lines += [_tex([""] * left + heads), _rules(level, left)]
-    lines.append(_tex([*table.stubs, *table.leaves]))
-    for row in table.rows:
-        lines += [r"\midrule"] * row.first
-        label = rf"\quad {row.label}" if row.under else row.label
-        lines.append(_tex([label, *row.more, *map(_latex, row.cells)]))
-    lines += [r"\bottomrule", r"\end{tabular}"]
-    notes = [CODE.sub(r"\\texttt{\1}", note.translate(TEX)) for note in table.notes]
-    lines += [rf"\par\smallskip{{\footnotesize\raggedright {note}\par}}" for note in notes]
-    return "\n".join(filter(None, lines)) + "\n"
-
-
-def _rules(level: tuple[Head, ...], left: int) -> str:
-    """Return a rule under every head that groups columns."""
-    rules, start = [], left + 1
-    for head in level:
-        end = start + head.width - 1
-        rules += [rf"\cmidrule(lr){{{start}-{end}}}"] * (head.width > 1 and bool(head.text))
-        start = end + 1
-    return "".join(rules)
-
-
-def _tex(texts: list[str]) -> str:
-    return " & ".join(text.translate(TEX) for text in texts) + r" \\"
-
-
-def _latex(cell: Cell) -> str:
-    text = rf"\textbf{{{cell.text}}}" if cell.bold else cell.text
-    text += (rf"\textsuperscript{{{cell.marks}}}" if cell.marks else "") + cell.spread
-    if not cell.beside:
-        return text
-    return rf"\begin{{tabular}}[t]{{@{{}}r@{{}}}}{text}\\[-2pt]{{\scriptsize {cell.beside}}}\end{{tabular}}"
+    delimiters: dict[str, Any] = {"block_start_string": "<%", "block_end_string": "%>", "comment_start_string": "<#"}
+    delimiters |= {"variable_start_string": "<<", "variable_end_string": ">>"}
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=loader, trim_blocks=True, undefined=jinja2.StrictUndefined, **delimiters)
+    environment.filters["tex"] = lambda text: CODE.sub(r"\\texttt{\1}", text.translate(TEX))
+    text = environment.get_template("table.tex.j2").render(table=table)
+    return "\n".join(filter(None, text.splitlines())) + "\n"

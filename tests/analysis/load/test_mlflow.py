@@ -60,17 +60,13 @@ def test_both_give_equal_frames(frames: tuple[pd.DataFrame, pd.DataFrame]) -> No
     assert {"forget_quality", "rectifier.name", "rectifier.tau", "configuration", "choice.utility"} <= set(common)
     assert {"seconds.training", "dirty", "chosen_step", "error.message", "strength", "started"} <= set(common)
     pd.testing.assert_frame_equal(plain(stored.loc[:, common]), plain(served.loc[:, common]))
+    assert {column for column in stored if column not in served and not lacking(str(column))} == set()
+    assert set(served) <= set(stored)
 
 
 def plain(frame: pd.DataFrame) -> pd.DataFrame:
     """A setting that no trial has is NaN or None, as a trial without a configuration is among them or not."""
     return frame.astype(object).where(frame.notna(), None)
-
-
-def test_what_the_server_does_not_hold_is_said(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
-    stored, served = frames
-    assert {column for column in stored if column not in served and not lacking(str(column))} == set()
-    assert set(served) <= set(stored)
 
 
 def lacking(column: str) -> bool:
@@ -124,19 +120,16 @@ def parent(client: Any) -> Any:
     return found
 
 
-def test_a_sweep_whose_rule_goes_by_halves_is_refused(changed: Any) -> None:
+def test_a_run_under_way_is_no_result_and_a_rule_on_halves_is_refused(changed: Any) -> None:
+    """The params of a run may be there already, its outcome is not."""
     run = parent(changed)
+    tags = {"sweep_id": "tiny-0a1b2c3d", "trial_id": TRIALS["missing"].id()}
+    changed.create_run(run.info.experiment_id, tags=tags)
+    assert len(runs.load("tiny", tracking=changed.tracking_uri)) == 4
     assert run.data.tags["selection"] == "{}"
     changed.set_tag(run.info.run_id, "selection", '{"halves": true}')
     with pytest.raises(InputError, match="chooses on half of the evaluation rows, which MLflow does not hold"):
         runs.load("tiny", tracking=changed.tracking_uri)
-
-
-def test_a_run_under_way_is_no_result(changed: Any) -> None:
-    """Its params may be there already, its outcome is not."""
-    tags = {"sweep_id": "tiny-0a1b2c3d", "trial_id": TRIALS["missing"].id()}
-    changed.create_run(parent(changed).info.experiment_id, tags=tags)
-    assert len(runs.load("tiny", tracking=changed.tracking_uri)) == 4
 
 
 @pytest.mark.parametrize(
@@ -145,15 +138,13 @@ def test_a_run_under_way_is_no_result(changed: Any) -> None:
         ("tinny", "{uri}", r"NAME tinny: sqlite:.* holds no such sweep; there are: tiny-0a1b2c3d$"),
         ("tiny", "sqlite:///nowhere/mlflow.db", r"sqlite:///nowhere/mlflow.db: there is no such file"),
         ("tiny", "127.0.0.1:5000", r"tracking 127.0.0.1:5000: give an address such as http://127.0.0.1:5000"),
+        ("tiny", "http://127.0.0.1:9", r"tracking http://127.0.0.1:9: cannot be read"),
     ],
 )
-def test_what_cannot_be_read_is_named(uri: str, name: str, where: str, said: str) -> None:
+def test_what_cannot_be_read_is_named(
+    uri: str, name: str, where: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(InputError, match=said):
         runs.load(name, tracking=where.format(uri=uri))
     assert not Path("nowhere").exists()
-
-
-def test_a_server_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with pytest.raises(InputError, match=r"tracking http://127.0.0.1:9: cannot be read"):
-        runs.load("tiny", tracking="http://127.0.0.1:9")

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from analysis import report
 from analysis.figures import tradeoff
 from analysis.load.goals import TOFU
-from analysis.load.sweeps import find_sweep
 from analysis.prose import verdict
 from analysis.prose.caveats import list_caveats
 from analysis.tables import lists
@@ -121,20 +120,10 @@ def test_the_heading_is_of_the_trials_and_of_all_starts(tmp_path: Path) -> None:
     assert "strategies paper, optuna, grid ·" in " ".join(page.split())
 
 
-def test_a_sweep_of_one_start_has_one_strategy(store: Path) -> None:
-    assert find_sweep("tiny", store).strategies == ("grid",)
-    assert find_sweep("tiny", store).subject == "Three methods on two splits"
-
-
-def test_an_unknown_name_exits_2(store: Path) -> None:
-    done = CliRunner().invoke(report.app, ["tinny", "--storage", str(store)])
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert re.fullmatch(r"NAME tinny: .*did you mean 'tiny'\? there are: tiny-0a1b2c3d\n", done.stderr)
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["tinny", "--storage", "STORE"], ["NAME tinny: ", "did you mean 'tiny'? there are: tiny-0a1b2c3d"]),
         (["tiny", "--storage", "STORE/nowhere"], ["--storage", "nowhere", "no such folder"]),
         (
             ["tiny", "--storage", "STORE", "--output", "STORE/sweeps/tiny-0a1b2c3d.json"],
@@ -142,19 +131,12 @@ def test_an_unknown_name_exits_2(store: Path) -> None:
         ),
     ],
 )
-def test_a_bad_folder_exits_2(store: Path, arguments: list[str], words: list[str]) -> None:
+def test_bad_input_exits_2(store: Path, arguments: list[str], words: list[str]) -> None:
     done = CliRunner().invoke(report.app, [argument.replace("STORE", str(store)) for argument in arguments])
     assert (done.exit_code, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
     for word in words:
         assert word in done.stderr
-
-
-def test_nothing_finished_yet(tmp_path: Path) -> None:
-    write_sweep(tmp_path, ["0" * 12], splits=())  # not even started: no config.json
-    page = (report.build("tiny", tmp_path, tmp_path / "out") / "index.html").read_text()
-    assert "nothing can be said yet" in page
-    assert "0 of 1 trials finished" in page
 
 
 def test_references_without_an_evaluation(copy: Path) -> None:
@@ -167,19 +149,22 @@ def test_references_without_an_evaluation(copy: Path) -> None:
     assert re.search(r"\| Original +\| +— \| +— \| +-21.4000 \|", (folder / "tables/main.md").read_text())
 
 
-def test_an_original_model_without_utility_gives_no_bar(tmp_path: Path) -> None:
-    trials = [write_trial(tmp_path, f"{place:012x}", seed=place, mu=0.5) for place in (0, 1)]
-    write_sweep(tmp_path, trials, models={"original": {"metrics": {"forget_quality": -20.0, "model_utility": 0.0}}})
-    page = (report.build("tiny", tmp_path) / "index.html").read_text()
-    assert "the original model&#39;s MU is 0, so the highest MU was chosen everywhere." in page
-
-
-def test_trials_without_forget_quality(tmp_path: Path) -> None:
-    trials = [write_trial(tmp_path, f"{place:012x}", rectifier=SETTINGS[place], mu=0.5) for place in (0, 1)]
-    write_sweep(tmp_path, trials, splits=())
-    page = (report.build("tiny", tmp_path) / "index.html").read_text()
-    assert "finished without FQ" in page
-    assert "with GRU FQ is not known for GA; MU is not clearly changed for GA." in page
+def test_what_is_not_known_is_said(tmp_path: Path) -> None:
+    """Of a sweep not even started (no config.json), of an original model without utility, of trials without FQ."""
+    (tmp_path / "a").mkdir()
+    write_sweep(tmp_path / "a", ["0" * 12], splits=())
+    model = {"original": {"metrics": {"forget_quality": -20.0, "model_utility": 0.0}}}
+    write_sweep(
+        tmp_path / "b", [write_trial(tmp_path / "b", f"{n:012x}", seed=n, mu=0.5) for n in (0, 1)], models=model
+    )
+    trials = [write_trial(tmp_path / "c", f"{n:012x}", rectifier=SETTINGS[n], mu=0.5) for n in (0, 1)]
+    write_sweep(tmp_path / "c", trials, splits=())
+    pages = [(report.build("tiny", tmp_path / store) / "index.html").read_text() for store in "abc"]
+    assert "nothing can be said yet" in pages[0]
+    assert "0 of 1 trials finished" in pages[0]
+    assert "the original model&#39;s MU is 0, so the highest MU was chosen everywhere." in pages[1]
+    assert "finished without FQ" in pages[2]
+    assert "with GRU FQ is not known for GA; MU is not clearly changed for GA." in pages[2]
 
 
 def test_analysis_needs_no_machinery(root: Path) -> None:

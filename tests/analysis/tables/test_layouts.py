@@ -14,7 +14,7 @@ from analysis import paper, report
 from analysis.labels import DASH
 from analysis.stats import tidy
 from analysis.tables import layouts
-from analysis.tables.format import BOLD, Cell, to_latex, to_markdown
+from analysis.tables.format import Cell, to_latex, to_markdown
 from analysis.tables.layout import Layout
 from analysis.tables.render import make_sheet
 from search_spaces.schema import sweep as spaces
@@ -61,16 +61,6 @@ def test_cells_from_runs_and_the_papers_beside(tmp_path: Path) -> None:
     numbers = sheets[0].numbers
     ga = numbers.loc[(numbers["method"] == "ga") & (numbers["rectifier"] == "none")]
     assert ga["difference"].round(4).tolist()[:2] == [1.4281, 0.05]
-
-
-def test_of_two_collapsed_models_none_has_the_best_utility(tmp_path: Path) -> None:
-    for place, (rectifier, fq) in enumerate(((NONE, -16.0), (GRU, -9.0))):
-        write_trial(tmp_path, f"{place:012x}", "ga", rectifier, fq=fq, mu=0.0)
-    write_sweep(tmp_path, [f"{place:012x}" for place in range(2)], splits=("forget05",), backbone=LLAMA)
-    table = find_sheet(paper_sheets(read(tmp_path)), "tofu_main").table
-    bold = [[cell.bold for cell in line.cells] for line in table.rows[-2:]]
-    assert bold == [[False, False], [True, False]]
-    assert BOLD["method"] in table.notes
 
 
 def test_the_whole_table_has_dashes_and_the_command_that_fills_them(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from analysis.stats import tidy
 from analysis.tables import layouts, lists
-from analysis.tables.format import BOLD, Cell, to_latex, to_markdown
+from analysis.tables.format import to_latex, to_markdown
 from analysis.tables.render import make_sheet
 from tests.support import sweep_store
 from tests.support.sheets import main_sheet
@@ -51,47 +51,30 @@ def two_rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, pd.Data
 
 
 @pytest.mark.parametrize(
-    ("plain", "gru", "bold", "texts"),
+    ("metric", "plain", "gru", "bold", "texts"),
     [
-        (0.5, 0.6, (False, True), ["0.5000", "0.6000"]),
-        (-2.0, -3.0, (True, False), ["-2.0000", "-3.0000"]),
-        (0.50001, 0.50002, (True, True), ["0.5000", "0.5000"]),  # a tie as printed
-        (-0.00001, 0.0, (True, True), ["0.0000", "0.0000"]),
-        (np.nan, 0.6, (False, False), ["—", "0.6000"]),  # nothing to compare with
-        (np.nan, np.nan, (False, False), ["—", "—"]),
+        ("forget_quality", 0.5, 0.6, [False, True], ["0.5000", "0.6000"]),
+        ("forget_quality", -2.0, -3.0, [True, False], ["-2.0000", "-3.0000"]),
+        ("forget_quality", 0.50001, 0.50002, [True, True], ["0.5000", "0.5000"]),  # a tie as printed
+        ("forget_quality", -0.00001, 0.0, [True, True], ["0.0000", "0.0000"]),
+        ("forget_quality", np.nan, 0.6, [False, False], ["—", "0.6000"]),  # nothing to compare with
+        ("forget_quality", np.nan, np.nan, [False, False], ["—", "—"]),
+        ("model_utility", 0.0, 0.0, [False, False], ["0.0000", "0.0000"]),  # two collapsed models: a tie at nothing
+        ("model_utility", 0.00004, 0.0, [False, False], ["0.0000", "0.0000"]),  # as printed
+        ("model_utility", 0.0001, 0.0, [True, False], ["0.0001", "0.0000"]),
+        ("model_utility", 0.3, 0.3, [True, True], ["0.3000", "0.3000"]),
     ],
 )
 def test_bold(
-    two_rows: tuple[Results, pd.DataFrame], plain: float, gru: float, bold: tuple[bool, bool], texts: list[str]
+    two_rows: tuple[Results, pd.DataFrame], metric: str, plain: float, gru: float, bold: list[bool], texts: list[str]
 ) -> None:
-    cells = pair(two_rows, plain, gru, "forget_quality")
-    assert tuple(cell.bold for cell in cells) == bold
-    assert [cell.text for cell in cells] == texts
-
-
-@pytest.mark.parametrize(
-    ("plain", "gru", "bold"),
-    [
-        (0.0, 0.0, (False, False)),  # two collapsed models: a tie at nothing
-        (0.00004, 0.0, (False, False)),  # as printed
-        (0.0001, 0.0, (True, False)),
-        (0.3, 0.3, (True, True)),
-    ],
-)
-def test_a_utility_of_0_is_never_the_best(
-    two_rows: tuple[Results, pd.DataFrame], plain: float, gru: float, bold: tuple[bool, bool]
-) -> None:
-    assert tuple(cell.bold for cell in pair(two_rows, plain, gru, "model_utility")) == bold
-    assert "a utility of 0 never is" in BOLD["method"]
-
-
-def pair(two_rows: tuple[Results, pd.DataFrame], plain: float, gru: float, metric: str) -> list[Cell]:
-    """Return the two cells of one metric with these values."""
     results, frame = two_rows
     values = pd.Series([{"none": plain, "gru": gru}[name] for name in frame["rectifier"]], frame.index)
     values = values.where(frame["metric"] == metric, frame["value"])
     rows = make_sheet(layouts.main_layout(results), frame.assign(value=values)).table.rows[-2:]
-    return [row.cells[metric == "model_utility"] for row in rows]
+    cells = [row.cells[metric == "model_utility"] for row in rows]
+    assert [cell.bold for cell in cells] == bold
+    assert [cell.text for cell in cells] == texts
 
 
 def test_of_two_collapsed_models_of_your_own_the_utility_is_not_bold(tmp_path: Path) -> None:
