@@ -130,7 +130,7 @@ def _print_change(value: float) -> str:
     """Return `+13.4`, `-0.50` or `+0.519`: three digits that count, and 0 without a sign."""
     if round(value, 3) == 0:
         return "0"
-    return f"{value:+.3g}"
+    return f"{round(value, 3):+.3g}"
 
 
 def _list_signs(points: pd.DataFrame) -> list[Any]:

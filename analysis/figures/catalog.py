@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
@@ -10,7 +12,7 @@ from matplotlib.figure import Figure
 
 from analysis import paper
 from analysis.figures import bars, frames, heatmap, sensitivity, strengths, tradeoff, training, uwc
-from analysis.labels import join_names, split_label
+from analysis.labels import join_names
 from analysis.load.goals import find_goals
 from analysis.stats import steps, tidy
 from analysis.stats.results import Results
@@ -22,8 +24,7 @@ PAPER: dict[str, tuple[str, ...]] = {
     "uwc": ("tofu_uwc_ga", "tofu_uwc_npo"),
 }
 """The paper's tables that figures are made of."""
-MEANS_END = " Where a seed stopped before the others its line's mean ends."
-LAID_OVER = " The paper's numbers, known misprints mended, are laid over those of the same backbone and split."
+CAPTIONS = tomllib.loads(Path(__file__).with_name("captions.toml").read_text(encoding="utf-8"))
 
 
 class Picture(NamedTuple):
@@ -41,44 +42,37 @@ class Picture(NamedTuple):
         return f"{self.subject}; the points are in figures/{self.stem}.csv"
 
 
+def _make_picture(
+    kind: str, figure: Figure, points: pd.DataFrame, *, stem: str = "", more: tuple[str, ...] = (), **words: str
+) -> Picture:
+    """Return a picture with the texts of its kind: `words` fill them in, `more` are names of further sentences."""
+    texts = CAPTIONS["any"] | CAPTIONS[kind]
+    subject, *caption = (texts[name].format(**words) for name in ("subject", "caption", *more))
+    return Picture(stem or kind, figure, points, subject, " ".join(caption))
+
+
+def _sources(points: pd.DataFrame) -> tuple[str, ...]:
+    return ("laid_over",) * frames.has_both_sources(points)
+
+
 def draw_tradeoff(results: Results) -> Picture:
     """Return the trade-off with all trials."""
-    goals = results.goals
-    points = tradeoff.trial_points(results)
-    turned = ": x runs from high to low" if goals.x.best == "lowest" else ""
-    caption = (
-        f"Up and to the right is better{turned}. Faint: every evaluated trial. Bold: each method's chosen setting "
-        "(mean over seeds, bars one sd), hollow without GRU, full with it; the arrow shows what GRU changes. Grey "
-        "line: Pareto front of all settings tried, each the mean over its seeds as in the tables, without those that "
-        "are no better than the original model on either goal."
-    )
-    subject = f"{goals.x.name} against {goals.y.name}, a panel a split"
-    return Picture("tradeoff", tradeoff.draw_trials(points, goals, results.rule), points, subject, caption)
+    goals, points = results.goals, tradeoff.trial_points(results)
+    figure = tradeoff.draw_trials(points, goals, results.rule)
+    turned = ("turned",) * (goals.x.best == "lowest")
+    return _make_picture("tradeoff", figure, points, more=turned, x=goals.x.name, y=goals.y.name)
 
 
 def draw_strengths(points: pd.DataFrame) -> Picture:
     """Return the curves of task vectors, from `strengths.strength_points`."""
-    caption = (
-        "A column a method over its strength, and both over how far they moved the weights. Means over seeds, bars one "
-        "sd; lines join measured strengths. Framed: the chosen strength. Lines across: the original and the retain "
-        "model."
-    )
-    subject = "Forget quality and model utility over the strengths of TRU and TV"
-    return Picture("strength", strengths.draw(points), points, subject, caption)
+    return _make_picture("strength", strengths.draw(points), points)
 
 
 def draw_mixtures(points: pd.DataFrame) -> Iterator[Picture]:
-    """Yield the curves of UWC's mixtures, from `uwc.mixture_points`: a picture a split, the last with the caption."""
-    splits = sorted(points["split"].unique())
-    caption = (
-        "A row a method, a line a seed of its chosen setting, alone and w/ GRU. Large marks: the targets' "
-        "mixtures. In the right column, of two points at equal MU the one further right forgets better."
-    )
-    for split in splits:
-        here = points.loc[points["split"] == split]
-        subject = f"Forget quality and model utility of mixtures on {split}"
-        figure = uwc.draw_mixtures(points, split)
-        yield Picture(f"uwc-{split}", figure, here, subject, caption if split == splits[-1] else "")
+    """Yield the curves of UWC's mixtures, from `uwc.mixture_points`: a picture a split."""
+    for split, here in points.groupby("split"):
+        figure = uwc.draw_mixtures(points, str(split))
+        yield _make_picture("mixtures", figure, here, stem=f"uwc-{split}", split=str(split))
 
 
 def draw_sweep(
@@ -106,7 +100,7 @@ def draw_paper(tables: Mapping[str, str]) -> list[Picture]:
     parts = {
         kind: pd.concat([paper.mended(name, tables[name]) for name in names]) for kind, names in kept.items() if names
     }
-    mended = "The paper's numbers, known misprints mended."
+    mended = CAPTIONS["any"]["mended"]
     return [
         one._replace(stem=f"paper-{one.stem}", subject=f"The paper: {one.subject}", caption=f"{mended} {one.caption}")
         for one in _draw_parts(parts)
@@ -121,113 +115,68 @@ def _add_published(frame: pd.DataFrame, kind: str, beside: bool) -> pd.DataFrame
 
 def _draw_parts(parts: dict[str, pd.DataFrame]) -> Iterator[Picture]:
     """Yield the pictures of tidy frames, by kind."""
-    if "main" in parts:
-        yield from _draw_arrows(parts["main"])
-        yield from _draw_pairs(parts["main"])
-    for knob in ("gamma", "tau"):
-        if knob in parts:
-            yield from _draw_sensitivity(parts[knob], knob)
-    if "heat" in parts:
-        yield from _draw_heat_maps(parts["heat"])
-    if "uwc" in parts:
-        yield from _draw_shares(parts["uwc"])
+    draw = {"main": _draw_main, "gamma": _draw_sensitivity, "tau": _draw_sensitivity}
+    draw |= {"heat": _draw_heat_maps, "uwc": _draw_shares}
+    for kind, make in draw.items():
+        if kind in parts:
+            yield from make(parts[kind], kind)
 
 
-def _explain_sources(points: pd.DataFrame) -> str:
-    return LAID_OVER if frames.has_both_sources(points) else ""
-
-
-def _draw_arrows(frame: pd.DataFrame) -> Iterator[Picture]:
-    """Yield the trade-off where the paper's numbers take part; runs alone have the one with all trials."""
+def _draw_main(frame: pd.DataFrame, _: str) -> Iterator[Picture]:
+    """Yield the trade-off where the paper's numbers take part (runs alone have the one with all trials), and pairs."""
     points = tradeoff.arrow_points(frame)
-    if "paper" not in set(points["source"]):
-        return
-    goals = find_goals(points["benchmark"].iloc[0])
-    subject = f"{goals.x.name} against {goals.y.name}, an arrow from each method to itself with GRU"
-    caption = "An arrow goes from each method to itself with GRU: better is to the right and upwards."
-    yield Picture("arrows", tradeoff.draw_arrows(points), points, subject, caption + _explain_sources(points))
-
-
-def _draw_pairs(frame: pd.DataFrame) -> Iterator[Picture]:
+    goals = find_goals(frame["benchmark"].iloc[0])
+    if "paper" in set(points["source"]):
+        figure, names = tradeoff.draw_arrows(points), {"x": goals.x.name, "y": goals.y.name}
+        yield _make_picture("arrows", figure, points, more=_sources(points), **names)
     points = bars.pair_points(frame)
-    if not any(points["improvement"].notna()):
-        return
-    labels = join_names(column.label for column in frames.compared_columns(points))
-    caption = (
-        "White: the method alone; grey: w/ GRU. The bar between the two ends is what GRU changes. Its number stands "
-        "beyond all bars and lines, and is positive where that is better, whichever way the metric goes."
-    )
-    if any(points["none_n"].gt(1) | points["gru_n"].gt(1)):
-        caption += " Means over seeds, bars one sd."
-    subject = f"{labels} of each method alone and with GRU as pairs of bars"
-    yield Picture("pairs", bars.draw(points), points, subject, caption + _explain_sources(points))
+    if any(points["improvement"].notna()):
+        yield _make_picture("pairs", bars.draw(points), points, more=_sources(points), labels=_list_labels(points))
+
+
+def _list_labels(points: pd.DataFrame) -> str:
+    return join_names(column.label for column in frames.compared_columns(points))
 
 
 def _draw_sensitivity(frame: pd.DataFrame, knob: str) -> Iterator[Picture]:
     points = sensitivity.curve_points(frame, knob)
-    if points.empty:
-        return
-    labels = join_names(column.label for column in frames.compared_columns(points))
-    sentences = [f"Methods with GRU over {knob}."]
-    if "runs" in set(points["source"]):
-        other = sensitivity.OTHER[knob]
-        sentences.append(f"{other} is that of each method's chosen setting, which is framed; bars one sd over seeds.")
-    if "none" in set(points["setting"]):
-        sentences.append({"tau": "none: no clipping.", "gamma": "none: no moving average, as gamma = 1."}[knob])
-    caption = " ".join(sentences) + _explain_sources(points)
-    yield Picture(knob, sensitivity.draw(points), points, f"{labels} with GRU over {knob}, a line a method", caption)
+    if len(points):
+        more = ("runs",) * ("runs" in set(points["source"])) + _sources(points)
+        yield _make_picture(knob, sensitivity.draw(points), points, more=more, labels=_list_labels(points))
 
 
-def _draw_heat_maps(frame: pd.DataFrame) -> Iterator[Picture]:
+def _draw_heat_maps(frame: pd.DataFrame, _: str) -> Iterator[Picture]:
     points = heatmap.cell_points(frame)
     grid = points.groupby(["backbone", "split", "method"])[["gamma", "tau"]].transform("nunique")
     points = points.loc[(grid["gamma"] > 1) & (grid["tau"] > 1)]
-    for (_, split), here in points.groupby(["backbone", "split"]):
-        caption = (
-            f"tau and gamma on {split_label(str(split))}; brighter is better, hatched was not run, framed is the "
-            "chosen setting."
-        )
-        subject = f"A heat map of tau and gamma for each method on {split}"
-        yield Picture(f"heat-{split}", heatmap.draw(here), here.reset_index(drop=True), subject, caption)
+    for split, here in points.groupby("split"):
+        points = here.reset_index(drop=True)
+        yield _make_picture("heat", heatmap.draw(here), points, stem=f"heat-{split}", split=str(split))
 
 
-def _draw_shares(frame: pd.DataFrame) -> Iterator[Picture]:
+def _draw_shares(frame: pd.DataFrame, _: str) -> Iterator[Picture]:
     points = uwc.share_points(frame)
     if any(points["target"].notna()):
-        subject = "Forget quality over the share of utility that UWC keeps, alone and with GRU"
-        caption = "FQ of mixtures that keep the same share of the original's MU (UWC); higher forgets better."
-        yield Picture("uwc", uwc.draw_shares(points), points, subject, caption + _explain_sources(points))
+        yield _make_picture("uwc", uwc.draw_shares(points), points, more=_sources(points))
 
 
 def draw_training(measured: pd.DataFrame) -> Iterator[Picture]:
     """Yield figures 1 and 7 of the paper, a picture a split, from `steps.load`."""
-    along, turned = training.step_points(measured), training.angle_points(measured)
-    for split in sorted(along["split"].unique()):
-        here = along.loc[along["split"] == split].reset_index(drop=True)
-        subject = f"Cosine of unlearning and retain gradient, and retain risk, along training on {split}"
-        yield Picture(f"dynamics-{split}", training.draw_steps(here, split), here, subject, _explain_steps(here))
-    for split in sorted(turned["split"].unique()):
-        here = turned.loc[turned["split"] == split].reset_index(drop=True)
-        subject = f"Angles of unlearning and retain gradient before and after rectification on {split}"
-        caption = (
-            "Above 90 degrees a step works against what is to be retained. Pre-rect. and Post-rect. are against GRU's "
-            "moving average of the retain gradient, Orig. (the method alone, where it was observed) against a retain "
-            "gradient on other rows."
-        )
-        caption += MEANS_END * steps.ends_early(here, training.ANGLE_LINE)
-        yield Picture(f"angles-{split}", training.draw_angles(here, split), here, subject, caption)
+    for kind, points, line, draw in (
+        ("dynamics", training.step_points(measured), steps.LINE, training.draw_steps),
+        ("angles", training.angle_points(measured), training.ANGLE_LINE, training.draw_angles),
+    ):
+        for split, rows in points.groupby("split"):
+            here, more = rows.reset_index(drop=True), ("mean_ends",) * steps.ends_early(rows, line)
+            if kind == "dynamics":
+                more = _explain_steps(here) + more
+            stem, figure = f"{kind}-{split}", draw(here, str(split))
+            yield _make_picture(kind, figure, here, stem=stem, more=more, split=str(split))
 
 
-def _explain_steps(points: pd.DataFrame) -> str:
-    """Return the caption of figure 1, which says what was measured how."""
-    caption = "Before rectification, of the chosen settings. g_u: the unlearning gradient, g_r: the retain gradient; "
-    caption += "risk: the NLL of retain rows."
+def _explain_steps(points: pd.DataFrame) -> tuple[str, ...]:
+    """Return the sentences of figure 1's caption that say what was measured how."""
     kinds = set(points["measured"])
-    if training.OBSERVED in kinds:
-        caption += " Measured on retain rows that no step uses, every K steps (observe=K)."
-    if training.STEPPED in kinds:
-        who = "Lines that were not observed are" if training.OBSERVED in kinds else "Measured"
-        caption += f" {who} of the rectified steps themselves, the cosine against the moving average."
-    if "none" not in set(points["rectifier"]):
-        caption += " Methods alone measure neither: run the sweep with --set observe=K."
-    return caption + MEANS_END * steps.ends_early(points, steps.LINE)
+    said = {"observed": training.OBSERVED in kinds, "stepped": training.STEPPED in kinds}
+    said["unobserved"] = "none" not in set(points["rectifier"])
+    return tuple(name for name, holds in said.items() if holds)

@@ -31,7 +31,7 @@ def test_uwc_table(results: Results) -> None:
     assert not any("**" in row[2] for row in rows)  # MU is what all are brought to
 
 
-def test_uwc_notes_explain_the_signs_that_are_used(results: Results) -> None:
+def test_uwc_notes_and_csv(results: Results) -> None:
     table = uwc_sheet(results).table
     assert [note[0] for note in table.notes[:3]] == ["†", "‡", "§"]
     sound = results.with_runs(results.runs.loc[results.runs["method"] != "npo"])
@@ -39,14 +39,11 @@ def test_uwc_notes_explain_the_signs_that_are_used(results: Results) -> None:
     latex = to_latex(table)
     assert r"\textbf{-11.5000}\textsuperscript{$\ddagger$\S{}} $\pm$ 0.7071" in latex
     assert latex.index(r"\end{tabular}") < latex.index(r"$\dagger$ target not reached")
-
-
-def test_uwc_csv_holds_weights_and_counts(results: Results) -> None:
-    table = uwc_sheet(results).csv.set_index(["method", "rectifier", "target"])
-    npo = table.loc[("npo", "gru", 0.95)]
+    csv = uwc_sheet(results).csv.set_index(["method", "rectifier", "target"])
+    npo = csv.loc[("npo", "gru", 0.95)]
     assert npo["forget05.weight.mean"] == pytest.approx(np.sqrt(0.05 * 0.9 / 0.1))
     assert npo[[f"forget05.seeds.{name}" for name in ("reached", "monotone", "unmixed")]].tolist() == [1, 1, 0]
-    assert table.loc[("npo", "gru", 0.85), "forget05.seeds.unmixed"] == 2
+    assert csv.loc[("npo", "gru", 0.85), "forget05.seeds.unmixed"] == 2
 
 
 def test_uwc_shows_the_setting_of_the_main_table(tmp_path: Path) -> None:

@@ -108,30 +108,21 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path, seconds: float 
     raise RuntimeError(f"MLflow's server did not start: {log.read_text()[-2000:]}")
 
 
-def problems(page: Page) -> list[str]:
-    return [problem for problem in page.problems if not any(words in problem for words in KNOWN)]
+def test_mlflow_shows_the_saved_view_its_charts_and_a_run(page: Page, server: tuple[str, str], tmp_path: Path) -> None:
+    """Parallel coordinates are the first chart; its axes are gamma, tau and the goals."""
+    from mlflow import MlflowClient
 
-
-def test_mlflow_lists_the_trials_in_the_saved_view(page: Page, server: tuple[str, str], tmp_path: Path) -> None:
     address, experiment = server
+    view = f"{address}/{views.LINK.format(experiment=experiment)}"
     page.size(2800, 1000)  # columns out of sight are not on the page
-    page.open(f"{address}/{views.LINK.format(experiment=experiment)}&workflowType=machine_learning")
+    page.open(f"{view}&workflowType=machine_learning")
     page.says("4 matching runs", 120)
-    for trial in TRIALS.values():
-        if trial != TRIALS["missing"]:
-            page.says(trial.label())
-    for words in (views.NAME, "forget_quality", "model_utility", "rectifier.gamma", "rectifier.tau"):
+    labels = [trial.label() for trial in TRIALS.values() if trial != TRIALS["missing"]]
+    for words in (*labels, views.NAME, "forget_quality", "model_utility", "rectifier.gamma", "rectifier.tau"):
         page.says(words)
     page.screenshot(tmp_path / "runs.png")
-    assert problems(page) == []
-
-
-def test_mlflow_draws_the_charts_of_the_saved_view(page: Page, server: tuple[str, str], tmp_path: Path) -> None:
-    """Parallel coordinates are the first of them; its axes are gamma, tau and the goals."""
-    address, experiment = server
-    page.open(
-        f"{address}/{views.LINK.format(experiment=experiment)}&compareRunsMode=CHART&workflowType=machine_learning"
-    )
+    page.size(1600, 1000)
+    page.open(f"{view}&compareRunsMode=CHART&workflowType=machine_learning")
     page.says("Trade-off", 120)
     page.says("Along training")
     page.wait("document.querySelectorAll('.js-plotly-plot, .parcoords').length >= 2", 120)
@@ -140,20 +131,12 @@ def test_mlflow_draws_the_charts_of_the_saved_view(page: Page, server: tuple[str
     assert names == ("rectifier.gamma", "tau", "eval/forget_quality", "eval/model_utility")
     assert [[text for text in texts if text.strip()] for texts in ticks] == [["0.8"], ["none"], ["-2.5"], ["0.6"]]
     page.screenshot(tmp_path / "charts.png")
-    assert problems(page) == []
-
-
-def test_mlflow_shows_a_run(page: Page, server: tuple[str, str], tmp_path: Path) -> None:
-    from mlflow import MlflowClient
-
-    address, experiment = server
     label = TRIALS["rectified"].label()
     (run,) = MlflowClient(tracking_uri=address).search_runs([experiment], f"attributes.run_name = '{label}'")
     page.open(f"{address}/#/experiments/{experiment}/runs/{run.info.run_id}")
     for words in (label, "eval/model_utility", "rectifier.gamma", "outcome", "tofu/forget05"):
         page.says(words, 120)
-    page.screenshot(tmp_path / "run.png")
-    assert problems(page) == []
+    assert [problem for problem in page.problems if not any(words in problem for words in KNOWN)] == []
 
 
 def test_trials_are_loaded_from_the_server(server: tuple[str, str]) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +77,8 @@ def test_halves_choose_on_one_half_and_report_the_other(tmp_path: Path) -> None:
         assert not (pd.read_csv(folder / f"{stem}.csv").select_dtypes("number") == 99.0).to_numpy().any()
     assert pd.read_csv(folder / "tables/trials.csv")["choice.utility"].tolist() == [50.0, 52.0, 53.0]
     assert trials["relative_change"].tolist() == [0.02] * 3
-
-
-def test_on_all_rows_the_same_sweep_shows_all_rows(tmp_path: Path) -> None:
-    halved(tmp_path, RULE | {"halves": False})
-    markdown = written(tmp_path)["main.md"]
+    halved(tmp_path / "whole", RULE | {"halves": False})
+    markdown = written(tmp_path / "whole")["main.md"]
     assert shown(markdown)["Original"] == ["99.0000", "99.0000", "99.0000", "52.0000"]
     assert SAME_ROWS in markdown
 
@@ -155,31 +151,21 @@ def test_halves_leave_mixtures_on_all_rows_and_say_so(tmp_path: Path) -> None:
     assert "-13.0000" in page
 
 
-def test_the_chosen_step_is_shown_where_there_is_one(tmp_path: Path) -> None:
-    trials = [
-        write_trial(tmp_path, f"{place:012x}", fq=-4.0, mu=0.85, seed=seed, chosen_step=step)
-        for place, (seed, step) in enumerate([(1, 10), (0, 20)])
-    ]
-    trials.append(write_trial(tmp_path, "f" * 12, rectifier=GRU, fq=-4.0, mu=0.85))
-    write_sweep(tmp_path, trials)
-    texts = written(tmp_path)
-    chosen = pd.read_csv(StringIO(texts["chosen.csv"]), dtype="str")
-    assert chosen[["Seeds", "chosen_step"]].values.tolist() == [["0, 1", "20, 10"], ["0", "—"]]
-    assert pd.read_csv(StringIO(texts["trials.csv"]))["chosen_step"].tolist()[:2] == [10, 20]
-
-
-def test_a_collapsed_trial_has_its_place_and_the_report_says_so(tmp_path: Path) -> None:
+def test_chosen_steps_and_collapsed_trials_are_shown(tmp_path: Path) -> None:
     error = {"kind": "collapsed", "message": "retain loss 9 is above training.stop_above=8", "step": 3}
     given = {"fq": -6.0, "mu": 0.1, "status": "collapsed", "error": error}
-    trials = [write_trial(tmp_path, "0" * 12, **given), write_trial(tmp_path, "1" * 12, rectifier=GRU, fq=-4.0, mu=0.5)]
-    write_sweep(tmp_path, trials, splits=("forget05",))
+    trials = [write_trial(tmp_path, f"{n}" * 12, **given, seed=1 - n, chosen_step=10 + 10 * n) for n in (0, 1)]
+    write_sweep(tmp_path, [*trials, write_trial(tmp_path, "f" * 12, rectifier=GRU, fq=-4.0, mu=0.5)])
     folder = report.build("tiny", tmp_path)
-    assert shown((folder / "tables/main.md").read_text())["GA"] == ["-6.0000", "0.1000"]
-    assert pd.read_csv(folder / "figures/tradeoff.csv")["kind"].tolist().count("trial") == 2
+    assert shown((folder / "tables/main.md").read_text())["GA"][:2] == ["-6.0000", "0.1000"]
+    assert pd.read_csv(folder / "figures/tradeoff.csv")["kind"].tolist().count("trial") == 3
+    chosen = pd.read_csv(folder / "tables/chosen.csv", dtype="str")
+    assert chosen[["Seeds", "chosen_step"]].values.tolist() == [["0, 1", "20, 10"], ["0", "—"]]
+    assert pd.read_csv(folder / "tables/trials.csv")["chosen_step"].tolist()[:2] == [10, 20]
     page = (folder / "index.html").read_text()
-    assert "1 of 2 trials finished, 1 collapsed" in page
+    assert "1 of 3 trials finished, 2 collapsed" in page
     bar = "a bar (training.stop_above, stop_below) ended the training"
-    assert f"Collapsed trials are shown as measured where {bar}: 1." in page
+    assert f"Collapsed trials are shown as measured where {bar}: 2." in page
     assert "None: all trials have one." in page
 
 

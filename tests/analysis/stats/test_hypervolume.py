@@ -96,17 +96,13 @@ def test_the_line_that_a_legend_names_is_in_sight(tmp_path: Path) -> None:
     assert axes.get_ylim()[0] < floor < axes.get_ylim()[1]
 
 
-def test_without_the_original_model_the_front_is_of_all_settings(tmp_path: Path) -> None:
+def test_without_the_target_model_the_front_is_of_all_settings_and_the_area_left_out(tmp_path: Path) -> None:
     trials = [
-        write_trial(tmp_path, "0" * 12, fq=-30.0, mu=0.8),
+        write_trial(tmp_path, "0" * 12, rectifier=GRU, fq=-30.0, mu=0.8),
         write_trial(tmp_path, "1" * 12, "gd", fq=-31.0, mu=0.7),
     ]
     write_sweep(tmp_path, trials, splits=())
     drawn = tradeoff.trial_points(read(tmp_path))
     assert drawn.loc[drawn["front"], "forget_quality"].tolist() == [-30.0]
-
-
-def test_without_the_target_model_the_area_is_left_out_in_words(tmp_path: Path) -> None:
-    write_sweep(tmp_path, [write_trial(tmp_path, "0" * 12, rectifier=GRU, fq=-4.0, mu=0.5)], splits=())
     page = (report.build("tiny", tmp_path) / "index.html").read_text()
     assert "Left out: no split has a method with FQ and MU both with and without GRU, and the target model" in page

@@ -48,14 +48,8 @@ def test_every_setting_has_a_row_a_metric(tiny: pd.DataFrame) -> None:
     plain = one(rows, split="forget05", method="ga", rectifier="none")
     assert (plain["gamma"], plain["tau"], plain["value"], plain["n"]) == ("", "", -22.0, 1)  # its second seed failed
     assert np.isnan(plain["sd"])
-
-
-def test_a_setting_without_a_result_is_there_and_empty(tiny: pd.DataFrame) -> None:
     lost = one(tiny, split="forget10", method="npo", gamma="0.05", metric="model_utility")  # diverged and missing
     assert (lost["n"], lost["chosen"], np.isnan(lost["value"])) == (0, False, True)
-
-
-def test_reference_models_are_methods(tiny: pd.DataFrame) -> None:
     original = one(tiny, split="forget10", method="original", metric="model_utility")
     assert (original["value"], original["rectifier"], original["n"], original["chosen"]) == (0.9, "none", 1, True)
     assert one(tiny, split="forget05", method="retain", metric="forget_quality")["value"] == 0.0
