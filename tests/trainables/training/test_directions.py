@@ -69,10 +69,10 @@ def test_interruptions_change_nothing(made: Any, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(train, "write_json", real_write)
     monkeypatch.setattr(TaskVectorTrainer, "_add_vector", count)
     assert_equal(make(direction, tmp_path, micro_batch=3), whole)
-    assert len(batches) == 4
+    assert len(batches) == 3, "group 0 was complete"
     assert not spec.parts_folder(direction, Storage(tmp_path)).exists()
     assert_equal(make(direction, tmp_path, micro_batch=3), whole)
-    assert len(batches) == 4
+    assert len(batches) == 3
 
 
 def test_parts_of_another_number_of_ranks_are_not_mixed_in(trial_inputs: Any, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""A direction's folders and its batches: what a plan and a driver need to know, without torch.
+"""A direction's folders and its batches, for plans and the driver, without torch.
 
-A direction is what `theta_org - strength * direction` moves along: TRU's mean of rectified unit vectors, or TV's plain
+A trial moves along a direction: `theta_org - strength * direction`: TRU's mean of rectified unit vectors, or TV's plain
 vector. It is made once for all strengths (train.py, combine.py).
 """
 

@@ -1,9 +1,8 @@
 """The vectors of a direction: fine-tuning on each batch of the forget set, rectification, and their sum.
 
 Beside weights and gradients a rank holds three vectors of its part: the gradient of the whole forget set, that of the
-other points, and the running sum; theta_org is read from disk again. A group writes its sum after every batch, so that
-an interrupted one goes on from there. One process at a time works on a group (a lock on a file); the next finds it
-done.
+other points, and the running sum; theta_org is read from disk again. An interrupted direction goes on from its last
+complete group. One process at a time works on a group (a lock on a file); the next finds it done.
 """
 
 from __future__ import annotations
@@ -37,15 +36,6 @@ Tensors = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class PassSettings:
-    """What effective_batch reads of a task."""
-
-    pad: int
-    micro_batch: int | None
-    frozen: Any = None
-
-
-@dataclass(frozen=True)
 class TaskVectorTrainer:
     """One rank's part of the model, the forget rows, and their batches as row numbers."""
 
@@ -53,11 +43,13 @@ class TaskVectorTrainer:
     model: fsdp.ShardedModel
     rows: Sequence[Example]
     batches: list[list[int]]
-    settings: PassSettings
     target: target_weights.TargetWeights
     folder: Path
     """Where the parts of the direction are written."""
     published: Path
+    pad: int
+    micro_batch: int | None
+    frozen: Any = None
 
     def sum_gradients(self, group: int) -> None:
         """Write the gradient of the summed NLL over all points of a group at theta_org, unless it is written."""
@@ -73,38 +65,30 @@ class TaskVectorTrainer:
             self.model.clear()
 
     def sum_vectors(self, group: int) -> None:
-        """Write the sum of a group's vectors, each over the number of batches; go on after the last one written."""
-        with self._lock(group):
-            if not self._first_rank(self.published.is_dir()):
-                self._sum_vectors(group)
-
-    def _sum_vectors(self, group: int) -> None:
+        """Write the sum of a group's vectors, each over the number of batches, unless it is written."""
         mine = list(range(len(self.batches)))[group :: spec.count_groups(self.direction)]
-        done, records = self._resume(group, len(mine))
-        if done == len(mine):
-            return
-        pieces = self.model.pieces()
-        mean = {piece.name: torch.zeros_like(piece.weight) for piece in pieces}
-        if done:
-            _add_file(self._file("vectors", group, done), mean)
-        total: Tensors = {}
-        tokens = 0
-        if self.direction.rectified:  # the gradient of the summed NLL over the forget set, and its label tokens
-            total = {piece.name: torch.zeros_like(piece.weight) for piece in pieces}
-            groups = range(spec.count_groups(self.direction))
-            tokens = sum(_add_file(self._file("gradient", other), total) for other in groups)
-        for number in mine[done:]:
-            for piece in pieces:
-                piece.weight.copy_(self._target_part(piece))
-            records.append({"batch": number, **self._add_vector(pieces, number, mean, total, tokens)})
-            done += 1
-            write_tensors(self._file("vectors", group, done), mean, {"tokens": str(tokens)})
+        path = self.folder / spec.NOTE.format(group)
+        with self._lock(group):
+            done = (read_json(path) or {"done": 0})["done"] == len(mine)
+            if self._first_rank(self.published.is_dir()) or self._all_ranks(done):
+                return
+            pieces = self.model.pieces()
+            mean, records = {piece.name: torch.zeros_like(piece.weight) for piece in pieces}, []
+            total: Tensors = {}
+            tokens = 0
+            if self.direction.rectified:  # the gradient of the summed NLL over the forget set, and its label tokens
+                total = {piece.name: torch.zeros_like(piece.weight) for piece in pieces}
+                groups = range(spec.count_groups(self.direction))
+                tokens = sum(_add_file(self._file("gradient", other), total) for other in groups)
+            for number in mine:
+                for piece in pieces:
+                    piece.weight.copy_(self._target_part(piece))
+                records.append({"batch": number, **self._add_vector(pieces, number, mean, total, tokens)})
+            write_tensors(self._file("vectors", group, len(mine)), mean, {"tokens": str(tokens)})
             dist.barrier()
             if self.model.rank == 0:
-                note = {"done": done, "world": self.model.world, "records": records}
-                write_json(self.folder / spec.NOTE.format(group), note)
+                write_json(path, {"done": len(mine), "world": self.model.world, "records": records})
             dist.barrier()
-            self._file("vectors", group, done - 1).unlink(missing_ok=True)
 
     def _add_vector(
         self, pieces: list[fsdp.Piece], number: int, mean: Tensors, total: Tensors, tokens: int
@@ -139,7 +123,7 @@ class TaskVectorTrainer:
         vector needs none.
         """
         vector, rows = self.direction.vector, self.batches[number]
-        optimizer = make_inner_optimizer([piece.parameter for piece in pieces], vector)
+        optimizer = _make_optimizer([piece.parameter for piece in pieces], vector)
         others: Tensors = {}
         losses, own = [], 0
         for step in range(vector.steps):
@@ -156,20 +140,10 @@ class TaskVectorTrainer:
 
     def _add_gradient(self, rows: list[int]) -> tuple[float, int]:
         """Add the gradient of the mean NLL of `rows` to the model's; return loss and label tokens."""
-        plan: list[effective_batch.TermRows] = [(objectives.NLL, self.rows, rows)]
-        return effective_batch.accumulate_gradient(self.model, plan, self.settings, None)
+        return effective_batch.accumulate_gradient(self.model, [(objectives.NLL, self.rows, rows)], self, None)
 
     def _target_part(self, piece: fsdp.Piece) -> torch.Tensor:
         return self.target.rows(piece.name, piece.start, piece.stop).to(self.model.device, torch.float32)
-
-    def _resume(self, group: int, wanted: int) -> tuple[int, list[dict[str, Any]]]:
-        """Return how many vectors of a group are summed, and their records.
-
-        The sum of another number of ranks is of use only if it is complete.
-        """
-        note = read_json(self.folder / spec.NOTE.format(group)) or {"done": 0, "world": 0, "records": []}
-        same = note["world"] == self.model.world and self._file("vectors", group, note["done"]).is_file()
-        return (note["done"], note["records"]) if self._all_ranks(same or note["done"] == wanted) else (0, [])
 
     def _file(self, kind: str, group: int, done: int = 0) -> Path:
         return self.folder / f"{kind}-{group}-{done}-{self.model.rank}of{self.model.world}.safetensors"
@@ -210,14 +184,15 @@ def open_trainer(
         model=fsdp.shard(network.train(checkpointing), device, direction.precision),
         rows=rows,
         batches=spec.divide_batches(len(rows), count, direction.seed),
-        settings=PassSettings(scoring.pad_of(tokenizer), micro_batch),
         target=target,
         folder=spec.parts_folder(direction, store),
         published=spec.direction_folder(direction, store),
+        pad=scoring.pad_of(tokenizer),
+        micro_batch=micro_batch,
     )
 
 
-def make_inner_optimizer(parameters: list[torch.nn.Parameter], vector: TaskVector) -> torch.optim.Optimizer:
+def _make_optimizer(parameters: list[torch.nn.Parameter], vector: TaskVector) -> torch.optim.Optimizer:
     """Return the optimizer of the fine-tuning: the paper's plain gradient steps, or AdamW without weight decay."""
     if vector.optimizer == "sgd":
         return torch.optim.SGD(parameters, lr=vector.lr, foreach=False)
