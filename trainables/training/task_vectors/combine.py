@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from filelock import FileLock
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -65,7 +66,7 @@ def _exchange(parts: Path, store: Storage) -> None:
 def combine(direction: Direction, store: Storage) -> Path:
     """Add the groups up, tensor by tensor and rank by rank, and publish the direction unless it is there."""
     folder, parts = spec.direction_folder(direction, store), spec.parts_folder(direction, store)
-    with spec.lock(parts.with_name(f"{parts.name}.lock")):
+    with FileLock(parts.with_name(f"{parts.name}.lock")):
         if not folder.is_dir():
             for left in folder.parent.glob(f".{folder.name}.*"):  # of a process that was killed here
                 shutil.rmtree(left, ignore_errors=True)

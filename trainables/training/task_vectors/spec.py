@@ -6,9 +6,6 @@ vector. It is made once for all strengths (train.py, combine.py).
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-from collections.abc import Iterator
 from pathlib import Path
 
 from trainables.common.errors import InputError
@@ -36,15 +33,6 @@ def parts_folder(direction: Direction, store: Storage) -> Path:
 
 def count_groups(direction: Direction) -> int:
     return min(GROUPS, direction.vector.batches)
-
-
-@contextlib.contextmanager
-def lock(path: Path) -> Iterator[None]:
-    """Hold an advisory lock on a file; it ends with the process, even if that is killed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
 
 
 def check_batches(rows: int, batches: int, split: str) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from filelock import BaseFileLock, FileLock
 from safetensors import safe_open
 
 from trainables.common.errors import TrialStopped
@@ -148,9 +148,9 @@ class TaskVectorTrainer:
     def _file(self, kind: str, group: int, done: int = 0) -> Path:
         return self.folder / f"{kind}-{group}-{done}-{self.model.rank}of{self.model.world}.safetensors"
 
-    def _lock(self, group: int) -> AbstractContextManager[None]:
-        """Wait until no other process works on this rank's part of the group."""
-        return spec.lock(self.folder.with_name(f"{self.folder.name}-{group}-{self.model.rank}.lock"))
+    def _lock(self, group: int) -> BaseFileLock:
+        """Return the lock on this rank's part of the group, which ends with its process even if that is killed."""
+        return FileLock(self.folder.with_name(f"{self.folder.name}-{group}-{self.model.rank}.lock"))
 
     def _first_rank(self, value: bool) -> bool:
         """Return rank 0's value on all ranks."""
