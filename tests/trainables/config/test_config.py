@@ -71,23 +71,11 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return document
 
 
-def refusal(error: pytest.ExceptionInfo[ValidationError]) -> str:
-    return cli.describe_invalid(error.value)
-
-
-def test_id_is_the_same_for_ever() -> None:
+def test_id_is_the_same_for_ever_and_changes_with_every_setting_that_matters() -> None:
     """Results are found by this name: a change here orphans everybody's results."""
     assert Trial.model_validate(FIXED).id() == GOLDEN
-
-
-@pytest.mark.parametrize("path", CHANGES)
-def test_id_changes_with_every_setting_that_matters(path: str) -> None:
-    assert Trial.model_validate(changed(path, CHANGES[path])).id() != GOLDEN
-
-
-def test_changes_give_ids_of_their_own() -> None:
     ids = {Trial.model_validate(changed(path, value)).id() for path, value in CHANGES.items()}
-    assert len(ids) == len(CHANGES)
+    assert len(ids - {GOLDEN}) == len(CHANGES)
 
 
 @pytest.mark.parametrize("path", ["benchmark.data", "target.path", "retain_evaluation.path"])
@@ -96,7 +84,7 @@ def test_moved_folder_keeps_the_id(path: str) -> None:
 
 
 def test_path_is_the_identity_where_no_fingerprint_stands_for_it() -> None:
-    one, other = (Trial(method="ga", target=Model(path=path)) for path in ("models/a", "models/b"))
+    one, other = (Trial.model_validate({"method": "ga", "target": path}) for path in ("models/a", "models/b"))
     assert one.id() != other.id()
     one, other = (Trial(method="ga", target=one.target, benchmark=Benchmark(data=data)) for data in ("a/b", "c/d"))
     assert one.id() != other.id()
@@ -112,10 +100,9 @@ def test_a_default_spelled_out_changes_nothing() -> None:
     assert Trial.model_validate(Trial.model_validate(FIXED).model_dump(mode="json")).id() == GOLDEN
 
 
-def test_number_has_one_identity_however_it_is_written() -> None:
-    assert Trial.model_validate(changed("training.lr", "0.0004")).id() == GOLDEN
-    assert Trial.model_validate(changed("rectifier.tau", 1)).id() == GOLDEN
-    assert Trial.model_validate(changed("training.epochs", 5)).id() == GOLDEN
+@pytest.mark.parametrize(("path", "value"), [("training.lr", "0.0004"), ("rectifier.tau", 1), ("training.epochs", 5)])
+def test_number_has_one_identity_however_it_is_written(path: str, value: Any) -> None:
+    assert Trial.model_validate(changed(path, value)).id() == GOLDEN
 
 
 def test_identity_holds_no_path_that_a_fingerprint_stands_for() -> None:
@@ -137,72 +124,36 @@ def test_recipe_and_evaluation_are_named_by_content() -> None:
     assert evaluation_id(model, benchmark.model_copy(update={"split": "forget10"})) != same
 
 
-def test_configuration_is_frozen() -> None:
-    trial = Trial.model_validate(FIXED)
-    with pytest.raises(ValidationError, match="frozen"):
-        trial.seed = 1  # type: ignore[misc]
-    with pytest.raises(ValidationError, match="frozen"):
-        trial.training.lr = 1.0  # type: ignore[misc]
-
-
-@pytest.mark.parametrize("path", ["learning_rate", "training.learning_rate", "rectifier.alpha", "benchmark.subset"])
-def test_unknown_field_is_refused_by_name(path: str) -> None:
-    with pytest.raises(ValidationError) as error:
-        Trial.model_validate(changed(path, 1))
-    assert path in refusal(error)
+GRU_ONLY = "takes neither gamma nor tau"
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "said"),
+    ("changes", "words"),
     [
-        ("method", "gradient_ascent", "should be 'ga', 'ga_kl'"),
-        ("training.lr", 0, "greater than 0"),
-        ("training.batch_size", 0, "greater than or equal to 1"),
-        ("training.max_steps", 0, "greater than or equal to 1"),
-        ("rectifier.gamma", 1.5, "less than or equal to 1"),
-        ("rectifier.gamma", 0, "greater than 0"),
-        ("rectifier.tau", 0, "greater than 0"),
-        ("benchmark.dialect", "legacy", "'paper' or 'open-unlearning'"),
-        ("seed", -1, "greater than or equal to 0"),
+        ({"learning_rate": 1}, ("learning_rate",)),
+        ({"training": {"learning_rate": 1}}, ("training.learning_rate",)),
+        ({"method": "gradient_ascent"}, ("method: ", "should be 'ga', 'ga_kl'", "'gradient_ascent'")),
+        ({"training": {"lr": 0}}, ("training.lr: ", "greater than 0", "got 0")),
+        ({"rectifier": {"name": "gru", "gamma": 1.5}}, ("rectifier.gamma: ", "less than or equal to 1", "got 1.5")),
+        ({"benchmark": {"dialect": "legacy"}}, ("benchmark.dialect: ", "'paper' or 'open-unlearning'", "'legacy'")),
+        ({"seed": -1, "training": {"lr": -1, "epochs": "many"}}, ("seed: ", "training.lr: ", "training.epochs: ")),
+        ({"resources": {"ranks": 3}}, ("training.batch_size=32 is not a multiple of resources.ranks=3",)),
+        ({"resources": {"zero_stage": 0, "precision": "bf16"}}, ("zero_stage=0 with precision=bf16",)),
+        ({"resources": {"zero_stage": 0, "offload_optimizer": True}}, ("zero_stage=0 with offload_optimizer=true",)),
+        ({"rectifier": {"name": "none", "gamma": 0.8}}, (f"'none' {GRU_ONLY}",)),
+        ({"rectifier": {"name": "none", "tau": 1.0}}, (f"'none' {GRU_ONLY}",)),
+        ({"rectifier": {"name": "pcgrad", "tau": 1.0}}, (f"'pcgrad' {GRU_ONLY}: it is gru with gamma 1",)),
+        ({"rectifier": {"name": "clip"}}, ("'clip' takes tau and no gamma",)),
+        ({"rectifier": {"name": "clip", "tau": 1.0, "gamma": 0.8}}, ("'clip' takes tau and no gamma",)),
     ],
 )
-def test_bad_value_is_refused_with_field_value_and_what_is_accepted(path: str, value: Any, said: str) -> None:
+def test_refusal_names_field_value_and_what_is_accepted(changes: dict[str, Any], words: tuple[str, ...]) -> None:
+    """All problems at once."""
     with pytest.raises(ValidationError) as error:
-        Trial.model_validate(changed(path, value))
-    text = refusal(error)
-    assert path in text
-    assert said in text
-    assert repr(value) in text
-
-
-def test_all_problems_are_told_at_once() -> None:
-    with pytest.raises(ValidationError) as error:
-        Trial.model_validate({**FIXED, "seed": -1, "training": {"lr": -1, "epochs": "many"}})
-    assert all(path in refusal(error) for path in ("seed", "training.lr", "training.epochs"))
-
-
-def test_effective_batch_must_be_shared_out_evenly() -> None:
-    with pytest.raises(ValidationError) as error:
-        Trial.model_validate({**FIXED, "resources": {"ranks": 3}})
-    assert "training.batch_size=32 is not a multiple of resources.ranks=3" in refusal(error)
-
-
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"name": "none", "gamma": 0.8}, "'none' takes neither gamma nor tau"),
-        ({"name": "none", "tau": 1.0}, "'none' takes neither gamma nor tau"),
-        ({"name": "pcgrad", "gamma": 0.8}, "'pcgrad' takes neither gamma nor tau"),
-        ({"name": "pcgrad", "tau": 1.0}, "'pcgrad' takes neither gamma nor tau"),
-        ({"name": "clip"}, "'clip' takes tau and no gamma"),
-        ({"name": "clip", "tau": 1.0, "gamma": 0.8}, "'clip' takes tau and no gamma"),
-    ],
-)
-def test_rectifier_refuses_settings_that_are_not_its_own(fields: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError) as error:
-        Rectifier.model_validate(fields)
-    assert said in refusal(error)
-    assert "Value error" not in refusal(error)
+        Trial.model_validate(FIXED | changes)
+    text = cli.describe_invalid(error.value)
+    assert [word for word in words if word not in text] == []
+    assert "Value error" not in text
 
 
 @pytest.mark.parametrize(
@@ -219,10 +170,6 @@ def test_label_reads_like_the_trial(rectifier: Rectifier, label: str) -> None:
     trial = Trial(method="npo", rectifier=rectifier, target=Model(path="m"))
     assert trial.label() == label
     assert trial.study() == f"forget05/npo/{rectifier.name}"
-
-
-def test_model_may_be_given_as_a_path_alone() -> None:
-    assert Trial.model_validate({"method": "ga", "target": "models/full"}).target == Model(path="models/full")
 
 
 @hypothesis.settings(deadline=None)

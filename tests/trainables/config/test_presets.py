@@ -11,55 +11,42 @@ from trainables.config.methods import METHODS
 from trainables.config.settings import Objective
 from trainables.methods import presets
 
-SHORT = {
-    "beta": "beta",
-    "margin": "margin",
-    "forget": "forget_coefficient",
-    "retain": "retain_coefficient",
-    "kl": "kl_coefficient",
-    "mean": "kl_reduction",
-    "layer": "layer",
-    "steering": "steering",
-    "alpha": "alpha",
-    "square": "rmu_reduction",
-}
-
 # preset, method, split, numbers. GA+KL of the authors is TOFU's "KL"; WGA of the authors is G-effect's.
 PUBLISHED = """
-paper            ga         forget05  forget=1
-paper            ga_kl      forget05  forget=1 kl=5 mean=all_positions_fixed_pad
-paper            gd         forget05  forget=1 retain=1
-paper            wga        forget05  beta=0.1 forget=1 retain=0
-paper            npo        forget05  beta=0.1 forget=1
-paper            npo_kl     forget05  beta=0.1 forget=1 kl=1 mean=all_positions_fixed_pad
-paper            npo_gd     forget05  beta=0.1 forget=1 retain=1
-paper            simnpo     forget05  beta=0.1 margin=0 forget=1
-paper            simnpo     forget10  beta=0.1 margin=0 forget=1
-paper            simnpo_gd  forget05  beta=0.1 margin=0 forget=1 retain=0.1
-paper            simnpo_gd  forget10  beta=0.1 margin=0 forget=1 retain=0.1
-authors          ga         forget05  forget=1
-authors          ga_kl      forget05  forget=1 kl=1 mean=all_positions_fixed_pad
-authors          gd         forget05  forget=1 retain=1
-authors          wga        forget05  beta=5 forget=1 retain=0
-authors          npo        forget05  beta=0.1 forget=1
-authors          npo_kl     forget05  beta=0.1 forget=1 kl=1 mean=all_positions_fixed_pad
-authors          npo_gd     forget05  beta=0.1 forget=1 retain=1
-authors          simnpo     forget05  beta=2.5 margin=0
-authors          simnpo     forget10  beta=4.5 margin=0
-authors          simnpo_gd  forget05  beta=2.5 margin=0 forget=0.1375 retain=1
-authors          simnpo_gd  forget10  beta=4.5 margin=0 forget=0.125 retain=1
-authors          rmu        forget05  layer=7 steering=6.5 alpha=1200 square=all_positions
-open-unlearning  ga         forget05  forget=1
-open-unlearning  ga_kl      forget05  forget=1 kl=1 mean=all_positions
-open-unlearning  gd         forget05  forget=1 retain=1
-open-unlearning  wga        forget05  beta=1 forget=1 retain=1
-open-unlearning  npo        forget05  beta=0.1 forget=1
-open-unlearning  npo_kl     forget05  beta=0.1 forget=1 kl=1 mean=all_positions
-open-unlearning  npo_gd     forget05  beta=0.1 forget=1 retain=1
-open-unlearning  simnpo     forget05  beta=4.5 margin=0
-open-unlearning  simnpo_gd  forget05  beta=4.5 margin=0 forget=0.125 retain=1
-open-unlearning  simnpo_gd  forget10  beta=4.5 margin=0 forget=0.125 retain=1
-open-unlearning  rmu        forget05  layer=7 steering=2 alpha=1 square=labels
+paper           ga        forget05 forget_coefficient=1
+paper           ga_kl     forget05 forget_coefficient=1 kl_coefficient=5 kl_reduction=all_positions_fixed_pad
+paper           gd        forget05 forget_coefficient=1 retain_coefficient=1
+paper           wga       forget05 beta=0.1 forget_coefficient=1 retain_coefficient=0
+paper           npo       forget05 beta=0.1 forget_coefficient=1
+paper           npo_kl    forget05 beta=0.1 forget_coefficient=1 kl_coefficient=1 kl_reduction=all_positions_fixed_pad
+paper           npo_gd    forget05 beta=0.1 forget_coefficient=1 retain_coefficient=1
+paper           simnpo    forget05 beta=0.1 margin=0 forget_coefficient=1
+paper           simnpo    forget10 beta=0.1 margin=0 forget_coefficient=1
+paper           simnpo_gd forget05 beta=0.1 margin=0 forget_coefficient=1 retain_coefficient=0.1
+paper           simnpo_gd forget10 beta=0.1 margin=0 forget_coefficient=1 retain_coefficient=0.1
+authors         ga        forget05 forget_coefficient=1
+authors         ga_kl     forget05 forget_coefficient=1 kl_coefficient=1 kl_reduction=all_positions_fixed_pad
+authors         gd        forget05 forget_coefficient=1 retain_coefficient=1
+authors         wga       forget05 beta=5 forget_coefficient=1 retain_coefficient=0
+authors         npo       forget05 beta=0.1 forget_coefficient=1
+authors         npo_kl    forget05 beta=0.1 forget_coefficient=1 kl_coefficient=1 kl_reduction=all_positions_fixed_pad
+authors         npo_gd    forget05 beta=0.1 forget_coefficient=1 retain_coefficient=1
+authors         simnpo    forget05 beta=2.5 margin=0
+authors         simnpo    forget10 beta=4.5 margin=0
+authors         simnpo_gd forget05 beta=2.5 margin=0 forget_coefficient=0.1375 retain_coefficient=1
+authors         simnpo_gd forget10 beta=4.5 margin=0 forget_coefficient=0.125 retain_coefficient=1
+authors         rmu       forget05 layer=7 steering=6.5 alpha=1200 rmu_reduction=all_positions
+open-unlearning ga        forget05 forget_coefficient=1
+open-unlearning ga_kl     forget05 forget_coefficient=1 kl_coefficient=1 kl_reduction=all_positions
+open-unlearning gd        forget05 forget_coefficient=1 retain_coefficient=1
+open-unlearning wga       forget05 beta=1 forget_coefficient=1 retain_coefficient=1
+open-unlearning npo       forget05 beta=0.1 forget_coefficient=1
+open-unlearning npo_kl    forget05 beta=0.1 forget_coefficient=1 kl_coefficient=1 kl_reduction=all_positions
+open-unlearning npo_gd    forget05 beta=0.1 forget_coefficient=1 retain_coefficient=1
+open-unlearning simnpo    forget05 beta=4.5 margin=0
+open-unlearning simnpo_gd forget05 beta=4.5 margin=0 forget_coefficient=0.125 retain_coefficient=1
+open-unlearning simnpo_gd forget10 beta=4.5 margin=0 forget_coefficient=0.125 retain_coefficient=1
+open-unlearning rmu       forget05 layer=7 steering=2 alpha=1 rmu_reduction=labels
 """
 
 
@@ -68,8 +55,8 @@ def test_published_numbers(line: str) -> None:
     preset, method, split, *numbers = line.split()
     found = asdict(presets.constants(method, Objective.model_validate({"preset": preset}), split))
     for name, value in (number.split("=") for number in numbers):
-        chosen = found[SHORT[name]]
-        assert chosen == (value if isinstance(chosen, str) else float(value)), SHORT[name]
+        chosen = found[name]
+        assert chosen == (value if isinstance(chosen, str) else float(value)), name
 
 
 STATED: dict[str, Any] = {
@@ -90,7 +77,7 @@ STATED: dict[str, Any] = {
 @pytest.mark.parametrize("preset", get_args(Objective.model_fields["preset"].annotation))
 def test_what_is_stated_overrides_the_preset(preset: Any, method: str) -> None:
     """Zero is a statement too, and a statement beats what a preset says of one split."""
-    assert set(STATED) == set(SHORT.values()) == set(asdict(presets.Constants()))
+    assert set(STATED) == set(asdict(presets.Constants()))
     every = presets.constants(method, Objective(preset=preset, **STATED), "forget10")
     assert asdict(every) == STATED
     plain = asdict(presets.constants(method, Objective(preset=preset), "forget10"))

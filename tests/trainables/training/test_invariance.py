@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from tests.support import ranks
 from tests.support.copies import tied
-from trainables.config.settings import Model, Resources
+from trainables.config.settings import Model
 from trainables.training import models
 
 SERIES = ("loss", "retain_loss", "cos_before", "grad_norm", "rectified_norm", "average_norm", "dot")
@@ -162,15 +161,3 @@ def test_bf16_follows_fp32_as_far_as_its_rounding_lets_it(
 ) -> None:
     for other in found(1, "bf16"):
         agree(other, pinned, start(trial_inputs), tolerance=0.08)
-
-
-@pytest.mark.parametrize(
-    ("resources", "words"),
-    [
-        ({"zero_stage": 0, "precision": "bf16"}, "zero_stage=0 with precision=bf16"),
-        ({"zero_stage": 0, "offload_optimizer": True}, "zero_stage=0 with offload_optimizer=true"),
-    ],
-)
-def test_what_cannot_be_rectified_is_refused_by_name(resources: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
-        Resources(**resources)
