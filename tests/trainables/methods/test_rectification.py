@@ -165,25 +165,16 @@ def test_what_it_tells_is_what_float64_says(seed: int, tau: float | None) -> Non
     assert told.cos_after == pytest.approx(found @ m / np.linalg.norm(found) / np.linalg.norm(m), abs=1e-5)
 
 
-@pytest.mark.parametrize("gamma", [0.01, 0.3, 0.5, 0.8, 0.99, 1.0])
-def test_moving_average_is_its_closed_form(gamma: float) -> None:
-    """m_k = sum_j gamma (1 - gamma)^(k - j) g_j: gamma weighs the new gradient, without bias correction."""
+@pytest.mark.parametrize("gamma", [0.01, 0.5, 0.99, 1.0, None])
+def test_moving_average_is_its_closed_form(gamma: float | None) -> None:
+    """m_k = sum_j gamma (1 - gamma)^(k - j) g_j; no bias correction. Gamma None is 1: the last gradient alone."""
     rectifier = GRU(gamma, tau=None)
     gradients = [normal(seed, (4, 6)).retain for seed in range(7)]
     for gradient in gradients:
         rectifier.update_average(gradient)
+    gamma = 1.0 if gamma is None else gamma
     expected = sum(gamma * (1 - gamma) ** (6 - j) * whole(gradient) for j, gradient in enumerate(gradients))
     assert whole(rectifier.average) == pytest.approx(expected, abs=1e-8)
-
-
-def test_gamma_none_is_gamma_one_is_the_last_gradient() -> None:
-    last, one = GRU(None, tau=None), GRU(1.0, tau=None)
-    gradients = [normal(seed).retain for seed in range(3)]
-    for retain in gradients:
-        last.update_average(retain)
-        one.update_average(retain)
-    assert np.array_equal(whole(last.average), whole(gradients[-1]))
-    assert np.array_equal(whole(one.average), whole(gradients[-1]))
 
 
 def test_the_average_is_fp32_and_its_own() -> None:
@@ -221,18 +212,14 @@ def test_nearly_opposite_gradients_are_not_degenerate() -> None:
     assert outcome.rectified_norm == pytest.approx(np.linalg.norm(found), rel=0.01)
 
 
-def test_zero_retain_gradient_changes_nothing() -> None:
-    pair = normal(0)
-    found, outcome = apply(Pair(pair.gradient, [torch.zeros_like(part) for part in pair.retain]))
+def test_a_zero_retain_gradient_changes_nothing_and_a_zero_gradient_stays_zero() -> None:
+    pair, zero = normal(0), [torch.zeros_like(part) for part in normal(0).retain]
+    found, outcome = apply(Pair(pair.gradient, zero))
     assert np.array_equal(found, whole(pair.gradient))
     assert (outcome.cos_before, outcome.cos_after, outcome.average_norm) == (0, 0, 0)
     assert not outcome.rectified
     assert not outcome.degenerate
-
-
-def test_zero_gradient_stays_zero() -> None:
-    pair = normal(0)
-    found, outcome = apply(Pair([torch.zeros_like(part) for part in pair.gradient], pair.retain), tau=1.0)
+    found, outcome = apply(Pair(zero, pair.retain), tau=1.0)
     assert not found.any()
     assert (outcome.grad_norm, outcome.rectified_norm, outcome.cos_before, outcome.clip_scale) == (0, 0, 0, 1)
 
@@ -280,24 +267,19 @@ def test_plain_with_tau_is_gradient_clipping(pair: Pair, tau: float) -> None:
     assert not told.rectified
 
 
-def test_plain_without_tau_touches_nothing_and_wants_no_retain_gradient() -> None:
-    pair, plain = normal(2), Plain()
+def test_plain_without_tau_touches_nothing() -> None:
+    pair = normal(2)
     before = whole(pair.gradient)
-    plain.apply(pair.gradient, alone)
+    Plain().apply(pair.gradient, alone)
     assert np.array_equal(whole(pair.gradient), before)
-    assert not plain.needs_retain
 
 
 def test_names_make_rectifiers_that_need_what_their_rows_say() -> None:
     made = {name: rectifiers.make_rectifier(name, 0.3 if name == "gru" else None, 2.0) for name in RECTIFIERS}
-    assert {name: type(rectifier) for name, rectifier in made.items()} == {
-        "none": Plain,
-        "clip": Plain,
-        "pcgrad": PCGrad,
-        "gru": GRU,
-    }
+    expected = {"none": Plain, "clip": Plain, "pcgrad": PCGrad, "gru": GRU}
+    assert {name: type(rectifier) for name, rectifier in made.items()} == expected
     assert vars(made["clip"]) == {"tau": 2.0}
     assert vars(made["gru"]) == {"gamma": 0.3, "tau": 2.0, "average": []}
+    assert vars(rectifiers.make_rectifier("pcgrad")) == {"gamma": 1.0, "tau": None, "average": []}
     for name, rectifier in made.items():
         assert rectifier.needs_retain == (RETAIN_PASS in RECTIFIERS[name].needs)
-    assert vars(rectifiers.make_rectifier("pcgrad")) == {"gamma": 1.0, "tau": None, "average": []}

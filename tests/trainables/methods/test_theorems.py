@@ -172,9 +172,8 @@ def test_theorem_2_needs_its_condition_on_curvature() -> None:
     assert found[0.5] > 0 > found[1e-3]
 
 
-@pytest.fixture(scope="module")
-def step_of(trial_inputs: Any) -> Any:
-    """`after(lr)`: the retain loss before a step of GA, after the plain and after the rectified one, full batches."""
+def test_one_step_of_the_tiny_model_keeps_the_retain_loss_to_first_order(trial_inputs: Any) -> None:
+    """Plain GA costs -lr <g_u, g_r>; the rectified step costs O(lr^2) only, and less at every lr (full batches)."""
     network, tokenizer = models.load_model(Model(path=str(trial_inputs.target)))
     network = network.double()
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
@@ -191,10 +190,8 @@ def step_of(trial_inputs: Any) -> Any:
         return list(torch.autograd.grad(sign * loss(network, batch), list(network.parameters())))
 
     plain, kept = gradient(-1.0, forget), gradient(1.0, retain)
-    rectifier = rectifiers.GRU(None, None)
-    rectifier.update_average(kept)
-    ours = [part.clone() for part in plain]
-    outcome = rectifier.apply(ours, lambda value: value)
+    flat, outcome = rectified(torch.cat([part.reshape(-1) for part in plain]), torch.cat([p.reshape(-1) for p in kept]))
+    ours = [part.view_as(like) for part, like in zip(flat.split([p.numel() for p in plain]), plain, strict=True)]
 
     @torch.no_grad()
     def after(lr: float, step: list[torch.Tensor]) -> float:
@@ -203,12 +200,6 @@ def step_of(trial_inputs: Any) -> Any:
             parameter -= lr * part
         return float(loss(moved, retain))
 
-    return after, plain, ours, outcome
-
-
-def test_one_step_of_the_tiny_model_keeps_the_retain_loss_to_first_order(step_of: Any) -> None:
-    """Plain GA costs -lr <g_u, g_r>; the rectified step costs O(lr^2) only, and less at every lr."""
-    after, plain, ours, outcome = step_of
     assert outcome.rectified
     assert not outcome.degenerate
     before = after(0.0, plain)
