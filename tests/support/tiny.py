@@ -117,3 +117,19 @@ def own(folder: Path) -> dict[str, Path]:
     further = [asked[9] | {"set": "paraphrase"}, *(row | {"set": "retain"} for row in asked[10:12])]
     write_rows(files["eval"], [*further, *({"text": text(80 + k, 9), "set": "holdout"} for k in range(3))])
     return files
+
+
+class PlainEngine:
+    """Rank `rank` of `world` in plain PyTorch, whose sums stay its own."""
+
+    def __init__(self, inner: Any, rank: int = 0, world: int = 1) -> None:
+        import torch
+
+        self.inner, self.rank, self.world = inner, rank, world
+        self.device = torch.device("cpu")
+
+    def backward(self, loss: Any, *, last: bool) -> None:
+        loss.backward()
+
+    def total(self, value: Any) -> Any:
+        return value

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import torch
 
 from search_spaces.backbones.zephyr import ZEPHYR
 from tests.support import tiny
 from trainables.common.tokens import Example
-from trainables.config.settings import Model, Rectifier, Resources, Training
+from trainables.config.settings import Model, Resources, Training
 from trainables.config.trial import Trial
 from trainables.data import text_blocks
 from trainables.methods import objectives, presets, rectifiers
@@ -35,20 +34,6 @@ class Read(Sequence[Example]):
     def __getitem__(self, at: Any) -> Any:
         self.seen.add(at)
         return self.rows[at]
-
-
-class Runner:
-    """Rank `rank` of `world`, whose sums stay its own."""
-
-    def __init__(self, inner: Any, rank: int = 0, world: int = 1) -> None:
-        self.inner, self.rank, self.world = inner, rank, world
-        self.device = torch.device("cpu")
-
-    def total(self, value: torch.Tensor) -> torch.Tensor:
-        return value
-
-    def backward(self, loss: torch.Tensor, *, last: bool) -> None:
-        raise AssertionError("a reference pass has no backward pass")
 
 
 def task(rows: Sequence[Example], method: str = "npo", micro_batch: int | None = None) -> loop.TrainingTask:
@@ -83,24 +68,16 @@ def test_only_the_rows_that_are_drawn_are_read_and_run() -> None:
     runner.close()
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_sums_are_those_of_a_pass_over_all_rows(size: int) -> None:
-    rows, network = Read(), tiny.network(layers=1)
-    few, all_rows = (
-        effective_batch.row_sums(Runner(network), rows, part, task(rows), size)
-        for part in (sorted(drawn()), range(TEXTS))
-    )
-    for row, value in few.items():
-        assert value == (all_rows[row] if size == 1 else pytest.approx(all_rows[row], rel=1e-5))
-
-
-def test_three_ranks_share_the_rows_out() -> None:
+@pytest.mark.parametrize(("size", "world"), [(1, 1), (3, 1), (1, 3)])
+def test_sums_are_those_of_a_pass_over_all_rows(size: int, world: int) -> None:
+    """Also where ranks share the rows out: each leaves 0 for those of the others."""
     rows, network, numbers = Read(), tiny.network(layers=1), sorted(drawn())
-    whole = effective_batch.row_sums(Runner(network), rows, numbers, task(rows), 1)
-    parts = [effective_batch.row_sums(Runner(network, rank, 3), rows, numbers, task(rows), 1) for rank in range(3)]
+    whole = effective_batch.row_sums(tiny.PlainEngine(network), rows, range(TEXTS), task(rows), 1)
+    engines = [tiny.PlainEngine(network, rank, world) for rank in range(world)]
+    parts = [effective_batch.row_sums(each, rows, numbers, task(rows), size) for each in engines]
     for row in numbers:
-        found = [part[row] for part in parts if part[row] != 0]
-        assert found == [whole[row]]
+        (found,) = [part[row] for part in parts if part[row] != 0]
+        assert found == (whole[row] if size == 1 else pytest.approx(whole[row], rel=1e-5))
 
 
 def test_a_row_without_a_sum_is_refused() -> None:
@@ -108,35 +85,24 @@ def test_a_row_without_a_sum_is_refused() -> None:
     asked = task(rows)
     plan: list[effective_batch.TermRows] = [(asked.objective.terms[0], rows, [5])]
     with pytest.raises(KeyError, match="5"):
-        effective_batch.accumulate_gradient(Runner(network), plan, asked, {4: 1.0})
+        effective_batch.accumulate_gradient(tiny.PlainEngine(network), plan, asked, {4: 1.0})
 
 
 def test_another_attempt_takes_rows_that_have_a_sum() -> None:
-    asked = task(Read())
     for attempt in range(1, 10):
-        again = asked.forget_batch(0, attempt)
+        again = task(Read()).forget_batch(0, attempt)
         assert set(again) <= drawn()
         assert len(set(again)) == BATCH
-
-
-def test_over_an_epoch_every_row_is_drawn() -> None:
-    assert sampling.sampled_rows(SEED, 15, TEXTS, BATCH) == list(range(TEXTS))
-    assert sampling.sampled_rows(SEED, 100, TEXTS, BATCH) == list(range(TEXTS))
+    assert sampling.sampled_rows(SEED, 15, TEXTS, BATCH) == list(range(TEXTS)), "over an epoch every row"
 
 
 def test_the_plan_counts_the_rows_that_are_drawn() -> None:
     """Zephyr, 20 steps of 32 rows: a forward pass over as many, however large the corpus is."""
-    shape, tokens = ZEPHYR.shape, 1024.0
-    found = {}
-    for points in (20 * 32, 25_000):
-        for method in ("ga", "npo"):
-            config = Trial(
-                method=method,  # type: ignore[arg-type]
-                target=Model(path="m"),
-                training=Training(epochs=20, max_steps=20, batch_size=32),
-                rectifier=Rectifier(),
-            )
-            found[method, points] = flops.operations(config, shape, points, tokens)
-    assert found["npo", 25_000] == found["npo", 640]
-    extra = found["npo", 25_000] - found["ga", 25_000]
-    assert extra == pytest.approx(2 * shape.parameters * 640 * tokens)
+    training = Training(epochs=20, max_steps=20, batch_size=32)
+    npo, ga = (Trial(method=name, target=Model(path="m"), training=training) for name in ("npo", "ga"))
+    few, many, without = (
+        flops.operations(config, ZEPHYR.shape, points, 1024.0)
+        for config, points in ((npo, 20 * 32), (npo, 25_000), (ga, 25_000))
+    )
+    assert few == many
+    assert many - without == pytest.approx(2 * ZEPHYR.shape.parameters * 640 * 1024.0)

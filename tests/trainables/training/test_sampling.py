@@ -50,29 +50,20 @@ def test_batches_are_functions_of_seed_step_and_attempt(
 
 
 @unhurried
-@given(seeds, st.integers(0, 100), st.integers(1, 9))
-def test_another_attempt_takes_different_rows_of_the_same_kind(seed: int, step: int, attempt: int) -> None:
-    found = sampling.forget_batch(seed, step, attempt, 200, 16)
-    assert len(set(found)) == 16
-    assert found != sampling.forget_batch(seed, step, attempt - 1, 200, 16)
-    assert sampling.retain_batch(seed, step, attempt, 200, 16) != sampling.retain_batch(
-        seed, step, attempt - 1, 200, 16
-    )
-
-
-@unhurried
-@given(seeds, st.integers(0, 100))
-def test_seeds_steps_and_sides_differ(seed: int, step: int) -> None:
+@given(seeds, st.integers(0, 100), st.integers(0, 8))
+def test_seeds_steps_attempts_and_sides_differ(seed: int, step: int, attempt: int) -> None:
     draws = [
-        tuple(draw(seed + more, step + later, 0, 10_000, 16))
+        tuple(draw(seed + more, step + later, attempt + again, 10_000, 16))
         for draw in (sampling.forget_batch, sampling.retain_batch)
         for more in range(2)
         for later in range(2)
+        for again in range(2)
     ]
     assert len(set(draws)) == len(draws)
 
 
-def test_an_attempt_may_want_more_rows_than_there_are() -> None:
+def test_an_attempt_takes_each_row_once_unless_there_are_too_few() -> None:
+    assert len(set(sampling.forget_batch(0, 0, 1, rows=200, batch_size=16))) == 16
     found = sampling.forget_batch(0, 0, 1, rows=3, batch_size=8)
     assert len(found) == 8
     assert set(found) <= {0, 1, 2}

@@ -10,11 +10,12 @@ import pytest
 import torch
 import transformers
 
+from tests.support import tiny
 from trainables.common.tokens import Example
 from trainables.inference import scoring
 from trainables.methods import objectives, presets
 from trainables.methods.objectives import ForwardOutput, Term
-from trainables.training import effective_batch
+from trainables.training import effective_batch, models
 
 LENGTHS = ((5, 2), (17, 4), (9, 8), (12, 1), (3, 2), (17, 9))
 SIZES = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "pad_token_id": 0}
@@ -50,26 +51,10 @@ def rows() -> list[Example]:
     ]
 
 
-class Runner:
-    """One rank in plain PyTorch."""
-
-    rank, world, device = 0, 1, torch.device("cpu")
-
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
-        self.widths: list[int] = []
-
-    def backward(self, loss: torch.Tensor, *, last: bool) -> None:
-        loss.backward()
-
-    def total(self, value: torch.Tensor) -> torch.Tensor:
-        return value
-
-
 def ours(model: Any, terms: tuple[Term, ...], frozen: Any, size: int | None, known: Any) -> float:
     task = SimpleNamespace(pad=0, micro_batch=size, frozen=frozen)
     plan: list[effective_batch.TermRows] = [(term, rows(), list(range(len(LENGTHS)))) for term in terms]
-    return effective_batch.accumulate_gradient(Runner(model), plan, task, known)[0]
+    return effective_batch.accumulate_gradient(tiny.PlainEngine(model), plan, task, known)[0]
 
 
 def whole(model: Any, terms: tuple[Term, ...], frozen: Any, known: dict[int, float]) -> float:
@@ -140,21 +125,19 @@ def compare(terms: tuple[Term, ...], size: int | None) -> None:
         for each in (model, theirs):
             each.model.layers[0].mlp.up_proj.weight.mul_(1.1)
     known = effective_batch.row_sums(
-        Runner(copy.deepcopy(frozen)), rows(), range(len(LENGTHS)), SimpleNamespace(pad=0), 2
+        tiny.PlainEngine(copy.deepcopy(frozen)), rows(), range(len(LENGTHS)), SimpleNamespace(pad=0), 2
     )
     agree(model, theirs, (ours(model, terms, frozen, size, known), whole(theirs, terms, frozen, known)))
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_the_head_sees_labels_alone_and_steering_none(attention: str) -> None:
-    model, seen = network(attention=attention), []
-    model.lm_head.register_forward_hook(lambda _, given, __: seen.append(given[0].shape[:-1].numel()))
-    ours(model, (objectives.NLL,), None, None, None)
-    assert seen == [sum(length - start for length, start in LENGTHS)]
-    seen.clear()
-    compare_with = network().eval()
-    ours(model, objectives.make_objective("rmu", presets.Constants(layer=1)).terms, compare_with, None, None)
-    assert seen == [0, 0]
+@pytest.mark.parametrize(("attention", "adapters"), [("eager", False), ("sdpa", False), ("sdpa", True)])
+def test_the_head_sees_labels_alone_and_steering_none(attention: str, adapters: bool) -> None:
+    model, positions = network(attention=attention), []
+    model.lm_head.register_forward_hook(lambda _, given, __: positions.append(given[0].shape[:-1].numel()))
+    trained = models.with_adapters(model, 2, 4) if adapters else model
+    ours(trained, (objectives.NLL,), None, None, None)
+    ours(trained, objectives.make_objective("rmu", presets.Constants(layer=1)).terms, network().eval(), None, None)
+    assert positions == [sum(length - start for length, start in LENGTHS), 0, 0]
 
 
 def test_micro_batches_hold_rows_of_like_length() -> None:
@@ -163,14 +146,3 @@ def test_micro_batches_hold_rows_of_like_length() -> None:
     model.model.embed_tokens.register_forward_hook(lambda _, given, __: widths.append(given[0].shape[1]))
     ours(model, (objectives.NLL,), None, 2, None)
     assert widths == [17, 12, 5]
-
-
-def test_adapters_pass_it_on() -> None:
-    from trainables.training import models
-
-    model = network()
-    adapted = models.with_adapters(model, 2, 4)
-    seen: list[int] = []
-    model.lm_head.register_forward_hook(lambda _, given, __: seen.append(given[0].shape[:-1].numel()))
-    ours(adapted, (objectives.NLL,), None, None, None)
-    assert seen == [sum(length - start for length, start in LENGTHS)]

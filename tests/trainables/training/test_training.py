@@ -10,6 +10,7 @@ import torch
 
 from tests.support import reference
 from trainables.benchmarks import tofu
+from trainables.common.errors import TrialStopped
 from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.methods import objectives, presets, rectifiers
 from trainables.training import engine, loop, models, sampling
@@ -35,7 +36,7 @@ def retain_side(rows: dict[str, Any], method: str) -> Any:
 
 
 def train(
-    rows: dict[str, Any], settings: reference.Settings, micro_batch: int | None = None, steps: int = STEPS
+    rows: dict[str, Any], settings: reference.Settings, steps: int = STEPS
 ) -> tuple[torch.Tensor, list[dict[str, Any]]]:
     """Our loop on a copy of the model: the update and the records."""
     prepare_process(Resources(cpus=1), SEED)
@@ -57,7 +58,6 @@ def train(
         training=training,
         seed=SEED,
         pad=rows["pad"],
-        micro_batch=micro_batch,
     )
     before = reference.flat(network)
     runner = engine.create_engine(network.train(), training, Resources())
@@ -128,15 +128,6 @@ def test_cases_cover_conflict_and_none(rows: dict[str, Any]) -> None:
     assert all(record["coefficient"] == 0 and record["cos_after"] == record["cos_before"] for record in along)
 
 
-def test_micro_batches_change_nothing(rows: dict[str, Any]) -> None:
-    settings = reference.Settings("npo", "gru", lr=0.02, gamma=0.8, tau=0.05, optimizer="sgd")
-    whole, told = train(rows, settings)
-    for size in (1, 4):
-        split, retold = train(rows, settings, micro_batch=size)
-        assert reference.relative(split, whole) <= 1e-5
-        assert [r["loss"] for r in retold] == pytest.approx([r["loss"] for r in told], rel=1e-5)
-
-
 def test_same_run_twice_is_the_same_bit_for_bit(rows: dict[str, Any]) -> None:
     settings = reference.Settings("npo", "gru", lr=1e-3, gamma=0.8)
     first, told = train(rows, settings)
@@ -147,15 +138,7 @@ def test_same_run_twice_is_the_same_bit_for_bit(rows: dict[str, Any]) -> None:
         assert {k: v for k, v in one.items() if k not in timing} == {k: v for k, v in other.items() if k not in timing}
 
 
-def test_gamma_one_is_no_average_and_huge_tau_no_clip(rows: dict[str, Any]) -> None:
-    base, _ = train(rows, reference.Settings("ga", "gru", lr=1e-3, gamma=None))
-    same, _ = train(rows, reference.Settings("ga", "gru", lr=1e-3, gamma=1.0, tau=1e9))
-    assert torch.equal(base, same)
-
-
 def test_infinite_loss_stops_as_diverged(rows: dict[str, Any]) -> None:
-    from trainables.common.errors import TrialStopped
-
     with pytest.raises(TrialStopped) as stopped:
         train(rows, reference.Settings("ga", "none", lr=1e9, optimizer="sgd"), steps=4)
     assert stopped.value.kind == "diverged"
