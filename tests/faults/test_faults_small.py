@@ -64,5 +64,4 @@ def kill_at_a_checkpoint(one: Round, driver: Command) -> tuple[str, int]:
 
 
 def under_way(store: Storage) -> set[str]:
-    """Trials that have begun and not ended."""
     return {folder.name for folder in store.root.glob("trials/*") if not (folder / RESULT).exists()}

@@ -32,7 +32,6 @@ class Broken(Exception):
 
 
 def require(holds: object, message: str) -> None:
-    """Raise Broken where something does not hold."""
     if not holds:
         raise Broken(message)
 
@@ -81,13 +80,12 @@ class Lab:
         (self.folder / "laptop").mkdir()
 
     def running(self, host: int) -> list[str]:
-        """The command lines of everything that runs on a host."""
+        """Return the command lines of everything that runs on a host."""
         found = subprocess.run(["ip", "netns", "pids", f"{self.name}-{host}"], capture_output=True, text=True)
         lines = []
         for pid in found.stdout.split():
-            with contextlib.suppress(OSError):
-                line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                lines.append(line.strip())
+            with contextlib.suppress(psutil.NoSuchProcess):
+                lines.append(" ".join(psutil.Process(int(pid)).cmdline()))
         return lines
 
     def words_of(self, text: str, sweep: Sequence[str] = ()) -> list[str]:
@@ -147,7 +145,7 @@ class Lab:
         free = _free_port(port)
         tunnel = self.begin(*self.words_of(text), *(["--port", str(free)] if free != port else []))
         try:
-            wait_until(60, f"ssh forwards port {free}", lambda: _is_listening(free))
+            wait_until(60, f"ssh forwards port {free}", lambda: socket.socket().connect_ex(("127.0.0.1", free)) == 0)
             yield f"http://127.0.0.1:{free}"
         finally:
             tunnel.kill()
@@ -207,8 +205,3 @@ def _free_port(port: int) -> int:
             probe.bind(("127.0.0.1", wanted))
             return probe.getsockname()[1]
     raise Broken("no port is free")
-
-
-def _is_listening(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
