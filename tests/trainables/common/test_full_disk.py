@@ -17,16 +17,12 @@ from platform.driver.reporter import Reporter
 from platform.state import disk
 from platform.state.limits import Limits, Stopper
 from trainables.common import cli
-from trainables.config.settings import Benchmark, Model
+from trainables.config.settings import Model
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import Storage
 
-CONFIG = Trial(
-    method="ga",
-    benchmark=Benchmark(data="data", fingerprint="files:0"),
-    target=Model(path="models/full", fingerprint="files:1"),
-)
+CONFIG = Trial(method="ga", target=Model(path="models/full", fingerprint="files:1"))
 
 
 def full(path: Path, *content: object) -> None:

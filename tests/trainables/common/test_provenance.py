@@ -61,9 +61,10 @@ def test_worker_stamps_the_code_that_it_began_with(checkout: Path, store: Storag
     assert made["dirty"]
 
 
-@pytest.mark.parametrize(
-    ("module", "counts"),
-    [
+def test_only_modules_that_make_numbers_are_code(checkout: Path) -> None:
+    """Whatever git knows of them; which file holds what counts, too."""
+    before = code()
+    for module, counts in (
         ("data/more.py", True),
         ("methods/rectifiers/more.py", True),
         ("trial/export/more.py", True),
@@ -73,25 +74,14 @@ def test_worker_stamps_the_code_that_it_began_with(checkout: Path, store: Storag
         ("workers/trial_actor.py", False),
         ("run.py", False),
         ("methods/notes.txt", False),
-    ],
-)
-def test_only_modules_that_make_numbers_are_code(checkout: Path, module: str, counts: bool) -> None:
-    before = code()
-    path = write(checkout, module)
-    assert (code() != before) == counts
-    assert provenance.commit()[1] == (path.suffix == ".py"), "a new module is uncommitted, whatever it does"
-
-
-def test_code_is_known_outside_git(checkout: Path) -> None:
-    before = code()
+    ):
+        path = write(checkout, module)
+        assert (code() != before) == counts, module
+        assert provenance.commit()[1] == (path.suffix == ".py"), "a new module is uncommitted, whatever it does"
+        path.unlink()
     (checkout / ".git").rename(checkout / "elsewhere")
     assert code() == before
     assert provenance.commit() == (None, False)
-
-
-def test_moved_text_is_other_code(checkout: Path) -> None:
-    """The hash knows which file holds what."""
-    before = code()
     (checkout / "trainables/training/loss.py").rename(checkout / "trainables/training/other.py")
     assert code() != before
 

@@ -26,13 +26,12 @@ from trainables.storage.base import Storage
 
 @pytest.mark.parametrize("name", ["../../outside", "/etc", "..", ".", "", "a/b", "a\0b"])
 def test_storage_gives_no_place_outside_itself(store: Storage, name: str) -> None:
-    for place in (store.trial, store.model, store.data, store.evaluation):
+    places = [store.trial, store.model, store.data, store.evaluation]
+    if "/" in name or "\0" in name:
+        places += [lambda name: store.sweep(name, "01234567"), lambda name: store.lock(name, "01234567")]
+    for place in places:
         with pytest.raises(InputError, match="it is a path, not a name"):
             place(name)
-    if name in ("../../outside", "/etc", "a/b", "a\0b"):
-        for place in (store.sweep, store.lock):
-            with pytest.raises(InputError, match="it is a path, not a name"):
-                place(name, "01234567")
 
 
 def test_export_takes_an_id_and_no_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,16 +67,12 @@ def test_trial_with_paths_everywhere_writes_into_the_storage_alone(trial_inputs:
         training=Training(max_steps=1, batch_size=2, max_length=64),
     )
     (tmp_path / "config.json").write_text(config.model_dump_json())
-    before = _tree(tmp_path)
+    before = set(tmp_path.rglob("*"))
     assert run._run(tmp_path / "config.json", str(tmp_path / "a" / "b" / "runs")) == 0
-    written = _tree(tmp_path) - before
+    written = set(tmp_path.rglob("*")) - before
     place = tmp_path / "a" / "b" / "runs" / "trials" / config.id()
     assert place / "result.json" in written
     assert {path for path in written if path.is_file() and path.parent != place} == set()
-
-
-def _tree(folder: Path) -> set[Path]:
-    return set(folder.rglob("*"))
 
 
 # What is read

@@ -161,8 +161,8 @@ def test_a_configuration_that_is_not_known_here_and_rows_that_have_changed(kept:
 def test_what_counts_as_the_same() -> None:
     known = {"a": 0.5, "b": None, "c": 3, "relative_change": 0.1}
     assert verify.differences(known, {"a": 0.5004, "b": None, "c": 3}) == []
-    found = verify.differences(known, {"a": 0.52, "b": 0.1, "c": 4})
-    assert found == ["a 0.5 is 0.52", "b None is 0.1", "c 3 is 4"]
+    changed = verify.differences(known, {"a": 0.52, "b": 0.1, "c": 4})
+    assert changed == ["a 0.5 is 0.52", "b None is 0.1", "c 3 is 4"]
 
 
 def test_how_far_rows_are_apart() -> None:

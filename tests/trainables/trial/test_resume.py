@@ -99,45 +99,33 @@ def test_trial_with_dropout_goes_on_bit_for_bit(trial_inputs: Any, stopped: Stor
     same(complete, store, config)
 
 
-def special(trial_inputs: Any, kind: str, folder: Path) -> Trial:
-    """One rank: adapters, or tied embeddings."""
-    if kind == "tied":
-        return configuration(tied(trial_inputs, folder))
-    plain = configuration(trial_inputs)
-    return plain.model_copy(update={"training": plain.training.model_copy(update={"lora_rank": 2})})
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [2, 3])
 @pytest.mark.parametrize("kind", ["adapters", "tied"])
-def test_two_ranks_keep_the_weights_of_one(trial_inputs: Any, tmp_path: Path, kind: str, stage: int) -> None:
-    """Plain weights, adapters folded in, that transformers loads."""
-    plain = special(trial_inputs, kind, tmp_path / "model")
+def test_two_ranks_keep_the_weights_of_one_and_go_on_bit_for_bit(
+    trial_inputs: Any, tmp_path: Path, kind: str, stage: int
+) -> None:
+    """Adapters, or tied embeddings: plain weights, adapters folded in, that transformers loads."""
+    plain = configuration(tied(trial_inputs, tmp_path / "model") if kind == "tied" else trial_inputs)
+    if kind == "adapters":
+        plain = plain.model_copy(update={"training": plain.training.model_copy(update={"lora_rank": 2})})
     finish(plain, tmp_path / "one")
     spread = plain.model_copy(update={"resources": Resources(ranks=2, zero_stage=stage, checkpoint_every=2)})
-    ranks.run(2, [{"trial": spread.model_dump(), "storage": str(tmp_path / "two")}], trial_inputs, tmp_path)
-    folders = [Storage(tmp_path / name).trial(config.id()) for name, config in (("one", plain), ("two", spread))]
-    alike(folders[0], folders[1], Path(plain.target.path))
-    loaded: Any = AutoModelForCausalLM.from_pretrained(folders[1] / WEIGHTS, output_loading_info=True)
+    job = {"trial": spread.model_dump(), "storage": str(tmp_path / "two")}
+    broken = {**job, "storage": str(tmp_path / "broken")}
+    ranks.run(2, [job, {**broken, "stop_after": 5}, broken], trial_inputs, tmp_path)
+    one, two, resumed = (Storage(tmp_path / name) for name in ("one", "two", "broken"))
+    folder = two.trial(spread.id())
+    alike(one.trial(plain.id()), folder, Path(plain.target.path))
+    loaded: Any = AutoModelForCausalLM.from_pretrained(folder / WEIGHTS, output_loading_info=True)
     network, report = loaded
     assert not any(report.values()), report
-    kept = load_file(folders[1] / WEIGHTS / "model.safetensors")
+    kept = load_file(folder / WEIGHTS / "model.safetensors")
     assert ("lm_head.weight" in kept) == (kind != "tied")
     for name, parameter in network.named_parameters():
         assert torch.equal(parameter, kept[name]), name
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["adapters", "tied"])
-def test_two_interrupted_ranks_go_on_bit_for_bit(trial_inputs: Any, tmp_path: Path, kind: str) -> None:
-    plain = special(trial_inputs, kind, tmp_path / "model")
-    config = plain.model_copy(update={"resources": Resources(ranks=2, zero_stage=2, checkpoint_every=2)})
-    job = {"trial": config.model_dump(), "storage": str(tmp_path / "broken")}
-    jobs = [{**job, "storage": str(tmp_path / "whole")}, {**job, "stop_after": 5}, job]
-    ranks.run(2, jobs, trial_inputs, tmp_path)
-    whole, broken = (Storage(tmp_path / name) for name in ("whole", "broken"))
-    assert (broken.result(config.id()) or {})["training"]["resumed_at"] == 4
-    same(whole, broken, config)
+    assert (resumed.result(spread.id()) or {})["training"]["resumed_at"] == 4
+    same(two, resumed, spread)
 
 
 def test_checkpoint_of_another_layout_is_refused(trial_inputs: Any, stopped: Storage, tmp_path: Path) -> None:
@@ -191,11 +179,8 @@ def test_damaged_checkpoint_is_set_aside_and_the_trial_begins_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """One of the trials is run to its end, the others to their first step."""
-    config, store, to_the_end = (
-        configuration(trial_inputs),
-        copy_of(stopped, tmp_path / "runs"),
-        name.startswith("average"),
-    )
+    config, store = configuration(trial_inputs), copy_of(stopped, tmp_path / "runs")
+    to_the_end = name.startswith("average")
     (file,) = (store.trial(config.id()) / CHECKPOINT).glob(f"step-4/{name}")
     DAMAGES[name](file)
     result, _ = finish(config, store.root, stop_after=None if to_the_end else 1)
