@@ -46,7 +46,7 @@ class Empty(trial_actor.TrialActor):
         record.steps = [{"step": step, "loss": generator.random(), "skipped": False} for step in range(1, 6)]
         place = self.store.trial(self.trial.id())
         files.write_json(place / CONFIG, self.trial.model_dump(mode="json"))
-        return trial_actor.final(write_result(self.trial, record, None, place))
+        return trial_actor.report_end(write_result(self.trial, record, None, place))
 
 
 def sweep_arguments(trials: int, place: Path) -> list[str]:

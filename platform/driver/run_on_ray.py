@@ -31,7 +31,7 @@ from trainables.common.errors import InputError
 from trainables.common.redaction import VARIABLES
 from trainables.config.settings import Resources
 from trainables.storage.base import Storage
-from trainables.storage.results import gpus
+from trainables.storage.results import count_gpus
 from trainables.workers.launcher import LAUNCHER, list_nodes, train_ranks
 from trainables.workers.trial_actor import TrialActor
 
@@ -62,7 +62,7 @@ def prepare_and_tune(
     """Do all that lies between Ray's start and the report."""
     plan = state.plan
     hub.fetch(plan, store, print_line)
-    with stopper.preparing(gpus(plan.trials[0].model_dump(include={"resources"}))):
+    with stopper.preparing(count_gpus(plan.trials[0].model_dump(include={"resources"}))):
         prepare.prepare(state, store, print_line, placement.strategy)
     document = manifest.write_manifest(state, store, command)
     mirror = start_mirror(document, store)

@@ -13,7 +13,7 @@ from trainables.common import hashing, provenance
 from trainables.common.cli import format_count
 from trainables.config.trial import Direction
 from trainables.storage.base import EVALUATED, RESULT, Storage
-from trainables.storage.results import spent
+from trainables.storage.results import sum_gpu_seconds
 from trainables.training.task_vectors import spec
 
 PACKAGES = ("torch", "transformers", "deepspeed")
@@ -62,8 +62,8 @@ def summarise_results(results: Iterable[Mapping[str, Any]]) -> History:
     return History(
         others=tuple(Counter(difference for _, difference in others).most_common()),
         unknown=any(result.get("code") is None for result, _ in others),
-        measured=Measured(len(evaluated), spent(evaluated)),
-        spent=spent(results),
+        measured=Measured(len(evaluated), sum_gpu_seconds(evaluated)),
+        spent=sum_gpu_seconds(results),
     )
 
 

@@ -18,7 +18,7 @@ from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.storage.base import FAILURES, Storage
 from trainables.storage.files import read_json, write_json
-from trainables.storage.results import cause, gpus, spent
+from trainables.storage.results import count_gpus, describe_cause, sum_gpu_seconds
 
 FIRST = 5
 """So many trials that end first and all fail for the same cause stop the sweep."""
@@ -59,7 +59,7 @@ class Stopper:
 
     def trial_started(self, trial: Trial) -> None:
         """Count a trial. One that starts again after its process died runs since its first start."""
-        self.running.setdefault(trial.id(), (time.monotonic(), gpus(trial.model_dump(include={"resources"}))))
+        self.running.setdefault(trial.id(), (time.monotonic(), count_gpus(trial.model_dump(include={"resources"}))))
 
     def trial_ended(self, trial_id: str, result: Mapping[str, Any]) -> None:
         self._stop_counting(trial_id)
@@ -88,7 +88,9 @@ class Stopper:
     @property
     def fails_alike(self) -> bool:
         """Whether all trials that ended first failed, for one cause."""
-        causes = {cause(dict(result)) if result["status"] in FAILURES else None for result in self.first_results}
+        causes = {
+            describe_cause(dict(result)) if result["status"] in FAILURES else None for result in self.first_results
+        }
         return len(self.first_results) == FIRST and len(causes) == 1 and None not in causes
 
     @property
@@ -124,7 +126,7 @@ def load_spent(state: SweepState, store: Storage) -> float:
         return float(noted[KEY])
     earlier = read_json(store.sweep(plan.sweep.name, plan.hash)) or {}
     others = dict.fromkeys(earlier.get("trials", [])).keys() - {trial.id() for trial in plan.trials}
-    return state.history.spent + spent(result for key in others if (result := store.result(key)))
+    return state.history.spent + sum_gpu_seconds(result for key in others if (result := store.result(key)))
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import CONFIG, ERROR, FAILURES, LOST, PROGRESS, Storage
-from trainables.storage.results import cause
+from trainables.storage.results import describe_cause
 
 LOST_SECONDS = 60.0
 """A trial of another machine whose last progress is so many seconds from this clock may have died."""
@@ -124,7 +124,7 @@ def _group_failures(results: Results, store: Storage) -> list[dict[str, Any]]:
     groups: dict[tuple[str, str], list[str]] = {}
     for key, result in results.items():
         if result["status"] in FAILURES:
-            groups.setdefault((result["status"], cause(result)), []).append(key)
+            groups.setdefault((result["status"], describe_cause(result)), []).append(key)
     found = [
         {
             "status": status,

@@ -1,4 +1,4 @@
-"""What a configuration is hashed from: the chosen settings and the content of what they name, not the places."""
+"""The part of a configuration that is hashed: chosen settings, and the content of what they name, not its place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLANNING = ("checkpoint_every", "gpu_memory")
 
 
 def forget_planning(identified: dict[str, Any]) -> None:
-    """Take out of what `identity` gave the resources that change no number, and the resources where none are left."""
+    """Remove resources that change no number from what `identity` returned, and `resources` if none are left."""
     for name in PLANNING:
         identified.get("resources", {}).pop(name, None)
     if not identified.get("resources", True):
@@ -21,7 +21,7 @@ def forget_planning(identified: dict[str, Any]) -> None:
 
 
 def identity(value: Value) -> dict[str, Any]:
-    """What a value's hash is made of: the chosen settings, without paths where a fingerprint names the content.
+    """Return the part of a value that is hashed: the chosen settings, without paths if a fingerprint names the content.
 
     Defaults are left out, so that a setting added later leaves old results valid; a default is never changed.
     """
@@ -30,7 +30,7 @@ def identity(value: Value) -> dict[str, Any]:
 
 
 def without_paths(node: Any) -> Any:
-    """A value as JSON without where its parts lie, wherever a fingerprint beside the place names what lies there."""
+    """Return a JSON value without the paths that have a fingerprint beside them."""
     if not isinstance(node, dict):
         return node
     kept = {key: without_paths(item) for key, item in node.items()}
@@ -42,6 +42,6 @@ def without_paths(node: Any) -> Any:
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of a JSON value in canonical form."""
+    """Return SHA-256 of a JSON value in canonical form."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

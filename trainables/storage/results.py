@@ -75,19 +75,19 @@ def remove_leftovers(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def spent(results: Iterable[Mapping[str, Any]]) -> float:
+def sum_gpu_seconds(results: Iterable[Mapping[str, Any]]) -> float:
     """Return the GPU-seconds of finished trials."""
     timed = (result for result in results if "seconds" in result)
-    return sum(result["seconds"].get("total", 0.0) * gpus(result["config"]) for result in timed)
+    return sum(result["seconds"].get("total", 0.0) * count_gpus(result["config"]) for result in timed)
 
 
-def gpus(config: Mapping[str, Any]) -> float:
+def count_gpus(config: Mapping[str, Any]) -> float:
     """Return the GPUs of a trial's configuration; a rank without a GPU counts as one."""
     resources = config["resources"]
     return resources["ranks"] * (resources["gpus"] or 1)
 
 
-def cause(result: dict[str, Any]) -> str:
+def describe_cause(result: dict[str, Any]) -> str:
     """Return what failures have in common: the message without its numbers, addresses and ids."""
     message = (result["error"] or {}).get("message", result["status"])
     return re.sub(r"\b(0x)?[0-9a-f]*\d[0-9a-f]*\b", "#", message.splitlines()[0] if message else "")

@@ -23,16 +23,16 @@ def calibrate(steps: StepSelection, network: Any, unlearned: Metrics) -> Generat
 
     `unlearned`: the metrics of `network`, which is left as the last mixture that was evaluated.
     """
-    folder = steps.paths.folder
+    folder = steps.folder.parent
     for left in folder.glob(".unlearned-*"):  # of a process that was killed here
         shutil.rmtree(left, ignore_errors=True)
-    saved = steps.paths.weights or folder / f".unlearned-{uuid.uuid4().hex[:8]}"
+    saved = steps.weights or folder / f".unlearned-{uuid.uuid4().hex[:8]}"
     try:
-        if steps.paths.weights is None:
+        if steps.weights is None:
             models.save_model(network, steps.tokenizer, saved, {"trial": steps.trial.id()})
         return (yield from _search(steps, network, unlearned, target_weights.open_weights(Model(path=str(saved)))))
     finally:
-        if steps.paths.weights is None:
+        if steps.weights is None:
             shutil.rmtree(saved, ignore_errors=True)
 
 
@@ -57,7 +57,7 @@ def _search(
     def goal_metrics(weight: float) -> Metrics:
         return {goal.metric: measured[weight].get(goal.metric) for goal in goals}
 
-    target = load_target_evaluation(trial, steps.paths.store)
+    target = load_target_evaluation(trial, steps.store)
     if target:
         measured[0.0] = target["metrics"]
         utility[0.0] = float(target["metrics"][goals[-1].metric])

@@ -63,15 +63,6 @@ class Record:
             self.seconds[part] += seconds.get(part, 0.0)
 
 
-@dataclass(frozen=True)
-class TrialPaths:
-    """The places a trial writes to. `weights`: the folder of the kept model, None if it is not kept."""
-
-    store: Storage
-    folder: Path
-    weights: Path | None
-
-
 def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Path) -> dict[str, Any]:
     """Write the files of a trial, result.json last."""
     if record.steps:

@@ -33,7 +33,7 @@ from trainables.training.task_vectors.combine import ensure_direction, move_alon
 from trainables.trial import setup
 from trainables.trial.calibration import calibrate
 from trainables.trial.progress import Progress
-from trainables.trial.record import Event, Record, TrialPaths, write_result
+from trainables.trial.record import Event, Record, write_result
 from trainables.trial.step_selection import StepSelection
 
 
@@ -43,9 +43,10 @@ class TrialRun:
     def __init__(
         self, trial: Trial, store: Storage, *, keep_weights: bool = False, notice: Notice | None = None
     ) -> None:
-        folder = store.trial(trial.id())
         self.trial = trial
-        self.paths = TrialPaths(store, folder, folder / WEIGHTS if keep_weights else None)
+        self.store = store
+        self.folder = store.trial(trial.id())
+        self.weights = self.folder / WEIGHTS if keep_weights else None
         self.notice = notice
         self.record = Record(provenance.now())
         self.many = trial.resources.ranks > 1
@@ -61,8 +62,8 @@ class TrialRun:
         """
         progress, result = None, {}
         if not self.many or dist.get_rank() == 0:
-            self.paths.store.start_trial(self.trial.id(), self.trial.model_dump(mode="json"))
-            progress = Progress(self.paths.folder, self.paths.store, self.record.attempt)
+            self.store.start_trial(self.trial.id(), self.trial.model_dump(mode="json"))
+            progress = Progress(self.folder, self.store, self.record.attempt)
             self.report = progress.count
         with progress or contextlib.nullcontext():
             try:
@@ -83,7 +84,7 @@ class TrialRun:
     def _attempts(self) -> Iterator[Event]:
         """Go through the phases, once more if memory runs out and from the first step if the checkpoint is damaged."""
         while True:
-            retry = files.read_json(self.paths.folder / RETRY)
+            retry = files.read_json(self.folder / RETRY)
             self.record.micro_batch = retry["micro_batch"] if retry else self.trial.resources.micro_batch
             try:
                 yield from self._phases()
@@ -109,7 +110,7 @@ class TrialRun:
         if trial.task_vector is not None:
             network, tokenizer = self._move_target(device)
             record.seconds["loading"] = perf_counter() - begun
-            steps = StepSelection(trial, self.paths, tokenizer, reference, self.report)
+            steps = StepSelection(trial, self.store, self.weights, tokenizer, reference, self.report)
             yield from self._evaluate(network, steps, together=False)
             return
         network, tokenizer = models.load_model(trial.target, trial.resources.precision)
@@ -117,11 +118,11 @@ class TrialRun:
             target_weights.open_weights(trial.target).check_names(network)
         task = setup.make_task(trial, network, tokenizer, device, record.micro_batch)
         network = setup.add_adapters(trial, network)
-        folder = self.paths.folder / CHECKPOINT
+        folder = self.folder / CHECKPOINT
         resources = setup.choose_zero_stage(trial, network, device, folder)
         record.zero_stage = resources.zero_stage
         checkpoints.check_layout(folder, resources)
-        steps = StepSelection(trial, self.paths, tokenizer, reference, self.report)
+        steps = StepSelection(trial, self.store, self.weights, tokenizer, reference, self.report)
         resume_from = checkpoints.read_meta(folder)
         if resume_from and not steps.can_resume_at(resume_from["step"]):
             resume_from = {}
@@ -153,7 +154,7 @@ class TrialRun:
         self.record.direction = direction.id()
         rows = self.record.micro_batch or trial.training.batch_size
         checkpointing = trial.resources.gradient_checkpointing
-        folder = ensure_direction(direction, self.paths.store, setup.load_forget_rows, rows, checkpointing)
+        folder = ensure_direction(direction, self.store, setup.load_forget_rows, rows, checkpointing)
         if dist.get_rank() > 0:
             return None, None
         network, tokenizer = models.load_model(target)
@@ -164,7 +165,7 @@ class TrialRun:
         self, engine: Engine, task: loop.TrainingTask, steps: StepSelection, resume_from: dict[str, Any]
     ) -> Iterator[Event]:
         """Train to the last step, from the checkpoint described by `resume_from` if it is not empty."""
-        record, last, folder = self.record, task.count_steps(), self.paths.folder / CHECKPOINT
+        record, last, folder = self.record, task.count_steps(), self.folder / CHECKPOINT
         if resume_from:
             state, record.steps = checkpoints.restore(engine, task, folder)
             record.resume(state.step, resume_from.get("seconds", {}))
@@ -181,7 +182,7 @@ class TrialRun:
                 record.collapsed = self._evaluate_step(engine, steps, state.step)
             record.collapsed = record.collapsed or loop.find_collapse(self.trial.training.stop_above, entry)
             if schedule.is_due(engine, state.step) and state.step < last and not record.collapsed:
-                checkpoints.save(engine, task, state, record.steps, record.time(), folder, self.paths.store)
+                checkpoints.save(engine, task, state, record.steps, record.time(), folder, self.store)
                 steps.saved_step = state.step
             yield {"phase": "training", "step": entry["step"], "steps": last, "loss": entry["loss"]}
             if record.collapsed:
@@ -234,9 +235,9 @@ class TrialRun:
 
     def _set_checkpoint_aside(self, why: str) -> None:
         """Move a checkpoint that cannot be read out of the way; of several ranks the first one does it."""
-        aside = folder = self.paths.folder / CHECKPOINT
+        aside = folder = self.folder / CHECKPOINT
         with contextlib.suppress(FileNotFoundError):
-            aside = base.set_aside([folder], self.paths.store) / folder.name
+            aside = base.set_aside([folder], self.store) / folder.name
         damage = f"trial {self.trial.id()}: its checkpoint cannot be read ({why})"
         message = f"{damage}; set aside in {aside}, the trial begins again"
         print(f"warning: {message}", file=sys.stderr, flush=True)
@@ -249,8 +250,8 @@ class TrialRun:
         size = self.record.micro_batch or self.trial.training.batch_size // self.trial.resources.ranks
         if size == 1:
             raise full
-        files.write_json(self.paths.folder / RETRY, {"micro_batch": size // 2})
-        self.paths.store.try_push(self.paths.folder / RETRY)
+        files.write_json(self.folder / RETRY, {"micro_batch": size // 2})
+        self.store.try_push(self.folder / RETRY)
         if self.many:
             step = len(self.record.steps) + 1
             raise StartAgain(f"out of memory at step {step}: again with micro-batch {size // 2}") from full
@@ -268,16 +269,16 @@ class TrialRun:
             return error
         if self.many:
             raise failure
-        files.write_text(self.paths.folder / ERROR, "".join(traceback.format_exception(failure)))
-        kind = LOST if base.is_outage(failure, self.paths.store) else "failed"
+        files.write_text(self.folder / ERROR, "".join(traceback.format_exception(failure)))
+        kind = LOST if base.is_outage(failure, self.store) else "failed"
         return {"kind": kind, "message": f"{type(failure).__name__}: {failure}", "step": steps}
 
     def _finish(self, error: dict[str, Any] | None) -> dict[str, Any]:
         """Write the result, and remove what it makes useless."""
         self.record.seconds["total"] = perf_counter() - self.record.begun
-        result = write_result(self.trial, self.record, error, self.paths.folder)
+        result = write_result(self.trial, self.record, error, self.folder)
         if error is None:
-            (self.paths.folder / ERROR).unlink(missing_ok=True)
-        remove_leftovers(self.paths.folder)
-        self.paths.store.push_trial(self.trial.id())
+            (self.folder / ERROR).unlink(missing_ok=True)
+        remove_leftovers(self.folder)
+        self.store.push_trial(self.trial.id())
         return result

@@ -22,7 +22,7 @@ from trainables.inference.counting import Report
 from trainables.storage import files
 from trainables.storage.base import EVALUATIONS, RESULT, Storage
 from trainables.training import models, target_weights
-from trainables.trial.record import Record, TrialPaths
+from trainables.trial.record import Record
 
 BEST = "best"
 Evaluation = dict[str, Any]
@@ -39,17 +39,24 @@ def load_target_evaluation(trial: Trial, store: Storage) -> Evaluation | None:
 
 
 class StepSelection:
-    """The evaluations of one trial's steps, kept by rank 0. `reference`: the retain model's evaluation."""
+    """The evaluations of one trial's steps, kept by rank 0. `weights`: where the best one's are kept, if they are."""
 
     def __init__(
-        self, trial: Trial, paths: TrialPaths, tokenizer: Any, reference: Any, report: Report | None = None
+        self,
+        trial: Trial,
+        store: Storage,
+        weights: Path | None,
+        tokenizer: Any,
+        reference: Any,
+        report: Report | None = None,
     ) -> None:
         self.trial = trial
-        self.paths = paths
+        self.store = store
+        self.weights = weights
         self.tokenizer = tokenizer
         self.reference = reference
         self.report = report
-        self.folder = paths.folder / EVALUATIONS
+        self.folder = store.trial(trial.id()) / EVALUATIONS
         self.target: Evaluation | None = None
         self.saved_step = 0
         """The step of the last checkpoint."""
@@ -61,7 +68,7 @@ class StepSelection:
 
     def can_resume_at(self, step: int) -> bool:
         """Return whether the evaluations and weights that a trial needs of the steps up to `step` are there."""
-        if self.paths.weights is None or not any(number <= step for number in self._steps()):
+        if self.weights is None or not any(number <= step for number in self._steps()):
             return True
         best = self._best_until(step)
         return best is not None and self._weights(best).is_dir()
@@ -93,7 +100,7 @@ class StepSelection:
         if self.best_step() != step:
             return
         files.write_json(self.folder / f"{step}.json", found | {BEST: True})
-        if self.paths.weights is None:
+        if self.weights is None:
             return
         fallback = self._best_until(self.saved_step)
         for old in self.folder.glob("weights-*"):
@@ -136,9 +143,9 @@ class StepSelection:
         if self.trial.training.eval_every is not None:
             record.evaluations = [{"step": number, **self._read(number)["metrics"]} for number in self._steps()]
             record.chosen_step = step
-        if self.paths.weights is not None:
-            shutil.rmtree(self.paths.weights, ignore_errors=True)  # of a process that was killed before its result
-            files.publish(self._weights(step), self.paths.weights)
+        if self.weights is not None:
+            shutil.rmtree(self.weights, ignore_errors=True)  # of a process that was killed before its result
+            files.publish(self._weights(step), self.weights)
 
     def _add_change(self, network: Any, metrics: Metrics, rows: Rows) -> Evaluation:
         target = target_weights.open_weights(self.trial.target)
@@ -147,7 +154,7 @@ class StepSelection:
 
     def _target(self) -> Evaluation:
         """Return the target model's evaluation: the sweep's, else one made here once."""
-        self.target = self.target or load_target_evaluation(self.trial, self.paths.store)
+        self.target = self.target or load_target_evaluation(self.trial, self.store)
         if self.target is None:
             network, _ = models.load_model(self.trial.target, self.trial.resources.precision)
             network = network.to("cuda" if self.trial.resources.gpus else "cpu")

@@ -51,7 +51,7 @@ def train_ranks(config: dict[str, Any]) -> None:
         raise
     except Exception as failure:
         result = record.write_refusal(trial, store, str(failure), _kind(failure))
-    tune.report(trial_actor.final(result))
+    tune.report(trial_actor.report_end(result))
 
 
 def _kind(failure: Exception) -> str:

@@ -87,16 +87,16 @@ class TrialActor(tune.Trainable):
                 if found is not None:
                     remove_leftovers(self.store.trial(key))
                     _check_sent(self.trial, self.store)
-                    return final(found)
+                    return report_end(found)
                 if self.lost is not None:
-                    return final(record.write_refusal(self.trial, self.store, self.lost, LOST))
+                    return report_end(record.write_refusal(self.trial, self.store, self.lost, LOST))
                 trial_here = localize(self.trial, self.store)
                 self.events = TrialRun(trial_here, self.store, keep_weights=self.keep, notice=self.draining).events()
             return self._go_on(self.events)
         except Unreachable:
             raise
         except InputError as error:
-            return final(record.write_refusal(self.trial, self.store, str(error)))
+            return report_end(record.write_refusal(self.trial, self.store, str(error)))
 
     def _go_on(self, events: Iterator[dict[str, Any]]) -> dict[str, Any]:
         begun = time.monotonic()
@@ -104,7 +104,7 @@ class TrialActor(tune.Trainable):
             event = next(events)
             if event["phase"] == "done":
                 _check_sent(self.trial, self.store)
-                return final(event["result"])
+                return report_end(event["result"])
             if event["phase"] == "evaluation" or time.monotonic() - begun > REPORT_SECONDS:
                 report = {"phase": event["phase"], "step": event.get("step", 0), "steps": event.get("steps", 0)}
                 return {"id": self.trial.id(), "done": False, **report}
@@ -164,7 +164,7 @@ def _check_sent(trial: Trial, store: Storage) -> None:
         raise Unreachable(f"--storage: the result of trial {trial.id()} is in {store.trial(trial.id())} and not sent")
 
 
-def final(result: dict[str, Any]) -> dict[str, Any]:
+def report_end(result: dict[str, Any]) -> dict[str, Any]:
     """Return the last report to Tune, with the metrics of the benchmark's goals."""
     found, kind = result["metrics"], benchmarks.find(result["config"]["benchmark"]["name"])
     return {

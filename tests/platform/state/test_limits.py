@@ -20,7 +20,7 @@ from trainables.config.settings import Resources
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import RESULT, Storage, set_aside
-from trainables.storage.results import spent
+from trainables.storage.results import sum_gpu_seconds
 
 
 def outcome(status: str, message: str = "") -> dict[str, Any]:
@@ -67,7 +67,7 @@ def test_gpu_hours_of_earlier_starts_and_of_the_preparation(now: list[float]) ->
         {"config": {"resources": {"ranks": 2, "gpus": 0.5}}, "seconds": {"total": 30.0}},
         {"config": {"resources": {"ranks": 3, "gpus": 0}}, "seconds": {"total": 10.0}},
     ]
-    assert spent(found) == 60.0
+    assert sum_gpu_seconds(found) == 60.0
     stopper = Stopper(Limits(gpu_hours=1.0))
     with stopper.preparing(2.0):
         now[0] = 900.0

@@ -26,7 +26,6 @@ from trainables.storage import files
 from trainables.storage.base import ROWS, WEIGHTS, Storage
 from trainables.storage.location import open_storage
 from trainables.trial import step_selection
-from trainables.trial.record import TrialPaths
 from trainables.trial.runner import TrialRun
 from trainables.workers import launcher
 
@@ -118,9 +117,8 @@ def test_what_a_resume_falls_back_on_stays(
 ) -> None:
     """Utilities 0.3 and 0.5, a checkpoint, then 0.6 and 0.7: weights of the second outlive those of the third."""
     utilities = iter((0.3, 0.5, 0.6, 0.7, 0.1))
-    folder, config = tmp_path / "trial", configuration(trained_inputs)
-    place = TrialPaths(Storage(tmp_path), folder, folder / "weights")
-    watch = step_selection.StepSelection(config, place, None, None)
+    config = configuration(trained_inputs)
+    watch = step_selection.StepSelection(config, Storage(tmp_path), tmp_path / "weights", None, None)
     watch.target = {"metrics": {"model_utility": 0.9}}
     network = SimpleNamespace(eval=lambda: None)
     measured = ({"model_utility": u} for u in utilities)
