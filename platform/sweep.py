@@ -14,7 +14,7 @@ from platform.driver.options import Options
 from platform.driver.start import start_sweep
 from platform.plan import overrides
 from platform.plan.build import Problems, make_plan
-from platform.plan.value import Plan
+from platform.plan.plan import Plan
 from platform.schedule import capacity
 from platform.state import disk
 from platform.state.limits import Limits

@@ -7,7 +7,7 @@ import time
 from platform.driver.console import print_line
 from platform.driver.finish import print_end
 from platform.driver.options import Options
-from platform.plan.value import Plan
+from platform.plan.plan import Plan
 from platform.preparation import hub
 from platform.schedule.ray_settings import set_ray_environment
 from platform.state import manifest

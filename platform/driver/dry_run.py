@@ -8,7 +8,7 @@ from typing import Any
 
 from platform.plan import data, requirements
 from platform.plan.estimate import describe_estimate, estimate_gpu_hours, estimate_seconds
-from platform.plan.value import Plan
+from platform.plan.plan import Plan
 from platform.state import disk
 from platform.state.sweep_state import SweepState
 from trainables.common.cli import format_count, format_size

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from platform.plan.value import Plan
+from platform.plan.plan import Plan
 from platform.state import weights
 from trainables import benchmarks
 from trainables.benchmarks import selection

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from platform.driver.console import print_line
-from platform.plan.value import Plan
+from platform.plan.plan import Plan
 from platform.state import manifest
 from trainables.common import paths, provenance
 from trainables.common.cli import format_count

@@ -8,8 +8,8 @@ from typing import Any
 from platform.plan import data, overrides, requirements
 from platform.plan.budget import Budget, estimate_budget
 from platform.plan.models import ModelRecipes, Reference, find_shape
+from platform.plan.plan import Plan
 from platform.plan.trials import STRATEGIES, check_layer, enumerate_trials
-from platform.plan.value import Plan
 from search_spaces.schema.sweep import FILES, Sweep
 from trainables import benchmarks as kinds
 from trainables.common.errors import InputError, closest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from platform.plan.value import Plan
+from platform.plan.plan import Plan
 from trainables.common.cli import format_amount, format_count, format_duration
 
 ENOUGH = 3

@@ -12,7 +12,7 @@ from typing import Any
 from filelock import Timeout
 
 from platform.plan import requirements
-from platform.plan.value import Plan
+from platform.plan.plan import Plan
 from platform.preparation.repository import (
     PATTERNS,
     HubUnreachable,

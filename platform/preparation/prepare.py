@@ -13,7 +13,7 @@ import ray.exceptions
 from ray.train import TrainingFailedError
 
 from platform.plan.models import Reference
-from platform.plan.value import Plan
+from platform.plan.plan import Plan
 from platform.state import weights
 from platform.state.sweep_state import SweepState
 from trainables import benchmarks

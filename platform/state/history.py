@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from platform.plan.estimate import Measured
-from platform.plan.value import Plan
+from platform.plan.plan import Plan
 from trainables.common import hashing, provenance
 from trainables.common.cli import format_count
 from trainables.config.trial import Direction

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from platform.plan.value import Plan
+from platform.plan.plan import Plan
 from platform.state import history
 from platform.state.history import History
 from trainables.config.trial import Direction, Trial, direction

@@ -17,7 +17,7 @@ from trainables.storage.base import EVALUATED, RESULT, WEIGHTS, Storage
 from trainables.storage.files import read_json
 
 if TYPE_CHECKING:
-    from platform.plan.value import Plan
+    from platform.plan.plan import Plan
 
 CHOICES = ("all", "pareto", "best", "none")
 """Each keeps less than the one before. `best` is the trial that the selection rule chooses; `pareto` keeps it, too."""

@@ -14,7 +14,7 @@ import pytest
 from platform.plan import requirements
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
-from platform.plan.value import Plan
+from platform.plan.plan import Plan
 from search_spaces.schema import sweep as spaces
 from tests.support import tiny
 from tests.support.environment import RunModule

@@ -13,7 +13,7 @@ import pytest
 
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
-from platform.plan.value import Plan
+from platform.plan.plan import Plan
 from platform.state.sweep_state import SweepState, scan
 from search_spaces.schema.sweep import Sweep
 from search_spaces.tofu_tiny import SWEEP

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from platform.plan.value import Plan
+from platform.plan.plan import Plan
 from platform.state import manifest
 from platform.state.sweep_state import SweepState, refresh_if_stale
 from tests.support import starts

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from platform.driver.dry_run import describe_plan
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
-from platform.plan.value import Plan
+from platform.plan.plan import Plan
 from platform.state.sweep_state import scan
 from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.schema import sweep as spaces

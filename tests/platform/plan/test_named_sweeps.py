@@ -10,7 +10,7 @@ from analysis import paper
 from platform.plan import requirements
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply, load_backbones
-from platform.plan.value import Plan
+from platform.plan.plan import Plan
 from search_spaces.backbones.llama2 import ICLM
 from search_spaces.schema import sweep as spaces
 from search_spaces.schema.backbones import Backbone

@@ -9,7 +9,7 @@ import pytest
 
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
-from platform.plan.value import Plan
+from platform.plan.plan import Plan
 from search_spaces.schema import sweep as spaces
 from tests.support.small_sweep import Small, write_model
 from trainables.common.errors import InputError

@@ -8,7 +8,7 @@ import pytest
 
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply, flatten_settings
-from platform.plan.value import Plan
+from platform.plan.plan import Plan
 from search_spaces import tofu_llama, wmdp_zephyr
 from search_spaces.schema import sweep as spaces
 from tests.support import small_sweep

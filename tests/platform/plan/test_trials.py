@@ -9,8 +9,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from platform.plan.plan import Plan
 from platform.plan.trials import enumerate_trials, find_published_choice
-from platform.plan.value import Plan
 from platform.state.sweep_state import SweepState
 from search_spaces.schema.sweep import Published, Sweep
 from search_spaces.tofu_tiny import SWEEP
