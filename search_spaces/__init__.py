@@ -1,1 +1,1 @@
-"""What to run: one named sweep a file, as a frozen Python value called SWEEP. It imports trainables.config."""
+"""Named sweeps, one a file, as a frozen Python value called SWEEP. It imports trainables.config."""

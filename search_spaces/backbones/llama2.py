@@ -5,7 +5,7 @@ from trainables.config.settings import Model, Shape
 
 
 def _muse(corpus: str) -> tuple[tuple[str, Model], ...]:
-    """What MUSE's authors published: its folders hold no tokenizer, their code takes Llama-2's."""
+    """Return the models that MUSE's authors published: its folders hold no tokenizer, their code takes Llama-2's."""
     found = {"target": f"muse-bench/MUSE-{corpus}_target", "retain": f"muse-bench/MUSE-{corpus}_retrain"}
     return tuple((role, Model(path=path, tokenizer="meta-llama/Llama-2-7b-hf")) for role, path in found.items())
 

@@ -1,4 +1,4 @@
-"""What the paper's sweeps share: its methods, fixed settings, and its choices of gamma and tau for each cell.
+"""Common part of the paper's sweeps: methods, fixed settings, and its choices of gamma and tau for each cell.
 
 Source: the experiments section and the appendix "Hyper-parameter Configurations". Where they leave something open the
 reading is that of docs/reproduction.md: the paper's tables decide.

@@ -47,7 +47,7 @@ class Published(Value):
 
 
 class ModelTraining(Value):
-    """How target and retain models are made where no folder holds them.
+    """Making of target and retain models that no folder holds.
 
     With `pretraining` a base model is trained first on `pretraining_configs`, then fine-tuned for each role.
     """
@@ -91,7 +91,7 @@ class Sweep(Value):
     strengths: tuple[Positive, ...] = ()
     seeds: tuple[Seed, ...] = (0,)
     trial_seconds: Positive | None = None
-    """What a trial took on one core when that was measured, on average: for plans, before any trial is done."""
+    """Measured seconds of a trial on one core, on average: for plans, before any trial is done."""
     published: tuple[Published, ...] = (Published(gamma=0.8, tau=None),)
     benchmark: Benchmark = Benchmark()
     objective: Objective = Objective()
@@ -99,9 +99,9 @@ class Sweep(Value):
     task_vector: TaskVector = TaskVector()
     calibration: Calibration = Calibration()
     selection: Selection = Selection()
-    """Which trial of a study speaks for it in tables, and which weights `--keep best` keeps."""
+    """Rule for the trial of a study that tables show and whose weights `--keep best` keeps."""
     export: bool = False
-    """Whether the sweep ends with the chosen trial's model in a folder of its own."""
+    """The sweep ends with the chosen trial's model in a folder of its own."""
     resources: Resources = Resources()
     observe: Count | None = None
     """Steps between measurements of the angle to the retain gradient (Trial.observe)."""

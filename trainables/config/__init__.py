@@ -1,1 +1,1 @@
-"""What a trial is: field types, settings, Trial and its id. It imports common alone, and never torch."""
+"""Configuration of a trial: field types, settings, Trial and its id. It imports common alone, and never torch."""

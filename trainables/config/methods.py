@@ -1,4 +1,4 @@
-"""All that is known of each method and each rectifier, a row each: METHODS and RECTIFIERS. Nothing here imports torch.
+"""Tables of all methods and rectifiers, a row each: METHODS and RECTIFIERS. Nothing here imports torch.
 
 A file in trainables/methods/custom/ adds the row of its name (docs/decisions/0011). It is parsed here, not imported.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 CUSTOM = Path(__file__).parents[1] / "methods" / "custom"
 
 NEEDS = ("retain_loss", "frozen_model", "distributions", "reference_sums")
-"""What an objective may need beside the forward and backward pass on the forget rows.
+"""Needs of an objective apart from the forward and backward pass on the forget rows.
 
 retain_loss: such a pass on retain rows, for a term of their plain loss (where `retain_coefficient` is not 0).
 frozen_model: a copy of the target model, and its forward pass beside one with gradients on retain rows.
@@ -22,14 +22,14 @@ distributions: both models' distributions over the vocabulary there.
 reference_sums: S_i^0, one forward pass of the target model over the forget rows that the steps draw.
 """
 RETAIN_PASS = "retain_pass"
-"""What a rectifier may need: each step a forward and backward pass on retain rows, and its fp32 moving average."""
+"""Need of a rectifier: each step a forward and backward pass on retain rows, and its fp32 moving average."""
 SETTINGS = ("gamma", "tau")
-"""What a rectifier may take."""
+"""Settings that a rectifier may take."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What methods and rectifiers have in common. Memory, time and rows are planned from `needs`."""
+    """Common part of methods and rectifiers. Memory, time and rows are planned from `needs`."""
 
     name: str
     label: str
@@ -38,7 +38,7 @@ class Row:
     custom: bool = False
     """A file of that name in trainables/methods/custom/ has it."""
     problem: str | None = None
-    """What is wrong with what that file states."""
+    """Error in the constants of that file."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class MethodRow(Row):
 
 @dataclass(frozen=True)
 class RectifierRow(Row):
-    """What happens to the objective's gradient before the optimizer. `label` stands after "w/" in tables."""
+    """A change of the objective's gradient before the optimizer. `label` stands after "w/" in tables."""
 
     _: KW_ONLY
     takes: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class RectifierRow(Row):
     """Follows the refusal of settings that it does not take."""
 
     def accepts(self) -> str:
-        """Return what it takes, as a refusal says it: `takes tau and no gamma`."""
+        """Return its settings in words: `takes tau and no gamma`."""
         others = [name for name in SETTINGS if name not in self.takes]
         if not self.takes:
             return f"takes neither gamma nor tau{self.note}"
@@ -157,11 +157,11 @@ _RECTIFIERS = (  # in the order of tables and legends
 )
 
 
-def _read(path: Path) -> Iterator[Row]:
-    """Yield the row of a file in custom/: of a rectifier where it has a class Rectifier, of an objective where a make.
+def _read_custom_file(path: Path) -> Iterator[Row]:
+    """Yield the rows of a file in custom/: a rectifier's if it has a class Rectifier, an objective's if a make.
 
-    A file with neither, or that cannot be parsed, has a row of both: its name is known, and its use says what is wrong.
-    LABEL, NEEDS and TAKES may be stated as plain values; of what is not stated the most is assumed.
+    A file with neither, or that cannot be parsed, has both rows, and is refused when it is used. LABEL, NEEDS and TAKES
+    are plain values; without them the most is assumed.
     """
     try:
         body = ast.parse(path.read_text(encoding="utf-8")).body
@@ -193,7 +193,7 @@ def _literal(value: ast.expr) -> Any:
 def _accepted(
     stated: dict[str, Any], most: dict[str, tuple[str, ...]]
 ) -> tuple[dict[str, tuple[str, ...]], str | None]:
-    """Return what is stated, over the most that may be, and what is wrong with it."""
+    """Return the stated values, or else the most that is possible, and the error in them."""
     known, problem = dict(most), None
     for name, words in stated.items():
         if name not in most:
@@ -205,7 +205,7 @@ def _accepted(
     return known, problem
 
 
-_CUSTOM = tuple(row for path in sorted(CUSTOM.glob("[!_]*.py")) for row in _read(path))
+_CUSTOM = tuple(row for path in sorted(CUSTOM.glob("[!_]*.py")) for row in _read_custom_file(path))
 for _row in _CUSTOM:
     if _row.name in {row.name for row in (_METHODS if isinstance(_row, MethodRow) else _RECTIFIERS)}:
         raise ValueError(

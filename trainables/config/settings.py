@@ -1,7 +1,4 @@
-"""The parts of a configuration: frozen values that are validated once. trainables.config.ids tells their hashes.
-
-Nothing here imports torch, so that plans, listings and status stay quick.
-"""
+"""Parts of a configuration: frozen values, validated once. Nothing here imports torch, so that plans stay quick."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ Precision = Literal["fp32", "bf16"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 """transformers' implementations."""
 FICTIONAL = "fictional:"
-"""How the fingerprint of made-up rows begins; what they are made from follows."""
+"""Start of the fingerprint of made-up rows."""
 
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -73,7 +70,7 @@ class Model(Value):
 
 
 class Shape(Value):
-    """The sizes of a decoder that decide its memory and time; a model's config.json has them under other names."""
+    """Sizes of a decoder, which decide its memory and time."""
 
     hidden: int
     layers: int
@@ -83,12 +80,12 @@ class Shape(Value):
     intermediate: int
     vocabulary: int
     gated: bool = True
-    """Whether the feed-forward layer multiplies with a gate (Llama, Mistral, Qwen) or has two matrices (Phi)."""
+    """The feed-forward layer multiplies with a gate (Llama, Mistral, Qwen) instead of having two matrices (Phi)."""
     tied: bool = False
 
     @property
     def parameters(self) -> int:
-        """Weights of all matrices and norms; biases, below 0.1 %, are left out."""
+        """Count weights of all matrices and norms, without biases, which are below 0.1 %."""
         attention = self.hidden * self.head_size * 2 * (self.heads + self.kv_heads)
         feed_forward = (3 if self.gated else 2) * self.hidden * self.intermediate
         embeddings = (1 if self.tied else 2) * self.vocabulary * self.hidden
@@ -96,7 +93,7 @@ class Shape(Value):
 
 
 class Rectifier(Value):
-    """What happens to the objective's gradient (the whole objective's, retain terms included) before the optimizer.
+    """Change of the objective's gradient (retain terms included) before the optimizer.
 
     `none`; `clip`: clipping alone (the paper's ablation); `gru`; `pcgrad`: projection onto the normal plane of this
     step's retain gradient, the same as GRU with gamma 1 and no clipping.
@@ -110,7 +107,7 @@ class Rectifier(Value):
     tau: Positive | None = None
 
     @model_validator(mode="after")
-    def _only_its_own_settings(self) -> Rectifier:
+    def _check_settings(self) -> Rectifier:
         row = RECTIFIERS[self.name]
         stated = {name for name in SETTINGS if getattr(self, name) is not None}
         if not set(row.requires) <= stated <= set(row.takes):
@@ -138,7 +135,7 @@ class Objective(Value):
 
 
 class Benchmark(Value):
-    """The rows a trial forgets, retains and is measured on."""
+    """Rows that a trial forgets, retains and is measured on."""
 
     name: BenchmarkName = "tofu"
     data: Place = "locuslab/TOFU"
@@ -158,12 +155,12 @@ class Benchmark(Value):
 
     @property
     def is_fictional(self) -> bool:
-        """Whether its rows are made up from settings, when a trial needs them."""
+        """Return whether its rows are made up from settings, when a trial needs them."""
         return (self.fingerprint or "").startswith(FICTIONAL)
 
     @field_validator("sources")
     @classmethod
-    def _parts(cls, sources: tuple[str, ...]) -> tuple[str, ...]:
+    def _sort_sources(cls, sources: tuple[str, ...]) -> tuple[str, ...]:
         for source in sources:
             part, equals, place = source.partition("=")
             if not (part and equals and place):
@@ -174,7 +171,7 @@ class Benchmark(Value):
 
 
 class Training(Value):
-    """The optimizer's settings. `batch_size` is the effective one: rows of an optimizer step over all ranks."""
+    """Settings of the optimizer. `batch_size` is the effective one: rows of an optimizer step over all ranks."""
 
     lr: Positive = 1e-5
     epochs: Positive = 5
@@ -200,14 +197,14 @@ class Training(Value):
     """The benchmark's utility (MU) below this bar, looked at by `eval_every`, is a collapsed model, too."""
 
     @model_validator(mode="after")
-    def _a_bar_that_is_looked_at(self) -> Training:
+    def _check_stop_below(self) -> Training:
         if self.stop_below is not None and self.eval_every is None:
             raise ValueError("stop_below: the utility is measured by training.eval_every=K; set that, too")
         return self
 
 
 class Resources(Value):
-    """What one trial runs on. `cpus` is also the number of threads, because sums depend on it."""
+    """Hardware of one trial. `cpus` is also the number of threads, because sums depend on it."""
 
     ranks: Count = 1
     zero_stage: int | None = Field(default=None, ge=0, le=3)
@@ -228,7 +225,7 @@ class Resources(Value):
     """Padded tokens of one evaluation pass."""
 
     @model_validator(mode="after")
-    def _what_a_gradient_can_be_rectified_on(self) -> Resources:
+    def _check_zero_stage(self) -> Resources:
         """Refuse what the pinned DeepSpeed cannot do, or where a written gradient does not reach the step."""
         if self.zero_stage == 0 and self.precision == "bf16":
             raise ValueError(
@@ -242,7 +239,7 @@ class Resources(Value):
 
 
 class TaskVector(Value):
-    """How far a task vector moves the target model, and how the vector is made.
+    """Length and making of a task vector.
 
     `stg` is TRU's strength, `strength` that of TV. A vector is fine-tuned for `steps` full-batch iterations of
     `optimizer` at `lr` (the paper's T and lr). TRU splits the forget set at random into `batches` equal batches and
@@ -264,29 +261,20 @@ class Calibration(Value):
     `targets` are those shares; each is searched to within `tolerance` of MU in at most `evaluations` evaluations.
     """
 
-    targets: tuple[float, ...] = ()
+    targets: tuple[Share, ...] = ()
     tolerance: Positive = 0.002
     evaluations: Count = 12
 
     @field_validator("targets")
     @classmethod
-    def _in_order(cls, targets: tuple[float, ...]) -> tuple[float, ...]:
+    def _sort_targets(cls, targets: tuple[float, ...]) -> tuple[float, ...]:
+        if len(set(targets)) < len(targets):
+            raise ValueError("each share once")
         return tuple(sorted(targets))
-
-    @model_validator(mode="after")
-    def _shares(self) -> Calibration:
-        for target in self.targets:
-            if not 0 < target <= 1:
-                raise ValueError(
-                    f"targets are shares of the target model's utility, above 0 and up to 1; got {target:g}"
-                )
-        if len(set(self.targets)) < len(self.targets):
-            raise ValueError("targets: each share once")
-        return self
 
 
 class Selection(Value):
-    """Which of several candidates is chosen: of a study's trials, of a trial's steps (trainables.benchmarks.selection).
+    """Rule that chooses among a study's trials, or among a trial's steps (trainables.benchmarks.selection).
 
     `utility_floor`: the most removal among those that keep `share` of the target model's utility, else the most
     utility. With `halves` it is chosen on one half of the evaluation rows and reported on the other.
@@ -298,7 +286,7 @@ class Selection(Value):
 
 
 class RetainEvaluation(Value):
-    """The retain model's evaluation that forget quality is measured against: a folder of the storage."""
+    """Evaluation of the retain model, for forget quality: a file of the storage."""
 
     path: Place
     fingerprint: Mark | None = None

@@ -1,8 +1,4 @@
-"""A trial's configuration, hashed into the trial's id, and what is made once for many trials.
-
-Its parts are in trainables.config.settings, what ids are hashed from in trainables.config.ids. Nothing here imports
-torch.
-"""
+"""Configurations of a trial and of what many trials share, and their ids. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -53,7 +49,7 @@ class Trial(Value):
     """Chooses the step where `training.eval_every` gives several; of no effect on a trial, and its id, otherwise."""
 
     @model_validator(mode="after")
-    def _a_task_vector_or_an_objective(self) -> Trial:
+    def _check_task_vector(self) -> Trial:
         vector, method = self.task_vector, METHODS[self.method]
         if method.strength is None:
             if vector is not None:
@@ -75,7 +71,7 @@ class Trial(Value):
         return self
 
     @model_validator(mode="after")
-    def _whole_ranks(self) -> Trial:
+    def _check_training(self) -> Trial:
         if self.training.batch_size % self.resources.ranks:
             raise ValueError(
                 f"training.batch_size={self.training.batch_size} is not a multiple of "
@@ -90,15 +86,15 @@ class Trial(Value):
         return self
 
     def id(self) -> str:
-        """Twelve hex digits that name this configuration."""
+        """Return the twelve hex digits that name this configuration."""
         return _trial_id(self)  # type: ignore[arg-type]  # frozen, and so hashable
 
     def study(self) -> str:
-        """The Optuna study this trial belongs to: split, objective and rectifier."""
+        """Return the name of the trial's Optuna study: split, objective and rectifier."""
         return f"{self.benchmark.split}/{self.method}/{self.rectifier.name}"
 
     def label(self) -> str:
-        """A readable name: `gru-npo-forget05-g0.8-tnone-s0`."""
+        """Return a readable name: `gru-npo-forget05-g0.8-tnone-s0`."""
         name, vector = self.rectifier.name, self.task_vector
         settings = "".join(
             f"-{setting[0]}{_short(getattr(self.rectifier, setting))}" for setting in RECTIFIERS[name].takes
@@ -109,7 +105,7 @@ class Trial(Value):
 
 
 class Recipe(Value):
-    """How a model is made: a base model fine-tuned, or an architecture trained from nothing, on named rows.
+    """Making of a model: a base model fine-tuned, or an architecture trained from nothing, on named rows.
 
     `architecture` holds keyword arguments of transformers' LlamaConfig; the tokenizer is then a byte-level BPE
     of `vocabulary` entries learnt from the same data folder. `clip` is the clipping norm of fine-tuning.
@@ -131,12 +127,12 @@ class Recipe(Value):
     precision: Precision = "fp32"
 
     def id(self) -> str:
-        """Twelve hex digits that name what this recipe makes."""
+        """Return the twelve hex digits that name the model."""
         return digest(identity(self))[:12]
 
 
 class Direction(Value):
-    """What a task vector is made from: everything but its strength, so that all strengths share one making.
+    """Making of a task vector: everything but its strength, so that all strengths share one.
 
     `rectified`: TRU's mean of rectified unit vectors over `batches`; else the plain vector of the whole forget set.
     """
@@ -150,12 +146,12 @@ class Direction(Value):
     precision: Precision = "fp32"
 
     def id(self) -> str:
-        """Twelve hex digits that name the direction."""
+        """Return the twelve hex digits that name the direction."""
         return digest(identity(self))[:12]
 
 
 def direction(trial: Trial) -> Direction | None:
-    """The direction that a trial moves along; None: it trains an objective."""
+    """Return the direction that a trial moves along; None: it trains an objective."""
     if trial.task_vector is None:
         return None
     rectified = METHODS[trial.method].batched
@@ -174,7 +170,7 @@ def direction(trial: Trial) -> Direction | None:
 
 
 def evaluation_id(model: Model, benchmark: Benchmark, retain: str | None = None, precision: Precision = "fp32") -> str:
-    """Twelve hex digits that name the evaluation of `model`, with FQ against the retain evaluation named `retain`."""
+    """Return the hex digits that name the evaluation of `model`, with FQ against the retain evaluation `retain`."""
     parts = {"model": identity(model), "benchmark": identity(benchmark), "retain": retain}
     if precision != "fp32":
         parts["precision"] = precision
@@ -200,7 +196,7 @@ def _short(value: float | None) -> str:
 
 @lru_cache(maxsize=2**14)
 def _trial_id(trial: Trial) -> str:
-    """Kept, because a plan of thousands of trials asks for each one's many times."""
+    """Return the id, which a plan of thousands of trials asks for many times."""
     chosen = identity(trial)
     forget_planning(chosen)
     if not trial.calibration.targets:

@@ -1,4 +1,4 @@
-"""What a setting may be, whatever it means: types that the values of a configuration are declared with.
+"""Types of the fields of a configuration.
 
 Bounds are far beyond what anybody needs, and keep arithmetic on what people type finite.
 """
@@ -45,7 +45,7 @@ Text = Annotated[str, AfterValidator(_text)]
 Mark = Annotated[str, AfterValidator(_printable)]
 """A fingerprint."""
 Place = Annotated[str, AfterValidator(_place)]
-"""A folder, a file or a hub id; whether there is such a thing is for a plan to say."""
+"""A folder, a file or a hub id; a plan checks whether it exists."""
 
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Whole = Annotated[int, Field(ge=0, le=10**9)]
@@ -54,4 +54,4 @@ Positive = Annotated[float, Field(gt=0, le=1e9)]
 NotNegative = Annotated[float, Field(ge=0, le=1e9)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
-"""What an exponential moving average keeps: Adam's betas."""
+"""Decay of an exponential moving average: Adam's betas."""

@@ -22,7 +22,7 @@ Normalise = Literal["whole", "per_tensor"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was done to one vector. Norms are Euclidean over all parameters; `cos` is NaN where a side is zero.
+    """Record of one rectification. Norms are Euclidean over all parameters; `cos` is NaN where a side is zero.
 
     `scales`: what each tensor of T + coefficient * G is multiplied by to come to length 1, 0 for a zero vector.
     """
@@ -38,7 +38,7 @@ class Outcome:
 
 
 def products(vector: Sequence[torch.Tensor], gradient: Sequence[torch.Tensor] | None) -> torch.Tensor:
-    """<T, G>, ||G||^2, ||T||^2 of each tensor (of this rank's part): (tensors, 3) in fp64; no gradient is zero."""
+    """Return <T, G>, ||G||^2, ||T||^2 of each tensor (this rank's part): (tensors, 3) in fp64; None is zero."""
     if gradient is None:
         squares = torch.stack([rectifiers.inner([part], [part]) for part in vector])
         return torch.stack((torch.zeros_like(squares), torch.zeros_like(squares), squares), dim=1)
@@ -47,7 +47,7 @@ def products(vector: Sequence[torch.Tensor], gradient: Sequence[torch.Tensor] | 
 
 
 def rectify(found: torch.Tensor, normalise: Normalise) -> Outcome:
-    """What to do, from the products of all ranks. A vector opposite to G has nothing left: it becomes zero."""
+    """Return how to rectify, from the products of all ranks. A vector opposite to G becomes zero."""
     dots, retain, squares = found.double().cpu().unbind(1)
     dot, retain_square, square = (float(part.sum()) for part in (dots, retain, squares))
     norm, retain_norm = math.sqrt(square), math.sqrt(retain_square)

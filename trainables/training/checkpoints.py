@@ -25,7 +25,7 @@ from trainables.training.engine import Engine
 LAYOUT = ("ranks", "zero_stage", "precision", "offload_optimizer")
 """Shards belong to one layout; another one cannot read them."""
 Notice = Callable[[], bool]
-"""Whether this process's machine is about to be taken away."""
+"""Returns whether this process's machine is about to be taken away."""
 
 
 class DamagedCheckpoint(Exception):

@@ -23,7 +23,7 @@ TermRows = tuple[Term, Sequence[Example], list[int]]
 
 
 class Runner(Protocol):
-    """The part of an engine that a pass needs: `backward` adds a micro-batch's gradient, averaged over ranks."""
+    """Interface of an engine for passes: `backward` adds a micro-batch's gradient, averaged over ranks."""
 
     inner: Any
     rank: int

@@ -1,4 +1,4 @@
-"""The time that a trial's training takes, estimated before it runs: 6 N D floating-point operations.
+"""Estimate of a trial's training time: 6 N D floating-point operations.
 
 A forward pass of a model of N parameters over D tokens is 2 N D operations, its backward pass 4 N D; recomputed
 activations add 2 N D. Evaluation is not in it: most of that is generation, which the memory's speed bounds.
@@ -14,23 +14,23 @@ from trainables.training import memory, sampling
 
 FORWARD, BACKWARD = 2, 4
 EFFICIENCY = 0.35
-"""The share of a GPU's speed that training reaches: an assumption."""
+"""Assumed share of a GPU's speed that training reaches."""
 SPEED = {"bf16": 312e12, "fp32": 19.5e12}
 """Floating-point operations a second of an A100."""
 
 
 def basis(precision: str) -> str:
-    """What the hours rest on."""
+    """Return the assumptions behind the hours, in words."""
     return f"training alone, 6 N D at {EFFICIENCY:.0%} of an A100's {SPEED[precision] / 1e12:g} TFLOP/s"
 
 
 def hours(operations: float, precision: str) -> float:
-    """GPU-hours."""
+    """Return GPU-hours."""
     return operations / (EFFICIENCY * SPEED[precision]) / 3600
 
 
 def operations(trial: Trial, shape: Shape, points: int, tokens: float) -> float:
-    """Floating-point operations of a trial on `points` forget rows of `tokens` tokens on average."""
+    """Count the floating-point operations of a trial on `points` forget rows of `tokens` tokens on average."""
     size, once = shape.parameters, FORWARD + BACKWARD
     if trial.resources.gradient_checkpointing:
         once += FORWARD

@@ -35,7 +35,7 @@ def test_a_file_says_what_is_added_and_the_most_is_assumed_of_the_rest(
 
 def read(folder: Path, text: str) -> list[Any]:
     (folder / "added.py").write_text(text)
-    return list(methods._read(folder / "added.py"))
+    return list(methods._read_custom_file(folder / "added.py"))
 
 
 @pytest.mark.parametrize("text", ["", "def make(:\n", "make = 3\n"])

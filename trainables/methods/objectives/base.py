@@ -105,7 +105,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Objective:
-    """What is minimised. `needs_reference`: S_i^0 of every forget row of the run, before its first step."""
+    """Sum of terms to minimise. `needs_reference`: S_i^0 of every forget row of the run, before its first step."""
 
     terms: tuple[Term, ...]
     needs_reference: bool = False

@@ -40,7 +40,7 @@ class Piece:
 
 
 class ShardedModel:
-    """What effective_batch needs of an engine, and the pieces."""
+    """The engine of effective_batch, and the pieces."""
 
     def __init__(self, inner: Any, device: torch.device) -> None:
         self.inner = inner
