@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import pandas as pd
@@ -13,22 +15,7 @@ from trainables.config.settings import Benchmark
 
 ARROWS = {"highest": " ↑", "lowest": " ↓", None: ""}
 BETTER = {"highest": "higher is better →", "lowest": "lower is better →"}
-EXPLAINED = {
-    "forget_quality": "forget quality, the natural logarithm of the p-value of a KS test against the retain model; 0 "
-    "is best and the retain model's by definition, below -3.0 (p = 0.05) the two can be told apart",
-    "model_utility": "model utility, 0 to 1",
-    "verbmem_f": "VerbMem on the forget set; it and KnowMem are in percent in the dialect paper, fractions in "
-    "open-unlearning",
-    "wmdp_bio": "WMDP-bio accuracy; guessing gives 0.25",
-    "wmdp_cyber": "WMDP-cyber accuracy; guessing gives 0.25",
-    "mmlu": "MMLU accuracy; guessing gives 0.25",
-    "forget_extraction_strength": "extraction strength on the forget rows, 0 to 1: how much of a row, counted from its "
-    "end, the model completes by itself from what stands before",
-    "utility": "harmonic mean of extraction strength, exact memorisation, ROUGE-L and probability on the retain rows "
-    "and of the tasks that were asked for, 0 to 1",
-    "privleak": "how far membership inference tells forget rows from others, against a model that never saw them, in "
-    "percent; 0 is best, far below it they still look like training rows, far above they stand out; no goal",
-}
+EXPLAINED = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8"))
 """More on a metric than its goal's title says."""
 FLOOR = 0.0
 """The utility of a model that can do nothing any more: no best value, however many share it."""

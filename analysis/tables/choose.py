@@ -12,9 +12,8 @@ from analysis.labels import REFERENCES, TASK_VECTORS, split_label
 from analysis.load.goals import find_goals
 from analysis.stats import tidy
 from analysis.stats.results import Results
-from analysis.tables import layouts
 from analysis.tables.layout import Layout, Measure
-from analysis.tables.layouts import LAYOUTS, MUSE, TOFU_RETAIN_FREE, WMDP, WMDP_MEASURES, uwc_layout
+from analysis.tables.layouts import LAYOUTS, uwc_layout
 from analysis.tables.render import Sheet, make_sheet
 from trainables.storage.base import FAILURES
 
@@ -31,7 +30,7 @@ def make_sheets(frame: pd.DataFrame, results: Results, command: str = "", beside
         command = f"{command} --retry-failed"
     sheets = []
     for layout in fitting_layouts(frame):
-        if layout is TOFU_RETAIN_FREE:  # WGA's trials with a retain term are no part of it
+        if layout.table == "tofu_retain_free":  # WGA's trials with a retain term are no part of it
             free = tidy.from_runs(results.with_runs(retain_free_trials(runs)))
             sheets += _make_sheets(layout, free, beside, command)
         else:
@@ -47,7 +46,9 @@ def retain_free_trials(runs: pd.DataFrame) -> pd.DataFrame:
     objective = runs.reindex(columns=["objective.preset", "objective.retain_coefficient"])
     preset = (objective["objective.preset"] == "open-unlearning").astype(float)
     retains = (runs["method"] == "wga") & objective["objective.retain_coefficient"].astype(float).fillna(preset).gt(0)
-    return runs.loc[runs["method"].isin(TOFU_RETAIN_FREE.methods) & (runs["rectifier.name"] == "none") & ~retains]
+    return runs.loc[
+        runs["method"].isin(LAYOUTS["tofu_retain_free"].methods) & (runs["rectifier.name"] == "none") & ~retains
+    ]
 
 
 def tables_of_sweep(sweep: str) -> dict[str, str]:
@@ -79,32 +80,32 @@ def _main_layouts(rows: pd.DataFrame) -> Iterator[Layout]:
     match rows["benchmark"].iloc[0]:
         case "wmdp":
             if set(rows["method"]) - {"rmu"}:
-                yield WMDP
+                yield LAYOUTS["wmdp"]
             if "rmu" in set(rows["method"]):
-                yield layouts.WMDP_RMU
+                yield LAYOUTS["wmdp_rmu"]
         case "muse":
-            yield MUSE
+            yield LAYOUTS["muse"]
         case "tofu":
             if "none" in rectifiers and not (any(vectors) and rectifiers == {"none"}):
-                yield layouts.TOFU_MAIN
+                yield LAYOUTS["tofu_main"]
             if any(vectors):
-                yield TOFU_RETAIN_FREE
+                yield LAYOUTS["tofu_retain_free"]
             if "clip" in rectifiers:
-                yield layouts.TOFU_ABLATION
+                yield LAYOUTS["tofu_ablation"]
 
 
 def _axis_layouts(rows: pd.DataFrame) -> Iterator[Layout]:
     """Yield the layouts of the settings of GRU that a method was run at several values of."""
     benchmark = str(rows["benchmark"].iloc[0]) if len(rows) else ""
     rectified = rows.loc[rows["rectifier"] == "gru"]
-    for layout in (layouts.TOFU_TAU, layouts.TOFU_GAMMA):
+    for layout in (LAYOUTS["tofu_tau"], LAYOUTS["tofu_gamma"]):
         if not any(rectified.groupby(["split", "method", layout.other])[layout.axis].nunique() > 1):
             continue
         if benchmark == "tofu":
             yield layout
         else:
             goals = [Measure(column.metric, column.head, 4, None) for column in find_goals(benchmark).columns]
-            found = {"wmdp": WMDP_MEASURES, "muse": MUSE.measures}.get(benchmark, goals)
+            found = LAYOUTS[benchmark].measures if benchmark in LAYOUTS else goals
             measures = tuple(replace(measure, best=None) for measure in found)
             caption = f"{benchmark.upper()}: GRU over {layout.axis}"
             yield replace(layout, measures=measures, caption=caption, methods=(), sweeps={}, splits={}, fixed={})

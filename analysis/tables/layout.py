@@ -31,7 +31,7 @@ class Measure:
     metric: str
     head: str
     decimals: int
-    best: Literal["highest", "lowest"] | None
+    best: Literal["highest", "lowest"] | None = None
 
 
 @dataclass(frozen=True)

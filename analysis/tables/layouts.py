@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from analysis.labels import DASH, DECIMALS, REFERENCES, TASK_VECTORS, method_label
+from analysis.labels import DASH, DECIMALS, REFERENCES, method_label
 from analysis.load.goals import TOFU, Goals
 from analysis.stats.results import Results
 from analysis.stats.selection import rule_text
@@ -15,130 +18,26 @@ from analysis.tables.format import BOLD, Head
 from analysis.tables.layout import CHECKS, Layout, Measure
 
 QUALITY, UTILITY = Measure("forget_quality", "FQ ↑", 4, "highest"), Measure("model_utility", "MU ↑", 4, "highest")
-WMDP_MEASURES = (
-    Measure("wmdp_bio", "Bio ↓", 4, "lowest"),
-    Measure("wmdp_cyber", "Cyber ↓", 4, "lowest"),
-    Measure("mmlu", "MMLU ↑", 4, "highest"),
-)
-PERCENT = {"forget05": "5%", "forget10": "10%"}
-TEXT_METHODS = ("ga", "wga", "gd", "npo", "npo_gd")
-SENSITIVE = ("ga", "npo", "gd")
 
-TOFU_MAIN = Layout(
-    table="tofu_main",
-    caption="TOFU: methods without and with GRU",
-    measures=(QUALITY, UTILITY),
-    methods=("ga", "wga", "npo", "gd", "npo_kl", "npo_gd", "simnpo_gd"),
-    sweeps={"phi": "tofu_phi", "llama": "tofu_llama"},
-    backbones={"phi": "Phi-1.5", "llama": "LLaMA2-7B"},
-    splits=PERCENT,
-    apart=TASK_VECTORS,
-)
-TOFU_RETAIN_FREE = Layout(
-    table="tofu_retain_free",
-    caption="TOFU without retain data",
-    measures=(Measure("forget_quality", "FQ ↑", 2, "highest"), Measure("model_utility", "MU ↑", 2, "highest")),
-    methods=("tv", "ga", "wga", "npo", "tru"),
-    sweeps={"phi": "tofu_phi_tru", "llama": "tofu_llama_tru"},
-    backbones={"phi": "Phi-1.5", "llama": "Llama2-7B"},
-    splits=PERCENT,
-    rectifiers=("none",),
-    references={"original": "original", "retain": "retrain"},
-    compared="column",
-    only=True,
-)
-WMDP = Layout(
-    table="wmdp",
-    caption="WMDP: methods without and with GRU",
-    measures=WMDP_MEASURES,
-    methods=TEXT_METHODS,
-    sweeps={"zephyr": "wmdp_zephyr"},
-    kinds=(Head("Unlearning", 2), Head("Retention")),
-    apart=("rmu",),
-)
-MUSE = Layout(
-    table="muse",
-    caption="MUSE: methods without and with GRU",
-    measures=(
-        Measure("verbmem_f", "VerbMem ↓", 4, "lowest"),
-        Measure("knowmem_f", "KnowMem-U ↓", 4, "lowest"),
-        Measure("knowmem_r", "KnowMem-R ↑", 4, "highest"),
-    ),
-    methods=TEXT_METHODS,
-    sweeps={"iclm": "muse_books"},
-)
-WMDP_RMU = Layout(
-    table="wmdp_rmu",
-    caption="WMDP: RMU without and with GRU",
-    measures=tuple(Measure(m.metric, m.head, 2, None) for m in WMDP_MEASURES),
-    methods=("rmu",),
-    sweeps={"zephyr": "wmdp_rmu"},
-    references={},
-    only=True,
-)
-TOFU_TAU = Layout(
-    table="tofu_tau",
-    caption="TOFU: GRU over tau",
-    measures=(Measure("forget_quality", "FQ ↑", 4, None), Measure("model_utility", "MU ↑", 4, None)),
-    methods=SENSITIVE,
-    sweeps={"llama": "tofu_tau"},
-    splits={"forget05": ""},
-    rectifiers=("gru",),
-    references={},
-    axis="tau",
-    fixed={"ga": "0.8", "npo": "0.8", "gd": "0.05"},
-)
-TOFU_GAMMA = Layout(
-    table="tofu_gamma",
-    caption="TOFU: GRU over gamma",
-    measures=TOFU_TAU.measures,
-    methods=SENSITIVE,
-    sweeps={"llama": "tofu_gamma"},
-    splits={"forget05": ""},
-    rectifiers=("gru",),
-    references={},
-    axis="gamma",
-    fixed={"ga": "1", "npo": "1", "gd": "none"},
-)
-TOFU_ABLATION = Layout(
-    table="tofu_ablation",
-    caption="TOFU: neither clipping nor rectification, clipping alone, GRU",
-    measures=(QUALITY, UTILITY),
-    methods=("ga", "npo"),
-    sweeps={"llama": "tofu_ablation"},
-    splits={"forget05": ""},
-    rectifiers=("none", "clip", "gru"),
-    references={},
-    components=True,
-    apart=TASK_VECTORS,
-)
+
+def _read_layout(table: str, fields: dict[str, Any]) -> Layout:
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+    }
+    values["measures"] = tuple(Measure(*measure) for measure in values["measures"])
+    values["kinds"] = tuple(Head(*kind) for kind in values.get("kinds", ()))
+    return Layout(table, **values)
+
+
+_TEXT = Path(__file__).with_name("layouts.toml").read_text(encoding="utf-8")
+LAYOUTS = {table: _read_layout(table, fields) for table, fields in tomllib.loads(_TEXT).items()}
+"""All of the paper's tables, by their names in `analysis.paper`."""
 
 
 def uwc_layout(method: str) -> Layout:
     """Return the layout of a method's UWC table; the paper has those of GA and NPO. MU is held equal, so never bold."""
-    return Layout(
-        table=f"tofu_uwc_{method}",
-        caption=f"TOFU at equal utility (UWC): {method_label(method)}",
-        measures=(Measure("forget_quality", "FQ ↑", 1, "highest"), Measure("model_utility", "MU ↑", 2, None)),
-        methods=(method,),
-        sweeps={"phi": "tofu_phi_uwc"},
-        splits={split: f"{percent} Unlearning" for split, percent in PERCENT.items()},
-        references={"original": "Original"},
-        mixed=True,
-        targets=(0.85, 0.9, 0.95),
-        only=True,
-    )
-
-
-TOFU_UWC_GA, TOFU_UWC_NPO = uwc_layout("ga"), uwc_layout("npo")
-LAYOUTS = {
-    layout.table: layout
-    for layout in (
-        *(TOFU_MAIN, TOFU_RETAIN_FREE, WMDP, MUSE, WMDP_RMU),
-        *(TOFU_TAU, TOFU_GAMMA, TOFU_ABLATION, TOFU_UWC_GA, TOFU_UWC_NPO),
-    )
-}
-"""All of the paper's tables, by their names in `analysis.paper`."""
+    caption = f"TOFU at equal utility (UWC): {method_label(method)}"
+    return replace(LAYOUTS["tofu_uwc_ga"], table=f"tofu_uwc_{method}", caption=caption, methods=(method,))
 
 
 def main_layout(results: Results) -> Layout:
@@ -172,7 +71,7 @@ RETAIN_FREE = Layout(
     table="retain_free",
     caption="Without retain data",
     measures=_goal_measures(TOFU),
-    methods=TOFU_RETAIN_FREE.methods,
+    methods=LAYOUTS["tofu_retain_free"].methods,
     rectifiers=("none",),
     compared="column",
     only=True,

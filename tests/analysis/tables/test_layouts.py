@@ -140,7 +140,7 @@ def test_a_line_at_another_gamma_is_not_the_papers_and_one_of_its_own_sweep_is_w
     (found,) = paper_sheets(write_line(tmp_path / "other", 0.3), beside=True)
     assert not any(found.numbers["paper"].notna())
     (found,) = paper_sheets(write_line(tmp_path / "own", 0.8), command="python -m platform.sweep tofu_tau")
-    assert found.table.leaves == make_sheet(layouts.TOFU_TAU, paper.load("tofu_tau")).table.leaves
+    assert found.table.leaves == make_sheet(layouts.LAYOUTS["tofu_tau"], paper.load("tofu_tau")).table.leaves
     assert any("`python -m platform.sweep tofu_tau --strategy paper --resume`" in note for note in found.table.notes)
 
 
@@ -198,7 +198,7 @@ def test_backbones_stand_side_by_side(tmp_path: Path) -> None:
     for backbone in (LLAMA, "Phi-1.5"):
         results = write_llama(tmp_path / backbone, backbone)
         both.append(tidy.from_runs(results))
-    table = make_sheet(layouts.TOFU_MAIN, pd.concat(both)).table
+    table = make_sheet(layouts.LAYOUTS["tofu_main"], pd.concat(both)).table
     assert [head.text for head in table.levels[0]] == ["Phi-1.5", "LLaMA2-7B"]
     assert len(table.leaves) == 8
 

@@ -178,7 +178,7 @@ def test_markdown_and_html_hold_the_same_cells() -> None:
     lines = to_markdown(table).splitlines()
     head = [cell.strip() for cell in lines[0].strip("|").split("|")]
     assert head[:3] == ["Method", "Phi-1.5 5% FQ ↑", "Phi-1.5 5% MU ↑"]
-    sheet = make_sheet(layouts.TOFU_MAIN, paper.load("tofu_main"))
+    sheet = make_sheet(layouts.LAYOUTS["tofu_main"], paper.load("tofu_main"))
     page = html.render_page("paper.html.j2", sweep="x", what="", benchmark="tofu", sheets=[sheet], figures=[])
     page = page[page.index("<table") : page.index("</table>")]
     assert page.startswith('<table class="numbers main"><thead>')
