@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -72,11 +71,7 @@ def prepare_account(file: ClusterFile) -> int:
     return 0
 
 
-ACTIONS: dict[str, Callable[[ClusterFile], int]] = {
-    "check": check_file,
-    "environment": print_environment,
-    "account": prepare_account,
-}
+ACTIONS = {"check": check_file, "environment": print_environment, "account": prepare_account}
 
 
 if __name__ == "__main__":

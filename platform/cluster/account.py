@@ -85,13 +85,10 @@ def _ensure_group(ec2: Any, source: str) -> str:
         raise InputError("provider.region: it has no default VPC; make a security group by hand and fill in its id")
     wanted = [{"Name": "group-name", "Values": [GROUP]}, {"Name": "vpc-id", "Values": [vpcs[0]["VpcId"]]}]
     groups = ec2.describe_security_groups(Filters=wanted)["SecurityGroups"]
-    if groups:
-        group = groups[0]["GroupId"]
-    else:
-        description = "Nodes of unlearning clusters: ssh from one place, everything among themselves"
-        group = ec2.create_security_group(GroupName=GROUP, Description=description, VpcId=vpcs[0]["VpcId"])["GroupId"]
-    _set_rules(ec2, group, source)
-    return group
+    description = "Nodes of unlearning clusters: ssh from one place, everything among themselves"
+    found = groups or [ec2.create_security_group(GroupName=GROUP, Description=description, VpcId=vpcs[0]["VpcId"])]
+    _set_rules(ec2, found[0]["GroupId"], source)
+    return found[0]["GroupId"]
 
 
 def _set_rules(ec2: Any, group: str, source: str) -> None:

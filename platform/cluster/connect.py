@@ -73,7 +73,7 @@ def open_client(cluster: Cluster) -> Iterator[Any]:
     for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
         os.environ.pop(name, None)  # Ray would take them over the address that it is given
     if cluster.is_address:
-        yield _wait_for_server(cluster.place, cluster, None, None)
+        yield _wait_for_server(cluster.place, cluster)
         return
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -110,7 +110,7 @@ def _cancel_forward(child: subprocess.Popen[str], port: int) -> None:
 
 
 def _wait_for_server(
-    address: str, cluster: Cluster, forward: subprocess.Popen[str] | None, output: IO[str] | None
+    address: str, cluster: Cluster, forward: subprocess.Popen[str] | None = None, output: IO[str] | None = None
 ) -> Any:
     """Return the client as soon as the job server answers; without a forward it has to answer at once."""
     from ray.exceptions import AuthenticationError
@@ -154,11 +154,6 @@ def fetch_folder(cluster: Cluster, remote: str, local: Path) -> str | None:
     """Copy a folder of the cluster, named from its repository or its root, to here; return what went wrong."""
     local.mkdir(parents=True, exist_ok=True)
     source = _quote(remote) if remote.startswith("/") else f"{cluster.repository}/{remote.strip('/')}"
-    done = subprocess.run(
-        [*RAY, "rsync-down", cluster.place, f"{source}/", f"{local}/"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [*RAY, "rsync-down", cluster.place, f"{source}/", f"{local}/"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     return _last_line(done.stderr or done.stdout) if done.returncode else None

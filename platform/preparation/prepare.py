@@ -12,7 +12,6 @@ import ray
 import ray.exceptions
 from ray.train import TrainingFailedError
 
-from platform.plan.models import Reference
 from platform.plan.plan import Plan
 from platform.state import weights
 from platform.state.sweep_state import SweepState
@@ -94,11 +93,18 @@ def _make_models(plan: Plan, store: Storage, print_line: PrintLine) -> None:
 
 def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None:
     """Evaluate the retain models first: the forget quality of the target models is measured against them."""
+    resources = plan.sweep.resources.model_copy(update={"ranks": 1, "gpus": min(1, plan.sweep.resources.gpus)})
+    make: Any = ray.remote(shared_artifacts.make_evaluation)
+    make = make.options(num_cpus=1, num_gpus=resources.gpus, max_retries=RETRIES)
     for role in ("retain", "original"):
-        missing = [ref for ref in plan.references if ref.role == role and not store.has_evaluation(ref.evaluation)]
+        references = (ref for ref in plan.references if ref.role == role)
+        missing = [ref for ref in references if not store.has_evaluation(ref.evaluation)]
+        made = []
         for ref in missing:
             print_line(f"evaluating the {role} model on {ref.split} (once)")
-        made = [_start_evaluation(plan, store, ref) for ref in missing]
+            retain = plan.retain_reference(ref.split) if role == "original" else None
+            parts = ref.model.model_dump(), plan.benchmarks[ref.split].model_dump(), retain and retain.evaluation
+            made.append(make.remote(*parts, store.location, resources))
         _wait_for(made, [f"the {role} model is evaluated on {ref.split}" for ref in missing], print_line)
 
 
@@ -127,17 +133,6 @@ def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> 
                 f"of the rows to forget (extraction strength {known:.2f} of 1); was it trained with another one "
                 f"(--set benchmark.template=chat, {', '.join(prompts.TEMPLATES)})?"
             )
-
-
-def _start_evaluation(plan: Plan, store: Storage, ref: Reference) -> Any:
-    retain = plan.retain_reference(ref.split) if ref.role == "original" else None
-    against = retain.evaluation if retain else None
-    resources = plan.sweep.resources.model_copy(update={"ranks": 1, "gpus": min(1, plan.sweep.resources.gpus)})
-    make = ray.remote(shared_artifacts.make_evaluation).options(
-        num_cpus=1, num_gpus=resources.gpus, max_retries=RETRIES
-    )
-    benchmark = plan.benchmarks[ref.split]
-    return make.remote(ref.model.model_dump(), benchmark.model_dump(), against, store.location, resources)
 
 
 def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, strategy: str) -> None:

@@ -106,17 +106,18 @@ class LockObject:
     def __init__(self, store: ObjectStore, name: str) -> None:
         self.store = store
         self.name = name
-        self.path = f"{store.uri}/sweeps/{name}"
+        self.key = f"sweeps/{name}"
+        self.path = f"{store.uri}/{self.key}"
 
     def read(self) -> LockState | None:
-        content, entry = self.store.read(f"sweeps/{self.name}"), self.store.stat(f"sweeps/{self.name}")
+        content, entry = self.store.read(self.key), self.store.stat(self.key)
         return LockState.parse(content, (entry.stamp or 0) * 10**9) if content is not None and entry else None
 
     def write(self, owner: Owner) -> None:
-        self.store.write(f"sweeps/{self.name}", json.dumps(owner | {"beat": time.time()}).encode())
+        self.store.write(self.key, json.dumps(owner | {"beat": time.time()}).encode())
 
     def delete(self) -> None:
-        self.store.delete([f"sweeps/{self.name}"])
+        self.store.delete([self.key])
 
     def guard(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()

@@ -125,15 +125,10 @@ def _group_failures(results: Results, store: Storage) -> list[dict[str, Any]]:
     for key, result in results.items():
         if result["status"] in FAILURES:
             groups.setdefault((result["status"], describe_cause(result)), []).append(key)
-    found = [
-        {
-            "status": status,
-            "cause": (results[keys[0]]["error"] or {}).get("message", reason),
-            "trials": keys,
-            "log": str(store.trial(keys[0]) / ERROR),
-        }
-        for (status, reason), keys in groups.items()
-    ]
+    found = []
+    for (status, reason), keys in groups.items():
+        message = (results[keys[0]]["error"] or {}).get("message", reason)
+        found.append({"status": status, "cause": message, "trials": keys, "log": str(store.trial(keys[0]) / ERROR)})
     return sorted(found, key=lambda group: -len(group["trials"]))
 
 
