@@ -1,9 +1,9 @@
-"""The rows of a sweep's splits, checked and fingerprinted; fictional ones are named by what they are made from."""
+"""The rows of a sweep's splits, checked and fingerprinted; the name of fictional ones is a hash of their settings."""
 
 from __future__ import annotations
 
 from platform.plan.models import absolute_path
-from search_spaces.schema.sweep import FILES, Fictional, Sweep
+from search_spaces.schema.sweep import FILES, Sweep
 from trainables import benchmarks as kinds
 from trainables.common import paths
 from trainables.common.errors import InputError, closest
@@ -20,13 +20,15 @@ OWN = (
 def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
     """Return the benchmark of one split, its rows checked and fingerprinted. Raises InputError."""
     kind = kinds.find(sweep.benchmark.name)
-    chosen = sweep.benchmark.model_copy(update={"split": split, "sources": _sources(sweep)})
+    chosen = sweep.benchmark.model_copy(update={"split": split, "sources": _list_sources(sweep)})
     kind.check_settings(chosen)
     if sweep.fictional is not None and chosen.data == Benchmark().data:
         made = [f"forget{percent:02d}" for percent in sweep.fictional.forget_percent]
         if split not in made:
             raise InputError(f"benchmark.split: the fictional authors have no '{split}'; {closest(split, made)}")
-        key = _hash_fictional(sweep.fictional)
+        from trainables.data.fictional import VERSION
+
+        key = digest({"version": VERSION, **sweep.fictional.model_dump(mode="json")})[:12]
         return chosen.model_copy(update={"data": str(store.data(key)), "fingerprint": f"{FICTIONAL}{key}"})
     if paths.is_folder(chosen.data):
         chosen = chosen.model_copy(update={"data": absolute_path(chosen.data)})
@@ -34,22 +36,15 @@ def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
     return chosen.model_copy(update={"fingerprint": kind.fingerprint(chosen)})
 
 
-def _hash_fictional(fictional: Fictional) -> str:
-    """Return twelve hex digits that name the fictional rows."""
-    from trainables.data.fictional import VERSION
-
-    return digest({"version": VERSION, **fictional.model_dump(mode="json")})[:12]
-
-
 def count_forget_rows(sweep: Sweep, benchmark: Benchmark, max_length: int) -> int | None:
-    """Return how many rows there are to forget, also of authors that are not made yet; None: nobody knows."""
+    """Return how many rows there are to forget, also of authors that are not made yet; None if that is not known."""
     made = sweep.fictional
     if made is not None and not paths.is_folder(benchmark.data):
         return made.questions * (made.authors * int(benchmark.split.removeprefix("forget")) // 100)
     return kinds.find(benchmark.name).size_estimate(benchmark, max_length).points
 
 
-def _sources(sweep: Sweep) -> tuple[str, ...]:
+def _list_sources(sweep: Sweep) -> tuple[str, ...]:
     """Return where further parts of the data are, local ones as absolute paths. Raises InputError."""
     at = dict(source.split("=", 1) for source in sweep.benchmark.sources)
     given = {name: place for name in FILES if (place := getattr(sweep, name)) is not None}

@@ -1,4 +1,4 @@
-"""What a real start has to find and a plan cannot see: the hub's models and rows, GPUs."""
+"""The models and rows of the hub, and the GPUs, that a start needs and a plan cannot see."""
 
 from __future__ import annotations
 
