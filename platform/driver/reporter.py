@@ -1,4 +1,4 @@
-"""What follows when Tune starts or ends a trial: counts, a line on the screen, limits, kept weights, MLflow."""
+"""A callback of Tune that hands trials to counts, screen, limits, kept weights and MLflow."""
 
 from __future__ import annotations
 

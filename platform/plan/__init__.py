@@ -1,1 +1,1 @@
-"""What a start would run: a Plan, how it is built, what it costs and needs. It imports trainables and search_spaces."""
+"""Plans of sweeps: their trials, models, rows, costs and needs. It imports trainables and search_spaces."""

@@ -1,4 +1,4 @@
-"""How a sweep becomes a plan: its trials, what they need, and all that is wrong, at once. Nothing is written."""
+"""Resolution of a sweep into a plan, or into all that is wrong at once. Nothing is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long the rest of a plan takes, before it runs: GPU-hours, or without GPUs the time that one waits."""
+"""The time that the rest of a plan takes: GPU-hours, or without GPUs the time to wait."""
 
 from __future__ import annotations
 

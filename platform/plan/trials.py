@@ -29,7 +29,7 @@ def enumerate_trials(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmar
             for method in sweep.methods:
                 row = METHODS[method]
                 if row.strength and not row.batched and seed != sweep.seeds[0]:
-                    continue  # nothing of it is random: a seed would be a copy
+                    continue  # nothing in it is random, so that another seed would give a copy
                 for point in _list_points(sweep, strategy, method, split):
                     trial = _make_trial(sweep, seed, method, point, benchmarks[split], models(split))
                     trials.setdefault(trial.id(), trial)

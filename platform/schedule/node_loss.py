@@ -1,4 +1,4 @@
-"""Machines that go away: a trial that was lost with one has not failed, and keeps its own retries."""
+"""Retries of trials: one that was lost with its machine has not failed, and keeps its own."""
 
 from __future__ import annotations
 
