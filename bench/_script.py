@@ -72,19 +72,6 @@ def run(*command: object) -> tuple[float, str]:
     return seconds, done.stdout
 
 
-def run_sweep_here() -> int:
-    """Run the sweep's command with this process's own arguments, in this process; return its exit status."""
-    import typer
-
-    import platform.sweep as sweep
-
-    try:
-        typer.run(sweep.main)
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
-
-
 def hardware(device: str = "cpu") -> str:
     """Return what was measured on: the GPU's name, or cores and what they can do."""
     import torch

@@ -1,4 +1,4 @@
-"""What lies between two trials: from the end of one to the first step of the next, with one rank and with two.
+"""The time between two trials: from the end of one to the first step of the next, with one rank and with two.
 
 `python bench/overhead.py [--seeds 2] [--ranks 1,2] [--json FILE]` from the root; bench/README.md says what is measured.
 """
@@ -9,9 +9,6 @@ import argparse
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,76 +17,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench import _script
 from trainables.storage import files
 from trainables.storage.base import RESULT
-from trainables.workers import launcher, trial_actor
 
-NOTES = "overhead"
-"""The folder in the storage where each trial leaves its moments."""
 STRATEGY = "grid"
 """NPO without and with four settings of GRU: five trials a seed."""
 SETTINGS = {"training.max_steps": 2, "benchmark.limit": 2}
-
-
-def note(config: dict[str, Any], **moments: float) -> None:
-    """Add moments (seconds since the epoch) to a trial's, unless they are known."""
-    place, key = Path(config["storage"]) / NOTES, config["id"]
-    known = files.read_json(place / f"{key}.json") or {}
-    files.write_json(place / f"{key}.json", moments | known)
-
-
-def noted(step: Callable[..., Any], config: dict[str, Any]) -> Callable[..., Any]:
-    """Return the loop's step, which notes when the first one begins."""
-
-    def call(*arguments: Any) -> Any:
-        note(config, first_step=time.time())
-        return step(*arguments)
-
-    return call
-
-
-class Noted(trial_actor.TrialActor):
-    """A trial as every other one, which notes when it was taken and when its first step began."""
-
-    def _take(self, new_config: dict[str, Any]) -> None:
-        from trainables.training import loop
-
-        super()._take(new_config)
-        trial = {"storage": str(self.store.root), "id": self.trial.id()}
-        note(trial, taken=time.time())
-        plain = getattr(loop._step, "plain", loop._step)
-        loop._step = noted(plain, trial)
-        loop._step.plain = plain  # type: ignore[attr-defined]
-
-
-def rank(config: dict[str, Any]) -> None:
-    """Run one rank, of which the first notes when Ray Train called it and when its first step began."""
-    import torch.distributed as dist
-
-    from trainables.config.trial import Trial
-    from trainables.training import loop
-    from trainables.workers import trial_actor
-
-    trial = {"storage": config["storage"], "id": Trial.model_validate(config["trial"]).id()}
-    if dist.get_rank() == 0:
-        note(trial, taken=time.time())
-        loop._step = noted(loop._step, trial)
-    trial_actor.rank(config)
-
-
-def ranks(config: dict[str, Any]) -> None:
-    """Run Tune's function for a trial of many ranks, whose ranks take notes."""
-    from trainables.workers import launcher, trial_actor
-
-    plain, trial_actor.rank = trial_actor.rank, rank
-    try:
-        launcher.train_ranks(config)
-    finally:
-        trial_actor.rank = plain
-
-
-def drive() -> int:
-    """Run the sweep's own command in this process, with actors and ranks that take notes."""
-    trial_actor.TrialActor, launcher.train_ranks = Noted, ranks  # type: ignore[misc]
-    return _script.run_sweep_here()
 
 
 def measure(options: argparse.Namespace, world: int, place: Path) -> dict[str, Any]:
@@ -99,36 +30,28 @@ def measure(options: argparse.Namespace, world: int, place: Path) -> dict[str, A
     command += ["--only", "method=npo", "--only", "benchmark.split=forget05"]
     folders = {"models": options.models, "benchmark.data": options.data}
     command += _script.settings({**folders, "resources.ranks": world, **SETTINGS})
-    _script.run("bench/overhead.py", "--drive", "tofu_tiny", *command)
-    return {"ranks": world, **figures(moments(place))}
+    _script.run("-m", "platform.sweep", "tofu_tiny", *command)
+    trials = [(file.stat().st_mtime, files.read_json(file) or {}) for file in place.glob(f"trials/*/{RESULT}")]
+    return {"ranks": world, **figures([(written, result["seconds"]) for written, result in trials])}
 
 
-def moments(place: Path) -> list[dict[str, float]]:
-    """Return what each trial of a storage noted, and when its result was written."""
-    found = []
-    for file in place.glob(f"{NOTES}/*.json"):
-        ended = (place / "trials" / file.stem / RESULT).stat().st_mtime
-        found.append((files.read_json(file) or {}) | {"ended": ended})
-    return found
+def figures(trials: list[tuple[float, dict[str, float]]]) -> dict[str, Any]:
+    """Return medians between trials that ran one after another, each given as the end and the seconds of its parts.
 
-
-def figures(trials: list[dict[str, float]]) -> dict[str, Any]:
-    """Return medians between trials that ran one after another; the first one's start is Ray's and nobody's gap."""
-    trials = sorted(trials, key=lambda moments: moments["taken"])
-    gaps = [after["first_step"] - before["ended"] for before, after in pairwise(trials)]
-    ours = [moments["first_step"] - moments["taken"] for moments in trials[1:]]
+    The first trial waits for Ray's start, which is in no gap.
+    """
+    trials = sorted(trials, key=lambda trial: trial[0])
+    first_steps = [written - seconds["total"] + seconds["loading"] for written, seconds in trials]
+    gaps = [step - before for (before, _), step in zip(trials, first_steps[1:], strict=False)]
     return {
         "trials": len(trials),
         "gap_seconds": statistics.median(gaps),
         "gap_range": [min(gaps), max(gaps)],
-        "ours_seconds": statistics.median(ours),
+        "loading_seconds": statistics.median(seconds["loading"] for _, seconds in trials[1:]),
     }
 
 
-def main(arguments: list[str] | None = None) -> int:
-    if "--drive" in sys.argv:
-        sys.argv.remove("--drive")
-        return drive()
+def main(arguments: list[str] | None = None) -> None:
     parser = _script.make_parser(__doc__)
     _script.add_tofu(parser)
     parser.add_argument("--seeds", type=int, default=2, help="five trials each (default 2)")
@@ -142,11 +65,10 @@ def main(arguments: list[str] | None = None) -> int:
         low, high = row["gap_range"]
         print(
             f"{row['ranks']} ranks, {row['trials']} trials: {row['gap_seconds']:.2f} s trial to trial "
-            f"({low:.2f} to {high:.2f}), {row['ours_seconds']:.2f} s of it from our first line to the first step"
+            f"({low:.2f} to {high:.2f}), {row['loading_seconds']:.2f} s of it loading the model and rows"
         )
     _script.save(options.json, rows)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

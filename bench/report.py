@@ -20,13 +20,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script
 from trainables.benchmarks import tofu
-from trainables.common import provenance
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark, Model, Rectifier, Training
 from trainables.config.trial import Trial
 from trainables.storage import base
 from trainables.storage.base import RESULT, Storage
 from trainables.storage.files import write_json, write_rows
+from trainables.trial.record import Record, write_result
 
 NAME, DIGEST = "many", "0a1b2c3d"
 SPLITS = ("forget05", "forget10")
@@ -46,7 +46,11 @@ def make(store: Storage, count: int) -> None:
     ids = []
     for number, trial in enumerate(itertools.islice(_trials(), count)):
         folder, (steps, rows, records) = store.trial(trial.id()), files[(number + trial.seed) % FILES]
-        write_json(folder / RESULT, _result(trial, records, random.Random(number)), durable=False)
+        dice = random.Random(number)
+        record = Record("2026-11-20T10:00:00+00:00", metrics=_metrics(records, dice))
+        record.halves = [_metrics(records, dice), _metrics(records, dice)]
+        record.seconds |= {"loading": 1.0, "training": 30.0, "evaluation": 10.0, "total": 41.0}
+        write_result(trial, record, None, folder)
         os.link(steps, folder / base.STEPS)
         os.link(rows, folder / base.ROWS)
         ids.append(trial.id())
@@ -120,29 +124,6 @@ def _of_rows(records: list[dict[str, Any]]) -> dict[str, Any]:
     if id(records) not in _known:
         _known[id(records)] = dict(tofu.aggregate(records, "paper"))
     return _known[id(records)]
-
-
-def _result(trial: Trial, records: list[dict[str, Any]], dice: random.Random) -> dict[str, Any]:
-    return {
-        "id": trial.id(),
-        "status": "finished",
-        "config": trial.model_dump(mode="json"),
-        "hub": {},
-        "metrics": _metrics(records, dice),
-        "halves": [_metrics(records, dice), _metrics(records, dice)],
-        "training": {"steps": STEPS, "skipped": 0, "resumed_at": None},
-        "seconds": {"loading": 1.0, "training": 30.0, "evaluation": 10.0, "total": 41.0},
-        "damaged_checkpoint": None,
-        "started": "2026-11-20T10:00:00+00:00",
-        "attempt": "0" * 32,
-        "topology": {"ranks": 1, "zero_stage": None, "device": "cpu", "threads": 1, "micro_batch": 32},
-        "direction": None,
-        "calibration": None,
-        "evaluations": None,
-        "chosen_step": None,
-        "error": None,
-        **provenance.stamp(),
-    }
 
 
 def _reference(store: Storage, records: list[dict[str, Any]], split: str, role: str) -> dict[str, str]:

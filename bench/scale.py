@@ -74,6 +74,9 @@ def drive(command: Sequence[str]) -> int:
 
     `wall` and `cpu` are those of everything between Ray's start and the report: preparation, Tune, storage, MLflow.
     """
+    import typer
+
+    import platform.sweep as sweep
     from platform.driver import run_on_ray
     from platform.driver.reporter import Reporter
 
@@ -94,7 +97,11 @@ def drive(command: Sequence[str]) -> int:
 
     Reporter.__init__ = watched_init  # type: ignore[method-assign]
     run_on_ray.prepare_and_tune = measured
-    status = _script.run_sweep_here()
+    status = 0
+    try:
+        typer.run(sweep.main)
+    except SystemExit as end:
+        status = int(end.code or 0)
     facts["samples"] = watch.samples
     facts["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     files.write_json(Path(command[command.index("--storage") + 1]) / FACTS, facts)

@@ -14,14 +14,14 @@ from bench import overhead, sweep
 def test_gaps_are_from_a_trials_end_to_the_next_ones_first_step() -> None:
     """Given in no order, and with one slow start, which the median leaves out."""
     trials = [
-        {"taken": 44.0, "first_step": 47.0, "ended": 50.0},
-        {"taken": 10.0, "first_step": 19.0, "ended": 20.0},
-        {"taken": 30.2, "first_step": 31.0, "ended": 40.0},
-        {"taken": 21.0, "first_step": 21.5, "ended": 30.0},
+        (50.0, {"total": 6.0, "loading": 3.0}),  # first step at 47
+        (20.0, {"total": 10.0, "loading": 9.0}),
+        (40.0, {"total": 9.8, "loading": 0.8}),  # at 31
+        (30.0, {"total": 9.0, "loading": 0.5}),  # at 21.5
     ]
     found = overhead.figures(trials)
     assert found.pop("gap_range") == pytest.approx([1.0, 7.0])
-    assert found == pytest.approx({"trials": 4, "gap_seconds": 1.5, "ours_seconds": 0.8})
+    assert found == pytest.approx({"trials": 4, "gap_seconds": 1.5, "loading_seconds": 0.8})
 
 
 def test_a_sweeps_ratio_is_over_training_and_evaluation_on_all_slots() -> None:
@@ -50,7 +50,7 @@ def test_two_trials_one_after_the_other(
     monkeypatch.setattr(overhead, "STRATEGY", "paper")
     row = measured(overhead, tofu_data, tofu_models, tmp_path, "--seeds", "1", "--ranks", str(ranks))
     assert (row["ranks"], row["trials"]) == (ranks, 2)
-    assert 0 < row["ours_seconds"] < row["gap_seconds"]
+    assert 0 < row["loading_seconds"] < row["gap_seconds"]
     assert row["gap_range"] == [row["gap_seconds"]] * 2
 
 
