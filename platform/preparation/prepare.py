@@ -26,7 +26,7 @@ from trainables.training.task_vectors import spec
 from trainables.workers import launcher, shared_artifacts
 
 PrintLine = Callable[[str], None]
-KNOWN = 0.3
+LOW_EXTRACTION = 0.3
 """Extraction strength of the rows to forget below which the template may be the wrong one."""
 RETRIES = 3
 """How often Ray starts a task again whose machine went away."""
@@ -126,11 +126,11 @@ def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> 
 
     for ref in (ref for ref in plan.references if plan.sweep.benchmark.name == "own"):
         found = (read_json(store.evaluation(ref.evaluation) / RESULT) or {}).get("metrics", {})
-        known = found.get(benchmarks.find("own").GOALS[0].metric, 1.0)
-        if known < KNOWN:
+        extraction = found.get(benchmarks.find("own").GOALS[0].metric, 1.0)
+        if extraction < LOW_EXTRACTION:
             print_line(
                 f"warning: asked in the template '{plan.sweep.benchmark.template}', the target model gives away little "
-                f"of the rows to forget (extraction strength {known:.2f} of 1); was it trained with another one "
+                f"of the rows to forget (extraction strength {extraction:.2f} of 1); was it trained with another one "
                 f"(--set benchmark.template=chat, {', '.join(prompts.TEMPLATES)})?"
             )
 

@@ -20,7 +20,7 @@ from trainables.storage.base import FAILURES, Storage
 from trainables.storage.files import read_json, write_json
 from trainables.storage.results import count_gpus, describe_cause, sum_gpu_seconds
 
-FIRST = 5
+FIRST_TRIALS = 5
 """So many trials that end first and all fail for the same cause stop the sweep."""
 PREPARATION = "preparation"
 NOTE_SECONDS = 10.0
@@ -63,7 +63,7 @@ class Stopper:
 
     def trial_ended(self, trial_id: str, result: Mapping[str, Any]) -> None:
         self._stop_counting(trial_id)
-        if len(self.first_results) < FIRST:
+        if len(self.first_results) < FIRST_TRIALS:
             self.first_results.append(result)
 
     @contextlib.contextmanager
@@ -91,7 +91,7 @@ class Stopper:
         causes = {
             describe_cause(dict(result)) if result["status"] in FAILURES else None for result in self.first_results
         }
-        return len(self.first_results) == FIRST and len(causes) == 1 and None not in causes
+        return len(self.first_results) == FIRST_TRIALS and len(causes) == 1 and None not in causes
 
     @property
     def advice(self) -> str:
@@ -109,7 +109,7 @@ class Stopper:
             return f"the storage takes nothing more: {self.unwritable}"
         if self.fails_alike:
             message = self.first_results[0]["error"]["message"]
-            return f"the first {FIRST} trials that ended all failed for the same cause: {message}"
+            return f"the first {FIRST_TRIALS} trials that ended all failed for the same cause: {message}"
         limit = self.limits.gpu_hours
         if limit is not None and self.hours >= limit:
             return f"--gpu-hours {limit:g}: {self.hours:.3g} GPU-hours are spent (a rank without a GPU counts as one)"

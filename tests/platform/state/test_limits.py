@@ -12,7 +12,7 @@ import pytest
 from platform.schedule import capacity
 from platform.schedule.searcher import Queue, Searcher, Studies
 from platform.state import limits
-from platform.state.limits import FIRST, Limits, Stopper, load_spent, record_spent
+from platform.state.limits import FIRST_TRIALS, Limits, Stopper, load_spent, record_spent
 from platform.state.sweep_state import SweepState, scan
 from tests.support.small_sweep import Small, seeds
 from trainables.common.errors import InputError
@@ -126,7 +126,10 @@ def test_first_failures_of_one_cause_stop_the_sweep() -> None:
     stopper = Stopper(Limits())
     end(
         stopper,
-        [outcome("failed", f"ValueError: row {number} of /tmp/{number}ab is bad") for number in range(FIRST - 1)],
+        [
+            outcome("failed", f"ValueError: row {number} of /tmp/{number}ab is bad")
+            for number in range(FIRST_TRIALS - 1)
+        ],
     )
     assert stopper.reason is None
     stopper.trial_ended("last", outcome("failed", "ValueError: row 77 of /tmp/99ef is bad"))
@@ -139,8 +142,8 @@ def test_first_failures_of_one_cause_stop_the_sweep() -> None:
 
 def test_other_outcomes_among_the_first_do_not_stop_it() -> None:
     others = [outcome("finished"), outcome("diverged", "loss is nan"), outcome("failed", "KeyError: 'question'")]
-    for other, place in itertools.product(others, range(FIRST)):
-        results = [outcome("failed", "ValueError: bad")] * (FIRST + 10)
+    for other, place in itertools.product(others, range(FIRST_TRIALS)):
+        results = [outcome("failed", "ValueError: bad")] * (FIRST_TRIALS + 10)
         results[place] = other
         stopper = Stopper(Limits())
         end(stopper, results)
