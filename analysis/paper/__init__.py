@@ -16,17 +16,8 @@ from pathlib import Path
 
 import pandas as pd
 
-TABLES: tuple[str, ...] = (
-    "tofu_main",
-    "tofu_retain_free",
-    "wmdp",
-    "muse",
-    "wmdp_rmu",
-    "tofu_tau",
-    "tofu_gamma",
-    "tofu_ablation",
-    "tofu_uwc_ga",
-    "tofu_uwc_npo",
+TABLES: tuple[str, ...] = tuple(
+    "tofu_main tofu_retain_free wmdp muse wmdp_rmu tofu_tau tofu_gamma tofu_ablation tofu_uwc_ga tofu_uwc_npo".split()
 )
 
 

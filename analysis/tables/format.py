@@ -70,7 +70,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Head:
+class Heading:
     """A text over `width` columns, in Markdown `plain` if given; empty where a level has nothing to say of them."""
 
     text: str
@@ -86,7 +86,7 @@ class Table:
     """
 
     leaves: tuple[str, ...]
-    levels: tuple[tuple[Head, ...], ...]
+    levels: tuple[tuple[Heading, ...], ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     stubs: tuple[str, ...] = ("Method",)

@@ -14,7 +14,7 @@ import pandas as pd
 from analysis import paper
 from analysis.labels import DASH, DECIMALS, REFERENCES, number, plain_setting
 from analysis.load.goals import FLOOR, find_goals
-from analysis.tables.format import Head
+from analysis.tables.format import Heading
 
 KEY = ["backbone", "split", "method", "rectifier", "target", "setting", "metric"]
 """What names a number of a table: `setting` is the value of the axis that the table varies, empty in others."""
@@ -59,7 +59,7 @@ class Layout:
     fixed: Mapping[str, str] = field(default_factory=dict)
     mixed: bool = False
     targets: tuple[float, ...] = ()
-    kinds: tuple[Head, ...] = ()
+    kinds: tuple[Heading, ...] = ()
     components: bool = False
     """Whether what a method is combined with has a column of its own."""
     only: bool = False

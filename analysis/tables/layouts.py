@@ -14,7 +14,7 @@ from analysis.labels import DASH, DECIMALS, REFERENCES, method_label
 from analysis.load.goals import TOFU, Goals
 from analysis.stats.results import Results
 from analysis.stats.selection import rule_text
-from analysis.tables.format import BOLD, Head
+from analysis.tables.format import BOLD, Heading
 from analysis.tables.layout import CHECKS, Layout, Measure
 
 QUALITY, UTILITY = Measure("forget_quality", "FQ ↑", 4, "highest"), Measure("model_utility", "MU ↑", 4, "highest")
@@ -25,7 +25,7 @@ def _read_layout(table: str, fields: dict[str, Any]) -> Layout:
         name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
     }
     values["measures"] = tuple(Measure(*measure) for measure in values["measures"])
-    values["kinds"] = tuple(Head(*kind) for kind in values.get("kinds", ()))
+    values["kinds"] = tuple(Heading(*kind) for kind in values.get("kinds", ()))
     return Layout(table, **values)
 
 

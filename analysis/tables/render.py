@@ -26,7 +26,7 @@ from analysis.labels import (
 )
 from analysis.tables import format as printing
 from analysis.tables import missing
-from analysis.tables.format import BOLD, Cell, Head, Row, Table
+from analysis.tables.format import BOLD, Cell, Heading, Row, Table
 from analysis.tables.layout import CHECKS, KEY, Layout, Measure, select_numbers, target_text
 
 COMPONENTS = {"none": "w/o GRU", "clip": "w/ GC"}
@@ -46,7 +46,7 @@ Record = Mapping[Any, Any]
 
 
 @dataclass(frozen=True)
-class Line:
+class PlannedRow:
     """A row to be printed: what of a number's key it holds, and how it is headed."""
 
     key: dict[str, str]
@@ -57,7 +57,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Leaf:
+class PlannedColumn:
     """A column: what of a number's key it holds, its head; `extra` makes its text of the number's record."""
 
     key: dict[str, str]
@@ -142,13 +142,13 @@ class Grid:
         return pd.Series(~self.rows["method"].isin(REFERENCES) & (self.rows["n"] > 0))
 
     @cached_property
-    def lines(self) -> list[Line]:
+    def planned_rows(self) -> list[PlannedRow]:
         """Return the rows: reference models, then methods in the order of the layout, others below them."""
         rows, layout = self.rows, self.layout
         studies = set(zip(rows["method"], rows["rectifier"], strict=True))
         models = [name for name in layout.references if layout.report or (name, "none") in studies]
         lines = [
-            Line({"method": name, "rectifier": "none"}, layout.references[name], place == 0, False)
+            PlannedRow({"method": name, "rectifier": "none"}, layout.references[name], place == 0, False)
             for place, name in enumerate(models)
         ]
         present = set(rows["method"]) - set(REFERENCES)
@@ -158,7 +158,7 @@ class Grid:
             return [line for method in methods for line in self._axis_lines(method)]
         return [*lines, *(line for method in methods for line in self._method_lines(method, methods[0]))]
 
-    def _method_lines(self, method: str, top: str) -> list[Line]:
+    def _method_lines(self, method: str, top: str) -> list[PlannedRow]:
         """Return a method's rows: by the shares that mixtures keep, and by what it is combined with."""
         layout, rows = self.layout, self.rows.loc[self.rows["method"] == method]
         shares = [target_text(value) for value in layout.targets if self.whole]
@@ -170,18 +170,18 @@ class Grid:
                 key = {"method": method, "rectifier": kind, "target": target}
                 if layout.components:
                     more = (COMPONENTS.get(kind) or rectifier_label(kind),)
-                    lines.append(Line(key, method_label(method) if first else "", first, False, more))
+                    lines.append(PlannedRow(key, method_label(method) if first else "", first, False, more))
                 else:
                     share = f" ({float(target):.0%})" if target else ""
-                    lines.append(Line(key, row_label(method, kind) + share, first, kind != "none"))
+                    lines.append(PlannedRow(key, row_label(method, kind) + share, first, kind != "none"))
         return lines
 
-    def _axis_lines(self, method: str) -> list[Line]:
+    def _axis_lines(self, method: str) -> list[PlannedRow]:
         """Return a method's rows where the columns are values of a setting: one a measure."""
         key = {"method": method, "rectifier": "gru"}
         label = f"{method_label(method)} {rectifier_label('gru')}"
         return [
-            Line(key | {"metric": measure.metric}, "" if place else label, place == 0, False, (measure.head,))
+            PlannedRow(key | {"metric": measure.metric}, "" if place else label, place == 0, False, (measure.head,))
             for place, measure in enumerate(self.layout.measures)
         ]
 
@@ -202,17 +202,17 @@ class Grid:
         return sorted(dict.fromkeys(pairs), key=rank)
 
     @cached_property
-    def leaves(self) -> list[Leaf]:
+    def planned_columns(self) -> list[PlannedColumn]:
         """Return the columns: of each group the measures and extras, or the values of the axis."""
         layout, leaves = self.layout, []
         for backbone, split in self.groups:
             key = {"backbone": backbone, "split": split}
             if layout.axis:
-                leaves += [Leaf(key | {"setting": value}, text) for value, text in self._axis_values().items()]
+                leaves += [PlannedColumn(key | {"setting": value}, text) for value, text in self._axis_values().items()]
                 continue
-            leaves += [Leaf(key | {"metric": measure.metric}, measure.head) for measure in layout.measures]
+            leaves += [PlannedColumn(key | {"metric": measure.metric}, measure.head) for measure in layout.measures]
             last = key | {"metric": layout.measures[-1].metric}
-            leaves += [Leaf(last, head, extra) for head, extra in layout.extras.items()]
+            leaves += [PlannedColumn(last, head, extra) for head, extra in layout.extras.items()]
         return leaves
 
     def _axis_values(self) -> dict[str, str]:
@@ -227,11 +227,11 @@ class Grid:
         """Return the table as printed; `command` is the sweep's, from which the one that fills its gaps is made."""
         printed, gaps = [], set()
         known = {key if self.layout.axis else key[2:5] for key in self.records}
-        for line in self.lines:
+        for line in self.planned_rows:
             cells = []
-            for leaf in self.leaves:
-                key = {"target": "", "setting": ""} | line.key | leaf.key
-                cells.append(self._print_cell(key, leaf))
+            for column in self.planned_columns:
+                key = {"target": "", "setting": ""} | line.key | column.key
+                cells.append(self._print_cell(key, column))
                 name = tuple(key[part] for part in KEY)
                 planned = self.whole or (name if self.layout.axis else name[2:5]) in known
                 if self.ours and planned and cells[-1].text == DASH and key["method"] not in REFERENCES:
@@ -241,35 +241,35 @@ class Grid:
         notes = [*self._list_notes(), *missing.list_notes(self.layout, gaps, command)]
         notes += [f"{sign} {note}" for sign, note in DOUBTS.items() if sign in marks]
         return Table(
-            leaves=tuple(leaf.head for leaf in self.leaves),
+            leaves=tuple(column.head for column in self.planned_columns),
             levels=self._list_levels(),
             rows=tuple(printed),
             notes=(*notes, *self.layout.notes),
             stubs=("Method", *["Metric"] * bool(self.layout.axis), *["Component"] * self.layout.components),
         )
 
-    def _list_levels(self) -> tuple[tuple[Head, ...], ...]:
+    def _list_levels(self) -> tuple[tuple[Heading, ...], ...]:
         """Return the levels of heads above the columns, without those that would say nothing."""
         layout, groups = self.layout, self.groups
-        width = len(self.leaves) // max(1, len(groups))
+        width = len(self.planned_columns) // max(1, len(groups))
         backbones = Counter(backbone for backbone, _ in groups)
         levels = []
         if any(backbones) and (layout.backbones or len(backbones) > 1):
-            heads = [Head(layout.backbones.get(name, name), width * count) for name, count in backbones.items()]
+            heads = [Heading(layout.backbones.get(name, name), width * count) for name, count in backbones.items()]
             levels.append(tuple(heads))
         if layout.report:
-            levels.append(tuple(Head(split_label(split), width, split) for _, split in groups))
+            levels.append(tuple(Heading(split_label(split), width, split) for _, split in groups))
         elif groups and not (len(groups) == 1 and (layout.axis or layout.components or not layout.splits)):
-            levels.append(tuple(Head(layout.splits.get(split) or split, width) for _, split in groups))
+            levels.append(tuple(Heading(layout.splits.get(split) or split, width) for _, split in groups))
         if layout.axis:
-            levels.append((Head(GREEK[layout.axis], len(self.leaves)),))
+            levels.append((Heading(GREEK[layout.axis], len(self.planned_columns)),))
         return (*levels, *([layout.kinds * len(groups)] if layout.kinds else []))
 
-    def _print_cell(self, key: dict[str, str], leaf: Leaf) -> Cell:
+    def _print_cell(self, key: dict[str, str], column: PlannedColumn) -> Cell:
         record, is_method = self.find_record(key), key["method"] not in REFERENCES
-        if leaf.extra:
+        if column.extra:
             empty = {"n": 0, "strength": float("nan"), "relative_change": float("nan")}
-            return Cell(leaf.extra(record or empty) if is_method else DASH)
+            return Cell(column.extra(record or empty) if is_method else DASH)
         decimals = self._measure(key).decimals
         if pd.isna(record.get("value", float("nan"))):
             return Cell(DASH)
@@ -318,7 +318,7 @@ class Grid:
         columns = [(metric, stat) for metric in self.layout.metrics for stat in ("mean", "sd", "n")]
         columns += sorted(self.layout.exact, key=lambda column: column[0])
         records = []
-        for line in self.lines:
+        for line in self.planned_rows:
             is_method = line.key["method"] not in REFERENCES
             record: dict[str, Any] = line.key | {"rectifier": line.key["rectifier"] if is_method else ""}
             if self.layout.mixed:

@@ -80,10 +80,7 @@ def test_arrows_go_from_each_method_to_itself_with_gru() -> None:
     assert ends[0] == ((-16.9281, 0.0), (-3.5161, 0.519))
     stars = [line for line in figure.axes[0].lines if line.get_marker() == "*"]
     assert sorted(float(np.asarray(star.get_xdata())[0]) for star in stars) == [-32.133, 0.0]
-
-
-def test_arrows_of_several_goals_are_over_their_mean() -> None:
-    found = tradeoff.arrow_points(paper.mended("muse")).set_index(["method", "rectifier"])
+    found = tradeoff.arrow_points(paper.mended("muse")).set_index(["method", "rectifier"])  # several goals: their mean
     assert found.loc[("original", "none"), "removal"] == pytest.approx((99.7016 + 45.8791) / 2)
 
 

@@ -5,12 +5,10 @@ import itertools
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
 from analysis import paper
 from analysis.figures import style, tradeoff
-from tests.support.drawn import overlapping
 from trainables.config.methods import METHODS
 
 
@@ -58,11 +56,3 @@ def test_the_legend_shows_a_methods_line() -> None:
 @pytest.mark.parametrize(("count", "most", "wide"), [(9, 4, 3), (9, 7, 5), (4, 4, 4), (5, 4, 3), (1, 4, 1), (8, 4, 4)])
 def test_rows_are_even(count: int, most: int, wide: int) -> None:
     assert style.even_columns(count, most) == wide
-
-
-def test_overlaps_are_found() -> None:
-    figure = Figure(figsize=(3, 2))
-    figure.text(0.1, 0.5, "one word")
-    figure.text(0.12, 0.5, "another")
-    figure.text(0.8, 0.9, "far beyond the edge")
-    assert overlapping(figure) == [("one word", "another"), ("far beyond the edge", "edge")]

@@ -1,6 +1,5 @@
 """Bootstrap intervals of utility over the evaluation rows, and every seed's row with its interval."""
 
-import math
 import random
 from pathlib import Path
 from typing import Any
@@ -74,13 +73,6 @@ def test_the_interval_is_that_of_a_bootstrap_by_hand() -> None:
     assert low == pytest.approx(np.quantile(drawn, 0.025), abs=0.25 * spread)
     assert high == pytest.approx(np.quantile(drawn, 0.975), abs=0.25 * spread)
     assert low < intervals.utility(parts) < high
-
-
-def test_the_interval_of_one_mean_is_near_the_normal_one() -> None:
-    values = np.random.default_rng(0).normal(10.0, 1.0, (400, 1))
-    low, high = intervals.interval([values])
-    error = values.std() / math.sqrt(400)
-    assert (low, high) == pytest.approx((values.mean() - 1.96 * error, values.mean() + 1.96 * error), abs=0.25 * error)
 
 
 def test_a_collapsed_utility_has_an_interval_of_zeros() -> None:

@@ -92,8 +92,7 @@ def test_strengths_and_mixtures(tmp_path: Path) -> None:
 def test_nothing_started_yet(tmp_path: Path) -> None:
     write_sweep(tmp_path, ["0" * 12], splits=())
     found = tidy.from_runs(read(tmp_path))
-    assert len(found) == 0
-    assert list(found.columns) == tidy.COLUMNS
+    assert (len(found), list(found.columns)) == (0, tidy.COLUMNS)
 
 
 def test_a_damaged_evaluation_leaves_a_reference_without_a_number(tmp_path: Path) -> None:

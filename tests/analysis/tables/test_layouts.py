@@ -188,11 +188,6 @@ def test_clipping_alone_makes_the_ablation(tmp_path: Path) -> None:
     ]
 
 
-def test_nothing_started_has_no_table(tmp_path: Path) -> None:
-    write_sweep(tmp_path, ["0" * 12], splits=("forget05",))
-    assert paper_sheets(read(tmp_path)) == []
-
-
 def test_backbones_stand_side_by_side(tmp_path: Path) -> None:
     both = []
     for backbone in (LLAMA, "Phi-1.5"):

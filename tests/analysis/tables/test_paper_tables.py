@@ -144,14 +144,6 @@ def test_misprints_are_shown_as_printed_and_marked(table: str) -> None:
         assert erratum.corrected is None or f"{erratum.corrected} is meant" in notes[0]
 
 
-def test_the_misprinted_sign_is_marked_where_it_stands() -> None:
-    lines = to_markdown(shown("tofu_tau")).splitlines()
-    (line,) = [line for line in lines if "14.0316¶" in line]
-    assert line.startswith("| GD w/ GRU")
-    assert "14.0316 (the minus sign is missing; -14.0316 is meant)" in lines[-1]
-    assert r"14.0316\textsuperscript{\P{}}" in to_latex(shown("tofu_tau"))
-
-
 def test_latex_compiles(tmp_path: Path) -> None:
     if shutil.which("pdflatex") is None:
         pytest.skip("no pdflatex")
