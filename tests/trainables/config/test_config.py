@@ -124,6 +124,7 @@ def test_recipe_and_evaluation_are_named_by_content() -> None:
     assert evaluation_id(model, benchmark.model_copy(update={"split": "forget10"})) != same
 
 
+TRU: dict[str, Any] = {"method": "tru", "rectifier": {}, "task_vector": {"stg": 1.0}}
 GRU_ONLY = "takes neither gamma nor tau"
 
 
@@ -143,6 +144,15 @@ GRU_ONLY = "takes neither gamma nor tau"
         ({"rectifier": {"name": "none", "gamma": 0.8}}, (f"'none' {GRU_ONLY}",)),
         ({"rectifier": {"name": "none", "tau": 1.0}}, (f"'none' {GRU_ONLY}",)),
         ({"rectifier": {"name": "pcgrad", "tau": 1.0}}, (f"'pcgrad' {GRU_ONLY}: it is gru with gamma 1",)),
+        (TRU | {"task_vector": None}, ("method 'tru' takes stg and no strength",)),
+        (TRU | {"task_vector": {"strength": 1}}, ("method 'tru' takes stg and no strength",)),
+        (TRU | {"method": "tv"}, ("method 'tv' takes strength and no stg",)),
+        (TRU | {"method": "ga"}, ("method 'ga' trains an objective and has no task vector",)),
+        (TRU | {"rectifier": {"name": "gru"}}, ("method 'tru' has no gradient steps to rectify",)),
+        (TRU | {"task_vector": {"stg": 1, "batches": 1}}, ("so it needs at least 2",)),
+        (TRU | {"observe": 2}, ("has no steps to observe",)),
+        ({"calibration": {"targets": [1.2]}}, ("calibration.targets.0: ", "less than or equal to 1", "got 1.2")),
+        ({"calibration": {"targets": [0.9, 0.9]}}, ("calibration.targets: each share once",)),
         ({"rectifier": {"name": "clip"}}, ("'clip' takes tau and no gamma",)),
         ({"rectifier": {"name": "clip", "tau": 1.0, "gamma": 0.8}}, ("'clip' takes tau and no gamma",)),
     ],

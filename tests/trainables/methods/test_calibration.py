@@ -86,12 +86,6 @@ def test_a_point_outside_the_kept_bracket_is_no_answer() -> None:
     assert 0.75 < found.weight < 1
 
 
-@pytest.mark.parametrize("targets", [(0.0,), (1.2,), (0.9, 0.9)])
-def test_targets_that_are_no_shares_are_refused(targets: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="targets"):
-        Calibration(targets=targets)
-
-
 @pytest.fixture(scope="module")
 def calibrated(trained_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, dict[str, Any], Storage]:
     """GA that goes too far, brought back to 60 % and 90 % of the target model's utility."""

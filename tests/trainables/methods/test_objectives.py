@@ -139,12 +139,6 @@ def test_simnpo_is_blind_to_an_answers_length() -> None:
     assert losses["npo"][1] < 0.5 * losses["npo"][0]
 
 
-def test_wga_at_beta_zero_is_ga() -> None:
-    batch = rows(2)
-    found = objectives.weighted_ascent(0.0)
-    compare(of_term(objectives.Term("forget", found), batch), -naive.nll(batch), leaves(batch))
-
-
 def test_wgas_weights_are_constants() -> None:
     """The gradient is that of the weighted sum with p^beta held, which differs from the whole derivative."""
     batch = rows(2)

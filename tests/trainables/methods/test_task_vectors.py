@@ -12,12 +12,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from pydantic import ValidationError
 
 from tests.support.naive_vectors import Naive, make, recipe
 from trainables.common.errors import InputError
-from trainables.config.settings import Model, TaskVector
-from trainables.config.trial import Trial
 from trainables.methods import task_vectors
 from trainables.storage import files
 from trainables.storage.base import Storage
@@ -161,21 +158,3 @@ def test_the_loss_on_the_other_points_does_not_rise_to_first_order(trial_inputs:
 def test_a_single_forget_point_is_refused() -> None:
     with pytest.raises(InputError, match="one forget point; tru rectifies each with the other ones, so use tv"):
         spec.check_batches(1, 2, "forget01")
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"task_vector": None}, "method 'tru' takes stg and no strength"),
-        ({"task_vector": TaskVector(strength=1)}, "method 'tru' takes stg and no strength"),
-        ({"method": "tv"}, "method 'tv' takes strength and no stg"),
-        ({"method": "ga"}, "method 'ga' trains an objective and has no task vector"),
-        ({"rectifier": {"name": "gru"}}, "method 'tru' has no gradient steps to rectify"),
-        ({"task_vector": TaskVector(stg=1, batches=1)}, "so it needs at least 2"),
-        ({"observe": 2}, "has no steps to observe"),
-    ],
-)
-def test_what_is_no_task_vector_is_refused(changes: dict[str, Any], words: str) -> None:
-    fields = {"method": "tru", "target": Model(path="a/b"), "task_vector": TaskVector(stg=1.0), **changes}
-    with pytest.raises(ValidationError, match=words):
-        Trial(**fields)
