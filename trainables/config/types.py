@@ -26,12 +26,6 @@ def _printable(text: str) -> str:
     return text
 
 
-def _text(text: str) -> str:
-    if len(text) > LONGEST_TEXT:
-        raise ValueError(f"has {len(text)} characters, at most {LONGEST_TEXT} are taken")
-    return _printable(text)
-
-
 def _place(place: str) -> str:
     if len(place) > LONGEST_PLACE or any(
         len(part.encode(errors="replace")) > LONGEST_NAME for part in place.split("/")
@@ -40,7 +34,7 @@ def _place(place: str) -> str:
     return _printable(place)
 
 
-Text = Annotated[str, AfterValidator(_text)]
+Text = Annotated[str, Field(max_length=LONGEST_TEXT), AfterValidator(_printable)]
 """A name or word."""
 Mark = Annotated[str, AfterValidator(_printable)]
 """A fingerprint."""

@@ -33,14 +33,14 @@ class DamagedCheckpoint(Exception):
 
 
 class CheckpointSchedule:
-    """When a trial writes a checkpoint: every so many steps, and once on the notice that a machine goes away."""
+    """Steps that a checkpoint follows: every so many, and one on the notice that a machine goes away."""
 
     def __init__(self, every: int | None, notice: Notice | None) -> None:
         self.every = every
         self.notice = notice
 
     def is_due(self, engine: Engine, step: int) -> bool:
-        """Say whether to write after `step`: called on all ranks, which get the same answer."""
+        """Return whether to write after `step`: called on all ranks, which get the same answer."""
         if self.notice is not None and engine.total(torch.tensor(float(self.notice()))).item() > 0:
             self.notice = None
             return True
@@ -90,7 +90,7 @@ def _publish(engine: Engine, folder: Path, tag: str, store: Storage) -> None:
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """Return what a checkpoint says of itself: step, tag, layout, seconds, files. Empty: there is no checkpoint."""
+    """Return a checkpoint's step, tag, layout, seconds and files; nothing if there is no checkpoint."""
     return read_json(folder / META) or {}
 
 

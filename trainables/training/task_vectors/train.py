@@ -158,7 +158,7 @@ class TaskVectorTrainer:
         return bool(self.model.total(torch.tensor(mine, device=self.model.device)))
 
     def _all_ranks(self, value: bool) -> bool:
-        """Say whether the value is true on every rank."""
+        """Return whether the value is true on every rank."""
         return int(self.model.total(torch.tensor(int(value), device=self.model.device))) == self.model.world
 
 
