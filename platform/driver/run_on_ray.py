@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from typing import Any
 
 import ray
 import ray.exceptions
@@ -29,7 +28,6 @@ from platform.tracking.mirror import Mirror, start_mirror
 from trainables import benchmarks
 from trainables.common.errors import InputError
 from trainables.common.redaction import VARIABLES
-from trainables.config.settings import Resources
 from trainables.storage.base import Storage
 from trainables.storage.results import count_gpus
 from trainables.workers.launcher import LAUNCHER, list_nodes, train_ranks
@@ -82,8 +80,8 @@ def _tune(state: SweepState, store: Storage, mirror: Mirror, stopper: Stopper, p
     search, total = make_searcher(state, store, stopper, placement, keep)
     counts = Counts.from_state(state, total, placement.slots)
     monitor = disk.DiskMonitor(weights.make_keeper(plan, store, keep), stopper.limits.disk_bytes)
-    screen, needed = Screen(Console()), resources_of_trial(plan.sweep.resources)
-    waiting = Waiting(needed, ray.available_resources, placement.describe_coming)
+    screen, resources = Screen(Console()), plan.sweep.resources
+    waiting = Waiting(resources_of_trial(resources), ray.available_resources, placement.describe_coming)
     reporter = Reporter(counts, store, mirror, stopper, monitor, screen, waiting)
     folder, name = store.root / "ray", f"{plan.name}-{os.getpid()}"
     run_config = tune.RunConfig(
@@ -98,23 +96,19 @@ def _tune(state: SweepState, store: Storage, mirror: Mirror, stopper: Stopper, p
         search_alg=search,
         num_samples=total,
         max_concurrent_trials=placement.slots,
-        reuse_actors=plan.sweep.resources.ranks == 1,
+        reuse_actors=resources.ranks == 1,
     )
+    trainable = tune.with_resources(train_ranks, LAUNCHER)
+    if resources.ranks == 1:
+        trainable = tune.with_resources(TrialActor, {"cpu": resources.cpus, "gpu": resources.gpus})
     try:
-        tune.Tuner(_trainable(plan.sweep.resources), tune_config=tune_config, run_config=run_config).fit()
+        tune.Tuner(trainable, tune_config=tune_config, run_config=run_config).fit()
     except Exception:
         if not stopper.reason:  # else it stopped with its cause: a full disk has cut Tune's own notes off, too
             raise
     finally:
         screen.close()
         shutil.rmtree(folder / name, ignore_errors=True)
-
-
-def _trainable(resources: Resources) -> Any:
-    """Return what runs a trial, with what Tune is to keep for it."""
-    if resources.ranks == 1:
-        return tune.with_resources(TrialActor, {"cpu": resources.cpus, "gpu": resources.gpus})
-    return tune.with_resources(train_ranks, LAUNCHER)
 
 
 def make_searcher(
