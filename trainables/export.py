@@ -27,7 +27,7 @@ def main(
         folder = paths.expand(str(output)).absolute()
         facts = export(trial_id, store, folder)
         name = facts["configuration"].get("benchmark", {}).get("name", "tofu")
-        print(f"{facts['label']}: {benchmarks.outcome(name, facts['metrics'])}, evaluated again: {folder}")
+        print(f"{facts['label']}: {benchmarks.describe_goals(name, facts['metrics'])}, evaluated again: {folder}")
         return 0
 
     raise typer.Exit(cli.guarded(run))

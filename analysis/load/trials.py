@@ -121,13 +121,13 @@ def _measured(documents: list[dict[str, Any]], goals: Goals, rule: Selection) ->
     it (their mean), `choice.removal`, `choice.utility` (what the rule goes by, more being better) and `halves`:
     whether there are any.
     """
-    reported = [dict(selection.reported(document, rule)) for document in documents]
+    reported = [dict(selection.metrics_of(document, rule, reported=True)) for document in documents]
     if rule.halves:
         changes = [(document.get("metrics") or {}).get(OF_ALL_ROWS) for document in documents]
         reported = [metrics | {OF_ALL_ROWS: change} for metrics, change in zip(reported, changes, strict=True)]
     frame = _flat(reported)
     frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *goals.metrics])))
-    tried = [selection.candidate("", goals.benchmark, selection.choosing(document, rule)) for document in documents]
+    tried = [selection.candidate("", goals.benchmark, selection.metrics_of(document, rule)) for document in documents]
     frame["choice.removal"] = [one.removal if one else None for one in tried]
     frame["choice.utility"] = [one.utility if one else None for one in tried]
     frame["halves"] = [bool(document.get("halves")) for document in documents]

@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.labels import order_methods, order_rectifiers
 from analysis.load.goals import Goals, goals_of_runs
 from analysis.load.trials import CHOICE, STRENGTHS, evaluated, settings
-from trainables.benchmarks.selection import Candidate, pick, sentence
+from trainables.benchmarks.selection import Candidate, describe_rule, pick
 from trainables.config.settings import Selection
 
 DEFAULT = Selection()
@@ -19,7 +19,7 @@ STUDY = ["benchmark.split", "method", "rectifier.name"]
 
 def rule_text(goals: Goals, rule: Selection = DEFAULT) -> str:
     """Return the rule as a report states it: which trials are shown, and which rows they were chosen on."""
-    stated = sentence(rule, goals.removal_words, goals.retention.short)
+    stated = describe_rule(rule, goals.removal_words, goals.retention.short)
     return (
         f"Shown of each split, method and rectifier: {stated}. Trials that differ only in the seed are averaged before "
         "the choice."

@@ -30,10 +30,12 @@ def export_chosen_trial(plan: Plan, store: Storage, print_line: Callable[[str], 
             none = f"none of {len(measured)} trials, the utility of each is 0; give more or other retain rows"
             print_line(f"recommended: {none}")
             continue
-        trial, fallback = trials[chosen.key], selection.fallback(utilities.get(split), rule)
-        outcome = benchmarks.outcome(trial.benchmark.name, selection.reported(results[chosen.key], rule))
+        trial, fallback = trials[chosen.key], selection.explain_fallback(utilities.get(split), rule)
+        outcome = benchmarks.describe_goals(
+            trial.benchmark.name, selection.metrics_of(results[chosen.key], rule, reported=True)
+        )
         why = f"It is the choice among the {len(measured)} evaluated trials of a start of sweep {plan.name}: "
-        why += selection.sentence(rule) + (f". Here {fallback}." if fallback else ".")
+        why += selection.describe_rule(rule) + (f". Here {fallback}." if fallback else ".")
         shown = f"{trial.label()} ({'; '.join(filter(None, [outcome, fallback]))})"
         print_line(f"recommended: {shown}, {_export(trial, why, plan, store)}")
 

@@ -114,7 +114,7 @@ def describe_outcome(result: Mapping[str, Any]) -> str:
     """Return a result in one phrase."""
     parts = []
     if result["status"] in EVALUATED:
-        parts.append(benchmarks.outcome(result["config"]["benchmark"]["name"], result["metrics"]))
+        parts.append(benchmarks.describe_goals(result["config"]["benchmark"]["name"], result["metrics"]))
     if result["status"] != "finished":
         parts.append(f"{result['status']}: {result['error']['message']}")
     return "; ".join(parts)

@@ -120,7 +120,7 @@ def make_searcher(
     if plan.strategy != "optuna":
         return Queue(state.left, shared, lambda: stopper.reason), len(state.left)
     finished = {
-        key: benchmarks.gains(trial.benchmark.name, result["metrics"])
+        key: benchmarks.goal_gains(trial.benchmark.name, result["metrics"])
         for trial in plan.trials
         if (result := store.result(key := trial.id())) is not None
     }

@@ -147,8 +147,8 @@ class ModelRecipes:
         if not benchmark.is_fictional:
             if rows.is_folder(benchmark.data):
                 for name in configs:
-                    rows.file_of(Path(benchmark.data), name)
-            data = rows.fingerprint(benchmark.data, list_configs_read(configs, base), benchmark.revision)
+                    rows.require_file(Path(benchmark.data), name)
+            data = rows.fingerprint_rows(benchmark.data, list_configs_read(configs, base), benchmark.revision)
         recipe = Recipe(
             base=base,
             architecture=() if base or trained is None else trained.architecture,

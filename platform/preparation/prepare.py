@@ -120,7 +120,7 @@ def _wait_for(tasks: list[Any], messages: list[str], print_line: PrintLine) -> N
 def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> None:
     """Say where the target model's utility is 0, which the selection rule needs, or it hardly knows what to forget."""
     for split, utility in weights.planned_utilities(plan, store).items():
-        why = selection.fallback(utility, plan.sweep.selection) if utility == 0 else ""
+        why = selection.explain_fallback(utility, plan.sweep.selection) if utility == 0 else ""
         if why:
             print_line(f"warning: {split}: {why}; more or other retain rows may give a bar to go by")
 

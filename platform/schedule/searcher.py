@@ -166,4 +166,4 @@ class Studies(Queue):
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         study, key = self.owner.pop(trial_id)
-        study.tell(key, None if error else benchmarks.gains(study.benchmark, result or {}))
+        study.tell(key, None if error else benchmarks.goal_gains(study.benchmark, result or {}))

@@ -160,7 +160,7 @@ def _describe_trial(trial_id: str, result: dict[str, Any]) -> dict[str, Any]:
         "id": trial_id,
         "label": _label(result["config"], trial_id),
         "metrics": {goal.metric: metrics.get(goal.metric) for goal in benchmarks.find(benchmark).GOALS},
-        "outcome": benchmarks.outcome(benchmark, metrics),
+        "outcome": benchmarks.describe_goals(benchmark, metrics),
     }
 
 

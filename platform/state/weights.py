@@ -40,7 +40,7 @@ def target_utilities(
     metric = benchmarks.find(benchmark).GOALS[-1].metric
     originals = {ref["split"]: ref["evaluation"] for ref in references if ref["role"] == "original"}
     documents = {split: read_json(store.evaluation(key) / RESULT) or {} for split, key in originals.items()}
-    return {split: selection.choosing(document, rule).get(metric) for split, document in documents.items()}
+    return {split: selection.metrics_of(document, rule).get(metric) for split, document in documents.items()}
 
 
 def planned_utilities(plan: Plan, store: Storage) -> dict[str, float | None]:
@@ -123,7 +123,7 @@ def make_keeper(plan: Plan, store: Storage, choice: str) -> Keeper:
 
 def goal_points(results: Results, benchmark: str) -> list[Point]:
     """Return the points of the results that have every goal's value."""
-    found = ((key, benchmarks.gains(benchmark, result.get("metrics", {}))) for key, result in results.items())
+    found = ((key, benchmarks.goal_gains(benchmark, result.get("metrics", {}))) for key, result in results.items())
     return [(key, *gains) for key, gains in found if gains is not None]
 
 
@@ -145,7 +145,9 @@ def choose_best(results: Results, benchmark: str, rule: Selection, original: flo
 def candidates(results: Results, benchmark: str, rule: Selection) -> list[selection.Candidate]:
     """Return the results that the rule may choose: those with an evaluation."""
     evaluated = {key: result for key, result in results.items() if result.get("status") in EVALUATED}
-    found = [selection.candidate(key, benchmark, selection.choosing(result, rule)) for key, result in evaluated.items()]
+    found = [
+        selection.candidate(key, benchmark, selection.metrics_of(result, rule)) for key, result in evaluated.items()
+    ]
     return [one for one in found if one]
 
 

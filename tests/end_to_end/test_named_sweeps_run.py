@@ -74,7 +74,7 @@ def check(result: dict[str, Any], store: Storage) -> None:
     """Finished, after two steps or along a direction that was made, with a number for every goal."""
     assert result["status"] == "finished", result["error"]
     config = Trial.model_validate(result["config"])
-    gains = benchmarks.gains(config.benchmark.name, result["metrics"])
+    gains = benchmarks.goal_gains(config.benchmark.name, result["metrics"])
     assert gains is not None, result["metrics"]
     assert all(math.isfinite(gain) for gain in gains), result["metrics"]
     if config.task_vector:

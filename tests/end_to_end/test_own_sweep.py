@@ -270,7 +270,7 @@ def test_rows_of_an_evaluation_hold_no_text(swept: tuple[Storage, str]) -> None:
     metrics = results(place)[0]["metrics"]
     assert set(_before(place)) == set(metrics) - {"relative_change"}
     assert metrics["forget_prob"] != _before(place)["forget_prob"]
-    assert benchmarks.outcome("own", metrics).startswith("ES ")
+    assert benchmarks.describe_goals("own", metrics).startswith("ES ")
     rows = read_rows(place.trial(results(place)[0]["id"]) / ROWS)
     assert {row["task"] for row in rows} == {"forget", "paraphrase", "retain", "holdout"}
     assert not any({"question", "answer", "text", "generation"} & set(row) for row in rows)

@@ -43,7 +43,7 @@ def halves(benchmark: Benchmark, records: Records, reference: Any) -> list[Metri
     return [measures.means(chosen, part) | metrics for metrics, part in zip(found, parts, strict=True)]
 
 
-def outcome(name: str, metrics: Mapping[str, Any]) -> str:
+def describe_goals(name: str, metrics: Mapping[str, Any]) -> str:
     """Return the goals of a result in one phrase: `FQ -5.21, MU 0.640`."""
     values = [(goal, metrics.get(goal.metric)) for goal in find(name).GOALS]
     return ", ".join(
@@ -51,7 +51,7 @@ def outcome(name: str, metrics: Mapping[str, Any]) -> str:
     )
 
 
-def gains(name: str, metrics: Mapping[str, Any]) -> tuple[float, ...] | None:
+def goal_gains(name: str, metrics: Mapping[str, Any]) -> tuple[float, ...] | None:
     """Return the goals' values turned so that more is better, retention last; None where one is missing."""
     goals = find(name).GOALS
     if any(metrics.get(goal.metric) is None for goal in goals):

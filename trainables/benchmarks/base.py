@@ -105,11 +105,11 @@ class BenchmarkBase(ABC):
 
     def fingerprint(self, benchmark: Benchmark) -> str:
         """Name what all that a trial reads holds: `files:HASH` where a folder is among it, else `hub:ID@REVISION`."""
-        return rows.fingerprint(benchmark.data, self._configs(benchmark), benchmark.revision)
+        return rows.fingerprint_rows(benchmark.data, self._configs(benchmark), benchmark.revision)
 
     def evaluation_fingerprint(self, benchmark: Benchmark) -> str:
         """Name what all that an evaluation reads holds."""
-        return rows.fingerprint(benchmark.data, self.evaluation_configs(benchmark.split), benchmark.revision)
+        return rows.fingerprint_rows(benchmark.data, self.evaluation_configs(benchmark.split), benchmark.revision)
 
     def shared_fingerprint(self, benchmark: Benchmark) -> str:
         """Name what all holds that every split of a sweep reads."""

@@ -165,7 +165,7 @@ def _load_other(task: str, place: str | None) -> Any:
 def _place_settings(place: str, config: str, splits: Sequence[str]) -> dict[str, Any]:
     if not rows.is_folder(place):
         return {"dataset_path": place}
-    return _local_files({split: rows.file_of(paths.expand(place), f"{config}/{split}") for split in splits})
+    return _local_files({split: rows.require_file(paths.expand(place), f"{config}/{split}") for split in splits})
 
 
 def _local_files(files: Mapping[str, Path]) -> dict[str, Any]:

@@ -171,7 +171,7 @@ def aggregate(records: Records, benchmark: Benchmark, reference: float | None = 
 
 def _load(benchmark: Benchmark, config: str) -> list[Row]:
     part = config.split("/")[0]
-    return rows.load(benchmark.data, config, COLUMNS[part], benchmark.revision, blank=part == "raw")
+    return rows.load_rows(benchmark.data, config, COLUMNS[part], benchmark.revision, blank=part == "raw")
 
 
 def _texts(benchmark: Benchmark) -> list[list[str]]:

@@ -22,7 +22,7 @@ class Candidate:
 
 
 def candidate(key: str, benchmark: str, metrics: Mapping[str, Any]) -> Candidate | None:
-    """A result as a candidate: the mean over the benchmark's goals of removal, and its goal of retention.
+    """Return a result as a candidate: the mean over the benchmark's goals of removal, and its goal of retention.
 
     None where there is no utility: the trial did not come to its evaluation.
     """
@@ -35,18 +35,18 @@ def candidate(key: str, benchmark: str, metrics: Mapping[str, Any]) -> Candidate
     return Candidate(key, mean(removal) if len(removal) == len(gains) - 1 else None, float(goals[-1].gain(values[-1])))
 
 
-def choosing(document: Mapping[str, Any], chosen: Selection) -> Mapping[str, Any]:
-    """The metrics of a result or a reference evaluation that a choice is made by; none where it has no halves."""
-    return _half(document, chosen, 0)
+def metrics_of(document: Mapping[str, Any], chosen: Selection, *, reported: bool = False) -> Mapping[str, Any]:
+    """Return the metrics of a result or reference evaluation that a choice is made by, or that are reported of it.
 
-
-def reported(document: Mapping[str, Any], chosen: Selection) -> Mapping[str, Any]:
-    """The metrics that are reported of what was chosen."""
-    return _half(document, chosen, 1)
+    None where the choice goes by halves of the rows, and the document has no halves.
+    """
+    if not chosen.halves:
+        return document.get("metrics") or {}
+    return (document.get("halves") or ({}, {}))[reported]
 
 
 def pick(candidates: Iterable[Candidate], original: float | None, chosen: Selection) -> Candidate | None:
-    """The candidate that the rule chooses, None of none. `original`: the target model's utility, None: not known.
+    """Return the candidate that the rule chooses, None of none. `original`: the target model's utility.
 
     Ties go to the higher other value, then to the lower key. Where removal or the target model's utility was not
     measured, or that utility is 0 so that any model has its share, `utility_floor` falls back on utility.
@@ -61,16 +61,16 @@ def pick(candidates: Iterable[Candidate], original: float | None, chosen: Select
     return max(ordered, key=lambda one: (one.utility, _removal(one)), default=None)
 
 
-def fallback(original: float | None, chosen: Selection) -> str:
-    """Why the rule has no bar of the target model's utility to go by, empty where it has one or needs none."""
+def explain_fallback(original: float | None, chosen: Selection) -> str:
+    """Return why the rule has no bar of the target model's utility to go by, empty where it has one or needs none."""
     if chosen.rule != "utility_floor" or (original is not None and original > 0):
         return ""
     known = "not known" if original is None else "0"
     return f"the target model's utility is {known}, so the highest utility is chosen"
 
 
-def sentence(chosen: Selection, removal: str = "removal", utility: str = "utility") -> str:
-    """The rule in words, for reports and cards; `removal` and `utility` name the benchmark's metrics."""
+def describe_rule(chosen: Selection, removal: str = "removal", utility: str = "utility") -> str:
+    """Return the rule in words, for reports and cards; `removal` and `utility` name the benchmark's metrics."""
     rules = {
         "utility_floor": f"the most {removal} among those with at least {chosen.share:.0%} of the target model's "
         f"{utility}; where none has that, the highest {utility}",
@@ -81,12 +81,6 @@ def sentence(chosen: Selection, removal: str = "removal", utility: str = "utilit
     if chosen.halves:
         rows = "every other evaluation row, reported on the remaining ones"
     return f"{rules[chosen.rule]}; ties go to the higher other value; chosen on {rows}"
-
-
-def _half(document: Mapping[str, Any], chosen: Selection, which: int) -> Mapping[str, Any]:
-    if not chosen.halves:
-        return document.get("metrics") or {}
-    return (document.get("halves") or ({}, {}))[which]
 
 
 def _removal(one: Candidate) -> float:

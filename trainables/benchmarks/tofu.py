@@ -99,7 +99,7 @@ class TofuBenchmark(BenchmarkBase):
 
     def shared_fingerprint(self, benchmark: Benchmark) -> str:
         shared = [config for task, config in tasks(benchmark.split).items() if task != "forget"]
-        return rows.fingerprint(benchmark.data, shared, benchmark.revision)
+        return rows.fingerprint_rows(benchmark.data, shared, benchmark.revision)
 
     def forget_points(self, benchmark: Benchmark) -> int | None:
         return len(self.training_rows(benchmark)[0]) if paths.is_folder(benchmark.data) else None
@@ -113,7 +113,7 @@ class TofuBenchmark(BenchmarkBase):
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         columns = ("question", "answer")
         forget, retain = (
-            rows.load(benchmark.data, config, columns, benchmark.revision)
+            rows.load_rows(benchmark.data, config, columns, benchmark.revision)
             for config in self.training_configs(benchmark.split)
         )
         return forget, retain
@@ -186,7 +186,7 @@ def evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
     loaded = {}
     for task, config in tasks(benchmark.split).items():
         columns = GENERAL_COLUMNS if task in GENERAL else PERTURBED_COLUMNS
-        loaded[task] = rows.load(benchmark.data, config, columns, benchmark.revision)[:limit]
+        loaded[task] = rows.load_rows(benchmark.data, config, columns, benchmark.revision)[:limit]
     return loaded
 
 

@@ -81,11 +81,11 @@ class WmdpBenchmark(BenchmarkBase):
         for at, config, field in _corpora(benchmark):
             with rows.errors_about(field):
                 if rows.is_folder(at):
-                    rows.file_of(paths.expand(at), config)
+                    rows.require_file(paths.expand(at), config)
         for part, configs in _questions(benchmark).items():
             for config in configs:
                 with rows.errors_about(f"benchmark.sources {part}"):
-                    rows.load(find_part(benchmark, part), config, CHOICE_COLUMNS)
+                    rows.load_rows(find_part(benchmark, part), config, CHOICE_COLUMNS)
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         """Return the hub's parts, the gated one with what to do about it."""
@@ -97,15 +97,19 @@ class WmdpBenchmark(BenchmarkBase):
         for part, files in holds.items():
             place, setting = find_part(benchmark, part), f"benchmark.sources={part}=DIR"
             gated = GATED if place == SOURCES[BIO_FORGET] else ""
-            found.append(HubRequirement("datasets", place, None, part, setting, files, rows.OTHERS, gated=gated))
+            found.append(
+                HubRequirement("datasets", place, None, part, setting, files, rows.OTHER_SUFFIXES, gated=gated)
+            )
         corpora = rows.file_names(config for at, config, _ in _corpora(benchmark) if at == benchmark.data)
         found.append(
-            HubRequirement("datasets", benchmark.data, benchmark.revision, files=corpora, suffixes=rows.OTHERS)
+            HubRequirement("datasets", benchmark.data, benchmark.revision, files=corpora, suffixes=rows.OTHER_SUFFIXES)
         )
         return tuple(one for one in found if not paths.is_folder(one.id))
 
     def fingerprint(self, benchmark: Benchmark) -> str:
-        corpora = [rows.fingerprint(at, (config,), _revision(benchmark, at)) for at, config, _ in _corpora(benchmark)]
+        corpora = [
+            rows.fingerprint_rows(at, (config,), _revision(benchmark, at)) for at, config, _ in _corpora(benchmark)
+        ]
         return _combine([*corpora, *_question_fingerprints(benchmark)])
 
     def evaluation_fingerprint(self, benchmark: Benchmark) -> str:
@@ -180,7 +184,7 @@ def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str]]:
 def _texts(benchmark: Benchmark, at: str, config: str, field: str) -> list[Row]:
     with rows.errors_about(field):
         try:
-            loaded = rows.load(at, config, ("text",), _revision(benchmark, at), blank=True)
+            loaded = rows.load_rows(at, config, ("text",), _revision(benchmark, at), blank=True)
         except InputError as error:
             raise InputError(f"{error}; {GATED}" if at == SOURCES[BIO_FORGET] else str(error)) from error
     return [row for row in loaded if len(row["text"]) > SHORTEST]
@@ -206,7 +210,7 @@ def _question_fingerprints(benchmark: Benchmark) -> list[str]:
     asked, found = _questions(benchmark), []
     for part in ("wmdp", "mmlu"):
         with rows.errors_about(f"benchmark.sources {part}"):
-            found.append(rows.fingerprint(find_part(benchmark, part), asked.get(part, ())))
+            found.append(rows.fingerprint_rows(find_part(benchmark, part), asked.get(part, ())))
     return found
 
 

@@ -15,7 +15,7 @@ from trainables.data.hub import HubRequirement
 
 Row = dict[str, Any]
 SUFFIXES = (".json", ".jsonl", ".parquet")
-OTHERS = SUFFIXES[1:]
+OTHER_SUFFIXES = SUFFIXES[1:]
 """Endings that a file may have in the place of `.json`."""
 
 
@@ -43,7 +43,7 @@ def hub_requirements(data: str, configs: Sequence[str], revision: str | None) ->
     """Return what a start has to fetch: the data set unless it is a folder."""
     if paths.is_folder(data):
         return ()
-    return (HubRequirement("datasets", data, revision, files=file_names(configs), suffixes=OTHERS),)
+    return (HubRequirement("datasets", data, revision, files=file_names(configs), suffixes=OTHER_SUFFIXES),)
 
 
 def file_names(configs: Iterable[str]) -> tuple[str, ...]:
@@ -51,14 +51,13 @@ def file_names(configs: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{config}.json" for config in dict.fromkeys(configs))
 
 
-def file_of(folder: Path, config: str) -> Path:
+def require_file(folder: Path, config: str) -> Path:
     """Return the file of a configuration, such as `knowmem/forget_qa`. Raises InputError with what is there."""
     file = find_file(folder, config)
     if file is not None:
         return file
-    there = sorted(
-        {str(file.relative_to(folder).with_suffix("")) for suffix in SUFFIXES for file in _below(folder, suffix)}
-    )
+    files = [file for pattern in ("*", "*/*") for file in folder.glob(pattern) if file.suffix in SUFFIXES]
+    there = sorted({str(file.relative_to(folder).with_suffix("")) for file in files})
     has = ", ".join(there) or "no data file"
     raise InputError(f"benchmark.data: {folder} has no {config}.json, .jsonl or .parquet; it has {has}")
 
@@ -69,7 +68,7 @@ def find_file(folder: Path, config: str) -> Path | None:
     return next((file for file in files if paths.is_file(file)), None)
 
 
-def load(
+def load_rows(
     data: str, config: str, columns: Sequence[str], revision: str | None = None, *, blank: bool = False
 ) -> list[Row]:
     """Return all rows of a configuration (`NAME/SPLIT` where it has several splits), in order.
@@ -78,7 +77,7 @@ def load(
     """
     absent = (None,) if blank else (None, "", [])
     if is_folder(data):
-        rows = load_file(file_of(paths.expand(data), config), "benchmark.data")
+        rows = load_file(require_file(paths.expand(data), config), "benchmark.data")
     else:
         rows = _from_hub(data, config, revision)
     if not rows:
@@ -95,11 +94,11 @@ def load(
     return rows
 
 
-def fingerprint(data: str, configs: Sequence[str], revision: str | None = None) -> str:
+def fingerprint_rows(data: str, configs: Sequence[str], revision: str | None = None) -> str:
     """Name what the configurations hold: by a content hash of a folder, by id and revision of the hub."""
     if is_folder(data):
         folder = paths.expand(data)
-        return "files:" + hashing.hash_files([file_of(folder, config) for config in configs])
+        return "files:" + hashing.hash_files([require_file(folder, config) for config in configs])
     return f"hub:{hub.hub_id_of(data)}@{revision or 'main'}"
 
 
@@ -121,10 +120,6 @@ def load_file(file: Path, field: str) -> list[Row]:
         raise InputError(f"{field}: {file} is not JSON lines: {error}") from error
     except OSError as error:
         raise InputError(f"{field}: cannot read {file}: {error.strerror}") from error
-
-
-def _below(folder: Path, suffix: str) -> list[Path]:
-    return [*folder.glob(f"*{suffix}"), *folder.glob(f"*/*{suffix}")]
 
 
 def _from_hub(data: str, config: str, revision: str | None) -> list[Row]:

@@ -128,9 +128,9 @@ class StepSelection:
         steps, rule, name = self._steps(), self.trial.selection, self.trial.benchmark.name
         if len(steps) == 1:
             return steps[0]
-        metrics = {step: selection.choosing(self._read(step), rule) for step in steps}
+        metrics = {step: selection.metrics_of(self._read(step), rule) for step in steps}
         candidates = [selection.candidate(f"{step:09}", name, metrics[step]) for step in steps]
-        utility = selection.choosing(self._target(), rule).get(benchmarks.find(name).GOALS[-1].metric)
+        utility = selection.metrics_of(self._target(), rule).get(benchmarks.find(name).GOALS[-1].metric)
         chosen = selection.pick([candidate for candidate in candidates if candidate], utility, rule)
         return int(chosen.key) if chosen else steps[-1]
 

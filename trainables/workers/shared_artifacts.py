@@ -40,7 +40,9 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     device = prepare_process(resources, recipe.seed)
     network, tokenizer = _start(recipe)
     loaded = [
-        row for name in recipe.configs for row in rows.load(recipe.data, name, ("question", "answer"), recipe.revision)
+        row
+        for name in recipe.configs
+        for row in rows.load_rows(recipe.data, name, ("question", "answer"), recipe.revision)
     ]
     examples = tofu.encode_rows(tokenizer, loaded, recipe.template, recipe.dialect, recipe.training.max_length)
     task = loop.TrainingTask(
@@ -179,7 +181,7 @@ def _learn_tokenizer(recipe: Recipe) -> Any:
     texts = [
         row[column]
         for name in TOKENIZER_CONFIGS
-        for row in rows.load(recipe.data, name, ("question", "answer"), recipe.revision)
+        for row in rows.load_rows(recipe.data, name, ("question", "answer"), recipe.revision)
         for column in ("question", "answer")
     ]
     learnt = Tokenizer(models.BPE())

@@ -72,15 +72,15 @@ def test_benchmarks_are_quick_to_import(root: Path) -> None:
 def test_gains_are_turned_so_that_more_is_better() -> None:
     low = benchmarks.Goal("verbmem_f", "removal", "lowest", "VerbMem", "verbatim memorisation")
     assert low.gain(0.25) == -0.25
-    assert benchmarks.gains("tofu", {"forget_quality": -5.2, "model_utility": 0.6}) == (-5.2, 0.6)
-    assert benchmarks.gains("tofu", {"forget_quality": None, "model_utility": 0.6}) is None
-    assert benchmarks.gains("tofu", {}) is None
+    assert benchmarks.goal_gains("tofu", {"forget_quality": -5.2, "model_utility": 0.6}) == (-5.2, 0.6)
+    assert benchmarks.goal_gains("tofu", {"forget_quality": None, "model_utility": 0.6}) is None
+    assert benchmarks.goal_gains("tofu", {}) is None
 
 
 def test_an_outcome_in_one_phrase() -> None:
     found = {"forget_quality": -5.214, "model_utility": 0.64}
-    assert benchmarks.outcome("tofu", found) == "FQ -5.21, MU 0.640"
-    assert benchmarks.outcome("tofu", found | {"forget_quality": None}) == "FQ null, MU 0.640"
+    assert benchmarks.describe_goals("tofu", found) == "FQ -5.21, MU 0.640"
+    assert benchmarks.describe_goals("tofu", found | {"forget_quality": None}) == "FQ null, MU 0.640"
 
 
 def test_measures_are_of_the_rows_that_have_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:

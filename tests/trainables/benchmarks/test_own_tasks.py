@@ -86,18 +86,13 @@ def test_any_other_task_of_lm_eval(files: dict[str, Path], tmp_path: Path) -> No
         assert record["log_likelihoods"] == pytest.approx(naively, rel=1e-4)
         assert record["correct"] == ("ABCD"[int(np.argmax(naively))] == question["answerKey"])
     assert found["arc_easy"] == np.mean([record["correct"] for record in asked])
-    low = on(files, tasks=("wikitext",), places=(f"wikitext={pages(tmp_path / 'pages')}",))
+    tiny.write_rows(tmp_path / "pages/test.jsonl", [{"page": tiny.text(1, 20)}])
+    low = on(files, tasks=("wikitext",), places=(f"wikitext={tmp_path / 'pages'}",))
     with pytest.raises(InputError, match=r"tasks: wikitext is measured by its word_perplexity, which is best low"):
         OWN.measure(None, tokenizer, low, None, token_budget=8192)  # no model is asked
     from lm_eval.tasks import TaskManager
 
     assert lm_eval_questions.definition_files().keys() == set(TaskManager().all_subtasks)
-
-
-def pages(folder: Path) -> Path:
-    for split in ("train", "validation", "test"):
-        tiny.write_rows(folder / f"{split}.jsonl", [{"page": tiny.text(1, 20)}])
-    return folder
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,16 @@ def test_a_share_of_nothing_is_no_bar() -> None:
     """A target model of utility 0 would let a destroyed model pass; that is said, and only where it counts."""
     destroyed, sound = Candidate("a", 1.0, 0.0), Candidate("b", 0.2, 0.3)
     assert selection.pick([destroyed, sound], 0.0, Selection()) == sound
-    assert selection.fallback(0.0, Selection()) == "the target model's utility is 0, so the highest utility is chosen"
-    assert "is not known, so" in selection.fallback(None, Selection())
-    assert selection.fallback(0.3, Selection()) == selection.fallback(0.0, Selection(rule="highest_removal")) == ""
+    assert (
+        selection.explain_fallback(0.0, Selection())
+        == "the target model's utility is 0, so the highest utility is chosen"
+    )
+    assert "is not known, so" in selection.explain_fallback(None, Selection())
+    assert (
+        selection.explain_fallback(0.3, Selection())
+        == selection.explain_fallback(0.0, Selection(rule="highest_removal"))
+        == ""
+    )
 
 
 @pytest.mark.parametrize(("rule", "key"), [("highest_removal", "b"), ("highest_utility", "a"), ("utility_floor", "c")])
@@ -55,7 +62,7 @@ def test_rules_by_name(rule: Any, key: str) -> None:
     found = selection.pick(candidates, 1.0, Selection(rule=rule))
     assert found is not None
     assert found.key == key
-    assert ("90%" in selection.sentence(Selection(rule=rule))) == (rule == "utility_floor")
+    assert ("90%" in selection.describe_rule(Selection(rule=rule))) == (rule == "utility_floor")
 
 
 def test_removal_is_the_mean_over_its_goals() -> None:
@@ -99,7 +106,13 @@ def test_wmdp_halves_weigh_questions_alike() -> None:
 
 def test_half_of_a_result() -> None:
     document = {"metrics": {"a": 0}, "halves": [{"a": 1}, {"a": 2}]}
-    assert selection.choosing(document, Selection()) == selection.reported(document, Selection()) == {"a": 0}
-    assert selection.choosing(document, Selection(halves=True)) == {"a": 1}
-    assert selection.reported(document, Selection(halves=True)) == {"a": 2}
-    assert selection.choosing({"metrics": {"a": 0}}, Selection(halves=True)) == {}
+    assert (
+        selection.metrics_of(document, Selection())
+        == selection.metrics_of(document, Selection(), reported=True)
+        == {"a": 0}
+    )
+    assert [selection.metrics_of(document, Selection(), reported=which) for which in (False, True)] == [{"a": 0}] * 2
+    halved = Selection(halves=True)
+    assert selection.metrics_of(document, halved) == {"a": 1}
+    assert selection.metrics_of(document, halved, reported=True) == {"a": 2}
+    assert selection.metrics_of({"metrics": {"a": 0}}, halved) == {}

@@ -80,7 +80,7 @@ def test_every_answer_equals_a_naive_one(data: Path) -> None:
     right: dict[str, list[bool]] = {}
     for row in records:
         path, subject = files[row["task"]]
-        asked = rows.load(str(data), f"{path}/test", ())[row["index"]]
+        asked = rows.load_rows(str(data), f"{path}/test", ())[row["index"]]
         naive = choose(network, asked, QUESTION.format(subject))
         assert row["log_likelihoods"] == pytest.approx(naive, rel=1e-4)
         assert row["correct"] == (max(range(4), key=naive.__getitem__) == asked["answer"] == row["target"])
@@ -95,21 +95,21 @@ def test_every_answer_equals_a_naive_one(data: Path) -> None:
 
 def test_worked_examples_come_first(data: Path) -> None:
     """Five-shot: the dev rows with their answers, before each question of MMLU alone."""
-    network, shown = tiny.network(), rows.load(str(data), "mmlu/virology/dev", ())
+    network, shown = tiny.network(), rows.load_rows(str(data), "mmlu/virology/dev", ())
     _, records = WMDP.measure(network, tiny.tokenizer(), on(data, shots=5, limit=1), None, token_budget=1024)
     before = QUESTION.format("virology")
     before += "".join(f"{listed(row)} {'ABCD'[row['answer']]}\n\n" for row in shown)
     told = {row["task"]: row["log_likelihoods"] for row in records}
     assert len(records) == 4
-    asked = rows.load(str(data), "mmlu/virology/test", ())[0]
+    asked = rows.load_rows(str(data), "mmlu/virology/test", ())[0]
     assert told["mmlu_virology"] == pytest.approx(choose(network, asked, before), rel=1e-4)
-    bio = rows.load(str(data), "questions/wmdp-bio/test", ())[0]
+    bio = rows.load_rows(str(data), "questions/wmdp-bio/test", ())[0]
     assert told["wmdp_bio"] == pytest.approx(choose(network, bio, QUESTION.format("biology")), rel=1e-4)
 
 
 def test_training_rows_are_texts_or_blocks_of_the_splits_topics(data: Path) -> None:
     tokenizer = tiny.tokenizer()
-    texts = {name: [row["text"] for row in rows.load(str(data), name, ())][:5] for name in CORPORA}
+    texts = {name: [row["text"] for row in rows.load_rows(str(data), name, ())][:5] for name in CORPORA}
     for split, topics in wmdp.SPLITS.items():
         forget, retain = (
             [text for topic in topics for text in texts[f"{topic}-{side}-corpus"]] for side in ("forget", "retain")
@@ -164,14 +164,13 @@ def test_the_fingerprint_covers_every_file(data: Path, tmp_path: Path) -> None:
     assert all(mark.startswith("files:") for mark in known)
 
 
-@pytest.mark.parametrize("rectifier", [Rectifier(), Rectifier(name="gru", gamma=0.99, tau=1.0)], ids=["plain", "gru"])
-def test_rmu_from_rows_to_result(data: Path, tmp_path: Path, rectifier: Rectifier) -> None:
-    """RMU moves the hidden states of forget texts and three matrices alone; with GRU the update is rectified."""
+def test_rmu_with_gru_from_rows_to_result(data: Path, tmp_path: Path) -> None:
+    """RMU moves the hidden states of forget texts and three matrices alone; the update is rectified."""
     store = open_storage(str(tmp_path / "runs"))
     target = tiny.write_model(tmp_path / "target", layers=5)
     chosen = Trial(
         method="rmu",
-        rectifier=rectifier,
+        rectifier=Rectifier(name="gru", gamma=0.99, tau=1.0),
         objective=Objective(layer=2, steering=6.5, alpha=1.0),
         benchmark=on(data, limit=2).model_copy(update={"fingerprint": WMDP.fingerprint(on(data, limit=2))}),
         target=Model(path=str(target)),
@@ -185,9 +184,8 @@ def test_rmu_from_rows_to_result(data: Path, tmp_path: Path, rectifier: Rectifie
     steps = read_rows(store.trial(chosen.id()) / STEPS)
     assert len(steps) == 3
     assert steps[-1]["loss"] < steps[0]["loss"]
-    if rectifier.name == "gru":
-        assert all(step["cos_after"] >= -1e-6 for step in steps)
-        assert max(step["rectified_norm"] * step["clip_scale"] for step in steps) <= 1.0 + 1e-6
+    assert all(step["cos_after"] >= -1e-6 for step in steps)
+    assert max(step["rectified_norm"] * step["clip_scale"] for step in steps) <= 1.0 + 1e-6
     from transformers import AutoModelForCausalLM
 
     kept = AutoModelForCausalLM.from_pretrained(store.trial(chosen.id()) / "weights").state_dict()

@@ -31,14 +31,14 @@ def test_rows_are_read_from_the_storage_as_from_the_hub(bench: HubBench) -> None
         "README.md", "---\nconfigs:\n- config_name: forget01\n  data_files: forget01.json\n---\n", f"datasets/{ROWS_ID}"
     )
     bench.write("loader.py", "raise SystemExit", f"datasets/{ROWS_ID}")
-    planned = Benchmark(data=ROWS_ID, split="forget01", fingerprint=rows.fingerprint(ROWS_ID, ("forget01",)))
+    planned = Benchmark(data=ROWS_ID, split="forget01", fingerprint=rows.fingerprint_rows(ROWS_ID, ("forget01",)))
     assert localize(planned, bench.store) == planned
     bench.fetch(ROWS)
     there = localize(planned, bench.store)
     assert Path(there.data) == bench.folder(ROWS)
     assert not (bench.folder(ROWS) / "loader.py").exists()
-    assert rows.load(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
-    assert rows.fingerprint(there.data, ("forget01",)) == planned.fingerprint
+    assert rows.load_rows(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
+    assert rows.fingerprint_rows(there.data, ("forget01",)) == planned.fingerprint
     assert find_commits(there) == {ROWS_ID: bench.hub.commit("datasets", ROWS_ID)}
     alone = planned.model_copy(update={"fingerprint": None})
     assert localize(alone, bench.store) == alone
@@ -53,7 +53,7 @@ def test_rows_that_a_person_brought_need_no_card(bench: HubBench) -> None:
     bench.fetch(ROWS)
     assert bench.hub.requests == []
     there = localize(Benchmark(data=ROWS_ID, split="forget01", fingerprint=f"hub:{ROWS_ID}@main"), bench.store)
-    assert rows.load(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
+    assert rows.load_rows(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
     assert find_commits(there) == {ROWS_ID: "main"}
 
 

@@ -117,32 +117,21 @@ def test_a_row_that_has_ended_never_goes_beyond_the_models_positions() -> None:
     assert generate(model, prompts, limits, budget=10**5, end=NEVER) == expected
 
 
-def with_a_window() -> Any:
-    return network("Mistral", sliding_window=16)
-
-
-def with_a_penalty() -> Any:
-    model = network("Llama")
-    model.generation_config.repetition_penalty = 5.0
-    return model
-
-
 def without_positions() -> Any:
     torch.manual_seed(0)
     config = transformers.BloomConfig(vocab_size=VOCABULARY, hidden_size=32, n_layer=2, n_head=2)
     return transformers.BloomForCausalLM(config).eval()
 
 
-@pytest.mark.parametrize("make", [with_a_window, with_a_penalty, without_positions])
-def test_other_models_are_left_to_transformers(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_models_are_left_to_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those with rows beyond a sliding window, with a penalty or without positions."""
-    model = make()
     prompts, limits = ragged_prompts(6, seed=5)
     monkeypatch.setattr(generation, "_decode_moving_rows", lambda *_: pytest.fail("rows moved"))
-    expected = generate_each_alone(model, prompts, limits)
-    assert generate(model, prompts, limits, budget=300) == expected
-    if make is with_a_penalty:
-        assert expected != generate_each_alone(LLAMA, prompts, limits)
+    penalised = network("Llama")
+    penalised.generation_config.repetition_penalty = 5.0
+    for model in (network("Mistral", sliding_window=16), penalised, without_positions()):
+        assert generate(model, prompts, limits, budget=300) == generate_each_alone(model, prompts, limits)
+    assert generate_each_alone(penalised, prompts, limits) != generate_each_alone(LLAMA, prompts, limits)
 
 
 def test_which_models_keep_keys_and_values_of_the_past_alone() -> None:

@@ -61,41 +61,22 @@ def test_losses_and_texts_of_two_threads_are_those_of_one(name: str, monkeypatch
         assert one.losses == pytest.approx(other.losses, rel=1e-4, abs=1e-5)
 
 
-def test_two_threads_work_at_the_same_time_on_models_of_the_same_weights() -> None:
+def test_two_threads_work_at_the_same_time_on_the_same_weights_and_share_no_hook() -> None:
     """Each job waits for the other one."""
     model, both = tiny.network(), threading.Barrier(2)
 
     def meet(network: Any) -> Any:
+        network.get_output_embeddings().register_forward_pre_hook(lambda *_: pytest.fail("another thread's hook"))
         both.wait(timeout=600)
         return threading.get_ident(), network
 
     with two_threads():
         (first, one), (second, other) = parallel.run_all(model, [meet, meet], 2)
     assert len({first, second, threading.get_ident()}) == 3
-    assert one is not other
     assert model in (one, other)
-
-
-def test_models_of_threads_hold_the_same_weights_and_share_no_hook() -> None:
-    model = tiny.network()
-    models = parallel._models_sharing_weights(model, 3)
-    assert models[0] is model
-    for other_model in models[1:]:
-        pairs = zip(
-            model.state_dict(keep_vars=True).items(), other_model.state_dict(keep_vars=True).items(), strict=True
-        )
-        assert all(name == other and one is two for (name, one), (other, two) in pairs)
-        other_model.get_output_embeddings().register_forward_pre_hook(lambda *_: pytest.fail("another thread's hook"))
-    model(input_ids=torch.tensor([[3, 4]]))
-
-
-def test_how_many_passes_the_budget_and_the_threads_allow() -> None:
-    model = tiny.network()
-    assert parallel.threads_for(model, 10**6) == 1
-    with two_threads():
-        assert [parallel.threads_for(model, budget) for budget in (1, 2047, 2048, 10**6)] == [1, 1, 2, 2]
-        with torch.device("meta"):
-            assert parallel.threads_for(tiny.network(), 10**6) == 1
+    tensors = [list(network.state_dict(keep_vars=True).values()) for network in (one, other)]
+    assert all(mine is theirs for mine, theirs in zip(*tensors, strict=True))
+    assert all(len(network.get_output_embeddings()._forward_pre_hooks) == 1 for network in (one, other))
 
 
 def test_an_error_ends_the_jobs_that_have_not_begun() -> None:
@@ -171,8 +152,11 @@ def test_ranks_share_the_passes_and_know_all_results_and_errors(tmp_path: Path) 
     spawn(run_rank, (str(tmp_path / "group"),), nprocs=2)
 
 
-def test_shares_have_several_jobs_each_unless_there_is_one() -> None:
-    assert parallel.job_tokens(17_000, 4096, 1) == 4096
-    assert parallel.job_tokens(17_000, 2048, 2) == 2048
-    assert [parallel.job_tokens(17_000, 4096, ranks) for ranks in (2, 8, 10_000)] == [2125, 1024, 1024]
-    assert parallel.job_tokens(17_000, 512, 8) == 512
+def test_how_many_passes_run_and_how_large_they_are() -> None:
+    model = tiny.network()
+    assert parallel.threads_for(model, 10**6) == 1
+    with two_threads():
+        assert [parallel.threads_for(model, budget) for budget in (1, 2047, 2048, 10**6)] == [1, 1, 2, 2]
+        assert parallel.threads_for(model.to("meta"), 10**6) == 1
+    assert [parallel.job_tokens(17_000, 4096, ranks) for ranks in (1, 2, 8, 10_000)] == [4096, 2125, 1024, 1024]
+    assert [parallel.job_tokens(17_000, most, 2) for most in (512, 2048)] == [512, 2048]

@@ -75,7 +75,7 @@ def test_the_papers_dialect_takes_the_first_300_rows(tofu_data: Path, dialect: A
     asked = tofu.evaluation_rows(Benchmark(data=str(tofu_data), split="forget10", dialect=dialect))
     assert list(asked) == ["forget", "retain", "real_authors", "world_facts"]
     assert [len(found) for found in asked.values()] == counts
-    everything = rows.load(str(tofu_data), "forget10_perturbed", ["question"])
+    everything = rows.load_rows(str(tofu_data), "forget10_perturbed", ["question"])
     assert asked["forget"] == everything[: counts[0]]
 
 
@@ -227,5 +227,6 @@ def test_line_separators_inside_a_string_do_not_end_a_row(trial_inputs: Any, tmp
     text = json.dumps({"question": "a\u2028b", "answer": "c\u0085d"}, ensure_ascii=False)
     folder = spoiled(trial_inputs, tmp_path / "data", "full", f"{text}\n\n{text}\n")
     assert (
-        rows.load(str(folder), "full", ("question", "answer")) == [{"question": "a\u2028b", "answer": "c\u0085d"}] * 2
+        rows.load_rows(str(folder), "full", ("question", "answer"))
+        == [{"question": "a\u2028b", "answer": "c\u0085d"}] * 2
     )

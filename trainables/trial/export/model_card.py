@@ -64,7 +64,7 @@ def _choice(facts: dict[str, Any], trial: Trial) -> str:
     sentences = [f"Its training was stopped before its last step: {facts['stopped']}."] if facts["stopped"] else []
     sentences += [facts["why"]] if facts["why"] else []
     if facts["chosen_step"] is not None:
-        rule = "by the same rule" if facts["why"] else f"by the rule: {selection.sentence(trial.selection)}"
+        rule = "by the same rule" if facts["why"] else f"by the rule: {selection.describe_rule(trial.selection)}"
         sentences.append(f"Its step was chosen among those evaluated {rule}.")
     if facts["why"] or facts["chosen_step"] is not None:
         *removal, utility = benchmarks.find(trial.benchmark.name).GOALS
