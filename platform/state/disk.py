@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 
@@ -29,6 +30,8 @@ def parse_size(text: str | None) -> int | None:
     try:
         size = TypeAdapter(ByteSize).validate_python(text.strip())
     except ValidationError:
+        size = 0
+    if not re.fullmatch(r"\s*\d*\.?\d+\s*[a-zA-Z]*\s*", text):  # pydantic reads no further than the first size
         size = 0
     if not size:
         raise InputError(f"--disk-budget: '{text}' is no size; write it like 500MB, 20GB or 1.5TB")
