@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +13,20 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
+import bench
 from bench import evaluate, gpu
 from trainables.training import memory
 
 Run = Callable[..., Any]
+SCRIPTS = sorted(path.stem for path in Path(bench.__path__[0]).glob("[a-z]*.py"))
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_file_that_cannot_be_written_is_said_before_the_work(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(f"bench.{name}").main(["--json", "/nowhere/rows.json"])
+    assert ended.value.code == 2
+    assert "--json: no folder /nowhere" in capsys.readouterr().err
 
 
 def measured(run_module: Run, folder: Path, name: str, *arguments: object) -> tuple[dict[str, Any], str]:
@@ -55,14 +66,6 @@ def test_rehearsal_without_a_gpu(trial_inputs: Any, tmp_path: Path, run_module: 
     assert row["evaluation_rows"] == 8
     assert (row["peak_bytes"], row["utilisation"]) == (None, None)
     assert "rectified over plain" in told
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="here is a GPU")
-def test_no_gpu_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        gpu.main([])
-    told = capsys.readouterr()
-    assert (ended.value.code, told.out, told.err.splitlines()) == (2, "", [gpu.NO_GPU])
 
 
 @pytest.mark.parametrize("tied", [True, False])
