@@ -45,18 +45,6 @@ def test_the_file_for_own_machines_lacks_only_what_a_person_fills_in(root: Path)
     assert fields == {"provider.head_ip", "provider.worker_ips[0]", "provider.storage", "auth.ssh_user"}
 
 
-def test_who_cannot_rehearse_is_told_what_is_missing(tmp_path: Path) -> None:
-    """Without a single tool on the PATH but bash's own."""
-    for name in ("bash", "id", "ip"):
-        found = subprocess.run(["which", name], capture_output=True, text=True).stdout.strip()
-        if found:
-            (tmp_path / name).symlink_to(found)
-    done = subprocess.run(["bash", lab.HOSTS, "check"], env={"PATH": str(tmp_path)}, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stdout.startswith("missing: ")
-    assert "root" in done.stdout or "rsync (rsync)" in done.stdout
-
-
 def test_the_rehearsal_types_the_commands_of_the_pages(root: Path) -> None:
     """They stand in the rehearsal as in README.md and docs/cluster.md, or in the list of what runs elsewhere."""
     said = page.commands()

@@ -23,7 +23,6 @@ from typer.testing import CliRunner
 import platform.status as status
 import platform.sweep as sweep
 from platform.cluster import connect
-from platform.state import manifest
 from tests.support import small_sweep
 from tests.support.environment import INHERITED_PREFIXES
 from tests.support.ports import free_port
@@ -147,11 +146,6 @@ def test_what_does_not_answer_is_named() -> None:
     place = f"http://127.0.0.1:{free_port()}"
     assert f"no job server answers at '{place}'" in invoke(sweep.main, "quickstart", "--cluster", place).stderr
     assert "a.yaml" in invoke(status.main, "quickstart", "--cluster", "a.yaml").stderr
-
-
-def test_the_command_travels_without_the_cluster() -> None:
-    typed = ["own", "--cluster", "a.yaml", "--set", "x=1", "--cluster=b.yaml", "--resume"]
-    assert manifest.drop_options(typed, ["--cluster"]) == ["own", "--set", "x=1", "--resume"]
 
 
 def test_a_report_is_fetched_from_where_the_sweep_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,16 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from platform.driver.dry_run import describe_plan
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.plan.plan import Plan
-from platform.state.sweep_state import scan
 from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.schema import sweep as spaces
 from tests.support import small_sweep, tiny
@@ -63,10 +58,7 @@ def test_parameters_are_those_of_the_model() -> None:
     assert memory.shape_of(networks[1].config.to_dict()) == Shape(
         hidden=32, layers=2, heads=4, kv_heads=2, head_size=16, intermediate=48, vocabulary=128, tied=True
     )
-
-
-def test_sizes_under_other_names_are_not_guessed() -> None:
-    assert memory.shape_of({"n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257}) is None
+    assert memory.shape_of({"n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257}) is None, "no guesses"
 
 
 # Memory
@@ -117,13 +109,6 @@ def test_eager_attention_keeps_scores_and_kl_two_distributions() -> None:
     assert two / one == pytest.approx(7 / 3)
 
 
-@hypothesis.settings(deadline=None)
-@given(rows=st.integers(1, 64), length=st.integers(8, 2048), stage=st.sampled_from([1, 2, 3]))
-def test_more_rows_never_take_less(rows: int, length: int, stage: int) -> None:
-    less, more = (memory.peak(trial(), SEVEN, stage, count, length).total for count in (rows, rows + 1))
-    assert more >= less
-
-
 # Micro-batch
 
 
@@ -164,15 +149,6 @@ def test_a_run_takes_the_micro_batch_of_the_plan(tmp_path: Path) -> None:
 
 
 # Plans
-
-
-def test_plan_names_memory_and_hours(store: Storage) -> None:
-    found = describe_plan(scan(plan("tofu_llama", store), store), store, "pareto", 1)
-    assert {(row["method"], row["rectifier"]) for row in found["memory"]} >= {("npo_kl", "gru"), ("ga", "none")}
-    for row in found["memory"]:
-        assert row["total_bytes"] <= row["limit_bytes"] == round(0.92 * 80 * GB)
-        assert row["zero_stage"] in (1, 2, 3)
-    assert "6 N D at 35% of an A100's 312 TFLOP/s" in found["gpu_hours_basis"]
 
 
 def test_what_cannot_fit_is_refused_with_the_numbers(store: Storage) -> None:

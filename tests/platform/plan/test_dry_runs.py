@@ -89,17 +89,6 @@ def test_facts_of_each_sweep(name: str, tmp_path: Path) -> None:
     assert gpus == ([] if name in ON_CPU else [f"{many} for each trial (a start counts the cluster's)"])
 
 
-def test_the_same_in_words(tmp_path: Path) -> None:
-    text = dry_run("tofu_phi_uwc", tmp_path, "--strategy", "paper")
-    assert "\nstrategy paper, 8 trials, 0 done\n" in text
-    assert "\nmemory of a rank: 61.90 GB" in text
-    assert "\nabout 0.03 GPU-hours (" in text
-    assert "\nfills the paper's tofu_uwc_ga, tofu_uwc_npo\n" in text
-    assert f"\nstorage {tmp_path / 'runs'}: at least 39.7 GB (" in text
-    own = dry_run("own", tmp_path, "--strategy", "paper")
-    assert not [word for word in ("GPU-hours", "fills") if word in own]
-
-
 def test_how_much_of_what_trials_share_is_there(tmp_path: Path) -> None:
     arguments = ["quickstart", "--dry-run", "--storage", tmp_path / "runs"]
     made = json.loads(in_process(*arguments, "--json").stdout)["models"]

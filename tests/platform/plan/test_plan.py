@@ -10,17 +10,13 @@ from typing import cast
 
 import pytest
 
-from platform.plan.build import make_plan
-from platform.plan.overrides import apply
-from platform.state.sweep_state import scan
 from search_spaces.schema.sweep import Fictional, ModelTraining
 from search_spaces.tofu_tiny import SWEEP
 from tests.support import small_sweep
 from tests.support.small_sweep import ROLES, MakePlan, Small, write_model
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
-from trainables.storage import files
-from trainables.storage.base import RESULT, Storage
+from trainables.storage.base import Storage
 
 MAKING = cast(ModelTraining, SWEEP.model_training)
 
@@ -105,17 +101,6 @@ def test_models_folder_without_what_is_needed_says_what_it_has(make: MakePlan, s
             make(f"models={tmp_path / file}")
 
 
-def test_another_target_replaces_the_folder_s(make: MakePlan, tmp_path: Path) -> None:
-    other = write_model(tmp_path / "mine", "another")
-    assert {trial.target.path for trial in make(f"target={other}").trials} == {str(other)}
-
-
-def test_hub_ids_are_needs_of_a_start(make: MakePlan) -> None:
-    plan = make("benchmark.data=locuslab/TOFU", "models=none", "target=somebody/a-model")
-    assert [thing.label for thing in plan.hub] == ["data set locuslab/TOFU", "model somebody/a-model"]
-    assert make().hub == ()
-
-
 def test_fictional_authors_need_nothing_and_have_one_name_everywhere(
     make: MakePlan, small: Small, tmp_path: Path
 ) -> None:
@@ -167,15 +152,6 @@ def test_damaged_data_file_is_named(make: MakePlan, small: Small, tmp_path: Path
             make(f"benchmark.data={file.parent}")
 
 
-def test_full_disk_is_told_before_anything_is_written(
-    make: MakePlan, monkeypatch: pytest.MonkeyPatch, store: Storage
-) -> None:
-    usage = shutil.disk_usage("/")._replace(free=10 * 2**20)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(InputError, match=f"10 MB free at '{store.root}'"):
-        make()
-
-
 # What names a sweep, and what is done
 
 
@@ -218,29 +194,3 @@ def test_changed_rows_change_the_trials_that_read_them(make: MakePlan, small: Sm
     before, after = make().trials, make(f"benchmark.data={other}").trials
     changed = {old.benchmark.split for old, new in zip(before, after, strict=True) if old.id() != new.id()}
     assert changed == {"forget05"}
-
-
-def test_done_is_what_the_storage_holds(make: MakePlan, store: Storage) -> None:
-    trials = make().trials
-    for trial in trials[:3]:
-        result = {"id": trial.id(), "status": "finished", "metrics": {}, "config": {}, "started": "then"}
-        files.write_json(store.trial(trial.id()) / RESULT, result)
-    for trial, file, content in ((trials[3], "config.json", "{}"), (trials[4], RESULT, '{"status": "fini')):
-        store.trial(trial.id()).mkdir()
-        (store.trial(trial.id()) / file).write_text(content)
-    state = scan(make(), store)
-    assert state.done == {trial.id() for trial in trials[:3]}
-    assert state.left == list(trials[3:])
-    assert scan(make(only=["benchmark.split=forget10"]), store).done == frozenset()
-
-
-@pytest.mark.data
-def test_real_rows_and_models(tofu_data: Path, tofu_models: Path, store: Storage) -> None:
-    """The models at hand lack retain99, which is made from their base."""
-    settings = [f"benchmark.data={tofu_data}", f"models={tofu_models}"]
-    plan = make_plan(apply(SWEEP, settings), store)
-    assert len(plan.trials) == 3 * (9 * 5 + 5 + 5)
-    assert plan.hub == ()
-    assert [(recipe.configs[0], recipe.base and recipe.base.path) for recipe in plan.recipes] == [
-        ("retain99", str(tofu_models / "base"))
-    ]

@@ -61,11 +61,6 @@ def test_the_last_choice_that_fits_a_cell_is_the_published_one() -> None:
         find_published_choice(sweep.model_copy(update={"published": choices[1:]}), "npo", "forget10")
 
 
-def test_unknown_strategy_names_the_closest(make: MakePlan) -> None:
-    with pytest.raises(InputError, match=r"unknown strategy 'gird'; did you mean 'grid'\? known: grid, paper, optuna"):
-        make(strategy="gird")
-
-
 AXES = {
     "splits": ("forget01", "forget05", "forget10"),
     "methods": ("ga", "gd", "npo"),

@@ -53,12 +53,6 @@ def test_trials_on_nodes_are_what_trying_gives(ranks: int) -> None:
         assert capacity.fits_on_one_node(shapes, wanted) == any(places >= ranks for places in free)
 
 
-def test_nodes_are_counted_by_kind_and_dead_ones_not() -> None:
-    nodes = [node(HEAD), node(GPUS), node(GPUS, alive=False), node(GPUS)]
-    found = capacity.list_node_kinds(nodes, Growth())
-    assert found == [NodeKind({"CPU": 8.0, "GPU": 0.0}, 1, 1), NodeKind({"CPU": 96.0, "GPU": 8.0}, 2, 2)]
-
-
 @pytest.fixture
 def growth(tmp_path: Path) -> Growth:
     (tmp_path / "file.yaml").write_text(FILE)

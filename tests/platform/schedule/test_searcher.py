@@ -109,18 +109,6 @@ def test_points_in_flight_are_asked_first_in_their_order(finished: tuple[int, ..
     assert list(outcome(trials[16]) or ()) in values
 
 
-def test_optuna_knows_every_outcome_in_any_order() -> None:
-    """Two objectives, both maximised: the front that Optuna sees is that of the outcomes."""
-    trials = points(8)
-    study = searcher.Study(trials, None, {trials[5].id(): (0.0, 1.0)})
-    for trial in reversed([study.ask() for _ in range(7)]):
-        study.tell(trial.id(), outcome(trial))
-    complete = [trial for trial in study.study.trials if trial.values is not None]
-    assert len(complete) == 1 + sum(outcome(trial) is not None for trial in trials if trial is not trials[5])
-    assert [trial.values for trial in study.study.best_trials] == [[0.0, 1.0]]
-    assert study.running == {}
-
-
 def test_same_seed_and_outcomes_ask_the_same_sequence() -> None:
     def sequence(seed: int) -> list[str]:
         trials = points(30, seed=seed)

@@ -24,8 +24,6 @@ from trainables.config.settings import Model
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import CONFIG, PROGRESS, RESULT, Storage
-from trainables.storage.location import open_storage
-from trainables.trial import record
 
 
 @pytest.fixture
@@ -210,15 +208,6 @@ def test_refusals(store: Storage, tmp_path: Path) -> None:
 
 def test_status_is_light_and_quick(store: Storage, root: Path) -> None:
     assert_light(root, "platform.status", "tiny", "--storage", str(store.root))
-
-
-def test_died_trial_leaves_no_progress_behind_its_result(tmp_path: Path) -> None:
-    store = open_storage(str(tmp_path))
-    config = Trial(method="ga", target=Model(path="models/full", fingerprint="files:1"))
-    begin(store, config.id(), born=1.0)
-    record.write_refusal(config, store, "its process died")
-    assert (store.result(config.id()) or {})["status"] == "failed"
-    assert not (store.trial(config.id()) / PROGRESS).exists()
 
 
 def test_sweep_that_is_being_prepared_is_told_of(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from platform.state import weights
-from trainables.common.errors import InputError
 from trainables.config.settings import Model, Selection
 from trainables.config.trial import Trial
 from trainables.storage import files
@@ -78,8 +77,3 @@ def test_front_is_what_nothing_beats(points: list[weights.Point]) -> None:
         beaten = any((q > quality and u >= utility) or (q >= quality and u > utility) for _, q, u in points)
         assert (key not in front) == beaten
     assert bool(front) == bool(points)
-
-
-def test_unknown_choice_is_told() -> None:
-    with pytest.raises(InputError, match=r"--keep: unknown choice 'paretto'; did you mean 'pareto'\?"):
-        weights.check_choice("paretto")
