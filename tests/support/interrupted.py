@@ -30,14 +30,14 @@ def configuration(trial_inputs: Any, ranks: int = 1, stage: int = 1, every: int 
     )
 
 
-def finish(config: Trial, folder: Path, stop_after: int | None = None) -> tuple[dict[str, Any], Storage]:
+def finish(
+    config: Trial, folder: Path, stop_after: int | None = None, keep: bool = True
+) -> tuple[dict[str, Any], Storage]:
     """Run a trial, or begin one and drop it after some steps."""
     store = open_storage(str(folder))
     found: dict[str, Any] = {}
-    events = TrialRun(config, store, keep_weights=True).events()
-    for event in events:
+    for event in TrialRun(config, store, keep_weights=keep).events():
         if event["phase"] == "training" and event["step"] == stop_after:
-            del events
             break
         found = event
     return found.get("result", {}), store

@@ -158,13 +158,6 @@ def test_a_configuration_that_is_not_known_here_and_rows_that_have_changed(kept:
             model_folder.export(key, place, tmp_path / "model")
 
 
-def test_what_counts_as_the_same() -> None:
-    known = {"a": 0.5, "b": None, "c": 3, "relative_change": 0.1}
-    assert verify.differences(known, {"a": 0.5004, "b": None, "c": 3}) == []
-    changed = verify.differences(known, {"a": 0.52, "b": 0.1, "c": 4})
-    assert changed == ["a 0.5 is 0.52", "b None is 0.1", "c 3 is 4"]
-
-
 def test_how_far_rows_are_apart() -> None:
     """Of values above 1 the relative difference, of others the absolute one; only rows that are the same compare."""
     row = {"task": "forget", "index": 0, "answer_loss": 4.0, "perturbed_loss": [0.5, 2.0], "rougeL_recall": 1.0}

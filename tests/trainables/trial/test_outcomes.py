@@ -19,7 +19,6 @@ from trainables.storage import files
 from trainables.storage.base import RETRY, STEPS, WEIGHTS
 from trainables.storage.location import open_storage
 from trainables.training import effective_batch as training_effective_batch
-from trainables.training import loop
 from trainables.trial import setup
 from trainables.workers import launcher, trial_actor
 
@@ -122,25 +121,6 @@ def test_two_ranks_that_diverge_say_where_and_why(trial_inputs: Any, tmp_path: P
         rf"(retain loss|loss|gradient norm) is (nan|inf|-inf) at step {step}", found["error"]["message"]
     )
     assert len(files.read_rows(store.trial(config.id()) / STEPS)) == step - 1
-
-
-def test_a_loss_that_leaves_the_finite_numbers_names_the_step(
-    trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = configuration(trial_inputs, every=None)
-    real = loop.effective_batch.accumulate_gradient
-
-    def accumulate_gradient(engine: Any, plan: Any, *rest: Any) -> Any:
-        loss, tokens = real(engine, plan, *rest)
-        calls.append(loss)
-        return (float("nan") if len(calls) == 6 else loss), tokens
-
-    calls: list[float] = []
-    monkeypatch.setattr(loop.effective_batch, "accumulate_gradient", accumulate_gradient)
-    found, store = finish(config, tmp_path)
-    assert found["status"] == "diverged"
-    assert found["error"] == {"kind": "diverged", "message": "loss is nan at step 3", "step": 3}
-    assert len(files.read_rows(store.trial(config.id()) / STEPS)) == 2
 
 
 @pytest.mark.parametrize("observed", [False, True], ids=["gru measures it", "observe measures it"])

@@ -243,21 +243,6 @@ def kill_one(checkpoint: Path, killed: list[int]) -> None:
             return
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
-@pytest.mark.parametrize("size", [1, 8])
-def test_every_layout_under_ray_train(
-    trial_inputs: Any, undisturbed: Storage, tmp_path: Path, ray_session: None, ranks: int, stage: int, size: int
-) -> None:
-    plain = configuration(trial_inputs)
-    resources = Resources(ranks=ranks, zero_stage=stage, micro_batch=size)
-    spread = plain.model_copy(update={"resources": resources})
-    store = open_storage(str(tmp_path))
-    assert launcher.launch(spread, store, keep=True)["status"] == "finished"
-    alike(undisturbed.trial(plain.id()), store.trial(spread.id()), trial_inputs.target)
-
-
 def test_notice_makes_a_checkpoint_once_that_a_trial_goes_on_from(
     trial_inputs: Any, undisturbed: Storage, tmp_path: Path
 ) -> None:

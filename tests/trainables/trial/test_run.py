@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from trainables.common import cli, hashing, processes
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, RetainEvaluation, Training
 from trainables.config.trial import Trial, evaluation_id
-from trainables.storage.base import PROGRESS, RESULT, Storage
+from trainables.storage.base import PROGRESS, RESULT, STEPS, Storage
 from trainables.storage.files import write_json
 from trainables.trial.runner import TrialRun
 
@@ -91,6 +92,9 @@ def test_diverging_trial_is_a_result_and_exit_status_1(
     assert cli.guarded(lambda: run._run(write_config(tmp_path, doomed), str(tmp_path))) == 1
     result = Storage(tmp_path).result(doomed.id()) or {}
     assert (result["status"], result["error"]["kind"], result["metrics"]) == ("diverged", "diverged", {})
+    step = result["error"]["step"]
+    assert re.fullmatch(rf"(loss|gradient norm) is (nan|inf|-inf) at step {step}", result["error"]["message"])
+    assert len(pandas.read_parquet(Storage(tmp_path).trial(doomed.id()) / STEPS)) == step - 1
     assert '"status": "diverged"' in capsys.readouterr().out
 
 
