@@ -76,7 +76,7 @@ def write_store(store: Path, name: str, **given: Any) -> Path:
     return store
 
 
-def written(folder: Path) -> dict[str, str]:
+def report_tables(folder: Path) -> dict[str, str]:
     """Return the tables of the report of a store's only sweep by their names."""
     made = sections.Report(folder / "written", read(folder), Storage(folder))
     (made.folder / "tables").mkdir(parents=True)
@@ -85,7 +85,7 @@ def written(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in (made.folder / "tables").iterdir()}
 
 
-def shown(markdown: str) -> dict[str, list[str]]:
+def main_rows(markdown: str) -> dict[str, list[str]]:
     """Return the rows of a main table without their sd, a row under a method by the method's name too."""
     rows, method = {}, ""
     for label, *cells in grid(markdown)[2:]:

@@ -8,16 +8,16 @@ import pytest
 from analysis.figures import uwc
 from analysis.stats import calibration
 from analysis.tables import layouts
-from analysis.tables.format import to_latex, to_markdown
+from analysis.tables.format import to_markdown
 from tests.support import sweep_store
-from tests.support.sheets import uwc_sheet
 from tests.support.sweep_store import GRU, NONE, Results, calibrated, grid, read, write_sweep, write_trial
+from tests.support.table_sheets import layout_sheet
 
 store, results = sweep_store.vectors_store, sweep_store.vectors_results
 
 
 def test_uwc_table(results: Results) -> None:
-    rows = grid(to_markdown(uwc_sheet(results).table))[2:]
+    rows = grid(to_markdown(layout_sheet(results, layouts.UWC).table))[2:]
     labels = [f"{method} ({share})" for share in ("85%", "90%", "95%") for method in ("M", "w/ GRU")]
     expected = [label.replace("M", method) for method in ("GA", "NPO") for label in labels]
     assert [row[0] for row in rows] == ["Original", *expected]
@@ -32,14 +32,11 @@ def test_uwc_table(results: Results) -> None:
 
 
 def test_uwc_notes_and_csv(results: Results) -> None:
-    table = uwc_sheet(results).table
+    table = layout_sheet(results, layouts.UWC).table
     assert [note[0] for note in table.notes[:3]] == ["†", "‡", "§"]
     sound = results.with_runs(results.runs.loc[results.runs["method"] != "npo"])
-    assert uwc_sheet(sound).table.notes == layouts.UWC.notes
-    latex = to_latex(table)
-    assert r"\textbf{-11.5000}\textsuperscript{$\ddagger$\S{}} $\pm$ 0.7071" in latex
-    assert latex.index(r"\end{tabular}") < latex.index(r"$\dagger$ target not reached")
-    csv = uwc_sheet(results).csv.set_index(["method", "rectifier", "target"])
+    assert layout_sheet(sound, layouts.UWC).table.notes == layouts.UWC.notes
+    csv = layout_sheet(results, layouts.UWC).csv.set_index(["method", "rectifier", "target"])
     npo = csv.loc[("npo", "gru", 0.95)]
     assert npo["forget05.weight.mean"] == pytest.approx(np.sqrt(0.05 * 0.9 / 0.1))
     assert npo[[f"forget05.seeds.{name}" for name in ("reached", "monotone", "unmixed")]].tolist() == [1, 1, 0]
@@ -58,7 +55,9 @@ def test_uwc_shows_the_setting_of_the_main_table(tmp_path: Path) -> None:
     results = read(tmp_path)
     assert calibration.chosen_trials(results)["id"].tolist() == ["0" * 12, "1" * 12]
     table = (
-        uwc_sheet(results).csv.set_index(["method", "rectifier", "target"])["forget05.forget_quality.mean"].to_dict()
+        layout_sheet(results, layouts.UWC)
+        .csv.set_index(["method", "rectifier", "target"])["forget05.forget_quality.mean"]
+        .to_dict()
     )
     assert table["ga", "gru", 0.85] < -20 < table["ga", "none", 0.85]
 
@@ -70,7 +69,7 @@ def test_a_mixture_without_forget_quality_is_a_dash(tmp_path: Path) -> None:
     trials = [write_trial(tmp_path, "0" * 12, "ga", NONE, mu=0.1, calibration=found)]
     write_sweep(tmp_path, trials, splits=())
     results = read(tmp_path)
-    rows = grid(to_markdown(uwc_sheet(results).table))
+    rows = grid(to_markdown(layout_sheet(results, layouts.UWC).table))
     assert rows[-1] == ["GA (95%)", "—", "0.8550"]
     texts = [
         text.get_text()
@@ -81,13 +80,12 @@ def test_a_mixture_without_forget_quality_is_a_dash(tmp_path: Path) -> None:
 
 
 def test_uwc_curves_draw_every_mixture(results: Results) -> None:
-    drawn = uwc.mixture_points(results)
-    assert drawn.groupby(["method", "rectifier"]).size().loc[("ga", "gru")] == 2 * (8 + 3)  # two seeds
-    figure = uwc.draw_mixtures(drawn, "forget05")
-    assert [axes.get_title(loc="left") for axes in figure.axes[::3]] == ["GA", "NPO"]
+    mixtures = uwc.mixture_points(results)
+    assert mixtures.groupby(["method", "rectifier"]).size().loc[("ga", "gru")] == 2 * (8 + 3)  # two seeds
+    figure = uwc.draw_mixtures(mixtures, "forget05")
     for place, axes in enumerate(figure.axes):
         x, y = uwc.PLANES[place % 3]
-        rows = drawn.loc[(drawn["method"] == ("ga", "npo")[place // 3])]
+        rows = mixtures.loc[(mixtures["method"] == ("ga", "npo")[place // 3])]
         lines = [np.asarray(line.get_xydata()).tolist() for line in axes.lines]
         points = {tuple(point) for line in lines if len(line) > 2 for point in line}
         assert points == set(zip(rows[x], rows[y], strict=True))

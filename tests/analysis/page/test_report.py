@@ -10,14 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis import report
-from analysis.figures import tradeoff
-from analysis.load.goals import TOFU
 from analysis.prose import verdict
 from analysis.prose.caveats import list_caveats
 from analysis.tables import lists
 from bench import report as bench
 from tests.support import sweep_store
-from tests.support.sweep_store import GRU, SETTINGS, Results, write_sweep, write_trial
+from tests.support.sweep_store import SETTINGS, Results, write_sweep, write_trial
 
 store, copy, results = sweep_store.tiny_store, sweep_store.store_copy, sweep_store.tiny_results
 
@@ -45,22 +43,6 @@ def test_verdict_and_changes(results: Results) -> None:
     notes = " ".join(list_caveats(results))
     assert "best of up to 2 settings" in notes
     assert "noise" not in notes  # two seeds say nothing of chance
-
-
-def test_tradeoff_draws_every_point(results: Results) -> None:
-    drawn = tradeoff.trial_points(results)
-    count = {"trial": 33, "setting": len(results.means), "chosen": 12, "reference": 4}
-    assert drawn["kind"].value_counts().to_dict() == count
-    figure = tradeoff.draw_trials(drawn, TOFU)
-    panels = [axes for axes in figure.axes if axes.get_title()]
-    assert [axes.get_title() for axes in panels] == ["forget05 (5%)", "forget10 (10%)"]
-    for axes, split in zip(panels, ("forget05", "forget10"), strict=True):
-        inside = drawn.loc[drawn["split"] == split]
-        (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-        assert all(left < x < right for x in inside["forget_quality"])
-        assert all(bottom < y < top for y in inside["model_utility"])
-        arrows = [text for text in axes.texts if getattr(text, "arrow_patch", None)]
-        assert len(arrows) == 3
 
 
 def test_report_command(copy: Path) -> None:
@@ -100,24 +82,6 @@ def test_report_command(copy: Path) -> None:
     ):
         assert words in page, words
     assert page.index("Does GRU help?") < page.index("Main table") < page.index("Trade-off")
-
-
-TITLE = "TOFU on a tiny Llama: nine objectives without and with GRU"
-
-
-def test_the_heading_is_of_the_trials_and_of_all_starts(tmp_path: Path) -> None:
-    start = "python -m platform.sweep tiny"
-    trials = [
-        write_trial(tmp_path, "0" * 12, fq=-9.0, mu=0.5),
-        write_trial(tmp_path, "1" * 12, "npo", GRU, fq=-4.0, mu=0.5),
-    ]
-    commands = [f"{start} --strategy paper --only method=npo", f"{start} --strategy=optuna --trials 9", start]
-    write_sweep(tmp_path, [*trials, "2" * 12], title=TITLE, commands=commands)
-    page = (report.build("tiny", tmp_path) / "index.html").read_text()
-    assert "<h1>TOFU on a tiny Llama</h1>" in page
-    assert "nine objectives" not in page
-    assert "<p>GA and NPO, alone and w/ GRU, on forget05 (5%)</p>" in page
-    assert "strategies paper, optuna, grid ·" in " ".join(page.split())
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,11 @@ from analysis.figures import tradeoff
 from analysis.page import sections
 from analysis.stats import selection
 from analysis.tables import lists
-from tests.support.benchmark_store import SAME_ROWS, metrics, shown, write_store, written
+from tests.support.benchmark_store import SAME_ROWS, main_rows, metrics, report_tables, write_store
 from tests.support.sweep_store import (
     GRU,
     NONE,
     Results,
-    calibrated,
     grid,
     read,
     write_sweep,
@@ -58,7 +57,7 @@ def test_halves_choose_on_one_half_and_report_the_other(tmp_path: Path) -> None:
     trials = halved(tmp_path, RULE).runs
     folder = report.build("muse", tmp_path)
     markdown = (folder / "tables/main.md").read_text()
-    assert shown(markdown) == {
+    assert main_rows(markdown) == {
         "Original": ["57.0000", "59.0000", "44.0000", "52.0000"],
         "Retrain": ["21.0000", "31.0000", "57.0000", "52.0000"],
         "NPO": ["31.0000", "41.0000", "**51.0000**", "7.0000"],
@@ -78,8 +77,8 @@ def test_halves_choose_on_one_half_and_report_the_other(tmp_path: Path) -> None:
     assert pd.read_csv(folder / "tables/trials.csv")["choice.utility"].tolist() == [50.0, 52.0, 53.0]
     assert trials["relative_change"].tolist() == [0.02] * 3
     halved(tmp_path / "whole", RULE | {"halves": False})
-    markdown = written(tmp_path / "whole")["main.md"]
-    assert shown(markdown)["Original"] == ["99.0000", "99.0000", "99.0000", "52.0000"]
+    markdown = report_tables(tmp_path / "whole")["main.md"]
+    assert main_rows(markdown)["Original"] == ["99.0000", "99.0000", "99.0000", "52.0000"]
     assert SAME_ROWS in markdown
 
 
@@ -134,21 +133,11 @@ def test_every_part_of_the_page_chooses_by_the_rule(tmp_path: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"selection": {"rule": "highest_utility"}}))
     folder = tmp_path / "out"
     sections.write_sections(sections.Report(folder, read(store), Storage(store)))
-    assert shown((folder / "tables/main.md").read_text())["TRU"][1] == "0.8900"
+    assert main_rows((folder / "tables/main.md").read_text())["TRU"][1] == "0.8900"
     table = {row[0]: row[1:] for row in grid((folder / "tables/retain_free.md").read_text())}
     assert table["TRU"][3] == "4"
     curves = pd.read_csv(folder / "figures/strength.csv")
     assert curves.loc[curves["chosen"], ["method", "strength"]].values.tolist() == [["tru", 4.0], ["tv", 1.0]]
-
-
-def test_halves_leave_mixtures_on_all_rows_and_say_so(tmp_path: Path) -> None:
-    halves = [{"forget_quality": fq, "model_utility": 0.1} for fq in (-14.0, -13.0)]
-    found = calibrated(-14.0, 0.1)
-    trials = [write_trial(tmp_path, "0" * 12, fq=-9.0, mu=0.1, halves=halves, calibration=found)]
-    write_sweep(tmp_path, trials, splits=("forget05",), selection={"halves": True})
-    page = (report.build("tiny", tmp_path) / "index.html").read_text()
-    assert "Mixtures are measured on all evaluation rows" in page
-    assert "-13.0000" in page
 
 
 def test_chosen_steps_and_collapsed_trials_are_shown(tmp_path: Path) -> None:
@@ -157,7 +146,7 @@ def test_chosen_steps_and_collapsed_trials_are_shown(tmp_path: Path) -> None:
     trials = [write_trial(tmp_path, f"{n}" * 12, **given, seed=1 - n, chosen_step=10 + 10 * n) for n in (0, 1)]
     write_sweep(tmp_path, [*trials, write_trial(tmp_path, "f" * 12, rectifier=GRU, fq=-4.0, mu=0.5)])
     folder = report.build("tiny", tmp_path)
-    assert shown((folder / "tables/main.md").read_text())["GA"][:2] == ["-6.0000", "0.1000"]
+    assert main_rows((folder / "tables/main.md").read_text())["GA"][:2] == ["-6.0000", "0.1000"]
     assert pd.read_csv(folder / "figures/tradeoff.csv")["kind"].tolist().count("trial") == 3
     chosen = pd.read_csv(folder / "tables/chosen.csv", dtype="str")
     assert chosen[["Seeds", "chosen_step"]].values.tolist() == [["0, 1", "20, 10"], ["0", "—"]]

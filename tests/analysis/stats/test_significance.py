@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis import report
-from analysis.load.goals import TOFU
 from analysis.prose import verdict
 from analysis.stats import significance
 from analysis.stats.results import Results
@@ -71,18 +69,6 @@ def test_the_sign_of_a_change(tmp_path: Path, plain: list[float], gru: list[floa
     assert sweep_of(tmp_path, plain, gru).tests["sign"].tolist() == signs
 
 
-def test_four_seeds_claim_nothing(tmp_path: Path) -> None:
-    results = sweep_of(tmp_path, [-10.0, -10.1, -9.9, -10.0], [-1.0, -1.1, -0.9, -1.2])
-    assert all(results.tests["p"].isna())
-    page = (report.build("tiny", tmp_path) / "index.html").read_text()
-    assert (
-        "No difference is called significant here: that takes 5 seeds on both sides, and there are at most 4." in page
-    )
-    row = lists.list_changes(results).iloc[0]
-    assert row[["Alone", "w/ GRU", "95% interval"]].tolist() == ["-10.0000", "-1.0500", "—"]
-    assert row["By seed"] == "+9.00, +9.00, +9.00, +8.80"
-
-
 def test_without_a_seed_in_common_means_are_of_all(tmp_path: Path) -> None:
     tests = sweep_of(tmp_path, [-9.0, -30.0, -14.0, -11.0, -20.0, -3.0], [-8.0, -29.0], first=100).tests
     assert tests["n"].tolist() == [0, 0]
@@ -118,16 +104,3 @@ def test_the_verdict_at_equal_utility(tmp_path: Path) -> None:
         "higher with GRU in 3 of 5 pairs of a method and share, lower in 2. 1 of 6 pairs are left out: a side missed "
         "its target, needed no mixing, or has no FQ."
     ]
-
-
-def test_settings_that_the_original_beats_are_named() -> None:
-    """The largest gain of all may lie between two models that are worse than no unlearning."""
-    original = pd.DataFrame([{"split": "forget10", "role": "original", "forget_quality": -33.23, "model_utility": 0.9}])
-    rows = [("simnpo_gd", "none", -51.16, 0.029), ("simnpo_gd", "gru", -39.0, 0.224), ("npo", "gru", -10.6, 0.47)]
-    columns = ["method", "rectifier.name", "forget_quality", "model_utility"]
-    chosen = pd.DataFrame(rows, columns=columns).assign(**{"benchmark.split": "forget10"})
-    assert verdict.list_beaten(chosen, original, TOFU) == [
-        "No better than the original model on any goal, so that a change among them is no useful unlearning: "
-        "2 of 3 chosen settings (SimNPO+GD on forget10, SimNPO+GD w/ GRU on forget10)."
-    ]
-    assert verdict.list_beaten(chosen.iloc[2:], original, TOFU) == []

@@ -87,17 +87,3 @@ def test_strengths_and_mixtures(tmp_path: Path) -> None:
     assert one(found, **npo, metric="reached")["value"] == 0.5
     assert one(found, **npo, metric="monotone")["value"] == 0.5
     assert one(found, method="npo", rectifier="gru", target=0.85, metric="unmixed")["value"] == 1.0
-
-
-def test_nothing_started_yet(tmp_path: Path) -> None:
-    write_sweep(tmp_path, ["0" * 12], splits=())
-    found = tidy.from_runs(read(tmp_path))
-    assert (len(found), list(found.columns)) == (0, tidy.COLUMNS)
-
-
-def test_a_damaged_evaluation_leaves_a_reference_without_a_number(tmp_path: Path) -> None:
-    write_sweep(tmp_path, [write_trial(tmp_path, "0" * 12, fq=-1.0, mu=0.5)], splits=("forget05",))
-    (tmp_path / "shared/evaluations/original-forget05/result.json").write_text("{")
-    found = tidy.from_runs(read(tmp_path))
-    row = one(found, method="original", metric="model_utility")
-    assert (np.isnan(row["value"]), row["n"]) == (True, 0)

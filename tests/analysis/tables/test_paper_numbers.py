@@ -2,7 +2,6 @@
 
 import csv
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from decimal import Decimal
 from functools import cache
@@ -17,13 +16,11 @@ from analysis.paper import ERRATA, TABLES, Erratum
 from trainables.config.methods import METHODS
 
 KEY = ["benchmark", "backbone", "split", "method", "rectifier", "gamma", "tau", "target", "metric"]
-COLUMNS = ["table", *KEY, "value", "bold"]
 ROWS = {"forget05": 200, "forget10": 300}  # that TOFU's evaluation compares: min(300, size of the forget set)
 QUESTIONS = {"wmdp_bio": 1273, "wmdp_cyber": 1987}
 COUNTS = dict(zip(TABLES, (128, 56, 33, 36, 6, 54, 70, 12, 28, 28), strict=True))
 FQ, MU = "forget_quality", "model_utility"
 TOFU = [table for table in TABLES if table.startswith("tofu")]
-UNDECIDED = [erratum for erratum in ERRATA if erratum.table in TOFU and erratum.corrected is None]
 
 Row = dict[str, str]
 
@@ -81,14 +78,6 @@ def lattice_rows(row: Row) -> int | None:
 # (a) attainable values
 
 
-@pytest.mark.parametrize("rows", [200, 300])
-@pytest.mark.parametrize("shift", [0.3, 0.7])
-def test_lattice_agrees_with_samples_drawn_at_random(rows: int, shift: float) -> None:
-    generator = np.random.default_rng(rows)
-    ln_p = exact_ln_p(generator.normal(size=rows), generator.normal(shift, size=rows))
-    assert np.abs(ks_lattice(rows) - ln_p).min() < 1e-9
-
-
 @pytest.mark.parametrize("table", [*TOFU, "wmdp"])
 def test_values_are_attainable_but_for_the_errata(table: str) -> None:
     sized = [(row, rows) for row in printed(table) if (rows := lattice_rows(row)) is not None]
@@ -107,19 +96,6 @@ def test_erratum_is_off_the_lattice_as_printed_and_on_it_as_corrected(erratum: E
     assert not on_lattice(erratum.printed, row["metric"], rows)
     if erratum.corrected is not None:
         assert on_lattice(erratum.corrected, row["metric"], rows)
-
-
-@pytest.mark.parametrize("erratum", UNDECIDED, ids=[f"{e.table}:{e.printed}" for e in UNDECIDED])
-def test_undecided_uwc_values_are_attainable_on_the_other_split(erratum: Erratum) -> None:
-    other = {"forget05": "forget10", "forget10": "forget05"}[one(erratum.table, **erratum.where)["split"]]
-    assert on_lattice(erratum.printed, FQ, ROWS[other])
-
-
-@pytest.mark.parametrize(("split", "rows"), [("forget05", 300), ("forget10", 200), ("forget10", 400)])
-def test_other_numbers_of_rows_explain_no_value_of_the_main_table(split: str, rows: int) -> None:
-    values = [row["value"] for row in pick("tofu_main", split=split, metric=FQ)]
-    assert len(values) == 32
-    assert [text for text in values if on_lattice(text, FQ, rows) and text != "0.0000"] == []
 
 
 # (b) the paper's source, read independently
@@ -236,56 +212,18 @@ def test_calibrated_utility_is_its_share_of_the_original(table: str) -> None:
     assert [row for row in rows if row["value"] != f"{0.52 * float(row['target']):.2f}"] == []
 
 
-LOWER_IS_BETTER = {"wmdp_bio", "wmdp_cyber", "verbmem_f", "knowmem_f"}
-UNMARKED = {"wmdp_rmu", "tofu_tau", "tofu_gamma"}
-UNBOLD_TIES = {
-    "tofu_main": {("llama", "npo_kl", "none", FQ), ("llama", "simnpo_gd", "none", FQ)},
-    "tofu_uwc_ga": {("phi", "ga", "none", MU), ("phi", "ga", "gru", MU)},
-    "tofu_uwc_npo": {("phi", "npo", "none", MU), ("phi", "npo", "gru", MU)},
-}
-
-
-@pytest.mark.parametrize("table", [table for table in TABLES if table not in UNMARKED])
-def test_bold_marks_the_best_but_for_some_ties(table: str) -> None:
-    groups = defaultdict(list)
-    for row in printed(table):
-        if row["method"] not in ("original", "retain"):
-            method = "" if table == "tofu_retain_free" else row["method"]
-            groups[row["backbone"], row["split"], row["metric"], row["target"], method].append(row)
-    unbold = set()
-    for rows in groups.values():
-        best = (min if rows[0]["metric"] in LOWER_IS_BETTER else max)(float(row["value"]) for row in rows)
-        bold = [row for row in rows if row["bold"] == "true"]
-        ties = [row for row in rows if float(row["value"]) == best]
-        assert [row for row in bold if row not in ties] == []
-        assert bold or len(ties) == len(rows), rows
-        unbold |= {(row["backbone"], row["method"], row["rectifier"], row["metric"]) for row in ties if row not in bold}
-    assert unbold == UNBOLD_TIES.get(table, set())
-
-
 # (d) the files
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_file_schema(table: str) -> None:
-    frame = paper.load(table)
-    assert list(frame.columns) == COLUMNS
-    assert [frame[column].dtype for column in ("value", "target", "bold")] == ["float64", "float64", "bool"]
-    rows = printed(table)
+def test_tables_are_loaded_as_their_files_are(table: str) -> None:
+    frame, rows = paper.load(table), printed(table)
     assert len(frame) == len(rows) == COUNTS[table]
     assert frame["value"].tolist() == [float(row["value"]) for row in rows]
-    assert frame["bold"].tolist() == [{"true": True, "false": False}[row["bold"]] for row in rows]
+    assert frame["bold"].tolist() == [row["bold"] == "true" for row in rows]
     assert frame[["gamma", "tau"]].to_numpy().tolist() == [[row["gamma"], row["tau"]] for row in rows]
-    assert np.isfinite(frame["value"]).all()
-    assert {name for name in ("gamma", "tau") if any(row[name] for row in rows)} == {
-        "tofu_gamma": {"gamma"},
-        "tofu_tau": {"tau"},
-    }.get(table, set())
     assert len({tuple(row[name] for name in KEY) for row in rows}) == len(rows)
-    assert {row["table"] for row in rows} == {table}
     assert {row["method"] for row in rows} <= {*METHODS, "original", "retain"}
-    assert {row["rectifier"] for row in rows} <= {"none", "gru", "clip"}
-    assert {row["split"] for row in rows} <= {*ROWS, "bio_cyber", "books"}
 
 
 def test_every_file_is_a_table_and_others_are_refused() -> None:

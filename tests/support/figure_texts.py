@@ -1,4 +1,4 @@
-"""What stands in a drawn figure: its texts and where they are, for tests of what a reader sees."""
+"""Texts of a figure and where they are, for tests."""
 
 from itertools import combinations
 from typing import Any
@@ -34,7 +34,7 @@ def _meet(a: Bbox, b: Bbox) -> bool:
 
 
 def texts(figure: Figure) -> list[Text]:
-    """Return every text that is seen: of panels, of legends, and of the whole figure and its parts."""
+    """Return every visible text: of panels, of legends, and of the whole figure and its parts."""
     found: list[Text] = []
     for part in (figure, *figure.subfigs):
         found += [*part.texts, *(text for legend in part.legends for text in legend.get_texts())]
@@ -57,5 +57,5 @@ def _of_panel(axes: Axes) -> list[Text]:
 
 
 def labels(figure: Figure) -> set[str]:
-    """Return what the legends say."""
+    """Return the texts of the legends."""
     return {text.get_text() for legend in figure.legends for text in legend.get_texts()}

@@ -15,24 +15,24 @@ from tests.support.sweep_store import GRU, NONE, Results, read, write_sweep, wri
 FQ, MU = "forget_quality", "model_utility"
 
 
-def printed(table: str) -> dict[tuple[str, ...], float]:
+def paper_values(table: str) -> dict[tuple[str, ...], float]:
     """Return a table's values by (backbone, split, method, rectifier, gamma, tau, target, metric), as it is stored."""
     with Path(paper.__file__).with_name(f"{table}.csv").open(encoding="utf-8", newline="") as file:
         names = ("backbone", "split", "method", "rectifier", "gamma", "tau", "target", "metric")
         return {tuple(row[name] for name in names): float(row["value"]) for row in csv.DictReader(file)}
 
 
-def shown(figure: Figure) -> list[str]:
+def panel_titles(figure: Figure) -> list[str]:
     return [axes.get_title() for axes in figure.axes if axes.axison]
 
 
 @pytest.fixture(scope="module")
-def gridded_results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def grid_results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """A sweep of GA and GD without and with GRU over gamma and tau at two learning rates, two seeds, one cell missing.
 
     FQ of GRU is -10 gamma - tau (none: 3) - seed, 20 worse at the other learning rate; MU is always above the bar.
     """
-    store = tmp_path_factory.mktemp("gridded")
+    store = tmp_path_factory.mktemp("grid_sweep")
     trials: list[str] = []
     for method in ("ga", "gd"):
         for seed in (0, 1):

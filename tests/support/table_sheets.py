@@ -1,0 +1,22 @@
+"""Tables of invented sweeps as reports have them, for tests."""
+
+from analysis.stats import tidy
+from analysis.stats.results import Results
+from analysis.tables import choose, layouts
+from analysis.tables.format import Row, Table
+from analysis.tables.layout import Layout
+from analysis.tables.render import Sheet, make_sheet
+
+
+def layout_sheet(results: Results, layout: Layout | None = None) -> Sheet:
+    """Return a sweep's results in one layout, by default the main table's."""
+    return make_sheet(layout or layouts.main_layout(results), tidy.from_runs(results))
+
+
+def paper_sheets(results: Results, command: str = "", with_paper: bool = False) -> list[Sheet]:
+    return choose.make_sheets(tidy.from_runs(results), results, command, with_paper)
+
+
+def find_row(table: Table, label: str, below: int = 0) -> Row:
+    """Return the row so many lines below the one with this label."""
+    return table.rows[[row.label for row in table.rows].index(label) + below]
