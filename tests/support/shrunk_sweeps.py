@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.schema.sweep import Sweep
-from tests.platform.plan import test_benchmark_plans
 from tests.support import small_sweep, tiny
+from trainables.benchmarks.wmdp import QUESTIONS
 
 SMALL = (
     "resources.ranks=1",
@@ -83,9 +83,14 @@ def muse(place: Path) -> list[str]:
 
 
 def wmdp(place: Path) -> list[str]:
-    sources = test_benchmark_plans.questions(place)
-    data = test_benchmark_plans.corpora(place / "data")
-    return [f"benchmark.data={data}", f"benchmark.sources={','.join(sources)}", "training.max_length=32"]
+    for name in QUESTIONS.values():
+        tiny.write_rows(place / f"questions/{name}/test.json", tiny.choices(2))
+    for split in ("test", "dev"):
+        tiny.write_rows(place / f"mmlu/virology/{split}.json", tiny.choices(2))
+    for corpus in ("bio-forget", "bio-retain", "cyber-forget", "cyber-retain"):
+        tiny.write_rows(place / "data" / f"{corpus}-corpus.jsonl", [{"text": tiny.text(1, 12)}])
+    sources = f"benchmark.sources=mmlu={place / 'mmlu'},wmdp={place / 'questions'}"
+    return [f"benchmark.data={place / 'data'}", sources, "training.max_length=32"]
 
 
 def tofu(place: Path) -> list[str]:

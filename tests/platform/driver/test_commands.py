@@ -108,15 +108,6 @@ def test_bad_input_is_one_line_that_says_how_to_mend_it(
     assert [part for part in said if part not in text] == [], text
 
 
-def test_broken_data_is_told_by_a_start_too(small: Small, tmp_path: Path) -> None:
-    settings = small.flags("benchmark.template=llama", "models=/nowhere", f"benchmark.data={tmp_path}")
-    text = refusal("tofu_tiny", "--storage", tmp_path / "runs", *settings)
-    assert "has no forget01.json" in text
-    assert "unknown template 'llama'; did you mean 'llama3'? known: " in text
-    assert "models: no folder '/nowhere'" in text
-    assert list((tmp_path / "runs").iterdir()) == []
-
-
 def test_storage_that_cannot_be_written(small: Small, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     for more, place in itertools.product(([], ["--dry-run"]), (tmp_path / "file", tmp_path / "file" / "runs")):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 from dataclasses import replace
 
 import pytest
@@ -15,9 +14,8 @@ from platform.driver.counts import Counts, View, Waiting
 from platform.driver.driver import describe_run
 from platform.state.sweep_state import SweepState
 from tests.support.small_sweep import Small
-from trainables.common import processes
 from trainables.storage import files
-from trainables.storage.base import PROGRESS, RESULT, Storage
+from trainables.storage.base import RESULT, Storage
 
 ROWS = (
     ("gru on npo forget05 gamma=0.8", "training", "5/20", "20 s", "55 s"),
@@ -91,16 +89,3 @@ def test_resumed_sweep_counts_what_earlier_starts_did(small: Small, store: Stora
     for trial, line in zip(every[2:], ("0 of 4 trials run in 0.5 min", "1 of 4 trials run in 0.5 min"), strict=True):
         files.write_json(store.trial(trial.id()) / RESULT, {"status": "finished", "metrics": {}})
         assert describe_run(state, store, 30.0) == line
-
-
-def test_row_of_a_running_trial_is_read_from_the_storage(store: Storage) -> None:
-    """Before a trial writes anything it is starting."""
-    now = time.monotonic()
-    known = {"phase": "training", "step": 5, "steps": 20, "training_left": 45.0, "seconds": 20.0, "phase_seconds": 15.0}
-    known |= {"started": "2026-11-20T10:00:00Z", "beat": time.time()}
-    files.write_json(store.trial("abc") / PROGRESS, processes.describe_self() | known)
-    sweep = Counts("tiny", total=2, slots=1, running={"abc": ("one", now), "def": ("two", now)}, evaluations=[10.0])
-    assert sweep.view(store, Waiting({}, dict, lambda: None)).rows == [
-        ("one", "training", "5/20", "20 s", "55 s"),
-        ("two", "starting", "", "0 s", ""),
-    ]

@@ -1,4 +1,4 @@
-"""What a plan finds: the models and evaluations its trials share, all that is wrong at once, what is done."""
+"""What a plan finds: the models and evaluations its trials share, all that is wrong at once, what names a sweep."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import cast
 
 import pytest
 
-from search_spaces.schema.sweep import Fictional, ModelTraining
+from platform.plan.build import make_plan
+from platform.plan.overrides import apply
+from search_spaces.schema.sweep import Fictional, ModelTraining, load_sweep
 from search_spaces.tofu_tiny import SWEEP
-from tests.support import small_sweep
+from tests.support import shrunk_sweeps, small_sweep
 from tests.support.small_sweep import ROLES, MakePlan, Small, write_model
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
@@ -158,7 +160,8 @@ def test_damaged_data_file_is_named(make: MakePlan, small: Small, tmp_path: Path
 def test_fixed_settings_and_not_axes_name_a_sweep(make: MakePlan) -> None:
     """More seeds or values of the same sweep join its table; they do not open another."""
     gammas = ("rectifier.gamma=0.1", "rectifier.tau=0.01,none", "rectifier.name=clip,gru")
-    for settings in (("method=ga",), gammas, ("benchmark.split=forget10",), ("seed=0,1,2",)):
+    harmless = ("resources.gpu_memory=140", "resources.checkpoint_every=7")
+    for settings in (("method=ga",), gammas, ("benchmark.split=forget10",), ("seed=0,1,2",), harmless):
         assert make(*settings).name == make().name
     assert make(strategy="paper", only=["benchmark.split=forget05", "method=npo"]).name == make().name
     fixed = ("training.lr=1e-3", "benchmark.template=phi", "objective.beta=0.2")
@@ -184,6 +187,22 @@ def test_moved_folders_change_neither_sweep_nor_trials(
     there = small.plan(Storage(tmp_path / "elsewhere"), *settings)
     assert there.hash == here.hash
     assert [trial.id() for trial in there.trials] == [trial.id() for trial in here.trials]
+
+
+def test_places_of_further_data_do_not_enter_an_id(
+    store: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those typed as relative ones are resolved."""
+    sweep, target = load_sweep("wmdp_zephyr"), f"target={write_model(tmp_path / 'target')}"
+    one, other = (
+        make_plan(apply(sweep, [target, *shrunk_sweeps.wmdp(tmp_path / name)]), store) for name in ("one", "other")
+    )
+    assert one.hash == other.hash
+    assert [trial.id() for trial in one.trials] == [trial.id() for trial in other.trials]
+    monkeypatch.chdir(tmp_path / "one")
+    typed = ["benchmark.data=data", "benchmark.sources=mmlu=mmlu,wmdp=questions", "training.max_length=32"]
+    here = make_plan(apply(sweep, [target, *typed]), store)
+    assert here.trials[0].benchmark == one.trials[0].benchmark
 
 
 def test_changed_rows_change_the_trials_that_read_them(make: MakePlan, small: Small, tmp_path: Path) -> None:

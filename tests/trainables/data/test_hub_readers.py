@@ -10,8 +10,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from tests.platform.plan import test_benchmark_plans
-from tests.support import tiny
+from tests.support import shrunk_sweeps, tiny
 from tests.support.hub_bench import MODEL_ID, QUESTIONS_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, HubBench
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, lm_eval_questions
@@ -102,7 +101,8 @@ def test_a_model_keeps_its_identity_where_its_files_lie(bench: HubBench) -> None
 def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: HubBench, tmp_path: Path) -> None:
     for name in (lm_eval_questions.WMDP_HUB, lm_eval_questions.MMLU_HUB):
         write_questions(bench, name)
-    data = test_benchmark_plans.corpora(tmp_path / "corpora")
+    shrunk_sweeps.wmdp(tmp_path)
+    data = tmp_path / "data"
     files = tuple(f"{part}={file}" for part, file in tiny.own(tmp_path / "own").items())
     for planned in (
         Benchmark(name="wmdp", data=str(data), split="bio"),
