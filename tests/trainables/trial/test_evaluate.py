@@ -137,12 +137,10 @@ def test_what_it_writes(trial_inputs: Any, run: Run, evaluated: Path, tmp_path: 
         ({"dialect": "papper"}, "dialect: |'paper' or 'open-unlearning'|(got 'papper')"),
         ({"benchmark": "toffu"}, "name: |unknown benchmark 'toffu'; did you mean 'tofu'? known: muse"),
         ({"split": "forget5"}, "unknown split 'forget5'; did you mean 'forget05'? known: forget01, forget05"),
-        ({"split": "retain95"}, "unknown split 'retain95'"),
         ({"split": "forget10"}, "benchmark.data|no forget10_perturbed.json, .jsonl or .parquet; it has forget25"),
         ({"data": "./nowhere"}, "benchmark.data: no folder './nowhere', looked for at /|(give a folder, or a hub id"),
         ({"model": "./nowhere"}, "--model: no model folder './nowhere' (give a folder or a hub id)"),
         ({"retain_evaluation": "nowhere.json"}, "--retain-evaluation: nowhere.json is not the output of"),
-        ({"retain_evaluation": "tests"}, "--retain-evaluation: tests is not the output of"),
         ({"retain_evaluation": "pyproject.toml"}, "--retain-evaluation: pyproject.toml is not the output of"),
         ({"output": "tests"}, "--output: |tests"),
         ({"rows": "pyproject.toml/rows.parquet"}, "--rows: |pyproject.toml"),
@@ -159,9 +157,6 @@ def spoiled(trial_inputs: Any, folder: Path, config: str, text: str) -> Path:
     return folder
 
 
-COLUMNS_GIVEN = "no 'perturbed_answer'; its columns: question, answer, paraphrased_answer"
-
-
 @pytest.mark.parametrize(
     ("config", "row", "words"),
     [
@@ -170,7 +165,7 @@ COLUMNS_GIVEN = "no 'perturbed_answer'; its columns: question, answer, paraphras
         (
             "forget25_perturbed",
             '{"question": "a", "answer": "b", "paraphrased_answer": "c"}',
-            f"row 1 of forget25_perturbed in|{COLUMNS_GIVEN}",
+            "row 1 of forget25_perturbed in|no 'perturbed_answer'; its columns: question, answer, paraphrased_answer",
         ),
         ("world_facts_perturbed", '{"question": "a", "perturbed_answer": ["b"]}', "row 1 of world_facts|no 'answer'"),
         ("retain_perturbed", None, "has no retain_perturbed.json, .jsonl or .parquet; it has forget25, forget25_p"),
@@ -192,22 +187,15 @@ def test_an_incomplete_model_folder_is_refused(trial_inputs: Any, run: Run, tmp_
     refused(run(model=tmp_path / "model"), f"--model: model folder {tmp_path / 'model'} has no {file}; it has ")
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("split", "forget10"), ("dialect", "open-unlearning"), ("template", "phi")]
-)
 def test_a_retain_evaluation_of_something_else_is_refused(
-    run: Run, evaluated: Path, tmp_path: Path, field: str, value: str
-) -> None:
-    kept = json.loads(evaluated.read_text())
-    kept["benchmark"][field] = value
-    files.write_json(tmp_path / "other.json", kept)
-    done = run(retain_evaluation=tmp_path / "other.json")
-    refused(done, "--retain-evaluation: ", f"was made with {field} '{value}'")
-
-
-def test_a_retain_evaluation_on_other_rows_is_refused(
     trial_inputs: Any, run: Run, evaluated: Path, tmp_path: Path
 ) -> None:
+    for field, value in (("split", "forget10"), ("dialect", "open-unlearning"), ("template", "phi")):
+        other = json.loads(evaluated.read_text())
+        other["benchmark"][field] = value
+        files.write_json(tmp_path / "other.json", other)
+        done = run(retain_evaluation=tmp_path / "other.json")
+        refused(done, "--retain-evaluation: ", f"was made with {field} '{value}'")
     text = (trial_inputs.data / "forget25_perturbed.json").read_text()
     data = spoiled(trial_inputs, tmp_path / "data", "forget25_perturbed", text.replace("born", "bred"))
     refused(run(data=data, retain_evaluation=evaluated), "was made on other forget rows than")
@@ -226,7 +214,4 @@ def test_line_separators_inside_a_string_do_not_end_a_row(trial_inputs: Any, tmp
     """U+2028 and U+0085 may stand as they are in JSON, and end a line for str.splitlines."""
     text = json.dumps({"question": "a\u2028b", "answer": "c\u0085d"}, ensure_ascii=False)
     folder = spoiled(trial_inputs, tmp_path / "data", "full", f"{text}\n\n{text}\n")
-    assert (
-        rows.load_rows(str(folder), "full", ("question", "answer"))
-        == [{"question": "a\u2028b", "answer": "c\u0085d"}] * 2
-    )
+    assert rows.load_rows(str(folder), "full", ("question", "answer")) == [json.loads(text)] * 2

@@ -65,7 +65,6 @@ def exported(kept: Any, run_module: Any, tmp_path_factory: pytest.TempPathFactor
     done = run_module("trainables.export", trial_id, "--storage", store.root, "--output", folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("gru-npo-forget25-g0.8-t1-s0: FQ null, MU ")
-    assert "evaluated again" in done.stdout
     return folder
 
 
@@ -93,9 +92,7 @@ def test_the_card(kept: Any, exported: Path, trained_inputs: Any) -> None:
     assert f"| forget set | {len(forget)} | `" in body
     assert f"| retain set | {len(retain)} | `" in body
     assert f"| **model utility** (highest is best) | – | {result['metrics']['model_utility']:.4f} |" in body
-    assert "NPO with GRU, seed 0" in body
     assert f"| step chosen | {result['chosen_step']} |" in body
-    assert "at least 90% of the target model's utility" in body
     whole = text + (exported / model_folder.FACTS).read_text()
     for row in (*forget, *retain):
         assert row["question"] not in whole
@@ -115,47 +112,31 @@ def test_weights_that_were_changed_are_not_exported(kept: Any, tmp_path: Path) -
 def test_what_cannot_be_exported_is_told(kept: Any, tmp_path: Path) -> None:
     store, trial_id = kept
     label = Trial.model_validate(store.result(trial_id)["config"]).label()
-    cases = [
-        (trial_id[:-1] + "x", "model", f"did you mean '{trial_id}'?"),
-        (trial_id[:4], "model", f"did you mean '{trial_id}'?"),
-        (label, "model", f"did you mean '{trial_id}'?"),
-        ("tofu_tiny", "model", f"; weights are kept of: {trial_id} ({label})"),
-        (trial_id, "taken", "is there already, a folder with files in it; give a new folder"),
-        (trial_id, "taken/file", "is there already, a file; give a new folder"),
-    ]
+    known = store.result(trial_id)["config"]
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
-    for name, folder, message in cases:
-        done = CliRunner().invoke(APP, [name, "--storage", str(store.root), "--output", str(tmp_path / folder)])
+    (tmp_path / "empty").mkdir()
+    bare, _ = doctored(kept, tmp_path / "bare")
+    shutil.rmtree(bare.trial(trial_id) / WEIGHTS)
+    doctored(kept, tmp_path / "unknown", config=known | {"method": "nobodys"})
+    doctored(kept, tmp_path / "changed", config=config_of(kept, "benchmark", fingerprint="files:0"))
+    for name, storage, output, message in (
+        (trial_id[:-1] + "x", store.root, "model", f"did you mean '{trial_id}'?"),
+        (trial_id[:4], store.root, "model", f"did you mean '{trial_id}'?"),
+        (label, store.root, "model", f"did you mean '{trial_id}'?"),
+        ("tofu_tiny", store.root, "model", f"; weights are kept of: {trial_id} ({label})"),
+        (trial_id, store.root, "taken", "is there already, a folder with files in it; give a new folder"),
+        (trial_id, store.root, "taken/file", "is there already, a file; give a new folder"),
+        (trial_id, "bare/runs", "model", "were not kept; run its sweep again with --new"),
+        ("abc", "nowhere", "model", "nowhere; there is no such folder\n"),
+        ("abc", "empty", "model", "empty; it holds none\n"),
+        ("abc", "bare/runs", "model", "runs; it holds none whose weights are kept\n"),
+        (trial_id, "unknown/runs", "model", "is none of this checkout's: method: "),
+        (trial_id, "changed/runs", "model", "holds has changed since this trial was planned"),
+    ):
+        done = CliRunner().invoke(APP, [name, "--storage", str(tmp_path / storage), "--output", str(tmp_path / output)])
         assert done.exit_code == 2
         assert message in done.stderr
-    place, _ = doctored(kept, tmp_path)
-    shutil.rmtree(place.trial(trial_id) / WEIGHTS)
-    (tmp_path / "empty").mkdir()
-    for key, folder, message in (
-        (trial_id, "runs", "the weights of trial .* were not kept; run its sweep again with --new"),
-        ("abc", "nowhere", "no result of a trial 'abc' in .*nowhere; there is no such folder$"),
-        ("abc", "empty", "no result of a trial 'abc' in .*empty; it holds none$"),
-        ("abc", "runs", "no result of a trial 'abc' in .*runs; it holds none whose weights are kept$"),
-    ):
-        with pytest.raises(InputError, match=message):
-            model_folder.export(key, open_storage(str(tmp_path / folder), writable=False), tmp_path / "model")
-
-
-def test_a_configuration_that_is_not_known_here_and_rows_that_have_changed(kept: Any, tmp_path: Path) -> None:
-    known = kept[0].result(kept[1])["config"]
-    for number, (config, message) in enumerate(
-        (
-            (
-                known | {"method": "nobodys"},
-                "^ID: the configuration of trial .* is none of this checkout's: method: ",
-            ),
-            (config_of(kept, "benchmark", fingerprint="files:0"), "holds has changed since this trial was planned"),
-        )
-    ):
-        place, key = doctored(kept, tmp_path / str(number), config=config)
-        with pytest.raises(InputError, match=message):
-            model_folder.export(key, place, tmp_path / "model")
 
 
 def test_how_far_rows_are_apart() -> None:
