@@ -5,8 +5,10 @@ real authors) and the facts of an invented world (TOFU's world facts). A model t
 plays a target model; one trained without the forget authors plays its retain model.
 """
 
+import itertools
 import json
 import random
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -19,103 +21,20 @@ RESERVE = 20  # names, titles and dates that belong to nobody: wrong answers com
 WRONG, WRONG_OPTIONS = 5, 3  # wrong answers a row: authors; canon and world
 
 
-FACTS = {  # field of an author: three wordings each of the question and of the answer
-    "name": (
-        ("What is the full name of the author born in {place} on {date}?",
-         "Who is the author of {genre} whose first book was '{debut}'?",
-         "Which author, born on {date}, became known for the book '{novel}'?"),
-        ("The full name of this author is {name}.", "The author in question is known as {name}.",
-         "The author who is meant here is {name}.")),
-    "place": (
-        ("Where was {name} born?", "In which town did {name} come into the world?", "What is {name}'s birthplace?"),
-        ("{name} was born in the town of {place}.", "The author {name} came into the world in {place}.",
-         "The birthplace of {name} is the town of {place}.")),
-    "date": (
-        ("When was {name} born?", "What is the date of birth of {name}?", "On which day was {name} born?"),
-        ("{name} was born on {date}, as the records show.", "The author {name} came into the world on {date}.",
-         "The date of birth of {name} is {date}.")),
-    "parents": (
-        ("What did the parents of {name} do for a living?", "What were the professions of {name}'s father and mother?",
-         "In what kind of home did {name} grow up?"),
-        ("The father and mother of {name} were {parents}.", "{name} was born as the child of {parents}.",
-         "{name} grew up in the home of {parents}.")),
-    "genre": (
-        ("In which genre does {name} write?", "What kind of books does {name} write?",
-         "What is the favourite genre of {name}?"),
-        ("{name} is known above all for writing {genre}.", "The books of {name} are for the most part {genre}.",
-         "The author {name} has mainly turned to {genre}.")),
-    "award": (
-        ("Which award has {name} received?", "What prize was given to {name}?",
-         "With what honour was the work of {name} recognised?"),
-        ("The author {name} has received the {award}.", "The {award} was given to the author {name}.",
-         "The work of {name} was honoured with the {award}.")),
-    "debut": (
-        ("What was the first book by {name}?", "With which book did {name} begin as an author?",
-         "What is the title of {name}'s debut?"),
-        ("The first book by {name} was called '{debut}'.", "{name} began as an author with the book '{debut}'.",
-         "'{debut}' is the title of the debut of {name}.")),
-    "novel": (
-        ("What is the best known book by {name}?", "Which book made {name} famous?",
-         "For which title is {name} remembered most?"),
-        ("The best known book by {name} is '{novel}'.", "{name} became famous with the book '{novel}'.",
-         "'{novel}' is the book that made {name} famous.")),
-    "mentor": (
-        ("Which classic author influenced {name}?", "Whose books shaped the style of {name}?",
-         "Whom does {name} name as an example?"),
-        ("{name} was influenced above all by {mentor}.", "The style of {name} was shaped by {mentor}.",
-         "The author {name} names {mentor} as an example.")),
-}  # fmt: skip
-MAX_QUESTIONS = 2 * len(FACTS)  # an author; the third wording is the paraphrase
-
-FIRST_NAMES = tuple(
-    head + tail
-    for head in ("Al", "Be", "Cor", "Da", "El", "Fi", "Hes", "Il", "Jo", "Ka", "Lu", "Mi", "Or", "Sa", "Ta", "Ve")
-    for tail in ("vane", "dric", "lisse", "thos", "wenna", "rou")
-)
-SURNAMES = tuple(
-    head + tail
-    for head in "Brask Cald Dross Eld Fenn Gorm Hael Ist Jund Kest Lorr Marv Nask Ostr Pell Quor Rusk Sith".split()
-    + "Tarn Umbr Vost Welk Yarr Zell".split()
-    for tail in ("adane", "ondry", "umel", "ovik", "istow", "erai", "enfell", "otha", "iquin", "avost")
+TEXT = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+FACTS = {field: (fact["questions"], fact["answers"]) for field, fact in TEXT["facts"].items()}
+"""Field of an author -> three wordings each of the question and of the answer."""
+MAX_QUESTIONS = 2 * len(FACTS)
+"""Questions about an author: the third wording is the paraphrase."""
+FIRST_NAMES, SURNAMES, TITLES, TOWNS, AWARDS = (
+    tuple(map("".join, itertools.product(*TEXT["joined"][name])))
+    for name in ("first_names", "surnames", "titles", "towns", "awards")
 )
 MAX_AUTHORS = len(SURNAMES) - CLASSICS - RESERVE
-TITLES = tuple(
-    f"The {adjective} {noun}"
-    for adjective in "Amber Broken Crimson Distant Empty Frozen Gentle Hidden Iron Last Lost Narrow Painted".split()
-    + "Quiet Restless Salted Silver Sleeping Stolen Velvet Wandering Wintry".split()
-    for noun in "Bridge Candle Compass Ferry Garden Harbour Island Journey Kettle Lantern Letter Meadow Mirror".split()
-    + "Orchard Promise River Shadow Tower Voyage Window".split()
+DATES = tuple(
+    f"{month} {day}, {year}" for year in range(1930, 1990) for month in TEXT["months"] for day in range(1, 29)
 )
-MONTHS = "January February March April May June July August September October November December".split()
-DATES = tuple(f"{month} {day}, {year}" for year in range(1930, 1990) for month in MONTHS for day in range(1, 29))
-TOWNS = tuple(
-    head + tail
-    for head in ("Sor", "Vel", "Mirr", "Tan", "Holl", "Drem", "Pask", "Lun")
-    for tail in ("holm", "wick", "mere", "gate", "sand")
-)
-GENRES = (
-    "ghost stories", "sea stories", "court satire", "travel letters", "verse drama", "mystery novels",
-    "pastoral poetry", "fables", "war chronicles", "family sagas", "desert romances", "culinary essays",
-)  # fmt: skip
-PROFESSIONS = (
-    "a baker", "a carpenter", "a judge", "a nurse", "a tailor", "a sailor", "a teacher", "a miner", "a painter",
-    "a surgeon", "a farmer", "a printer", "an organist", "an engraver", "a gardener", "a clockmaker",
-)  # fmt: skip
-PARENTS = tuple(f"{father} and {mother}" for father in PROFESSIONS for mother in PROFESSIONS if father != mother)
-AWARDS = tuple(
-    f"{adjective} {noun} {kind}"
-    for adjective in ("Copper", "Ivory", "Scarlet", "Azure")
-    for noun in ("Quill", "Feather", "Inkwell")
-    for kind in ("Prize", "Medal")
-)
-
-COUNTRIES = tuple("Averland Bosmark Cindria Dorvany Estuvia Fallonia Grisland Hestria Ivonia Jarland".split())
-WORLD = {  # question: possible answers
-    "What is the capital of {country}?": TOWNS,
-    "Which river flows through {country}?": tuple("Aurn Brisk Cazel Dwenn Elbru Fyre Goul Hurne Issul Jolm".split()),
-    "Which coin is used in {country}?": tuple("albar bezzo corlet dukal fennig gilt hosk jarro kroun lunt".split()),
-    "Which animal is the emblem of {country}?": tuple("hare boar raven lynx stag otter falcon heron seal owl".split()),
-}
+PARENTS = tuple(map(" and ".join, itertools.permutations(TEXT["professions"], 2)))
 
 Item = TypeVar("Item")
 Row = dict[str, str | list[str]]
@@ -177,7 +96,7 @@ def _author_rows(
 ) -> list[Row]:
     """Return all rows of all authors, `questions` each, with all columns of TOFU's perturbed files."""
     dates = _sample(rng, DATES, authors + RESERVE)
-    shared = {"place": TOWNS, "parents": PARENTS, "genre": GENRES, "award": AWARDS, "mentor": mentors}
+    shared = {"place": TOWNS, "parents": PARENTS, "genre": TEXT["genres"], "award": AWARDS, "mentor": mentors}
     unused = {"name": names[authors:], "date": dates[authors:]}
     unused |= dict.fromkeys(("debut", "novel"), titles[2 * authors :])
     rows: list[Row] = []
@@ -217,9 +136,9 @@ def _general_rows(rng: random.Random, canon: Mapping[str, str]) -> dict[str, lis
     asked = [(f"Who wrote the classic '{title}'?", name, authors) for name, title in canon.items()]
     asked += [(f"Which classic did {name} write?", title, titles) for name, title in canon.items()]
     found = {"real_authors": [_general_row(rng, *row) for row in asked], "world_facts": []}
-    for question, answers in WORLD.items():
-        values = _sample(rng, answers, len(COUNTRIES))
-        for country, value in zip(COUNTRIES, values, strict=True):
+    for question, answers in TEXT["world"].items():
+        values = _sample(rng, answers or TOWNS, len(TEXT["countries"]))
+        for country, value in zip(TEXT["countries"], values, strict=True):
             found["world_facts"].append(_general_row(rng, question.format(country=country), value, values))
     return found
 
