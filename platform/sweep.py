@@ -92,7 +92,7 @@ def _run_plan(plan: Plan, store: Storage, options: Options, *, dry_run: bool, as
     slots = capacity.count_slots(resources, state.outstanding, options.max_concurrent, options.address)
     disk.check_budget(state, store, options.keep, options.limits.disk_bytes, slots)
     if dry_run:
-        lacks = capacity.find_shortages(resources) if capacity.runs_here(options.address) else []
+        lacks = capacity.find_shortages(resources) if capacity.runs_on_this_machine(options.address) else []
         return print_dry_run(state, store, lacks, as_json=as_json, kept=options.keep, slots=slots, aside=aside)
     disk.check_free(state, store, options.keep, slots)
     return start_sweep(state, store, options)

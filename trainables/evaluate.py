@@ -63,7 +63,7 @@ def _evaluate(
     benchmark = benchmark.model_copy(update={"fingerprint": chosen.evaluation_fingerprint(benchmark)})
     subject = Model(path=path)
     models.check_model(subject, field="--model")
-    subject = subject.model_copy(update={"fingerprint": models.fingerprint(subject)})
+    subject = subject.model_copy(update={"fingerprint": models.fingerprint_model(subject)})
     reference = evaluation.read_reference(retain, benchmark) if retain else None
     for field, file in (("--output", output), ("--rows", rows_file)):
         if file:

@@ -78,7 +78,7 @@ def draw_mixtures(points: pd.DataFrame) -> Iterator[Picture]:
 def draw_sweep(
     frame: pd.DataFrame, runs: pd.DataFrame, measured: pd.DataFrame | None = None, beside: bool = False
 ) -> list[Picture]:
-    """Return the pictures that the paper has too, from `tidy.from_runs`, `runs.load` and `steps.load` (`measured`).
+    """Return the pictures that the paper has too, from `tidy.from_runs`, `runs.load` and `load_steps` (`measured`).
 
     `beside` lays the paper's numbers over a figure whose backbone, split and dialect are the paper's.
     """
@@ -161,7 +161,7 @@ def _draw_shares(frame: pd.DataFrame, _: str) -> Iterator[Picture]:
 
 
 def draw_training(measured: pd.DataFrame) -> Iterator[Picture]:
-    """Yield figures 1 and 7 of the paper, a picture a split, from `steps.load`."""
+    """Yield figures 1 and 7 of the paper, a picture a split, from `steps.load_steps`."""
     for kind, points, line, draw in (
         ("dynamics", training.step_points(measured), steps.LINE, training.draw_steps),
         ("angles", training.angle_points(measured), training.ANGLE_LINE, training.draw_angles),

@@ -39,7 +39,7 @@ def write_sections(report: Report, sweep: Sweep, source: Source) -> list[Section
     for sheet in sheets:
         sheet.save(report.folder / "tables")
     on_page = [sheet for sheet in sheets if both or not (sheet.name in ON_THE_PAGE or sheet.layout.mixed)]
-    measured = steps.load(report.results, report.store)
+    measured = steps.load_steps(report.results, report.store)
     pictures = [
         report.save_picture(one) for one in catalog.draw_sweep(report.frame, report.results.runs, measured, both)
     ]

@@ -21,7 +21,7 @@ TABLES: tuple[str, ...] = tuple(
 )
 
 
-def load(table: str, backbone: str = "") -> pd.DataFrame:
+def load_table(table: str, backbone: str = "") -> pd.DataFrame:
     """The rows of one table, of all backbones or one: `value` and `target` are floats, `bold` is bool, all else text.
 
     ValueError if there is no such table.
@@ -57,7 +57,7 @@ class Erratum:
         return f"{self.printed} ({self.reason}{meant})"
 
     def find_rows(self, frame: pd.DataFrame) -> pd.Series:
-        """Return which rows of a frame with the columns of `load` hold the value: one of its table, none of others."""
+        """Return which rows of a frame like `load_table`'s hold the value: one of its table, none of others."""
         found = pd.Series(frame["table"] == self.table)
         for column, value in self.where.items():
             found &= frame[column] == (float(value) if column == "target" else value)
@@ -75,8 +75,8 @@ ERRATA = tuple(_read_erratum(row) for row in csv.DictReader(_LINES))
 
 
 def mended(table: str, backbone: str = "") -> pd.DataFrame:
-    """Return `load` without the misprints of which the right value is known."""
-    frame = load(table, backbone)
+    """Return `load_table` without the misprints of which the right value is known."""
+    frame = load_table(table, backbone)
     for erratum in ERRATA:
         if erratum.corrected:
             frame.loc[erratum.find_rows(frame), "value"] = float(erratum.corrected)

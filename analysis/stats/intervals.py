@@ -43,7 +43,7 @@ def _bootstrap_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) -
     )
     if not found:
         return float("nan"), float("nan")
-    if not abs(utility(found) - trial[kind.GOALS[-1].metric]) < SAME:
+    if not abs(harmonic_utility(found) - trial[kind.GOALS[-1].metric]) < SAME:
         log.warning("trials/%s/%s gives another %s than result.json: left out", trial["id"], ROWS, kind.GOALS[-1].short)
         return float("nan"), float("nan")
     return interval(found)
@@ -64,13 +64,13 @@ def _records(path: Path, columns: Sequence[str], halves: bool) -> benchmarks.Rec
     return benchmarks.every_other(records, 1) if halves else records
 
 
-def utility(parts: Sequence[Array]) -> float:
+def harmonic_utility(parts: Sequence[Array]) -> float:
     """Return the harmonic mean of the means of all columns: (rows, numbers) of each set of rows. 0 where one is 0."""
     return float(_harmonic(np.concatenate([part.mean(axis=0) for part in parts])[None, :])[0])
 
 
 def interval(parts: Sequence[Array]) -> tuple[float, float]:
-    """Return the percentile interval of `utility` over `RESAMPLES` resamples of rows, drawn within each set of rows.
+    """Return the percentile interval of the utility over `RESAMPLES` resamples of rows, drawn within each set.
 
     All numbers of a row are drawn together. Sets of as many rows are drawn alike in every trial.
     """

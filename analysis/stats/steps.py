@@ -23,7 +23,7 @@ MOST = 250
 """Points of a line that are drawn at most: a figure in print has no room for more."""
 
 
-def load(results: Results, store: Storage) -> pd.DataFrame:
+def load_steps(results: Results, store: Storage) -> pd.DataFrame:
     """Return one row a step of every evaluated trial, all seeds, of the settings that the rule chose.
 
     NaN: not measured. Task vectors have no such steps. Of other trials than the chosen settings' nothing is read. Files

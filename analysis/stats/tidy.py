@@ -15,7 +15,7 @@ PAPER = [
     *("table", "benchmark", "backbone", "split", "method", "rectifier"),
     *("gamma", "tau", "target", "metric", "value", "bold"),
 ]
-"""The columns of `analysis.paper.load`."""
+"""The columns of `analysis.paper.load_table`."""
 COLUMNS = [*PAPER, "sd", "n", "strength", "chosen", "other", "id", "relative_change"]
 KEY = ["configuration", "split", "method", "rectifier", "gamma", "tau", "strength", "id", "relative_change"]
 SOURCE = "runs"

@@ -59,7 +59,7 @@ def tables_of_sweep(sweep: str) -> dict[str, str]:
 
 def published_sheets(tables: Mapping[str, str]) -> list[Sheet]:
     """Return these tables of the paper, each of its backbone, of all where that is empty."""
-    parts = [(LAYOUTS[table], paper.load(table, backbone)) for table, backbone in tables.items()]
+    parts = [(LAYOUTS[table], paper.load_table(table, backbone)) for table, backbone in tables.items()]
     return [sheet for layout, frame in parts for sheet in _make_sheets(layout, frame, False, "")]
 
 

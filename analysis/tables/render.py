@@ -217,7 +217,7 @@ class Grid:
 
     def _axis_values(self) -> dict[str, str]:
         """Return the values of the axis in rising order, each as the paper prints it."""
-        published = paper.load(self.layout.table)[self.layout.axis]
+        published = paper.load_table(self.layout.table)[self.layout.axis]
         texts = {plain_setting(text): text for text in published} | {"none": "N/A"}
         values = {*self.rows["setting"], *(texts if self.whole else [])}
         ordered = sorted(values, key=lambda value: float("inf") if value == "none" else float(value))

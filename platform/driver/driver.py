@@ -61,7 +61,7 @@ def _show_report(plan: Plan, store: Storage, mirror: Mirror) -> None:
     """Show the report in MLflow and note that all is there, or print the command that mends what is not."""
     mirror.log_report()
     if mirror.problem is None:
-        database.mark_in_sync(manifest.load_sweep(plan.name, store), store)
+        database.mark_in_sync(manifest.load_manifest(plan.name, store), store)
         return
     first = str(mirror.problem).partition("\n")[0]
     behind = f"MLflow is behind ({first}); mend it with"

@@ -31,7 +31,7 @@ AFTER_QUICKSTART = (
 def print_end(plan: Plan, store: Storage) -> int:
     """Print how a start ended; return 1 if trials of the plan failed, else 0."""
     shown = paths.shorten(store.root)
-    document = manifest.load_sweep(plan.name, store)
+    document = manifest.load_manifest(plan.name, store)
     results = {key: result for key in document["trials"] if (result := summarise(store, key))}
     made_from = {"results": digest({key: result.started for key, result in results.items()})}
     made_from |= {"commit": provenance.commit()[0], "selection": document["selection"]}

@@ -9,7 +9,7 @@ from platform.plan import data, overrides, requirements
 from platform.plan.budget import Budget, estimate_budget
 from platform.plan.models import ModelRecipes, Reference, find_shape
 from platform.plan.plan import Plan
-from platform.plan.trials import STRATEGIES, check_layer, enumerate_trials
+from platform.plan.trials import STRATEGIES, check_steered_layer, enumerate_trials
 from search_spaces.schema.sweep import FILES, Sweep
 from trainables import benchmarks as kinds
 from trainables.common.errors import InputError, closest
@@ -103,7 +103,7 @@ def _select_trials(
     problems = Problems()
     trials = problems.collect(overrides.select_trials, every, only) or every
     for trial in trials:
-        problems.collect(check_layer, trial, recipes)
+        problems.collect(check_steered_layer, trial, recipes)
     for name in sorted({trial.method for trial in trials if METHODS[trial.method].custom}):
         problems.collect(custom.load_part, name, "make")
     for name in sorted({trial.rectifier.name for trial in trials if RECTIFIERS[trial.rectifier.name].custom}):

@@ -18,7 +18,7 @@ from trainables.data import rows
 from trainables.storage.base import Storage
 from trainables.storage.files import read_json
 from trainables.training import memory
-from trainables.training.models import check_model, check_tokenizer, fingerprint
+from trainables.training.models import check_model, check_tokenizer, fingerprint_model
 
 FINETUNED = "tofu"
 """The benchmark whose models are fine-tuned here: their roles are configurations of its data."""
@@ -145,7 +145,7 @@ class ModelRecipes:
         trained, benchmark = self.sweep.model_training, self.benchmark
         data = str(benchmark.fingerprint)
         if not benchmark.is_fictional:
-            if rows.is_folder(benchmark.data):
+            if rows.names_folder(benchmark.data):
                 for name in configs:
                     rows.require_file(Path(benchmark.data), name)
             data = rows.fingerprint_rows(benchmark.data, list_configs_read(configs, base), benchmark.revision)
@@ -175,7 +175,7 @@ class ModelRecipes:
             model = model.model_copy(update={"path": absolute_path(model.path)})
         if model.tokenizer and check_tokenizer(model.tokenizer):
             model = model.model_copy(update={"tokenizer": absolute_path(model.tokenizer)})
-        return model.model_copy(update={"fingerprint": fingerprint(model)})
+        return model.model_copy(update={"fingerprint": fingerprint_model(model)})
 
 
 def list_configs_read(configs: tuple[str, ...], base: Model | None) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ def _put_first(first: Any, values: Sequence[Any]) -> Sequence[Any]:
     return [first, *(value for value in values if value != first)] if first in values else values
 
 
-def check_layer(trial: Trial, recipes: dict[str, Recipe]) -> None:
+def check_steered_layer(trial: Trial, recipes: dict[str, Recipe]) -> None:
     """Raise InputError on a layer that RMU cannot steer, if the depth of the target is known before it is fetched."""
     depth = read_architecture(trial.target, recipes).get("num_hidden_layers") if METHODS[trial.method].steers else None
     if isinstance(depth, int):

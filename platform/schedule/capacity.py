@@ -122,7 +122,7 @@ def read_growth(file: Path) -> Growth:
     return Growth(most, types)
 
 
-def runs_here(address: str | None) -> bool:
+def runs_on_this_machine(address: str | None) -> bool:
     """Return whether a start runs its trials on this machine and not on a cluster."""
     return not (address or os.environ.get("RAY_ADDRESS"))
 
@@ -134,7 +134,7 @@ def count_cpus() -> int:
     return found if quota == "max" else max(1, min(found, int(quota) // int(period)))
 
 
-def count_gpus() -> int:
+def count_local_gpus() -> int:
     """Return the number of NVIDIA's devices here, those that CUDA_VISIBLE_DEVICES leaves."""
     found = len(list(DEVICES.glob("nvidia[0-9]*")))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -143,7 +143,7 @@ def count_gpus() -> int:
 
 def find_shortages(wanted: Resources) -> list[str]:
     """Return what a trial asks for beyond this machine, in words."""
-    found = {"cpus": count_cpus(), "gpus": count_gpus()}
+    found = {"cpus": count_cpus(), "gpus": count_local_gpus()}
     asked = {"cpus": wanted.cpus * wanted.ranks, "gpus": wanted.gpus * wanted.ranks}
     return [
         f"resources.{kind}: a trial asks for {amount:g}, this machine has {found[kind]}; --address names a cluster"
@@ -154,6 +154,6 @@ def find_shortages(wanted: Resources) -> list[str]:
 
 def count_slots(wanted: Resources, trials: int, max_concurrent: int | None, address: str | None) -> int:
     """Return how many of `trials` run at a time at least: a cluster's size is not known before it is asked."""
-    here = NodeKind({"CPU": count_cpus(), "GPU": count_gpus()}, 1, 1)
-    count = count_trials([here], wanted) if runs_here(address) else max_concurrent or 1
+    here = NodeKind({"CPU": count_cpus(), "GPU": count_local_gpus()}, 1, 1)
+    count = count_trials([here], wanted) if runs_on_this_machine(address) else max_concurrent or 1
     return max(1, min(count, max_concurrent or count, trials))

@@ -45,7 +45,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> dict[str,
     return document
 
 
-def load_sweep(name: str, store: Storage) -> dict[str, Any]:
+def load_manifest(name: str, store: Storage) -> dict[str, Any]:
     """Return the sweep called NAME (its newest) or NAME-HASH. Raises InputError that lists the known ones."""
     return find_sweeps(name, store)[0]
 

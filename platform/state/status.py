@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from platform.state import lock, manifest, weights
-from platform.state.sweep_state import Results, read_results
+from platform.state.sweep_state import Results, read_trial_results
 from trainables import benchmarks
 from trainables.common import processes
 from trainables.common.cli import format_duration
@@ -29,7 +29,7 @@ KEYS = {"phase", "step", "steps", "started", "seconds", "host", "pid", "beat", "
 def describe_sweep(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
     """Return the status of a sweep as JSON; `sweep` is its manifest."""
     store.download_trials(sweep["trials"])
-    results, damaged = read_results(sweep["trials"], store)
+    results, damaged = read_trial_results(sweep["trials"], store)
     typical = {name: _median_seconds(results, name) for name in ("evaluation", "total")}
     alive: dict[bool | None, list[dict[str, Any]]] = {True: [], False: [], None: []}
     for key in sweep["trials"]:

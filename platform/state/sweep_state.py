@@ -80,7 +80,7 @@ def scan(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) -> SweepState:
     """Read what the storage holds of a plan; trials whose outcome is one of `retry` are to run again."""
     ids = [trial.id() for trial in plan.trials]
     store.sync_trials(ids)
-    results, damaged = read_results(ids, store)
+    results, damaged = read_trial_results(ids, store)
     outcomes = {key: result["status"] for key, result in results.items()}
     state = SweepState(plan, outcomes, tuple(damaged), retry, history.summarise_results(results.values()))
     return _with_shared(state, store)
@@ -111,7 +111,7 @@ def has_references(plan: Plan, store: Storage) -> bool:
     return all(store.has_evaluation(ref.evaluation) for ref in plan.references)
 
 
-def read_results(trial_ids: Iterable[str], store: Storage) -> tuple[Results, list[Path]]:
+def read_trial_results(trial_ids: Iterable[str], store: Storage) -> tuple[Results, list[Path]]:
     """Return the results by trial id, and the files of results that cannot be read: their trials have none."""
     found: Results = {}
     damaged: list[Path] = []

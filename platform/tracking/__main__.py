@@ -26,7 +26,7 @@ def main(
         if action != "sync":
             raise InputError(f"unknown action '{action}'; known: sync")
         store = open_storage(location)
-        count = sync(manifest.load_sweep(name, store), store)
+        count = sync(manifest.load_manifest(name, store), store)
         print(f"{count} trials in {redact(tracking_uri(store))}")
         return 0
 

@@ -94,7 +94,7 @@ class Mirror:
 
 def start_mirror(document: dict[str, Any], store: Storage) -> Mirror:
     """Return MLflow as the view of a sweep, told of every result so far; leftovers of killed starts are removed."""
-    mirror = Mirror(lambda: tracker.connect(document, store))
+    mirror = Mirror(lambda: tracker.open_tracker(document, store))
     mirror.start()
     for old in (store.root / "ray").glob(f"{document['name']}-{document['hash']}-*"):  # Tune's state
         shutil.rmtree(old, ignore_errors=True)

@@ -127,7 +127,7 @@ class Tracker:
             self.client.log_artifacts(self.parent, str(folder), "report")
 
 
-def connect(sweep: dict[str, Any], store: Storage) -> Tracker:
+def open_tracker(sweep: dict[str, Any], store: Storage) -> Tracker:
     """Return a tracker of one sweep; make the experiment and the parent run where they are missing."""
     from mlflow import MlflowClient
 
@@ -179,7 +179,7 @@ def sync(sweep: dict[str, Any], store: Storage) -> int:
     command = f"python -m platform.tracking sync {_label(sweep)}"
     with acquire_lock(store, store.lock(sweep["name"], sweep["hash"]), command):
         store.download_trials(sweep["trials"])
-        tracker = connect(sweep, store)
+        tracker = open_tracker(sweep, store)
         done = [trial_id for trial_id in sweep["trials"] if store.result(trial_id)]
         for trial_id in done:
             tracker.log_trial(trial_id)

@@ -94,7 +94,7 @@ def source_of(task: str) -> tuple[str, str | None] | None:
 
 def find_subjects(place: str) -> list[str] | None:
     """Return the subjects of MMLU that a folder holds; None: the hub's, all of them."""
-    if not rows.is_folder(place):
+    if not rows.names_folder(place):
         return None
     found = sorted(path.name for path in paths.expand(place).iterdir() if path.is_dir())
     if not found:
@@ -146,7 +146,7 @@ def _load_mmlu(place: str, shots: int) -> Any:
 def _load_other(task: str, place: str | None) -> Any:
     """Return any task of lm-eval with its own number of worked examples; a folder has FILES of it."""
     settings: dict[str, Any] = {"task": task}
-    if place is not None and rows.is_folder(place):
+    if place is not None and rows.names_folder(place):
         found = {split: rows.find_file(paths.expand(place), split) for split in FILES}
         files = {split: file for split, file in found.items() if file is not None}
         if not files:
@@ -163,7 +163,7 @@ def _load_other(task: str, place: str | None) -> Any:
 
 
 def _place_settings(place: str, config: str, splits: Sequence[str]) -> dict[str, Any]:
-    if not rows.is_folder(place):
+    if not rows.names_folder(place):
         return {"dataset_path": place}
     return _local_files({split: rows.require_file(paths.expand(place), f"{config}/{split}") for split in splits})
 

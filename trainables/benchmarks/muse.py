@@ -99,7 +99,7 @@ class MuseBenchmark(BenchmarkBase):
         return (VERBMEM, *questions, *PRIVLEAK.values())
 
     def check_rows(self, benchmark: Benchmark) -> None:
-        if rows.is_folder(benchmark.data):
+        if rows.names_folder(benchmark.data):
             for config in self._configs(benchmark):
                 _load(benchmark, config)
 

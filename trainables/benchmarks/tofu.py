@@ -89,7 +89,7 @@ class TofuBenchmark(BenchmarkBase):
         super().check_settings(benchmark)
 
     def check_rows(self, benchmark: Benchmark) -> None:
-        if rows.is_folder(benchmark.data):
+        if rows.names_folder(benchmark.data):
             self.training_rows(benchmark)
             evaluation_rows(benchmark)
         elif benchmark.data == self.published_data(benchmark.split) and benchmark.split not in SPLITS:

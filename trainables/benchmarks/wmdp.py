@@ -80,7 +80,7 @@ class WmdpBenchmark(BenchmarkBase):
         """Raise InputError if a folder has no such corpus, or its questions are not in the columns of the hub's."""
         for at, config, field in _corpora(benchmark):
             with rows.errors_about(field):
-                if rows.is_folder(at):
+                if rows.names_folder(at):
                     rows.require_file(paths.expand(at), config)
         for part, configs in _questions(benchmark).items():
             for config in configs:

@@ -19,7 +19,7 @@ OTHER_SUFFIXES = SUFFIXES[1:]
 """Endings that a file may have in the place of `.json`."""
 
 
-def is_folder(data: str) -> bool:
+def names_folder(data: str) -> bool:
     """Return whether `data` names a folder of a person's. Raises InputError if it looks like a path and is none."""
     if hub.is_given_folder(data):
         return True
@@ -76,7 +76,7 @@ def load_rows(
     Raises InputError on a missing file, column or empty file, and on an empty value unless `blank` allows it.
     """
     absent = (None,) if blank else (None, "", [])
-    if is_folder(data):
+    if names_folder(data):
         rows = load_file(require_file(paths.expand(data), config), "benchmark.data")
     else:
         rows = _from_hub(data, config, revision)
@@ -96,7 +96,7 @@ def load_rows(
 
 def fingerprint_rows(data: str, configs: Sequence[str], revision: str | None = None) -> str:
     """Name what the configurations hold: by a content hash of a folder, by id and revision of the hub."""
-    if is_folder(data):
+    if names_folder(data):
         folder = paths.expand(data)
         return "files:" + hashing.hash_files([require_file(folder, config) for config in configs])
     return f"hub:{hub.hub_id_of(data)}@{revision or 'main'}"

@@ -48,7 +48,7 @@ def _is_folder(place: str, missing: str) -> bool:
     raise InputError(f"{missing} (give a folder or a hub id)")
 
 
-def fingerprint(model: Model) -> str:
+def fingerprint_model(model: Model) -> str:
     """Return what names weights and tokenizer: the content of a folder, or hub id and revision."""
     if check_model(model):
         found = "files:" + hashing.hash_model(paths.expand(model.path))

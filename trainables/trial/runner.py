@@ -143,7 +143,7 @@ class TrialRun:
         """
         target, benchmark = self.trial.target, self.trial.benchmark
         if target.fingerprint is None:  # a direction is never found by path
-            target = target.model_copy(update={"fingerprint": models.fingerprint(target)})
+            target = target.model_copy(update={"fingerprint": models.fingerprint_model(target)})
         if benchmark.fingerprint is None:
             found = benchmarks.find(benchmark.name).fingerprint(benchmark)
             benchmark = benchmark.model_copy(update={"fingerprint": found})

@@ -33,7 +33,7 @@ def check_inputs(trial: Trial) -> None:
     evaluation.check_data(trial.benchmark)
     models.check_model(trial.target)
     known = trial.target.fingerprint or ""
-    if known.startswith("files:") and models.fingerprint(trial.target) != known:
+    if known.startswith("files:") and models.fingerprint_model(trial.target) != known:
         raise InputError(f"target: '{trial.target.path}' has changed since this trial was planned; plan it again")
 
 

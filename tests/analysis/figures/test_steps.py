@@ -56,20 +56,20 @@ def write(store: Path, observed: bool = True) -> Path:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     store = write(tmp_path_factory.mktemp("steps"))
-    return steps.load(read(store), Storage(store))
+    return steps.load_steps(read(store), Storage(store))
 
 
 def test_of_files_of_chosen_settings_missing_and_damaged_ones_are_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = write(tmp_path)
-    found = steps.load(read(store), Storage(store))
+    found = steps.load_steps(read(store), Storage(store))
     assert caplog.records == []  # the settings that were not chosen have files that cannot be read
     assert found.groupby(["method", "rectifier", "seed"]).size().tolist() == [COUNT] * 8
     (store / "trials" / "000000000001" / "steps.parquet").unlink()
     (store / "trials" / "000000000002" / "steps.parquet").write_bytes(b"PAR1")
     with caplog.at_level(logging.WARNING):
-        found = steps.load(read(store), Storage(store))
+        found = steps.load_steps(read(store), Storage(store))
     assert len(found) == 6 * COUNT
     told = " ".join(record.getMessage() for record in caplog.records)
     assert "steps.parquet is missing of 1 trials (such as 000000000001): figures along training are without" in told
@@ -96,7 +96,7 @@ def test_figure_1_draws_what_was_observed(measured: pd.DataFrame) -> None:
 
 def test_without_observation_gru_shows_its_own_steps(tmp_path: Path) -> None:
     store = write(tmp_path, observed=False)
-    measured = steps.load(read(store), Storage(store))
+    measured = steps.load_steps(read(store), Storage(store))
     points = training.step_points(measured)
     assert set(points["rectifier"]) == {"gru"}
     assert set(points["measured"]) == {"each step"}

@@ -26,7 +26,7 @@ def test_the_papers_tables_need_no_storage(tmp_path: Path, written_figures: None
     page = (tmp_path / "out/index.html").read_text()
     assert "<strong>-3.5161</strong>" in page
     assert page.count("<svg") == 2 == page.count("</svg>")
-    kept, printed = pd.read_csv(tmp_path / "out/tables/tofu_main.csv"), paper.load("tofu_main")
+    kept, printed = pd.read_csv(tmp_path / "out/tables/tofu_main.csv"), paper.load_table("tofu_main")
     assert kept["value"].tolist() == printed.loc[printed["backbone"] == "llama", "value"].tolist()
 
 

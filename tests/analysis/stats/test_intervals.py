@@ -43,19 +43,19 @@ def test_parts_give_the_utility_that_the_benchmark_does(dialect: Any) -> None:
     assert [part.shape for part in parts] == [(30, 3), (20, 3), (25, 3)]
     from trainables.benchmarks.tofu import aggregate
 
-    assert intervals.utility(parts) == pytest.approx(aggregate(records, dialect)["model_utility"], rel=1e-12)
+    assert intervals.harmonic_utility(parts) == pytest.approx(aggregate(records, dialect)["model_utility"], rel=1e-12)
 
 
 def test_parts_of_the_other_benchmarks_give_their_utility() -> None:
     told = {"task": "knowmem_r", "rougeL_f1": 0.25}, {"task": "knowmem_f", "rougeL_f1": 0.9}
     muse = benchmarks.find("muse").utility_parts(Benchmark(name="muse", dialect="paper"), list(told))
-    assert intervals.utility(muse) == 25.0
+    assert intervals.harmonic_utility(muse) == 25.0
     asked = [{"task": f"mmlu_{n}", "correct": n > 1} for n in range(4)] + [{"task": "wmdp_bio", "correct": True}]
-    assert intervals.utility(benchmarks.find("wmdp").utility_parts(Benchmark(name="wmdp"), asked)) == 0.5
+    assert intervals.harmonic_utility(benchmarks.find("wmdp").utility_parts(Benchmark(name="wmdp"), asked)) == 0.5
     names = benchmarks.find("own").UTILITY_COLUMNS
     own = [dict(zip(names, values, strict=True)) | {"task": "retain"} for values in ((1, 1, 1, 0.5), (0, 1, 1, 0.5))]
     parts = benchmarks.find("own").utility_parts(Benchmark(name="own"), own)
-    assert intervals.utility(parts) == pytest.approx(4 / (1 / 0.5 + 1 + 1 + 1 / 0.5))
+    assert intervals.harmonic_utility(parts) == pytest.approx(4 / (1 / 0.5 + 1 + 1 + 1 / 0.5))
     assert benchmarks.find("own").utility_parts(Benchmark(name="own", tasks=("mmlu",)), own) == []
 
 
@@ -72,7 +72,7 @@ def test_the_interval_is_that_of_a_bootstrap_by_hand() -> None:
     spread = float(np.std(drawn))
     assert low == pytest.approx(np.quantile(drawn, 0.025), abs=0.25 * spread)
     assert high == pytest.approx(np.quantile(drawn, 0.975), abs=0.25 * spread)
-    assert low < intervals.utility(parts) < high
+    assert low < intervals.harmonic_utility(parts) < high
 
 
 def test_a_collapsed_utility_has_an_interval_of_zeros() -> None:
@@ -121,5 +121,7 @@ def test_intervals_are_of_the_rows_that_are_reported(tmp_path: Path) -> None:
     parts = benchmarks.find("tofu").utility_parts(Benchmark(), benchmarks.every_other(records, 1))
     assert frame.loc[0, ["low", "high"]].tolist() == list(intervals.interval(parts))
     assert (
-        frame.loc[0, "model_utility"] == results.runs.loc[0, "model_utility"] == pytest.approx(intervals.utility(parts))
+        frame.loc[0, "model_utility"]
+        == results.runs.loc[0, "model_utility"]
+        == pytest.approx(intervals.harmonic_utility(parts))
     )

@@ -29,7 +29,7 @@ def one(frame: pd.DataFrame, **where: object) -> dict[Hashable, Any]:
 
 
 def test_columns_are_the_papers_and_more(tiny: pd.DataFrame) -> None:
-    published = paper.load("tofu_main")
+    published = paper.load_table("tofu_main")
     assert list(tiny.columns[: len(published.columns)]) == list(published.columns)
     assert [str(tiny[column].dtype) for column in published] == [str(dtype) for dtype in published.dtypes]
     assert set(tiny["table"]) == {"runs"}

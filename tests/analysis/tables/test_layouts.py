@@ -129,7 +129,7 @@ def test_a_line_at_another_gamma_is_not_the_papers_and_one_of_its_own_sweep_is_w
     (found,) = paper_sheets(write_line(tmp_path / "other", 0.3), with_paper=True)
     assert not any(found.numbers["paper"].notna())
     (found,) = paper_sheets(write_line(tmp_path / "own", 0.8), command="python -m platform.sweep tofu_tau")
-    assert found.table.leaves == make_sheet(layouts.LAYOUTS["tofu_tau"], paper.load("tofu_tau")).table.leaves
+    assert found.table.leaves == make_sheet(layouts.LAYOUTS["tofu_tau"], paper.load_table("tofu_tau")).table.leaves
     assert any("`python -m platform.sweep tofu_tau --strategy paper --resume`" in note for note in found.table.notes)
 
 

@@ -217,7 +217,7 @@ def test_calibrated_utility_is_its_share_of_the_original(table: str) -> None:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_tables_are_loaded_as_their_files_are(table: str) -> None:
-    frame, rows = paper.load(table), printed(table)
+    frame, rows = paper.load_table(table), printed(table)
     assert len(frame) == len(rows) == COUNTS[table]
     assert frame["value"].tolist() == [float(row["value"]) for row in rows]
     assert frame["bold"].tolist() == [row["bold"] == "true" for row in rows]
@@ -229,4 +229,4 @@ def test_tables_are_loaded_as_their_files_are(table: str) -> None:
 def test_every_file_is_a_table_and_others_are_refused() -> None:
     assert {path.stem for path in Path(paper.__file__).parent.glob("*.csv")} == {*TABLES, "errata"}
     with pytest.raises(ValueError, match=r"'tofu_mian'.*tofu_main, .*tofu_uwc_npo"):
-        paper.load("tofu_mian")
+        paper.load_table("tofu_mian")

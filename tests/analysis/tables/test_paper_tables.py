@@ -27,7 +27,7 @@ Line = tuple[bool, list[str], list[tuple[str, bool]]]
 
 
 def paper_table(table: str) -> Table:
-    return render(table, paper.load(table))
+    return render(table, paper.load_table(table))
 
 
 def render(table: str, frame: pd.DataFrame) -> Table:
@@ -124,7 +124,7 @@ def spread(table: Table) -> list[list[str]]:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_every_number_is_shown_once_whatever_the_file_says_of_bold_and_order(table: str) -> None:
-    frame = paper.load(table)
+    frame = paper.load_table(table)
     texts = [cell.text for row in paper_table(table).rows for cell in row.cells if cell.text != DASH]
     assert sorted(map(float, texts)) == sorted(frame["value"])
     turned = frame.assign(bold=~frame["bold"]).iloc[::-1].reset_index(drop=True)
@@ -165,7 +165,7 @@ def compiled(folder: Path, texts: list[str]) -> str:
 
 def test_html_has_the_rows_and_what_is_bold() -> None:
     table = paper_table("tofu_main")
-    sheet = make_sheet(layouts.LAYOUTS["tofu_main"], paper.load("tofu_main"))
+    sheet = make_sheet(layouts.LAYOUTS["tofu_main"], paper.load_table("tofu_main"))
     page = html.render_page("paper.html.j2", sweep="x", what="", benchmark="tofu", sheets=[sheet], figures=[])
     page = page[page.index("<table") : page.index("</table>")]
     assert '<tr><th rowspan="3">Method</th><th colspan="4">Phi-1.5' in page

@@ -32,7 +32,7 @@ def test_one_trial_of_paper_for_each_cell_of_its_table(table: str, store: Storag
     """Models before unlearning and without the forget set are the references that each split is measured against."""
     fillers = [name for name in spaces.sweep_names() if table in spaces.load_sweep(name).tables]
     plans = {_backbone(name): plan(name, store, strategy="paper") for name in fillers}
-    rows = paper.load(table)
+    rows = paper.load_table(table)
     assert set(rows["backbone"]) == set(plans)
     for row in rows.to_dict("records"):
         found = plans[row["backbone"]]

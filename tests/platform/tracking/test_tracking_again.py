@@ -36,7 +36,7 @@ def test_syncing_and_mirroring_again_change_nothing(copied: tuple[Storage, Any])
     store, client = copied
     before, parent = everything(client), parent_of(client)
     assert tracker.sync(write_sweep(store), store) == 4
-    mirror = Mirror(lambda: tracker.connect(write_sweep(store), store))
+    mirror = Mirror(lambda: tracker.open_tracker(write_sweep(store), store))
     mirror.start()
     for trial in TRIALS.values():
         mirror.add_trial(trial.id())
@@ -88,7 +88,7 @@ def test_requests_that_made_two_runs_leave_one(copied: tuple[Storage, Any], monk
 
     monkeypatch.setattr(MlflowClient, "create_run", create_twice)
     sweep = write_sweep(store, digest="ffffffff")
-    first = tracker.connect(sweep, store)
+    first = tracker.open_tracker(sweep, store)
     first.log_trial(TRIALS["finished"].id())
     assert len(all_runs(client)) == number + 3
     first.finish(count_outcomes(sweep, store))
@@ -100,7 +100,7 @@ def test_requests_that_made_two_runs_leave_one(copied: tuple[Storage, Any], monk
 def test_sweeps_of_one_name_that_share_trials_have_a_run_each(copied: tuple[Storage, Any]) -> None:
     store, client = copied
     number = len(all_runs(client))
-    second = tracker.connect(write_sweep(store, digest="ffffffff"), store)
+    second = tracker.open_tracker(write_sweep(store, digest="ffffffff"), store)
     for trial in TRIALS.values():
         second.log_trial(trial.id())
     children = [run for run in all_runs(client) if run.data.tags.get("mlflow.parentRunId") == second.parent]

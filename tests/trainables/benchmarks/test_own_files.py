@@ -26,11 +26,11 @@ def test_parquet_and_json_hold_the_same_rows(files: dict[str, Path], tmp_path: P
     raw = [json.loads(line) for line in files["forget"].read_text().splitlines()]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist([{"text": None, **raw[0]}, *raw[1:]]), tmp_path / "f.parquet")
     (tmp_path / "f.json").write_text(json.dumps(raw, indent=1))
-    expected = row_files.read_rows("forget", str(files["forget"]))
+    expected = row_files.read_row_file("forget", str(files["forget"]))
     assert [row.is_text for row in expected] == [False] * 4 + [True] * 2
     assert expected[0].paraphrase == Row("In which place is the amber?", f"It is {tiny.text(0, 3)}")
     for name in ("f.parquet", "f.json"):
-        assert row_files.read_rows("forget", str(tmp_path / name)) == expected
+        assert row_files.read_row_file("forget", str(tmp_path / name)) == expected
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_parquet_and_json_hold_the_same_rows(files: dict[str, Path], tmp_path: P
 def test_a_bad_row_is_told(part: str, bad: Any, words: str, tmp_path: Path) -> None:
     tiny.write_rows(tmp_path / "rows.jsonl", [{"text": "x"}, bad])
     with pytest.raises(InputError, match=words):
-        row_files.read_rows(part, str(tmp_path / "rows.jsonl"))
+        row_files.read_row_file(part, str(tmp_path / "rows.jsonl"))
 
 
 def test_all_files_are_told_at_once(files: dict[str, Path], tmp_path: Path) -> None:

@@ -46,10 +46,10 @@ def test_membership_counts_pairs_of_rows() -> None:
 
 def test_utility_is_a_harmonic_mean_of_retain_numbers_and_tasks() -> None:
     found = row_scores.aggregate(OWN, [row("forget", 1.0), row("retain", 1.0)]) | {"mmlu": 0.4}
-    assert row_scores.utility(found, ()) == pytest.approx(4 / (1 / 0.25 + 1 / 1.0 + 1 / 0.2 + 1 / 0.5))
-    assert row_scores.utility(found, ("mmlu",)) == pytest.approx(5 / (4 + 1 + 5 + 2 + 2.5))
-    assert row_scores.utility(found | {"retain_rouge": 0.0}, ()) == 0.0
-    assert row_scores.utility(found | {"mmlu": None}, ("mmlu",)) is None
+    assert row_scores.retain_utility(found, ()) == pytest.approx(4 / (1 / 0.25 + 1 / 1.0 + 1 / 0.2 + 1 / 0.5))
+    assert row_scores.retain_utility(found, ("mmlu",)) == pytest.approx(5 / (4 + 1 + 5 + 2 + 2.5))
+    assert row_scores.retain_utility(found | {"retain_rouge": 0.0}, ()) == 0.0
+    assert row_scores.retain_utility(found | {"mmlu": None}, ("mmlu",)) is None
 
 
 @pytest.mark.parametrize(

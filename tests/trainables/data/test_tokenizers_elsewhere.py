@@ -56,7 +56,7 @@ def test_tokenizer_is_part_of_what_a_model_is(bare: Path, tmp_path: Path) -> Non
     for place in places:
         model = Model(path=str(bare), tokenizer=str(place))
         found.append(
-            Trial(method="ga", target=model.model_copy(update={"fingerprint": models.fingerprint(model)})).id()
+            Trial(method="ga", target=model.model_copy(update={"fingerprint": models.fingerprint_model(model)})).id()
         )
     assert found[0] == found[1] != found[2]
 

@@ -119,7 +119,7 @@ def test_what_it_writes(trial_inputs: Any, run: Run, evaluated: Path, tmp_path: 
     assert done.exit_code == 0, done.output
     kept, records = json.loads((tmp_path / "out.json").read_text()), files.read_rows(tmp_path / "deep/rows.parquet")
     assert kept.keys() >= KEYS | {"versions", "commit", "model", "benchmark"}
-    assert kept["model"]["fingerprint"] == models.fingerprint(Model(path=str(trial_inputs.target)))
+    assert kept["model"]["fingerprint"] == models.fingerprint_model(Model(path=str(trial_inputs.target)))
     assert kept["benchmark"]["dialect"] == "paper"
     assert kept["forget_quality"] == pytest.approx(math.log(kept["forget_quality_pvalue"]))
     assert f"forget quality (ln p) {kept['forget_quality']:.4f}" in done.stdout

@@ -106,7 +106,7 @@ class OwnBenchmark(BenchmarkBase):
     def fingerprint(self, benchmark: Benchmark) -> str:
         """Name what the files and the tasks' folders hold."""
         at = row_files.source_places(benchmark)
-        marks = {part: row_files.fingerprint(part, at[part]) for part in row_files.FILES if part in at}
+        marks = {part: row_files.fingerprint_file(part, at[part]) for part in row_files.FILES if part in at}
         for task, place in _task_places(benchmark).items():
             files = _task_files(task, place)
             marks[task] = hub_id_of(place) if files is None else hashing.hash_files(files)
@@ -173,7 +173,7 @@ class OwnBenchmark(BenchmarkBase):
             scores, answered = lm_eval_questions.ask(network, tokenizer, tasks, **settings)
             found |= scores
             records += answered
-        found["utility"] = row_scores.utility(found, benchmark.tasks)
+        found["utility"] = row_scores.retain_utility(found, benchmark.tasks)
         columns = dict.fromkeys(name for row in records for name in row)
         return found, [columns | row for row in records]
 
@@ -181,7 +181,7 @@ class OwnBenchmark(BenchmarkBase):
         chosen = every_other(records, which)
         found = row_scores.aggregate(self, chosen)
         found |= {task: lm_eval_questions.mean_score(task, chosen) for task in benchmark.tasks}
-        return found | {"utility": row_scores.utility(found, benchmark.tasks)}
+        return found | {"utility": row_scores.retain_utility(found, benchmark.tasks)}
 
     def utility_parts(self, benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:
         """Return the four numbers of each retain row: (n, 4). Empty with tasks, whose scores are lm-eval's."""
@@ -209,7 +209,7 @@ def _task_places(benchmark: Benchmark) -> dict[str, str]:
 def _task_files(task: str, place: str) -> list[Path] | None:
     """Return the files of a task's folder; None: a hub id."""
     with rows.errors_about(f"benchmark.sources {task}"):
-        if not rows.is_folder(place):
+        if not rows.names_folder(place):
             return None
         if task == lm_eval_questions.MMLU:
             lm_eval_questions.find_subjects(place)

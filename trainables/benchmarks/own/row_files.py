@@ -53,13 +53,13 @@ def source_places(benchmark: Benchmark) -> dict[str, str]:
 def read_training_rows(benchmark: Benchmark) -> tuple[Sequence[Row], Sequence[Row]]:
     """Return forget rows and retain rows."""
     at = source_places(benchmark)
-    return read_rows("forget", at["forget"]), read_rows("retain", at["retain"])
+    return read_row_file("forget", at["forget"]), read_row_file("retain", at["retain"])
 
 
 def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
     """Return the rows of each set: forget, paraphrase, retain, holdout; the second and the last may be empty."""
     forget, retain = read_training_rows(benchmark)
-    further = read_rows("eval", source_places(benchmark)["eval"]) if "eval" in source_places(benchmark) else ()
+    further = read_row_file("eval", source_places(benchmark)["eval"]) if "eval" in source_places(benchmark) else ()
     given = {name: [row for row in further if row.set == name] for name in EVAL_SETS}
     paraphrases = [row.paraphrase for row in forget if row.paraphrase is not None]
     return {
@@ -76,19 +76,19 @@ def check_files(benchmark: Benchmark) -> None:
     for part in FILES:
         try:
             if part in at:
-                read_rows(part, at[part])
+                read_row_file(part, at[part])
         except InputError as error:
             problems.append(str(error))
     if problems:
         raise InputError("; ".join(problems))
 
 
-def fingerprint(part: str, place: str) -> str:
+def fingerprint_file(part: str, place: str) -> str:
     """Return a content hash of a file."""
     return hashing.hash_files([_file(part, place)])
 
 
-def read_rows(part: str, place: str) -> Sequence[Row]:
+def read_row_file(part: str, place: str) -> Sequence[Row]:
     """Return all rows of a file. Raises InputError with the part, the first bad row and the number of others."""
     file = _file(part, place)
     state = file.stat()

@@ -177,7 +177,7 @@ def aggregate(benchmark: BenchmarkBase, records: Records) -> Metrics:
     return found
 
 
-def utility(found: Metrics, tasks: Sequence[str]) -> float | None:
+def retain_utility(found: Metrics, tasks: Sequence[str]) -> float | None:
     """Return the harmonic mean of the retain set's four numbers and the tasks'; 0 if one is 0, None if one is None."""
     names = [*(f"retain_{name}" for name in UTILITY), *tasks]
     parts = [float(value) for name in names if (value := found[name]) is not None]
