@@ -35,23 +35,14 @@ TRIALS = {
 
 def step_row(step: int, rectified: bool) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(SERIES, 0.25)
-    retain_loss = 1.0 + step if rectified else math.nan
-    return {
-        **row,
-        "step": step,
-        "loss": -0.5 * step,
-        "retain_loss": retain_loss,
-        "coefficient": None,
-        "rectified": rectified,
-        "skipped": step == 2,
-        "attempts": 10 if step == 2 else 1,
-    }
+    row |= {"step": step, "loss": -0.5 * step, "retain_loss": 1.0 + step if rectified else math.nan}
+    row |= {"coefficient": None, "rectified": rectified}
+    return row | {"skipped": step == 2, "attempts": 10 if step == 2 else 1}
 
 
 def write_result(store: Storage, trial: Trial, status: str, **given: Any) -> None:
     """A trial's files; `started` and `error` may be given."""
-    folder = store.trial(trial.id())
-    finished = status == "finished"
+    folder, finished, chosen = store.trial(trial.id()), status == "finished", trial == TRIALS["finished"]
     if status != "failed":
         rows = [step_row(step, trial.rectifier.name == "gru") for step in range(1, STEPS + 1)]
         files.write_rows(folder / base.STEPS, rows)
@@ -67,10 +58,8 @@ def write_result(store: Storage, trial: Trial, status: str, **given: Any) -> Non
         "commit": "abc1234",
         "dirty": False,
         "error": given.get("error"),
-        "chosen_step": 2 if trial == TRIALS["finished"] else None,
-        "evaluations": [{"step": k, "model_utility": k / 10} for k in (1, 2, 3)]
-        if trial == TRIALS["finished"]
-        else None,
+        "chosen_step": 2 if chosen else None,
+        "evaluations": [{"step": k, "model_utility": k / 10} for k in (1, 2, 3)] if chosen else None,
     }
     files.write_json(folder / RESULT, result)
 

@@ -15,11 +15,11 @@ from platform.state import limits
 from platform.state.limits import FIRST_TRIALS, Limits, Stopper, load_spent, record_spent
 from platform.state.sweep_state import SweepState, scan
 from tests.support.small_sweep import Small, seeds
+from tests.support.starts import finish
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 from trainables.config.trial import Trial
-from trainables.storage import files
-from trainables.storage.base import RESULT, Storage, set_aside
+from trainables.storage.base import Storage, set_aside
 from trainables.storage.results import sum_gpu_seconds
 
 
@@ -80,20 +80,15 @@ def test_gpu_hours_of_earlier_starts_and_of_the_preparation(now: list[float]) ->
 
 
 def test_what_no_result_tells_is_kept_while_the_driver_lives(
-    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Small, store: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a note the results count; then the note alone, which a kill amid a trial leaves as it is."""
     monkeypatch.setattr(limits, "NOTE_SECONDS", 0.02)
-    store = Storage(tmp_path)
     plan = small.plan(store, only=["benchmark.split=forget01"])
-    path = store.spent(plan.sweep.name, plan.hash)
-    made = {"id": plan.trials[0].id(), "started": "2026-01-02T03:04:05+00:00", "status": "finished", "metrics": {}}
-    made["config"] = plan.trials[0].model_dump(mode="json")
-    files.write_json(store.trial(plan.trials[0].id()) / RESULT, made | {"seconds": {"total": 30.0}})
+    finish(store, plan.trials[:1], seconds={"total": 30.0})
     assert load_spent(scan(plan, store), store) == 30.0
-
     stopper = Stopper(Limits(), spent=30.0)
-    with record_spent(stopper, path, store):
+    with record_spent(stopper, store.spent(plan.sweep.name, plan.hash), store):
         stopper.trial_started(seeds(1, ranks=32)[0])
         limit = time.monotonic() + 20
         while load_spent(SweepState(plan, {}), store) < 31.0:  # what a start after a kill at this moment would find
@@ -124,13 +119,8 @@ def test_a_reason_to_stop_ends_the_proposals(kind: str) -> None:
 
 def test_first_failures_of_one_cause_stop_the_sweep() -> None:
     stopper = Stopper(Limits())
-    end(
-        stopper,
-        [
-            outcome("failed", f"ValueError: row {number} of /tmp/{number}ab is bad")
-            for number in range(FIRST_TRIALS - 1)
-        ],
-    )
+    messages = [f"ValueError: row {number} of /tmp/{number}ab is bad" for number in range(FIRST_TRIALS - 1)]
+    end(stopper, [outcome("failed", message) for message in messages])
     assert stopper.reason is None
     stopper.trial_ended("last", outcome("failed", "ValueError: row 77 of /tmp/99ef is bad"))
     assert stopper.fails_alike

