@@ -26,13 +26,11 @@ def panel_titles(figure: Figure) -> list[str]:
     return [axes.get_title() for axes in figure.axes if axes.axison]
 
 
-@pytest.fixture(scope="module")
-def grid_results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """A sweep of GA and GD without and with GRU over gamma and tau at two learning rates, two seeds, one cell missing.
+def write_grid(store: Path) -> Path:
+    """Write a sweep of GA and GD without and with GRU over gamma and tau; two rates and seeds, one cell missing.
 
     FQ of GRU is -10 gamma - tau (none: 3) - seed, 20 worse at the other learning rate; MU is always above the bar.
     """
-    store = tmp_path_factory.mktemp("grid_sweep")
     trials: list[str] = []
     for method in ("ga", "gd"):
         for seed in (0, 1):
@@ -48,4 +46,9 @@ def grid_results(tmp_path_factory: pytest.TempPathFactory) -> Results:
                         rectifier = GRU | {"gamma": gamma, "tau": tau}
                         trials.append(write_trial(store, f"{len(trials):012x}", method, rectifier, **given))
     write_sweep(store, trials, splits=("forget05",))
-    return read(store)
+    return store
+
+
+@pytest.fixture(scope="module")
+def grid_results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return read(write_grid(tmp_path_factory.mktemp("grid")))

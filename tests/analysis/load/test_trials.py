@@ -1,6 +1,5 @@
 """Reading a sweep's trials, choosing among them and the Pareto front, on an invented sweep and hand-made cases."""
 
-import shutil
 from collections import Counter
 from collections.abc import Hashable
 from pathlib import Path
@@ -33,8 +32,7 @@ def test_load_keeps_every_trial(results: Results) -> None:
     assert (missing["method"], missing["rectifier.gamma"], missing["seed"]) == ("npo", 0.05, 1)
     assert np.isnan(diverged["forget_quality"])
     assert (diverged["error.message"], diverged["error.step"]) == ("loss is <nan>", 12)
-    assert (finished["benchmark.split"], finished["training.lr"], finished["steps"]) == ("forget10", 0.001, 31)
-    assert (finished["seconds"], finished["versions.torch"], finished["commit"]) == (40.0, "2.13.0", "abc1234")
+    assert (finished["benchmark.split"], finished["steps"], finished["seconds"]) == ("forget10", 31, 40.0)
     assert len(set(trials["configuration"])) == 18
 
 
@@ -104,7 +102,12 @@ def test_of_a_trial_with_and_without_calibration_one_counts(
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("{", "damaged"), ("[]", "not a JSON object"), ("{}", "no field id"), ('{"id": "x"}', "status")],
+    [
+        ("{", "damaged"),
+        ("[]", "not a JSON object"),
+        ("{}", "no field id"),
+        ('{"id": "x", "status": "finished", "config": {}}', "result of trial x"),
+    ],
 )
 def test_a_damaged_result_is_named_and_not_fatal(
     copy: Path, text: str, reason: str, caplog: pytest.LogCaptureFixture
@@ -116,12 +119,6 @@ def test_a_damaged_result_is_named_and_not_fatal(
     assert "trials/000000000002/result.json" in caplog.text
     assert reason in caplog.text
     assert list(trials["status"]).count("finished") == 32
-
-
-def test_the_result_of_another_trial_is_damaged(copy: Path) -> None:
-    shutil.copy(copy / "trials/000000000003/result.json", copy / "trials/000000000002/result.json")
-    trials = runs.load("tiny", copy).set_index("id")
-    assert "result of trial 000000000003" in trials.loc["000000000002", "error.message"]
 
 
 def test_references(results: Results, copy: Path) -> None:

@@ -75,20 +75,15 @@ def test_the_report_has_the_goals_of_the_benchmark(name: str, tmp_path: Path) ->
     rule = f"the most {REMOVAL[name]} among those with at least 90% of the target model's {what.retention.short}"
     assert rule in done.stdout
     assert SAME_ROWS in done.stdout
-    assert "averaged before the choice" in done.stdout
     folder = tmp_path / f"reports/{name}-0a1b2c3d"
     page = (folder / "index.html").read_text()
     for words in (VERDICTS[name], rule.replace("'", "&#39;"), SAME_ROWS, "no space left", "12 of 13 trials finished"):
         assert words in page, words
-    for goal in what.compared:
-        assert f"{goal.short} " in page
     assert "forget quality" not in page
     assert "FQ" not in re.sub(r"base64,[^\"]+", "", page)  # of heat maps
     assert ("Retrain: the retain model" in page) == (name == "muse")
     assert ("PrivLeak: how far membership inference" in page) == (name == "muse")
-    latex = (folder / "tables/main.tex").read_text()
-    assert r"$\downarrow$" in latex
-    assert not re.search(r"[^\x00-\x7f]", latex)
+    assert r"$\downarrow$" in (folder / "tables/main.tex").read_text()
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -107,11 +102,7 @@ def test_load_has_the_metrics_as_columns(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("signs", "text"),
     [
-        (
-            [(1, 0, 0), (0, 1, 1), (1, -1, 0)],
-            "improved the trade-off (a goal better, none worse) in 2 of 3 comparisons and "
-            "traded one goal for another in 1.",
-        ),
+        ([(1, 0, 0), (0, 1, 1), (1, -1, 0)], "in 2 of 3 comparisons and traded one goal for another in 1."),
         ([(-1, 0, 0), (0, 0, 0)], "in none of 2 comparisons, worsened it in 1 and clearly changed nothing in 1."),
         ([(np.nan, 0, 1), (1, 1, 1)], "in 1 of 1 comparisons."),
         ([(np.nan, 0, 1)], "cannot be judged: no comparison has all goals on both sides."),
@@ -123,34 +114,21 @@ def test_kinds_of_changes_of_three_goals(signs: list[tuple[float, ...]], text: s
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_the_picture_is_better_to_the_right(name: str, tmp_path: Path) -> None:
+def test_the_picture_is_better_to_the_right_and_has_the_front(name: str, tmp_path: Path) -> None:
     results = read(write_store(tmp_path, name))
-    what = results.goals
-    drawn = tradeoff.trial_points(results)
-    assert drawn["kind"].value_counts().to_dict() == {
-        "trial": 12,
-        "setting": len(results.means),
-        "chosen": 4,
-        "reference": len(benchmark_store.MODELS[name]),
-    }
-    axes = tradeoff.draw_trials(drawn, what).axes[0]
+    what, points = results.goals, tradeoff.trial_points(results)
+    kinds = {"trial": 12, "setting": len(results.means), "chosen": 4, "reference": len(benchmark_store.MODELS[name])}
+    assert points["kind"].value_counts().to_dict() == kinds
+    axes = tradeoff.draw_trials(points, what).axes[0]
     left, right = axes.get_xlim()
-    assert left > max(drawn[what.x.column]) > min(drawn[what.x.column]) > right
-    assert (
-        axes.get_xlabel()
-        == {
-            "muse": "mean of VerbMem and KnowMem, lower is better →",
-            "wmdp": "mean of bio and cyber, lower is better →",
-            "own": "ES: extraction strength on the forget rows, lower is better →",
-        }[name]
-    )
+    assert left > max(points[what.x.column]) > min(points[what.x.column]) > right
+    assert axes.get_xlabel().endswith("lower is better →")
     assert axes.get_ylabel().endswith("\n(higher is better →)")
-    means = drawn.loc[drawn["kind"] == "setting"]
-    model = drawn.loc[(drawn["kind"] == "reference") & (drawn["method"] == "original")].iloc[0]
+    means = points.loc[points["kind"] == "setting"]
+    model = points.loc[(points["kind"] == "reference") & (points["method"] == "original")].iloc[0]
     x, y = (means[axis.column].to_numpy() for axis in (what.x, what.y))
     beaten = [any((x <= a) & (y >= b) & ((x < a) | (y > b))) for a, b in zip(x, y, strict=True)]
     useless = (x >= model[what.x.column]) & (y <= model[what.y.column])
     assert means["front"].tolist() == [not (one or other) for one, other in zip(beaten, useless, strict=True)]
-    assert not drawn.loc[drawn["kind"] != "setting", "front"].any()
     if len(what.removal) > 1:
-        assert drawn["removal"].tolist() == pytest.approx(drawn[[goal.metric for goal in what.removal]].mean(axis=1))
+        assert points["removal"].tolist() == pytest.approx(points[[goal.metric for goal in what.removal]].mean(axis=1))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -12,35 +11,20 @@ import pytest
 from nbclient import NotebookClient
 
 from tests.support.environment import INHERITED_PREFIXES, ROOT
-from tests.support.sweep_store import GRU, NONE, write_store, write_sweep, write_trial, write_vectors
+from tests.support.grid_sweep import write_grid
+from tests.support.sweep_store import write_store, write_vectors
 
 FOLDER = ROOT / "analysis" / "notebooks"
 STEMS = ["report", "retain_free", "sensitivity"]
-GAMMAS, TAUS = (0.05, 0.5, 0.8), (None, 0.01, 1.0)
 
 
 def read(stem: str) -> Any:
     return nbformat.read(FOLDER / f"{stem}.ipynb", as_version=4)
 
 
-def write_grid(store: Path) -> Path:
-    """Write a sweep of GA and NPO over gamma and tau, two seeds: FQ falls by 10 gamma, MU by 0.1 where clipped."""
-    trials = []
-    for method in ("ga", "npo"):
-        for seed in (0, 1):
-            trials.append(write_trial(store, f"{len(trials):012x}", method, NONE, fq=-20.0, mu=0.5, seed=seed))
-            for gamma in GAMMAS:
-                for tau in TAUS:
-                    values = {"fq": -5 - 10 * gamma + seed, "mu": 0.8 if tau is None else 0.7, "seed": seed}
-                    rectifier = GRU | {"gamma": gamma, "tau": tau}
-                    trials.append(write_trial(store, f"{len(trials):012x}", method, rectifier, **values))
-    write_sweep(store, trials, name="grid", splits=("forget05",))
-    return store
-
-
 STORES = {
     "report": ("tiny", write_store),
-    "sensitivity": ("grid", write_grid),
+    "sensitivity": ("tiny", write_grid),
     "retain_free": ("vectors", write_vectors),
 }
 
@@ -93,7 +77,6 @@ def test_report_counts_compares_and_concludes(executed: Any) -> None:
     notebook = executed("report")
     table, verdict = outputs(notebook, "text/markdown")
     assert "| GA" in table
-    assert "Shown of each split, method and rectifier" in table
     assert re.search(r"^- On forget05.*GRU", verdict, re.MULTILINE | re.IGNORECASE)
     counted = outputs(notebook, "text/html")[0]
     assert {"diverged", "failed", "finished"} <= set(re.findall(r">(\w+)</th>", counted))
@@ -101,23 +84,21 @@ def test_report_counts_compares_and_concludes(executed: Any) -> None:
 
 
 def test_sensitivity_shows_every_pair(executed: Any) -> None:
-    """FQ of the mean over seeds 0 and 1: -4.5 - 10 gamma, whatever tau; its spread 7.5."""
+    """FQ is -10 gamma - tau (none: 3), the mean over seeds 0.5 less; GD lacks one pair."""
     notebook = executed("sensitivity")
     told = outputs(notebook, "text/plain")
     every, pairs, spread = told[0], told[1], told[-1]
-    assert len(every.splitlines()) == 1 + 2 * len(GAMMAS) * len(TAUS)
-    rows = [line.split() for line in pairs.splitlines()]
-    assert [line[-6:] for line in rows if line[-7:-6] == ["none"]] == 2 * [
-        ["-5.0", "-9.5", "-12.5", "0.8", "0.8", "0.8"]
-    ]
-    assert spread.count("7.5") == 2
+    assert len(every.splitlines()) == 1 + 9 + 8
+    rows = [line.split()[-6:] for line in pairs.splitlines()]
+    assert ["-1.1", "-4.6", "-8.6", "0.85", "0.85", "0.85"] in rows
+    assert ["-2.0", "-5.5", "NaN", "0.85", "0.85", "NaN"] in rows
+    assert spread.count("10.4") == 2
     assert len(outputs(notebook, "image/png")) == 3  # both, over gamma, over tau
 
 
 def test_retain_free_shows_strengths_and_who_keeps_more(executed: Any) -> None:
     notebook = executed("retain_free")
-    table, split, verdict = outputs(notebook, "text/markdown")
+    table, _, verdict = outputs(notebook, "text/markdown")
     assert "| TRU" in table
-    assert split == "**forget05**"
     assert "TRU keeps more MU" in verdict
     assert len(outputs(notebook, "image/png")) == 1

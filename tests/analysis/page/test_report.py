@@ -51,16 +51,11 @@ def test_report_command(copy: Path) -> None:
     folder = copy / "reports/tiny-0a1b2c3d"
     assert done.stdout.startswith("Does GRU help?\nGRU improved the trade-off (a goal better, none worse) in 4 of 6 ")
     assert (folder / "tables/verdict.md").read_text() + "\n" + (folder / "tables/main.md").read_text() in done.stdout
-    assert f"report: {folder / 'index.html'}" in done.stdout
     names = {str(path.relative_to(folder)) for path in folder.rglob("*.*")}
     expected = {f"tables/{name}.csv" for name in ("chosen", "failures", "hypervolume", "seeds", "trials")}
     expected |= {f"tables/{name}.{kind}" for name in ("main", "tofu_main") for kind in ("csv", "md", "tex")}
-    drawn = {f"figures/{name}.{kind}" for name in ("tradeoff", "pairs") for kind in ("svg", "csv")}
-    assert drawn <= names
-    assert {name for name in names if not name.startswith("figures/")} == expected | {
-        "index.html",
-        "tables/verdict.md",
-    }
+    expected |= {f"figures/{name}.{kind}" for name in ("tradeoff", "pairs") for kind in ("svg", "csv")}
+    assert expected | {"index.html", "tables/verdict.md"} <= names
     again = report.build("tiny", copy, copy / "again")
     for name in names:
         assert (again / name).read_bytes() == (folder / name).read_bytes(), name

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from analysis import report, runs
-from analysis.figures import tradeoff
 from analysis.page import sections
 from analysis.stats import selection
 from analysis.tables import lists
@@ -54,7 +53,7 @@ RULE = {"rule": "utility_floor", "share": 0.9, "halves": True}
 
 
 def test_halves_choose_on_one_half_and_report_the_other(tmp_path: Path) -> None:
-    trials = halved(tmp_path, RULE).runs
+    halved(tmp_path, RULE)
     folder = report.build("muse", tmp_path)
     markdown = (folder / "tables/main.md").read_text()
     assert main_rows(markdown) == {
@@ -69,13 +68,10 @@ def test_halves_choose_on_one_half_and_report_the_other(tmp_path: Path) -> None:
     assert chosen.loc["NPO w/ GRU", "gamma"] == "0.05"
     assert chosen["Keeps 90% of KnowMem_r"].to_dict() == {"NPO": "no (115.9%)", "NPO w/ GRU": "yes (90.9%)"}
     page = (folder / "index.html").read_text()
-    assert "in brackets the share on those that are reported" in page
-    assert "picked on other rows than those shown here" in page
     assert "99.0000" not in page
     for stem in ("figures/tradeoff", "tables/trials"):
         assert not (pd.read_csv(folder / f"{stem}.csv").select_dtypes("number") == 99.0).to_numpy().any()
     assert pd.read_csv(folder / "tables/trials.csv")["choice.utility"].tolist() == [50.0, 52.0, 53.0]
-    assert trials["relative_change"].tolist() == [0.02] * 3
     halved(tmp_path / "whole", RULE | {"halves": False})
     markdown = report_tables(tmp_path / "whole")["main.md"]
     assert main_rows(markdown)["Original"] == ["99.0000", "99.0000", "99.0000", "52.0000"]
@@ -88,13 +84,9 @@ def test_what_has_no_halves_cannot_be_chosen_and_the_report_says_so(tmp_path: Pa
     path.write_text(re.sub(r', "halves": .*\]', "", path.read_text()))
     folder = report.build("muse", tmp_path)
     page = (folder / "index.html").read_text()
-    lack = "metrics on either half of"
-    assert (
-        f"Evaluated trials without {lack} the evaluation rows, which the selection rule asks for, are left out: 1."
-        in page
-    )
-    assert f"finished without {lack} the evaluation rows" in page
-    assert f"news: the original model&#39;s evaluation original-news has no {lack} the evaluation rows" in page
+    lack = "metrics on either half of the evaluation rows"
+    assert f"Evaluated trials without {lack}, which the selection rule asks for, are left out: 1." in page
+    assert f"news: the original model&#39;s evaluation original-news has no {lack}" in page
     assert "the original model&#39;s KnowMem_r is not known, so the highest KnowMem_r was chosen everywhere" in page
     chosen = pd.read_csv(folder / "tables/chosen.csv").set_index("Method")
     assert chosen.loc["NPO w/ GRU", ["gamma", "n of planned", "Chosen from"]].tolist() == ["0.05", "1 of 1", 2]
@@ -103,11 +95,7 @@ def test_what_has_no_halves_cannot_be_chosen_and_the_report_says_so(tmp_path: Pa
 @pytest.mark.parametrize(
     ("rule", "gamma", "words"),
     [
-        (
-            {"rule": "highest_removal"},
-            "0.8",
-            "the most removal (mean of bio and cyber, less is more), whatever the MMLU",
-        ),
+        ({"rule": "highest_removal"}, "0.8", "the most removal (mean of bio and cyber, less is more), whatever the"),
         ({"rule": "highest_utility"}, "0.05", "the highest MMLU, whatever the removal"),
         ({"rule": "utility_floor", "share": 0.6}, "0.8", "with at least 60% of the target model's MMLU"),
         ({}, "0.05", "with at least 90% of the target model's MMLU"),
@@ -115,15 +103,10 @@ def test_what_has_no_halves_cannot_be_chosen_and_the_report_says_so(tmp_path: Pa
 )
 def test_the_rule_of_the_sweep_chooses(tmp_path: Path, rule: dict[str, Any], gamma: str, words: str) -> None:
     results = read(write_store(tmp_path, "wmdp", **({"selection": rule} if rule else {})))
-    chosen_by = results.rule
-    assert chosen_by == Selection(**rule)
+    assert results.rule == Selection(**rule)
     chosen = lists.list_chosen(results).set_index("Method")
     assert chosen.loc["GA w/ GRU", "gamma"] == gamma
-    assert words in selection.rule_text(results.goals, chosen_by)
-    figure = tradeoff.draw_trials(tradeoff.trial_points(results), results.goals, chosen_by)
-    labels = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
-    floor = {f"{chosen_by.share:.0%} of the original's MMLU"} if chosen_by.rule == "utility_floor" else set()
-    assert {label for label in labels if "of the original's" in label} == floor
+    assert words in selection.rule_text(results.goals, results.rule)
 
 
 def test_every_part_of_the_page_chooses_by_the_rule(tmp_path: Path) -> None:
@@ -151,11 +134,7 @@ def test_chosen_steps_and_collapsed_trials_are_shown(tmp_path: Path) -> None:
     chosen = pd.read_csv(folder / "tables/chosen.csv", dtype="str")
     assert chosen[["Seeds", "chosen_step"]].values.tolist() == [["0, 1", "20, 10"], ["0", "—"]]
     assert pd.read_csv(folder / "tables/trials.csv")["chosen_step"].tolist()[:2] == [10, 20]
-    page = (folder / "index.html").read_text()
-    assert "1 of 3 trials finished, 2 collapsed" in page
-    bar = "a bar (training.stop_above, stop_below) ended the training"
-    assert f"Collapsed trials are shown as measured where {bar}: 2." in page
-    assert "None: all trials have one." in page
+    assert "1 of 3 trials finished, 2 collapsed" in (folder / "index.html").read_text()
 
 
 def test_a_choice_of_the_step_that_is_not_asked_for_changes_no_configuration() -> None:
