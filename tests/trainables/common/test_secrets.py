@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -120,13 +121,16 @@ def test_failing_trial_writes_and_prints_no_secret(
     assert files_with_secrets(store.root) == []
 
 
-def test_driver_says_no_secret(secrets: None, capsys: pytest.CaptureFixture[str]) -> None:
-    driver.print_line(
-        f"MLflow is behind (no answer from {SERVER}); MLflow: {SERVER}; {SECRETS['AWS_SECRET_ACCESS_KEY']}"
-    )
-    assert capsys.readouterr().out == (
-        "MLflow is behind (no answer from http://***@127.0.0.1:9); MLflow: http://***@127.0.0.1:9; ***\n"
-    )
+def test_driver_and_sync_print_no_secret(
+    secrets: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver.print_line(f"MLflow is behind (no answer from {SERVER}); {SECRETS['AWS_SECRET_ACCESS_KEY']}")
+    monkeypatch.setattr(tracking.manifest, "load_sweep", lambda name, store: {})
+    monkeypatch.setattr(tracking, "sync", lambda sweep, store: 3)
+    with pytest.raises(typer.Exit, match="0"):
+        tracking.main("sync", "tofu_tiny", location=str(tmp_path))
+    hidden = "http://***@127.0.0.1:9"
+    assert capsys.readouterr().out == f"MLflow is behind (no answer from {hidden}); ***\n3 trials in {hidden}\n"
 
 
 def test_kept_command_has_no_secret(
@@ -140,14 +144,27 @@ def test_kept_command_has_no_secret(
     assert given == ["python -m platform.sweep tofu_tiny --address 'ray://***@host:1'"]
 
 
-def test_sync_prints_no_secret(
-    secrets: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tracking.manifest, "load_sweep", lambda name, store: {})
-    monkeypatch.setattr(tracking, "sync", lambda sweep, store: 3)
-    with pytest.raises(typer.Exit) as ended:
-        tracking.main("sync", "tofu_tiny", location=str(tmp_path))
-    assert (ended.value.exit_code, capsys.readouterr().out) == (0, "3 trials in http://***@127.0.0.1:9\n")
+@contextmanager
+def watch_addresses() -> Iterator[set[str]]:
+    """Collect the addresses where the processes of a sweep listen, until the block ends."""
+    found: set[str] = set()
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.5):
+            started = [child for child in psutil.Process().children() if "platform.sweep" in child.cmdline()]
+            for process in (one for parent in started for one in (parent, *parent.children(recursive=True))):
+                with suppress(psutil.Error):
+                    opened = process.net_connections(kind="inet")
+                    found.update(one.laddr[0] for one in opened if one.status == psutil.CONN_LISTEN)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        thread.join()
 
 
 @pytest.mark.slow
@@ -164,7 +181,7 @@ def test_sweep_under_secrets_keeps_them_and_listens_on_loopback_only(
     away = {"MLFLOW_TRACKING_URI": SERVER, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "2"}
     quiet = {**SECRETS, "OMP_NUM_THREADS": "1", "RAY_TMPDIR": str(logs)}
     try:
-        with Watch() as watch:
+        with watch_addresses() as addresses:
             done = run_module("platform.sweep", *arguments, f"--storage={store}", timeout=400, **quiet, **away)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "MLflow is behind" in done.stdout
@@ -173,41 +190,10 @@ def test_sweep_under_secrets_keeps_them_and_listens_on_loopback_only(
         assert files_with_secrets(store, logs) == []
     finally:
         shutil.rmtree(logs, ignore_errors=True)
-    assert watch.seen, "no socket of Ray was seen"
-    assert {address for address in watch.seen if address.removeprefix("::ffff:") not in ("127.0.0.1", "::1")} == set()
+    assert addresses, "no socket of Ray was seen"
+    assert {address.removeprefix("::ffff:") for address in addresses} <= {"127.0.0.1", "::1"}
     synced = run_module("platform.tracking", "sync", "tofu_tiny", f"--storage={store}", **SECRETS)
     assert synced.returncode == 0, synced.stderr
     assert (store / "mlflow.db").is_file()
     assert not any(secret in synced.stdout + synced.stderr for secret in HIDDEN)
     assert files_with_secrets(store) == []
-
-
-class Watch:
-    """Where the processes of a sweep listen, looked at until the block ends."""
-
-    def __init__(self) -> None:
-        self.seen: set[str] = set()
-        self.over = threading.Event()
-        self.thread = threading.Thread(target=self._look)
-
-    def __enter__(self) -> Watch:
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.over.set()
-        self.thread.join()
-
-    def _look(self) -> None:
-        while not self.over.wait(0.5):
-            for process in psutil.Process().children():
-                if "platform.sweep" in process.cmdline():
-                    for one in (process, *process.children(recursive=True)):
-                        self.seen |= self._listening(one)
-
-    def _listening(self, process: psutil.Process) -> set[str]:
-        try:
-            found = process.net_connections(kind="inet")
-        except psutil.Error:
-            return set()
-        return {one.laddr[0] for one in found if one.status == psutil.CONN_LISTEN}

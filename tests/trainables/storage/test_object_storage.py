@@ -169,9 +169,7 @@ def test_a_checkpoint_counts_when_all_of_it_is_there(machine: Machine) -> None:
     assert names(here) == {f"trials/a1/{name}" for name in kept}
     write_folder(there.trial("a1") / CHECKPOINT / "step-9", "shard")  # of an attempt that was never sent
     there.fetch_trial("a1")
-    assert names_below(there.trial("a1") / CHECKPOINT) == {"meta.json", "shard"}
-    assert (files.read_json(there.trial("a1") / CHECKPOINT / "meta.json") or {})["tag"] == "step-4"
-    assert not (there.trial("a1") / CHECKPOINT / "step-9" / "shard").exists()
+    assert {str(path.relative_to(there.trial("a1"))) for path in there.trial("a1").rglob("*") if path.is_file()} == kept
 
 
 def test_paths_become_those_of_the_machine(machine: Machine) -> None:
@@ -214,19 +212,6 @@ def test_weights_of_an_earlier_attempt_are_not_taken_for_the_new_ones(machine: M
     set_aside([here.trial("a1")], here)
     there.fetch_trial("a1")  # before it runs there, without weights kept
     assert not (there.trial("a1") / WEIGHTS).exists()
-
-
-def test_parts_of_several_machines_come_together(machine: Machine) -> None:
-    here, there = machine("here"), machine("there")
-    mine, theirs = (store.root / "shared/directions/.making-d" for store in (here, there))
-    write_folder(mine, "vectors-0.json", "gradient-0-0-0of1.safetensors")
-    write_folder(theirs, "vectors-1.json")
-    here.push_parts(mine, ("vectors-0.",))
-    there.push_parts(theirs)
-    here.fetch_parts(mine, ("vectors-",))
-    assert names_below(mine) == {"vectors-0.json", "vectors-1.json", "gradient-0-0-0of1.safetensors"}
-    there.fetch_parts(theirs)
-    assert names_below(theirs) == {"vectors-0.json", "vectors-1.json"}
 
 
 def test_nothing_leads_out_of_the_copy(machine: Machine, object_store: dict[str, str], tmp_path: Path) -> None:
