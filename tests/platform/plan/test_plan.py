@@ -140,20 +140,6 @@ def test_all_problems_are_told_at_once(make: MakePlan, small: Small, tmp_path: P
     assert [message for message in messages if message not in str(error.value)] == []
 
 
-def test_damaged_data_file_is_named(make: MakePlan, small: Small, tmp_path: Path) -> None:
-    file = tmp_path / "data" / "world_facts_perturbed.json"
-    shutil.copytree(small.data, file.parent)
-    for content, message in (
-        ("", "world_facts_perturbed of .* has no rows"),
-        ("{", "world_facts_perturbed.json is not JSON lines"),
-        ('["a question", "an answer"]', "world_facts_perturbed"),
-        ('"a question"', "world_facts_perturbed"),
-    ):
-        file.write_text(content)
-        with pytest.raises(InputError, match=message):
-            make(f"benchmark.data={file.parent}")
-
-
 # What names a sweep, and what is done
 
 
