@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from analysis.load import sweeps
 from tests.support import small_sweep
 from tests.support.sweep_store import write_sweep
-from trainables import export, run
+from trainables import run
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Training
 from trainables.config.trial import Trial
@@ -32,13 +31,6 @@ def test_storage_gives_no_place_outside_itself(store: Storage, name: str) -> Non
     for place in places:
         with pytest.raises(InputError, match="it is a path, not a name"):
             place(name)
-
-
-def test_export_takes_an_id_and_no_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit) as ended:
-        export.main("../../elsewhere", output=tmp_path / "model", location=str(tmp_path / "runs"))
-    assert ended.value.exit_code == 2
-    assert "'../../elsewhere' names nothing in" in capsys.readouterr().err
 
 
 def test_report_of_a_file_that_calls_itself_otherwise_is_refused(tmp_path: Path) -> None:

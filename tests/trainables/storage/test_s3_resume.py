@@ -7,38 +7,21 @@ from typing import Any
 
 import pytest
 
-from tests.support import ranks
+from tests.support import machines, ranks
 from tests.support.interrupted import configuration, finish, same
+from tests.support.machines import Machine
 from trainables.benchmarks.localize import localize
 from trainables.config.settings import Rectifier, TaskVector
 from trainables.storage import files
 from trainables.storage.base import CONFIG, RESULT, ROWS, STEPS, WEIGHTS, Storage
 from trainables.storage.location import open_storage
-from trainables.storage.object_storage import ObjectStorage
 from trainables.trial.runner import TrialRun
 
-URI = "s3://bucket/resumed"
+machine = machines.machine
 
 
-@pytest.fixture
-def machines(
-    object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[ObjectStorage, ObjectStorage]:
-    for name, value in object_store.items():
-        monkeypatch.setenv(name, value)
-    found = []
-    for name in ("one", "other"):
-        monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / name))
-        store = open_storage(URI)
-        assert isinstance(store, ObjectStorage)
-        found.append(store)
-    return found[0], found[1]
-
-
-def test_another_machine_goes_on_from_the_last_checkpoint(
-    trial_inputs: Any, machines: tuple[ObjectStorage, ObjectStorage], tmp_path: Path
-) -> None:
-    config, (one, other) = configuration(trial_inputs), machines
+def test_another_machine_goes_on_from_the_last_checkpoint(trial_inputs: Any, machine: Machine, tmp_path: Path) -> None:
+    config, one, other = configuration(trial_inputs), machine("one"), machine("other")
     whole, undisturbed = finish(config, tmp_path / "whole")
     for event in TrialRun(config, one).events():
         if event["phase"] == "training" and event["step"] == 5:

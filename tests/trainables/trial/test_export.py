@@ -128,6 +128,7 @@ def test_what_cannot_be_exported_is_told(kept: Any, tmp_path: Path) -> None:
         (trial_id, store.root, "taken", "is there already, a folder with files in it; give a new folder"),
         (trial_id, store.root, "taken/file", "is there already, a file; give a new folder"),
         (trial_id, "bare/runs", "model", "were not kept; run its sweep again with --new"),
+        ("../../elsewhere", "nowhere", "model", "'../../elsewhere' names nothing in"),
         ("abc", "nowhere", "model", "nowhere; there is no such folder\n"),
         ("abc", "empty", "model", "empty; it holds none\n"),
         ("abc", "bare/runs", "model", "runs; it holds none whose weights are kept\n"),

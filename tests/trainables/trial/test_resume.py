@@ -57,8 +57,6 @@ def test_interrupted_trial_goes_on_bit_for_bit(
     config, store = configuration(trial_inputs), copy_of(stopped, tmp_path / "broken")
     path = store.trial(config.id()) / CHECKPOINT / META
     meta = files.read_json(path) or {}
-    seconds = meta["seconds"]
-    assert 0 < seconds["loading"] + seconds["training"] <= seconds["total"] + 1e-6
     before = {"loading": 100.0, "training": 1000.0, "evaluation": 10.0, "total": 1110.0}
     files.write_json(path, meta | {"seconds": before})
     resumed, store = finish(config, store.root)
@@ -67,8 +65,6 @@ def test_interrupted_trial_goes_on_bit_for_bit(
     assert not (store.trial(config.id()) / CHECKPOINT).exists()
     for name, least in before.items():
         assert least < resumed["seconds"][name] < least + 100
-    parts = sum(resumed["seconds"][name] for name in ("loading", "training", "evaluation"))
-    assert parts == pytest.approx(resumed["seconds"]["total"], abs=5)
 
 
 @pytest.mark.parametrize(("stage", "offload"), [(1, True), (3, False), (3, True)])
