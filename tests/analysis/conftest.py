@@ -1,4 +1,4 @@
-"""What tests of the analysis share: reports whose figures are drawn, and not written."""
+"""Fixtures of the analysis: reports do not write their figures."""
 
 from pathlib import Path
 

@@ -32,20 +32,20 @@ def test_the_readme_is_short(root: Path) -> None:
 
 def test_the_readmes_numbers_are_the_example_reports(root: Path) -> None:
     """Rows in order, cell by cell; and the sentence that the report begins with."""
-    shown = pages.rows(pages.read("README.md"), "Method | forget05 FQ")
+    copied = pages.rows(pages.read("README.md"), "Method | forget05 FQ")
     report = pages.rows("\n" + pages.read("docs/example_report/tables/main.md"), "Method")
-    places = [report.index(row) for row in shown]
-    assert len(shown) == 8
-    assert all(report[at - 1] in shown for row, at in zip(shown, places, strict=True) if row[0] == "w/ GRU")
+    places = [report.index(row) for row in copied]
+    assert len(copied) == 8
+    assert all(report[at - 1] in copied for row, at in zip(copied, places, strict=True) if row[0] == "w/ GRU")
     (quoted,) = re.findall(r'"(GRU improved [^"]*)"', pages.read("README.md"))
     assert quoted in (root / "docs/example_report/index.html").read_text(encoding="utf-8")
 
 
 def test_hours_of_every_sweep_are_those_of_its_dry_run() -> None:
     """FACTS is compared with dry runs elsewhere."""
-    told = {row[0].strip("`"): row[2:8] for row in pages.rows(pages.read("docs/reproduction.md"), "sweep | fills")}
-    assert told.keys() == FACTS.keys()
-    for name, (trials, gpus, memory, hours, disk, grid) in told.items():
+    written = {row[0].strip("`"): row[2:8] for row in pages.rows(pages.read("docs/reproduction.md"), "sweep | fills")}
+    assert written.keys() == FACTS.keys()
+    for name, (trials, gpus, memory, hours, disk, grid) in written.items():
         facts = FACTS[name]
         assert (int(trials), float(disk)) == (facts.trials, facts.disk), name
         assert hours == ("" if facts.hours is None else f"{facts.hours:.2f}"), name
@@ -55,18 +55,18 @@ def test_hours_of_every_sweep_are_those_of_its_dry_run() -> None:
 
 @pytest.mark.slow
 def test_hours_of_the_grids(tmp_path: Path) -> None:
-    told = {row[0].strip("`"): row[7:9] for row in pages.rows(pages.read("docs/reproduction.md"), "sweep | fills")}
+    written = {row[0].strip("`"): row[7:9] for row in pages.rows(pages.read("docs/reproduction.md"), "sweep | fills")}
     app = typer.Typer(add_completion=False)
     app.command()(sweep.main)
     for name in (name for name, facts in FACTS.items() if facts.hours is not None):
         done = CliRunner().invoke(app, [name, "--dry-run", "--json", "--storage", str(tmp_path / "runs")])
         plan = yaml.safe_load(done.stdout)
-        assert told[name] == [str(len(plan["trials"])), f"{plan['gpu_hours']:.2f}"], name
+        assert written[name] == [str(len(plan["trials"])), f"{plan['gpu_hours']:.2f}"], name
 
 
-def test_errata_are_told() -> None:
-    told = pages.rows(pages.read("docs/reproduction.md"), "table | cell")
-    assert told == [
+def test_errata_are_listed() -> None:
+    written = pages.rows(pages.read("docs/reproduction.md"), "table | cell")
+    assert written == [
         [
             f"`{one.table}`",
             ", ".join(f"{name} {value}" for name, value in one.where.items()),

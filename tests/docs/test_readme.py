@@ -97,8 +97,8 @@ def test_the_guide_names_every_option_and_no_other(module: str) -> None:
         for language, body in pages.FENCE.findall(pages.read("docs/guide.md"))
         if "platform.sweep" in body and language
     )
-    told = [part for part in synopsis.split("python -m ") if part.startswith(f"{module} ")]
-    assert {name for part in told for name in re.findall(r"--[a-z-]+", part)} == options(module)
+    commands = [part for part in synopsis.split("python -m ") if part.startswith(f"{module} ")]
+    assert {name for part in commands for name in re.findall(r"--[a-z-]+", part)} == options(module)
 
 
 # run here
@@ -135,13 +135,13 @@ def test_targets_of_the_pages_are_known_to_make(line: str, root: Path) -> None:
 
 
 def test_help_names_every_target_and_what_may_be_set(root: Path) -> None:
-    told = subprocess.run(["make", "help"], cwd=root, capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(["make", "help"], cwd=root, capture_output=True, text=True, check=True).stdout
     makefile = (root / "Makefile").read_text()
     (targets,) = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
-    assert re.findall(r"^  make ([a-z-]+) +\S", told, re.MULTILINE) == sorted(
+    assert re.findall(r"^  make ([a-z-]+) +\S", text, re.MULTILINE) == sorted(
         targets.split(), key=lambda target: makefile.index(f"\n{target}:")
     )
-    assert all(f"{name}=" in told for name in ("ARGS", "PYTHON", "ROUNDS", "SEED", "SCRIPT"))
+    assert all(f"{name}=" in text for name in ("ARGS", "PYTHON", "ROUNDS", "SEED", "SCRIPT"))
 
 
 def test_the_table_of_faults_is_printed(root: Path, tmp_path: Path) -> None:
@@ -162,8 +162,8 @@ def test_the_table_of_faults_is_printed(root: Path, tmp_path: Path) -> None:
 
 def test_hooks_are_local_and_pass(root: Path) -> None:
     """As pre-commit runs them, with this process's Python for that of .venv."""
-    told: dict[str, Any] = yaml.safe_load((root / ".pre-commit-config.yaml").read_text())
-    (repository,) = told["repos"]
+    settings: dict[str, Any] = yaml.safe_load((root / ".pre-commit-config.yaml").read_text())
+    (repository,) = settings["repos"]
     assert repository["repo"] == "local"
     assert len(repository["hooks"]) == 3
     for hook in repository["hooks"]:

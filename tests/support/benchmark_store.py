@@ -1,4 +1,4 @@
-"""Small invented sweeps of the benchmarks beside TOFU, for tests: GA and NPO without and with GRU, two seeds each."""
+"""Small invented sweeps of MUSE, WMDP and own rows, for tests: GA and NPO without and with GRU, two seeds each."""
 
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ PRIVLEAK = {"original": -99.8, "retain": 0.0}
 
 
 def metrics(name: str, values: tuple[float, ...], shift: float = 0.0, privleak: float = 52.0) -> dict[str, Any]:
-    """Return a benchmark's metrics: the goals, each `shift` higher, and what its tables show beside them."""
+    """Return a benchmark's metrics: the goals, each `shift` higher, and the other columns of its tables."""
     goals = benchmarks.find(name).GOALS
     found = {goal.metric: value + shift for goal, value in zip(goals, values, strict=True)}
     if name == "own":
@@ -64,11 +64,11 @@ def write_store(store: Path, name: str, **given: Any) -> Path:
         for seed in (0, 1):
             found = metrics(name, values, seed * STEPS[name])
             trial = f"{len(trials):012x}"
-            told = {"benchmark": name, "split": SPLITS[name], "seed": seed, "metrics": found}
-            trials.append(write_trial(store, trial, method, SETTINGS[place], **told))
+            fields = {"benchmark": name, "split": SPLITS[name], "seed": seed, "metrics": found}
+            trials.append(write_trial(store, trial, method, SETTINGS[place], **fields))
     error = {"kind": "failed", "message": "no space left"}
-    told = {"benchmark": name, "split": SPLITS[name], "metrics": {}, "status": "failed", "error": error}
-    trials.append(write_trial(store, "f" * 12, "gd", **told))
+    fields = {"benchmark": name, "split": SPLITS[name], "metrics": {}, "status": "failed", "error": error}
+    trials.append(write_trial(store, "f" * 12, "gd", **fields))
     models = {
         role: {"metrics": metrics(name, values, privleak=PRIVLEAK[role])} for role, values in MODELS[name].items()
     }

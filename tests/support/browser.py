@@ -85,16 +85,16 @@ class Page:
             raise RuntimeError(f"{method}: {message['error']}")
         return message["result"]
 
-    def _note(self, event: str, told: dict[str, Any]) -> None:
+    def _note(self, event: str, values: dict[str, Any]) -> None:
         if event == "Runtime.exceptionThrown":
-            details = told["exceptionDetails"]
+            details = values["exceptionDetails"]
             self.problems.append(str(details.get("exception", details).get("description", details["text"])))
-        elif event == "Runtime.consoleAPICalled" and told["type"] in ("error", "assert"):
-            self.problems.append(" ".join(str(part.get("value", part.get("description"))) for part in told["args"]))
-        elif event == "Log.entryAdded" and told["entry"]["level"] == "error":
-            self.problems.append(f"{told['entry']['text']} {told['entry'].get('url', '')}".strip())
+        elif event == "Runtime.consoleAPICalled" and values["type"] in ("error", "assert"):
+            self.problems.append(" ".join(str(part.get("value", part.get("description"))) for part in values["args"]))
+        elif event == "Log.entryAdded" and values["entry"]["level"] == "error":
+            self.problems.append(f"{values['entry']['text']} {values['entry'].get('url', '')}".strip())
         elif event == "Network.requestWillBeSent":
-            self.requests.append(told["request"]["url"])
+            self.requests.append(values["request"]["url"])
 
 
 @contextlib.contextmanager

@@ -114,8 +114,8 @@ def calibrated(fq: float, mu: float, **given: Any) -> dict[str, Any]:
     found = []
     for share in SHARES:
         weight = min(1.0, ((1 - share) * ORIGINAL / (ORIGINAL - mu)) ** 0.5)
-        told = {"target": share, "goal": share * ORIGINAL, "reached": share not in given.get("missed", ())}
-        found.append({**mixed(weight), **told, "evaluations": 7})
+        goal = {"target": share, "goal": share * ORIGINAL, "reached": share not in given.get("missed", ())}
+        found.append({**mixed(weight), **goal, "evaluations": 7})
     weights = sorted({0.0, 0.25, 0.5, 0.75, 1.0, *(target["weight"] for target in found)})
     return {
         "original_model_utility": ORIGINAL,
@@ -158,7 +158,7 @@ def _doubtful(method: str, seed: int) -> dict[str, Any]:
 def write_sweep(store: Path, trials: list[str], name: str = "tiny", digest: str = "0a1b2c3d", **given: Any) -> None:
     """Write a sweep's file, and evaluations of its reference models for the given splits.
 
-    Given may be `selection`, `backbone`, `title`, `commands`, `created` of the sweep; `models`: role -> what an
+    Given may be `selection`, `backbone`, `created` of the sweep; `models`: role -> what an
     evaluation holds, TOFU's if left out.
     """
     references = []
@@ -178,7 +178,7 @@ def write_sweep(store: Path, trials: list[str], name: str = "tiny", digest: str 
         "trials": trials,
         "references": references,
     }
-    data |= {field: given[field] for field in ("selection", "backbone", "title", "commands") if field in given}
+    data |= {field: given[field] for field in ("selection", "backbone") if field in given}
     write(store / "sweeps" / f"{name}-{digest}.json", data)
 
 

@@ -25,8 +25,8 @@ def test_figure_4_is_the_papers() -> None:
     for row in points.to_dict("records"):
         backbone, split, metric, method = (row[name] for name in ("backbone", "split", "metric", "method"))
         for side in ("none", "gru"):
-            known = numbers.get((backbone, split, method, side, "", "", "", metric))
-            assert known == row[side] or (known is None and np.isnan(row[side]))
+            number = numbers.get((backbone, split, method, side, "", "", "", metric))
+            assert number == row[side] or (number is None and np.isnan(row[side]))
     figure = bars.draw(points)
     assert panel_titles(figure)[-1] == "(h) Phi, forget10 (10%)"  # the paper's caption of it is wrong
     first: list[Any] = list(figure.axes[0].patches)

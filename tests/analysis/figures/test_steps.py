@@ -1,4 +1,4 @@
-"""What steps measured, as it is seen: figures 1 and 7 of the paper, from steps.parquet of invented trials."""
+"""Figures of measured steps: figures 1 and 7 of the paper, from steps.parquet of invented trials."""
 
 import logging
 import math
@@ -28,12 +28,12 @@ def records(rectified: bool, seed: int, observed: bool) -> list[dict[str, Any]]:
     for step in range(1, COUNT + 1):
         cos = -0.1 * step - 0.05 * seed
         every = observed and step % 2 == 1
-        told = {"step": step, "loss": 1.0, "lr": 1e-3}
-        told |= {"cos_before": cos if rectified else NAN, "cos_after": 0.0 if rectified else NAN}
-        told |= {"retain_loss": 0.5 + step if rectified else NAN}
+        record = {"step": step, "loss": 1.0, "lr": 1e-3}
+        record |= {"cos_before": cos if rectified else NAN, "cos_after": 0.0 if rectified else NAN}
+        record |= {"retain_loss": 0.5 + step if rectified else NAN}
         if observed:
-            told |= {"observed_cos": cos / 2 if every else NAN, "observed_retain_loss": 2.0 * step if every else NAN}
-        found.append(told)
+            record |= {"observed_cos": cos / 2 if every else NAN, "observed_retain_loss": 2.0 * step if every else NAN}
+        found.append(record)
     return found
 
 
@@ -71,9 +71,9 @@ def test_of_files_of_chosen_settings_missing_and_damaged_ones_are_left_out(
     with caplog.at_level(logging.WARNING):
         found = steps.load_steps(read(store), Storage(store))
     assert len(found) == 6 * COUNT
-    told = " ".join(record.getMessage() for record in caplog.records)
-    assert "steps.parquet is missing of 1 trials (such as 000000000001): figures along training are without" in told
-    assert "trials/000000000002/steps.parquet is damaged" in told
+    warnings = " ".join(record.getMessage() for record in caplog.records)
+    assert "steps.parquet is missing of 1 trials (such as 000000000001): figures along training are without" in warnings
+    assert "trials/000000000002/steps.parquet is damaged" in warnings
 
 
 def test_figure_1_draws_what_was_observed(measured: pd.DataFrame) -> None:
@@ -139,9 +139,9 @@ def measured_steps(lengths: list[int]) -> pd.DataFrame:
     parts = []
     for seed, length in enumerate(lengths):
         step = np.arange(1, length + 1)
-        told = {"step": step, "observed_cos": -(step + 100 * seed) / 1e4, "observed_retain_loss": step + 100.0 * seed}
+        record = {"step": step, "observed_cos": -(step + 100 * seed) / 1e4, "observed_retain_loss": step + 100.0 * seed}
         whose = {"split": "forget05", "method": "ga", "rectifier": "none", "seed": seed, "id": f"{seed:012x}"}
-        parts.append(pd.DataFrame(told | whose))
+        parts.append(pd.DataFrame(record | whose))
     return pd.concat(parts, ignore_index=True).reindex(columns=steps.COLUMNS)
 
 
@@ -156,8 +156,8 @@ def test_a_mean_is_of_all_seeds_and_ends_with_the_shortest(lengths: list[int]) -
     assert mean["retain_loss"].tolist() == pytest.approx([t + 50.0 * (len(lengths) - 1) for t in mean["step"]])
     assert set(mean["n"]) == {len(lengths)}
     for seed, length in enumerate(lengths):
-        shown = found.loc[(found["kind"] == "seed") & (found["seed"] == seed), "step"].tolist()
-        assert shown == list(range(1, length + 1, every))
+        thinned = found.loc[(found["kind"] == "seed") & (found["seed"] == seed), "step"].tolist()
+        assert thinned == list(range(1, length + 1, every))
     over = any(range(1, length + 1, every)[-1] > mean["step"].max() for length in lengths)
     assert steps.ends_early(found, steps.LINE) == over
 

@@ -1,4 +1,4 @@
-"""Looks of methods in figures: they can be told apart, also in grey."""
+"""Looks of methods in figures: distinct, also in grey."""
 
 import itertools
 

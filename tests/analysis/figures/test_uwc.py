@@ -1,4 +1,4 @@
-"""UWC as it is seen: the table of calibrated trials and the curves of their mixtures, on invented sweeps."""
+"""UWC in reports: the table of calibrated trials and the curves of their mixtures, on invented sweeps."""
 
 from pathlib import Path
 

@@ -70,7 +70,7 @@ def plain(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def lacking(column: str) -> bool:
-    """Whether a column is listed as not held, by itself or by its part; an unmeasured metric is no column at all."""
+    """Return whether MLflow holds no such column, by its name or its part; an unmeasured metric is no column at all."""
     return any(column == name or column.startswith(f"{name}.") for name in [*tracking.NOT_HELD, "forget_quality_ks"])
 
 

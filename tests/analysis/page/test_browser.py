@@ -54,9 +54,9 @@ def test_report_is_whole_in_a_browser(page: Page, tmp_path: Path) -> None:
     said = page.text()
     for words in ("tiny-0a1b2c3d", "Retrain", "FQ", "MU", "failed", "python -m analysis.report"):
         assert words in said, words
-    drawn = page.evaluate("[...document.querySelectorAll('figure svg')].map(e => e.getBoundingClientRect().width)")
-    assert drawn
-    assert min(drawn) > 200
+    widths = page.evaluate("[...document.querySelectorAll('figure svg')].map(e => e.getBoundingClientRect().width)")
+    assert widths
+    assert min(widths) > 200
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert {urlsplit(url).scheme for url in page.requests} <= {"file", "data"}
     assert page.problems == []

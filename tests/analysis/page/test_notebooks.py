@@ -54,8 +54,8 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def outputs(notebook: Any, kind: str) -> list[str]:
     """Return what the cells show of one kind, such as image/png."""
-    shown = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    return [output["data"][kind] for output in shown if kind in output.get("data", {})]
+    every = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    return [output["data"][kind] for output in every if kind in output.get("data", {})]
 
 
 def test_every_notebook_is_tested() -> None:
@@ -86,8 +86,8 @@ def test_report_counts_compares_and_concludes(executed: Any) -> None:
 def test_sensitivity_shows_every_pair(executed: Any) -> None:
     """FQ is -10 gamma - tau (none: 3), the mean over seeds 0.5 less; GD lacks one pair."""
     notebook = executed("sensitivity")
-    told = outputs(notebook, "text/plain")
-    every, pairs, spread = told[0], told[1], told[-1]
+    texts = outputs(notebook, "text/plain")
+    every, pairs, spread = texts[0], texts[1], texts[-1]
     assert len(every.splitlines()) == 1 + 9 + 8
     rows = [line.split()[-6:] for line in pairs.splitlines()]
     assert ["-1.1", "-4.6", "-8.6", "0.85", "0.85", "0.85"] in rows

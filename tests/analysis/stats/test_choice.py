@@ -32,9 +32,9 @@ def halved(store: Path, rule: dict[str, Any], lacking: bool = False) -> Results:
     trials = []
     values = [((30, 40, 50), (31, 41, 51)), ((20, 30, 52), (2, 3, 54)), ((8, 10, 53), (9, 7, 40))]
     for halves, rectifier in zip(values, (NONE, GRU, GRU | {"gamma": 0.05}), strict=True):
-        told = [metrics("muse", half, privleak=7.0) for half in halves]
+        measured = [metrics("muse", half, privleak=7.0) for half in halves]
         full = metrics("muse", (99.0, 99.0, 99.0), privleak=99.0) | {"relative_change": 0.02}
-        given = {"benchmark": "muse", "split": "news", "metrics": full, "halves": told}
+        given = {"benchmark": "muse", "split": "news", "metrics": full, "halves": measured}
         trials.append(write_trial(store, f"{len(trials):012x}", "npo", rectifier, **given))
     if lacking:
         given = {"benchmark": "muse", "split": "news", "metrics": metrics("muse", (0, 0, 55)), "seed": 1}

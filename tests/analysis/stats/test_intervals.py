@@ -47,8 +47,8 @@ def test_parts_give_the_utility_that_the_benchmark_does(dialect: Any) -> None:
 
 
 def test_parts_of_the_other_benchmarks_give_their_utility() -> None:
-    told = {"task": "knowmem_r", "rougeL_f1": 0.25}, {"task": "knowmem_f", "rougeL_f1": 0.9}
-    muse = benchmarks.find("muse").utility_parts(Benchmark(name="muse", dialect="paper"), list(told))
+    muse_rows = {"task": "knowmem_r", "rougeL_f1": 0.25}, {"task": "knowmem_f", "rougeL_f1": 0.9}
+    muse = benchmarks.find("muse").utility_parts(Benchmark(name="muse", dialect="paper"), list(muse_rows))
     assert intervals.harmonic_utility(muse) == 25.0
     asked = [{"task": f"mmlu_{n}", "correct": n > 1} for n in range(4)] + [{"task": "wmdp_bio", "correct": True}]
     assert intervals.harmonic_utility(benchmarks.find("wmdp").utility_parts(Benchmark(name="wmdp"), asked)) == 0.5
@@ -63,15 +63,15 @@ def test_the_interval_is_that_of_a_bootstrap_by_hand() -> None:
     """Another generator, row by row: the bounds agree within what 1,000 resamples leave open."""
     dice = np.random.default_rng(5)
     parts = [dice.uniform(0.2, 1.0, (40, 3)), dice.uniform(0.5, 1.0, (25, 3))]
-    drawn = []
+    resampled = []
     for _ in range(4000):
         chosen = [part[dice.integers(0, len(part), len(part))] for part in parts]
         means = [float(np.mean(part[:, column])) for part in chosen for column in range(3)]
-        drawn.append(len(means) / sum(1 / mean for mean in means))
+        resampled.append(len(means) / sum(1 / mean for mean in means))
     low, high = intervals.interval(parts)
-    spread = float(np.std(drawn))
-    assert low == pytest.approx(np.quantile(drawn, 0.025), abs=0.25 * spread)
-    assert high == pytest.approx(np.quantile(drawn, 0.975), abs=0.25 * spread)
+    spread = float(np.std(resampled))
+    assert low == pytest.approx(np.quantile(resampled, 0.025), abs=0.25 * spread)
+    assert high == pytest.approx(np.quantile(resampled, 0.975), abs=0.25 * spread)
     assert low < intervals.harmonic_utility(parts) < high
 
 
@@ -109,8 +109,8 @@ def test_every_seed_has_its_distance_and_its_interval(tmp_path: Path) -> None:
     assert all(frame["low"].dropna() < frame["model_utility"][:3])
     text = lists.explain_seeds(frame, results.runs)
     assert "No interval, for want of rows that give MU: 2 of 5 seeds." in text
-    shown = lists.list_seeds(frame.reset_index(), results.runs).iloc[2]
-    assert (shown["KS D"], shown["n"], shown["Method"]) == ("0.250", "12", "GA w/ GRU")
+    row = lists.list_seeds(frame.reset_index(), results.runs).iloc[2]
+    assert (row["KS D"], row["n"], row["Method"]) == ("0.250", "12", "GA w/ GRU")
 
 
 def test_intervals_are_of_the_rows_that_are_reported(tmp_path: Path) -> None:

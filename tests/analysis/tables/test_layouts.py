@@ -1,4 +1,4 @@
-"""A sweep's results in the paper's layouts: cells, the paper's beside them, what is missing, and the commands."""
+"""A sweep's results in the paper's layouts: cells, the paper's numbers with them, what is missing, and the commands."""
 
 import json
 import shlex

@@ -133,13 +133,13 @@ def test_every_number_is_shown_once_whatever_the_file_says_of_bold_and_order(tab
 
 @pytest.mark.parametrize("table", TABLES)
 def test_misprints_are_shown_as_printed_and_marked(table: str) -> None:
-    ours, known = paper_table(table), [erratum for erratum in paper.ERRATA if erratum.table == table]
+    ours, errata = paper_table(table), [erratum for erratum in paper.ERRATA if erratum.table == table]
     marked = [cell.text for row in ours.rows for cell in row.cells if cell.marks]
-    assert sorted(marked) == sorted(erratum.printed for erratum in known)
+    assert sorted(marked) == sorted(erratum.printed for erratum in errata)
     assert {cell.marks for row in ours.rows for cell in row.cells} <= {"", "¶"}
     notes = [note for note in ours.notes if note.startswith("¶")]
-    assert len(notes) == bool(known)
-    for erratum in known:
+    assert len(notes) == bool(errata)
+    for erratum in errata:
         assert f"{erratum.printed} ({erratum.reason}" in notes[0]
         assert erratum.corrected is None or f"{erratum.corrected} is meant" in notes[0]
 

@@ -1,4 +1,4 @@
-"""Task vectors as they are seen: strengths, the table without retain data, curves, verdict and the report."""
+"""Task vectors in reports: strengths, the table without retain data, curves, verdict and the report."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def test_strengths_are_read_and_chosen(results: Results) -> None:
     assert trials.loc[("tru", 24.0, 1.0), "relative_change"] == 0.06
     assert trials.loc[("tv", 40.0, 0.0), ["task_vector.strength", "direction"]].tolist() == [40.0, "d1ec7104aaaa"]
     assert results.runs.loc[results.runs["method"] == "ga", "strength"].isna().all()
-    assert "task_vector" not in results.runs  # null beside others' settings: no setting of its own
+    assert "task_vector" not in results.runs  # it is null or its fields are settings
     chosen = lists.list_chosen(results).set_index("Method")
     assert chosen.loc[["TRU", "TV", "NPO w/ GRU"], "strength"].tolist() == ["12", "1", "—"]
     assert chosen.loc["TRU", ["gamma", "tau", "Chosen from"]].tolist() == ["—", "—", "4"]
