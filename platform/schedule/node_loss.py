@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,44 +16,32 @@ RETRIES = 1
 """How often a trial whose process died on its own runs again, from its last checkpoint."""
 TRIES = RETRIES + 1
 """Tune's own limit: one more, because Tune decides before it asks us. A trial that uses it is told that it is lost."""
-EVERY, LATE = 5.0, 90.0
-"""Seconds between two looks, and between a trial's death and its machine's, in either order, as they become known.
-Ray itself takes about half a minute to find out."""
+LOOK_SECONDS = 5.0
+"""Between two looks at the machines."""
+SAME_LOSS_SECONDS = 90.0
+"""At most between a trial's death and its machine's, in either order; Ray takes half a minute to find out."""
 
 
 class StatelessCallback(Callback):
-    """A callback of which Tune saves nothing beside its own state, which is never read again."""
+    """A callback of which Tune saves nothing, because its state is never read again."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
 
-class RayletDied(RayError):
-    """Ray cannot go on."""
-
-
 class RayletWatch(StatelessCallback):
-    """Raises RayletDied out of Tune's loop if Ray's process here has died: Tune would wait for its trials for ever."""
+    """Raises RayError out of Tune's loop if Ray's process here has died: Tune would wait for its trials for ever."""
 
     def __init__(self) -> None:
         self.node = ray.get_runtime_context().get_node_id()
         self.looked = time.monotonic()
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if time.monotonic() - self.looked < EVERY:
+        if time.monotonic() - self.looked < LOOK_SECONDS:
             return
         self.looked = time.monotonic()
         if not any(node["Alive"] for node in ray.nodes() if node["NodeID"] == self.node):
-            raise RayletDied("its raylet on this machine has died")
-
-
-@dataclass(frozen=True)
-class Death:
-    """A trial whose process died, the machines that existed shortly before, and when it died."""
-
-    trial: Any
-    before: frozenset[str]
-    at: float
+            raise RayError("its raylet on this machine has died")
 
 
 class NodeLossWatch(StatelessCallback):
@@ -69,7 +56,8 @@ class NodeLossWatch(StatelessCallback):
         self.print_line = print_line
         self.started: dict[str, float] = {}
         self.looks: deque[tuple[float, frozenset[str]]] = deque()
-        self.deaths: list[Death] = []
+        self.deaths: list[tuple[Any, frozenset[str], float]] = []
+        """Trials whose process died, the machines that existed shortly before, and when they died."""
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._look()
@@ -78,28 +66,28 @@ class NodeLossWatch(StatelessCallback):
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         since = self.started.get(trial.trial_id, 0.0)
         before = [nodes for at, nodes in self.looks if at >= since] or [self.looks[-1][1]]
-        self.deaths.append(Death(trial, frozenset().union(*before), time.monotonic()))
+        self.deaths.append((trial, frozenset().union(*before), time.monotonic()))
         self._look()
         if trial.run_metadata.num_failures > RETRIES:
             trial.config = {**trial.config, "lost": read_cause(trial)}
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if not self.looks or time.monotonic() - self.looks[-1][0] >= EVERY:
+        if not self.looks or time.monotonic() - self.looks[-1][0] >= LOOK_SECONDS:
             self._look()
 
     def _look(self) -> None:
         now, nodes = time.monotonic(), frozenset(self.list_nodes())
-        while self.looks and now - self.looks[0][0] > LATE:
+        while self.looks and now - self.looks[0][0] > SAME_LOSS_SECONDS:
             self.looks.popleft()
         self.looks.append((now, nodes))
         left = []
-        for death in self.deaths:
-            if not death.before <= nodes:
-                metadata = death.trial.run_metadata
+        for trial, before, died in self.deaths:
+            if not before <= nodes:
+                metadata = trial.run_metadata
                 metadata.num_failures = max(0, metadata.num_failures - 1)
                 self.print_line("a node went away; its trial goes on elsewhere from its last checkpoint")
-            elif now - death.at < LATE:
-                left.append(death)
+            elif now - died < SAME_LOSS_SECONDS:
+                left.append((trial, before, died))
         self.deaths = left
 
 

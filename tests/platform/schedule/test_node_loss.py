@@ -68,16 +68,16 @@ def test_machine_whose_end_is_known_later(cluster: Cluster) -> None:
     cluster.wait(1)
     assert counts(cluster, trial) == (1, 0), "looked a second ago"
     for _ in range(2):
-        cluster.wait(node_loss.EVERY)
+        cluster.wait(node_loss.LOOK_SECONDS)
         assert counts(cluster, trial) == (0, 1)
 
 
 def test_process_that_died_on_its_own(cluster: Cluster) -> None:
     trial = cluster.trial("a")
     cluster.die(trial)
-    cluster.wait(node_loss.LATE + 1)
+    cluster.wait(node_loss.SAME_LOSS_SECONDS + 1)
     cluster.there.remove("one")  # much later: another story
-    cluster.wait(node_loss.EVERY)
+    cluster.wait(node_loss.LOOK_SECONDS)
     assert counts(cluster, trial) == (1, 0)
 
 
@@ -86,7 +86,7 @@ def test_machines_that_were_lost_before_the_trial_began_or_join_do_not_count(clu
     trial = cluster.trial("a")
     cluster.there.add("three")
     cluster.die(trial)
-    cluster.wait(node_loss.EVERY)
+    cluster.wait(node_loss.LOOK_SECONDS)
     assert counts(cluster, trial) == (1, 0)
 
 
@@ -95,7 +95,7 @@ def test_a_machine_lost_after_a_death_of_its_own(cluster: Cluster) -> None:
     trial = cluster.trial("a")
     assert cluster.die(trial)
     for name in ("one", "two"):
-        cluster.wait(node_loss.LATE + node_loss.EVERY)
+        cluster.wait(node_loss.SAME_LOSS_SECONDS + node_loss.LOOK_SECONDS)
         cluster.there.remove(name)
         assert cluster.die(trial)
         assert "lost" not in trial.config
@@ -107,7 +107,7 @@ def test_two_deaths_of_its_own_are_the_end(cluster: Cluster) -> None:
     trial = cluster.trial("a")
     assert cluster.die(trial)
     assert "lost" not in trial.config
-    cluster.wait(node_loss.LATE + node_loss.EVERY)
+    cluster.wait(node_loss.SAME_LOSS_SECONDS + node_loss.LOOK_SECONDS)
     assert cluster.die(trial)
     assert trial.config == {"trial": "a", "lost": "its process died"}
     assert not cluster.die(trial)
@@ -120,7 +120,7 @@ def test_machine_that_was_gone_before_the_death(cluster: Cluster, rounds: int, e
     cluster.wait(600)
     cluster.there.remove("two")
     for _ in range(rounds):
-        cluster.wait(node_loss.EVERY)
+        cluster.wait(node_loss.LOOK_SECONDS)
     cluster.die(trial)
-    cluster.wait(node_loss.EVERY)
+    cluster.wait(node_loss.LOOK_SECONDS)
     assert counts(cluster, trial) == expected
