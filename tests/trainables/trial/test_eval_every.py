@@ -173,8 +173,6 @@ def test_ids_and_what_is_refused(trained_inputs: Any) -> None:
         assert (config.model_copy(update={"selection": other}).id() == config.id()) == equal
     assert configuration(trained_inputs, stop_below=None).id() == configuration(trained_inputs).id()
     training, target = Training(eval_every=2), Model(path="somewhere/else")
-    with pytest.raises(ValidationError, match=r"stop_below: the utility is measured by training.eval_every=K"):
-        Training(stop_below=0.3)
     with pytest.raises(ValidationError, match=r"training\.eval_every: method 'tv' has no steps to choose from"):
         Trial(method="tv", task_vector=TaskVector(strength=1.0), training=training, target=target)
     with pytest.raises(ValidationError, match=r"training\.eval_every: a calibrated trial mixes its last step"):

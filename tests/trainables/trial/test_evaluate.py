@@ -30,30 +30,26 @@ COLUMNS += " perturbed_loss perturbed_tokens rouge1_recall rougeL_recall"
 Run = Callable[..., Result]
 
 
-@pytest.fixture(scope="module")
-def published(tofu_data: Path, tofu_models: Path, run_module: Any, tmp_path_factory: Any) -> dict[str, Any]:
+@pytest.mark.data
+@pytest.mark.slow
+def test_numbers_of_the_real_models_and_the_rows_that_they_are_made_of(
+    tofu_data: Path, tofu_models: Path, run_module: Any, tmp_path: Path
+) -> None:
     """The retain model's evaluation, then the target's against it: about a minute of one core."""
-    folder, found = tmp_path_factory.mktemp("published"), {}
-    for name in ("retain95", "full"):
-        against = ["--retain-evaluation", folder / "retain95.json"] if name == "full" else []
+    found = []
+    for name, against in (("retain95", []), ("full", ["--retain-evaluation", tmp_path / "retain95.json"])):
         done = run_module(
             "trainables.evaluate",
             *("--benchmark", "tofu", "--model", tofu_models / name, "--data", tofu_data, "--split", "forget05"),
             *("--dialect", "open-unlearning", "--template", "llama2", *against),
-            *("--output", folder / f"{name}.json", "--rows", folder / f"{name}.parquet"),
+            *("--output", tmp_path / f"{name}.json", "--rows", tmp_path / f"{name}.parquet"),
             timeout=900,
             OMP_NUM_THREADS="1",
         )
         assert done.returncode == 0, done.stderr
-        found[name] = json.loads((folder / f"{name}.json").read_text())
-        found[name]["rows"] = files.read_rows(folder / f"{name}.parquet")
-    return found
-
-
-@pytest.mark.data
-@pytest.mark.slow
-def test_numbers_of_the_real_models_and_the_rows_that_they_are_made_of(published: dict[str, Any]) -> None:
-    full, retain = published["full"], published["retain95"]
+        records = files.read_rows(tmp_path / f"{name}.parquet")
+        found.append(json.loads((tmp_path / f"{name}.json").read_text()) | {"rows": records})
+    retain, full = found
     assert full["model_utility"] == pytest.approx(0.89545, abs=5e-5)
     assert full["forget_quality"] == pytest.approx(-21.4429, abs=5e-5)
     assert math.log(full["forget_quality_pvalue"]) == pytest.approx(full["forget_quality"])
@@ -151,9 +147,9 @@ def test_bad_input_is_told_in_one_message(run: Run, change: dict[str, str], word
     refused(run(**change), *words.split("|"))
 
 
-def spoiled(trial_inputs: Any, folder: Path, config: str, text: str) -> Path:
+def spoiled(trial_inputs: Any, folder: Path, config: str, text: str | None) -> Path:
     shutil.copytree(trial_inputs.data, folder)
-    (folder / f"{config}.json").write_text(text)
+    (folder / f"{config}.json").unlink() if text is None else (folder / f"{config}.json").write_text(text)
     return folder
 
 
@@ -174,10 +170,7 @@ def spoiled(trial_inputs: Any, folder: Path, config: str, text: str) -> Path:
 def test_bad_rows_are_told(
     trial_inputs: Any, run: Run, tmp_path: Path, config: str, row: str | None, words: str
 ) -> None:
-    folder = spoiled(trial_inputs, tmp_path / "data", config, row or "")
-    if row is None:
-        (folder / f"{config}.json").unlink()
-    refused(run(data=folder), "benchmark.data: ", *words.split("|"))
+    refused(run(data=spoiled(trial_inputs, tmp_path / "data", config, row)), "benchmark.data: ", *words.split("|"))
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "config.json"])

@@ -145,11 +145,9 @@ def test_how_far_rows_are_apart() -> None:
     row = {"task": "forget", "index": 0, "answer_loss": 4.0, "perturbed_loss": [0.5, 2.0], "rougeL_recall": 1.0}
     moved = row | {"answer_loss": 4.4, "perturbed_loss": [0.6, 2.0], "rougeL_recall": 0.0}
     assert verify.distance([row], [moved]) == pytest.approx(0.2 / 3)
-    assert verify.distance([row], [row]) == 0
     assert verify.distance([row], [row | {"index": 1}]) == math.inf
     assert verify.distance([row], [row | {"perturbed_loss": [0.5]}]) == math.inf
     assert not verify.distance([row], [row | {"answer_loss": math.nan}]) <= 1
-    assert verify.distance([], []) == math.inf
 
 
 # Trials of other kinds: the kept one with another result.json

@@ -12,14 +12,11 @@ import torch
 from safetensors.torch import load_file
 
 from tests.support.interrupted import alike, configuration, finish
-from trainables.common.errors import InputError
-from trainables.config.ids import identity
 from trainables.config.settings import Rectifier
 from trainables.storage import files
 from trainables.storage.base import RETRY, STEPS, WEIGHTS
 from trainables.storage.location import open_storage
 from trainables.training import effective_batch as training_effective_batch
-from trainables.trial import setup
 from trainables.workers import launcher, trial_actor
 
 
@@ -150,21 +147,6 @@ def test_collapsed_model_stops_and_is_evaluated_as_it_is(trial_inputs: Any, tmp_
     assert found["metrics"] == cut["metrics"]
     assert found["metrics"]["model_utility"] is not None
     assert (store.trial(config.id()) / WEIGHTS).is_dir()
-
-
-@pytest.mark.parametrize("rectifier", [Rectifier(), Rectifier(name="clip", tau=1.0)], ids=["none", "clip"])
-def test_bar_that_nothing_would_look_at_is_refused(trial_inputs: Any, rectifier: Rectifier) -> None:
-    """Set, a bar is part of the id; not set, it is none."""
-    base = configuration(trial_inputs)
-    barred = base.training.model_copy(update={"stop_above": 8.0})
-    config = base.model_copy(update={"training": barred, "rectifier": rectifier})
-    refusal = rf"training\.stop_above: with rectifier '{rectifier.name}' no retain loss is measured; set observe=K"
-    with pytest.raises(InputError, match=refusal):
-        setup.check_inputs(config)
-    for update in ({"observe": 3}, {"rectifier": Rectifier(name="gru", gamma=0.8)}, {"training": base.training}):
-        setup.check_inputs(config.model_copy(update=update))
-    assert base.model_copy(update={"training": barred}).id() != base.id()
-    assert "stop_above" not in identity(base)["training"]
 
 
 def test_adapters_alone_are_trained_and_rectified(trial_inputs: Any, tmp_path: Path) -> None:
