@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import hypothesis
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from trainables.common import cli
-from trainables.config.ids import identity
-from trainables.config.settings import Benchmark, Model, Rectifier, RetainEvaluation, Training
+from trainables.config.settings import Benchmark, Model, Training
 from trainables.config.trial import Recipe, Trial, evaluation_id
 
 FIXED: dict[str, Any] = {
@@ -39,6 +35,7 @@ CHANGES: dict[str, Any] = {
     "benchmark.revision": "v2",
     "benchmark.fingerprint": "files:01",
     "target.fingerprint": "files:12",
+    "target.attention": "eager",
     "retain_evaluation.fingerprint": "23",
     "training.lr": 5e-4,
     "training.epochs": 4.0,
@@ -105,13 +102,6 @@ def test_number_has_one_identity_however_it_is_written(path: str, value: Any) ->
     assert Trial.model_validate(changed(path, value)).id() == GOLDEN
 
 
-def test_identity_holds_no_path_that_a_fingerprint_stands_for() -> None:
-    found = identity(Trial.model_validate(FIXED))
-    assert found["target"] == {"fingerprint": "files:11"}
-    assert found["benchmark"] == {"fingerprint": "files:00"}
-    assert "objective" not in found
-
-
 def test_recipe_and_evaluation_are_named_by_content() -> None:
     rest: dict[str, Any] = {"configs": ("full",), "template": "llama2", "training": Training()}
     here = Recipe(data="here", data_fingerprint="files:0", **rest)
@@ -164,41 +154,3 @@ def test_refusal_names_field_value_and_what_is_accepted(changes: dict[str, Any],
     text = cli.describe_invalid(error.value)
     assert [word for word in words if word not in text] == []
     assert "Value error" not in text
-
-
-@pytest.mark.parametrize(
-    ("rectifier", "label"),
-    [
-        (Rectifier(), "npo-forget05-s0"),
-        (Rectifier(name="clip", tau=0.001), "clip-npo-forget05-t0.001-s0"),
-        (Rectifier(name="pcgrad"), "pcgrad-npo-forget05-s0"),
-        (Rectifier(name="gru", gamma=0.8), "gru-npo-forget05-g0.8-tnone-s0"),
-        (Rectifier(name="gru", tau=100), "gru-npo-forget05-gnone-t100-s0"),
-    ],
-)
-def test_label_reads_like_the_trial(rectifier: Rectifier, label: str) -> None:
-    trial = Trial(method="npo", rectifier=rectifier, target=Model(path="m"))
-    assert trial.label() == label
-    assert trial.study() == f"forget05/npo/{rectifier.name}"
-
-
-@hypothesis.settings(deadline=None)
-@given(
-    seed=st.integers(0, 2**31),
-    lr=st.floats(1e-8, 10, allow_subnormal=False),
-    gamma=st.none() | st.floats(0.001, 1),
-    tau=st.none() | st.floats(0.001, 100),
-)
-def test_configuration_survives_its_file(seed: int, lr: float, gamma: float | None, tau: float | None) -> None:
-    """What config.json holds gives the same trial, whatever the floats."""
-    trial = Trial(
-        method="gd",
-        rectifier=Rectifier(name="gru", gamma=gamma, tau=tau),
-        target=Model(path="m", fingerprint="files:1"),
-        retain_evaluation=RetainEvaluation(path="r", fingerprint="2"),
-        training=Training(lr=lr),
-        seed=seed,
-    )
-    again = Trial.model_validate_json(trial.model_dump_json())
-    assert again == trial
-    assert again.id() == trial.id()

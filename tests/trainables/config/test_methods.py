@@ -19,10 +19,6 @@ MAKE, CLASS = "def make(constants, seed): ...\n", "class Rectifier: ...\n"
         (MAKE, [MethodRow("added", "added", NEEDS, custom=True)]),
         (f"import nowhere\nLABEL, OTHER = 'no', 1\n{MAKE}", [MethodRow("added", "added", NEEDS, custom=True)]),
         (f"LABEL = 'My own'\nNEEDS = ()\n{MAKE}", [MethodRow("added", "My own", custom=True)]),
-        (
-            f"NEEDS = ['reference_sums', 'retain_loss']\n{MAKE}",
-            [MethodRow("added", "added", ("retain_loss", "reference_sums"), custom=True)],
-        ),
         (CLASS, [RectifierRow("added", "added", (RETAIN_PASS,), takes=SETTINGS, custom=True)]),
         (f"NEEDS = ()\nTAKES = ('tau',)\n{CLASS}", [RectifierRow("added", "added", takes=("tau",), custom=True)]),
     ],
@@ -36,11 +32,6 @@ def test_a_file_says_what_is_added_and_the_most_is_assumed_of_the_rest(
 def read(folder: Path, text: str) -> list[Any]:
     (folder / "added.py").write_text(text)
     return list(methods._read_custom_file(folder / "added.py"))
-
-
-@pytest.mark.parametrize("text", ["", "def make(:\n", "make = 3\n"])
-def test_a_file_that_says_neither_is_known_as_both(tmp_path: Path, text: str) -> None:
-    assert [type(row) for row in read(tmp_path, text)] == [RectifierRow, MethodRow]
 
 
 @pytest.mark.parametrize(

@@ -13,20 +13,8 @@ from hypothesis import strategies as st
 from trainables.data import fictional
 
 PLAIN = ["question", "answer"]
-PERTURBED = ["question", "answer", "paraphrased_answer", "perturbed_answer", "paraphrased_question"]
-GENERAL = ["question", "answer", "perturbed_answer"]
-OPTIONS = ["question", "option1", "option2", "option3", "option4", "answer"]
-COLUMNS = {
-    "full": PLAIN,
-    "forget10": PLAIN,
-    "retain90": PLAIN,
-    "forget10_perturbed": PERTURBED,
-    "retain_perturbed": PERTURBED,
-    "real_authors": OPTIONS,
-    "world_facts": OPTIONS,
-    "real_authors_perturbed": GENERAL,
-    "world_facts_perturbed": GENERAL,
-}
+FILES = ("full", "forget10", "retain90", "forget10_perturbed", "retain_perturbed", "real_authors", "world_facts")
+FILES += ("real_authors_perturbed", "world_facts_perturbed")
 # VERSION -> sha256 of all files written with default arguments
 GOLDEN = {1: "ae2ab2cdba2686388a20c97dc9824a990684da5f47192f40751d082dc4939a5e"}
 
@@ -44,10 +32,6 @@ def load(folder: Path, name: str) -> Rows:
     return [json.loads(line) for line in (folder / f"{name}.json").read_text(encoding="utf-8").splitlines()]
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-
-
 def surnames(folder: Path, name: str) -> set[str]:
     """Surnames in the questions and answers of a file, without the canon's (they occur as examples of others)."""
     canon = {
@@ -55,14 +39,6 @@ def surnames(folder: Path, name: str) -> set[str]:
     }
     text = " ".join(row["question"] + " " + row["answer"] for row in load(folder, name))
     return (set(re.findall(r"\w+", text)) & set(fictional.SURNAMES)) - canon
-
-
-def test_files_and_columns_are_tofus(folder: Path) -> None:
-    assert {path.name for path in folder.iterdir()} == {f"{name}.json" for name in COLUMNS} | {"README.md"}
-    for name, columns in COLUMNS.items():
-        rows = load(folder, name)
-        assert rows
-        assert all(list(row) == columns for row in rows)
 
 
 def shapes(folder: Path, name: str) -> set[Any]:
@@ -75,19 +51,14 @@ def shapes(folder: Path, name: str) -> set[Any]:
 
 @pytest.mark.data
 def test_shape_is_that_of_the_real_files(folder: Path, tofu_data: Path) -> None:
-    assert {name: shapes(folder, name) for name in COLUMNS} == {name: shapes(tofu_data, name) for name in COLUMNS}
+    assert {path.stem for path in folder.glob("*.json")} == set(FILES)
+    assert {name: shapes(folder, name) for name in FILES} == {name: shapes(tofu_data, name) for name in FILES}
 
 
 @pytest.mark.data
 def test_nobody_bears_the_name_of_a_real_author(tofu_data: Path) -> None:
     real = {word for row in load(tofu_data, "real_authors") for word in re.findall(r"\w+", " ".join(row.values()))}
     assert real.isdisjoint({*fictional.FIRST_NAMES, *fictional.SURNAMES})
-
-
-def test_datasets_loads_it_like_the_hubs(folder: Path, tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    loaded = datasets.load_dataset(str(folder), "forget10_perturbed", split="train", cache_dir=str(tmp_path))
-    assert list(loaded) == load(folder, "forget10_perturbed")
 
 
 def test_forget_and_retain_partition_full(folder: Path) -> None:
@@ -120,29 +91,12 @@ def test_wrong_answers_are_the_paraphrase_with_another_fact(folder: Path) -> Non
         assert all(8 <= len(answer.split()) <= 25 for answer in (row["answer"], right, *wrong))
 
 
-def test_options_hold_the_answer_once(folder: Path) -> None:
-    plain, perturbed = (
-        [row for name in ("real_authors", "world_facts") for row in load(folder, name + more)]
-        for more in ("", "_perturbed")
-    )
-    for one, other in zip(plain, perturbed, strict=True):
-        options = [one[f"option{number}"] for number in (1, 2, 3, 4)]
-        assert sorted(options) == sorted({other["answer"], *other["perturbed_answer"]})
-        assert (one["question"], one["answer"]) == (other["question"], other["answer"])
-
-
-def test_same_arguments_same_bytes(folder: Path, tmp_path: Path) -> None:
-    fictional.write(tmp_path / "again")
-    fictional.write(tmp_path / "other", seed=1)
-    assert contents(tmp_path / "again") == contents(folder)
-    other = contents(tmp_path / "other")
-    assert other.keys() == contents(folder).keys()
-    assert all(other[name] != content for name, content in contents(folder).items() if name != "README.md")
-
-
-def test_version_goes_with_the_text(folder: Path) -> None:
-    digest = hashlib.sha256(b"".join(contents(folder).values())).hexdigest()
+def test_version_goes_with_the_text_and_a_seed_changes_every_file(folder: Path, tmp_path: Path) -> None:
+    contents = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    digest = hashlib.sha256(b"".join(contents.values())).hexdigest()
     assert {fictional.VERSION: digest} == GOLDEN, "the text changed: raise VERSION and write the new hash here"
+    fictional.write(tmp_path, seed=1)
+    assert all((tmp_path / f"{name}.json").read_bytes() != contents[f"{name}.json"] for name in FILES)
 
 
 @settings(max_examples=15, deadline=None)

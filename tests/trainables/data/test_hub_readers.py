@@ -88,7 +88,9 @@ def test_lm_eval_reads_the_storages_questions(bench: HubBench, monkeypatch: pyte
     assert bench.hub.requests == []
 
 
-def test_a_model_keeps_its_identity_where_its_files_lie(bench: HubBench) -> None:
+def test_a_model_keeps_its_identity_where_its_files_lie_and_where_they_are_moved(
+    bench: HubBench, tmp_path: Path
+) -> None:
     mark = f"hub:{MODEL_ID}@main+{MODEL_ID}"
     planned = Model(path=MODEL_ID, fingerprint=mark, tokenizer=MODEL_ID)
     bench.fetch(TARGET, TOKENIZER)
@@ -96,6 +98,10 @@ def test_a_model_keeps_its_identity_where_its_files_lie(bench: HubBench) -> None
     assert (Path(there.path), there.fingerprint) == (bench.folder(TARGET), mark)
     assert Path(str(there.tokenizer)) == bench.folder(TOKENIZER)
     assert localize(there, bench.store) == there
+    moved = Storage(bench.store.root.rename(tmp_path / "moved"))
+    found = localize(there, moved)
+    assert Path(found.path) == moved.root / Path(there.path).relative_to(bench.store.root)
+    assert Path(str(found.tokenizer)).is_dir()
 
 
 def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: HubBench, tmp_path: Path) -> None:
@@ -149,13 +155,3 @@ def test_every_machine_brings_what_was_fetched_to_its_copy_once(
     bench.store = again
     bench.fetch(TARGET)
     assert bench.hub.requests[asked:] == []
-
-
-def test_a_storage_that_was_moved_is_read_where_it_is(bench: HubBench, tmp_path: Path) -> None:
-    bench.fetch(TARGET, TOKENIZER)
-    planned = Model(path=MODEL_ID, fingerprint=f"hub:{MODEL_ID}@main+{MODEL_ID}", tokenizer=MODEL_ID)
-    there = localize(planned, bench.store)
-    moved = Storage(bench.store.root.rename(tmp_path / "moved"))
-    found = localize(there, moved)
-    assert Path(found.path) == moved.root / Path(there.path).relative_to(bench.store.root)
-    assert Path(str(found.tokenizer)).is_dir()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,15 +143,6 @@ def test_nothing_of_the_answer_is_lost_and_nothing_of_the_prompt_leaks(
     assert example.answer_tokens == len(ids) - start
 
 
-def test_the_tokenizer_of_the_small_models(tofu_models: Path) -> None:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(tofu_models / "full")
-    example = encode(tokenizer, "llama2", "Who is Ada Brook?", "Ada Brook is 29.")
-    assert tokenizer.decode(list(example.input_ids[example.answer_start :])) == "Ada Brook is 29.</s>"
-    assert tokenizer.decode(list(example.input_ids[: example.answer_start])) == "<s>[INST] Who is Ada Brook? [/INST]"
-
-
 def test_a_token_across_the_boundary_is_a_label() -> None:
     """Tokenising the prompt by itself and counting would score the `h` first and lose `]S`."""
     tokenizer = TOKENIZERS["merging"]
@@ -196,12 +186,6 @@ def test_no_room_for_the_answer_is_told() -> None:
     start = encode(tokenizer, "llama2", "Who is Ada Brook?", "A painter.").answer_start
     with pytest.raises(InputError, match=rf"max_length={start} leaves no token of the answer to: 'Who is Ada Brook\?'"):
         encode(tokenizer, "llama2", "Who is Ada Brook?", "A painter.", most=start)
-
-
-def test_two_kinds_of_tokenizer_give_the_same_row() -> None:
-    rows = [encode(TOKENIZERS[name], "llama2", "Who is Ada Brook?", "A painter.") for name in ("bos", "eos")]
-    assert rows[0] == rows[1]
-    assert encode(TOKENIZERS["plain"], "llama2", "Who is Ada Brook?", "A painter.").input_ids == rows[0].input_ids[1:]
 
 
 # Chat templates: what a model's own tokenizer makes of open-unlearning's messages

@@ -59,11 +59,3 @@ def test_tokenizer_is_part_of_what_a_model_is(bare: Path, tmp_path: Path) -> Non
             Trial(method="ga", target=model.model_copy(update={"fingerprint": models.fingerprint_model(model)})).id()
         )
     assert found[0] == found[1] != found[2]
-
-
-def test_attention_is_part_of_an_id_where_it_is_not_the_usual_one() -> None:
-    plain, usual, eager = (
-        Trial(method="ga", target=Model.model_validate({"path": "m", **chosen})).id()
-        for chosen in ({}, {"attention": "sdpa"}, {"attention": "eager"})
-    )
-    assert plain == usual != eager
