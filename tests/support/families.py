@@ -67,11 +67,12 @@ def generate_each_alone(network: Any, prompts: Any, limits: Any, end: int = END,
 
 
 @torch.no_grad()
-def losses_alone(network: Any, example: Example) -> list[float]:
-    """Return the loss of each label of one row, from full logits by a float64 log-softmax."""
-    ids = torch.tensor([example.input_ids])
-    log_p = torch.log_softmax(network(input_ids=ids).logits[0].double(), -1)
-    return [-log_p[place - 1, ids[0, place]].item() for place in range(example.answer_start, ids.shape[1])]
+def losses_and_hits(network: Any, example: Example) -> tuple[list[float], list[bool]]:
+    """Return loss and hit of each label of one row, from full logits by a float64 log-softmax."""
+    ids = torch.tensor(example.input_ids)
+    log_p = torch.log_softmax(network(input_ids=ids[None]).logits[0].double(), -1)
+    places = range(example.answer_start - 1, len(ids) - 1)
+    return [-float(log_p[k, ids[k + 1]]) for k in places], [bool(log_p[k].argmax() == ids[k + 1]) for k in places]
 
 
 def generate(

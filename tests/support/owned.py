@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from tests.support import tiny
 from trainables.benchmarks import own
 from trainables.benchmarks.own import row_files, row_scores
-from trainables.common.tokens import Example
 from trainables.config.settings import Benchmark
 from trainables.data import prompts
 
@@ -27,15 +25,6 @@ def on(files: dict[str, Path], **settings: Any) -> Benchmark:
     sources = (*(f"{part}={file}" for part, file in files.items()), *settings.pop("places", ()))
     fields = {"name": "own", "data": "own", "split": "own", "template": "plain", "sources": sources}
     return Benchmark.model_validate(fields | settings)
-
-
-@torch.no_grad()
-def naive(network: Any, example: Example) -> tuple[list[float], list[bool]]:
-    """Loss and hit of each label, one row at a time."""
-    ids = torch.tensor(example.input_ids)
-    logits = torch.log_softmax(network(ids[None]).logits[0].double(), -1)
-    places = range(example.answer_start - 1, len(ids) - 1)
-    return [-float(logits[k, ids[k + 1]]) for k in places], [int(logits[k].argmax()) == int(ids[k + 1]) for k in places]
 
 
 @pytest.fixture(scope="module")

@@ -53,6 +53,7 @@ SETTINGS: dict[str, dict[str, Any]] = {"own": OWN, "muse": {"split": "news"}, "w
         ("own", {"sources": (*OWN["sources"], "mmlu=here")}, "'mmlu' is neither rows nor a task of benchmark.tasks"),
         ("own", {"sources": ()}, "own needs forget=FILE, retain=FILE"),
         ("own", {"shots": 6}, "MMLU has 5 worked examples"),
+        ("own", {"tasks": ("arc_easy", "mmlu_stem")}, r"no task 'mmlu_stem' \(of its groups, mmlu alone is taken\)"),
     ],
 )
 def test_settings_of_other_benchmarks_are_refused(name: str, settings: dict[str, Any], words: str) -> None:
@@ -67,20 +68,6 @@ def test_benchmarks_are_quick_to_import(root: Path) -> None:
     words += f"[benchmarks.find(name) for name in benchmark_names()]; print([n for n in {HEAVY} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", words], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-
-
-def test_gains_are_turned_so_that_more_is_better() -> None:
-    low = benchmarks.Goal("verbmem_f", "removal", "lowest", "VerbMem", "verbatim memorisation")
-    assert low.gain(0.25) == -0.25
-    assert benchmarks.goal_gains("tofu", {"forget_quality": -5.2, "model_utility": 0.6}) == (-5.2, 0.6)
-    assert benchmarks.goal_gains("tofu", {"forget_quality": None, "model_utility": 0.6}) is None
-    assert benchmarks.goal_gains("tofu", {}) is None
-
-
-def test_an_outcome_in_one_phrase() -> None:
-    found = {"forget_quality": -5.214, "model_utility": 0.64}
-    assert benchmarks.describe_goals("tofu", found) == "FQ -5.21, MU 0.640"
-    assert benchmarks.describe_goals("tofu", found | {"forget_quality": None}) == "FQ null, MU 0.640"
 
 
 def test_measures_are_of_the_rows_that_have_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from rouge_score.rouge_scorer import RougeScorer
 
 from tests.support import owned, tiny
-from tests.support.owned import naive, on
+from tests.support.families import generate_alone, losses_and_hits
+from tests.support.owned import on
 from trainables.benchmarks import own
 from trainables.benchmarks.own import row_files, row_scores
 from trainables.benchmarks.own.row_files import Row
@@ -68,17 +68,6 @@ def test_training_rows_are_questions_and_blocks(files: dict[str, Path]) -> None:
 # Everything that is measured, against a row at a time
 
 
-@torch.no_grad()
-def greedy(network: Any, ids: list[int], count: int) -> list[int]:
-    found: list[int] = []
-    for _ in range(count):
-        token = int(network(torch.tensor([ids + found])).logits[0, -1].argmax())
-        if token == 1:
-            break
-        found.append(token)
-    return found
-
-
 def restated(network: Any, tokenizer: Any, benchmark: Benchmark) -> dict[str, list[dict[str, float]]]:
     """The numbers of every row of every set; texts of the samples are shorter than a block."""
     scorer = RougeScorer(["rougeL"], use_stemmer=True)
@@ -87,13 +76,13 @@ def restated(network: Any, tokenizer: Any, benchmark: Benchmark) -> dict[str, li
         for r in rows:
             prompt = "" if r.question is None else f"Question: {r.question}\nAnswer:\n"
             ids, given = tokenizer(prompt + r.answer)["input_ids"], len(tokenizer(prompt)["input_ids"])
-            losses, hits = naive(network, Example((*ids, *([] if r.is_text else [1])), given))
+            losses, hits = losses_and_hits(network, Example((*ids, *([] if r.is_text else [1])), given))
             kept = hits if r.is_text else hits[:-1]
             if r.is_text:
                 half = len(ids) // 2
-                told, right = greedy(network, ids[:half], len(ids) - half), tokenizer.decode(ids[half:])
+                told, right = generate_alone(network, ids[:half], len(ids) - half), tokenizer.decode(ids[half:])
             else:
-                told, right = greedy(network, ids[:given], 200), r.answer
+                told, right = generate_alone(network, ids[:given], 200), r.answer
             lowest = sorted(-loss for loss in losses)[: max(1, int(0.4 * len(losses)))]
             numbers = {
                 "loss": float(np.mean(losses)),
@@ -110,12 +99,8 @@ def restated(network: Any, tokenizer: Any, benchmark: Benchmark) -> dict[str, li
 def test_every_number_equals_a_naive_one(files: dict[str, Path], taught: Any, measured: Any) -> None:
     found, records = measured
     naively = restated(taught, tiny.tokenizer(), on(files))
-    assert {name: len(rows) for name, rows in naively.items()} == {
-        "forget": 6,
-        "paraphrase": 2,
-        "retain": 2,
-        "holdout": 3,
-    }
+    counts = {"forget": 6, "paraphrase": 2, "retain": 2, "holdout": 3}
+    assert {name: len(rows) for name, rows in naively.items()} == counts
     for name in ("forget", "paraphrase", "retain"):
         for number in row_scores.UTILITY:
             mean = np.mean([numbers[number] for numbers in naively[name]])
@@ -133,9 +118,6 @@ def test_every_number_equals_a_naive_one(files: dict[str, Path], taught: Any, me
 
 
 def test_more_rows_than_the_limit_are_taken_evenly(files: dict[str, Path]) -> None:
-    assert row_scores.evenly_spaced(6, 300) == [0, 1, 2, 3, 4, 5]
-    assert row_scores.evenly_spaced(10, 4) == [0, 2, 5, 7]
-    assert len(set(row_scores.evenly_spaced(1000, 300))) == 300
     sets, template = row_files.read_evaluation_rows(on(files)), prompts.TEMPLATES["plain"]
     taken = [row_scores.cut_rows(tiny.tokenizer(), template, name, sets[name], 2) for name in ("forget", "holdout")]
     assert [[(item.index, item.number) for item in found] for found in taken] == [[(0, 0), (1, 3)], [(0, 0), (1, 1)]]
@@ -146,11 +128,8 @@ def test_a_long_text_is_measured_in_blocks_and_a_long_answer_is_cut() -> None:
     found = row_scores.cut_rows(tokenizer, template, "forget", [Row(None, "x" * 1200)], None)
     assert [len(item.example.input_ids) for item in found] == [512, 512, 1200 - 2 * 511 + 1]
     assert [(item.index, item.number, item.block, item.ended) for item in found] == [(k, 0, k, False) for k in range(3)]
-    assert [item.block for item in row_scores.cut_rows(tokenizer, template, "forget", [Row(None, "x" * 5000)], 3)] == [
-        0,
-        3,
-        6,
-    ]
+    cut = row_scores.cut_rows(tokenizer, template, "forget", [Row(None, "x" * 5000)], 3)
+    assert [item.block for item in cut] == [0, 3, 6]
     (item,) = row_scores.cut_rows(tokenizer, template, "forget", [Row("q" * 600, "y" * 700)], None)
     assert (item.example.answer_tokens, item.ended) == (512, False)
 

@@ -44,16 +44,9 @@ def test_a_share_of_nothing_is_no_bar() -> None:
     """A target model of utility 0 would let a destroyed model pass; that is said, and only where it counts."""
     destroyed, sound = Candidate("a", 1.0, 0.0), Candidate("b", 0.2, 0.3)
     assert selection.pick([destroyed, sound], 0.0, Selection()) == sound
-    assert (
-        selection.explain_fallback(0.0, Selection())
-        == "the target model's utility is 0, so the highest utility is chosen"
-    )
-    assert "is not known, so" in selection.explain_fallback(None, Selection())
-    assert (
-        selection.explain_fallback(0.3, Selection())
-        == selection.explain_fallback(0.0, Selection(rule="highest_removal"))
-        == ""
-    )
+    told = [selection.explain_fallback(utility, Selection()) for utility in (0.0, None, 0.3)]
+    assert ["utility is 0, so" in told[0], "is not known, so" in told[1], told[2]] == [True, True, ""]
+    assert selection.explain_fallback(0.0, Selection(rule="highest_removal")) == ""
 
 
 @pytest.mark.parametrize(("rule", "key"), [("highest_removal", "b"), ("highest_utility", "a"), ("utility_floor", "c")])
@@ -62,7 +55,6 @@ def test_rules_by_name(rule: Any, key: str) -> None:
     found = selection.pick(candidates, 1.0, Selection(rule=rule))
     assert found is not None
     assert found.key == key
-    assert ("90%" in selection.describe_rule(Selection(rule=rule))) == (rule == "utility_floor")
 
 
 def test_removal_is_the_mean_over_its_goals() -> None:
@@ -89,13 +81,8 @@ def test_halves_are_evaluations_of_every_other_row() -> None:
 
 def test_wmdp_halves_weigh_questions_alike() -> None:
     """Two subjects of MMLU with three and one questions in the half: lm-eval's mean over all four."""
-    tasks = [
-        ("wmdp_bio", [1, 0, 1, 1]),
-        ("wmdp_cyber", [0, 0]),
-        ("mmlu_virology", [1, 0, 1, 0, 1, 1]),
-        ("mmlu_law", [0, 1]),
-    ]
-    records = [{"task": t, "index": k, "correct": bool(v)} for t, answers in tasks for k, v in enumerate(answers)]
+    tasks = {"wmdp_bio": [1, 0, 1, 1], "wmdp_cyber": [0, 0], "mmlu_virology": [1, 0, 1, 0, 1, 1], "mmlu_law": [0, 1]}
+    records = [{"task": t, "index": k, "correct": bool(v)} for t, all_of in tasks.items() for k, v in enumerate(all_of)]
     found = benchmarks.halves(Benchmark(name="wmdp", split="bio"), records, None)
     assert found is not None
     assert found[0] == {
@@ -106,11 +93,6 @@ def test_wmdp_halves_weigh_questions_alike() -> None:
 
 def test_half_of_a_result() -> None:
     document = {"metrics": {"a": 0}, "halves": [{"a": 1}, {"a": 2}]}
-    assert (
-        selection.metrics_of(document, Selection())
-        == selection.metrics_of(document, Selection(), reported=True)
-        == {"a": 0}
-    )
     assert [selection.metrics_of(document, Selection(), reported=which) for which in (False, True)] == [{"a": 0}] * 2
     halved = Selection(halves=True)
     assert selection.metrics_of(document, halved) == {"a": 1}

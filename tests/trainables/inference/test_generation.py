@@ -10,7 +10,6 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support import tiny
 from tests.support.families import (
     FAMILIES,
     NEVER,
@@ -22,7 +21,7 @@ from tests.support.families import (
     network,
     ragged_prompts,
 )
-from trainables.inference import generation, kv_cache
+from trainables.inference import generation
 
 LLAMA = network("Llama")
 
@@ -132,11 +131,3 @@ def test_other_models_are_left_to_transformers(monkeypatch: pytest.MonkeyPatch) 
     for model in (network("Mistral", sliding_window=16), penalised, without_positions()):
         assert generate(model, prompts, limits, budget=300) == generate_each_alone(model, prompts, limits)
     assert generate_each_alone(penalised, prompts, limits) != generate_each_alone(LLAMA, prompts, limits)
-
-
-def test_which_models_keep_keys_and_values_of_the_past_alone() -> None:
-    assert kv_cache.attention_window(tiny.network()) == float("inf")
-    assert kv_cache.attention_window(network("Mistral")) == 200
-    shape: dict[str, Any] = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1}
-    state_space = transformers.MambaForCausalLM(transformers.MambaConfig(**shape, state_size=2))
-    assert kv_cache.attention_window(state_space) == kv_cache.attention_window(without_positions()) == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 
 from tests.support.families import (
     END,
@@ -19,12 +18,10 @@ from tests.support.families import (
     ragged_prompts,
 )
 from trainables.benchmarks import tofu
-from trainables.benchmarks.own import OwnBenchmark, row_scores
-from trainables.benchmarks.own.row_files import Row
 from trainables.common.tokens import Example
 from trainables.config.settings import Benchmark, Model
 from trainables.data.prompts import TEMPLATES, encode, prompt_text
-from trainables.inference import generation, scoring
+from trainables.inference import scoring
 from trainables.training import models
 
 
@@ -69,16 +66,6 @@ def test_leading_hits_are_what_greedy_decoding_shares_with_an_answer(budget: int
     assert [scoring.count_leading_hits(group[0].hits) for group in found] == expected
 
 
-@torch.no_grad()
-def test_losses_that_are_no_numbers_are_no_hits() -> None:
-    model = network("Llama")
-    model.lm_head.weight[:] = float("nan")
-    ((scores, _),) = scoring.score_labels(
-        model, [[Example((4, 5, 6, 7), 2), Example((4, 5, 8), 2)]], pad=PAD, token_budget=100
-    )
-    assert not any(scores.hits)
-
-
 @pytest.fixture(scope="module")
 def taught(trained_inputs: Any) -> tuple[Any, Any]:
     return models.load_model(Model(path=str(trained_inputs.target)))
@@ -118,29 +105,3 @@ def test_a_prompt_that_is_not_the_examples_own_is_asked_as_it_is(trained_inputs:
     changed = whole.input_ids[:start] + tuple(reversed(whole.input_ids[start:]))
     assert text((Example(changed, start + 1), [True] * 5)) == text()
     assert text((Example(changed, start), [True] * 5)) != text()
-
-
-def test_own_questions_and_texts_are_continued_as_they_are_without(
-    trained_inputs: Any, taught: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The model knows the questions; of texts that end as the questions' answers do it knows second halves."""
-    asked = tofu.evaluation_rows(Benchmark(data=str(trained_inputs.data), split=trained_inputs.split))["forget"][:6]
-    template = TEMPLATES["llama2"]
-    texts = [prompt_text(template, row["question"], tag_is_answer=True) + row["answer"] for row in asked]
-    rows = [Row(row["question"], row["answer"]) for row in asked] + [Row(None, text) for text in texts]
-    counts: list[int] = []
-    plain = generation.continue_prompts
-
-    def evaluate(**changed: Any) -> Any:
-        def noted(*given: Any, **more: Any) -> Any:
-            counts.extend(map(len, more["known"]))
-            return plain(*given, **more | changed)
-
-        monkeypatch.setattr(generation, "continue_prompts", noted)
-        model, tokenizer = taught
-        return row_scores.score_sets(
-            OwnBenchmark(), model, tokenizer, template, {"forget": rows}, limit=None, token_budget=700
-        )
-
-    assert evaluate() == evaluate(known=None)
-    assert sum(count > 0 for count in counts) > 4

@@ -150,13 +150,3 @@ def run_rank(rank: int, file: str) -> None:
 def test_ranks_share_the_passes_and_know_all_results_and_errors(tmp_path: Path) -> None:
     """An error on one rank is every rank's at once: they wait for each other for hours in a large evaluation."""
     spawn(run_rank, (str(tmp_path / "group"),), nprocs=2)
-
-
-def test_how_many_passes_run_and_how_large_they_are() -> None:
-    model = tiny.network()
-    assert parallel.threads_for(model, 10**6) == 1
-    with two_threads():
-        assert [parallel.threads_for(model, budget) for budget in (1, 2047, 2048, 10**6)] == [1, 1, 2, 2]
-        assert parallel.threads_for(model.to("meta"), 10**6) == 1
-    assert [parallel.job_tokens(17_000, 4096, ranks) for ranks in (1, 2, 8, 10_000)] == [4096, 2125, 1024, 1024]
-    assert [parallel.job_tokens(17_000, most, 2) for most in (512, 2048)] == [512, 2048]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.families import generate_alone
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
 from trainables.inference import scoring
@@ -57,17 +58,11 @@ def naive_loss(batched: dict[str, Any], question: str, answer: str) -> tuple[flo
     return total, count
 
 
-@torch.no_grad()
 def naive_generation(batched: dict[str, Any], prompt: str, limit: int, *, total: bool) -> str:
-    """Greedy, one token at a time, without cache."""
     tokenizer = batched["tokenizer"]
     ids = tokenizer(prompt)["input_ids"]
-    said: list[int] = []
-    while len(said) + (len(ids) if total else 0) < limit:
-        token = int(batched["network"](input_ids=torch.tensor([ids + said])).logits[0, -1].argmax())
-        if token == tokenizer.eos_token_id:
-            break
-        said.append(token)
+    limit = max(0, limit - len(ids)) if total else limit
+    said = generate_alone(batched["network"], ids, limit, tokenizer.eos_token_id, tokenizer.pad_token_id)
     return tokenizer.decode(said, skip_special_tokens=True)
 
 
@@ -107,39 +102,16 @@ def test_the_limit_counts_the_prompt_in_the_papers_dialect_alone(batched: dict[s
         assert {text for text, length in zip(found, lengths, strict=True) if length >= 30} == {""}
 
 
-@pytest.fixture
-def one_row_each(batched: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Benchmark:
-    """A benchmark of one row a task."""
+def test_a_model_that_never_ends_is_cut(batched: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 200 tokens: with the prompt in the paper's dialect, new ones in open-unlearning's."""
     tasks = {task: [batched["asked"][6 * k]] for k, task in enumerate(tofu.tasks("forget25"))}
     monkeypatch.setattr(tofu, "evaluation_rows", lambda _: tasks)
-    return Benchmark(split="forget25", dialect=batched["kind"][0], template=batched["kind"][1])
-
-
-def test_a_model_that_never_ends_is_cut(batched: dict[str, Any], one_row_each: Benchmark) -> None:
-    """At 200 tokens: with the prompt in the paper's dialect, new ones in open-unlearning's."""
+    benchmark = Benchmark(split="forget25", dialect=batched["kind"][0], template=batched["kind"][1])
     network, tokenizer = batched["network"], batched["tokenizer"]
     end = torch.tensor([tokenizer.eos_token_id])
     hook = network.lm_head.register_forward_hook(lambda _, __, logits: logits.index_fill(-1, end, -1e9))
     paper = batched["kind"][0] == "paper"
-    record = tofu.evaluate(network, tokenizer, one_row_each, token_budget=4096)[0]
+    record = tofu.evaluate(network, tokenizer, benchmark, token_budget=4096)[0]
     text = naive_generation(batched, prompt_of(batched["kind"], record["question"]), 200, total=paper)
     hook.remove()
     assert record["generation"] == (text if paper else text.strip())
-
-
-def test_generations_are_stripped_in_open_unlearnings_dialect_alone(
-    batched: dict[str, Any], one_row_each: Benchmark, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scoring, "generate", lambda *_, **__: [" said \n"] * 4)
-    records = tofu.evaluate(batched["network"], batched["tokenizer"], one_row_each, token_budget=4096)
-    expected = {"paper": " said \n", "open-unlearning": "said"}[batched["kind"][0]]
-    assert [record["generation"] for record in records] == [expected] * 4
-
-
-def test_batches_hold_every_row_once_within_the_budget() -> None:
-    lengths = [5, 60, 7, 7, 300, 1, 22]
-    found = list(scoring.batches(lengths, token_budget=64))
-    assert sorted(row for rows in found for row in rows) == list(range(7))
-    assert found[:2] == [[4], [1]]
-    for rows in found:
-        assert len(rows) == 1 or len(rows) * max(lengths[row] for row in rows) <= 64

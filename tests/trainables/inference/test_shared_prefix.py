@@ -12,41 +12,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import tiny
-from tests.support.families import FAMILIES, PAD, VOCABULARY, PassCounter, answer_groups, losses_alone, network
+from tests.support.families import FAMILIES, PAD, VOCABULARY, PassCounter, answer_groups, losses_and_hits, network
 from trainables.common.tokens import Example
-from trainables.inference import kv_cache, scoring, shared_prefix
+from trainables.inference import kv_cache, scoring
 
 LLAMA = network("Llama")
 IDS = st.lists(st.integers(3, 6), min_size=1, max_size=8)
 
 
-def check_losses(model: Any, groups: list[list[Example]], budget: int) -> list[Any]:
-    """Compare each loss with that of the example alone, and return the scores."""
+def check_scores(model: Any, groups: list[list[Example]], budget: int) -> None:
+    """Compare the losses and hits of each example with those of it alone."""
     found = scoring.score_labels(model, groups, pad=PAD, token_budget=budget)
     for example, scores in zip(chain(*groups), chain(*found), strict=True):
-        expected = losses_alone(model, example)
+        expected, hits = losses_and_hits(model, example)
+        assert scores.hits == hits
         assert scores.losses == pytest.approx(expected, rel=1e-4, abs=1e-5)
         assert scores.total_loss == pytest.approx(sum(expected), rel=1e-5)
-    return found
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, "Gemma2"])
 def test_scores_with_a_shared_beginning_are_those_of_each_alone(family: str) -> None:
     model, groups = network(family), answer_groups(0)
     for budget in (1, 60, 10**6):
-        check_losses(model, groups, budget)
-    alone = [[example] for group in answer_groups(1) for example in group]
-    for (example,), (scores,) in zip(alone, check_losses(model, alone, 80), strict=True):
-        guesses = model(input_ids=torch.tensor([example.input_ids])).logits[0].argmax(-1).tolist()
-        places = range(example.answer_start, len(example.input_ids))
-        assert scores.hits == [guesses[place - 1] == example.input_ids[place] for place in places]
+        check_scores(model, groups, budget)
+    check_scores(model, [[example] for group in answer_groups(1) for example in group], 80)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(st.tuples(IDS, IDS), min_size=1, max_size=4), max_size=4), st.integers(1, 60))
 def test_any_groups_are_scored_as_each_example_alone(groups_of_pairs: list[Any], budget: int) -> None:
     """Of four different tokens: beginnings that are shared by chance, over the start of the answer, or not at all."""
-    check_losses(
+    check_scores(
         LLAMA, [[Example((*ids, *more), len(ids)) for ids, more in group] for group in groups_of_pairs], budget
     )
 
@@ -59,18 +55,6 @@ def test_the_beginning_is_computed_once_and_logits_for_labels_alone() -> None:
         scoring.score_labels(LLAMA, [group], pad=PAD, token_budget=10**6)
     assert counted.passes == [(1, 29), (7, 4)]
     assert counted.logits == 21
-
-
-@pytest.mark.parametrize(
-    ("examples", "length"),
-    [
-        ([Example((5, 6, 7, 8), 2), Example((5, 6, 7, 9), 3)], 1),
-        ([Example((5, 6, 7, 8), 3), Example((5, 9, 7, 8), 3)], 1),
-        ([Example((5, 6, 7), 2), Example((4, 6, 7), 2)], 0),
-    ],
-)
-def test_a_prefix_ends_before_the_token_before_any_label(examples: list[Example], length: int) -> None:
-    assert shared_prefix.prefix_length(examples) == length
 
 
 @pytest.mark.parametrize("budget", [200, 10**6])
@@ -91,7 +75,7 @@ def test_examples_longer_than_a_window_and_other_kinds_of_models_are_read_whole(
     state_space = transformers.MambaConfig(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, state_size=4)
     for model in (network("Mistral", sliding_window=8), transformers.MambaForCausalLM(state_space).eval()):
         groups = [[example for example in group if len(example.input_ids) > 8] for group in answer_groups(3)]
-        check_losses(model, groups, 300)
+        check_scores(model, groups, 300)
 
 
 def test_a_head_is_as_it_was_after_an_error() -> None:
