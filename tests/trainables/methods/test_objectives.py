@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any, get_args
 
 import pytest
@@ -156,12 +155,6 @@ def kl_term(reduction: Any) -> objectives.Term:
     return objectives.make_objective("ga_kl", Constants(kl_reduction=reduction)).terms[1]
 
 
-def test_reductions_of_kl_differ() -> None:
-    batch = rows(1)
-    found = sorted(of_term(kl_term(reduction), batch).item() for reduction in REDUCTIONS)
-    assert all(larger > 1.005 * smaller > 0 for smaller, larger in pairwise(found))
-
-
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_kl_of_a_model_with_itself_is_zero(reduction: str) -> None:
     batch = rows(1)
@@ -218,8 +211,3 @@ def test_a_row_says_what_its_objective_needs_and_reads(row: MethodRow, preset: A
     assert {term.layer for term in made.terms} == ({7} if row.steers else {None})
     distributions = any(term.frozen and term.logits != "none" for term in made.terms)
     assert distributions == ("distributions" in row.needs)
-
-
-def test_unknown_method_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown method 'gaa'"):
-        objectives.make_objective("gaa", Constants())

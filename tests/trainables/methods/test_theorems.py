@@ -99,20 +99,6 @@ def test_rectified_gradients_vanish_along_a_run(seed: int, size: int, fraction: 
     assert total <= 1.01 * (start - lowest) / (lr * (1 - lr / 2))
 
 
-@shown
-@given(seeds, sizes, st.floats(0.01, 100))
-def test_opposite_losses_are_flagged_and_nothing_is_done(seed: int, size: int, scale: float) -> None:
-    """Theorem 1a: unlearning a multiple of the retain loss itself."""
-    generator = torch.Generator().manual_seed(seed)
-    retain = quadratic(generator, size, 0.5, 2.0)
-    gradient = retain.gradient(torch.randn(size, generator=generator, dtype=torch.float64))
-    step, outcome = rectified(-scale * gradient, gradient)
-    assert outcome.degenerate
-    assert outcome.rectified_norm == 0
-    assert outcome.cos_before == pytest.approx(-1, abs=1e-6)
-    assert torch.equal(step, -scale * gradient)
-
-
 def conflict(
     generator: torch.Generator, retain: Quadratic, x: torch.Tensor, sine: float, cosine: float, length: float
 ) -> torch.Tensor:
@@ -145,17 +131,6 @@ def test_retain_loss_is_at_most_that_of_the_plain_step(
     assume(not outcome.degenerate and outcome.cos_before < 0)
     rounding = 1e-6 * lr * length * (outcome.average_norm + lr * smoothness * length)
     assert retain(x - lr * step) <= retain(x - lr * gradient) + rounding
-
-
-@shown
-@given(seeds, sizes, st.floats(0, 1), fractions)
-def test_without_conflict_both_steps_are_one(seed: int, size: int, cosine: float, fraction: float) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    retain = quadratic(generator, size, -1.0, 1.0)
-    x = torch.randn(size, generator=generator, dtype=torch.float64)
-    gradient = conflict(generator, retain, x, math.sqrt(1 - cosine**2), cosine + 1e-3, 1.0)
-    step, _ = rectified(gradient, retain.gradient(x))
-    assert torch.equal(step, gradient)
 
 
 def test_theorem_2_needs_its_condition_on_curvature() -> None:

@@ -80,14 +80,6 @@ def test_sums_are_those_of_a_pass_over_all_rows(size: int, world: int) -> None:
         assert found == (whole[row] if size == 1 else pytest.approx(whole[row], rel=1e-5))
 
 
-def test_a_row_without_a_sum_is_refused() -> None:
-    rows, network = Read(), tiny.network(layers=1)
-    asked = task(rows)
-    plan: list[effective_batch.TermRows] = [(asked.objective.terms[0], rows, [5])]
-    with pytest.raises(KeyError, match="5"):
-        effective_batch.accumulate_gradient(tiny.PlainEngine(network), plan, asked, {4: 1.0})
-
-
 def test_another_attempt_takes_rows_that_have_a_sum() -> None:
     for attempt in range(1, 10):
         again = task(Read()).forget_batch(0, attempt)

@@ -138,11 +138,3 @@ def test_the_head_sees_labels_alone_and_steering_none(attention: str, adapters: 
     ours(trained, (objectives.NLL,), None, None, None)
     ours(trained, objectives.make_objective("rmu", presets.Constants(layer=1)).terms, network().eval(), None, None)
     assert positions == [sum(length - start for length, start in LENGTHS), 0, 0]
-
-
-def test_micro_batches_hold_rows_of_like_length() -> None:
-    """Longest first, two at a time: 17, 17, then 12, 9, then 5, 3 tokens."""
-    model, widths = network(), []
-    model.model.embed_tokens.register_forward_hook(lambda _, given, __: widths.append(given[0].shape[1]))
-    ours(model, (objectives.NLL,), None, 2, None)
-    assert widths == [17, 12, 5]
