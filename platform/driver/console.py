@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -12,10 +11,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from platform.driver.counts import Counts, Waiting
 from trainables.common.redaction import redact
-
-if TYPE_CHECKING:
-    from platform.driver.counts import View
+from trainables.storage.base import Storage
 
 PLAIN_SECONDS, TABLE_SECONDS = 30.0, 1.0
 """Between two plain lines of where a sweep stands, and between two tables of it."""
@@ -42,15 +40,15 @@ class Screen:
         """Print a line that stays."""
         self.console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
-    def show(self, make_view: Callable[[], View], *, last: bool = False) -> None:
-        """Show where the sweep stands; `make_view` is called only when it is time to show it."""
+    def show(self, counts: Counts, waiting: Waiting, store: Storage, *, last: bool = False) -> None:
+        """Show where the sweep stands, if it is time to."""
         if not last and time.monotonic() - self.shown < (TABLE_SECONDS if self.live else PLAIN_SECONDS):
             return
-        self.shown, view = time.monotonic(), make_view()
+        self.shown, reason = time.monotonic(), waiting.reason(counts)
         if self.live:
-            self.live.update(draw_view(view))
+            self.live.update(draw_counts(counts, reason, counts.describe_running(store)))
         else:
-            self.print_line(" | ".join(filter(None, [view.counts, view.waiting])))
+            self.print_line(" | ".join(filter(None, [str(counts), reason])))
 
     def close(self) -> None:
         """Leave the terminal as it was."""
@@ -58,20 +56,20 @@ class Screen:
             self.live.stop()
 
 
-def draw_view(view: View) -> Group:
-    """Return the table of a sweep under way."""
-    head = Table.grid(padding=(0, 2))
-    head.add_row(Text(view.title, style="bold"), ProgressBar(total=max(1, view.total), completed=view.done, width=30))
-    parts: list[Table | Text] = [head, Text(view.counts)]
-    if view.waiting:
-        parts.append(Text(view.waiting, style="yellow"))
-    if view.rows:
+def draw_counts(counts: Counts, waiting: str | None, rows: Sequence[Sequence[str]]) -> Group:
+    """Return the table of a sweep under way; `rows`: its running trials."""
+    head, ended = Table.grid(padding=(0, 2)), counts.done + counts.failed
+    head.add_row(Text(counts.name, style="bold"), ProgressBar(total=max(1, counts.total), completed=ended, width=30))
+    parts: list[Table | Text] = [head, Text(str(counts))]
+    if waiting:
+        parts.append(Text(waiting, style="yellow"))
+    if rows:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
         for name in ("running", "phase", "step", "for", "left"):
             table.add_column(name, no_wrap=True, overflow="ellipsis")
-        for row in view.rows[:SHOWN]:
+        for row in rows[:SHOWN]:
             table.add_row(*row)
         parts.append(table)
-    if len(view.rows) > SHOWN:
-        parts.append(Text(f"and {len(view.rows) - SHOWN} more"))
+    if len(rows) > SHOWN:
+        parts.append(Text(f"and {len(rows) - SHOWN} more"))
     return Group(*parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,19 +16,6 @@ from trainables.storage.base import EVALUATED, FAILURES, Storage
 
 PATIENCE = 10.0
 """Seconds without a trial that begins, although more could run at a time, after which the reason is shown."""
-
-
-@dataclass(frozen=True)
-class View:
-    """The state of a running sweep as the screen shows it."""
-
-    title: str
-    done: int
-    total: int
-    counts: str
-    rows: Sequence[Sequence[str]] = ()
-    """Label, phase, step, elapsed and remaining time of each running trial."""
-    waiting: str | None = None
 
 
 @dataclass
@@ -85,17 +72,14 @@ class Counts:
             parts.append(f"about {format_duration(statistics.median(self.seconds) * rounds)} left")
         return " | ".join(parts)
 
-    def view(self, store: Storage, waiting: Waiting) -> View:
-        """Return what the screen shows."""
-        typical = {"evaluation": statistics.median(self.evaluations) if self.evaluations else None}
-        rows = [self._row(key, store, typical) for key in self.running]
-        return View(self.name, self.done + self.failed, self.total, str(self), rows, waiting.reason(self))
-
-    def _row(self, trial_id: str, store: Storage, typical: dict[str, float | None]) -> tuple[str, ...]:
-        label, progress = self.running[trial_id][0], read_progress(trial_id, store, typical)
-        if progress is None:
-            return label, "starting", "", format_duration(self.seconds_of(trial_id)), ""
-        return label, *format_progress(progress)
+    def describe_running(self, store: Storage) -> list[tuple[str, ...]]:
+        """Return label, phase, step, elapsed and remaining time of each running trial."""
+        typical, rows = {"evaluation": statistics.median(self.evaluations) if self.evaluations else None}, []
+        for key, (label, _) in self.running.items():
+            progress = read_progress(key, store, typical)
+            starting = ("starting", "", format_duration(self.seconds_of(key)), "")
+            rows.append((label, *(starting if progress is None else format_progress(progress))))
+        return rows
 
 
 @dataclass

@@ -40,7 +40,7 @@ class Reporter(StatelessCallback):
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         self.stopper.disk = self.monitor.poll()
-        self._show()
+        self.screen.show(self.counts, self.waiting, self.store)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._end(trial, "it ended without a result")
@@ -53,9 +53,6 @@ class Reporter(StatelessCallback):
             self.store.try_sync_trial(trial.id())
             self.monitor.trial_ended(trial.study(), trial.id())
             self.mirror.add_trial(trial.id())
-
-    def _show(self, *, last: bool = False) -> None:
-        self.screen.show(lambda: self.counts.view(self.store, self.waiting), last=last)
 
     def _end(self, tune_trial: Any, cause: str) -> None:
         trial = read_trial(tune_trial)
@@ -70,7 +67,7 @@ class Reporter(StatelessCallback):
         self.mirror.add_trial(trial.id())
         tune_trial.run_metadata.metric_analysis.clear()  # running means of every number that a trial reported,
         tune_trial.run_metadata.metric_n_steps.clear()  # 15 KB each, which nobody reads
-        self._show(last=self.counts.over)
+        self.screen.show(self.counts, self.waiting, self.store, last=self.counts.over)
 
     def _find_result(self, trial: Trial, last: Mapping[str, Any], cause: str) -> dict[str, Any]:
         """Return the storage's result of a trial that ended, else what it reported to Tune, else that it died."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from rich.console import Console
 
 from platform.driver import console, counts
 from platform.driver.console import Screen
-from platform.driver.counts import Counts, View, Waiting
+from platform.driver.counts import Counts, Waiting
 from platform.driver.driver import describe_run
 from platform.state.sweep_state import SweepState
 from tests.support.small_sweep import Small
@@ -22,36 +23,38 @@ ROWS = (
     ("none on ga forget10", "evaluation", "20/20", "3.3 min", ""),
 )
 WAITING = "a trial waits: needs 8 GPUs, 4 free"
-VIEW = View("tiny-0a1b2c3d", 3, 10, "done 3 | running 2 | failed 0 | left 5", ROWS, WAITING)
+SWEEP = Counts("tiny-0a1b2c3d", total=10, slots=2, done=3, running={"a": ("one", 0.0), "b": ("two", 0.0)})
 
 
-def text(view: View, width: int = 100) -> list[str]:
+def text(rows: Sequence[Sequence[str]], waiting: str | None, width: int = 100) -> list[str]:
     terminal = Console(file=io.StringIO(), width=width, record=True)
-    terminal.print(console.draw_view(view))
+    terminal.print(console.draw_counts(SWEEP, waiting, rows))
     return [line.rstrip() for line in terminal.export_text().splitlines()]
 
 
 def test_table_shows_trials_steps_times_and_why_one_waits() -> None:
-    lines = text(VIEW)
-    assert lines[1:3] == [VIEW.counts, WAITING]
+    lines = text(ROWS, WAITING)
+    assert lines[1:3] == ["done 3 | running 2 | failed 0 | left 5", WAITING]
     assert [line.split() for line in lines[4:]] == [" ".join(row).split() for row in ROWS]
-    many = text(View("tiny", 0, 99, "running 40", ROWS * 20), width=60)
+    many = text(ROWS * 20, None, width=60)
     assert (len(many), many[-1]) == (3 + console.SHOWN + 1, "and 28 more")
     assert max(map(len, many)) <= 60
 
 
-def test_plain_lines_come_now_and_then_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    out = io.StringIO()
+def test_plain_lines_come_now_and_then_and_at_the_end(monkeypatch: pytest.MonkeyPatch, store: Storage) -> None:
+    out, waiting = io.StringIO(), Waiting({"GPU": 8.0}, lambda: {"GPU": 4.0}, lambda: None)
     screen = Screen(Console(file=out, width=20))
-    screen.show(lambda: pytest.fail("it is not time to look"))
+    monkeypatch.setattr(counts, "PATIENCE", -1.0)
+    screen.show(SWEEP, waiting, store)
+    assert not out.getvalue()
     monkeypatch.setattr(console, "PLAIN_SECONDS", -1.0)
-    screen.show(lambda: VIEW)
+    screen.show(replace(SWEEP, slots=3), waiting, store)
     monkeypatch.setattr(console, "PLAIN_SECONDS", 99.0)
-    screen.show(lambda: View("tiny", 10, 10, "done 10"), last=True)
+    screen.show(Counts("tiny", total=10, slots=2, done=10), waiting, store, last=True)
     screen.print_line("[bold] :smile: longer than the window is wide")
     assert out.getvalue().splitlines() == [
-        f"{VIEW.counts} | {WAITING}",
-        "done 10",
+        f"done 3 | running 2 | failed 0 | left 5 | {WAITING}",
+        "done 10 | running 0 | failed 0 | left 0",
         "[bold] :smile: longer than the window is wide",
     ]
 
