@@ -60,14 +60,11 @@ def test_numbers_of_both_dialects() -> None:
     """A model that remembers every forget text: AUC 0. MUSE's percent, open-unlearning's fractions."""
     records = scored([-0.1, -0.2], [-3.0, -4.0])
     paper, other = (muse.aggregate(records, on(dialect)) for dialect in get_args(Dialect))
-    assert paper == pytest.approx(
-        {"verbmem_f": 30.0, "knowmem_f": 75.0, "knowmem_r": 25.0, "privleak": -100.0, "privleak_auc": 0.0}
-        | {"privleak_reference": 0.4772}
-    )
-    assert other == pytest.approx(
-        {"verbmem_f": 0.3, "knowmem_f": 0.75, "knowmem_r": 0.25, "privleak": -100.0, "privleak_auc": 0.0}
-        | {"privleak_reference": 0.5}
-    )
+    alike = {"privleak": -100.0, "privleak_auc": 0.0}
+    percents = {"verbmem_f": 30.0, "knowmem_f": 75.0, "knowmem_r": 25.0}
+    assert paper == pytest.approx(percents | alike | {"privleak_reference": 0.4772})
+    fractions = {"verbmem_f": 0.3, "knowmem_f": 0.75, "knowmem_r": 0.25}
+    assert other == pytest.approx(fractions | alike | {"privleak_reference": 0.5})
 
 
 @pytest.mark.parametrize(

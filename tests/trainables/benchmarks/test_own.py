@@ -26,9 +26,6 @@ OWN = own.OwnBenchmark()
 files, taught, measured = owned.files, owned.taught, owned.measured
 
 
-# Blocks
-
-
 @pytest.mark.parametrize("start", [True, False])
 @pytest.mark.parametrize("size", [1, 2, 7, 8, 9, 22])
 def test_blocks_lose_nothing_and_label_each_token_once(start: bool, size: int) -> None:
@@ -63,9 +60,6 @@ def test_training_rows_are_questions_and_blocks(files: dict[str, Path]) -> None:
     assert len(retain) == 5 + len(text_blocks.split_text(tokenizer, tiny.text(70, 20), 64, ""))
     text = tokenizer.decode(forget[0].input_ids, skip_special_tokens=True)
     assert text == f"Question: Where is the amber?\nAnswer:\n{raw[0]['answer']}"
-
-
-# Everything that is measured, against a row at a time
 
 
 def restated(network: Any, tokenizer: Any, benchmark: Benchmark) -> dict[str, list[dict[str, float]]]:
@@ -139,9 +133,6 @@ def test_a_model_without_finite_losses_has_diverged(files: dict[str, Path]) -> N
     network.lm_head.weight.data.fill_(float("nan"))
     with pytest.raises(TrialStopped, match="the loss of a row of set 'forget' is not finite"):
         OWN.measure(network, tiny.tokenizer(), on(files), None, token_budget=8192)
-
-
-# The tokenizer's own chat template
 
 
 CHAT = "{{ bos_token }}{% for m in messages %}<{{ m['role'] }}> {{ m['content'] }}{{ eos_token }}\n{% endfor %}"

@@ -188,9 +188,6 @@ def test_no_room_for_the_answer_is_told() -> None:
         encode(tokenizer, "llama2", "Who is Ada Brook?", "A painter.", most=start)
 
 
-# Chat templates: what a model's own tokenizer makes of open-unlearning's messages
-
-
 def rendered(name: str, messages: list[dict[str, str]], *, ask: bool) -> str:
     """What the models' published chat templates make of these messages."""
     text = {"llama3": "<|begin_of_text|>", "qwen": "", "zephyr": ""}[name]

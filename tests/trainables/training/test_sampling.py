@@ -80,8 +80,6 @@ def test_retain_rows_are_uniform_with_replacement() -> None:
     ("rows", "batch", "epochs", "most", "steps"),
     [
         (200, 32, 5, None, 31),  # forget05: 1000 rows are 31 batches and a quarter
-        (40, 32, 5, None, 6),  # forget01
-        (400, 32, 5, None, 62),  # forget10
         (200, 32, 5, 7, 7),
         (200, 32, 5, 1000, 31),
         (10, 32, 1, None, 1),  # never none
