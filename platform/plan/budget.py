@@ -97,18 +97,15 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None) 
         made = direction(trial)  # trials that differ by their strength alone share it
         counted.setdefault(made.id() if made else trial.id(), trial)
     texts = dict.fromkeys((trial.benchmark, trial.training.max_length) for trial in trials)
-    extents = {text: benchmarks.find(text[0].name).size_estimate(*text) for text in texts}
-    needs = []
-    for key, trial in kinds.items():
-        extent = extents[trial.benchmark, trial.training.max_length]
-        needs.append(Need(*key, memory.fit(trial, shape, extent.longest, device)))
-    total: float | None = 0.0
-    for trial in counted.values():
-        operations = _count_operations(trial, shape, extents[trial.benchmark, trial.training.max_length])
-        total = None if total is None or operations is None else total + operations
-    if total is None or not resources.gpus:
-        return Budget(tuple(needs))
-    return Budget(tuple(needs), flops.hours(total, resources.precision), flops.basis(resources.precision))
+    estimates = {text: benchmarks.find(text[0].name).size_estimate(*text) for text in texts}
+    extents = {trial: estimates[trial.benchmark, trial.training.max_length] for trial in trials}
+    fits = {key: memory.fit(trial, shape, extents[trial].longest, device) for key, trial in kinds.items()}
+    needs = tuple(Need(*key, fit) for key, fit in fits.items())
+    operations = [_count_operations(trial, shape, extents[trial]) for trial in counted.values()]
+    known = [each for each in operations if each is not None]
+    if len(known) < len(operations) or not resources.gpus:
+        return Budget(needs)
+    return Budget(needs, flops.hours(sum(known), resources.precision), flops.basis(resources.precision))
 
 
 def _count_operations(trial: Trial, shape: Shape, extent: benchmarks.SizeEstimate) -> float | None:

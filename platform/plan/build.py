@@ -16,7 +16,7 @@ from trainables.common.errors import InputError, closest
 from trainables.config import trial as config
 from trainables.config.ids import digest, forget_planning, identity
 from trainables.config.methods import METHODS, RECTIFIERS
-from trainables.config.settings import Benchmark, Model, RetainEvaluation
+from trainables.config.settings import Benchmark, Model, RetainEvaluation, Shape
 from trainables.config.trial import Recipe, Trial
 from trainables.data import prompts
 from trainables.methods import custom
@@ -26,7 +26,7 @@ from trainables.training.task_vectors import spec
 NOT_HASHED = {*overrides.AXES.values(), "varied", "published", "title", "tables", "models", "target", "tokenizer"}
 NOT_HASHED |= {"attention", "model_training", "backbone", "task_vector", "calibration", "selection", "trial_seconds"}
 NOT_HASHED |= {*FILES}
-"""Settings that leave a sweep its name: its axes, what trials' own ids tell, and what changes no number."""
+"""Settings that leave a sweep its name: its axes, what trials' own ids hold, and what changes no number."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ def make_plan(
         raise InputError(f"--strategy: unknown strategy '{strategy}'; {closest(strategy, STRATEGIES)}")
     benchmarks, models, found = _resolve_data_and_models(sweep, store)
     every = enumerate_trials(sweep, strategy, benchmarks, lambda split: _models_of(found[split], store))
-    trials, costs = _select_trials(sweep, every, only or [], models.recipes)
+    trials, shape, costs = _select_trials(sweep, every, only or [], models.recipes)
     splits = {trial.benchmark.split for trial in trials}
     references = tuple(ref for split in sweep.splits if split in splits for ref in found[split])
     recipes = models.order_recipes({ref.model.path for ref in references})
@@ -73,6 +73,7 @@ def make_plan(
         hub=requirements.list_hub_requirements(sweep, benchmarks, references, recipes),
         budget=budget,
         costs=costs,
+        shape=shape,
     )
 
 
@@ -98,8 +99,8 @@ def _resolve_data_and_models(
 
 def _select_trials(
     sweep: Sweep, every: list[Trial], only: list[str], recipes: dict[str, Recipe]
-) -> tuple[list[Trial], Budget]:
-    """Return the trials that `only` picks, and what they cost. Raises InputError with every problem of theirs."""
+) -> tuple[list[Trial], Shape | None, Budget]:
+    """Return the trials that `only` picks, their model's sizes and costs. Raises InputError with every problem."""
     problems = Problems()
     trials = problems.collect(overrides.select_trials, every, only) or every
     for trial in trials:
@@ -108,12 +109,13 @@ def _select_trials(
         problems.collect(custom.load_part, name, "make")
     for name in sorted({trial.rectifier.name for trial in trials if RECTIFIERS[trial.rectifier.name].custom}):
         problems.collect(custom.load_part, name, "Rectifier")
-    costs = estimate_budget(sweep, trials, find_shape(sweep, trials, recipes))
+    shape = find_shape(sweep, trials, recipes)
+    costs = estimate_budget(sweep, trials, shape)
     problems.collect(costs.check_fits)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if METHODS[trial.method].batched):
         problems.collect(_check_batches, sweep, benchmark)
     problems.stop()
-    return trials, costs
+    return trials, shape, costs
 
 
 def _check_batches(sweep: Sweep, benchmark: Benchmark) -> None:

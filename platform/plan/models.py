@@ -36,12 +36,6 @@ class Reference:
     evaluation: str
 
 
-def find_role(sweep: Sweep, reference: Reference) -> str:
-    """Return the name of the reference's model in a folder of models: `full`, `retain95`, ..."""
-    kind = kinds.find(sweep.benchmark.name)
-    return (kind.retain_role(reference.split) if reference.role == "retain" else None) or kind.TARGET
-
-
 class ModelRecipes:
     """Finds the models of a sweep. `recipes`: path -> recipe of those that are made here."""
 
@@ -69,7 +63,8 @@ class ModelRecipes:
                 return self._finetune(role, self._resolve(Model(path=str(base)), "models"))
         lacks = f"{role}/ and no base model to fine-tune it from (base/, or config.json in the folder itself)"
         if published:
-            lacking = ", ".join(f"{name}/" for name in self._list_roles() if not is_folder(folder / name))
+            roles = [None if self.sweep.target else self.kind.TARGET, *map(self.kind.retain_role, self.sweep.splits)]
+            lacking = ", ".join(f"{name}/" for name in dict.fromkeys(roles) if name and not is_folder(folder / name))
             lacks = f"{lacking}; put each model into its own folder there"
         raise InputError(f"models: {folder} has no {lacks}; it has {list_folder(folder)}")
 
@@ -91,11 +86,6 @@ class ModelRecipes:
                 path = recipe.base.path if recipe.base else ""
             chain += [step for step in reversed(steps) if step not in chain]
         return tuple(chain)
-
-    def _list_roles(self) -> list[str]:
-        """Return the models that the sweep's splits take from a folder of models."""
-        roles = [None if self.sweep.target else self.kind.TARGET, *map(self.kind.retain_role, self.sweep.splits)]
-        return [role for role in dict.fromkeys(roles) if role]
 
     def _find_published(self, role: str) -> Model | None:
         """Return what the backbone's authors published; without a retain model the base model itself is unlearned."""

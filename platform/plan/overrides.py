@@ -64,8 +64,12 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
             document[AXES[path]] = value.split(",") if path in WORDS else _parse_values(value)
         elif path in SINGLE:
             document[path] = _parse_value(value)
+        elif path in (paths := list_settable_paths()):
+            section, name = path.split(".", 1)
+            kind = typing.cast(type[BaseModel], Sweep.model_fields[section].annotation).model_fields[name].annotation
+            document[section][name] = _parse_values(value) if _is_tuple(kind) else _parse_value(value)
         else:
-            _set_field(document, path, value)
+            raise InputError(f"--set {path}={value}: unknown field '{path}'; {_suggest(path, paths)}")
     try:
         return Sweep.model_validate(document)
     except ValidationError as error:
@@ -154,14 +158,6 @@ def parse_seeds(typed: str) -> str:
         if not re.fullmatch(r"\s*[0-9]+\s*", part):
             raise InputError(f"--seeds {typed}: '{part}' is no whole number from 0 on; write 0,1,2")
     return f"seed={typed}"
-
-
-def _set_field(document: dict[str, Any], path: str, value: str) -> None:
-    if path not in list_settable_paths():
-        raise InputError(f"--set {path}={value}: unknown field '{path}'; {_suggest(path, list_settable_paths())}")
-    section, name = path.split(".", 1)
-    kind = typing.cast(type[BaseModel], Sweep.model_fields[section].annotation).model_fields[name].annotation
-    document[section][name] = _parse_values(value) if _is_tuple(kind) else _parse_value(value)
 
 
 def _suggest(path: str, known: Sequence[str]) -> str:

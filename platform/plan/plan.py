@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from platform.plan.budget import Budget
-from platform.plan.models import Reference, find_shape
+from platform.plan.models import Reference
 from search_spaces.schema.sweep import Sweep
 from trainables.config.settings import Benchmark, Shape
 from trainables.config.trial import Recipe, Trial
 from trainables.data.hub import HubRequirement
-from trainables.storage.base import Storage
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,8 @@ class Plan:
     budget: int | None = None
     """Trials of each study with `optuna`."""
     costs: Budget = field(default_factory=Budget)
+    shape: Shape | None = None
+    """Sizes of the target model, None where they are not known before it is fetched."""
 
     @property
     def name(self) -> str:
@@ -41,22 +42,14 @@ class Plan:
             found.setdefault(trial.study(), []).append(trial)
         return found
 
-    def target_shape(self, store: Storage) -> Shape | None:
-        """Return the sizes of the target model, None where they are not known before it is fetched."""
-        recipes = {str(store.model(recipe.id())): recipe for recipe in self.recipes}
-        return find_shape(self.sweep, self.trials, recipes)
-
-    def backbone(self, store: Storage) -> str:
+    def backbone(self) -> str:
         """Return the name of the sweep's backbone if the target model has its sizes; else an empty text."""
-        named, shape = self.sweep.backbone, self.target_shape(store)
-        same = named is not None and shape is not None and _body(shape) == _body(named.shape)
-        return named.name if named is not None and same else ""
+        named, vocabulary = self.sweep.backbone, {"vocabulary": 0, "tied": False}  # which fine-tuning may extend
+        if named is None or self.shape is None:
+            return ""
+        same = self.shape.model_copy(update=vocabulary) == named.shape.model_copy(update=vocabulary)
+        return named.name if same else ""
 
     def retain_reference(self, split: str) -> Reference | None:
         """Return the evaluation of a split's retain model, None if the benchmark has no such model."""
         return next((ref for ref in self.references if ref.split == split and ref.role == "retain"), None)
-
-
-def _body(shape: Shape) -> Shape:
-    """Return a model's sizes without its vocabulary, which fine-tuning may extend."""
-    return shape.model_copy(update={"vocabulary": 0, "tied": False})

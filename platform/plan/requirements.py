@@ -31,13 +31,13 @@ def list_hub_requirements(
 ) -> tuple[HubRequirement, ...]:
     """Return what a sweep takes from the hub, each once, with the files that its splits and recipes read."""
     found: list[HubRequirement] = []
+    kind = kinds.find(sweep.benchmark.name)
     if sweep.fictional is None or not all(benchmark.is_fictional for benchmark in benchmarks.values()):
-        kind = kinds.find(sweep.benchmark.name)
         found += [requirement for benchmark in benchmarks.values() for requirement in kind.hub_requirements(benchmark)]
         for recipe in recipes:
             configs = models.list_configs_read(recipe.configs, recipe.base)
             found += rows.hub_requirements(recipe.data, configs, recipe.revision)
-    loaded = [(models.find_role(sweep, ref), ref.model) for ref in references]
+    loaded = [((ref.role == "retain" and kind.retain_role(ref.split)) or kind.TARGET, ref.model) for ref in references]
     loaded += [(models.BASE, recipe.base) for recipe in recipes if recipe.base is not None]
     for role, model in loaded:
         if (model.fingerprint or "").startswith("hub:"):

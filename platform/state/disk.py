@@ -44,10 +44,9 @@ def forecast(state: SweepState, store: Storage, choice: str, slots: int) -> dict
     `--keep pareto` counts as one trial a study. Each of `slots` parallel trials has a checkpoint and the next one.
     """
     plan, parts = state.plan, {"results": BYTES_PER_TRIAL * state.outstanding}
-    shape = plan.target_shape(store)
-    if shape is None or not state.outstanding:
+    if plan.shape is None or not state.outstanding:
         return parts
-    resources, size = plan.sweep.resources, shape.parameters
+    resources, size = plan.sweep.resources, plan.shape.parameters
     weights = size * (4 if resources.precision == "fp32" else 2)
     missing = sum(not store.exists(store.model(recipe.id())) for recipe in plan.recipes)
     vectors = sum(not store.exists(spec.direction_folder(made, store)) for made in state.directions)
