@@ -16,6 +16,7 @@ from platform.plan import overrides
 from platform.plan.build import Problems, make_plan
 from platform.plan.plan import Plan
 from platform.schedule import capacity
+from platform.schedule.ray_settings import LOCAL, resolve_address
 from platform.state import disk
 from platform.state.limits import Limits
 from platform.state.sweep_state import scan, scan_without_results
@@ -92,7 +93,7 @@ def _run_plan(plan: Plan, store: Storage, options: Options, *, dry_run: bool, as
     slots = capacity.count_slots(resources, state.outstanding, options.max_concurrent, options.address)
     disk.check_budget(state, store, options.keep, options.limits.disk_bytes, slots)
     if dry_run:
-        lacks = capacity.find_shortages(resources) if capacity.runs_on_this_machine(options.address) else []
+        lacks = capacity.find_shortages(resources) if resolve_address(options.address) == LOCAL else []
         return print_dry_run(state, store, lacks, as_json=as_json, kept=options.keep, slots=slots, aside=aside)
     disk.check_free(state, store, options.keep, slots)
     return start_sweep(state, store, options)

@@ -79,7 +79,7 @@ def _policy(statements: list[dict[str, Any]]) -> str:
 
 
 def _ensure_group(ec2: Any, source: str) -> str:
-    """Return the group in the region's default VPC: ssh from `source`, and everything among its own nodes."""
+    """Return the group in the region's default VPC: which lets in ssh from `source` and its own nodes alone."""
     vpcs = ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
     if not vpcs:
         raise InputError("provider.region: it has no default VPC; make a security group by hand and fill in its id")
@@ -87,12 +87,7 @@ def _ensure_group(ec2: Any, source: str) -> str:
     groups = ec2.describe_security_groups(Filters=wanted)["SecurityGroups"]
     description = "Nodes of unlearning clusters: ssh from one place, everything among themselves"
     found = groups or [ec2.create_security_group(GroupName=GROUP, Description=description, VpcId=vpcs[0]["VpcId"])]
-    _set_rules(ec2, found[0]["GroupId"], source)
-    return found[0]["GroupId"]
-
-
-def _set_rules(ec2: Any, group: str, source: str) -> None:
-    """Let in these two and nobody else. New rules come first: if EC2 refuses one, the group stays as it was."""
+    group = found[0]["GroupId"]
     family = ("Ipv6Ranges", "CidrIpv6") if ":" in source else ("IpRanges", "CidrIp")
     wanted = {
         ("tcp", 22, 22, source): {"FromPort": 22, "ToPort": 22, family[0]: [{family[1]: source}]},
@@ -100,16 +95,18 @@ def _set_rules(ec2: Any, group: str, source: str) -> None:
     }
     rules = ec2.describe_security_group_rules(Filters=[{"Name": "group-id", "Values": [group]}])["SecurityGroupRules"]
     present = {rule["SecurityGroupRuleId"]: _rule_key(rule) for rule in rules if not rule["IsEgress"]}
+    # new rules come first: if EC2 refuses one, the group stays as it was
     new = [{"IpProtocol": key[0], **rule} for key, rule in wanted.items() if key not in present.values()]
     if new:
         ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=new)
     old = [name for name, key in present.items() if key not in wanted]
     if old:
         ec2.revoke_security_group_ingress(GroupId=group, SecurityGroupRuleIds=old)
+    return group
 
 
 def _rule_key(rule: dict[str, Any]) -> tuple[Any, ...]:
-    """Return protocol, ports and source of a rule, as `_set_rules` names them."""
+    """Return protocol, ports and source of a rule, as `_ensure_group` names them."""
     source = rule.get("CidrIpv4") or rule.get("CidrIpv6") or rule.get("ReferencedGroupInfo", {}).get("GroupId")
     ports = (None, None) if rule["IpProtocol"] == "-1" else (rule.get("FromPort"), rule.get("ToPort"))
     return rule["IpProtocol"], *ports, source

@@ -25,7 +25,7 @@ from trainables.common.redaction import redact
 
 LOCAL_KEYS = ("type", "head_ip", "worker_ips", "external_head_ip", *OWN_KEYS)
 HEAD, RAY_MAX_WORKERS = "head_node_type", 2
-"""Workers that Ray starts at most where the file does not say."""
+"""Workers that Ray starts at most where the file gives no number."""
 SETUP = "cd ~/unlearning && make setup"
 ENVIRONMENT = (
     "cd ~/unlearning && "
@@ -33,7 +33,7 @@ ENVIRONMENT = (
 )
 SPOT = "setsid flock -n /tmp/spot.lock python ~/unlearning/clusters/spot.py < /dev/null > /tmp/spot.log 2>&1 &"
 NODE_SIZE = ("--num-cpus=", "--num-gpus=", "--memory=", "--object-store-memory=", "--resources=", "--labels=")
-"""Options of `ray start` that a file may add: they say what a node offers."""
+"""Options of `ray start` that a file may add: they give what a node offers."""
 
 
 def find_problems(file: ClusterFile) -> list[str]:

@@ -78,24 +78,18 @@ def open_client(cluster: Cluster) -> Iterator[Any]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with tempfile.TemporaryFile("w+", errors="replace") as output, _forward(cluster, port, output) as forward:
-        yield _wait_for_server(f"http://127.0.0.1:{port}", cluster, forward, output)
-
-
-@contextlib.contextmanager
-def _forward(cluster: Cluster, port: int, output: IO[str]) -> Iterator[subprocess.Popen[str]]:
-    """Run `ray dashboard` in a session of its own: an interrupt that is meant for us does not cut it off before us."""
     command = [*RAY, "dashboard", cluster.place, "--port", str(port)]
-    child = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, text=True
-    )
-    try:
-        yield child
-    finally:
-        _cancel_forward(child, port)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGTERM)
-        child.wait()
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+        # in a session of its own: an interrupt that is meant for us does not cut it off before us
+        forward = subprocess.Popen(command, **streams, start_new_session=True, text=True)
+        try:
+            yield _wait_for_server(f"http://127.0.0.1:{port}", cluster, forward, output)
+        finally:
+            _cancel_forward(forward, port)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(forward.pid, signal.SIGTERM)
+            forward.wait()
 
 
 def _cancel_forward(child: subprocess.Popen[str], port: int) -> None:
@@ -133,7 +127,7 @@ def _wait_for_server(
 
 
 def _explain_silence(cluster: Cluster, error: str, output: IO[str] | None, ended: bool) -> str:
-    """Say why nothing answers, as far as it is known here."""
+    """Return why nothing answers, as far as it is known here."""
     if output is None:
         return f"no job server answers at '{cluster.place}' ({_last_line(error)})"
     output.seek(0)

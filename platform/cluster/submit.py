@@ -72,7 +72,7 @@ def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
 
 
 def run_command(place: str, module: str, arguments: Sequence[str]) -> int:
-    """Run a short command on a cluster and print what it says; return its exit status."""
+    """Run a short command on a cluster and print its output; return its exit status."""
     cluster = connect.find_cluster(place)
     with connect.open_client(cluster) as client:
         job = _submit(client, cluster, module, manifest.drop_options(arguments, ["--cluster"]), module.split(".")[-1])
@@ -87,7 +87,7 @@ def run_command(place: str, module: str, arguments: Sequence[str]) -> int:
 
 
 def _print_note(text: str) -> None:
-    """Print beside what the sweep itself says."""
+    """Print a note to the error stream: the standard one is for what the sweep prints."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -167,6 +167,6 @@ def _fetch_report(cluster: Cluster, log: str) -> None:
 
 
 def _resume_hint(cluster: Cluster, job: str) -> str:
-    """Say how to see a job again, and how to stop it."""
+    """Return how to see a job again, and how to stop it."""
     again = shlex.join(["python", "-m", "platform.sweep", *sys.argv[1:]])
     return f"{job} goes on. See it again: {again}\nstop it: {cluster.stop_command(job)}"

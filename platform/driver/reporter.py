@@ -99,7 +99,7 @@ def _lost(message: str) -> dict[str, Any]:
 
 
 def _reported_result(trial: Trial, last: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what a trial told Tune of its result, which the storage does not show; None: it has not ended."""
+    """Return what a trial reported to Tune of its result, which the storage does not show; None: it has not ended."""
     if not last.get("done") or "status" not in last:
         return None
     error = {"kind": last["status"], "message": "its result is written, and the storage does not show it"}

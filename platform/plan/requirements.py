@@ -68,7 +68,7 @@ def describe_needs(sweep: Sweep, required: Iterable[HubRequirement], store: Stor
 
 
 def describe(requirement: HubRequirement, store: Storage, sizes: Mapping[str, int | None]) -> str:
-    """Return what to bring or to set, and what to accept. `sizes`: file name -> bytes, where the hub told them."""
+    """Return what to bring or to set, and what to accept. `sizes`: file name -> bytes, where the hub gave them."""
     others = f" (or {', '.join(requirement.suffixes)})" if requirement.suffixes else ""
     files = ", ".join(requirement.files) + others
     size = "" if requirement.bytes is None else f", about {cli.format_size(requirement.bytes)} in bf16"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from platform.schedule.ray_settings import LOCAL, resolve_address
 from trainables.config.settings import Resources
 
 HEAD = "node:__internal_head__"
@@ -26,7 +27,7 @@ class NodeKind:
 
     resources: Amounts
     most: int
-    existing: int
+    existing: int = 0
 
     def __str__(self) -> str:
         parts = [f"{self.resources[name]:g} {name}s" for name in ("CPU", "GPU") if self.resources.get(name)]
@@ -34,20 +35,15 @@ class NodeKind:
 
 
 @dataclass(frozen=True)
-class NodeType:
-    """A node type of the autoscaler; `resources` is empty where only its nodes themselves know (provider local)."""
-
-    resources: Amounts
-    least: int
-    most: int
-
-
-@dataclass(frozen=True)
 class Growth:
-    """How many nodes an autoscaler may start in all, and of which types."""
+    """How many nodes an autoscaler may start in all, of which types, and how many it always has.
+
+    A type's `resources` are empty where only its nodes themselves know them (provider local).
+    """
 
     most: int = 0
-    types: Sequence[NodeType] = ()
+    types: Sequence[NodeKind] = ()
+    least: int = 0
 
 
 def count_ranks(node: Amounts, wanted: Resources) -> int:
@@ -115,16 +111,12 @@ def read_growth(file: Path) -> Growth:
         return Growth()
     document = yaml.safe_load(file.expanduser().read_text(encoding="utf-8"))
     head, most = document.get("head_node_type"), document.get("max_workers", 0)
-    types = []
-    for name, kind in document.get("available_node_types", {}).items():
-        limit = kind.get("max_workers", 0 if name == head else most)
-        types.append(NodeType(kind.get("resources") or {}, kind.get("min_workers", 0), limit))
-    return Growth(most, types)
-
-
-def runs_on_this_machine(address: str | None) -> bool:
-    """Return whether a start runs its trials on this machine and not on a cluster."""
-    return not (address or os.environ.get("RAY_ADDRESS"))
+    nodes = document.get("available_node_types", {})
+    types = [
+        NodeKind(node.get("resources") or {}, node.get("max_workers", 0 if name == head else most))
+        for name, node in nodes.items()
+    ]
+    return Growth(most, types, sum(node.get("min_workers", 0) for node in nodes.values()))
 
 
 def count_cpus() -> int:
@@ -155,5 +147,5 @@ def find_shortages(wanted: Resources) -> list[str]:
 def count_slots(wanted: Resources, trials: int, max_concurrent: int | None, address: str | None) -> int:
     """Return how many of `trials` run at a time at least: a cluster's size is not known before it is asked."""
     here = NodeKind({"CPU": count_cpus(), "GPU": count_local_gpus()}, 1, 1)
-    count = count_trials([here], wanted) if runs_on_this_machine(address) else max_concurrent or 1
+    count = count_trials([here], wanted) if resolve_address(address) == LOCAL else max_concurrent or 1
     return max(1, min(count, max_concurrent or count, trials))

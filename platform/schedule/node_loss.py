@@ -15,7 +15,7 @@ from ray.tune import Callback
 RETRIES = 1
 """How often a trial whose process died on its own runs again, from its last checkpoint."""
 TRIES = RETRIES + 1
-"""Tune's own limit: one more, because Tune decides before it asks us. A trial that uses it is told that it is lost."""
+"""Tune's own limit: one more, because Tune decides before it asks us. A trial that uses it is recorded as lost."""
 LOOK_SECONDS = 5.0
 """Between two looks at the machines."""
 SAME_LOSS_SECONDS = 90.0

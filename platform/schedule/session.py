@@ -48,7 +48,7 @@ class Session:
 
     def wait_for_nodes(self, print_line: Callable[[str], None]) -> None:
         """Wait up to PATIENCE for the nodes that the cluster always has, which join within seconds of `ray up`."""
-        expected = 1 + sum(kind.least for kind in self.growth.types)
+        expected = 1 + self.growth.least
         end, waiting = time.monotonic() + PATIENCE, False
         while (existing := sum(node["Alive"] for node in ray.nodes())) < expected:
             if time.monotonic() > end:

@@ -99,13 +99,13 @@ class TrialActor(tune.Trainable):
             return report_end(record.write_refusal(self.trial, self.store, str(error)))
 
     def _go_on(self, events: Iterator[dict[str, Any]]) -> dict[str, Any]:
-        begun = time.monotonic()
+        started = time.monotonic()
         while True:
             event = next(events)
             if event["phase"] == "done":
                 _check_sent(self.trial, self.store)
                 return report_end(event["result"])
-            if event["phase"] == "evaluation" or time.monotonic() - begun > REPORT_SECONDS:
+            if event["phase"] == "evaluation" or time.monotonic() - started > REPORT_SECONDS:
                 report = {"phase": event["phase"], "step": event.get("step", 0), "steps": event.get("steps", 0)}
                 return {"id": self.trial.id(), "done": False, **report}
 

@@ -11,7 +11,7 @@ import pytest
 import ray
 
 from platform.schedule import capacity, ray_settings, session
-from platform.schedule.capacity import Growth, NodeKind, NodeType
+from platform.schedule.capacity import Growth, NodeKind
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 
@@ -61,7 +61,7 @@ def growth(tmp_path: Path) -> Growth:
 
 def test_node_types_of_the_autoscaler(growth: Growth, tmp_path: Path) -> None:
     """As Ray fills in what is left out: no further heads, else as many as the cluster has in all."""
-    types = [NodeType({"CPU": 8}, 0, 0), NodeType({"CPU": 96, "GPU": 8}, 0, 4), NodeType({"CPU": 16, "GPU": 1}, 0, 6)]
+    types = [NodeKind({"CPU": 8}, 0), NodeKind({"CPU": 96, "GPU": 8}, 4), NodeKind({"CPU": 16, "GPU": 1}, 6)]
     assert growth == Growth(6, types)
     assert capacity.read_growth(tmp_path / "none.yaml") == Growth()
 
@@ -87,10 +87,10 @@ def test_no_node_with_gpus_is_started_for_cpus_that_others_have(growth: Growth) 
 def test_nodes_of_one_size_are_counted_once() -> None:
     """A head of a worker's size is no worker, and types of one size share its nodes."""
     size = {"CPU": 48.0, "GPU": 4.0}
-    head, growth = {**size, capacity.HEAD: 1.0}, Growth(1, [NodeType(size, 0, 1)])
+    head, growth = {**size, capacity.HEAD: 1.0}, Growth(1, [NodeKind(size, 1)])
     for nodes, there in (([node(head)], 0), ([node(head), node(size)], 1)):
         assert capacity.list_node_kinds(nodes, growth) == [NodeKind(size, 1, there), NodeKind(size, 1, 1)]
-    found = capacity.list_node_kinds([node(size)] * 6, Growth(6, [NodeType(size, 0, 4), NodeType(size, 0, 2)]))
+    found = capacity.list_node_kinds([node(size)] * 6, Growth(6, [NodeKind(size, 4), NodeKind(size, 2)]))
     assert [(shape.most, shape.existing) for shape in found] == [(4, 4), (2, 2)]
 
 
@@ -150,7 +150,7 @@ def test_start_waits_for_the_nodes_that_a_cluster_always_has(monkeypatch: pytest
     rounds = iter([1, 1, 2, 3])
     monkeypatch.setattr(ray, "nodes", lambda: [node(HEAD)] * next(rounds, 1))
     monkeypatch.setattr(session.time, "sleep", lambda seconds: None)
-    cluster = session.Session(Growth(2, [NodeType({}, 2, 2)]))
+    cluster = session.Session(Growth(2, [NodeKind({}, 2)], least=2))
     cluster.wait_for_nodes(said.append)
     assert said == ["waiting for the cluster's nodes: 1 of 3 are there"]
     assert next(rounds, None) is None
