@@ -44,10 +44,6 @@ class Counts:
     def left(self) -> int:
         return self.total - self.done - self.failed - len(self.running)
 
-    @property
-    def over(self) -> bool:
-        return self.left == 0 and not self.running
-
     def start_trial(self, trial: Trial) -> None:
         self.running[trial.id()] = (trial.label(), time.monotonic())
 

@@ -67,19 +67,17 @@ class Reporter(StatelessCallback):
         self.mirror.add_trial(trial.id())
         tune_trial.run_metadata.metric_analysis.clear()  # running means of every number that a trial reported,
         tune_trial.run_metadata.metric_n_steps.clear()  # 15 KB each, which nobody reads
-        self.screen.show(self.counts, self.waiting, self.store, last=self.counts.over)
+        over = self.counts.left == 0 and not self.counts.running
+        self.screen.show(self.counts, self.waiting, self.store, last=over)
 
     def _find_result(self, trial: Trial, last: Mapping[str, Any], cause: str) -> dict[str, Any]:
-        """Return the storage's result of a trial that ended, else what it reported to Tune, else that it died."""
-        synced = self.store.try_sync_trial(trial.id())
-        found = self.store.result(trial.id()) or _reported_result(trial, last)
-        return found or self._record_death(trial, cause, synced)
+        """Return the storage's result of a trial that ended, else what it reported to Tune, else that it died.
 
-    def _record_death(self, trial: Trial, cause: str, synced: bool) -> dict[str, Any]:
-        """Write and return the result of a trial whose process died before it could write one.
-
-        Nothing is written if the disk is full, or if it is not known whether there is a result.
+        That it died is written as its result, unless the disk is full or it is not known whether there is a result.
         """
+        synced = self.store.try_sync_trial(trial.id())
+        if found := self.store.result(trial.id()) or _reported_result(trial, last):
+            return found
         if not synced:
             return _lost(f"not recorded, because the storage does not answer; --resume looks again: {cause.strip()}")
         try:

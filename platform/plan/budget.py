@@ -44,17 +44,6 @@ class Need:
             "limit_bytes": None if self.fit.limit is None else round(self.fit.limit),
         }
 
-    def refusal(self) -> str:
-        """Return the message for a trial that cannot fit, with the numbers."""
-        peak, limit = self.fit.peak, self.fit.limit or 0.0
-        sizes = self.document()["bytes"]
-        parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in sizes.items() if size >= 5e7 and name != "step")
-        return (
-            f"resources: {self.method} with rectifier {self.rectifier} on {self.split} needs {peak.total / 1e9:.1f} GB "
-            f"on each rank (ZeRO {self.fit.stage}, micro-batch {self.fit.micro_batch}: {parts}), of a GPU "
-            f"{limit / 1e9:.1f} GB are usable"
-        )
-
 
 @dataclass(frozen=True)
 class Budget:
@@ -71,10 +60,17 @@ class Budget:
     def check_fits(self) -> None:
         """Raise InputError on trials that cannot fit, with the numbers of the largest."""
         tight = [need for need in self.needs if not need.fit.fits]
-        if tight:
-            worst = max(tight, key=lambda need: need.fit.peak.total)
-            more = f"; {len(tight) - 1} other kinds of trials do not fit either" if len(tight) > 1 else ""
-            raise InputError(f"{worst.refusal()}{more}; {ADVICE}")
+        if not tight:
+            return
+        worst = max(tight, key=lambda need: need.fit.peak.total)
+        fit, sizes = worst.fit, worst.document()["bytes"]
+        parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in sizes.items() if size >= 5e7 and name != "step")
+        more = f"; {len(tight) - 1} other kinds of trials do not fit either" if len(tight) > 1 else ""
+        raise InputError(
+            f"resources: {worst.method} with rectifier {worst.rectifier} on {worst.split} needs "
+            f"{fit.peak.total / 1e9:.1f} GB on each rank (ZeRO {fit.stage}, micro-batch {fit.micro_batch}: {parts}), "
+            f"of a GPU {(fit.limit or 0.0) / 1e9:.1f} GB are usable{more}; {ADVICE}"
+        )
 
     def micro_batch(self, made: Direction) -> int | None:
         """Return the rows of a pass when a direction is made, None if no limit of memory is known."""

@@ -73,7 +73,9 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     try:
         return Sweep.model_validate(document)
     except ValidationError as error:
-        raise InputError(f"--set: {_name_as_typed(describe_invalid(error))}") from error
+        typed = {field: path for path, field in AXES.items()}  # `methods.0: ...` was typed as `method`
+        problems = re.sub(r"\b(\w+)\.\d+:", lambda match: f"{typed.get(match[1], match[1])}:", describe_invalid(error))
+        raise InputError(f"--set: {problems}") from error
 
 
 def _set_backbone(sweep: Sweep, name: str) -> Sweep:
@@ -190,12 +192,6 @@ def _parse_value(text: str) -> str | None:
 
 def _parse_values(text: str) -> list[str | None]:
     return [_parse_value(part) for part in text.split(",")]
-
-
-def _name_as_typed(problems: str) -> str:
-    """Return `methods.0: ...` as the person typed it: `method: ...`."""
-    typed = {field: path for path, field in AXES.items()}
-    return re.sub(r"\b(\w+)\.\d+:", lambda match: f"{typed.get(match[1], match[1])}:", problems)
 
 
 def _format_value(value: Any) -> str:

@@ -24,8 +24,6 @@ ANSWER_SECONDS = 2.0
 """How long a node may take to answer before it counts as gone."""
 LAUNCHER = {"cpu": 0, "node:__internal_head__": 0.001}
 """What the function that launches a trial's ranks asks for: a place on the head, which outlives every other node."""
-PACK = "PACK"
-"""Ray's word for: on one node if they fit there just now."""
 COLLECTIVE_SECONDS = 6 * 3600
 """How long ranks wait for rank 0, which may evaluate a large model alone."""
 RANK_RESTARTS = 2
@@ -42,11 +40,10 @@ def train_ranks(config: dict[str, Any]) -> None:
         time.sleep(trial_actor.REPORT_SECONDS)
     try:
         store.fetch_trial(trial.id())
-        keep, strategy = bool(config.get("keep")), config.get("strategy", PACK)
         result = store.result(trial.id())
         if result is None and (lost := config.get("lost")) is not None:
             result = record.write_refusal(trial, store, lost, LOST)
-        result = result or launch(trial, store, keep=keep, strategy=strategy)
+        result = result or launch(trial, store, keep=config["keep"], strategy=config["strategy"])
     except Unreachable:
         raise
     except Exception as failure:
@@ -67,7 +64,7 @@ def _kind(failure: Exception) -> str:
     return LOST if isinstance(failure, ControllerError) else "failed"
 
 
-def launch(trial: Trial, store: Storage, *, keep: bool = False, strategy: str = PACK) -> dict[str, Any]:
+def launch(trial: Trial, store: Storage, *, keep: bool = False, strategy: str = "PACK") -> dict[str, Any]:
     """Run a trial as a Ray Train TorchTrainer, whose ranks run the same loop as one process; return the result.
 
     `strategy`: Ray's, for the placement of the ranks. Raises what Ray Train raises after its restarts.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from trainables.training import models
 from trainables.training.task_vectors import spec
 
 TOKENIZER_CONFIGS = ("full", "real_authors", "world_facts")
+COLUMNS = ("question", "answer")
 SPECIAL = ("<s>", "</s>", "<pad>")
 
 
@@ -39,11 +41,7 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     resources = Resources(cpus=recipe.cpus, gpus=gpus, precision=recipe.precision)
     device = prepare_process(resources, recipe.seed)
     network, tokenizer = _start(recipe)
-    loaded = [
-        row
-        for name in recipe.configs
-        for row in rows.load_rows(recipe.data, name, ("question", "answer"), recipe.revision)
-    ]
+    loaded = _load_rows(recipe, recipe.configs)
     examples = tofu.encode_rows(tokenizer, loaded, recipe.template, recipe.dialect, recipe.training.max_length)
     task = loop.TrainingTask(
         forget=examples,
@@ -154,6 +152,10 @@ def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection
     store.push(place)
 
 
+def _load_rows(recipe: Recipe, configs: Sequence[str]) -> list[rows.Row]:
+    return [row for name in configs for row in rows.load_rows(recipe.data, name, COLUMNS, recipe.revision)]
+
+
 def _start(recipe: Recipe) -> tuple[Any, Any]:
     """Return the model and tokenizer that training starts from."""
     if recipe.base is not None:
@@ -178,12 +180,7 @@ def _learn_tokenizer(recipe: Recipe) -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
-    texts = [
-        row[column]
-        for name in TOKENIZER_CONFIGS
-        for row in rows.load_rows(recipe.data, name, ("question", "answer"), recipe.revision)
-        for column in ("question", "answer")
-    ]
+    texts = [row[column] for row in _load_rows(recipe, TOKENIZER_CONFIGS) for column in COLUMNS]
     learnt = Tokenizer(models.BPE())
     learnt.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     learnt.decoder = decoders.ByteLevel()

@@ -28,7 +28,7 @@ REPORT_SECONDS, NOTICE_SECONDS = 2.0, 5.0
 
 
 class Draining:
-    """Whether Ray will take this node away, by what Ray Train's own watcher of preemptions reads (decision 0008)."""
+    """Asks whether Ray will take this node away, as Ray Train's own watcher of preemptions does (decision 0008)."""
 
     def __init__(self) -> None:
         self.asked = -NOTICE_SECONDS
