@@ -1,4 +1,4 @@
-"""The last lines of a start: the tables, where everything is, what failed, what to run next."""
+"""The end of a start: makes the report if its trials changed, and prints its tables, where all is, and what is next."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from trainables.storage.files import read_json, write_json
 from trainables.storage.results import summarise
 
 MADE_FROM = "of.json"
-"""In a report's folder: what it was made from, so that a start that changed nothing need not make it again."""
+"""File in a report's folder that says what it was made from. A start that changed nothing does not make it again."""
 TABLES = ("verdict", "main", "retain_free", "uwc")
-"""Files of a report that a start prints, those that exist."""
+"""The tables of a report that a start prints, as far as it has them."""
 AFTER_QUICKSTART = (
     ".venv/bin/python -m platform.sweep tofu_tiny --only benchmark.split=forget05 --only method=ga,npo --dry-run"
     "   (TOFU's real rows, 10 of its 165 trials)"
@@ -56,7 +56,7 @@ def print_end(plan: Plan, store: Storage) -> int:
 
 
 def _print_report(plan: Plan, store: Storage, made_from: Mapping[str, Any]) -> None:
-    """Make the report if it is not there or of other results, and print its tables."""
+    """Print the report's tables. Make the report before, if there is none or it was made from something else."""
     folder = store.root / "reports" / plan.name
     tables = [folder / "tables" / f"{name}.md" for name in TABLES]
     if read_json(folder / MADE_FROM) != made_from or not tables[0].is_file():

@@ -1,4 +1,4 @@
-"""The models and rows of the hub, and the GPUs, that a start needs and a plan cannot see."""
+"""Lists and describes what a start needs from outside: models and rows of the hub, and GPUs. It checks nothing."""
 
 from __future__ import annotations
 
@@ -59,16 +59,19 @@ def _require_model(sweep: Sweep, role: str, model: Model) -> HubRequirement:
 
 
 def describe_needs(sweep: Sweep, required: Iterable[HubRequirement], store: Storage) -> tuple[str, ...]:
-    """Return what a real start has to find and a dry run cannot see; what the storage has of the hub is left out."""
-    needs = [describe(each, store, {}) for each in required if not store.exists(pin_file(each, store))]
+    """Return what a start needs beyond its plan, as texts: what the storage lacks of the hub, and GPUs."""
+    needs = [describe_requirement(each, store, {}) for each in required if not store.exists(pin_file(each, store))]
     gpus = sweep.resources.gpus * sweep.resources.ranks
     if gpus:
         needs.append(f"{gpus:g} GPU{'s' if gpus > 1 else ''} for each trial (a start counts the cluster's)")
     return tuple(needs)
 
 
-def describe(requirement: HubRequirement, store: Storage, sizes: Mapping[str, int | None]) -> str:
-    """Return what to bring or to set, and what to accept. `sizes`: file name -> bytes, where the hub gave them."""
+def describe_requirement(requirement: HubRequirement, store: Storage, sizes: Mapping[str, int | None]) -> str:
+    """Return where a requirement comes from, how to bring it without a network, and which licence to accept.
+
+    `sizes`: file name -> bytes, where the hub gave them.
+    """
     others = f" (or {', '.join(requirement.suffixes)})" if requirement.suffixes else ""
     files = ", ".join(requirement.files) + others
     size = "" if requirement.bytes is None else f", about {cli.format_size(requirement.bytes)} in bf16"

@@ -65,7 +65,7 @@ class Hub:
         for requirement in missing:
             listed = self.listed.get(requirement.key)
             sizes = {name: file["size"] for name, file in listed.files.items()} if listed else {}
-            self.print_line(f"needs: {requirements.describe(requirement, self.store, sizes)}")
+            self.print_line(f"needs: {requirements.describe_requirement(requirement, self.store, sizes)}")
         if missing:
             names = ", ".join(requirement.label for requirement in missing)
             raise InputError(

@@ -46,11 +46,14 @@ class Bar(tqdm):
 
 
 def look_up(repository: HubRequirement, revision: str) -> HubSnapshot:
-    """Return the files that are read of what `revision` is now. Raises InputError and HubUnreachable."""
+    """Return the commit that `revision` names now and the files of it that are read.
+
+    Raises InputError and HubUnreachable.
+    """
     from huggingface_hub import HfApi
 
-    more: dict[str, Any] = {"repo_type": repository.repo_type, "revision": revision, "files_metadata": True}
-    info: Any = _ask(lambda: HfApi().repo_info(repository.id, **more), repository, PAUSES)
+    query: dict[str, Any] = {"repo_type": repository.repo_type, "revision": revision, "files_metadata": True}
+    info: Any = _ask_hub(lambda: HfApi().repo_info(repository.id, **query), repository, PAUSES)
     every = {file.rfilename: file for file in info.siblings or ()}
     files = {
         name: {"size": every[name].size, "sha256": large.sha256 if (large := every[name].lfs) else None}
@@ -60,7 +63,7 @@ def look_up(repository: HubRequirement, revision: str) -> HubSnapshot:
 
 
 def download(repository: HubRequirement, snapshot: HubSnapshot, folder: Path) -> list[str]:
-    """Fetch what is not in the folder yet. Return the files that are not as the hub has them, which are deleted.
+    """Fetch what is not in the folder yet. Delete the files that arrived damaged, and return their names.
 
     snapshot_download leaves files out without a word where the hub does not list them: then it is asked again, and
     HubUnreachable raised in the end.
@@ -71,8 +74,8 @@ def download(repository: HubRequirement, snapshot: HubSnapshot, folder: Path) ->
     names, pauses = [glob.escape(name) for name in snapshot.files], iter(PAUSES)
 
     def fetch() -> Any:
-        _ask(lambda: snapshot_download(repository.id, allow_patterns=names, tqdm_class=Bar, **place), repository)
-        return _ask(lambda: HfApi().verify_repo_checksums(repository.id, **place), repository, PAUSES)
+        _ask_hub(lambda: snapshot_download(repository.id, allow_patterns=names, tqdm_class=Bar, **place), repository)
+        return _ask_hub(lambda: HfApi().verify_repo_checksums(repository.id, **place), repository, PAUSES)
 
     verified = fetch()
     while missing := sorted(snapshot.files.keys() & set(verified.missing_paths)):
@@ -130,7 +133,7 @@ def make_snapshot(
     return HubSnapshot(repository.id, revision, commit, folder, source, provenance.now(), sizes)
 
 
-def _ask(action: Callable[[], V], repository: HubRequirement, pauses: Sequence[float] = ()) -> V:
+def _ask_hub(action: Callable[[], V], repository: HubRequirement, pauses: Sequence[float] = ()) -> V:
     """Return what the hub answers; if it is busy, ask again after `pauses`. Raises InputError or HubUnreachable."""
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError
@@ -141,7 +144,7 @@ def _ask(action: Callable[[], V], repository: HubRequirement, pauses: Sequence[f
         status = error.response.status_code if isinstance(error, HfHubHTTPError) else 0
         if pauses and (status in BUSY or isinstance(error, httpx2.TransportError)):
             time.sleep(pauses[0])
-            return _ask(action, repository, pauses[1:])
+            return _ask_hub(action, repository, pauses[1:])
         if isinstance(error, HfHubHTTPError) and status in (401, 403, 404):
             raise InputError(f"{repository.field}: {_explain_refusal(repository, error)}") from error
         if isinstance(error, OSError) and error.errno is not None:
@@ -152,7 +155,7 @@ def _ask(action: Callable[[], V], repository: HubRequirement, pauses: Sequence[f
 
 
 def _explain_refusal(repository: HubRequirement, error: Exception) -> str:
-    """Return why the hub gives it to nobody, or not to us."""
+    """Return why the hub refuses a repository: to everybody, or to this user."""
     from huggingface_hub import get_token
     from huggingface_hub.errors import GatedRepoError, RevisionNotFoundError
 

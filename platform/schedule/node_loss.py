@@ -1,4 +1,4 @@
-"""Retries of trials: one that was lost with its machine has not failed, and keeps its own."""
+"""Watches for lost machines: a trial that goes down with its machine runs again, and that does not use up its retry."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RETRIES = 1
 TRIES = RETRIES + 1
 """Tune's own limit: one more, because Tune decides before it asks us. A trial that uses it is recorded as lost."""
 LOOK_SECONDS = 5.0
-"""Between two looks at the machines."""
+"""Time between two looks at which machines exist."""
 SAME_LOSS_SECONDS = 90.0
 """At most between a trial's death and its machine's, in either order; Ray takes half a minute to find out."""
 
@@ -34,21 +34,21 @@ class RayletWatch(StatelessCallback):
 
     def __init__(self) -> None:
         self.node = ray.get_runtime_context().get_node_id()
-        self.looked = time.monotonic()
+        self.last_look = time.monotonic()
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if time.monotonic() - self.looked < LOOK_SECONDS:
+        if time.monotonic() - self.last_look < LOOK_SECONDS:
             return
-        self.looked = time.monotonic()
+        self.last_look = time.monotonic()
         if not any(node["Alive"] for node in ray.nodes() if node["NodeID"] == self.node):
             raise RayError("its raylet on this machine has died")
 
 
 class NodeLossWatch(StatelessCallback):
-    """Gives a trial back the retry that the loss of a machine took; Tune itself knows only announced losses.
+    """Gives a trial back the retry that the loss of its machine took; Tune itself does so for announced losses alone.
 
-    `list_nodes`: the ids of the machines that exist now. A machine may go right after another: what one took has to be
-    given back before the next takes its own, so they are asked themselves (Ray learns of a loss half a minute later).
+    `list_nodes`: the ids of the machines that answer now. Ray would say half a minute later, and by then the next
+    machine may be lost and take the retry of the same trial again.
     """
 
     def __init__(self, list_nodes: Callable[[], set[str]], print_line: Callable[[str], None]) -> None:
@@ -56,6 +56,7 @@ class NodeLossWatch(StatelessCallback):
         self.print_line = print_line
         self.started: dict[str, float] = {}
         self.looks: deque[tuple[float, frozenset[str]]] = deque()
+        """When we looked, and the machines that existed then."""
         self.deaths: list[tuple[Any, frozenset[str], float]] = []
         """Trials whose process died, the machines that existed shortly before, and when they died."""
 

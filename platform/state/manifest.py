@@ -1,4 +1,7 @@
-"""A sweep on disk: STORAGE/sweeps/NAME-HASH.json, the list of its trials' ids and of its reference evaluations."""
+"""A sweep's manifest, STORAGE/sweeps/NAME-HASH.json: its trials' ids, its reference evaluations and its commands.
+
+Here are also the commands that resume a sweep or name its storage.
+"""
 
 from __future__ import annotations
 
@@ -83,14 +86,14 @@ def _commands(earlier: dict[str, Any], command: str) -> list[str]:
 
 
 def resume_command(command: str, storage: str | None = None) -> str:
-    """Return the command that resumes what `command` began, with the option `storage` in the place of its own."""
+    """Return the command that resumes what `command` began. `storage`: an option that replaces the command's own."""
     names = ("--reason",) if storage is None else ("--reason", "--storage")
     kept = drop_options(shlex.split(command), names, ("--new", "--resume", "--retry-failed"))
     return f"{shlex.join([*kept, '--resume'])}{storage or ''}"
 
 
 def drop_options(words: Iterable[str], names: Sequence[str], flags: Sequence[str] = ()) -> list[str]:
-    """Return a command's words without these options, those of `names` with their values."""
+    """Return a command's words without the options `names`, which take a value, and `flags`, which take none."""
     kept, parts = [], iter(words)
     for part in parts:
         if part in names:

@@ -1,4 +1,7 @@
-"""Which trials keep their weights: the Pareto set of their study as it moves, the best, all or none."""
+"""Which trials keep their weights (`--keep`): all, the Pareto set of their study, its best or none.
+
+The weights of the others are deleted as soon as a trial's end shows that they are not kept.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ CHOICES = ("all", "pareto", "best", "none")
 """Each keeps less than the one before. `best` is the trial that the selection rule chooses; `pareto` keeps it, too."""
 
 Point = tuple[str, *tuple[float, ...]]
-"""Trial id, and the benchmark's goals turned so that more is better, retention last: on TOFU FQ and MU."""
+"""A trial's id and its gain in each goal of the benchmark: more is better, retention is last (TOFU: FQ, MU)."""
 Results = Mapping[str, Mapping[str, Any]]
 """result.json by trial id."""
 
@@ -44,19 +47,22 @@ def target_utilities(
 
 
 def planned_utilities(plan: Plan, store: Storage) -> dict[str, float | None]:
-    """Return `target_utilities` of a plan."""
+    """Return the target model's utility on each split of a plan, for the selection rule."""
     references = [vars(ref) for ref in plan.references]
     return target_utilities(references, store, plan.sweep.benchmark.name, plan.sweep.selection)
 
 
 @dataclass
 class Study:
-    """The trials of one study that keep their weights. `original`: the target model's utility, which the rule needs."""
+    """The trials of one study, and which of them have weights on disk.
+
+    `target_utility`: the target model's, to which the selection rule compares a trial's.
+    """
 
     trials: Sequence[Trial]
     store: Storage
     rule: Selection
-    original: float | None
+    target_utility: float | None
     points: dict[str, Point] = field(default_factory=dict)
     candidates: dict[str, selection.Candidate] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
@@ -75,7 +81,7 @@ class Study:
         """Delete the weights of measured trials that `choice` does not keep; return their ids."""
         if choice == "all" or not self.kept:
             return []
-        best = selection.pick(self.candidates.values(), self.original, self.rule) if choice != "none" else None
+        best = selection.pick(self.candidates.values(), self.target_utility, self.rule) if choice != "none" else None
         keep = {best.key} if best else set()
         if choice == "pareto":
             keep |= set(pareto_front(list(self.points.values())))
@@ -136,9 +142,9 @@ def pareto_front(points: Sequence[Point]) -> list[str]:
     return [key for key, *_ in front]
 
 
-def choose_best(results: Results, benchmark: str, rule: Selection, original: float | None) -> str | None:
-    """Return the id of the trial that the rule chooses, each trial on its own: tables average seeds, this does not."""
-    chosen = selection.pick(candidates(results, benchmark, rule), original, rule)
+def choose_best(results: Results, benchmark: str, rule: Selection, target_utility: float | None) -> str | None:
+    """Return the id of the single trial that the rule chooses. Tables choose among means over seeds instead."""
+    chosen = selection.pick(candidates(results, benchmark, rule), target_utility, rule)
     return chosen.key if chosen else None
 
 

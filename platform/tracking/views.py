@@ -17,12 +17,12 @@ TAG = f"mlflow.sharedViewState.{KEY}"
 LINK = f"#/experiments/{{experiment}}/runs?viewStateShareKey={KEY}"
 NAME = "Trials: gamma, tau and the trade-off"
 TAU = "tau"
-"""A param beside `rectifier.tau`, of words only: MLflow leaves out runs where an axis mixes numbers and words."""
+"""A param that repeats `rectifier.tau` as words: MLflow leaves out runs where an axis mixes numbers and words."""
 AXES = ("rectifier.gamma", TAU)
 COLUMNS = ("method", "rectifier.name", "rectifier.gamma", "rectifier.tau", "benchmark.split", "seed")
 SERIES = ("loss", "retain_loss", "cos_before", "cos_after")
-COMPARED = 100
-"""So many runs a chart draws; MLflow's own number is 10."""
+RUNS_PER_CHART = 100
+"""How many runs a chart draws at most; MLflow's default is 10."""
 
 
 def saved_view(benchmark: str) -> str:
@@ -73,5 +73,5 @@ def _charts(goals: list[str]) -> list[dict[str, Any]]:
 
 
 def _chart(kind: str, key: str, section: str, **given: Any) -> dict[str, Any]:
-    base = {"deleted": False, "isGenerated": False, "runsCountToCompare": COMPARED, "metricSectionId": section}
+    base = {"deleted": False, "isGenerated": False, "runsCountToCompare": RUNS_PER_CHART, "metricSectionId": section}
     return {**base, "type": kind, "uuid": key, **given}

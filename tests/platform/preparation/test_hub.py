@@ -112,11 +112,11 @@ def test_a_hub_that_is_away_for_a_moment_is_asked_again(bench: HubBench, monkeyp
 
     pauses: list[float] = []
     monkeypatch.setattr(repository.time, "sleep", pauses.append)
-    assert repository._ask(answer, TARGET, (1.0, 4.0)) == "here"
+    assert repository._ask_hub(answer, TARGET, (1.0, 4.0)) == "here"
     assert pauses == [1.0, 4.0]
     pauses.clear()
     with pytest.raises(repository.HubUnreachable, match=r"the hub does not answer \(refused\)"):
-        repository._ask(answer, TARGET, (1.0,))
+        repository._ask_hub(answer, TARGET, (1.0,))
 
     def download(*arguments: Any, **given: Any) -> str:
         if "local_dir" not in given or len(downloads) == 2:

@@ -75,7 +75,7 @@ def test_a_new_objective_is_no_other_code_for_the_published_ones(monkeypatch: py
 def test_time_of_a_trial_is_measured_on_what_is_done() -> None:
     """Half an hour on two ranks with a GPU each is one GPU-hour."""
     for count, each in ((2, None), (3, 3600.0)):
-        assert history.summarise_results([result()] * count).measured.each == each
+        assert history.summarise_results([result()] * count).measured.gpu_seconds_per_trial == each
     failed = result(seconds=9e9) | {"status": "failed"}
     assert history.summarise_results([*[result()] * 3, failed]).measured == Measured(3, 3 * 3600.0)
 
