@@ -13,8 +13,6 @@ from trainables.common import cli
 from trainables.common.errors import InputError, closest
 from trainables.common.redaction import redact
 
-MLFLOW_PORT = 5000
-
 
 def main(
     action: Annotated[str, typer.Argument(help="check, environment (for the head), account (AWS, once per account).")],
@@ -54,7 +52,7 @@ def print_environment(file: ClusterFile) -> int:
         "RAY_ADDRESS": "auto",
         "RAY_AUTH_MODE": "disabled",
         "UNLEARN_STORAGE": str(file.storage),
-        "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{MLFLOW_PORT}",
+        "MLFLOW_TRACKING_URI": "http://127.0.0.1:5000",
         "MLFLOW_BACKEND": str(file.provider.get("mlflow_backend", "sqlite")),
     }
     for name, value in variables.items():

@@ -26,7 +26,9 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
     plan, started = state.plan, time.monotonic()
     trials = format_count(len(plan.trials), "trial")
     print_line(f"sweep {plan.name}: {trials}, {len(state.done)} done, {state.outstanding} to run")
-    print_line(f"storage {store.location}, {_describe_code()}")
+    made = provenance.stamp()
+    commit = f"commit {made['commit']}{' (with uncommitted changes)' if made['dirty'] else ''}"
+    print_line(f"storage {store.location}, {commit if made['commit'] else 'no git commit'}, code {made['code']}")
     if warning := state.history.warning():
         print_line(f"warning: {warning}")
     stopper = Stopper(options.limits, load_spent(state, store))
@@ -81,9 +83,3 @@ def _print_stop(plan: Plan, store: Storage, stopper: Stopper) -> int:
         return 0
     print_line(f"stopped: {stopper.reason}; {format_count(left, 'trial')} left; {stopper.advice}")
     return 1 if stopper.fails_alike or stopper.unwritable else 3
-
-
-def _describe_code() -> str:
-    made = provenance.stamp()
-    head = f"commit {made['commit']}{' (with uncommitted changes)' if made['dirty'] else ''}"
-    return f"{head if made['commit'] else 'no git commit'}, code {made['code']}"

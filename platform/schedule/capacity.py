@@ -68,10 +68,7 @@ def count_trials(kinds: Sequence[NodeKind], wanted: Resources) -> int:
 
 
 def list_node_kinds(nodes: Iterable[Mapping[str, Any]], growth: Growth) -> list[NodeKind]:
-    """Return the kinds of nodes (as of ray.nodes()) that live or may start.
-
-    The head is a kind of its own: it may have the size of a worker.
-    """
+    """Return the kinds of nodes (as of ray.nodes()) that live or may start; the head is a kind of its own."""
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     heads = [_make_kind(_size(node), 1) for node in alive if HEAD in node]
     counted = Counter(_size(node) for node in alive if HEAD not in node)
