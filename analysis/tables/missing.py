@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 
 from analysis.labels import DASH
@@ -39,15 +40,10 @@ def list_notes(layout: Layout, backbones: set[str], command: str = "") -> list[s
 
 def _keep_options(command: str) -> tuple[list[str], list[str]]:
     """Return a start's parts without what is only for that start, and its strategy."""
-    kept, strategy = [], []
-    parts = iter(shlex.split(command))
-    for part in parts:
-        option, joined, value = part.partition("=")
-        if option in FLAGS:
-            continue
-        if option in VALUES:
-            value = value if joined else next(parts, "")
-            strategy = [option, value] if option == "--strategy" else strategy
-        else:
-            kept.append(part)
-    return kept, strategy
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for flag in FLAGS:
+        parser.add_argument(flag, action="store_true")
+    for option in VALUES:
+        parser.add_argument(option)
+    found, kept = parser.parse_known_args(shlex.split(command))
+    return kept, ["--strategy", found.strategy] if found.strategy else []
