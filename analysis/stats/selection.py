@@ -100,9 +100,8 @@ def sort_studies(frame: pd.DataFrame) -> pd.DataFrame:
     orders = {"method": order_methods, "rectifier.name": order_rectifiers}
 
     def rank(column: pd.Series) -> pd.Series:
-        order = orders.get(str(column.name))
-        names = order(column.dropna()) if order else []
-        return column.map({name: place for place, name in enumerate(names)}) if order else column
+        names = orders.get(str(column.name), sorted)(column.dropna().unique())
+        return column.map({name: place for place, name in enumerate(names)})
 
     return frame.sort_values(STUDY, key=rank, kind="stable", ignore_index=True)
 

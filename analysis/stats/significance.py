@@ -82,6 +82,5 @@ def resolution(goal: Goal) -> float:
 def holm(values: pd.Series) -> pd.Series:
     """Return p values adjusted for being so many (Holm, 1979); NaN stays and does not count."""
     ordered = values.dropna().sort_values()
-    factors = range(len(ordered), 0, -1)
-    raised = pd.Series([p * k for p, k in zip(ordered, factors, strict=True)], index=ordered.index, dtype=float)
+    raised = ordered * np.arange(len(ordered), 0, -1)
     return raised.cummax().clip(upper=1.0).reindex(values.index)

@@ -97,8 +97,8 @@ def _melt(found: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     for metric in metrics:
         stats = {"value": metric, "sd": f"{metric}_sd", "n": f"{metric}_n"}
         rows = found.reindex(columns=[*KEY, *stats.values()]).set_axis([*KEY, *stats], axis=1)
-        parts.append(rows.assign(metric=metric, n=rows["n"].fillna(0), place=range(len(rows))))
-    return pd.concat(parts).sort_values("place", kind="stable").drop(columns="place")
+        parts.append(rows.assign(metric=metric, n=rows["n"].fillna(0)))
+    return pd.concat(parts).sort_index(kind="stable")
 
 
 def _melt_references(references: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
