@@ -30,11 +30,9 @@ def make_sheets(frame: pd.DataFrame, results: Results, command: str = "", beside
         command = f"{command} --retry-failed"
     sheets = []
     for layout in fitting_layouts(frame):
-        if layout.table == "tofu_retain_free":  # WGA's trials with a retain term are no part of it
-            free = tidy.from_runs(results.with_runs(retain_free_trials(runs)))
-            sheets += _make_sheets(layout, free, beside, command)
-        else:
-            sheets += _make_sheets(layout, frame, beside, command)
+        free = layout.table == "tofu_retain_free"  # WGA's trials with a retain term are no part of it
+        rows = tidy.from_runs(results.with_runs(retain_free_trials(runs))) if free else frame
+        sheets += _make_sheets(layout, rows, beside, command)
     return sheets
 
 
@@ -53,8 +51,8 @@ def retain_free_trials(runs: pd.DataFrame) -> pd.DataFrame:
 
 def tables_of_sweep(sweep: str) -> dict[str, str]:
     """Return the paper's tables that the named sweep fills, and its backbone there; none of a sweep of our own."""
-    found = [(layout.table, layout.sweeps) for layout in LAYOUTS.values()]
-    return {table: backbone for table, sweeps in found for backbone, name in sweeps.items() if name == sweep}
+    layouts = LAYOUTS.values()
+    return {one.table: backbone for one in layouts for backbone, name in one.sweeps.items() if name == sweep}
 
 
 def published_sheets(tables: Mapping[str, str]) -> list[Sheet]:

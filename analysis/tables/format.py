@@ -16,17 +16,8 @@ BOLD = {
 }
 """What tables say of their bold numbers, by whom these compete with."""
 TEX = str.maketrans(
-    {
-        "%": r"\%",
-        "_": r"\_",
-        "&": r"\&",
-        "#": r"\#",
-        "±": r"$\pm$",
-        "↑": r"$\uparrow$",
-        "↓": r"$\downarrow$",
-        "—": "--",
-        "‖": r"$\|$",
-    }
+    {sign: f"\\{sign}" for sign in "%_&#"}
+    | {"±": r"$\pm$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "—": "--", "‖": r"$\|$"}
     | {"τ": r"$\tau$", "γ": r"$\gamma$", "≥": r"$\geq$"}
     | {"θ": r"$\theta$", "†": r"$\dagger$", "‡": r"$\ddagger$", "§": r"\S{}", "¶": r"\P{}"}
 )
@@ -65,8 +56,8 @@ class Row:
     label: str
     first: bool
     under: bool
-    cells: tuple[Cell, ...]
     more: tuple[str, ...] = ()
+    cells: tuple[Cell, ...] = ()
 
 
 @dataclass(frozen=True)

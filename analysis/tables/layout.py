@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from analysis import paper
-from analysis.labels import DASH, DECIMALS, REFERENCES, number, plain_setting
+from analysis.labels import DECIMALS, REFERENCES, plain_setting
 from analysis.load.goals import FLOOR, find_goals
 from analysis.tables.format import Heading
 
@@ -70,13 +70,13 @@ class Layout:
     """Whether it is the report's own: with every reference model and split of the sweep, and `notes` of its own."""
     notes: tuple[str, ...] = ()
     extras: Mapping[str, Callable[[Mapping[Any, Any]], str]] = field(default_factory=dict)
-    exact: tuple[tuple[str, str], ...] = ()
-    """Further columns (metric, stat) of the report's CSV."""
+    exact: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Further columns of the report's CSV: the field of a number and its metric."""
 
     @property
     def metrics(self) -> list[str]:
         """Return the metrics, in the order of the table."""
-        return list(dict.fromkeys(measure.metric for measure in self.measures))
+        return [measure.metric for measure in self.measures]
 
     @property
     def other(self) -> str:
@@ -158,9 +158,9 @@ def _select_lines(rows: pd.DataFrame, layout: Layout) -> pd.DataFrame:
 def _as_printed(layout: Layout, rows: pd.DataFrame) -> pd.Series:
     """Return the values rounded as the table prints them."""
     decimals = {measure.metric: measure.decimals for measure in layout.measures}
-    pairs = zip(rows["value"], rows["metric"], strict=True)
-    texts = [number(value, decimals.get(metric, DECIMALS)) for value, metric in pairs]
-    return pd.Series([float("nan") if text == DASH else float(text) for text in texts], index=rows.index, dtype=float)
+    pairs = zip(rows["value"].tolist(), rows["metric"], strict=True)
+    values = [round(value, decimals.get(metric, DECIMALS)) + 0.0 for value, metric in pairs]
+    return pd.Series(values, index=rows.index, dtype=float)
 
 
 def _find_best(layout: Layout, rows: pd.DataFrame) -> pd.Series:
@@ -168,11 +168,9 @@ def _find_best(layout: Layout, rows: pd.DataFrame) -> pd.Series:
 
     None where one stands alone, and no utility of `goals.FLOOR`.
     """
-    ways = {"highest": 1.0, "lowest": -1.0, None: float("nan")}
-    best = {measure.metric: ways[measure.best] for measure in layout.measures}
-    signs = pd.Series([best.get(metric, float("nan")) for metric in rows["metric"]], index=rows.index, dtype=float)
+    signs = {measure.metric: 1.0 if measure.best == "highest" else -1.0 for measure in layout.measures if measure.best}
     values = _as_printed(layout, rows)
-    score = (values * signs).where(~rows["method"].isin(REFERENCES))
+    score = (values * rows["metric"].map(signs.get).astype(float)).where(~rows["method"].isin(REFERENCES))
     among = ["backbone", "split", "metric", "target", *(["method"] if layout.compared == "method" else [])]
     groups = score.groupby([rows[name] for name in among])
     kept = [find_goals(name).retention.metric for name in rows["benchmark"].unique()]

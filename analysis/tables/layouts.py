@@ -77,7 +77,10 @@ RETAIN_FREE = Layout(
     only=True,
     report=True,
     extras={"n": lambda record: f"{record['n']:g}", "strength": _strength, "change": _relative_change},
-    exact=(("relative_change", "mean"), ("strength", "chosen")),
+    exact={
+        "relative_change.mean": ("relative_change", "model_utility"),
+        "strength.chosen": ("strength", "model_utility"),
+    },
     notes=(
         f"Methods without retain data and without a rectifier; means over n seeds. {BOLD['column']} strength: stg of "
         "TRU, strength of TV, the best of each method by the report's rule. "
@@ -91,7 +94,8 @@ UWC = Layout(
     references={"original": REFERENCES["original"]},
     mixed=True,
     report=True,
-    exact=(*(("seeds", check) for check in CHECKS), *(("weight", stat) for stat in ("mean", "sd", "n"))),
+    exact={f"seeds.{check}": ("seeds", check) for check in CHECKS}
+    | {"weight.mean": ("value", "weight"), "weight.sd": ("sd", "weight"), "weight.n": ("n", "weight")},
     notes=(
         "UWC mixes an unlearned model with the original one, w of the former and 1 - w of the latter, until MU is the "
         "given share of the original's; w is in the CSV. The settings are those of the main table, with and without "

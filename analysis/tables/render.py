@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from analysis.labels import (
 from analysis.tables import format as printing
 from analysis.tables import missing
 from analysis.tables.format import BOLD, Cell, Heading, Row, Table
-from analysis.tables.layout import CHECKS, KEY, Layout, Measure, select_numbers, target_text
+from analysis.tables.layout import CHECKS, KEY, Layout, select_numbers, target_text
 
 COMPONENTS = {"none": "w/o GRU", "clip": "w/ GC"}
 MISPRINT = "¶"
@@ -45,24 +45,10 @@ NOT_PUBLISHED = "The paper has no such numbers: they are of other models, splits
 Record = Mapping[Any, Any]
 
 
-@dataclass(frozen=True)
-class PlannedRow:
-    """A row to be printed: what of a number's key it holds, and how it is headed."""
-
-    key: dict[str, str]
-    label: str
-    first: bool
-    under: bool
-    more: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class PlannedColumn:
-    """A column: what of a number's key it holds, its head; `extra` makes its text of the number's record."""
-
-    key: dict[str, str]
-    head: str
-    extra: Callable[[Record], str] | None = None
+PlannedRow = tuple[dict[str, str], Row]
+"""What of a number's key a row holds, and the row without its cells."""
+PlannedColumn = tuple[dict[str, str], str, Callable[[Record], str] | None]
+"""What of a number's key a column holds, its head, and what makes its text of the number's record, if not the value."""
 
 
 @dataclass(frozen=True)
@@ -117,12 +103,12 @@ class Grid:
     @cached_property
     def records(self) -> dict[tuple[str, ...], Record]:
         """Return the numbers by their keys."""
-        return {tuple(record[name] for name in KEY): record for record in self.rows.to_dict("records")}
+        rows = self.rows.assign(seeds=(self.rows["value"] * self.rows["n"]).round())  # how many a share is
+        return {tuple(record[name] for name in KEY): record for record in rows.to_dict("records")}
 
     def find_record(self, key: dict[str, str]) -> Record:
         """Return the number with this key, empty if there is none."""
-        key = {"target": "", "setting": ""} | key
-        return self.records.get(tuple(key[name] for name in KEY), {})
+        return self.records.get(tuple(key.get(name, "") for name in KEY), {})
 
     @cached_property
     def compared(self) -> bool:
@@ -148,7 +134,7 @@ class Grid:
         studies = set(zip(rows["method"], rows["rectifier"], strict=True))
         models = [name for name in layout.references if layout.report or (name, "none") in studies]
         lines = [
-            PlannedRow({"method": name, "rectifier": "none"}, layout.references[name], place == 0, False)
+            ({"method": name, "rectifier": "none"}, Row(layout.references[name], place == 0, False))
             for place, name in enumerate(models)
         ]
         present = set(rows["method"]) - set(REFERENCES)
@@ -170,10 +156,10 @@ class Grid:
                 key = {"method": method, "rectifier": kind, "target": target}
                 if layout.components:
                     more = (COMPONENTS.get(kind) or rectifier_label(kind),)
-                    lines.append(PlannedRow(key, method_label(method) if first else "", first, False, more))
+                    lines.append((key, Row(method_label(method) if first else "", first, False, more)))
                 else:
                     share = f" ({float(target):.0%})" if target else ""
-                    lines.append(PlannedRow(key, row_label(method, kind) + share, first, kind != "none"))
+                    lines.append((key, Row(row_label(method, kind) + share, first, kind != "none")))
         return lines
 
     def _axis_lines(self, method: str) -> list[PlannedRow]:
@@ -181,7 +167,7 @@ class Grid:
         key = {"method": method, "rectifier": "gru"}
         label = f"{method_label(method)} {rectifier_label('gru')}"
         return [
-            PlannedRow(key | {"metric": measure.metric}, "" if place else label, place == 0, False, (measure.head,))
+            (key | {"metric": measure.metric}, Row("" if place else label, place == 0, False, (measure.head,)))
             for place, measure in enumerate(self.layout.measures)
         ]
 
@@ -208,11 +194,11 @@ class Grid:
         for backbone, split in self.groups:
             key = {"backbone": backbone, "split": split}
             if layout.axis:
-                leaves += [PlannedColumn(key | {"setting": value}, text) for value, text in self._axis_values().items()]
+                leaves += [(key | {"setting": value}, text, None) for value, text in self._axis_values().items()]
                 continue
-            leaves += [PlannedColumn(key | {"metric": measure.metric}, measure.head) for measure in layout.measures]
+            leaves += [(key | {"metric": measure.metric}, measure.head, None) for measure in layout.measures]
             last = key | {"metric": layout.measures[-1].metric}
-            leaves += [PlannedColumn(last, head, extra) for head, extra in layout.extras.items()]
+            leaves += [(last, head, extra) for head, extra in layout.extras.items()]
         return leaves
 
     def _axis_values(self) -> dict[str, str]:
@@ -227,21 +213,21 @@ class Grid:
         """Return the table as printed; `command` is the sweep's, from which the one that fills its gaps is made."""
         printed, gaps = [], set()
         known = {key if self.layout.axis else key[2:5] for key in self.records}
-        for line in self.planned_rows:
+        for row_key, row in self.planned_rows:
             cells = []
-            for column in self.planned_columns:
-                key = {"target": "", "setting": ""} | line.key | column.key
-                cells.append(self._print_cell(key, column))
-                name = tuple(key[part] for part in KEY)
+            for column_key, _, extra in self.planned_columns:
+                key = row_key | column_key
+                cells.append(self._print_cell(key, extra))
+                name = tuple(key.get(part, "") for part in KEY)
                 planned = self.whole or (name if self.layout.axis else name[2:5]) in known
                 if self.ours and planned and cells[-1].text == DASH and key["method"] not in REFERENCES:
                     gaps.add(key["backbone"])
-            printed.append(Row(line.label, line.first, line.under, tuple(cells), line.more))
+            printed.append(replace(row, cells=tuple(cells)))
         marks = "".join(cell.marks for row in printed for cell in row.cells)
         notes = [*self._list_notes(), *missing.list_notes(self.layout, gaps, command)]
         notes += [f"{sign} {note}" for sign, note in DOUBTS.items() if sign in marks]
         return Table(
-            leaves=tuple(column.head for column in self.planned_columns),
+            leaves=tuple(head for _, head, _ in self.planned_columns),
             levels=self._list_levels(),
             rows=tuple(printed),
             notes=(*notes, *self.layout.notes),
@@ -265,16 +251,16 @@ class Grid:
             levels.append((Heading(GREEK[layout.axis], len(self.planned_columns)),))
         return (*levels, *([layout.kinds * len(groups)] if layout.kinds else []))
 
-    def _print_cell(self, key: dict[str, str], column: PlannedColumn) -> Cell:
+    def _print_cell(self, key: dict[str, str], extra: Callable[[Record], str] | None) -> Cell:
         record, is_method = self.find_record(key), key["method"] not in REFERENCES
-        if column.extra:
+        if extra:
             empty = {"n": 0, "strength": float("nan"), "relative_change": float("nan")}
-            return Cell(column.extra(record or empty) if is_method else DASH)
-        decimals = self._measure(key).decimals
+            return Cell(extra(record or empty) if is_method else DASH)
+        decimals = next(measure.decimals for measure in self.layout.measures if measure.metric == key["metric"])
         if pd.isna(record.get("value", float("nan"))):
             return Cell(DASH)
         unusual = self.usual_n is not None and record["n"] != self.usual_n and is_method
-        marks = self._find_doubts(key) if key["target"] and key["metric"] == "forget_quality" else ""
+        marks = self._find_doubts(key) if key.get("target") and key["metric"] == "forget_quality" else ""
         marks += MISPRINT if isinstance(record["misprint"], str) and not self.compared else ""
         return Cell(
             text=number(record["value"], decimals),
@@ -284,9 +270,6 @@ class Grid:
             n=f"{record['n']}" if unusual else "",
             beside=_print_difference(record, decimals) if self.compared else "",
         )
-
-    def _measure(self, key: dict[str, str]) -> Measure:
-        return next(measure for measure in self.layout.measures if measure.metric == key["metric"])
 
     def _find_doubts(self, key: dict[str, str]) -> str:
         """Return the signs of what is doubtful about a mixture; none for the paper's numbers."""
@@ -315,33 +298,24 @@ class Grid:
 
     def exact_frame(self) -> pd.DataFrame:
         """Return the numbers unrounded, a row a method and rectifier, columns `SPLIT.METRIC.STAT`."""
-        columns = [(metric, stat) for metric in self.layout.metrics for stat in ("mean", "sd", "n")]
-        columns += sorted(self.layout.exact, key=lambda column: column[0])
+        fields = {"mean": "value", "sd": "sd", "n": "n"}
+        printed = {f"{metric}.{stat}": (fields[stat], metric) for metric in self.layout.metrics for stat in fields}
+        columns = printed | dict(self.layout.exact)
         records = []
-        for line in self.planned_rows:
-            is_method = line.key["method"] not in REFERENCES
-            record: dict[str, Any] = line.key | {"rectifier": line.key["rectifier"] if is_method else ""}
-            if self.layout.mixed:
-                record["target"] = float(line.key["target"]) if is_method else float("nan")
-            record = {name: record[name] for name in ("method", "rectifier", *["target"] * self.layout.mixed)}
+        for key, _ in self.planned_rows:
+            is_method = key["method"] not in REFERENCES
+            record: dict[str, Any] = {"method": key["method"], "rectifier": key["rectifier"] if is_method else ""}
+            record["target"] = float(key["target"]) if is_method and self.layout.mixed else float("nan")
             record["label"] = row_label(record["method"], record["rectifier"])
             for backbone, split in self.groups:
-                key = line.key | {"backbone": backbone, "split": split}
-                for metric, stat in columns if is_method else columns[: 3 * len(self.layout.measures)]:
-                    record[f"{split}.{metric}.{stat}"] = self._exact_number(key, metric, stat)
+                for name, (field, metric) in (columns if is_method else printed).items():
+                    found = self.find_record(key | {"backbone": backbone, "split": split, "metric": metric})
+                    absent = 0.0 if field in ("n", "seeds") else float("nan")
+                    record[f"{split}.{name}"] = float(found.get(field, absent))
             records.append(record)
-        names = [f"{split}.{metric}.{stat}" for _, split in self.groups for metric, stat in columns]
-        return pd.DataFrame(records).reindex(columns=[*list(records[0])[: 3 + self.layout.mixed], *names])
-
-    def _exact_number(self, key: dict[str, str], metric: str, stat: str) -> float:
-        if (metric, stat) in (("relative_change", "mean"), ("strength", "chosen")):
-            return self.find_record(key | {"metric": self.layout.metrics[-1]}).get(metric, float("nan"))
-        if metric == "seeds":
-            record = self.find_record(key | {"metric": stat})
-            return float(round(record["value"] * record["n"])) if record else 0.0
-        record = self.find_record(key | {"metric": metric})
-        field = {"mean": "value"}.get(stat, stat)
-        return float(record.get(field, 0.0 if stat == "n" else float("nan")))
+        names = [f"{split}.{name}" for _, split in self.groups for name in columns]
+        heads = ["method", "rectifier", *["target"] * self.layout.mixed, "label"]
+        return pd.DataFrame(records).reindex(columns=[*heads, *names])
 
 
 def _print_difference(record: Record, decimals: int) -> str:
