@@ -167,6 +167,8 @@ def list_beaten(chosen: pd.DataFrame, models: pd.DataFrame, goals: Goals) -> lis
 
 def compare_at_equal_utility(results: Results) -> list[str]:
     """Return one sentence a split on FQ where both sides were mixed back to the same MU (UWC)."""
+    if results.goals.benchmark != "tofu":
+        return []
     frame = tidy.from_runs(results)
     mixed = frame.loc[frame["target"].notna() & frame["chosen"] & frame["rectifier"].isin(["none", "gru"])]
     wide = mixed.pivot(index=["split", "method", "target"], columns=["metric", "rectifier"], values="value")

@@ -99,3 +99,13 @@ def test_the_verdict_at_equal_utility(tmp_path: Path) -> None:
         "higher with GRU in 3 of 5 pairs of a method and share, lower in 2. 1 of 6 pairs are left out: a side missed "
         "its target, needed no mixing, or has no FQ."
     ]
+
+
+def test_no_verdict_at_equal_utility_without_forget_quality(tmp_path: Path) -> None:
+    """On WMDP mixtures have no FQ to compare."""
+    mixed = {"weight": 0.5, "mmlu": 0.5, "wmdp_bio": 0.3, "target": 0.9, "goal": 0.5, "reached": True}
+    given = {"calibration": {"monotone": True, "evaluations": [], "targets": [mixed]}, "benchmark": "wmdp"}
+    values = {"wmdp_bio": 0.3, "wmdp_cyber": 0.3, "mmlu": 0.5}
+    ids = [write_trial(tmp_path, side["name"], rectifier=side, metrics=values, **given) for side in (NONE, GRU)]
+    write_sweep(tmp_path, ids, splits=("forget05",))
+    assert not verdict.compare_at_equal_utility(read(tmp_path))
