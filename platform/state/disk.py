@@ -6,8 +6,6 @@ import re
 import time
 from dataclasses import dataclass
 
-from pydantic import ByteSize, TypeAdapter, ValidationError
-
 from platform.state.sweep_state import SweepState
 from platform.state.weights import Keeper
 from trainables.common.cli import format_size
@@ -27,15 +25,10 @@ def parse_size(text: str | None) -> int | None:
     """Return the bytes of `20GB`, `500 MB` or `1.5TiB`. Raises InputError."""
     if text is None:
         return None
-    try:
-        size = TypeAdapter(ByteSize).validate_python(text.strip())
-    except ValidationError:
-        size = 0
-    if not re.fullmatch(r"\s*\d*\.?\d+\s*[a-zA-Z]*\s*", text):  # pydantic reads no further than the first size
-        size = 0
-    if not size:
+    match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([kmgt]?)(i?)b?\s*", text, re.IGNORECASE)
+    if match is None or float(match[1]) == 0:
         raise InputError(f"--disk-budget: '{text}' is no size; write it like 500MB, 20GB or 1.5TB")
-    return int(size)
+    return int(float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2].lower() or " "))
 
 
 def forecast(state: SweepState, store: Storage, choice: str, slots: int) -> dict[str, int]:

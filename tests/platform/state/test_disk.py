@@ -19,9 +19,9 @@ from trainables.storage.location import open_storage
 
 
 def test_sizes_as_people_write_them() -> None:
-    sizes = {"20GB": 20e9, "500 mb": 500e6, "1.5TiB": 1.5 * 2**40, "2g": 2e9, "4096": 4096, "1KiB": 1024}
+    sizes = {"20GB": 20e9, "500 mb": 500e6, "1.5TiB": 1.5 * 2**40, "2g": 2e9, "4096": 4096, "1Ki": 1024}
     assert {text: disk.parse_size(text) for text in sizes} == sizes
-    for text in ("", "GB", "-1GB", "0", "1e9"):
+    for text in ("", "GB", "-1GB", "0", "1e9", "20kbit", "1" * 400):
         with pytest.raises(InputError, match=r"--disk-budget: '.*' is no size; write it like 500MB, 20GB or 1.5TB"):
             disk.parse_size(text)
 
