@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import sys
 
 import ray
 import ray.exceptions
@@ -80,7 +81,8 @@ def _tune(state: SweepState, store: Storage, mirror: Mirror, stopper: Stopper, p
     search, total = make_searcher(state, store, stopper, placement, keep)
     counts = Counts.from_state(state, total, placement.slots)
     monitor = disk.DiskMonitor(weights.make_keeper(plan, store, keep), stopper.limits.disk_bytes)
-    screen, resources = Screen(Console()), plan.sweep.resources
+    screen = Screen(Console(force_terminal=sys.stdout.isatty()))  # FORCE_COLOR would make a terminal of a file
+    resources = plan.sweep.resources
     waiting = Waiting(resources_of_trial(resources), ray.available_resources, placement.describe_coming)
     reporter = Reporter(counts, store, mirror, stopper, monitor, screen, waiting)
     folder, name = store.root / "ray", f"{plan.name}-{os.getpid()}"
