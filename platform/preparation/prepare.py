@@ -158,7 +158,7 @@ def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, s
 
 
 def _make_groups(direction: Direction, plan: Plan, store: Storage, rows: int) -> None:
-    """Make a direction in Ray tasks. A group that is lost is started again and goes on after its last vector."""
+    """Make a direction in Ray tasks. A group that is lost begins again."""
     resources, root = plan.sweep.resources, store.location
     options = {"num_cpus": resources.cpus, "num_gpus": min(1, resources.gpus), "max_retries": RETRIES}
     numbers = range(spec.count_groups(direction))
