@@ -45,10 +45,10 @@ def make(store: Storage, count: int) -> None:
     references = [_reference(store, files[0][2], split, role) for split in SPLITS for role in ("original", "retain")]
     ids = []
     for number, trial in enumerate(itertools.islice(_trials(), count)):
-        folder, (steps, rows, records) = store.trial(trial.id()), files[(number + trial.seed) % FILES]
+        folder, (steps, rows, metrics) = store.trial(trial.id()), files[(number + trial.seed) % FILES]
         dice = random.Random(number)
-        record = Record("2026-11-20T10:00:00+00:00", metrics=_metrics(records, dice))
-        record.halves = [_metrics(records, dice), _metrics(records, dice)]
+        record = Record("2026-11-20T10:00:00+00:00", metrics=_with_quality(metrics, dice))
+        record.halves = [_with_quality(metrics, dice), _with_quality(metrics, dice)]
         record.seconds |= {"loading": 1.0, "training": 30.0, "evaluation": 10.0, "total": 41.0}
         write_result(trial, record, None, folder)
         os.link(steps, folder / base.STEPS)
@@ -73,13 +73,13 @@ def _trials() -> Iterator[Trial]:
             )
 
 
-def _files(folder: Path, dice: random.Random) -> tuple[Path, Path, list[dict[str, Any]]]:
+def _files(folder: Path, dice: random.Random) -> tuple[Path, Path, dict[str, Any]]:
     steps = [_step(number, dice) for number in range(1, STEPS + 1)]
     scale = dice.uniform(0.1, 3.0)
     records = [_row(task, index, scale, dice) for task, count in ROWS.items() for index in range(count)]
     write_rows(folder / base.STEPS, steps)
     write_rows(folder / base.ROWS, records)
-    return folder / base.STEPS, folder / base.ROWS, records
+    return folder / base.STEPS, folder / base.ROWS, dict(tofu.aggregate(records, "paper"))
 
 
 def _step(number: int, dice: random.Random) -> dict[str, Any]:
@@ -110,25 +110,14 @@ def _row(task: str, index: int, scale: float, dice: random.Random) -> dict[str, 
     }
 
 
-def _metrics(records: list[dict[str, Any]], dice: random.Random) -> dict[str, Any]:
-    """The numbers of the rows, and a forget quality that nothing was tested for."""
-    quality = {"forget_quality": -25 * dice.random(), "forget_quality_pvalue": 0.01, "forget_quality_ks": 0.2}
-    return {**_of_rows(records), **quality}
+def _with_quality(metrics: dict[str, Any], dice: random.Random) -> dict[str, Any]:
+    """Return the metrics with a forget quality that nothing was tested for."""
+    return {**metrics, "forget_quality": -25 * dice.random(), "forget_quality_pvalue": 0.01, "forget_quality_ks": 0.2}
 
 
-_known: dict[int, dict[str, Any]] = {}
-
-
-def _of_rows(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """As `tofu.aggregate`, once a list."""
-    if id(records) not in _known:
-        _known[id(records)] = dict(tofu.aggregate(records, "paper"))
-    return _known[id(records)]
-
-
-def _reference(store: Storage, records: list[dict[str, Any]], split: str, role: str) -> dict[str, str]:
+def _reference(store: Storage, metrics: dict[str, Any], split: str, role: str) -> dict[str, str]:
     key = digest([split, role])[:12]
-    found = _metrics(records, random.Random(key)) | {"forget_quality": None if role == "retain" else -24.0}
+    found = _with_quality(metrics, random.Random(key)) | {"forget_quality": None if role == "retain" else -24.0}
     model = {"path": f"models/{role}", "fingerprint": "files:fedcba9876543210"}
     write_json(store.evaluation(key) / RESULT, {"model": model, "metrics": found})
     return {"role": role, "split": split, "evaluation": key}
