@@ -31,7 +31,7 @@ from trainables.common.errors import InputError
 from trainables.common.redaction import VARIABLES
 from trainables.storage.base import Storage
 from trainables.storage.results import count_gpus
-from trainables.workers.launcher import LAUNCHER, list_nodes, train_ranks
+from trainables.workers.launcher import LAUNCHER_RESOURCES, list_nodes, train_ranks
 from trainables.workers.trial_actor import TrialActor
 
 
@@ -100,7 +100,7 @@ def _tune(state: SweepState, store: Storage, mirror: Mirror, stopper: Stopper, p
         max_concurrent_trials=placement.slots,
         reuse_actors=resources.ranks == 1,
     )
-    trainable = tune.with_resources(train_ranks, LAUNCHER)
+    trainable = tune.with_resources(train_ranks, LAUNCHER_RESOURCES)
     if resources.ranks == 1:
         trainable = tune.with_resources(TrialActor, {"cpu": resources.cpus, "gpu": resources.gpus})
     try:

@@ -1,4 +1,4 @@
-"""Files between a folder on this machine and an object store, by the same relative names."""
+"""Copies files between a folder on this machine and an object store, under the same relative names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Listing:
             del self.groups[_group(key)][key]
 
     def has(self, name: str) -> bool:
-        """Whether there is an object, or a folder that never changes."""
+        """Return whether there is an object of this name, or a folder that was sent whole and never changes."""
         group = self.groups.get(_group(name), {})
         return name in group or f"{name}/{WHOLE}" in group
 
@@ -53,7 +53,10 @@ def _group(name: str) -> str:
 
 
 class Transfer:
-    """`listed`: what the store held at the last scan, and what was sent since."""
+    """Copies files between the folder `root` and `store`.
+
+    `listed`: what the store held at the last scan, and what was sent since. Look-ups there ask no network.
+    """
 
     def __init__(self, root: Path, store: ObjectStore) -> None:
         self.root = root
@@ -64,7 +67,7 @@ class Transfer:
         self.listed = Listing(self.store.list())
 
     def name(self, path: Path) -> str:
-        """Return what an object is called whose file here is `path`."""
+        """Return the name in the store of the file `path`."""
         return path.relative_to(self.root).as_posix()
 
     def list(self, path: Path) -> dict[str, Entry]:
@@ -73,10 +76,10 @@ class Transfer:
 
     def named(self, folder: Path) -> dict[str, Path]:
         """Return every file of a folder by its name in the store."""
-        return {self.name(file): file for file in files_of(folder)}
+        return {self.name(file): file for file in list_files(folder)}
 
     def download(self, wanted: Mapping[str, Entry]) -> None:
-        """Download those objects whose files here are missing or others."""
+        """Download those objects whose files here are missing or differ."""
         changed = {name: entry for name, entry in wanted.items() if not is_same(self.root / name, entry)}
         for last in (False, True):
             names = [name for name in changed if name.endswith(LAST) == last]
@@ -85,7 +88,7 @@ class Transfer:
     def mirror(self, folder: Path, found: Mapping[str, Entry], may_delete: Callable[[Path], bool]) -> None:
         """Download what was found, and delete other files of the folder that may be deleted."""
         self.download(found)
-        for file in files_of(folder):
+        for file in list_files(folder):
             if self.name(file) not in found and may_delete(file):
                 file.unlink(missing_ok=True)
 
@@ -118,21 +121,21 @@ class Transfer:
             return
         mark = f"{self.name(path)}/{WHOLE}"
         if self.store.stat(mark) is None:
-            files = files_of(path)
+            files = list_files(path)
             sizes = {file.relative_to(path).as_posix(): file.stat().st_size for file in files}
             self.send({self.name(file): file for file in files})
             self.store.write(mark, json.dumps(sizes, indent=2, sort_keys=True).encode())
         self.listed.add(mark, Entry(0, None))
 
     def remove(self, path: Path) -> None:
-        """Delete a file or a folder in the store, first what makes it count."""
+        """Delete a file or a folder in the store, first the mark that it is whole."""
         name = self.name(path)
         self.store.delete([f"{name}/{WHOLE}"])
         self.store.delete(self.store.list(name) or [name])
         self.listed.drop_below(name)
 
     def move(self, source: Path, target: Path) -> bool:
-        """Rename objects; whether there were any."""
+        """Rename objects, and return whether there were any."""
         name, to = self.name(source), self.name(target)
         found = self.listed.below(name)
         first = sorted(found, key=lambda key: not key.endswith(LAST))  # without it the others do not count
@@ -159,7 +162,7 @@ class Transfer:
 
 
 def warn_if_unreachable(action: Callable[[], object]) -> bool:
-    """Do something with a store; whether it answered. What runs here goes on without it."""
+    """Run `action`, and return whether the store answered. If not, warn: what runs here goes on without it."""
     try:
         action()
     except Unreachable as error:
@@ -168,8 +171,8 @@ def warn_if_unreachable(action: Callable[[], object]) -> bool:
     return True
 
 
-def files_of(folder: Path) -> list[Path]:
-    """Return every file below, without those that are being written."""
+def list_files(folder: Path) -> list[Path]:
+    """Return every file below a folder, without the hidden ones, which are being written."""
     found = []
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -178,5 +181,5 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def was_sent(file: Path) -> bool:
-    """Whether a file has an object's time (or its nanosecond after): it was downloaded or sent."""
+    """Return whether a file was downloaded or sent: its time is then its object's, in whole seconds (or 1 ns more)."""
     return file.stat().st_mtime_ns % 10**9 <= 1

@@ -1,4 +1,4 @@
-"""The record of a trial so far, and the files it leaves."""
+"""What a trial has measured so far, and how its files are written: steps, evaluation rows and result.json."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ Event = dict[str, Any]
 
 @dataclass
 class Record:
-    """Everything measured of a trial so far; `steps` and `questions` become Parquet files."""
+    """Everything measured of a trial so far; `steps` and `evaluation_rows` become Parquet files."""
 
     started: str
     attempt: str | None = field(default_factory=lambda: uuid.uuid4().hex)
     """Names this run of the trial among others of it; None: it did not run (`write_refusal`)."""
     begun: float = field(default_factory=perf_counter)
+    """The clock at the start, set back by the time that earlier processes took."""
     seconds: dict[str, float] = field(
         default_factory=lambda: dict.fromkeys(("loading", "training", "evaluation", "total"), 0.0)
     )
-    """Wall time of its parts, including earlier processes up to the checkpoint that it was resumed from."""
+    """Wall time by part, with that of earlier processes up to the checkpoint that the trial was resumed from."""
     steps: list[dict[str, Any]] = field(default_factory=list)
-    questions: list[dict[str, Any]] = field(default_factory=list)
+    evaluation_rows: list[dict[str, Any]] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
     halves: list[dict[str, Any]] | None = None
     micro_batch: int | None = None
@@ -42,21 +43,22 @@ class Record:
     damaged_checkpoint: str | None = None
     """The folder of a checkpoint that could not be read, so that the trial began again."""
     direction: str | None = None
+    """The id of the direction that a trial of TV or TRU moved along."""
     calibration: dict[str, Any] | None = None
     evaluations: list[dict[str, Any]] | None = None
     chosen_step: int | None = None
     collapsed: dict[str, Any] | None = None
     """Why training stopped before its last step, as an error of kind `collapsed`."""
 
-    def time(self) -> dict[str, float]:
-        """Return the seconds so far; training is what is neither loading nor evaluation."""
+    def update_seconds(self) -> dict[str, float]:
+        """Bring total and training up to date, and return all; training is what is neither loading nor evaluation."""
         seconds = self.seconds
         seconds["total"] = perf_counter() - self.begun
         seconds["training"] = max(0.0, seconds["total"] - seconds["loading"] - seconds["evaluation"])
         return seconds
 
     def resume(self, step: int, seconds: Mapping[str, float]) -> None:
-        """Count the processes before this one, which reached the checkpoint at `step` in `seconds`."""
+        """Add the `seconds` by part that earlier processes took to reach the checkpoint at `step`."""
         self.resumed_at = step
         self.begun -= seconds.get("total", 0.0)
         for part in ("loading", "evaluation"):
@@ -64,11 +66,11 @@ class Record:
 
 
 def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Path) -> dict[str, Any]:
-    """Write the files of a trial, result.json last."""
+    """Write the files of a trial, result.json last, remove those of its progress, and return the result."""
     if record.steps:
         files.write_rows(folder / STEPS, record.steps)
-    if record.questions:
-        files.write_rows(folder / ROWS, record.questions)
+    if record.evaluation_rows:
+        files.write_rows(folder / ROWS, record.evaluation_rows)
     if error:
         error = error | {"message": redact(error["message"])}
     result = {
@@ -117,5 +119,5 @@ def write_refusal(
     record = Record(provenance.now(), attempt=None)
     record.seconds["total"] = seconds
     result = write_result(trial, record, {"kind": kind, "message": last, "step": None}, folder)
-    store.push_trial(trial.id())  # may find that it has ended elsewhere
+    store.push_trial(trial.id())  # it may have ended on another machine: then that result counts
     return store.result(trial.id()) or result

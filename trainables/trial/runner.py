@@ -130,7 +130,7 @@ class TrialRun:
         record.seconds["loading"] = perf_counter() - begun
         try:
             yield from self._train(engine, task, steps, resume_from)
-            record.time()
+            record.update_seconds()
             network, together = setup.whole_model(trial, engine)
             yield from self._evaluate(network, steps, together=together)
         finally:
@@ -182,7 +182,7 @@ class TrialRun:
                 record.collapsed = self._evaluate_step(engine, steps, state.step)
             record.collapsed = record.collapsed or loop.find_collapse(self.trial.training.stop_above, entry)
             if schedule.is_due(engine, state.step) and state.step < last and not record.collapsed:
-                checkpoints.save(engine, task, state, record.steps, record.time(), folder, self.store)
+                checkpoints.save(engine, task, state, record.steps, record.update_seconds(), folder, self.store)
                 steps.saved_step = state.step
             yield {"phase": "training", "step": entry["step"], "steps": last, "loss": entry["loss"]}
             if record.collapsed:

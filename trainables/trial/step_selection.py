@@ -1,7 +1,8 @@
 """The step that a trial is measured at: its last one, or one of several that the selection rule chooses.
 
-Until there is a result rank 0 keeps `trials/ID/evaluations/N.json` and `N.parquet` of step N, and, if weights are kept,
-those of the best step so far and of the best one up to the last checkpoint, which a resumed trial may need.
+Until there is a result, rank 0 keeps `trials/ID/evaluations/N.json` and `N.parquet` of every evaluated step N. If the
+trial's weights are kept, it also keeps `weights-N` of the best step so far, and of the best step up to the last
+checkpoint: a trial that is resumed there may still choose that one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from trainables.trial.record import Record
 
 BEST = "best"
 Evaluation = dict[str, Any]
-"""`metrics` and `halves`, of a step also whether it was the best so far (BEST)."""
+"""`metrics` and `halves`; BEST is true if the step was the best one when it was evaluated."""
 Metrics = dict[str, Any]
 Rows = list[dict[str, Any]]
 
@@ -39,7 +40,10 @@ def load_target_evaluation(trial: Trial, store: Storage) -> Evaluation | None:
 
 
 class StepSelection:
-    """The evaluations of one trial's steps, kept by rank 0. `weights`: where the best one's are kept, if they are."""
+    """The evaluations of one trial's steps, kept by rank 0.
+
+    `weights`: the folder that takes the weights of the chosen step; None if they are not kept.
+    """
 
     def __init__(
         self,
@@ -67,20 +71,20 @@ class StepSelection:
         return every is not None and step % every == 0
 
     def can_resume_at(self, step: int) -> bool:
-        """Return whether the evaluations and weights that a trial needs of the steps up to `step` are there."""
-        if self.weights is None or not any(number <= step for number in self._steps()):
+        """Return whether the weights are there of the best step up to `step`; True for a trial that keeps none."""
+        if self.weights is None or not any(number <= step for number in self._list_steps()):
             return True
         best = self._best_until(step)
-        return best is not None and self._weights(best).is_dir()
+        return best is not None and self._weights_folder(best).is_dir()
 
     def drop_after(self, step: int) -> None:
         """Remove the evaluations of steps that a trial, resumed at `step`, will do again."""
         self.saved_step = step
-        for number in self._steps():
+        for number in self._list_steps():
             if number > step:
                 for name in (f"{number}.json", f"{number}.parquet"):
                     (self.folder / name).unlink(missing_ok=True)
-                shutil.rmtree(self._weights(number), ignore_errors=True)
+                shutil.rmtree(self._weights_folder(number), ignore_errors=True)
 
     def evaluate(self, step: int, network: Any, *, together: bool) -> None:
         """Evaluate the whole model after `step`; save its weights if they are kept and it is the best so far.
@@ -92,7 +96,7 @@ class StepSelection:
             metrics, rows = self.measure(network)
         if together and dist.get_rank() > 0:
             return
-        found = self._add_change(network, metrics, rows)
+        found = self._make_evaluation(network, metrics, rows)
         if self.trial.selection.halves and self.trial.training.eval_every and found["halves"] is None:
             raise InputError("selection.halves: each task needs at least two evaluation rows")
         files.write_rows(self.folder / f"{step}.parquet", rows)
@@ -104,10 +108,10 @@ class StepSelection:
             return
         fallback = self._best_until(self.saved_step)
         for old in self.folder.glob("weights-*"):
-            if fallback is None or old != self._weights(fallback):
+            if fallback is None or old != self._weights_folder(fallback):
                 shutil.rmtree(old)
         made = {"trial": self.trial.id(), **provenance.stamp(self.trial.method, self.trial.rectifier.name)}
-        models.save_model(network, self.tokenizer, self._weights(step), made)
+        models.save_model(network, self.tokenizer, self._weights_folder(step), made)
 
     def measure(self, network: Any) -> tuple[Metrics, Rows]:
         """Return the metrics of a model, and the rows that they are made of."""
@@ -125,12 +129,12 @@ class StepSelection:
 
     def best_step(self) -> int:
         """Return the step that the selection rule chooses of those evaluated so far; ties go to the earlier one."""
-        steps, rule, name = self._steps(), self.trial.selection, self.trial.benchmark.name
+        steps, rule, name = self._list_steps(), self.trial.selection, self.trial.benchmark.name
         if len(steps) == 1:
             return steps[0]
         metrics = {step: selection.metrics_of(self._read(step), rule) for step in steps}
         candidates = [selection.candidate(f"{step:09}", name, metrics[step]) for step in steps]
-        utility = selection.metrics_of(self._target(), rule).get(benchmarks.find(name).GOALS[-1].metric)
+        utility = selection.metrics_of(self._find_target(), rule).get(benchmarks.find(name).GOALS[-1].metric)
         chosen = selection.pick([candidate for candidate in candidates if candidate], utility, rule)
         return int(chosen.key) if chosen else steps[-1]
 
@@ -139,38 +143,38 @@ class StepSelection:
         step = self.best_step()
         found = self._read(step)
         record.metrics, record.halves = found["metrics"], found["halves"]
-        record.questions = files.read_rows(self.folder / f"{step}.parquet")
+        record.evaluation_rows = files.read_rows(self.folder / f"{step}.parquet")
         if self.trial.training.eval_every is not None:
-            record.evaluations = [{"step": number, **self._read(number)["metrics"]} for number in self._steps()]
+            record.evaluations = [{"step": number, **self._read(number)["metrics"]} for number in self._list_steps()]
             record.chosen_step = step
         if self.weights is not None:
             shutil.rmtree(self.weights, ignore_errors=True)  # of a process that was killed before its result
-            files.publish(self._weights(step), self.weights)
+            files.publish(self._weights_folder(step), self.weights)
 
-    def _add_change(self, network: Any, metrics: Metrics, rows: Rows) -> Evaluation:
+    def _make_evaluation(self, network: Any, metrics: Metrics, rows: Rows) -> Evaluation:
         target = target_weights.open_weights(self.trial.target)
         metrics["relative_change"] = target_weights.relative_change(network, target)
         return {"metrics": metrics, "halves": benchmarks.halves(self.trial.benchmark, rows, self.reference)}
 
-    def _target(self) -> Evaluation:
-        """Return the target model's evaluation: the sweep's, else one made here once."""
+    def _find_target(self) -> Evaluation:
+        """Return the target model's evaluation: the one that the sweep made, or else one that is made here, once."""
         self.target = self.target or load_target_evaluation(self.trial, self.store)
         if self.target is None:
             network, _ = models.load_model(self.trial.target, self.trial.resources.precision)
             network = network.to("cuda" if self.trial.resources.gpus else "cpu")
-            self.target = self._add_change(network, *self.measure(network))
+            self.target = self._make_evaluation(network, *self.measure(network))
         return self.target
 
     def _best_until(self, step: int) -> int | None:
         """Return the best of the steps up to `step`: the last of them that was the best so far."""
-        steps = [number for number in self._steps() if number <= step and self._read(number).get(BEST)]
+        steps = [number for number in self._list_steps() if number <= step and self._read(number).get(BEST)]
         return max(steps, default=None)
 
-    def _steps(self) -> list[int]:
+    def _list_steps(self) -> list[int]:
         return sorted(int(file.stem) for file in self.folder.glob("*.json"))
 
     def _read(self, step: int) -> Evaluation:
         return files.read_json(self.folder / f"{step}.json") or {}
 
-    def _weights(self, step: int) -> Path:
+    def _weights_folder(self, step: int) -> Path:
         return self.folder / f"weights-{step}"

@@ -1,4 +1,4 @@
-"""A trial or a direction on many ranks by Ray Train, started again where a rank or a node of it is lost."""
+"""Runs a trial or a direction on many ranks with Ray Train, and starts the ranks again if one or its node is lost."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from trainables.workers import trial_actor
 
 ANSWER_SECONDS = 2.0
 """How long a node may take to answer before it counts as gone."""
-LAUNCHER = {"cpu": 0, "node:__internal_head__": 0.001}
-"""What the function that launches a trial's ranks asks for: a place on the head, which outlives every other node."""
+LAUNCHER_RESOURCES = {"cpu": 0, "node:__internal_head__": 0.001}
+"""Resources of the function that launches a trial's ranks: it runs on the head, which outlives every other node."""
 COLLECTIVE_SECONDS = 6 * 3600
 """How long ranks wait for rank 0, which may evaluate a large model alone."""
 RANK_RESTARTS = 2
@@ -47,12 +47,15 @@ def train_ranks(config: dict[str, Any]) -> None:
     except Unreachable:
         raise
     except Exception as failure:
-        result = record.write_refusal(trial, store, str(failure), _kind(failure))
+        result = record.write_refusal(trial, store, str(failure), _find_outcome(failure))
     tune.report(trial_actor.report_end(result))
 
 
-def _kind(failure: Exception) -> str:
-    """Return how a trial ended whose ranks Ray Train gave up on; if a rank dies, the others often fail without it."""
+def _find_outcome(failure: Exception) -> str:
+    """Return the outcome of a trial whose ranks Ray Train gave up on.
+
+    It is lost if any rank died: the others then often fail for want of it.
+    """
     from ray.train import ControllerError, WorkerGroupError
     from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError, WorkerHealthCheckTimeoutError
 
@@ -103,7 +106,10 @@ def _fit(
     strategy: str,
     seconds: int = COLLECTIVE_SECONDS,
 ) -> None:
-    """Run `function` on every rank. Raises what Ray Train raises after its restarts, anew where a node was lost."""
+    """Run `function` on every rank, and again each time that a node was lost.
+
+    Raises what Ray Train raises after its restarts if no node was lost.
+    """
     from ray import train
     from ray.train.torch import TorchConfig, TorchTrainer
 
@@ -126,7 +132,7 @@ def _fit(
             return
         except train.TrainingFailedError as failure:
             before, alive = alive, list_nodes()
-            if before <= alive or _kind(failure) != LOST:
+            if before <= alive or _find_outcome(failure) != LOST:
                 raise
         finally:
             shutil.rmtree(place / run, ignore_errors=True)
@@ -136,11 +142,11 @@ def list_nodes() -> set[str]:
     """Return the ids of the nodes whose raylets answer, which Ray itself asks only half a minute later."""
     known = [node for node in ray.nodes() if node["Alive"]]
     with ThreadPoolExecutor(max_workers=32) as threads:
-        answers = list(threads.map(_answers, known))
+        answers = list(threads.map(_node_answers, known))
     return {node["NodeID"] for node, answered in zip(known, answers, strict=True) if answered}
 
 
-def _answers(node: dict[str, Any]) -> bool:
+def _node_answers(node: dict[str, Any]) -> bool:
     try:
         socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), ANSWER_SECONDS).close()
     except OSError:

@@ -57,7 +57,10 @@ def finish(store: ObjectStorage) -> dict[str, bytes]:
     """A worker ends the trial; what the storage holds of it then."""
     store.start_trial(KEY, {})
     record = Record("2026-11-21T12:00:00+00:00", metrics={"forget_quality": -1.0, "model_utility": 0.5})
-    record.steps, record.questions = [{"step": 1, "loss": 0.5, "skipped": False}], [{"task": "forget", "index": 0}]
+    record.steps, record.evaluation_rows = (
+        [{"step": 1, "loss": 0.5, "skipped": False}],
+        [{"task": "forget", "index": 0}],
+    )
     files.write_json(store.trial(KEY) / base.CONFIG, CONFIG.model_dump(mode="json"))
     write_result(CONFIG, record, None, store.trial(KEY))
     store.push_trial(KEY)

@@ -107,7 +107,7 @@ def test_what_a_resume_falls_back_on_stays(
     network = SimpleNamespace(eval=lambda: None)
     measured = ({"model_utility": u} for u in utilities)
     monkeypatch.setattr(watch, "measure", lambda _: (next(measured), [{"task": "forget"}]))
-    monkeypatch.setattr(watch, "_add_change", lambda _, metrics, __: {"metrics": metrics, "halves": None})
+    monkeypatch.setattr(watch, "_make_evaluation", lambda _, metrics, __: {"metrics": metrics, "halves": None})
     monkeypatch.setattr(step_selection.models, "save_model", lambda network, tokenizer, folder, note: folder.mkdir())
 
     def held() -> list[str]:
