@@ -13,7 +13,7 @@ from trainables.inference import kv_cache
 
 
 class Suffix(NamedTuple):
-    """An example from token `start` on; the tokens before are the prefix of the group of this number."""
+    """An example from token `start` on. The tokens before are the prefix that all examples of group `group` share."""
 
     example: Example
     start: int = 0
@@ -27,7 +27,7 @@ class Suffix(NamedTuple):
 class Batch(NamedTuple):
     """Suffixes padded on the right: `input_ids`, `mask` (rows, tokens).
 
-    `places`: of every label the place of the token before it in `input_ids.flatten()`; `labels`: the label.
+    `labels`: the labels of all rows; `places`: for each, where the token before it stands in `input_ids.flatten()`.
     """
 
     input_ids: torch.Tensor
@@ -36,7 +36,7 @@ class Batch(NamedTuple):
     labels: torch.Tensor
 
     def choose(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the hidden states (rows, tokens, size) before labels: (1, labels, size)."""
+        """Return of the hidden states (rows, tokens, size) those that predict the labels: (1, labels, size)."""
         return hidden.flatten(0, 1)[self.places][None]
 
 
@@ -77,7 +77,7 @@ def split_groups(groups: Sequence[Sequence[Example]], window: float) -> tuple[li
 
 
 class Prefixes:
-    """Keys and values of the prefixes of the groups of `suffixes`, in the order of their numbers."""
+    """Keys and values of the prefixes of the groups that `suffixes` belong to, one a group, by group number."""
 
     def __init__(self, network: Any, suffixes: Sequence[Suffix], pad: int) -> None:
         self.network = network

@@ -1,4 +1,4 @@
-"""The numbers of an objective: those of a published preset (METHODS of trainables.config.methods) and what is stated.
+"""The numbers of an objective: a published preset's (METHODS of trainables.config.methods), or the configuration's own.
 
 paper: what the GRU paper's experiments used, as its text and published code give it.
 authors: what the method's own authors published for TOFU.

@@ -2,8 +2,8 @@
 
 Rank r of n takes rows r, r + n, r + 2n, ... of the batch, longest first, so that the rows of a micro-batch need little
 padding and ranks have about the same to do; which rows are in a batch does not depend on it (docs/decisions/0010).
-Every rank runs as many micro-batches as the others (the collectives of sharded weights need that): one that has no row
-left runs another's without weight. Losses are divided by the totals of the whole batch.
+Every rank runs as many micro-batches as the others (the collectives of sharded weights need that): a rank without rows
+for one runs the batch's shortest row there with weight 0. Losses are divided by the totals of the whole batch.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from trainables.methods import objectives
 from trainables.methods.objectives import ForwardOutput, Term, Totals
 
 TermRows = tuple[Term, Sequence[Example], list[int]]
-"""A term, the rows of its side, and the row numbers of the effective batch."""
+"""A term of an objective, all rows of its side, and the numbers of those that are in the effective batch."""
 
 
 class Runner(Protocol):
-    """Interface of an engine for passes: `backward` adds a micro-batch's gradient, averaged over ranks."""
+    """What the passes here need of an engine.
+
+    `inner`: the model. `backward` adds a micro-batch's gradient, averaged over ranks; `total` sums over ranks.
+    """
 
     inner: Any
     rank: int
@@ -40,7 +43,8 @@ def accumulate_gradient(
 ) -> tuple[float, int]:
     """Leave the gradient of the summed terms in the engine; return loss and label tokens of the effective batch.
 
-    `task` has pad, micro_batch and frozen. Raises KeyError where `reference` has no sum of a forget row.
+    `task` has pad, micro_batch and frozen. `reference`: a forget row's summed loss before training, by row number.
+    Raises KeyError where it lacks a row.
     """
     pieces, tokens = [], 0
     for term, rows, numbers in terms:
@@ -113,7 +117,10 @@ def _select_logits(output: Any, where: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def row_sums(engine: Runner, rows: Sequence[Example], numbers: Sequence[int], task: Any, size: int) -> dict[int, float]:
-    """Return S_i of the rows `numbers`, each rank its share: as many passes on every rank, also where rows run out."""
+    """Return S_i, the summed loss over the labels, of the rows `numbers`, by row number.
+
+    Each rank scores its share of them in passes of `size` rows; all ranks run as many passes, also where rows run out.
+    """
     sums = torch.zeros(len(numbers), dtype=torch.float64, device=engine.device)
     share = -(-len(numbers) // engine.world)
     mine = [engine.rank + k * engine.world for k in range(share)]

@@ -19,11 +19,13 @@ from trainables.data import text_blocks
 from trainables.data.prompts import Template, encode, prompt_text
 
 ROW_LIMIT = 300
-"""Of each set, as many as the paper evaluates of a TOFU split."""
-TOKENS, GENERATED = 512, 200
-"""Of a block or an answer; of a generated answer."""
+"""How many rows of each set are measured unless told otherwise: as many as the paper evaluates of a TOFU split."""
+LABEL_TOKENS = 512
+"""Tokens of a block of text, or of an answer, that are measured at most."""
+NEW_TOKENS = 200
+"""Tokens of a generated answer at most."""
 NOT_KEPT = ("losses", "hits", "answer", "generation")
-"""What measures read of a row and no record keeps: a person's texts, and a number for each label."""
+"""What measures read of a row but no record keeps: texts, which may be a person's, and lists as long as the row."""
 SETS = ("forget", "paraphrase", "retain")
 HOLDOUT = "holdout"
 UTILITY = ("extraction_strength", "exact_memorisation", "rouge", "prob")
@@ -32,9 +34,10 @@ UTILITY = ("extraction_strength", "exact_memorisation", "rouge", "prob")
 
 @dataclass(frozen=True)
 class Item:
-    """A question with its answer, or a block of a text. `ended`: the last label is the end token.
+    """A question with its answer, or a block of a text, to be measured. All numbers count from 0.
 
-    `index` counts what is measured of a set, `number` the set's rows, `block` the blocks of one text.
+    `index`: its number among the items of its set (`task`). `number`: that of its row in the set. `block`: that of the
+    block in a text. `ended`: whether the last label is the end token, not cut off.
     """
 
     task: str
@@ -47,7 +50,7 @@ class Item:
 
 
 class Scored(NamedTuple):
-    """An item, the hits of all its labels, and what measures read."""
+    """An item, whether each of its labels was the likeliest token, and the row that measures read."""
 
     item: Item
     hits: list[bool]
@@ -70,7 +73,7 @@ def score_sets(
     items = [item for name, rows in sets.items() for item in cut_rows(tokenizer, template, name, rows, limit)]
     groups, pad = [[item.example] for item in items], scoring.pad_of(tokenizer)
     scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget)
-    rows = [_row(item, losses, hits) for item, ((losses, hits),) in zip(items, scores, strict=True)]
+    rows = [_make_record(item, losses, hits) for item, ((losses, hits),) in zip(items, scores, strict=True)]
     scored = [Scored(item, hits, row) for item, ((_, hits),), row in zip(items, scores, rows, strict=True)]
     asked = [one for one in scored if one.item.task != HOLDOUT]
     _answer_questions(network, tokenizer, template, [one for one in asked if not one.item.row.is_text], token_budget)
@@ -81,30 +84,30 @@ def score_sets(
 
 
 def cut_rows(tokenizer: Any, template: Template, name: str, rows: Sequence[Row], limit: int | None) -> list[Item]:
-    """Return at most `limit` questions and blocks of a set, evenly spaced over its rows, then over what they become."""
+    """Return at most `limit` items of a set: evenly spaced rows are cut into items, and evenly spaced items kept."""
     most = limit or ROW_LIMIT
-    cut = [item for k in evenly_spaced(len(rows), most) for item in _cut(tokenizer, template, name, k, rows[k])]
+    cut = [item for k in evenly_spaced(len(rows), most) for item in _cut_row(tokenizer, template, name, k, rows[k])]
     return [replace(cut[k], index=index) for index, k in enumerate(evenly_spaced(len(cut), most))]
 
 
 def evenly_spaced(count: int, most: int) -> list[int]:
-    """Return all numbers below `count`, or `most` of them at even distances, the first one among them."""
+    """Return the numbers below `count`: all, or from 0 on at even distances `most` of them."""
     return list(range(count)) if count <= most else [k * count // most for k in range(most)]
 
 
-def _cut(tokenizer: Any, template: Template, name: str, number: int, row: Row) -> Iterator[Item]:
+def _cut_row(tokenizer: Any, template: Template, name: str, number: int, row: Row) -> Iterator[Item]:
     if row.question is None:
         where = f"{name}: row {number + 1} of this set"
-        for count, block in enumerate(text_blocks.split_text(tokenizer, row.answer, TOKENS, where)):
+        for count, block in enumerate(text_blocks.split_text(tokenizer, row.answer, LABEL_TOKENS, where)):
             yield Item(name, 0, number, count, row, block, ended=False)
         return
     whole = encode(tokenizer, template, row.question, row.answer, max_length=sys.maxsize, tag_is_answer=False)
-    ids = whole.input_ids[: whole.answer_start + TOKENS]
+    ids = whole.input_ids[: whole.answer_start + LABEL_TOKENS]
     yield Item(name, 0, number, 0, row, Example(ids, whole.answer_start), ended=len(ids) == len(whole.input_ids))
 
 
-def _row(item: Item, losses: list[float], hits: list[bool]) -> dict[str, Any]:
-    """Return the record of an item, with what measures read of it: hits are without the end token's."""
+def _make_record(item: Item, losses: list[float], hits: list[bool]) -> dict[str, Any]:
+    """Return the record of an item, with the losses and hits that measures read. The end token's hit is left out."""
     if not np.isfinite(losses).all():
         raise TrialStopped("diverged", f"evaluation: the loss of a row of set '{item.task}' is not finite")
     return {
@@ -133,7 +136,7 @@ def _answer_questions(
     prompts = [prompt_text(template, item.row.question or "", tag_is_answer=False) for item, _, _ in asked]
     scored = [(item.example, hits) for item, hits, _ in asked]
     texts = scoring.generate(
-        network, tokenizer, prompts, token_budget=token_budget, new_tokens=GENERATED, scored=scored
+        network, tokenizer, prompts, token_budget=token_budget, new_tokens=NEW_TOKENS, scored=scored
     )
     for (item, _, row), text in zip(asked, texts, strict=True):
         row |= {"answer": item.row.answer, "generation": text}

@@ -33,14 +33,14 @@ class GRU(Rectifier):
             mean.lerp_(part.to(mean.dtype), self.gamma)
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
-        """Rectify and clip in place."""
+        """Rectify and clip in place; leave a degenerate gradient as it is, for its step is skipped."""
         dot, average_square, square = (float(x) for x in reduce(products(gradient, self.average)))
         norm, average_norm = math.sqrt(square), math.sqrt(average_square)
         conflict = dot < 0 and average_square > 0
         coefficient = -dot / average_square if conflict else 0.0
         cos = dot / (norm * average_norm) if norm > 0 and average_norm > 0 else 0.0
         if conflict and abs(1 + cos) < DEGENERATE:
-            return Outcome(norm, 0.0, average_norm, dot, cos, 0.0, coefficient, 1.0, True, degenerate=True)
+            return Outcome(norm, 0.0, average_norm, dot, cos, 0.0, coefficient, rectified=True, degenerate=True)
         rectified_norm = math.sqrt(max(square - dot * dot / average_square, 0.0)) if conflict else norm
         scale = clip_scale(rectified_norm, self.tau)
         for part, mean in zip(gradient, self.average, strict=True):

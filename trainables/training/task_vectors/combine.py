@@ -1,4 +1,4 @@
-"""A direction as a whole: made if there is none, put together from its parts, and moved along."""
+"""The direction of TV or TRU, the sum of their task vectors: made if there is none, added up, and moved along."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILE_BYTES = 4 * 2**30
 def ensure_direction(
     direction: Direction, store: Storage, load_rows: LoadRows, micro_batch: int | None, checkpointing: bool = False
 ) -> Path:
-    """Return the folder of a direction, made by the ranks of this group if there is none; every rank calls it."""
+    """Return the folder of a direction; make the direction first if there is none. Every rank calls this."""
     folder = spec.direction_folder(direction, store)
     if dist.get_rank() == 0:
         store.fetch(folder)
@@ -41,18 +41,18 @@ def ensure_direction(
     if direction.rectified:
         for group in range(spec.count_groups(direction)):
             trainer.sum_gradients(group)
-        _exchange(trainer.folder, store)
+        _share_parts(trainer.folder, store)
     for group in range(spec.count_groups(direction)):
         trainer.sum_vectors(group)
-    _exchange(trainer.folder, store)
+    _share_parts(trainer.folder, store)
     if dist.get_rank() == 0:
         combine(direction, store)
     dist.barrier()
     return folder
 
 
-def _exchange(parts: Path, store: Storage) -> None:
-    """Give every machine the parts that the ranks of the others made, if each has a copy of the storage."""
+def _share_parts(parts: Path, store: Storage) -> None:
+    """Give every machine the parts that ranks on other machines made, where each has its own copy of the storage."""
     if not store.is_remote or dist.get_world_size() == 1:
         return
     if processes.is_first_rank():
@@ -64,13 +64,13 @@ def _exchange(parts: Path, store: Storage) -> None:
 
 
 def combine(direction: Direction, store: Storage) -> Path:
-    """Add the groups up, tensor by tensor and rank by rank, and publish the direction unless it is there."""
+    """Add up the groups' vectors, publish the sum as the direction unless it is there, and remove the parts."""
     folder, parts = spec.direction_folder(direction, store), spec.parts_folder(direction, store)
     with FileLock(parts.with_name(f"{parts.name}.lock")):
         if not folder.is_dir():
-            for left in folder.parent.glob(f".{folder.name}.*"):  # of a process that was killed here
-                shutil.rmtree(left, ignore_errors=True)
-            _combine(direction, parts, folder)
+            for leftover in folder.parent.glob(f".{folder.name}.*"):  # of a process that was killed here
+                shutil.rmtree(leftover, ignore_errors=True)
+            _write_direction(direction, parts, folder)
         store.push(folder)
         store.remove(parts)
     for lock in parts.parent.glob(f"{parts.name}*.lock"):
@@ -78,7 +78,7 @@ def combine(direction: Direction, store: Storage) -> Path:
     return folder
 
 
-def _combine(direction: Direction, parts: Path, folder: Path) -> None:
+def _write_direction(direction: Direction, parts: Path, folder: Path) -> None:
     notes = [read_json(parts / spec.NOTE.format(group)) or {} for group in range(spec.count_groups(direction))]
     records = sorted((record for note in notes for record in note.get("records", ())), key=lambda item: item["batch"])
     if [record["batch"] for record in records] != list(range(direction.vector.batches)):
@@ -127,7 +127,7 @@ def _write_sums(parts: Path, notes: list[dict[str, Any]], folder: Path) -> float
 
 
 def _sum_groups(parts: Path, notes: list[dict[str, Any]]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield each tensor of the direction, whole."""
+    """Yield each tensor of the direction: summed over the groups, its shards of all ranks put together."""
     files = [
         [parts / f"vectors-{group}-{note['done']}-{rank}of{note['world']}.safetensors" for rank in range(note["world"])]
         for group, note in enumerate(notes)
@@ -136,12 +136,12 @@ def _sum_groups(parts: Path, notes: list[dict[str, Any]]) -> Iterator[tuple[str,
         names = list(first.keys())
     for name in names:
         total: torch.Tensor | None = None
-        for of_group in files:
-            rows = []
-            for file in of_group:
+        for group_files in files:
+            shards = []
+            for file in group_files:
                 with safe_open(file, framework="pt") as opened:
-                    rows.append(opened.get_tensor(name))
-            whole = torch.cat(rows)
+                    shards.append(opened.get_tensor(name))
+            whole = torch.cat(shards)
             total = whole if total is None else total.add_(whole)
         if total is not None:
             yield name, total
