@@ -1,4 +1,4 @@
-"""The report's parts, in the page's order: each writes its tables and figures, and says what stands on the page."""
+"""The sections of a report on runs, in the page's order: each writes its files and returns what the page shows."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ from analysis.tables.layout import Layout
 from analysis.tables.render import make_sheet
 from trainables.storage.base import Storage
 
-WHOLE = "Mixtures are measured on all evaluation rows: those that the settings were chosen on, and the others."
+ALL_ROWS_NOTE = "Mixtures are measured on all evaluation rows: those that the settings were chosen on, and the others."
 
 
 @dataclass(frozen=True)
 class TableItem:
-    """A table of the page, as printed or a frame of texts; what stands above it (one of several) and under it."""
+    """A table of the page: a printed one, or a frame of texts.
+
+    The title stands above it, where its section has several tables, and the caption under it.
+    """
 
     body: Table | pd.DataFrame
     caption: str = ""
@@ -77,9 +80,9 @@ class Report:
 
 
 def write_sections(report: Report) -> list[Section]:
-    """Write into `tables/` and `figures/` what the sweep has of all parts, and return them in the page's order."""
+    """Write tables/ and figures/ of all sections that the sweep has something for; return these in the page's order."""
     (report.folder / "tables").mkdir(parents=True, exist_ok=True)
-    return [section for write in PARTS if (section := write(report))]
+    return [section for write in SECTION_WRITERS if (section := write(report))]
 
 
 def write_main(report: Report) -> Section:
@@ -143,11 +146,11 @@ def _write_calibration(report: Report) -> Section | None:
         return None
     points = uwc.mixture_points(report.results)
     pictures = tuple(report.save_picture(picture) for picture in catalog.draw_mixtures(points))
-    layout = replace(layouts.UWC, notes=(*layouts.UWC.notes, *[WHOLE] * report.results.rule.halves))
+    layout = replace(layouts.UWC, notes=(*layouts.UWC.notes, *[ALL_ROWS_NOTE] * report.results.rule.halves))
     return Section(layout.caption, (TableItem(report.save_table(layout, report.frame)),), pictures)
 
 
-PARTS: tuple[Callable[[Report], Section | None], ...] = (
+SECTION_WRITERS: tuple[Callable[[Report], Section | None], ...] = (
     write_main,
     _write_tradeoff,
     _write_hypervolume,

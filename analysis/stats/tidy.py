@@ -1,4 +1,7 @@
-"""A sweep's results as one long frame with the columns of the paper's tables, for renderers and figures of either."""
+"""A sweep's results as one long frame: a row for each setting and metric, averaged over the seeds.
+
+It has the columns of `analysis.paper`'s frames, so that tables and figures are made from either in one way.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ COLUMNS = [*PAPER, "sd", "n", "strength", "chosen", "other", "id", "relative_cha
 KEY = ["configuration", "split", "method", "rectifier", "gamma", "tau", "strength", "id", "relative_change"]
 SOURCE = "runs"
 """What stands in `table` where a frame comes from runs; else it is the name of a table of the paper."""
-SHARES = ("reached", "monotone", "unmixed")
+CHECKS = ("reached", "monotone", "unmixed")
+"""Metrics of a mixture of UWC: the share of its seeds for which each holds."""
 BACKBONES = {"Llama-2-7B-chat": "llama", "Phi-1.5": "phi", "Zephyr-7B-beta": "zephyr", "ICLM-7B": "iclm"}
 """What the paper's tables call the backbones of `search_spaces.schema.backbones`; others keep their names."""
 
@@ -29,10 +33,10 @@ def from_runs(results: Results) -> pd.DataFrame:
     """Return one row a setting and metric: `value`, `sd` (n - 1) and `n` over the setting's seeds. Columns: COLUMNS.
 
     `gamma` and `tau` are texts (`none`, `%g`; empty where the rectifier has no such setting), `strength` is a task
-    vector's, NaN elsewhere, `relative_change` how far the weights moved. `chosen`: the one that `selection.choose`
-    picks of its split, method and rectifier. A setting of which nothing is measured yet has NaN and n = 0. `other` says
-    what else the sweep varies within a study (`training.lr=0.001`, mostly empty), `id` is the lowest of the setting's
-    trials' ids. The reference models are the methods `original` and `retain`.
+    vector's, NaN elsewhere, `relative_change` how far the weights moved. `chosen`: whether `selection.choose` picks
+    this setting for its split, method and rectifier. A setting of which nothing is measured yet has NaN and n = 0.
+    `other` says what else the sweep varies within a study (`training.lr=0.001`, mostly empty), `id` is the lowest of
+    the setting's trials' ids. The reference models are the methods `original` and `retain`.
 
     Mixtures of UWC are rows with `target` (elsewhere NaN): the benchmark's metrics, `weight`, and the shares of seeds
     that reached the target, whose utility is monotone, and that keep more without mixing (`render.DOUBTS`).
@@ -42,7 +46,7 @@ def from_runs(results: Results) -> pd.DataFrame:
     found = _settings(runs, results.means)
     parts = [_melt_references(results.models, goals.metrics), _melt(found, goals.metrics), _mixtures(runs, found)]
     frame = pd.concat([part for part in parts if len(part)] or parts)
-    others = _others(runs)
+    others = _describe_other_settings(runs)
     frame = frame.assign(
         table=SOURCE,
         benchmark=goals.benchmark,
@@ -55,8 +59,8 @@ def from_runs(results: Results) -> pd.DataFrame:
     return frame.reindex(columns=COLUMNS).reset_index(drop=True)
 
 
-def _others(runs: pd.DataFrame) -> dict[str, str]:
-    """Return what tells a configuration from others of its study besides gamma, tau and strength."""
+def _describe_other_settings(runs: pd.DataFrame) -> dict[str, str]:
+    """Return by configuration what tells it from others of its study besides gamma, tau and strength, as text."""
     columns = varied(runs)
     rows = settings(runs).reindex(columns=columns)
     texts = [", ".join(f"{name}={value}" for name, value in zip(columns, row, strict=True)) for row in rows.to_numpy()]
@@ -64,19 +68,19 @@ def _others(runs: pd.DataFrame) -> dict[str, str]:
 
 
 def paper_backbone(runs: pd.DataFrame) -> str:
-    """Return what the paper calls the sweep's backbone, its name where the paper has it not, empty where unknown."""
+    """Return the paper's name of the sweep's backbone, the backbone's own if the paper lacks it, empty if unknown."""
     names = runs.reindex(columns=["backbone"])["backbone"].dropna()
     name = str(names.iloc[0]) if len(names) else ""
     return BACKBONES.get(name, name)
 
 
 def in_paper_dialect(runs: pd.DataFrame) -> bool:
-    """Return whether trials were measured in the paper's dialect: those of others do not compare with its numbers."""
+    """Return whether all trials were measured in the paper's dialect: only those compare with the paper's numbers."""
     return set(runs.reindex(columns=["benchmark.dialect"])["benchmark.dialect"].dropna()) <= {"paper"}
 
 
 def _settings(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
-    """Return `selection.average` and below it the settings without a measured seed, as n = 0; gamma and tau as text."""
+    """Return the rows of `selection.average` and, with n = 0, of unmeasured settings; gamma and tau as text."""
     absent = runs.dropna(subset=["configuration", *STUDY])
     absent = absent.loc[~absent["configuration"].isin(measured["configuration"])]
     absent = absent.sort_values("id", kind="stable").drop_duplicates("configuration")
@@ -112,7 +116,7 @@ def _melt_references(references: pd.DataFrame, metrics: list[str]) -> pd.DataFra
 def _mixtures(runs: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
     """Return a row a setting that was calibrated, target and metric."""
     seeds = calibration.targets(runs).merge(runs[["id", "configuration"]], on="id").drop(columns="id")
-    metrics = [*TOFU_METRICS, "weight", *SHARES]
+    metrics = [*TOFU_METRICS, "weight", *CHECKS]
     seeds[metrics] = seeds[metrics].astype(float)
     long = seeds.melt(["configuration", "target"], metrics, "metric", "value")
     stats = long.groupby(["configuration", "target", "metric"], sort=False)["value"].agg(["mean", "std", "count"])

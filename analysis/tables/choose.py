@@ -97,7 +97,7 @@ def _axis_layouts(rows: pd.DataFrame) -> Iterator[Layout]:
     benchmark = str(rows["benchmark"].iloc[0]) if len(rows) else ""
     rectified = rows.loc[rows["rectifier"] == "gru"]
     for layout in (LAYOUTS["tofu_tau"], LAYOUTS["tofu_gamma"]):
-        if not any(rectified.groupby(["split", "method", layout.other])[layout.axis].nunique() > 1):
+        if not any(rectified.groupby(["split", "method", layout.held_setting])[layout.axis].nunique() > 1):
             continue
         if benchmark == "tofu":
             yield layout

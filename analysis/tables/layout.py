@@ -1,6 +1,6 @@
-"""A table's layout, and the numbers it takes from a tidy frame: its rows, which are bold, the paper's beside.
+"""The type of a table's layout, and the numbers that such a table shows: which are bold, and what the paper has.
 
-`layouts` has the layouts; `render` arranges the numbers. Frames are of `analysis.paper` or `tidy.from_runs`.
+`layouts` has the layouts; `render` prints the numbers. Tidy frames are of `analysis.paper` or `tidy.from_runs`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ import pandas as pd
 from analysis import paper
 from analysis.labels import DECIMALS, REFERENCES, plain_setting
 from analysis.load.goals import FLOOR, find_goals
+from analysis.stats.tidy import CHECKS
 from analysis.tables.format import Heading
 
 KEY = ["backbone", "split", "method", "rectifier", "target", "setting", "metric"]
-"""What names a number of a table: `setting` is the value of the axis that the table varies, empty in others."""
-CHECKS = ("reached", "monotone", "unmixed")
-"""Of a mixture, the share of its seeds for which it is so: `tidy.from_runs`."""
-EMPTY = {"sd": float("nan"), "n": 1, "chosen": True, "other": "", "id": "", "strength": float("nan")}
-"""What a frame of the paper's numbers does not say."""
+"""The columns that tell the numbers of a table apart.
+
+`setting` is the value of gamma or tau in a table that varies it, empty in others.
+"""
+PAPER_DEFAULTS = {"sd": float("nan"), "n": 1, "chosen": True, "other": "", "id": "", "strength": float("nan")}
+"""Columns that a frame of the paper's numbers lacks, and what stands in them instead."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric as a table prints it; `best` is None where nothing is marked: the paper's rule for the table."""
+    """A metric as a table prints it. `best`: which value the paper's table has in bold, None if it marks none."""
 
     metric: str
     head: str
@@ -36,30 +38,32 @@ class Measure:
 
 @dataclass(frozen=True)
 class Layout:
-    """A table of the paper, named as in `analysis.paper`, or one of the report's own (`report`).
-
-    `backbones`, `splits`: names as printed, none where the table has no such heads; `methods`: its order of rows;
-    `sweeps`: backbone -> the sweep that fills it with `--strategy paper`. `compared`: the rows among which the best is
-    bold, a method's or all. `axis`: what a sensitivity table varies, `fixed` the paper's value of the other setting by
-    method. `mixed`: whether its numbers are of UWC's mixtures, `targets` the paper's shares of utility. `kinds`: heads
-    right above the columns. `extras`: further columns, by head: the text made of a method's last number.
-    """
+    """A table of the paper, named as in `analysis.paper`, or one of the report's own (`report`)."""
 
     table: str
     caption: str
     measures: tuple[Measure, ...]
     methods: tuple[str, ...] = ()
+    """In the order of the rows."""
     sweeps: Mapping[str, str] = field(default_factory=dict)
+    """By backbone, the sweep that fills the table with `--strategy paper`."""
     backbones: Mapping[str, str] = field(default_factory=dict)
     splits: Mapping[str, str] = field(default_factory=dict)
+    """Splits, and backbones above, by their printed names; empty where the table has no such heads."""
     rectifiers: tuple[str, ...] = ("none", "gru")
     references: Mapping[str, str] = field(default_factory=lambda: REFERENCES)
     compared: Literal["method", "column"] = "method"
+    """The numbers among which the best is bold: those of one method, or a whole column."""
     axis: Literal["gamma", "tau"] | None = None
+    """The setting that a sensitivity table varies."""
     fixed: Mapping[str, str] = field(default_factory=dict)
+    """By method, the paper's value of the other setting, which is held."""
     mixed: bool = False
+    """Whether the numbers are of UWC's mixtures."""
     targets: tuple[float, ...] = ()
+    """The shares of utility that the paper's mixtures keep."""
     kinds: tuple[Heading, ...] = ()
+    """Heads right above the columns."""
     components: bool = False
     """Whether what a method is combined with has a column of its own."""
     only: bool = False
@@ -70,6 +74,7 @@ class Layout:
     """Whether it is the report's own: with every reference model and split of the sweep, and `notes` of its own."""
     notes: tuple[str, ...] = ()
     extras: Mapping[str, Callable[[Mapping[Any, Any]], str]] = field(default_factory=dict)
+    """Further columns, by head: the text that is made of a method's last number."""
     exact: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Further columns of the report's CSV: the field of a number and its metric."""
 
@@ -79,7 +84,7 @@ class Layout:
         return [measure.metric for measure in self.measures]
 
     @property
-    def other(self) -> str:
+    def held_setting(self) -> str:
         """Return the setting that is held while the axis varies."""
         return "tau" if self.axis == "gamma" else "gamma"
 
@@ -93,7 +98,7 @@ def select_numbers(layout: Layout, frame: pd.DataFrame, beside: bool = False) ->
     held while the axis varies.
     """
     rows = _select(layout, frame)
-    rows["bold"] = _find_best(layout, rows)
+    rows["bold"] = _mark_best(layout, rows)
     rows["paper"] = rows["difference"] = float("nan")
     if beside and len(rows):
         published = _select(layout, paper.mended(layout.table))[[*KEY, "value", "misprint"]]
@@ -110,7 +115,7 @@ def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
 
     `misprint`: of the paper's rows, what is wrong with the value as printed; else None.
     """
-    rows = frame.assign(**{name: value for name, value in EMPTY.items() if name not in frame}, misprint=None)
+    rows = frame.assign(**{name: value for name, value in PAPER_DEFAULTS.items() if name not in frame}, misprint=None)
     for erratum in paper.ERRATA:
         rows.loc[erratum.find_rows(rows), "misprint"] = erratum.description
     is_reference = rows["method"].isin(list(layout.references))
@@ -145,7 +150,7 @@ def _select_lines(rows: pd.DataFrame, layout: Layout) -> pd.DataFrame:
     """
     rows = rows.loc[rows["rectifier"] == "gru"]
     settings = [plain_setting(value) for value in rows[layout.axis or ""]]
-    rows = rows.assign(setting=settings, at=[plain_setting(value) for value in rows[layout.other]])
+    rows = rows.assign(setting=settings, at=[plain_setting(value) for value in rows[layout.held_setting]])
     kept = []
     for _, line in rows.groupby(["backbone", "split", "method"], sort=False):
         line = line.sort_values("chosen", ascending=False, kind="stable")
@@ -163,10 +168,10 @@ def _as_printed(layout: Layout, rows: pd.DataFrame) -> pd.Series:
     return pd.Series(values, index=rows.index, dtype=float)
 
 
-def _find_best(layout: Layout, rows: pd.DataFrame) -> pd.Series:
-    """Return which values are the best among those they compete with, as printed.
+def _mark_best(layout: Layout, rows: pd.DataFrame) -> pd.Series:
+    """Return, as a mask, which values are the best among those they compete with, compared as printed.
 
-    None where one stands alone, and no utility of `goals.FLOOR`.
+    A value without a rival is not marked, nor is a utility of `goals.FLOOR`.
     """
     signs = {measure.metric: 1.0 if measure.best == "highest" else -1.0 for measure in layout.measures if measure.best}
     values = _as_printed(layout, rows)

@@ -14,8 +14,9 @@ from analysis.labels import DASH, DECIMALS, REFERENCES, method_label
 from analysis.load.goals import TOFU, Goals
 from analysis.stats.results import Results
 from analysis.stats.selection import rule_text
+from analysis.stats.tidy import CHECKS
 from analysis.tables.format import BOLD, Heading
-from analysis.tables.layout import CHECKS, Layout, Measure
+from analysis.tables.layout import Layout, Measure
 
 QUALITY, UTILITY = Measure("forget_quality", "FQ ↑", 4, "highest"), Measure("model_utility", "MU ↑", 4, "highest")
 

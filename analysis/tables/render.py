@@ -24,10 +24,11 @@ from analysis.labels import (
     row_label,
     split_label,
 )
+from analysis.stats.tidy import CHECKS
 from analysis.tables import format as printing
 from analysis.tables import missing
 from analysis.tables.format import BOLD, Cell, Heading, Row, Table
-from analysis.tables.layout import CHECKS, KEY, Layout, select_numbers, target_text
+from analysis.tables.layout import KEY, Layout, select_numbers, target_text
 
 COMPONENTS = {"none": "w/o GRU", "clip": "w/ GC"}
 MISPRINT = "¶"
@@ -38,7 +39,7 @@ DOUBTS = {
     "§": "more than the target is kept without any mixing (w = 1) by one seed or more: this pair is not compared "
     "at equal MU.",
 }
-"""What may be doubtful about a mixture, by the sign at its FQ, in the order of `layout.CHECKS`."""
+"""What may be doubtful about a mixture, by the sign at its FQ, in the order of `tidy.CHECKS`."""
 GREEK = {"gamma": "γ", "tau": "τ"}
 BESIDE = f"Under each number the paper's, and ours less it; {DASH}: none of the paper's for the same split and setting."
 NOT_PUBLISHED = "The paper has no such numbers: they are of other models, splits or settings."
@@ -289,7 +290,7 @@ class Grid:
         fixed = rows.loc[rows["at"] != ""].drop_duplicates("method")
         if len(fixed):
             values = [f"{method_label(row['method'])} {row['at']}" for row in fixed.to_dict("records")]
-            notes.append(f"{axis} varies at one {self.layout.other}: {', '.join(values)}.")
+            notes.append(f"{axis} varies at one {self.layout.held_setting}: {', '.join(values)}.")
         notes += [BESIDE if self.compared else NOT_PUBLISHED] * self.beside
         misprints = sorted(set(rows["misprint"].dropna()))
         how = "mended where the right value is known; the paper prints" if self.compared else ""
