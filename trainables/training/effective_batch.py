@@ -22,7 +22,7 @@ TermRows = tuple[Term, Sequence[Example], list[int]]
 """A term of an objective, all rows of its side, and the numbers of those that are in the effective batch."""
 
 
-class Runner(Protocol):
+class PassEngine(Protocol):
     """What the passes here need of an engine.
 
     `inner`: the model. `backward` adds a micro-batch's gradient, averaged over ranks; `total` sums over ranks.
@@ -39,14 +39,14 @@ class Runner(Protocol):
 
 
 def accumulate_gradient(
-    engine: Runner, terms: list[TermRows], task: Any, reference: dict[int, float] | None
+    engine: PassEngine, terms: list[TermRows], task: Any, reference: dict[int, float] | None
 ) -> tuple[float, int]:
     """Leave the gradient of the summed terms in the engine; return loss and label tokens of the effective batch.
 
     `task` has pad, micro_batch and frozen. `reference`: a forget row's summed loss before training, by row number.
     Raises KeyError where it lacks a row.
     """
-    pieces, tokens = [], 0
+    micro_batches, tokens = [], 0
     for term, rows, numbers in terms:
         totals = count_totals([rows[number] for number in numbers])
         tokens += totals.tokens
@@ -54,17 +54,17 @@ def accumulate_gradient(
         ordered = sorted(numbers, key=lambda number: -len(rows[number].input_ids))
         mine = ordered[engine.rank :: engine.world]
         size = task.micro_batch or share
-        pieces += [(term, rows, mine[k : k + size], ordered[-1:], totals) for k in range(0, share, size)]
+        micro_batches += [(term, rows, mine[k : k + size], ordered[-1:], totals) for k in range(0, share, size)]
     total = torch.zeros((), dtype=torch.float64)
-    for number, (term, rows, mine, other, totals) in enumerate(pieces, 1):
+    for number, (term, rows, mine, filler, totals) in enumerate(micro_batches, 1):
         weight = 1 if mine else 0
-        mine = mine or other
-        known = None
+        mine = mine or filler
+        sums = None
         if reference is not None and term.side == "forget":
-            known = torch.tensor([reference[row] for row in mine], device=engine.device)
+            sums = torch.tensor([reference[row] for row in mine], device=engine.device)
         # as an argument alone: its logits would lie beside their gradient
-        loss = term.loss(forward(engine, term, [rows[row] for row in mine], task, totals, known), totals) * weight
-        engine.backward(loss, last=number == len(pieces))
+        loss = term.loss(forward(engine, term, [rows[row] for row in mine], task, totals, sums), totals) * weight
+        engine.backward(loss, last=number == len(micro_batches))
         total += loss.detach().double().cpu()
         del loss
     return float(engine.total(total.to(engine.device))), tokens
@@ -77,7 +77,7 @@ def count_totals(rows: Sequence[Example]) -> Totals:
 
 
 def forward(
-    engine: Runner, term: Term, rows: Sequence[Example], task: Any, totals: Totals, reference: Any = None
+    engine: PassEngine, term: Term, rows: Sequence[Example], task: Any, totals: Totals, reference: Any = None
 ) -> ForwardOutput:
     """Run one micro-batch through the model, and through the frozen one where the term needs it.
 
@@ -116,7 +116,9 @@ def _select_logits(output: Any, where: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def row_sums(engine: Runner, rows: Sequence[Example], numbers: Sequence[int], task: Any, size: int) -> dict[int, float]:
+def row_sums(
+    engine: PassEngine, rows: Sequence[Example], numbers: Sequence[int], task: Any, size: int
+) -> dict[int, float]:
     """Return S_i, the summed loss over the labels, of the rows `numbers`, by row number.
 
     Each rank scores its share of them in passes of `size` rows; all ranks run as many passes, also where rows run out.
