@@ -127,7 +127,7 @@ def _write_number(axes: Axes, at: int, change: float, edge: float) -> None:
 
 
 def _print_change(value: float) -> str:
-    """Return `+13.4`, `-0.50` or `+0.519`: three digits that count, and 0 without a sign."""
+    """Return `+13.4`, `-0.5` or `+0.519`: at most three digits that count, and 0 without a sign."""
     if round(value, 3) == 0:
         return "0"
     return f"{round(value, 3):+.3g}"

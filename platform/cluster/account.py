@@ -79,7 +79,7 @@ def _policy(statements: list[dict[str, Any]]) -> str:
 
 
 def _ensure_group(ec2: Any, source: str) -> str:
-    """Return the group in the region's default VPC: which lets in ssh from `source` and its own nodes alone."""
+    """Return the group in the region's default VPC, which lets in ssh from `source` and its own nodes alone."""
     vpcs = ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
     if not vpcs:
         raise InputError("provider.region: it has no default VPC; make a security group by hand and fill in its id")
