@@ -56,19 +56,6 @@ def sweep_arguments(trials: int, place: Path) -> list[str]:
     return [SWEEP, "--storage", str(place), "--seeds", ",".join(map(str, range(-(-trials // each))))]
 
 
-class MemoryWatch:
-    """This process's memory as trials end, once a second."""
-
-    def __init__(self) -> None:
-        self.samples: list[tuple[int, int]] = []
-        self.over = threading.Event()
-
-    def follow(self, reporter: Any) -> None:
-        me = psutil.Process()
-        while not self.over.wait(1.0):
-            self.samples.append((reporter.counts.done, me.memory_info().rss))
-
-
 def drive(command: Sequence[str]) -> int:
     """Run the sweep's own command with Empty in the actor's place, and leave what it took in the storage.
 
@@ -81,17 +68,22 @@ def drive(command: Sequence[str]) -> int:
     from platform.driver.reporter import Reporter
 
     run_on_ray.TrialActor = Empty  # type: ignore[misc]
-    watch, init, facts = MemoryWatch(), Reporter.__init__, {}
-    run_all = run_on_ray.prepare_and_tune
+    init, run_all = Reporter.__init__, run_on_ray.prepare_and_tune
+    facts: dict[str, Any] = {"samples": []}
+    over = threading.Event()
+
+    def follow(reporter: Any) -> None:
+        while not over.wait(1.0):
+            facts["samples"].append((reporter.counts.done, psutil.Process().memory_info().rss))
 
     def watched_init(self: Any, *values: Any) -> None:
         init(self, *values)
-        threading.Thread(target=watch.follow, args=(self,), daemon=True).start()
+        threading.Thread(target=follow, args=(self,), daemon=True).start()
 
     def measured(*values: Any) -> Any:
         wall, cpu = time.perf_counter(), time.process_time()
         mirror = run_all(*values)
-        watch.over.set()
+        over.set()
         facts["wall"], facts["cpu"] = time.perf_counter() - wall, time.process_time() - cpu
         return mirror
 
@@ -102,7 +94,6 @@ def drive(command: Sequence[str]) -> int:
         typer.run(sweep.main)
     except SystemExit as end:
         status = int(end.code or 0)
-    facts["samples"] = watch.samples
     facts["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     files.write_json(Path(command[command.index("--storage") + 1]) / FACTS, facts)
     return status

@@ -42,6 +42,7 @@ class Ours:
 
     def __init__(self, network: Any, task: loop.TrainingTask) -> None:
         self.runner = engine.create_engine(network.train(), task.training, Resources())
+        self.network = self.runner.module
         self.steps = loop.train(self.runner, task)
 
     def run(self, first: int, steps: int) -> Spent:
@@ -71,13 +72,13 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
     for repeat in range(options.repeats + 1):
         for name in list(contenders)[:: 1 if repeat % 2 else -1]:
             seconds[name].append(contenders[name].run(repeat * block, block))
-    moved = {name: _moved(network, _network(contenders[name])) for name in contenders}
+    moved = {name: _moved(network, contender.network) for name, contender in contenders.items()}
     contenders["plain"].runner.close()
     contenders["gru"].runner.close()
     answers = [sum(row.answer_tokens for row in batch) for batch in batches]
     return _figures(options, {name: values[-options.repeats :] for name, values in seconds.items()}, answers) | {
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
-        "row_tokens": [min(map(_length, forget)), median(map(_length, forget)), max(map(_length, forget))],
+        "row_tokens": [pick([len(row.input_ids) for row in forget]) for pick in (min, median, max)],
         "update_difference": {
             name: float((moved[name] - moved["plain"]).norm() / moved["plain"].norm()) for name in BARS
         },
@@ -128,14 +129,6 @@ def _figures(options: argparse.Namespace, seconds: dict[str, list[Spent]], answe
         rectified.wall / plain.wall for rectified, plain in zip(seconds["gru"], seconds["plain"], strict=True)
     )
     return found
-
-
-def _length(row: Example) -> int:
-    return len(row.input_ids)
-
-
-def _network(contender: Any) -> Any:
-    return contender.runner.module if isinstance(contender, Ours) else contender.network
 
 
 def _moved(before: Any, after: Any) -> torch.Tensor:

@@ -44,6 +44,6 @@ def _keep_options(command: str) -> tuple[list[str], list[str]]:
     for flag in FLAGS:
         parser.add_argument(flag, action="store_true")
     for option in VALUES:
-        parser.add_argument(option)
+        parser.add_argument(option, nargs="?")
     found, kept = parser.parse_known_args(shlex.split(command))
     return kept, ["--strategy", found.strategy] if found.strategy else []

@@ -49,17 +49,17 @@ def _lines(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[
         yield line
     if plan.sweep.tables and plan.strategy == "paper":
         yield f"fills the paper's {', '.join(plan.sweep.tables)}"
-    yield f"made once: {', '.join(_describe_shared(noun, **found) for noun, found in document['shared'].items())}"
+    made = [
+        format_count(count, noun) + (f" ({'' if there == count else f'{there} '}there)" if there else "")
+        for noun, (count, there) in ((noun, found.values()) for noun, found in document["shared"].items())
+    ]
+    yield f"made once: {', '.join(made)}"
     parts, free = disk.describe_forecast(document["disk"]), format_size(document["disk_free_bytes"])
     yield f"storage {document['storage']}: at least {parts} to come, {free} free"
     if aside := document["set_aside"]:
         yield f"--new sets the results of {format_count(aside, 'trial')} aside"
     yield from _describe_earlier_starts(state)
     yield from (f"needs: {need}" for need in document["needs"])
-
-
-def _describe_shared(noun: str, count: int, there: int) -> str:
-    return format_count(count, noun) + (f" ({'' if there == count else f'{there} '}there)" if there else "")
 
 
 def _describe_earlier_starts(state: SweepState) -> Iterator[str]:

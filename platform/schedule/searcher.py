@@ -67,7 +67,10 @@ class Study:
         self.points = {trial.id(): trial for trial in points}
         self.budget = min(budget or len(points), len(points))
         self.running: dict[str, optuna.Trial] = {}
-        self.order = {name: sorted({_choices(t)[name] for t in points}, key=_position) for name in CHOICES}
+        self.order = {
+            name: sorted({_choices(t)[name] for t in points}, key=lambda text: float(text.replace("none", "inf")))
+            for name in CHOICES
+        }
         self.distributions: Any = {n: optuna.distributions.CategoricalDistribution(v) for n, v in self.order.items()}
         sampler = optuna.samplers.TPESampler(seed=points[0].seed, n_startup_trials=5)
         self.benchmark = points[0].benchmark.name
@@ -128,11 +131,6 @@ def _choices(trial: Trial) -> dict[str, str]:
     strength = None if vector is None else vector.stg or vector.strength
     values = (trial.rectifier.gamma, trial.rectifier.tau, strength, trial.seed)
     return {name: "none" if value is None else f"{value:g}" for name, value in zip(CHOICES, values, strict=True)}
-
-
-def _position(choice: str) -> float:
-    """Sort numbers by size, none (no average, no clipping) last."""
-    return float("inf") if choice == "none" else float(choice)
 
 
 class Studies(Queue):
