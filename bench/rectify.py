@@ -64,24 +64,20 @@ def now(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def plain_step(runner: Any, task: loop.TrainingTask, step: int) -> float:
-    """Take the passes of `step` and the optimizer step; return the seconds of the reset between them."""
+def plain_step(runner: Any, task: loop.TrainingTask, step: int) -> None:
+    """Take the passes of `step`, with the reset between them, and the optimizer step."""
     size = task.training.batch_size
     retain = sampling.retain_batch(task.seed, step, 0, len(task.retain), size)
     forget = sampling.forget_batch(task.seed, step, 0, len(task.forget), size)
     effective_batch.accumulate_gradient(runner, [(objectives.NLL, task.retain, retain)], task, None)
-    started = time.perf_counter()
     runner.clear()
-    clear = time.perf_counter() - started
     plan = [(term, task.rows(term.side), forget) for term in task.objective.terms]
     effective_batch.accumulate_gradient(runner, plan, task, None)
     runner.step(task.training.lr)
-    return clear
 
 
 def measure(runner: Any, task: loop.TrainingTask, repeats: int) -> dict[str, Any]:
     """Time plain and rectified steps in turn, each pair on the same rows, every other pair the other way round."""
-    clear: list[float] = []
     inside: list[float] = []
     task.rectifier.update_average = timed(task.rectifier.update_average, inside, runner.device)
     task.rectifier.apply = timed(task.rectifier.apply, inside, runner.device)
@@ -92,7 +88,7 @@ def measure(runner: Any, task: loop.TrainingTask, repeats: int) -> dict[str, Any
         for name in ("plain", "rectified") if step % 2 == 0 else ("rectified", "plain"):
             started = now(runner.device)
             if name == "plain":
-                clear.append(plain_step(runner, task, step))
+                plain_step(runner, task, step)
             else:
                 records.append(next(steps))
             seconds[name].append(now(runner.device) - started)
@@ -105,7 +101,6 @@ def measure(runner: Any, task: loop.TrainingTask, repeats: int) -> dict[str, Any
         "ratio_inside": 1 + (median(inside[2 * WARM_UP :: 2]) + median(inside[2 * WARM_UP + 1 :: 2])) / median(plain),
         "plain_seconds": median(plain),
         "rectified_seconds": median(rectified),
-        "clear_seconds": median(clear[WARM_UP:]),
         "projected_steps": sum(record["rectified"] and not record["skipped"] for record in records),
         "clipped_steps": sum(record["clip_scale"] < 1 for record in records),
     }

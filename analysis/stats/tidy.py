@@ -47,10 +47,11 @@ def from_runs(results: Results) -> pd.DataFrame:
     parts = [_melt_references(results.models, goals.metrics), _melt(found, goals.metrics), _mixtures(runs, found)]
     frame = pd.concat([part for part in parts if len(part)] or parts)
     others = _describe_other_settings(runs)
+    backbone = next(iter(runs.reindex(columns=["backbone"])["backbone"].dropna()), "")
     frame = frame.assign(
         table=SOURCE,
         benchmark=goals.benchmark,
-        backbone=paper_backbone(runs),
+        backbone=BACKBONES.get(backbone, backbone),  # as the paper calls it
         bold=False,
         other=[others.get(configuration, "") for configuration in frame["configuration"]],
         chosen=frame["configuration"].isin(results.chosen["configuration"]) | frame["method"].isin(REFERENCES),
@@ -65,13 +66,6 @@ def _describe_other_settings(runs: pd.DataFrame) -> dict[str, str]:
     rows = settings(runs).reindex(columns=columns)
     texts = [", ".join(f"{name}={value}" for name, value in zip(columns, row, strict=True)) for row in rows.to_numpy()]
     return dict(zip(rows.index, texts, strict=True))
-
-
-def paper_backbone(runs: pd.DataFrame) -> str:
-    """Return the paper's name of the sweep's backbone, the backbone's own if the paper lacks it, empty if unknown."""
-    names = runs.reindex(columns=["backbone"])["backbone"].dropna()
-    name = str(names.iloc[0]) if len(names) else ""
-    return BACKBONES.get(name, name)
 
 
 def in_paper_dialect(runs: pd.DataFrame) -> bool:
