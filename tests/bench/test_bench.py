@@ -40,18 +40,15 @@ def measured(run_module: Run, folder: Path, name: str, *arguments: object) -> tu
 
 
 @pytest.mark.slow
-def test_three_ways_to_train_take_the_same_steps(trial_inputs: Any, tmp_path: Path, run_module: Run) -> None:
+def test_both_ways_to_train_take_the_same_steps(trial_inputs: Any, tmp_path: Path, run_module: Run) -> None:
     arguments = ("--model", trial_inputs.target, "--data", trial_inputs.data, "--split", trial_inputs.split)
     small = ("--batch-size", 4, "--repeats", 2, "--steps", 2, "--threads", 1)
     row, told = measured(run_module, tmp_path, "step", *arguments, *small)
-    assert row["update_difference"].keys() == {"trainer", "published"}
-    assert all(value < 1e-3 for value in row["update_difference"].values())
+    assert row["update_difference"] < 1e-3
     assert all(rate > 0 for rate in row["answer_tokens_per_second"].values())
-    for name in ("trainer", "published"):
-        least, most = row[f"over_{name}_range"]
-        assert least <= row[f"over_{name}"] <= most
+    least, most = row["over_trainer_range"]
+    assert least <= row["over_trainer"] <= most
     assert "transformers' Trainer" in told
-    assert "padded to 500 tokens" in told
 
 
 @pytest.mark.slow

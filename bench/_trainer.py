@@ -1,8 +1,4 @@
-"""The two other ways to train that bench/step.py sets our loop beside, each on a model and an optimizer of its own.
-
-A trainer's `run(first, steps)` takes the optimizer steps `first + 1` to `first + steps` of the same batches, and
-returns what all of them but the first took (`Spent`); the first pays for what a block of steps starts with.
-"""
+"""transformers' Trainer, as bench/step.py sets it beside our loop."""
 
 from __future__ import annotations
 
@@ -18,9 +14,6 @@ from transformers import DataCollatorForSeq2Seq, PrinterCallback, Trainer, Train
 from trainables.common.tokens import Example
 from trainables.config.settings import Training
 from trainables.inference.scoring import IGNORED
-
-PUBLISHED_WIDTH = 500
-"""Tokens that TOFU's published code pads each row to, and GRU's after it."""
 
 
 class Spent(NamedTuple):
@@ -40,7 +33,11 @@ def between(ended: list[Spent]) -> Spent:
 
 
 class Transformers:
-    """transformers' Trainer with dynamic padding; no logging, saving, clipping or watching for NaN."""
+    """transformers' Trainer with dynamic padding; no logging, saving, clipping or watching for NaN.
+
+    `run(first, steps)` takes the optimizer steps `first + 1` to `first + steps` of the batches, and returns the time of
+    all of them but the first, which pays for what a block of steps starts with.
+    """
 
     def __init__(
         self, network: Any, tokenizer: Any, batches: Sequence[list[Example]], training: Training, folder: str
@@ -100,34 +97,6 @@ class _Clock(TrainerCallback):
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         self.ended.append(moment())
-
-
-class Published:
-    """The published code's batches, stated again in plain PyTorch: every row padded to 500 tokens, logits everywhere.
-
-    As there a row's labels end with one end-of-sequence token, and padding is neither attended nor labelled.
-    """
-
-    def __init__(self, network: Any, pad: int, batches: Sequence[list[Example]], training: Training) -> None:
-        self.network, self.pad, self.batches = network, pad, batches
-        self.optimizer = adamw(network, training)
-
-    def run(self, first: int, steps: int) -> Spent:
-        ended = []
-        for batch in self.batches[first : first + steps]:
-            self.network(**self._padded(batch), use_cache=False).loss.backward()
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-            ended.append(moment())
-        return between(ended)
-
-    def _padded(self, batch: list[Example]) -> dict[str, torch.Tensor]:
-        filling = {"input_ids": self.pad, "attention_mask": 0, "labels": IGNORED}
-        columns: dict[str, list[list[int]]] = {name: [] for name in filling}
-        for row in batch:
-            for name, values in features(row).items():
-                columns[name].append(values + [filling[name]] * (PUBLISHED_WIDTH - len(values)))
-        return {name: torch.tensor(values) for name, values in columns.items()}
 
 
 def features(row: Example) -> dict[str, list[int]]:
