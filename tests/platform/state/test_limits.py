@@ -138,6 +138,9 @@ def test_other_outcomes_among_the_first_do_not_stop_it() -> None:
         stopper = Stopper(Limits())
         end(stopper, results)
         assert stopper.reason is None, (other, place)
+    stopper = Stopper(Limits())
+    end(stopper, [outcome("finished")] * FIRST_TRIALS)
+    assert stopper.reason is None
 
 
 @pytest.mark.parametrize(
