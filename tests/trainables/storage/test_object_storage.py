@@ -55,7 +55,7 @@ def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine, mo
 
 def test_a_trial_cut_off_while_it_is_sent_has_no_result(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = machine("here"), machine("there")
-    write_trial(here, "a1")
+    write_folder(write_trial(here, "a1") / WEIGHTS, "model.safetensors")
     write = here.transfer.store._write
 
     def cut(name: str, pieces: Any) -> None:
@@ -67,7 +67,7 @@ def test_a_trial_cut_off_while_it_is_sent_has_no_result(machine: Machine, monkey
     monkeypatch.setattr(here.transfer.store, "_write", cut)
     here.push_trial("a1")
     assert not here.is_sent("a1")
-    assert "trials/a1/steps.parquet" in names(here)
+    assert {"trials/a1/steps.parquet", "trials/a1/weights/model.safetensors"} <= names(here)
     there.sync_trials(["a1"])
     assert not there.has("a1")
     before = names(here)
@@ -170,6 +170,10 @@ def test_a_checkpoint_counts_when_all_of_it_is_there(machine: Machine) -> None:
     write_folder(there.trial("a1") / CHECKPOINT / "step-9", "shard")  # of an attempt that was never sent
     there.fetch_trial("a1")
     assert {str(path.relative_to(there.trial("a1"))) for path in there.trial("a1").rglob("*") if path.is_file()} == kept
+    for status, left in (("lost", True), ("finished", False)):  # of a lost trial it stays
+        write_trial(here, "a1", status=status)
+        here.push_trial("a1")
+        assert ("trials/a1/checkpoint/meta.json" in names(here)) == left
 
 
 def test_paths_become_those_of_the_machine(machine: Machine) -> None:
