@@ -147,6 +147,18 @@ def test_what_is_gone_or_set_aside_goes_from_every_copy(machine: Machine) -> Non
     assert not here.has("a1")
 
 
+def test_a_refusal_does_not_replace_the_result_of_a_run(machine: Machine) -> None:
+    here, there = machine("here"), machine("there")
+    write_trial(there, "a1", attempt="one")
+    there.push_trial("a1")
+    write_trial(here, "a1", attempt=None, status="lost")
+    here.push_trial("a1")
+    assert here.is_sent("a1")
+    assert here.result("a1") == there.result("a1")
+    there.sync_trials(["a1"])
+    assert (there.result("a1") or {})["attempt"] == "one"
+
+
 def test_a_checkpoint_counts_when_all_of_it_is_there(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
     folder = here.trial("a1") / CHECKPOINT
