@@ -14,7 +14,7 @@ from analysis.figures.catalog import Picture
 from analysis.figures.style import save_figure
 from analysis.stats import calibration, hypervolume, seeds, strengths, tidy
 from analysis.stats.results import Results
-from analysis.tables import choose, layouts, lists
+from analysis.tables import choose, lists, table_definitions
 from analysis.tables.format import Table
 from analysis.tables.layout import Layout
 from analysis.tables.render import make_sheet
@@ -86,7 +86,7 @@ def write_sections(report: Report) -> list[Section]:
 
 
 def write_main(report: Report) -> Section:
-    layout = layouts.main_layout(report.results)
+    layout = table_definitions.main_layout(report.results)
     table = report.save_table(layout, report.frame)
     caption = (
         f"{report.results.goals.explanation} Original: the target model, before unlearning"
@@ -136,7 +136,7 @@ def _write_retain_free(report: Report) -> Section | None:
     points = strengths.strength_points(report.results)
     pictures = [report.save_picture(catalog.draw_strengths(points))] if any(points["kind"] == "strength") else []
     free = report.results.with_runs(choose.retain_free_trials(report.results.runs))
-    table = report.save_table(layouts.RETAIN_FREE, tidy.from_runs(free))
+    table = report.save_table(table_definitions.RETAIN_FREE, tidy.from_runs(free))
     return Section("Without retain data", (TableItem(table),), tuple(pictures))
 
 
@@ -146,7 +146,9 @@ def _write_calibration(report: Report) -> Section | None:
         return None
     points = uwc.mixture_points(report.results)
     pictures = tuple(report.save_picture(picture) for picture in catalog.draw_mixtures(points))
-    layout = replace(layouts.UWC, notes=(*layouts.UWC.notes, *[ALL_ROWS_NOTE] * report.results.rule.halves))
+    layout = replace(
+        table_definitions.UWC, notes=(*table_definitions.UWC.notes, *[ALL_ROWS_NOTE] * report.results.rule.halves)
+    )
     return Section(layout.caption, (TableItem(report.save_table(layout, report.frame)),), pictures)
 
 

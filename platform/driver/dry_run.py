@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from platform.plan import data, requirements
-from platform.plan.estimate import describe_estimate, estimate_gpu_hours, estimate_seconds
+from platform.plan import data, needs
 from platform.plan.plan import Plan
+from platform.plan.remaining_time import describe_estimate, estimate_gpu_hours, estimate_seconds
 from platform.state import disk
 from platform.state.sweep_state import SweepState
 from trainables.common.cli import format_count, format_size
@@ -159,5 +159,5 @@ def describe_plan(state: SweepState, store: Storage, kept: str, slots: int) -> d
         "failed": state.failed,
         "damaged": [str(path) for path in state.damaged],
         "warning": state.history.warning(),
-        "needs": [*requirements.describe_needs(plan.sweep, plan.hub, store), *filter(None, [shortage])],
+        "needs": [*needs.describe_needs(plan.sweep, plan.hub, store), *filter(None, [shortage])],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from platform.plan import data, overrides, requirements
+from platform.plan import data, needs, overrides
 from platform.plan.budget import Budget, estimate_budget
 from platform.plan.models import ModelRecipes, Reference, find_shape
 from platform.plan.plan import Plan
@@ -70,7 +70,7 @@ def make_plan(
         benchmarks=benchmarks,
         references=references,
         recipes=recipes,
-        hub=requirements.list_hub_requirements(sweep, benchmarks, references, recipes),
+        hub=needs.list_hub_requirements(sweep, benchmarks, references, recipes),
         budget=budget,
         costs=costs,
         shape=shape,

@@ -11,7 +11,7 @@ from typing import Any
 
 from filelock import Timeout
 
-from platform.plan import requirements
+from platform.plan import needs
 from platform.plan.plan import Plan
 from platform.preparation.repository import (
     PATTERNS,
@@ -65,7 +65,7 @@ class Hub:
         for requirement in missing:
             listed = self.listed.get(requirement.key)
             sizes = {name: file["size"] for name, file in listed.files.items()} if listed else {}
-            self.print_line(f"needs: {requirements.describe_requirement(requirement, self.store, sizes)}")
+            self.print_line(f"needs: {needs.describe_requirement(requirement, self.store, sizes)}")
         if missing:
             names = ", ".join(requirement.label for requirement in missing)
             raise InputError(

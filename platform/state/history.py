@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from platform.plan.estimate import Measured
 from platform.plan.plan import Plan
+from platform.plan.remaining_time import Measured
 from trainables.common import hashing, provenance
 from trainables.common.cli import format_count
 from trainables.config.trial import Direction

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from platform.plan import requirements
+from platform.plan import needs
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.preparation import hub
@@ -67,9 +67,9 @@ def test_a_planned_trial_asks_the_hub_nothing(
     sweep, chosen = apply(SWEEP, settings), ["method=gd", "rectifier.name=none"]
     plan = make_plan(sweep, bench.store, only=chosen)
     assert [requirement.label for requirement in plan.hub] == [f"data set {ROWS}", f"model {TARGET}"]
-    assert len(requirements.describe_needs(sweep, plan.hub, bench.store)) == 2
+    assert len(needs.describe_needs(sweep, plan.hub, bench.store)) == 2
     hub.fetch(plan, bench.store, bench.lines.append)
-    assert requirements.describe_needs(sweep, plan.hub, bench.store) == ()
+    assert needs.describe_needs(sweep, plan.hub, bench.store) == ()
     (trial,) = plan.trials
     config = tmp_path / "config.json"
     config.write_text(trial.model_copy(update={"retain_evaluation": None}).model_dump_json())

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from platform.plan import requirements
+from platform.plan import needs
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from search_spaces.schema import sweep as spaces
@@ -60,7 +60,7 @@ def test_a_trial_runs(name: str, store: Storage, tmp_path: Path) -> None:
     plan = make_plan(
         apply(spaces.load_sweep(name), chosen.written(tmp_path, spaces.load_sweep(name))), store, strategy="paper"
     )
-    assert (requirements.describe_needs(plan.sweep, plan.hub, store), plan.recipes) == ((), ())
+    assert (needs.describe_needs(plan.sweep, plan.hub, store), plan.recipes) == ((), ())
     for reference in (ref for ref in plan.references if ref.role == "retain"):
         benchmark = plan.benchmarks[reference.split].model_dump()
         shared_artifacts.make_evaluation(

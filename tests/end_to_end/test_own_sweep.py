@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from platform.plan import requirements
+from platform.plan import needs
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.plan.plan import Plan
@@ -146,7 +146,7 @@ def test_files_are_for_own_alone(files: dict[str, Path], store: Storage) -> None
 
 def test_a_hub_model_and_a_task_are_what_a_start_needs(files: dict[str, Path], store: Storage) -> None:
     found = plan(store, [*settings("somebody/a-model", files), "benchmark.tasks=mmlu"])
-    questions, model = requirements.describe_needs(found.sweep, found.hub, store)
+    questions, model = needs.describe_needs(found.sweep, found.hub, store)
     assert questions == (
         "questions of mmlu from the hub; without a network, on the machine that runs the sweep (with --cluster: its "
         "head):\n  bring the files of mmlu's questions to DIR and --set benchmark.sources=mmlu=DIR"

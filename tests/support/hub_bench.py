@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from platform.plan.requirements import MODEL_FILES
+from platform.plan.needs import MODEL_FILES
 from platform.preparation import hub, repository
 from tests.support.hub_server import HubServer, serve
 from trainables.data.hub import HubRequirement, find_folder, hub_root

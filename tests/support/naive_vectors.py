@@ -14,7 +14,7 @@ from trainables.config.trial import Direction
 from trainables.storage.location import open_storage
 from trainables.training import models
 from trainables.training.runtime import prepare_process
-from trainables.training.task_vectors.combine import ensure_direction
+from trainables.training.task_vectors.directions import ensure_direction
 from trainables.trial.setup import load_forget_rows
 
 TOFU = tofu.TofuBenchmark()

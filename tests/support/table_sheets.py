@@ -2,7 +2,7 @@
 
 from analysis.stats import tidy
 from analysis.stats.results import Results
-from analysis.tables import choose, layouts
+from analysis.tables import choose, table_definitions
 from analysis.tables.format import Row, Table
 from analysis.tables.layout import Layout
 from analysis.tables.render import Sheet, make_sheet
@@ -10,7 +10,7 @@ from analysis.tables.render import Sheet, make_sheet
 
 def layout_sheet(results: Results, layout: Layout | None = None) -> Sheet:
     """Return a sweep's results in one layout, by default the main table's."""
-    return make_sheet(layout or layouts.main_layout(results), tidy.from_runs(results))
+    return make_sheet(layout or table_definitions.main_layout(results), tidy.from_runs(results))
 
 
 def paper_sheets(results: Results, command: str = "", with_paper: bool = False) -> list[Sheet]:

@@ -29,7 +29,7 @@ from trainables.training import engine as engines
 from trainables.training.checkpoints import CheckpointSchedule, DamagedCheckpoint, Notice
 from trainables.training.engine import Engine
 from trainables.training.runtime import prepare_process
-from trainables.training.task_vectors.combine import ensure_direction, move_along
+from trainables.training.task_vectors.directions import ensure_direction, move_along
 from trainables.trial import setup
 from trainables.trial.calibration import calibrate
 from trainables.trial.progress import Progress

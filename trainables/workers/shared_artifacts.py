@@ -132,11 +132,11 @@ def make_parts(
 
 def make_direction(direction: Direction, root: str) -> str:
     """Add the groups of a direction up; return its folder."""
-    from trainables.training.task_vectors import combine
+    from trainables.training.task_vectors import directions
 
     store = reopen(root)
     store.fetch_parts(spec.parts_folder(direction, store), ("vectors-",))
-    return str(combine.combine(direction, store))
+    return str(directions.combine(direction, store))
 
 
 def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection) -> None:

@@ -135,7 +135,7 @@ def rank(config: dict[str, Any]) -> None:
 def direction_rank(config: dict[str, Any]) -> None:
     """Run one rank that makes a direction."""
     from trainables.training.runtime import prepare_process
-    from trainables.training.task_vectors.combine import ensure_direction
+    from trainables.training.task_vectors.directions import ensure_direction
     from trainables.trial.setup import load_forget_rows
 
     cli.silence_libraries()

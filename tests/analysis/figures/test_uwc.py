@@ -7,7 +7,7 @@ import pytest
 
 from analysis.figures import uwc
 from analysis.stats import calibration
-from analysis.tables import layouts
+from analysis.tables import table_definitions
 from analysis.tables.format import to_markdown
 from tests.support import sweep_store
 from tests.support.sweep_store import GRU, NONE, Results, calibrated, grid, read, write_sweep, write_trial
@@ -17,7 +17,7 @@ store, results = sweep_store.vectors_store, sweep_store.vectors_results
 
 
 def test_uwc_table(results: Results) -> None:
-    rows = grid(to_markdown(layout_sheet(results, layouts.UWC).table))[2:]
+    rows = grid(to_markdown(layout_sheet(results, table_definitions.UWC).table))[2:]
     labels = [f"{method} ({share})" for share in ("85%", "90%", "95%") for method in ("M", "w/ GRU")]
     expected = [label.replace("M", method) for method in ("GA", "NPO") for label in labels]
     assert [row[0] for row in rows] == ["Original", *expected]
@@ -32,11 +32,11 @@ def test_uwc_table(results: Results) -> None:
 
 
 def test_uwc_notes_and_csv(results: Results) -> None:
-    table = layout_sheet(results, layouts.UWC).table
+    table = layout_sheet(results, table_definitions.UWC).table
     assert [note[0] for note in table.notes[:3]] == ["†", "‡", "§"]
     sound = results.with_runs(results.runs.loc[results.runs["method"] != "npo"])
-    assert layout_sheet(sound, layouts.UWC).table.notes == layouts.UWC.notes
-    csv = layout_sheet(results, layouts.UWC).csv.set_index(["method", "rectifier", "target"])
+    assert layout_sheet(sound, table_definitions.UWC).table.notes == table_definitions.UWC.notes
+    csv = layout_sheet(results, table_definitions.UWC).csv.set_index(["method", "rectifier", "target"])
     npo = csv.loc[("npo", "gru", 0.95)]
     assert npo["forget05.weight.mean"] == pytest.approx(np.sqrt(0.05 * 0.9 / 0.1))
     assert npo[[f"forget05.seeds.{name}" for name in ("reached", "monotone", "unmixed")]].tolist() == [1, 1, 0]
@@ -55,7 +55,7 @@ def test_uwc_shows_the_setting_of_the_main_table(tmp_path: Path) -> None:
     results = read(tmp_path)
     assert calibration.chosen_trials(results)["id"].tolist() == ["0" * 12, "1" * 12]
     table = (
-        layout_sheet(results, layouts.UWC)
+        layout_sheet(results, table_definitions.UWC)
         .csv.set_index(["method", "rectifier", "target"])["forget05.forget_quality.mean"]
         .to_dict()
     )
@@ -69,7 +69,7 @@ def test_a_mixture_without_forget_quality_is_a_dash(tmp_path: Path) -> None:
     trials = [write_trial(tmp_path, "0" * 12, "ga", NONE, mu=0.1, calibration=found)]
     write_sweep(tmp_path, trials, splits=())
     results = read(tmp_path)
-    rows = grid(to_markdown(layout_sheet(results, layouts.UWC).table))
+    rows = grid(to_markdown(layout_sheet(results, table_definitions.UWC).table))
     assert rows[-1] == ["GA (95%)", "—", "0.8550"]
     texts = [
         text.get_text()

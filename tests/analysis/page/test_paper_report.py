@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from analysis import paper, report
 from analysis.page import paper_report
-from analysis.tables import choose, layouts
+from analysis.tables import choose, table_definitions
 from search_spaces.schema import sweep as spaces
 
 
@@ -35,7 +35,7 @@ def test_a_sweep_of_another_model_has_all_the_papers_tables_under_their_titles(t
     assert done.stdout.startswith("The paper has no table of what tofu_tiny runs: these are all that it has on TOFU,")
     tofu = [table for table in paper.TABLES if table.startswith("tofu")]
     titles = [line.removeprefix("## ") for line in done.stdout.splitlines() if line.startswith("## ")]
-    assert sorted(titles) == sorted(layouts.LAYOUTS[table].caption for table in tofu)
+    assert sorted(titles) == sorted(table_definitions.LAYOUTS[table].caption for table in tofu)
     assert (tmp_path / "index.html").read_text().count("<table") == 7
     assert "14.0316¶" in done.stdout
 

@@ -12,7 +12,7 @@ import pytest
 from analysis import paper, report
 from analysis.labels import DASH
 from analysis.stats import tidy
-from analysis.tables import layouts
+from analysis.tables import table_definitions
 from analysis.tables.format import Cell, to_latex
 from analysis.tables.layout import Layout
 from analysis.tables.render import make_sheet
@@ -129,7 +129,10 @@ def test_a_line_at_another_gamma_is_not_the_papers_and_one_of_its_own_sweep_is_w
     (found,) = paper_sheets(write_line(tmp_path / "other", 0.3), with_paper=True)
     assert not any(found.numbers["paper"].notna())
     (found,) = paper_sheets(write_line(tmp_path / "own", 0.8), command="python -m platform.sweep tofu_tau")
-    assert found.table.leaves == make_sheet(layouts.LAYOUTS["tofu_tau"], paper.load_table("tofu_tau")).table.leaves
+    assert (
+        found.table.leaves
+        == make_sheet(table_definitions.LAYOUTS["tofu_tau"], paper.load_table("tofu_tau")).table.leaves
+    )
     assert any("`python -m platform.sweep tofu_tau --strategy paper --resume`" in note for note in found.table.notes)
 
 
@@ -167,7 +170,7 @@ def test_a_sweep_has_the_tables_of_what_it_varied(
 # the names of sweeps, which analysis knows without importing them
 
 
-@pytest.mark.parametrize("layout", layouts.LAYOUTS.values(), ids=lambda layout: layout.table)
+@pytest.mark.parametrize("layout", table_definitions.LAYOUTS.values(), ids=lambda layout: layout.table)
 def test_sweeps_are_those_that_fill_the_table(layout: Layout) -> None:
     found = {name for name in spaces.sweep_names() if layout.table in spaces.load_sweep(name).tables}
     assert set(layout.sweeps.values()) == found

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from analysis.stats import tidy
-from analysis.tables import layouts, lists
+from analysis.tables import lists, table_definitions
 from analysis.tables.format import to_markdown
 from analysis.tables.render import make_sheet
 from tests.support import sweep_store
@@ -68,7 +68,7 @@ def test_bold(
     results, frame = two_rows
     values = pd.Series([{"none": plain, "gru": gru}[name] for name in frame["rectifier"]], frame.index)
     values = values.where(frame["metric"] == metric, frame["value"])
-    rows = make_sheet(layouts.main_layout(results), frame.assign(value=values)).table.rows[-2:]
+    rows = make_sheet(table_definitions.main_layout(results), frame.assign(value=values)).table.rows[-2:]
     cells = [row.cells[metric == "model_utility"] for row in rows]
     assert [cell.bold for cell in cells] == bold
     assert [cell.text for cell in cells] == texts

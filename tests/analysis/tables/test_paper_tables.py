@@ -13,7 +13,7 @@ from analysis import paper
 from analysis.labels import DASH
 from analysis.page import html
 from analysis.paper import TABLES
-from analysis.tables import layouts
+from analysis.tables import table_definitions
 from analysis.tables.format import Table, to_latex
 from analysis.tables.render import make_sheet
 from tests.analysis.tables.test_paper_numbers import LATEX_LABELS
@@ -31,7 +31,7 @@ def paper_table(table: str) -> Table:
 
 
 def render(table: str, frame: pd.DataFrame) -> Table:
-    return make_sheet(layouts.LAYOUTS[table], frame).table
+    return make_sheet(table_definitions.LAYOUTS[table], frame).table
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +165,7 @@ def compiled(folder: Path, texts: list[str]) -> str:
 
 def test_html_has_the_rows_and_what_is_bold() -> None:
     table = paper_table("tofu_main")
-    sheet = make_sheet(layouts.LAYOUTS["tofu_main"], paper.load_table("tofu_main"))
+    sheet = make_sheet(table_definitions.LAYOUTS["tofu_main"], paper.load_table("tofu_main"))
     page = html.render_page("paper.html.j2", sweep="x", what="", benchmark="tofu", sheets=[sheet], figures=[])
     page = page[page.index("<table") : page.index("</table>")]
     assert '<tr><th rowspan="3">Method</th><th colspan="4">Phi-1.5' in page

@@ -15,7 +15,7 @@ from analysis.figures import strengths, uwc
 from analysis.load.goals import TOFU_METRICS
 from analysis.prose import verdict
 from analysis.stats.strengths import strength_points, utility_at_equal_quality
-from analysis.tables import choose, layouts, lists
+from analysis.tables import choose, lists, table_definitions
 from analysis.tables.format import to_latex, to_markdown
 from tests.support import sweep_store
 from tests.support.sweep_store import Results, grid, read, task_vector, write_sweep, write_trial
@@ -53,7 +53,7 @@ def test_results_from_before_task_vectors_average_with_later_ones(tmp_path: Path
 
 def test_retain_free_table(results: Results) -> None:
     free = results.with_runs(choose.retain_free_trials(results.runs))
-    sheet = layout_sheet(free, layouts.RETAIN_FREE)
+    sheet = layout_sheet(free, table_definitions.RETAIN_FREE)
     assert sheet.csv["method"].tolist() == ["original", "retain", "tv", "ga", "wga", "npo", "tru"]
     assert set(sheet.csv["rectifier"]) == {"", "none"}
     rows = {row[0]: row[1:] for row in grid(to_markdown(sheet.table))}

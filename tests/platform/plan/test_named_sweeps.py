@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from analysis import paper
-from platform.plan import requirements
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply, load_backbones
 from platform.plan.plan import Plan
@@ -96,19 +95,19 @@ def test_fixed_settings_of_the_paper(name: str, lr: float, steps: tuple[float, i
 
 
 def test_what_is_gated_says_what_to_accept_and_set(store: Storage) -> None:
-    def needs(name: str, start: str) -> str:
+    def find_need(name: str, start: str) -> str:
         found = plan(name, store, strategy="paper")
-        return "".join(need for need in requirements.describe_needs(found.sweep, found.hub, store) if start in need)
+        return "".join(need for need in needs.describe_needs(found.sweep, found.hub, store) if start in need)
 
-    target = needs("muse_books", "model muse-bench/MUSE-Books_target from the hub, about 13.5 GB in")
+    target = find_need("muse_books", "model muse-bench/MUSE-Books_target from the hub, about 13.5 GB in")
     assert "tokenizer.json" in target
     assert "index.json with all its shards) to DIR/target and --set models=DIR" in target
     place = store.root / "shared" / "hub" / "models--muse-bench--MUSE-Books_target@main"
     assert f"either: hf download muse-bench/MUSE-Books_target --local-dir {place} (typed where" in target
-    tokenizer = needs("muse_books", "tokenizer meta-llama")
+    tokenizer = find_need("muse_books", "tokenizer meta-llama")
     assert "accept its licence at https://huggingface.co/meta-llama/Llama-2-7b-hf and set HF_TOKEN" in tokenizer
     assert "--set tokenizer=DIR" in tokenizer
-    assert "gated" in needs("wmdp_zephyr", "wmdp-bio-forget-corpus")
+    assert "gated" in find_need("wmdp_zephyr", "wmdp-bio-forget-corpus")
 
 
 def test_models_that_nobody_published_are_made_where_there_is_a_recipe(store: Storage) -> None:

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import save_file
 
 from platform.driver import driver, run_on_ray
-from platform.plan.requirements import OFFLINE
+from platform.plan.needs import OFFLINE
 from platform.preparation import hub as hubs
 from platform.preparation import repository
 from platform.preparation.repository import INDEX, SINGLE, choose_files, find_damage

@@ -9,7 +9,7 @@ import pytest
 
 from platform.plan import overrides
 from platform.plan.build import make_plan
-from platform.plan.estimate import Measured, describe_estimate, estimate_gpu_hours, estimate_seconds
+from platform.plan.remaining_time import Measured, describe_estimate, estimate_gpu_hours, estimate_seconds
 from platform.state import history
 from platform.state.sweep_state import scan
 from search_spaces.schema import sweep as spaces

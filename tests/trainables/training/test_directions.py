@@ -23,7 +23,7 @@ from trainables.storage.base import RESULT, Storage
 from trainables.storage.location import open_storage
 from trainables.training import models
 from trainables.training.task_vectors import spec, train
-from trainables.training.task_vectors.combine import combine, ensure_direction, move_along
+from trainables.training.task_vectors.directions import combine, ensure_direction, move_along
 from trainables.training.task_vectors.train import TaskVectorTrainer
 from trainables.trial.runner import TrialRun
 from trainables.trial.setup import load_forget_rows

@@ -1,7 +1,7 @@
 """A direction's folders and its batches, for plans and the driver, without torch.
 
 A trial moves along a direction: `theta_org - strength * direction`: TRU's mean of rectified unit vectors, or TV's plain
-vector. It is made once for all strengths (train.py, combine.py).
+vector. It is made once for all strengths (train.py, directions.py).
 """
 
 from __future__ import annotations

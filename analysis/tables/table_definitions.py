@@ -30,7 +30,7 @@ def _read_layout(table: str, fields: dict[str, Any]) -> Layout:
     return Layout(table, **values)
 
 
-_TEXT = Path(__file__).with_name("layouts.toml").read_text(encoding="utf-8")
+_TEXT = Path(__file__).with_name("table_definitions.toml").read_text(encoding="utf-8")
 LAYOUTS = {table: _read_layout(table, fields) for table, fields in tomllib.loads(_TEXT).items()}
 """All of the paper's tables, by their names in `analysis.paper`."""
 
