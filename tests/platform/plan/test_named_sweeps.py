@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from analysis import paper
+from platform.plan import needs
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply, load_backbones
 from platform.plan.plan import Plan
