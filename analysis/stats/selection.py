@@ -17,13 +17,11 @@ DEFAULT = Selection()
 STUDY = ["benchmark.split", "method", "rectifier.name"]
 
 
-def rule_text(goals: Goals, rule: Selection = DEFAULT) -> str:
+def rule_text(goals: Goals, rule: Selection) -> str:
     """Return the rule as a report states it: which trials are shown, and which rows they were chosen on."""
     stated = describe_rule(rule, goals.removal_words, goals.retention.short)
-    return (
-        f"Shown of each split, method and rectifier: {stated}. Trials that differ only in the seed are averaged before "
-        "the choice."
-    )
+    seeds = "Trials that differ only in the seed are averaged before the choice."
+    return f"Shown of each split, method and rectifier: {stated}. {seeds}"
 
 
 def average(runs: pd.DataFrame) -> pd.DataFrame:
@@ -61,7 +59,7 @@ def _texts(numbers: pd.Series) -> str:
     return ", ".join(f"{number:g}" for number in numbers.dropna())
 
 
-def choose(means: pd.DataFrame, references: pd.DataFrame, goals: Goals, rule: Selection = DEFAULT) -> pd.DataFrame:
+def choose(means: pd.DataFrame, references: pd.DataFrame, goals: Goals, rule: Selection) -> pd.DataFrame:
     """Return the configuration of `average` that the rule chooses of every study, in table order.
 
     Adds `choice.original` (the original model's utility on the rows that are chosen on; NaN without that model),

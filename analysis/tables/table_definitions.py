@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,12 +59,8 @@ def _goal_measures(goals: Goals) -> tuple[Measure, ...]:
     return tuple(Measure(column.metric, column.head, DECIMALS, column.best) for column in goals.columns)
 
 
-def _strength(record: Mapping[Any, Any]) -> str:
-    return DASH if pd.isna(record["strength"]) else f"{record['strength']:g}"
-
-
-def _relative_change(record: Mapping[Any, Any]) -> str:
-    return DASH if pd.isna(record["relative_change"]) else f"{record['relative_change']:.2%}"
+def _text(value: float, form: str) -> str:
+    return DASH if pd.isna(value) else format(value, form)
 
 
 RETAIN_FREE = Layout(
@@ -77,7 +72,11 @@ RETAIN_FREE = Layout(
     compared="column",
     only=True,
     report=True,
-    extras={"n": lambda record: f"{record['n']:g}", "strength": _strength, "change": _relative_change},
+    extras={
+        "n": lambda record: _text(record["n"], "g"),
+        "strength": lambda record: _text(record["strength"], "g"),
+        "change": lambda record: _text(record["relative_change"], ".2%"),
+    },
     exact={
         "relative_change.mean": ("relative_change", "model_utility"),
         "strength.chosen": ("strength", "model_utility"),

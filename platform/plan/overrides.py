@@ -123,7 +123,8 @@ def select_trials(trials: Sequence[Trial], filters: Sequence[str]) -> list[Trial
         path, value = _split_pair(item, "--only")
         if path not in known:
             raise InputError(f"--only {item}: unknown field '{path}'; {_suggest(path, known)}")
-        texts = {trial: _format_value(fields[path]) for trial, fields in flat.items() if path in fields}
+        values = {trial: fields[path] for trial, fields in flat.items() if path in fields}
+        texts = {key: str(one).lower() if one in (None, True, False) else str(one) for key, one in values.items()}
         normalised = {trial: _normalise(text) for trial, text in texts.items()}
         for choice in value.split(","):
             if _normalise(choice) not in normalised.values():
@@ -192,10 +193,6 @@ def _parse_value(text: str) -> str | None:
 
 def _parse_values(text: str) -> list[str | None]:
     return [_parse_value(part) for part in text.split(",")]
-
-
-def _format_value(value: Any) -> str:
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _normalise(text: str) -> Any:

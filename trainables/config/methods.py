@@ -6,6 +6,7 @@ A file in trainables/methods/custom/ adds the row of its name (docs/decisions/00
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -173,7 +174,9 @@ def _read_custom_file(path: Path) -> Iterator[Row]:
             case ast.FunctionDef(name="make") | ast.ClassDef(name="Rectifier"):
                 names.add(node.name)
             case ast.Assign(targets=[ast.Name(id="LABEL" | "NEEDS" | "TAKES" as name)], value=value):
-                stated[name] = _literal(value)
+                with contextlib.suppress(ValueError):
+                    stated[name] = None
+                    stated[name] = ast.literal_eval(value)
     label = str(stated.pop("LABEL", path.stem))
     if "Rectifier" in names or not names:
         known, problem = _accepted(stated, {"NEEDS": (RETAIN_PASS,), "TAKES": SETTINGS})
@@ -181,13 +184,6 @@ def _read_custom_file(path: Path) -> Iterator[Row]:
     if "make" in names or not names:
         known, problem = _accepted(stated, {"NEEDS": NEEDS})
         yield MethodRow(path.stem, label, known["NEEDS"], custom=True, problem=problem)
-
-
-def _literal(value: ast.expr) -> Any:
-    try:
-        return ast.literal_eval(value)
-    except ValueError:
-        return None
 
 
 def _accepted(

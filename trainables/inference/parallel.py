@@ -100,22 +100,37 @@ def _run_on_threads(network: Any, jobs: Sequence[Job[Result]], threads: int) -> 
         with torch.no_grad():
             return [job(network) for job in jobs]
     torch_threads, models = torch.get_num_threads(), SimpleQueue[Any]()
-    for model in _models_sharing_weights(network, threads):
-        models.put(model)
+    failures: list[BaseException] = []
+
+    def check_failures(*_: Any) -> None:
+        if failures:
+            raise failures[0]
 
     def run(job: Job[Result]) -> Result:
         model = models.get()
         try:
             with torch.no_grad():
                 return job(model)
+        except Exception as error:
+            failures.append(error)
+            raise
         finally:
             models.put(model)
 
+    hooks = []
+    for model in _models_sharing_weights(network, threads):
+        models.put(model)
+        hooks.append(model.register_forward_pre_hook(check_failures))  # the other threads end at their next pass
     settings = {"initializer": torch.set_num_threads, "initargs": (torch_threads // threads,)}
     try:
         with ThreadPoolExecutor(threads, **settings) as pool:
-            return list(pool.map(run, jobs))  # an error or an interrupt cancels the jobs that have not begun
+            try:
+                return list(pool.map(run, jobs))
+            except BaseException as error:  # an interrupt too
+                failures.append(error)
+                raise failures[0] from None
     finally:
+        hooks[0].remove()  # the network's own
         torch.set_num_threads(torch_threads)  # what a thread sets for itself, MKL takes for all
 
 

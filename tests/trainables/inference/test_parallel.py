@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,16 +80,36 @@ def test_two_threads_work_at_the_same_time_on_the_same_weights_and_share_no_hook
     assert all(len(network.get_output_embeddings()._forward_pre_hooks) == 1 for network in (one, other))
 
 
-def test_an_error_ends_the_jobs_that_have_not_begun() -> None:
-    began: list[None] = []
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt])
+def test_an_error_or_an_interrupt_ends_the_other_jobs(first: bool, kind: type[BaseException]) -> None:
+    """Those under way at their next pass, and no further one begins; Ctrl-C comes to the thread of the caller."""
+    ended: list[None] = []
+    under_way = threading.Event()
+    caller = threading.get_ident()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 
-    def fail(_: Any) -> None:
-        began.append(None)
-        raise RuntimeError("row 1")
+    def long(model: Any) -> None:
+        for _ in range(20_000):
+            model(input_ids=torch.tensor([[3, 4]]))
+            under_way.set()
+        ended.append(None)
 
-    with two_threads(), pytest.raises(RuntimeError, match="row 1"):
-        parallel.run_all(tiny.network(), [fail] * 1000, 2)
-    assert len(began) < 1000
+    def wrong(_: Any) -> None:
+        under_way.wait()
+        if kind is RuntimeError:
+            raise RuntimeError("row 1")
+        signal.pthread_kill(caller, signal.SIGINT)
+
+    model = tiny.network()
+    jobs = [wrong, long] if first else [long, wrong]
+    try:
+        with two_threads(), pytest.raises(kind, match="row 1" if kind is RuntimeError else None):
+            parallel.run_all(model, [*jobs, *[long] * 20], 2)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended == []
+    model(input_ids=torch.tensor([[3, 4]]))
 
 
 def score_and_generate(model: Any, groups: Any, prompts: Any, limits: Any) -> Any:
