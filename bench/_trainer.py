@@ -45,7 +45,9 @@ class Transformers:
         self.network, self.batches = network, batches
         self.clock = _Clock()
         self.collator = DataCollatorForSeq2Seq(tokenizer, padding=True, label_pad_token_id=IGNORED)
-        self.optimizer = adamw(network, training)
+        self.optimizer = torch.optim.AdamW(  # our engine's optimizer and settings
+            network.parameters(), training.lr, training.betas, training.eps, training.weight_decay, fused=True
+        )
         self.arguments: dict[str, Any] = {
             "output_dir": folder,
             "per_device_train_batch_size": training.batch_size,
@@ -103,15 +105,3 @@ def features(row: Example) -> dict[str, list[int]]:
     """Return a row as transformers' collators take it."""
     ids, start = list(row.input_ids), row.answer_start
     return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": [IGNORED] * start + ids[start:]}
-
-
-def adamw(network: Any, training: Training) -> torch.optim.Optimizer:
-    """Return our engine's optimizer and settings."""
-    return torch.optim.AdamW(
-        network.parameters(),
-        lr=training.lr,
-        betas=training.betas,
-        eps=training.eps,
-        weight_decay=training.weight_decay,
-        fused=True,
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -11,9 +12,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from platform.driver.counts import Counts, Waiting
 from trainables.common.redaction import redact
-from trainables.storage.base import Storage
+
+if TYPE_CHECKING:
+    from platform.driver.counts import Counts, Waiting
+    from trainables.storage.base import Storage
 
 PLAIN_SECONDS, TABLE_SECONDS = 30.0, 1.0
 """Between two plain lines of where a sweep stands, and between two tables of it."""
