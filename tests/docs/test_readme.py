@@ -30,7 +30,7 @@ BY_TESTS = {
     r"python -m trainables\.export ID --output DIR": "test_export",
     r"python -m trainables\.evaluate --benchmark own .*": "test_own_sweep",
     r"\.venv/bin/mlflow ui --backend-store-uri .*": "test_browser",
-    r"python -m trainables\.export \.\./x": "test_security",
+    r"python -m trainables\.export \.\./x": "test_export",
 }
 """A command's pattern -> the file of tests that runs its like. MLflow's page is opened if there is a Chromium."""
 NOBODY = {
