@@ -109,10 +109,10 @@ def load_file(file: Path, field: str) -> list[Row]:
 
         try:
             return pyarrow.parquet.read_table(file).to_pylist()
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: text that is not UTF-8
             raise InputError(f"{field}: {file} is no Parquet file: {error}") from error
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
         if text.lstrip().startswith("["):
             return json.loads(text)
         return [json.loads(line) for line in text.split("\n") if line.strip()]

@@ -49,6 +49,7 @@ def test_parquet_and_json_hold_the_same_rows(files: dict[str, Path], tmp_path: P
         ("retain", {"text": "a", "answer": "b"}, r"has 'text' as well as 'question' or 'answer'"),
         ("retain", {"text": 5}, r"retain: row 2 of .* has no text as 'text' but a number$"),
         ("retain", {"text": ["a"]}, r"has no text as 'text' but a list$"),
+        ("retain", {"text": "\ud800"}, r"has half of a character in 'text': surrogates not allowed$"),
         ("retain", ["a"], r"is no JSON object but a list$"),
         ("retain", "The lantern hangs", r"is no JSON object but a text$"),
         ("eval", {"text": "a"}, r"eval: row 1 of .* has set=None; .*\(and 1 more rows like it\)"),

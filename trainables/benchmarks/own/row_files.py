@@ -130,6 +130,10 @@ def _parse_row(part: str, raw: Any) -> Row:
     for name, value in given.items():
         if not isinstance(value, str):
             raise InputError(f"has no text as '{name}' but {KINDS.get(type(value), OTHER)}")
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"has half of a character in '{name}': {error.reason}") from error
     given = {name: value for name, value in given.items() if value.strip()}
     columns = f"its columns: {', '.join(raw)}"
     question, answer, paraphrase = given.get("question"), given.get("answer"), None
