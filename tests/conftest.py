@@ -35,11 +35,11 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return one worker a core and one more, because those that start a Ray wait half of their time; 4 GB for each."""
+    """Return one worker a core, and no more than memory holds at 4 GB each: some tests start a Ray of their own."""
     import psutil
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores + 1, int(psutil.virtual_memory().available / 4e9)))
+    return max(1, min(cores, int(psutil.virtual_memory().available / 4e9)))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
