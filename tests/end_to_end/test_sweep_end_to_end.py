@@ -182,31 +182,25 @@ def test_trial_without_ray_is_the_same_bit_for_bit(started: Started, alone: tupl
 
 
 def test_warm_actor_gives_what_a_fresh_process_gives(
-    started: Started, alone: tuple[Trial, Storage], ray_session: None, tmp_path: Path
+    started: Started, alone: tuple[Trial, Storage], tmp_path: Path
 ) -> None:
     """Two trials, one after another, in one actor: nothing of the first is left in the second."""
-    import ray
-
     from trainables.workers.trial_actor import TrialActor
 
     trial, cold = alone
     store = Storage(tmp_path)
     other = Trial.model_validate(started.result("ga", None)["config"])
     first, second = ({"trial": each.model_dump_json(), "storage": str(tmp_path)} for each in (other, trial))
-    actor: Any = ray.remote(TrialActor).options(num_cpus=1).remote(first)
+    actor = TrialActor(first)
 
     def finish() -> dict[str, Any]:
-        told: Any = {"done": False}
-        while not told["done"]:
-            told = ray.get(actor.step.remote(), timeout=120)
+        while not (told := actor.step())["done"]:
+            pass
         return told
 
-    try:
-        before = finish()
-        assert ray.get(actor.reset_config.remote(second), timeout=60)
-        after = finish()
-    finally:
-        ray.kill(actor)
+    before = finish()
+    assert actor.reset_config(second)
+    after = finish()
     assert [told["id"] for told in (before, after)] == [other.id(), trial.id()]
     result = store.result(trial.id())
     assert result is not None

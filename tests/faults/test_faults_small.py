@@ -10,7 +10,7 @@ import psutil
 
 from tests.faults import test_faults
 from tests.faults.checks import differences, litter, mirrored, restarted, rewritten, twice
-from tests.faults.sweep import PATIENCE, TRIALS, Command, Round, Watch, saved, sweep_of, write_inputs
+from tests.faults.sweep import PATIENCE, Command, Round, Watch, saved, sweep_of, write_inputs
 from tests.support.environment import TrialInputs
 from trainables.config.trial import Trial
 from trainables.storage import files
@@ -25,12 +25,13 @@ def test_sweep_survives_the_death_of_a_worker_and_of_its_driver(
 ) -> None:
     """What was under way at a kill goes on from its checkpoint and ends as if undisturbed; the rest is not touched."""
     store, base = Storage(tmp_path / "runs"), Storage(tmp_path / "undisturbed")
-    one = Round(0, tmp_path, write_inputs(trial_inputs, tmp_path), joined, random.Random(0), Watch(store))
+    arguments = [*write_inputs(trial_inputs, tmp_path)[:-1], "method=ga"]
+    one = Round(0, tmp_path, arguments, joined, random.Random(0), Watch(store))
     with one.followed():
         driver = one.start()
         killed, step = kill_at_a_checkpoint(one, driver)
         disturbed, first = under_way(store), one.saved
-        one.wait_for(driver, 3)
+        one.wait_for(driver, 1)
         one.record_fault(driver)
         one.saved = first | one.saved
         disturbed |= under_way(store)
@@ -38,7 +39,7 @@ def test_sweep_survives_the_death_of_a_worker_and_of_its_driver(
         driver.end(-9)
         one.start("--resume").end()
     results = {name: store.result(name) or {} for name in sweep_of(store)["trials"]}
-    assert [result.get("status") for result in results.values()] == ["finished"] * TRIALS
+    assert [result.get("status") for result in results.values()] == ["finished"] * 3
     assert (rewritten(one), twice(one.watch, ()), list(mirrored(store)), litter(store)) == ([], [], [], [])
     assert restarted(one) == []
     assert results[killed]["training"]["resumed_at"] >= step

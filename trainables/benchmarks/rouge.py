@@ -7,6 +7,8 @@ import unicodedata
 from functools import cache, lru_cache
 from typing import Any
 
+from trainables.common.imports import without_modules
+
 UNSPACED = re.compile(
     "[\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese, Japanese
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"  # Thai, Lao, Burmese, Khmer
@@ -16,7 +18,8 @@ UNSPACED = re.compile(
 
 def scorer(*kinds: str, stemmer: bool = True, any_script: bool = False) -> Any:
     """Return rouge-score's scorer of these kinds (`rouge1`, `rougeL`), over its own words or those of any script."""
-    from rouge_score.rouge_scorer import RougeScorer
+    with without_modules("scipy", "sklearn"):  # nltk imports them for what it does beside stems: a second
+        from rouge_score.rouge_scorer import RougeScorer
 
     return RougeScorer(list(kinds), tokenizer=AnyScriptWords() if any_script else Words() if stemmer else None)
 

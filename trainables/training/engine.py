@@ -15,17 +15,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from trainables.common.imports import without_modules
 from trainables.config.settings import Resources, Training
 
 if not torch.cuda.is_available():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
 os.environ.setdefault("DS_SKIP_CUDA_CHECK", "1")
 
-import deepspeed
-from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
-from deepspeed.runtime.fp16.loss_scaler import LossScaler
-from deepspeed.runtime.zero.config import ZeroStageEnum
-from deepspeed.utils.tensor_fragment import fragment_address
+with without_modules("mlflow"):  # 0.19.8: the autotuner, unused here, would import it: 1.5 s and 130 MB of a trial
+    import deepspeed
+    from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
+    from deepspeed.runtime.fp16.loss_scaler import LossScaler
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+    from deepspeed.utils.tensor_fragment import fragment_address
 
 # 0.19.8: the table of native operations that can be compiled here, without a public switch for a single one. The
 # shared-memory collective of CPUs would be compiled at first use; gloo does its work.

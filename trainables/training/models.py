@@ -133,9 +133,7 @@ def with_adapters(network: Any, rank: int, alpha: int) -> Any:
 
 def merge_adapters(network: Any) -> Any:
     """Return the network with its adapters, if it has any, merged into the weights."""
-    from peft import PeftModel
-
-    return network.merge_and_unload() if isinstance(network, PeftModel) else network
+    return network.merge_and_unload() if hasattr(network, "merge_and_unload") else network
 
 
 def save_model(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any], *, shared: bool = False) -> None:

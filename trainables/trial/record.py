@@ -15,7 +15,6 @@ from trainables.config.trial import Trial
 from trainables.data.hub import find_commits
 from trainables.storage import files
 from trainables.storage.base import ERROR, LOST, PROGRESS, RESULT, RETRY, ROWS, STEPS, Storage
-from trainables.training.runtime import device_name
 
 Event = dict[str, Any]
 
@@ -67,6 +66,8 @@ class Record:
 
 def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, folder: Path) -> dict[str, Any]:
     """Write the files of a trial, result.json last, remove those of its progress, and return the result."""
+    from trainables.training.runtime import device_name  # imports torch, which the driver does without
+
     if record.steps:
         files.write_rows(folder / STEPS, record.steps)
     if record.evaluation_rows:
