@@ -210,14 +210,26 @@ TRAINED = (48, 30, 5e-3)
 """Of models that know the authors, so that utility is there to be lost."""
 
 
-def _make_trial_inputs(folder: Path, size: tuple[int, int, float], roles: tuple[str, ...]) -> TrialInputs:
+def _make_trial_inputs(
+    factory: pytest.TempPathFactory, name: str, size: tuple[int, int, float], roles: tuple[str, ...]
+) -> TrialInputs:
+    """Return the inputs in a folder that all workers share; the first one makes them."""
+    from filelock import FileLock
+
+    shared = factory.getbasetemp().parent if os.environ.get("PYTEST_XDIST_WORKER") else factory.getbasetemp()
+    with FileLock(shared / f"{name}.lock"):
+        return _write_trial_inputs(shared / name, size, roles)
+
+
+def _write_trial_inputs(folder: Path, size: tuple[int, int, float], roles: tuple[str, ...]) -> TrialInputs:
     from trainables.config.settings import Training
     from trainables.config.trial import Recipe
     from trainables.data import fictional
     from trainables.workers import shared_artifacts
 
     data = folder / "authors"
-    fictional.write(data, authors=12, questions=5, forget_percent=(25,), seed=3)
+    if not data.is_dir():
+        fictional.write(data, authors=12, questions=5, forget_percent=(25,), seed=3)
     hidden, epochs, lr = size
     shape = (
         ("hidden_size", hidden),
@@ -243,10 +255,10 @@ def _make_trial_inputs(folder: Path, size: tuple[int, int, float], roles: tuple[
 @pytest.fixture(scope="session")
 def trial_inputs(tmp_path_factory: pytest.TempPathFactory) -> TrialInputs:
     """Return a small store: fictional authors, a tiny Llama trained on all of them, and one trained without some."""
-    return _make_trial_inputs(tmp_path_factory.mktemp("trial_inputs"), TINY, ("full", "retain75"))
+    return _make_trial_inputs(tmp_path_factory, "trial_inputs", TINY, ("full", "retain75"))
 
 
 @pytest.fixture(scope="session")
 def trained_inputs(tmp_path_factory: pytest.TempPathFactory) -> TrialInputs:
     """Return inputs whose target model knows its authors (and stands for the retain model, too)."""
-    return _make_trial_inputs(tmp_path_factory.mktemp("trained_inputs"), TRAINED, ("full",))
+    return _make_trial_inputs(tmp_path_factory, "trained_inputs", TRAINED, ("full",))

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import start_processes
 
 from tests.support.ports import free_port
 
 Job = dict[str, Any]
 STEPS, BATCH, SEED = 3, 8, 1
+LIBRARIES = ["trainables.trial.runner", "transformers.models.llama.modeling_llama"]
+"""Imported once, by the process that ranks are forked from: that takes longer than most jobs."""
+
+
+def start(function: Callable[..., Any], arguments: tuple[Any, ...], count: int, method: str = "forkserver") -> None:
+    """Run `function(rank, *arguments)` in `count` processes; raise what one of them raises."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(LIBRARIES)
+    start_processes(_begin, (dict(os.environ), function, arguments), nprocs=count, start_method=method)
+
+
+def _begin(rank: int, environment: dict[str, str], function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    os.environ.update(environment)  # of now: the server of forks has that of its own start
+    function(rank, *arguments)
 
 
 def run(world: int, jobs: list[Job], trial_inputs: Any, folder: Path, backend: str = "gloo") -> list[dict[str, Any]]:
     """Run every job in one group of `world` processes; what each left, in order."""
     place = (str(trial_inputs.target), str(trial_inputs.data), trial_inputs.split)
-    spawn(_rank, (world, jobs, place, folder, f"tcp://127.0.0.1:{free_port()}", backend), nprocs=world)
+    arguments = (world, jobs, place, folder, f"tcp://127.0.0.1:{free_port()}", backend)
+    start(_rank, arguments, world, "forkserver" if backend == "gloo" else "spawn")
     return [torch.load(folder / f"{world}-{number}.pt") for number in range(len(jobs))]
 
 

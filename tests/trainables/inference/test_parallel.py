@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch.multiprocessing.spawn import spawn
 
-from tests.support import families, tiny
+from tests.support import families, ranks, tiny
 from tests.support.families import END, FAMILIES, NEVER, PAD
 from trainables.common.errors import InputError
 from trainables.inference import parallel, scoring
@@ -170,4 +169,4 @@ def run_rank(rank: int, file: str) -> None:
 
 def test_ranks_share_the_passes_and_know_all_results_and_errors(tmp_path: Path) -> None:
     """An error on one rank is every rank's at once: they wait for each other for hours in a large evaluation."""
-    spawn(run_rank, (str(tmp_path / "group"),), nprocs=2)
+    ranks.start(run_rank, (str(tmp_path / "group"),), 2)

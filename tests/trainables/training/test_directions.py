@@ -11,8 +11,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
-from torch.multiprocessing.spawn import spawn
 
+from tests.support import ranks
 from tests.support.naive_vectors import make, recipe
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector, Training
@@ -181,7 +181,7 @@ def test_two_ranks_share_the_vectors_and_make_the_same_direction(
     if settings:
         direction = recipe(trial_inputs, steps=2, **settings).model_copy(update={"precision": precision})
         store, expected = Storage(tmp_path / "one"), make(direction, tmp_path / "one")
-    spawn(_one_of_two, (tmp_path / "two", direction.model_dump_json()), nprocs=2)
+    ranks.start(_one_of_two, (tmp_path / "two", direction.model_dump_json()), 2)
     folders = [spec.direction_folder(direction, place) for place in (store, Storage(tmp_path / "two"))]
     found = load_file(folders[1] / "direction-00000.safetensors")
     assert found.keys() == expected.keys()
