@@ -210,7 +210,7 @@ def swept(
     place = Storage(tmp_path_factory.mktemp("swept") / "runs")
     chosen = [*settings(target, files), *SHRUNK, "training.eval_every=2"]
     words = [word for setting in chosen for word in ("--set", setting)]
-    typed = [*words, "--strategy", "paper", "--only", "method=gd", "--storage", place.root]
+    typed = [*words, "--strategy", "paper", "--only", "method=gd", "--max-concurrent", 1, "--storage", place.root]
     done = join("own", *typed, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return place, done.stdout

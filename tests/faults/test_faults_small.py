@@ -25,7 +25,7 @@ def test_sweep_survives_the_death_of_a_worker_and_of_its_driver(
 ) -> None:
     """What was under way at a kill goes on from its checkpoint and ends as if undisturbed; the rest is not touched."""
     store, base = Storage(tmp_path / "runs"), Storage(tmp_path / "undisturbed")
-    arguments = [*write_inputs(trial_inputs, tmp_path)[:-1], "method=ga"]
+    arguments = [*write_inputs(trial_inputs, tmp_path)[:-1], "method=ga", "--max-concurrent", "1"]
     one = Round(0, tmp_path, arguments, joined, random.Random(0), Watch(store))
     with one.followed():
         driver = one.start()
