@@ -127,7 +127,8 @@ def test_a_wrong_file_is_named_before_it_runs(
         done = run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags(setting))
         assert done.returncode == 2
         assert done.stderr.startswith(f"error: {file}: {words}")
-        assert run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=npo")).returncode == 0
+        if "import" in change[0] or "class" in change[0]:  # once of each kind: it hinders no other method
+            assert run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=npo")).returncode == 0
     finally:
         (copy / file).write_text(text)
 
@@ -214,7 +215,8 @@ def test_a_wrong_sweep_file_is_named_and_hides_no_other(
         assert done.stderr.strip().startswith(f"error: search_spaces/npo_gammas.py: {words}")
         assert done.stderr.count("\n") == 1
         assert "tofu_tiny" in done.stdout
-        assert run("platform.sweep", "npo_gammas", "--dry-run").stderr == done.stderr
+        if change[0] == "SWEEP =":
+            assert run("platform.sweep", "npo_gammas", "--dry-run").stderr == done.stderr
     finally:
         (copy / SWEEP).write_text(text)
 
