@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import typer
 
-from analysis.load.sweeps import Sweep, find_sweep, open_storage
+from analysis.load.sweeps import find_sweep, open_storage
 from analysis.load.trials import CHOICE, settings
 from analysis.page import html, paper_report, paper_sections, sections
 from analysis.page.paper_sections import Source
@@ -23,6 +23,7 @@ from analysis.stats.results import read_results
 from analysis.tables import lists
 from trainables.common import cli
 from trainables.common.errors import InputError
+from trainables.storage.sweeps import SweepFile
 
 LISTED = 50
 """So many trials without a result are listed on the page, the others counted; tables/failures.csv has all."""
@@ -68,7 +69,7 @@ def write_lists(report: Report) -> None:
     report.save_frame("failures", lists.list_failures(report.results))
 
 
-def _render(sweep: Sweep, report: Report, parts: list[sections.Section], reproduced: str) -> str:
+def _render(sweep: SweepFile, report: Report, parts: list[sections.Section], reproduced: str) -> str:
     results, figures = report.results, report.folder / "figures"
     failures = lists.list_failures(results)
     question, sentences, caveats = verdict.ask_question(results.runs), write_verdict(results), list_caveats(results)
@@ -77,7 +78,7 @@ def _render(sweep: Sweep, report: Report, parts: list[sections.Section], reprodu
     return html.render_page(
         "report.html.j2",
         sweep=sweep,
-        created=sweep.created.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        created=sweep.time.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         subject=verdict.describe_trials(results.runs),
         counts=verdict.count_trials(results.runs),
         question=question,
@@ -123,7 +124,7 @@ def _value_text(value: Any) -> str:
     return "none" if pd.isna(value) else lists.plain_text(value)
 
 
-def _reproduce(sweep: Sweep, storage: str, source: Source) -> str:
+def _reproduce(sweep: SweepFile, storage: str, source: Source) -> str:
     """Return the command that makes this report again."""
     where = "" if storage == cli.DEFAULT_STORAGE else f" --storage {shlex.quote(storage)}"
     whose = "" if source == Source.RUNS else f" --source {source}"
@@ -138,16 +139,17 @@ def main(
     source: Source = typer.Option(Source.RUNS, help="whose numbers; paper needs no storage"),
 ) -> None:
     """Write a sweep's tables, figures and index.html; print the verdict, the tables and where they are."""
-    try:
+
+    def run() -> int:
         folder = build(name, storage, output, source)
-    except InputError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from error
-    printed = ("paper",) if source == Source.PAPER else ("verdict", "main", "retain_free", "uwc")
-    for path in (folder / "tables" / f"{stem}.md" for stem in printed):
-        if path.exists():
-            typer.echo(path.read_text(encoding="utf-8"))
-    typer.echo(f"report: {folder / 'index.html'}")
+        printed = ("paper",) if source == Source.PAPER else ("verdict", "main", "retain_free", "uwc")
+        for path in (folder / "tables" / f"{stem}.md" for stem in printed):
+            if path.exists():
+                typer.echo(path.read_text(encoding="utf-8"))
+        typer.echo(f"report: {folder / 'index.html'}")
+        return 0
+
+    raise typer.Exit(cli.guarded(run))
 
 
 if __name__ == "__main__":

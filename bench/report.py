@@ -119,7 +119,7 @@ def _reference(store: Storage, metrics: dict[str, Any], split: str, role: str) -
     key = digest([split, role])[:12]
     found = _with_quality(metrics, random.Random(key)) | {"forget_quality": None if role == "retain" else -24.0}
     model = {"path": f"models/{role}", "fingerprint": "files:fedcba9876543210"}
-    write_json(store.evaluation(key) / RESULT, {"model": model, "metrics": found})
+    write_json(store.evaluation(key) / RESULT, {"id": key, "model": model, "metrics": found})
     return {"role": role, "split": split, "evaluation": key}
 
 

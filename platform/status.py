@@ -33,12 +33,9 @@ def main(
 
             return submit.run_command(cluster, "platform.status", sys.argv[1:])
         store = open_storage(location, writable=False)
-        sweep, *others = manifest.find_sweeps(name, store)
+        sweep, *others = manifest.load_manifests(name, store)
         found = describe_sweep(sweep, store)
-        found["others"] = [
-            {"name": f"{item['name']}-{item['hash']}", "created": item["created"], "trials": len(item["trials"])}
-            for item in others
-        ]
+        found["others"] = [{"name": item.label, "created": item.created, "trials": len(item.trials)} for item in others]
         print(json.dumps(found, indent=2) if as_json else "\n".join(_lines(found)))
         return 0
 

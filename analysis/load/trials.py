@@ -17,11 +17,13 @@ import pandas as pd
 
 from analysis.load import tracking as mlflow_server
 from analysis.load.goals import Goals, find_goals
-from analysis.load.sweeps import DamagedFileError, find_sweep, open_storage, read_object
+from analysis.load.sweeps import find_sweep, open_storage
 from trainables.benchmarks import selection
 from trainables.config.ids import PLANNING, without_paths
 from trainables.config.settings import Benchmark, Selection
-from trainables.storage.base import EVALUATED, Storage
+from trainables.storage.base import CONFIG, EVALUATED, RESULT, Storage
+from trainables.storage.result_file import read_config
+from trainables.storage.results import read_result
 
 log = logging.getLogger(__name__)
 
@@ -62,13 +64,14 @@ def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | N
     """
     if tracking:
         results, rule, backbone = mlflow_server.load_results(name, tracking)
+        given = ""
     else:
         store = open_storage(storage)
         sweep = find_sweep(name, store)
-        results = [_read_result(store.root / "trials" / trial, trial) for trial in sweep.trials]
-        rule, backbone = sweep.selection, sweep.backbone
+        results = [_read_result(store, trial) for trial in sweep.trials]
+        rule, backbone, given = sweep.selection, sweep.backbone, sweep.benchmark
     configs = [result.get("config") or {} for result in results]
-    goals = find_goals(_benchmark(configs))
+    goals = find_goals(given or _benchmark(configs))
     base = pd.DataFrame([{field: result.get(field) for field in BASE} for result in results], columns=BASE)
     parts = [base, _flat(configs), _measured(results, goals, rule)]
     for part in ("error", "versions", "topology"):
@@ -78,6 +81,7 @@ def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | N
         parts.append(pd.DataFrame({column: values}, index=base.index))
     frame = pd.concat(parts, axis=1)
     frame["backbone"] = backbone
+    frame["benchmark.name"] = [config["benchmark"]["name"] if config else goals.benchmark for config in configs]
     frame["configuration"] = [canonical(config) for config in configs]
     frame["calibrated"] = pd.Series([result.get("calibration") for result in results], index=frame.index, dtype=object)
     frame["strength"] = frame.reindex(columns=STRENGTHS).astype(float).bfill(axis=1).iloc[:, 0]
@@ -137,29 +141,16 @@ def _measured(documents: list[dict[str, Any]], goals: Goals, rule: Selection) ->
     return frame
 
 
-def _read_result(folder: Path, trial: str) -> dict[str, Any]:
-    try:
-        result = read_object(folder / "result.json", ("id", "status", "config"))
-        if result["id"] != trial:
-            raise DamagedFileError(f"trials/{trial}/result.json is damaged: it is the result of trial {result['id']}")
+def _read_result(store: Storage, trial: str) -> dict[str, Any]:
+    result, damaged = read_result(store, trial)
+    if result is not None:
         return result
-    except FileNotFoundError:
-        return {"id": trial, "status": "missing", "config": _read_config(folder)}
-    except DamagedFileError as damage:
-        log.warning("%s", damage)
-        error = {"kind": "damaged", "message": str(damage)}
-        return {"id": trial, "status": "damaged", "config": _read_config(folder), "error": error}
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    """Return what config.json says of a trial without a result; nothing where it was never started."""
-    try:
-        return read_object(folder / "config.json", ("method",))
-    except FileNotFoundError:
-        return {}
-    except DamagedFileError as damage:
-        log.warning("%s", damage)
-        return {}
+    if not damaged:
+        return {"id": trial, "status": "missing", "config": read_config(store.trial(trial) / CONFIG) or {}}
+    message = f"{', '.join(path.relative_to(store.root).as_posix() for path in damaged)} cannot be what was written"
+    log.warning("%s; --resume sets it aside and runs its trial again", message)
+    error = {"kind": "damaged", "message": message}
+    return {"id": trial, "status": "damaged", "config": read_config(store.trial(trial) / CONFIG) or {}, "error": error}
 
 
 def _flat(records: list[dict[str, Any]]) -> pd.DataFrame:
@@ -219,11 +210,12 @@ def references(name: str, storage: str | Path | Storage = "runs") -> pd.DataFram
     The retain model's missing forget quality is 0: its KS test against itself has p = 1 by definition.
     """
     store = open_storage(storage)
-    sweep, root = find_sweep(name, store), store.root
-    goals = find_goals(_benchmark(_read_config(root / "trials" / trial) for trial in sweep.trials))
-    folders = [root / "shared/evaluations" / item["evaluation"] for item in sweep.references]
-    results = [_read_evaluation(folder / "result.json") for folder in folders]
-    base = pd.DataFrame(sweep.references, columns=["role", "split", "evaluation"], dtype="str")
+    sweep = find_sweep(name, store)
+    configs = (read_config(store.trial(trial) / CONFIG) or {} for trial in sweep.trials)
+    goals = find_goals(sweep.benchmark or _benchmark(configs))
+    results = [_read_evaluation(store, item.evaluation) for item in sweep.references]
+    found = [item.model_dump() for item in sweep.references]
+    base = pd.DataFrame(found, columns=["role", "split", "evaluation"], dtype="str")
     base["status"] = [result["status"] for result in results]
     models = _flat([{"model": result.get("model") or {}} for result in results])
     frame = pd.concat([base, models, _measured(results, goals, sweep.selection)], axis=1)
@@ -235,11 +227,11 @@ def references(name: str, storage: str | Path | Storage = "runs") -> pd.DataFram
     return frame.sort_values(["split", "role"], ignore_index=True)
 
 
-def _read_evaluation(path: Path) -> dict[str, Any]:
-    try:
-        return read_object(path, ("metrics",)) | {"status": "finished"}
-    except FileNotFoundError:
+def _read_evaluation(store: Storage, key: str) -> dict[str, Any]:
+    found = store.read_evaluation(key)
+    if found is not None:
+        return found | {"status": "finished"}
+    if not (path := store.evaluation(key) / RESULT).exists():
         return {"status": "missing"}
-    except DamagedFileError as damage:
-        log.warning("%s", damage)
-        return {"status": "damaged"}
+    log.warning("%s cannot be what was written", path.relative_to(store.root))
+    return {"status": "damaged"}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from analysis.figures import catalog
 from analysis.figures.style import save_figure
-from analysis.load.sweeps import SWEEP_FILE
 from analysis.page import html
 from analysis.tables import choose
 from analysis.tables.format import to_markdown
 from trainables.common.errors import InputError
+from trainables.storage.sweeps import NAME_AND_HASH
 
 BENCHMARKS = {
     **dict.fromkeys(("quickstart", "tofu_tiny", "tofu_llama", "tofu_phi", "tofu_llama_tru", "tofu_phi_tru"), "tofu"),
@@ -41,7 +41,7 @@ def build(name: str, storage: str | Path = "runs", output: str | Path | None = N
 
 def _find_sweep_name(name: str) -> str:
     """Return NAME of the sweep called NAME or NAME-HASH. Raise InputError if the paper has no tables of its kind."""
-    match = SWEEP_FILE.fullmatch(name)
+    match = NAME_AND_HASH.fullmatch(name)
     plain = match["name"] if match else name
     if plain in BENCHMARKS:
         return plain

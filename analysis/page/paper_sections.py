@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 
 from analysis.figures import catalog
-from analysis.load.sweeps import Sweep
 from analysis.page.sections import Report, Section, TableItem
 from analysis.stats import steps
 from analysis.tables import choose
+from trainables.storage.sweeps import SweepFile
 
 TRAINING = ("dynamics", "angles")
 """What the names of figures over training steps begin with."""
@@ -29,7 +29,7 @@ class Source(StrEnum):
     BOTH = "both"
 
 
-def write_sections(report: Report, sweep: Sweep, source: Source) -> list[Section]:
+def write_sections(report: Report, sweep: SweepFile, source: Source) -> list[Section]:
     """Write into `tables/` and `figures/` what the sweep has of the paper's, and return it in the page's order.
 
     With both sources all its tables are on the page; without, those that no other part of the report has.

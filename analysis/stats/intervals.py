@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow
+import pyarrow.parquet
 from numpy.typing import NDArray
 
 from trainables import benchmarks
@@ -37,10 +39,12 @@ def _bootstrap_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) -
     path = store.trial(trial["id"]) / ROWS
     if not path.is_file():
         store.fetch(path)
-    kind = benchmarks.find(trial["benchmark.name"])
-    found = (
-        kind.utility_parts(_benchmark(trial), _records(path, kind.UTILITY_COLUMNS, halves)) if path.is_file() else []
-    )
+    kind, found = benchmarks.find(trial["benchmark.name"]), []
+    try:
+        if path.is_file():
+            found = kind.utility_parts(_benchmark(trial), _records(path, kind.UTILITY_COLUMNS, halves))
+    except (OSError, ValueError, pyarrow.ArrowException) as damage:
+        log.warning("trials/%s/%s is damaged: %s", trial["id"], ROWS, damage)
     if not found:
         return float("nan"), float("nan")
     if not abs(harmonic_utility(found) - trial[kind.GOALS[-1].metric]) < SAME:
@@ -58,8 +62,6 @@ def _benchmark(trial: dict[Hashable, Any]) -> Benchmark:
 
 def _records(path: Path, columns: Sequence[str], halves: bool) -> benchmarks.Records:
     """Return these columns of an evaluation's rows; with `halves` of every other row, as the result's second half."""
-    import pyarrow.parquet
-
     records = pyarrow.parquet.read_table(path, columns=["task", "index", *columns]).to_pylist()
     return benchmarks.every_other(records, 1) if halves else records
 

@@ -8,11 +8,11 @@ from functools import cached_property
 import pandas as pd
 
 from analysis.load.goals import Goals, goals_of_runs
-from analysis.load.sweeps import Sweep
 from analysis.load.trials import evaluated, load, references
 from analysis.stats import selection, significance
 from trainables.config.settings import Selection
 from trainables.storage.base import Storage
+from trainables.storage.sweeps import SweepFile
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,6 @@ class Results:
         return replace(self, runs=runs)
 
 
-def read_results(sweep: Sweep, storage: Storage) -> Results:
+def read_results(sweep: SweepFile, storage: Storage) -> Results:
     """Return the results of a sweep in a storage."""
     return Results(load(sweep.label, storage), references(sweep.label, storage), sweep.selection)

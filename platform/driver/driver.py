@@ -40,11 +40,11 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
         if mirror is None:
             return 1
     else:
-        document = manifest.write_manifest(state, store, command)
-        if database.is_in_sync(document, store):
+        sweep = manifest.write_manifest(state, store, command)
+        if database.is_in_sync(sweep, store):
             return print_end(plan, store)
-        mirror = start_mirror(document, store)
-        mirror.close(count_outcomes(document, store))
+        mirror = start_mirror(sweep, store)
+        mirror.close(count_outcomes(sweep, store))
     store.sync_trials(trial.id() for trial in plan.trials)  # results that could not be sent are sent now
     print_line(describe_run(state, store, time.monotonic() - started))
     status = print_end(plan, store)

@@ -130,7 +130,7 @@ def describe_plan(state: SweepState, store: Storage, kept: str, slots: int) -> d
     studies = plan.studies().items()
     folders = [store.model(recipe.id()) for recipe in plan.recipes]
     models = [store.exists(path) and (store.is_remote or is_complete(path)) for path in folders]
-    evaluations = [store.has_evaluation(ref.evaluation) for ref in plan.references]
+    evaluations = [store.read_evaluation(ref.evaluation) is not None for ref in plan.references]
     return {
         "sweep": plan.sweep.name,
         "hash": plan.hash,

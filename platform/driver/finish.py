@@ -31,10 +31,10 @@ AFTER_QUICKSTART = (
 def print_end(plan: Plan, store: Storage) -> int:
     """Print how a start ended; return 1 if trials of the plan failed, else 0."""
     shown = paths.shorten(store.root)
-    document = manifest.load_manifest(plan.name, store)
-    results = {key: result for key in document["trials"] if (result := summarise(store, key))}
+    sweep = manifest.load_manifest(plan.name, store)
+    results = {key: result for key in sweep.trials if (result := summarise(store, key))}
     made_from = {"results": digest({key: result.started for key, result in results.items()})}
-    made_from |= {"commit": provenance.commit()[0], "selection": document["selection"]}
+    made_from |= {"commit": provenance.commit()[0], "selection": sweep.selection.model_dump(mode="json")}
     _print_report(plan, store, made_from)
     print_line(f"report: {shown / 'reports' / plan.name / 'index.html'}")
     server = os.environ.get("MLFLOW_TRACKING_URI")

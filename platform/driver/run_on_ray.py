@@ -63,13 +63,13 @@ def prepare_and_tune(
     hub.fetch(plan, store, print_line)
     with stopper.preparing(count_gpus(plan.trials[0].model_dump(include={"resources"}))):
         prepare.prepare(state, store, print_line, placement.strategy)
-    document = manifest.write_manifest(state, store, command)
-    mirror = start_mirror(document, store)
+    sweep = manifest.write_manifest(state, store, command)
+    mirror = start_mirror(sweep, store)
     if state.outstanding:
         _tune(state, store, mirror, stopper, placement, keep)
     if plan.sweep.export:
         export_chosen_trial(plan, store, print_line)
-    mirror.close(count_outcomes(document, store))
+    mirror.close(count_outcomes(sweep, store))
     return mirror
 
 

@@ -13,7 +13,6 @@ from platform.state.sweep_state import SweepState, refresh_if_stale, scan
 from trainables.common.cli import format_count
 from trainables.common.errors import InputError
 from trainables.common.redaction import redact
-from trainables.storage import files
 from trainables.storage.base import ERROR, LOST, RESULT, ROWS, STEPS, Storage, set_aside
 
 
@@ -38,9 +37,9 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: Options)
         set_aside((store.trial(trial.id()) for trial in plan.trials), store)
         return scan(plan, store)
     file = store.sweep(plan.sweep.name, plan.hash)
-    earlier = files.read_json(file)
+    earlier = manifest.read_earlier(file)
     damaged = [*state.damaged, *([file] if earlier is None and file.exists() else [])]
-    listed = earlier["trials"] if earlier else [trial.id() for trial in plan.trials] if damaged else []
+    listed = earlier.trials if earlier else [trial.id() for trial in plan.trials] if damaged else []
     gone = {path.parent.name for path in state.damaged} | {k for k, v in state.outcomes.items() if v == LOST}
     missing = [key for key in listed if key in gone or not store.has(key)]
     if not state.outstanding:  # an Optuna budget that is spent leaves points that nobody means to run

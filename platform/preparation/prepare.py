@@ -21,7 +21,7 @@ from trainables.common.cli import format_duration
 from trainables.config.trial import Direction
 from trainables.data import fictional, prompts
 from trainables.storage.base import RESULT, Storage, set_aside
-from trainables.storage.files import is_complete, mark_complete, publish, read_json
+from trainables.storage.files import is_complete, mark_complete, publish
 from trainables.training.task_vectors import spec
 from trainables.workers import launcher, shared_artifacts
 
@@ -47,7 +47,7 @@ def prepare(state: SweepState, store: Storage, print_line: PrintLine, strategy: 
 def _set_damaged_aside(state: SweepState, store: Storage, print_line: PrintLine) -> None:
     """Move damaged shared folders away, so that they are made again; a remote storage checks at fetching."""
     plan = state.plan
-    unusable = [ref.evaluation for ref in plan.references if not store.has_evaluation(ref.evaluation)]
+    unusable = [ref.evaluation for ref in plan.references if store.read_evaluation(ref.evaluation) is None]
     damaged = [store.evaluation(key) for key in unusable if (store.evaluation(key) / RESULT).exists()]
     if not store.is_remote:
         folders = [store.model(recipe.id()) for recipe in plan.recipes]
@@ -98,7 +98,7 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
     make = make.options(num_cpus=1, num_gpus=resources.gpus, max_retries=RETRIES)
     for role in ("retain", "original"):
         references = (ref for ref in plan.references if ref.role == role)
-        missing = [ref for ref in references if not store.has_evaluation(ref.evaluation)]
+        missing = [ref for ref in references if store.read_evaluation(ref.evaluation) is None]
         made = []
         for ref in missing:
             print_line(f"evaluating the {role} model on {ref.split} (once)")
@@ -125,7 +125,7 @@ def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> 
             print_line(f"warning: {split}: {why}; more or other retain rows may give a bar to go by")
 
     for ref in (ref for ref in plan.references if plan.sweep.benchmark.name == "own"):
-        found = (read_json(store.evaluation(ref.evaluation) / RESULT) or {}).get("metrics", {})
+        found = (store.read_evaluation(ref.evaluation) or {}).get("metrics", {})
         extraction = found.get(benchmarks.find("own").GOALS[0].metric, 1.0)
         if extraction < LOW_EXTRACTION:
             print_line(

@@ -7,82 +7,83 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from typing import Any
+from pathlib import Path
 
 from platform.state.lock import LockFile
 from platform.state.sweep_state import SweepState
 from trainables.common import paths, provenance
 from trainables.common.cli import default_storage
-from trainables.common.errors import InputError, closest
+from trainables.common.errors import InputError
 from trainables.storage.base import Storage
-from trainables.storage.files import read_json, write_json
+from trainables.storage.files import write_json
+from trainables.storage.sweeps import ReferenceEvaluation, SweepFile, find_sweeps, list_names, read_sweep
 
 
-def write_manifest(state: SweepState, store: Storage, command: str) -> dict[str, Any]:
+def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile:
     """Write the sweep's file; trials of earlier starts of the same sweep stay listed."""
     plan = state.plan
     path = store.sweep(plan.sweep.name, plan.hash)
-    earlier = read_json(path) or {}
-    trials = list(dict.fromkeys([*earlier.get("trials", []), *(trial.id() for trial in plan.trials)]))
+    earlier = read_earlier(path)
+    trials = tuple(dict.fromkeys([*(earlier.trials if earlier else ()), *(trial.id() for trial in plan.trials)]))
     target = len(trials)
     if plan.strategy == "optuna":  # a study ends at its budget, most points are never run
         target = sum(store.result(key) is not None for key in trials) + state.outstanding
-    references = [{"role": ref.role, "split": ref.split, "evaluation": ref.evaluation} for ref in plan.references]
-    kept = [ref for ref in earlier.get("references", []) if ref["split"] not in {new["split"] for new in references}]
-    document = {
-        "name": plan.sweep.name,
-        "hash": plan.hash,
-        "title": plan.sweep.title,
-        "backbone": plan.backbone(),
-        "created": earlier.get("created", provenance.now()),
-        "command": command,
-        "commands": _commands(earlier, command),
-        "strategy": plan.strategy,
-        "selection": plan.sweep.selection.model_dump(mode="json"),
-        "target": target,
-        "trials": trials,
-        "references": kept + references,
-    }
-    write_json(path, document)
+    references = [
+        ReferenceEvaluation(role=ref.role, split=ref.split, evaluation=ref.evaluation) for ref in plan.references
+    ]
+    kept = [ref for ref in earlier.references if ref.split not in {new.split for new in references}] if earlier else []
+    sweep = SweepFile(
+        name=plan.sweep.name,
+        hash=plan.hash,
+        title=plan.sweep.title,
+        benchmark=plan.sweep.benchmark.name,
+        backbone=plan.backbone(),
+        created=earlier.created if earlier else provenance.now(),
+        command=command,
+        commands=_list_commands(earlier.commands if earlier else (), command),
+        strategy=plan.strategy,
+        selection=plan.sweep.selection,
+        target=target,
+        trials=trials,
+        references=(*kept, *references),
+    )
+    write_json(path, sweep.model_dump(mode="json"), checked=True)
     store.push(path)
-    return document
+    return sweep
 
 
-def load_manifest(name: str, store: Storage) -> dict[str, Any]:
+def read_earlier(path: Path) -> SweepFile | None:
+    """Return what earlier starts wrote of a sweep, None if there is nothing that can be read."""
+    try:
+        return read_sweep(path)
+    except InputError:
+        return None
+
+
+def load_manifest(name: str, store: Storage) -> SweepFile:
     """Return the sweep called NAME (its newest) or NAME-HASH. Raises InputError that lists the known ones."""
-    return find_sweeps(name, store)[0]
+    return load_manifests(name, store)[0]
 
 
-def find_sweeps(name: str, store: Storage) -> list[dict[str, Any]]:
+def load_manifests(name: str, store: Storage) -> list[SweepFile]:
     """Return the sweeps called NAME, newest first, or the one NAME-HASH. Raises InputError with the known ones."""
     store.sync_trials()
-    folder = store.root / "sweeps"
-    found = {file: read_json(file) for file in sorted(folder.glob("*.json"))}
-    named: dict[str, list[dict[str, Any]]] = {}
-    for item in filter(None, found.values()):
-        for label in (item["name"], f"{item['name']}-{item['hash']}"):
-            named.setdefault(label, []).append(item)
-    if name in named:
-        return sorted(named[name], key=lambda item: item["created"], reverse=True)
-    for file in (file for file, item in found.items() if item is None and file.stem.startswith(name)):
-        raise InputError(f"{file} is damaged; --resume of that sweep sets it aside and writes it anew")
-    for file in sorted(folder.glob("*.lock")):
-        if name in (file.stem, file.stem.rpartition("-")[0]):
+    names = list_names(store)
+    for file in sorted((store.root / "sweeps").glob("*.lock")):
+        if name in (file.stem, file.stem.rpartition("-")[0]) and name not in (*names, *names.values()):
             state = LockFile(file).read()
             if state is not None and state.alive is False:
                 raise InputError(f"sweep {file.stem} was interrupted while it was prepared; start it again")
             raise InputError(f"sweep {file.stem} is still being prepared (data, models, reference evaluations)")
-    known = closest(name, named) if named else store.explain_empty()
-    raise InputError(f"no sweep '{name}' in {store.location}; {known}")
+    return find_sweeps(name, store)
 
 
-def _commands(earlier: dict[str, Any], command: str) -> list[str]:
+def _list_commands(earlier: Iterable[str], command: str) -> tuple[str, ...]:
     """Return the commands whose trials a sweep's file lists, each once, in the order in which they were first typed."""
-    typed = [*earlier.get("commands", [earlier["command"]] if "command" in earlier else []), command]
     found: dict[str, str] = {}
-    for one in typed:
+    for one in (*earlier, command):
         found.setdefault(resume_command(one), one)
-    return list(found.values())
+    return tuple(found.values())
 
 
 def resume_command(command: str, storage: str | None = None) -> str:

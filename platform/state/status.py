@@ -15,41 +15,41 @@ from platform.state.sweep_state import Results, read_trial_results
 from trainables import benchmarks
 from trainables.common import processes
 from trainables.common.cli import format_duration
-from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import CONFIG, ERROR, FAILURES, LOST, PROGRESS, Storage
 from trainables.storage.results import describe_cause
+from trainables.storage.sweeps import SweepFile
 
 LOST_SECONDS = 60.0
 """A trial of another machine whose last progress is so many seconds from this clock may have died."""
 KEYS = {"phase", "step", "steps", "started", "seconds", "host", "pid", "beat", "born", "phase_seconds", "training_left"}
 
 
-def describe_sweep(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
+def describe_sweep(sweep: SweepFile, store: Storage) -> dict[str, Any]:
     """Return the status of a sweep as JSON; `sweep` is its manifest."""
-    store.download_trials(sweep["trials"])
-    results, damaged = read_trial_results(sweep["trials"], store)
+    store.download_trials(sweep.trials)
+    results, damaged = read_trial_results(sweep.trials, store)
     typical = {name: _median_seconds(results, name) for name in ("evaluation", "total")}
     alive: dict[bool | None, list[dict[str, Any]]] = {True: [], False: [], None: []}
-    for key in sweep["trials"]:
+    for key in sweep.trials:
         found = None if key in results else read_progress(key, store, typical)
         if found is not None:
             alive[found.pop("alive")].append(found)
     running = alive[True]
     outcomes = Counter(result["status"] for result in results.values())
     failed = sum(outcomes[name] for name in FAILURES if name != LOST)
-    total = sweep.get("target", len(sweep["trials"]))
+    total = sweep.planned
     done = len(results) - failed - outcomes[LOST]
     left = max(0, total - done - failed - len(running))
     counts = {"total": total, "done": done, "running": len(running), "failed": failed, "left": left}
     return {
-        "sweep": sweep["name"],
-        "hash": sweep["hash"],
-        "title": sweep["title"],
-        "created": sweep["created"],
-        "command": sweep["command"],
-        "go_on": manifest.resume_command(sweep["command"], manifest.storage_option(store)),
+        "sweep": sweep.name,
+        "hash": sweep.hash,
+        "title": sweep.title,
+        "created": sweep.created,
+        "command": sweep.command,
+        "go_on": manifest.resume_command(sweep.command, manifest.storage_option(store)),
         "storage": store.location,
         "driver": _describe_driver(sweep, store),
         "counts": counts,
@@ -62,7 +62,7 @@ def describe_sweep(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
         "damaged": [str(path) for path in damaged],
         "studies": _describe_studies(sweep, results, store),
         "disk": {
-            "trials_bytes": sum(store.size(store.trial(key)) for key in sweep["trials"]),
+            "trials_bytes": sum(store.size(store.trial(key)) for key in sweep.trials),
             "shared_bytes": store.size(store.root / "shared"),
             "free_bytes": store.free(),
         },
@@ -132,7 +132,7 @@ def _group_failures(results: Results, store: Storage) -> list[dict[str, Any]]:
     return sorted(found, key=lambda group: -len(group["trials"]))
 
 
-def _describe_studies(sweep: dict[str, Any], results: Results, store: Storage) -> list[dict[str, Any]]:
+def _describe_studies(sweep: SweepFile, results: Results, store: Storage) -> list[dict[str, Any]]:
     """Return the best trial, by the sweep's selection rule, and the Pareto front of every study."""
     studies: dict[str, Results] = {}
     for key, result in results.items():
@@ -141,12 +141,12 @@ def _describe_studies(sweep: dict[str, Any], results: Results, store: Storage) -
         studies.setdefault(name, {})[key] = result
     if not studies:
         return []
-    rule = Selection.model_validate(sweep.get("selection", {}))
+    originals = {ref.split: ref.evaluation for ref in sweep.references if ref.role == "original"}
     benchmark = next(iter(results.values()))["config"]["benchmark"]["name"]
-    utilities = weights.target_utilities(sweep["references"], store, benchmark, rule)
+    utilities = weights.target_utilities(originals, store, benchmark, sweep.selection)
     described = []
     for name, found in studies.items():
-        best = weights.choose_best(found, benchmark, rule, utilities.get(name.split("/")[0]))
+        best = weights.choose_best(found, benchmark, sweep.selection, utilities.get(name.split("/")[0]))
         front = weights.pareto_front(weights.goal_points(found, benchmark))
         pareto = [_describe_trial(key, found[key]) for key in front]
         chosen = None if best is None else _describe_trial(best, found[best])
@@ -172,9 +172,9 @@ def _label(config: dict[str, Any] | None, trial_id: str) -> str:
         return trial_id
 
 
-def _describe_driver(sweep: dict[str, Any], store: Storage) -> dict[str, Any] | None:
+def _describe_driver(sweep: SweepFile, store: Storage) -> dict[str, Any] | None:
     """Return who drives the sweep; `alive` is None for another machine's process, whose heartbeat alone is known."""
-    found = lock.read_lock(store, store.lock(sweep["name"], sweep["hash"]))
+    found = lock.read_lock(store, store.lock(sweep.name, sweep.hash))
     if found is None:
         return None
     known = {name: found.owner.get(name) for name in ("host", "pid", "since", "command")}

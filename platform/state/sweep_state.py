@@ -15,6 +15,7 @@ from platform.state.history import History
 from trainables.config.trial import Direction, Trial, direction
 from trainables.storage.base import EVALUATED, FAILURES, LOST, Storage
 from trainables.storage.results import read_result, summarise
+from trainables.storage.sweeps import SweepFile
 
 OUTCOMES = (*EVALUATED, "diverged", *FAILURES)
 """How a trial may end."""
@@ -108,7 +109,7 @@ def refresh_if_stale(state: SweepState, store: Storage) -> SweepState:
 
 def has_references(plan: Plan, store: Storage) -> bool:
     """Return whether every reference evaluation exists and can be used."""
-    return all(store.has_evaluation(ref.evaluation) for ref in plan.references)
+    return all(store.read_evaluation(ref.evaluation) is not None for ref in plan.references)
 
 
 def read_trial_results(trial_ids: Iterable[str], store: Storage) -> tuple[Results, list[Path]]:
@@ -116,19 +117,19 @@ def read_trial_results(trial_ids: Iterable[str], store: Storage) -> tuple[Result
     found: Results = {}
     damaged: list[Path] = []
     for key in trial_ids:
-        result, unreadable = read_result(store.trial(key))
+        result, unreadable = read_result(store, key)
         damaged += unreadable
         if result is not None:
             found[key] = result
     return found, damaged
 
 
-def count_outcomes(sweep: Mapping[str, Any], store: Storage) -> dict[str, int]:
+def count_outcomes(sweep: SweepFile, store: Storage) -> dict[str, int]:
     """Count a manifest's trials by outcome, also those that no trial has; `missing` have no result yet."""
-    found = Counter(brief.status if (brief := summarise(store, key)) else "missing" for key in sweep["trials"])
-    return {"total": len(sweep["trials"]), **dict.fromkeys(OUTCOMES, 0), "missing": 0, **found}
+    found = Counter(brief.status if (brief := summarise(store, key)) else "missing" for key in sweep.trials)
+    return {"total": len(sweep.trials), **dict.fromkeys(OUTCOMES, 0), "missing": 0, **found}
 
 
-def is_unfinished(sweep: Mapping[str, Any], counts: Mapping[str, int]) -> bool:
+def is_unfinished(sweep: SweepFile, counts: Mapping[str, int]) -> bool:
     """Return whether trials are left, lost ones too; an Optuna study has more points than it means to run."""
-    return counts["total"] - counts["missing"] - counts[LOST] < sweep.get("target", counts["total"])
+    return counts["total"] - counts["missing"] - counts[LOST] < sweep.planned

@@ -5,7 +5,7 @@ The weights of the others are deleted as soon as a trial's end shows that they a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import ge
 from pathlib import Path
@@ -16,8 +16,7 @@ from trainables.benchmarks import selection
 from trainables.common.errors import InputError, closest
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
-from trainables.storage.base import EVALUATED, RESULT, WEIGHTS, Storage
-from trainables.storage.files import read_json
+from trainables.storage.base import EVALUATED, WEIGHTS, Storage
 
 if TYPE_CHECKING:
     from platform.plan.plan import Plan
@@ -37,19 +36,21 @@ def check_choice(choice: str) -> None:
 
 
 def target_utilities(
-    references: Iterable[Mapping[str, Any]], store: Storage, benchmark: str, rule: Selection
+    evaluations: Mapping[str, str], store: Storage, benchmark: str, rule: Selection
 ) -> dict[str, float | None]:
-    """Return the target model's utility on each split, on the rows that the selection rule goes by."""
+    """Return the target model's utility on each split, on the rows that the selection rule goes by.
+
+    `evaluations`: the ids of its evaluations by split.
+    """
     metric = benchmarks.find(benchmark).GOALS[-1].metric
-    originals = {ref["split"]: ref["evaluation"] for ref in references if ref["role"] == "original"}
-    documents = {split: read_json(store.evaluation(key) / RESULT) or {} for split, key in originals.items()}
+    documents = {split: store.read_evaluation(key) or {} for split, key in evaluations.items()}
     return {split: selection.metrics_of(document, rule).get(metric) for split, document in documents.items()}
 
 
 def planned_utilities(plan: Plan, store: Storage) -> dict[str, float | None]:
     """Return the target model's utility on each split of a plan, for the selection rule."""
-    references = [vars(ref) for ref in plan.references]
-    return target_utilities(references, store, plan.sweep.benchmark.name, plan.sweep.selection)
+    evaluations = {ref.split: ref.evaluation for ref in plan.references if ref.role == "original"}
+    return target_utilities(evaluations, store, plan.sweep.benchmark.name, plan.sweep.selection)
 
 
 @dataclass

@@ -15,6 +15,7 @@ from trainables.config.ids import digest
 from trainables.storage import files
 from trainables.storage.base import Storage
 from trainables.storage.results import summarise
+from trainables.storage.sweeps import SweepFile
 
 SQLITE = "sqlite:///"
 ENGINES = ("sqlite", "postgresql", "mysql", "mssql")
@@ -54,7 +55,7 @@ def create_database(uri: str) -> None:
             staging.unlink(missing_ok=True)
 
 
-def is_in_sync(sweep: dict[str, Any], store: Storage) -> bool:
+def is_in_sync(sweep: SweepFile, store: Storage) -> bool:
     """Return whether nothing has changed since `mark_in_sync`, so that MLflow, which takes seconds, need not be asked.
 
     Never where each machine has a copy of the storage. A server that was emptied since is told all again by `sync`.
@@ -64,18 +65,18 @@ def is_in_sync(sweep: dict[str, Any], store: Storage) -> bool:
     return exists and not store.is_remote and files.read_json(_note(sweep, store)) == _state(sweep, store)
 
 
-def mark_in_sync(sweep: dict[str, Any], store: Storage) -> None:
+def mark_in_sync(sweep: SweepFile, store: Storage) -> None:
     """Note that MLflow shows all, the report too. Where the disk has no room for this, MLflow is asked again."""
     with contextlib.suppress(OSError):
         files.write_json(_note(sweep, store), _state(sweep, store))
 
 
-def _state(sweep: dict[str, Any], store: Storage) -> dict[str, Any]:
-    results = {key: brief.started for key in sweep["trials"] if (brief := summarise(store, key))}
-    fields = {name: sweep.get(name) for name in ("title", "selection", "target", "trials")}
+def _state(sweep: SweepFile, store: Storage) -> dict[str, Any]:
+    results = {key: brief.started for key in sweep.trials if (brief := summarise(store, key))}
+    fields = sweep.model_dump(mode="json", include={"title", "selection", "target", "trials"})
     made_from = {"uri": tracking_uri(store), "results": results, "commit": provenance.commit()[0], **fields}
     return {"shown": digest(made_from)}
 
 
-def _note(sweep: dict[str, Any], store: Storage) -> Path:
-    return store.sweep(sweep["name"], sweep["hash"]).with_suffix(".shown")
+def _note(sweep: SweepFile, store: Storage) -> Path:
+    return store.sweep(sweep.name, sweep.hash).with_suffix(".shown")

@@ -7,12 +7,12 @@ import queue
 import shutil
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from platform.tracking import tracker
 from platform.tracking.tracker import Tracker
 from trainables.storage.base import Storage
 from trainables.storage.results import remove_leftovers
+from trainables.storage.sweeps import SweepFile
 
 RETRY_SECONDS = 15.0
 """Between tries to reach a tracking server that was away."""
@@ -92,13 +92,13 @@ class Mirror:
         return None
 
 
-def start_mirror(document: dict[str, Any], store: Storage) -> Mirror:
+def start_mirror(sweep: SweepFile, store: Storage) -> Mirror:
     """Return MLflow as the view of a sweep, told of every result so far; leftovers of killed starts are removed."""
-    mirror = Mirror(lambda: tracker.open_tracker(document, store))
+    mirror = Mirror(lambda: tracker.open_tracker(sweep, store))
     mirror.start()
-    for old in (store.root / "ray").glob(f"{document['name']}-{document['hash']}-*"):  # Tune's state
+    for old in (store.root / "ray").glob(f"{sweep.label}-*"):  # Tune's state
         shutil.rmtree(old, ignore_errors=True)
-    for trial_id in document["trials"]:
+    for trial_id in sweep.trials:
         if store.has(trial_id):
             remove_leftovers(store.trial(trial_id))
             mirror.add_trial(trial_id)

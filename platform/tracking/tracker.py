@@ -5,7 +5,6 @@ MLflow's client repeats a request that was not answered in time, which makes two
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import time
@@ -20,6 +19,7 @@ from trainables.config.settings import Benchmark
 from trainables.config.trial import Trial
 from trainables.storage.base import RESULT, STEPS, Storage
 from trainables.storage.results import summarise
+from trainables.storage.sweeps import SweepFile
 
 PARENT_TAG, TRIAL_TAG, SWEEP_TAG = "mlflow.parentRunId", "trial_id", "sweep_id"
 KEPT_TAG = "checkpoint"
@@ -41,7 +41,7 @@ class Run:
 class Tracker:
     """The runs of one sweep, written from its storage. `runs`: by trial id, those that MLflow has."""
 
-    def __init__(self, client: Any, experiment: str, parent: str, sweep: dict[str, Any], store: Storage) -> None:
+    def __init__(self, client: Any, experiment: str, parent: str, sweep: SweepFile, store: Storage) -> None:
         self.client = client
         self.experiment = experiment
         self.parent = parent
@@ -51,7 +51,7 @@ class Tracker:
 
     def load_runs(self) -> None:
         """Find every trial's run, a thousand at a time; of several runs of a trial keep one, a complete one if any."""
-        condition, token, found = f"tags.{SWEEP_TAG} = '{_label(self.sweep)}' and tags.{TRIAL_TAG} != ''", None, []
+        condition, token, found = f"tags.{SWEEP_TAG} = '{self.sweep.label}' and tags.{TRIAL_TAG} != ''", None, []
         while token != "":
             page = self.client.search_runs([self.experiment], condition, page_token=token)
             found += page
@@ -79,7 +79,7 @@ class Tracker:
             self.client.delete_run(run.id)
             run = None
         if run is None:
-            tags = {"sweep": self.sweep["name"], SWEEP_TAG: _label(self.sweep)}
+            tags = {"sweep": self.sweep.name, SWEEP_TAG: self.sweep.label}
             tags |= {PARENT_TAG: self.parent, TRIAL_TAG: trial_id}
             run = Run(self.client.create_run(self.experiment, tags=tags, run_name=trial.label()).info.run_id)
             self.runs[trial_id] = run
@@ -106,7 +106,7 @@ class Tracker:
                 self.client.set_tag(run.id, KEPT_TAG, weights)
             elif run.weights and not weights:
                 self.client.delete_tag(run.id, KEPT_TAG)
-        results = (self.store.result(trial_id) for trial_id in self.sweep["trials"])
+        results = (self.store.result(trial_id) for trial_id in self.sweep.trials)
         benchmark = next((found["config"]["benchmark"]["name"] for found in results if found), Benchmark().name)
         self.client.set_experiment_tag(self.experiment, views.TAG, views.saved_view(benchmark))
         self.client.set_terminated(self.parent, "KILLED" if is_unfinished(self.sweep, counts) else "FINISHED")
@@ -122,12 +122,12 @@ class Tracker:
 
     def log_report(self) -> None:
         """Show the report's page, tables and figures at the parent run."""
-        folder = self.store.root / "reports" / _label(self.sweep)
+        folder = self.store.root / "reports" / self.sweep.label
         if (folder / "index.html").is_file():
             self.client.log_artifacts(self.parent, str(folder), "report")
 
 
-def open_tracker(sweep: dict[str, Any], store: Storage) -> Tracker:
+def open_tracker(sweep: SweepFile, store: Storage) -> Tracker:
     """Return a tracker of one sweep; make the experiment and the parent run where they are missing."""
     from mlflow import MlflowClient
 
@@ -137,10 +137,10 @@ def open_tracker(sweep: dict[str, Any], store: Storage) -> Tracker:
     uri = database.tracking_uri(store)
     database.create_database(uri)
     client = MlflowClient(tracking_uri=uri)
-    known = client.get_experiment_by_name(sweep["name"])
+    known = client.get_experiment_by_name(sweep.name)
     if known is None:
         artifacts = str(store.root / "mlartifacts") if database.is_database(uri) else None
-        experiment = client.create_experiment(sweep["name"], artifact_location=artifacts)
+        experiment = client.create_experiment(sweep.name, artifact_location=artifacts)
     else:
         experiment = known.experiment_id
     tracker = Tracker(client, experiment, _ensure_parent(client, experiment, sweep), sweep, store)
@@ -148,39 +148,35 @@ def open_tracker(sweep: dict[str, Any], store: Storage) -> Tracker:
     return tracker
 
 
-def _ensure_parent(client: Any, experiment: str, sweep: dict[str, Any]) -> str:
+def _ensure_parent(client: Any, experiment: str, sweep: SweepFile) -> str:
     """Return the id of the sweep's parent run, made if it is missing, under way from now on. Of several the first."""
-    condition, order = f"tags.{SWEEP_TAG} = '{_label(sweep)}' and tags.role = 'parent'", ["attributes.start_time ASC"]
+    condition, order = f"tags.{SWEEP_TAG} = '{sweep.label}' and tags.role = 'parent'", ["attributes.start_time ASC"]
     found = client.search_runs([experiment], condition, order_by=order)
     if not found:
         tags = {
-            "sweep": sweep["name"],
-            SWEEP_TAG: _label(sweep),
+            "sweep": sweep.name,
+            SWEEP_TAG: sweep.label,
             "role": "parent",
-            "mlflow.note.content": sweep["title"],
+            "mlflow.note.content": sweep.title,
         }
-        client.create_run(experiment, tags=tags, run_name=_label(sweep))
+        client.create_run(experiment, tags=tags, run_name=sweep.label)
         found = client.search_runs([experiment], condition, order_by=order)
     parent, *others = found
     for other in others:
         client.delete_run(other.info.run_id)
-    client.set_tag(parent.info.run_id, "selection", json.dumps(sweep.get("selection") or {}))
+    client.set_tag(parent.info.run_id, "selection", sweep.selection.model_dump_json())
     if parent.info.status in ENDED:  # by an earlier start
         client.update_run(parent.info.run_id, "RUNNING")
     return parent.info.run_id
 
 
-def _label(sweep: dict[str, Any]) -> str:
-    return f"{sweep['name']}-{sweep['hash']}"
-
-
-def sync(sweep: dict[str, Any], store: Storage) -> int:
+def sync(sweep: SweepFile, store: Storage) -> int:
     """Mirror every finished trial of a sweep; return how many. Raises InputError while its driver runs."""
-    command = f"python -m platform.tracking sync {_label(sweep)}"
-    with acquire_lock(store, store.lock(sweep["name"], sweep["hash"]), command):
-        store.download_trials(sweep["trials"])
+    command = f"python -m platform.tracking sync {sweep.label}"
+    with acquire_lock(store, store.lock(sweep.name, sweep.hash), command):
+        store.download_trials(sweep.trials)
         tracker = open_tracker(sweep, store)
-        done = [trial_id for trial_id in sweep["trials"] if store.result(trial_id)]
+        done = [trial_id for trial_id in sweep.trials if store.result(trial_id)]
         for trial_id in done:
             tracker.log_trial(trial_id)
         tracker.finish(count_outcomes(sweep, store))

@@ -11,6 +11,7 @@ from typing import Any
 from tests.faults.sweep import Round, Watch, sweep_of
 from trainables.storage import files
 from trainables.storage.base import CONFIG, LOST, RESULT, ROWS, STEPS, Storage
+from trainables.storage.sweeps import SweepFile
 
 KEPT = (CONFIG, RESULT, STEPS, ROWS, "weights")
 OTHER_COUNTS = [f"trials/{name}" for name in ("collapsed", "diverged", "failed", "out_of_memory", "lost", "missing")]
@@ -37,8 +38,8 @@ class Outcome:
 
 def outcome(done: Round, base: Storage, uri: str | None = None) -> Outcome:
     """Judge a round's storage by an undisturbed one's, and the tracking server at `uri` (else the storage's own)."""
-    store, expected = done.store, set(sweep_of(base)["trials"])
-    listed, after = sweep_of(store)["trials"], done.results()
+    store, expected = done.store, set(sweep_of(base).trials)
+    listed, after = sweep_of(store).trials, done.results()
     finished = {name for name in after if (store.result(name) or {})["status"] == "finished"}
     found = Outcome(lost=sorted(expected - finished), wrong=differences(store, base, expected & finished))
     if sorted(listed) != sorted(expected):
@@ -98,16 +99,16 @@ def numbers(store: Storage, name: str) -> str:
     return json.dumps([result["status"], result["metrics"], result["halves"], steps, rows], sort_keys=True)
 
 
-def mirrored(store: Storage, uri: str | None = None, sweep: dict[str, Any] | None = None) -> Iterator[str]:
+def mirrored(store: Storage, uri: str | None = None, sweep: SweepFile | None = None) -> Iterator[str]:
     """Yield what of a sweep's runs is not one parent, and one run for each trial with its result.
 
-    `sweep`: its file's content, of the storage's only sweep if it is not given.
+    `sweep`: its file, that of the storage's only sweep if it is not given.
     """
     from mlflow import MlflowClient
 
     client, sweep = MlflowClient(tracking_uri=uri or f"sqlite:///{store.root / 'mlflow.db'}"), sweep or sweep_of(store)
-    experiment = client.get_experiment_by_name(sweep["name"])
-    condition = f"tags.sweep_id = '{sweep['name']}-{sweep['hash']}'"
+    experiment = client.get_experiment_by_name(sweep.name)
+    condition = f"tags.sweep_id = '{sweep.label}'"
     runs = client.search_runs([experiment.experiment_id], condition, max_results=1000) if experiment else []
     parents = [run for run in runs if run.data.tags.get("role") == "parent"]
     if len(parents) != 1:
@@ -115,9 +116,9 @@ def mirrored(store: Storage, uri: str | None = None, sweep: dict[str, Any] | Non
         return
     children = [run for run in runs if run is not parents[0]]
     shown = [str(run.data.tags.get("trial_id")) for run in children]
-    if sorted(shown) != sorted(sweep["trials"]):
+    if sorted(shown) != sorted(sweep.trials):
         yield f"{len(shown)} runs of {len(set(shown))} trials"
-    wanted = dict.fromkeys(OTHER_COUNTS, 0) | dict.fromkeys(("trials/total", "trials/finished"), len(sweep["trials"]))
+    wanted = dict.fromkeys(OTHER_COUNTS, 0) | dict.fromkeys(("trials/total", "trials/finished"), len(sweep.trials))
     if (parents[0].info.status, parents[0].data.metrics) != ("FINISHED", wanted):
         yield f"the parent is {parents[0].info.status} and tells {parents[0].data.metrics}"
     for run in children:

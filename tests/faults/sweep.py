@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import shutil
@@ -14,7 +13,6 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -22,6 +20,7 @@ from tests.support import small_sweep
 from tests.support.environment import INHERITED_PREFIXES, ROOT, TrialInputs
 from trainables.storage.base import PROGRESS, RESULT, Storage
 from trainables.storage.files import read_json
+from trainables.storage.sweeps import SweepFile, read_sweep
 
 SETTINGS = (
     "benchmark.split=forget25",
@@ -251,6 +250,6 @@ def saved(store: Storage) -> dict[str, tuple[str, int]]:
     return found
 
 
-def sweep_of(store: Storage) -> dict[str, Any]:
+def sweep_of(store: Storage) -> SweepFile:
     (path,) = store.root.glob("sweeps/*.json")
-    return json.loads(path.read_text())
+    return read_sweep(path)

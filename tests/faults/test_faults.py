@@ -69,7 +69,7 @@ def ground(
     arguments = write_inputs(trial_inputs, place)
     base = Storage(place / "undisturbed")
     begin(place / "log", "platform.sweep", *arguments, "--storage", base.root, **joined).end()
-    assert len(set(sweep_of(base)["trials"])) == TRIALS
+    assert len(set(sweep_of(base).trials)) == TRIALS
     return arguments, base
 
 

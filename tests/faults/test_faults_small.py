@@ -39,7 +39,7 @@ def test_sweep_survives_the_death_of_a_worker_and_of_its_driver(
         driver.end(-9)
         done = len(one.results())
         assert f": 3 trials, {done} done, {3 - done} to run" in one.start("--resume").end()
-    results = {name: store.result(name) or {} for name in sweep_of(store)["trials"]}
+    results = {name: store.result(name) or {} for name in sweep_of(store).trials}
     assert [result.get("status") for result in results.values()] == ["finished"] * 3
     assert (rewritten(one), twice(one.watch, ()), list(mirrored(store)), litter(store)) == ([], [], [], [])
     assert restarted(one) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import psutil
@@ -13,6 +12,7 @@ from tests.faults.checks import mirrored, twice
 from tests.faults.sweep import Watch
 from tests.rehearsal.lab import COUNT, Lab, require
 from trainables.storage.base import STEPS, Storage
+from trainables.storage.sweeps import SweepFile
 
 CHANGING = ["tokens_per_second", "peak_memory_bytes"]
 """Columns of steps.parquet that differ between two runs of one trial."""
@@ -21,10 +21,10 @@ RAY, AGENT = ("raylet/raylet ", "gcs_server ", "ray::"), "Agent"
 """What computes or decides; a raylet's agents notice its end some minutes later."""
 
 
-def check_trials(store: Storage, sweep: dict[str, Any], watch: Watch, count: int) -> None:
+def check_trials(store: Storage, sweep: SweepFile, watch: Watch, count: int) -> None:
     """Require that each of a sweep's trials has finished, and once."""
-    listed = sweep["trials"]
-    require(len(listed) == count, f"{sweep['name']} lists {len(listed)} trials, expected {count}")
+    listed = sweep.trials
+    require(len(listed) == count, f"{sweep.name} lists {len(listed)} trials, expected {count}")
     for key in listed:
         result = store.result(key)
         require(result and result["status"] == "finished", f"trial {key} did not finish: {result}")
@@ -45,7 +45,7 @@ def check_report(store: Storage, name: str, fetched: Path | None) -> None:
         )
 
 
-def check_mlflow(uri: str, store: Storage, sweep: dict[str, Any]) -> None:
+def check_mlflow(uri: str, store: Storage, sweep: SweepFile) -> None:
     """Require that the MLflow server shows each trial once, with the numbers of its result and of each step."""
     differences = list(mirrored(store, uri, sweep))
     require(not differences, f"MLflow shows otherwise: {differences}")

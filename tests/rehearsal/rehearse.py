@@ -151,14 +151,13 @@ def repeat_on_one_host(lab: Lab, store: Storage) -> Storage:
 def compare_views(lab: Lab, store: Storage, watch: Watch, again: Storage) -> None:
     """Compare all views of what was done."""
     watch.look()
-    sweeps = sorted(manifest.find_sweeps("tofu_tiny", store), key=lambda found: len(found["trials"]))
-    require([len(found["trials"]) for found in sweeps] == [2, 9], f"the storage has other sweeps: {sweeps}")
+    sweeps = sorted(manifest.load_manifests("tofu_tiny", store), key=lambda found: len(found.trials))
+    require([len(found.trials) for found in sweeps] == [2, 9], f"the storage has other sweeps: {sweeps}")
     places = [None, ROOT / "runs" / "reports"]
     with lab.forward("ray dashboard cluster.yaml --port 5000 --remote-port 5000", 5000) as address:
         for found, place in zip(sweeps, places, strict=True):
-            label = f"{found['name']}-{found['hash']}"
-            judge.check_trials(store, found, watch, len(found["trials"]))
-            judge.check_report(store, label, place and place / label)
+            judge.check_trials(store, found, watch, len(found.trials))
+            judge.check_report(store, found.label, place and place / found.label)
             judge.check_mlflow(address, store, found)
     (key,) = (path.parent.name for path in results(again))
     equal = judge.compare(judge.steps(store, key), judge.steps(again, key))

@@ -52,7 +52,8 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[SweepState]:
     return states
 
 
-RESULT_FIELDS = {"status": "finished", "metrics": {}, "config": {}, "started": "then"}
+CONFIG_FIELDS = {"method": "ga", "rectifier": {"name": "none"}, "benchmark": {"name": "tofu", "split": "forget01"}}
+RESULT_FIELDS = {"status": "finished", "metrics": {}, "config": CONFIG_FIELDS, "started": "2026-11-20T10:00:00+00:00"}
 HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "datasets", "optuna")
 SECONDS_OF_CPU, SECONDS, TRIES = 2.0, 4.0, 3  # a busy machine may take longer once
 
@@ -82,9 +83,18 @@ print([name for name in {HEAVY!r} if name in sys.modules], time.process_time())
     assert min(wall) <= SECONDS
 
 
+def write_result(store: Storage, trial_id: str, **given: Any) -> None:
+    """Write the result of an invented trial, with what is given and else RESULT_FIELDS."""
+    files.write_json(store.trial(trial_id) / RESULT, {**RESULT_FIELDS, "id": trial_id, **given})
+
+
+def write_evaluation(store: Storage, key: str, metrics: dict[str, Any]) -> None:
+    """Write an invented evaluation of a reference model."""
+    files.write_json(store.evaluation(key) / RESULT, {"id": key, "metrics": metrics})
+
+
 def finish(store: Storage, trials: Iterable[Trial], status: str = "finished", **more: Any) -> None:
     """Write a result of each trial."""
     for trial in trials:
-        result = {**RESULT_FIELDS, "id": trial.id(), "status": status, "started": "2026-11-20T10:00:00Z"}
-        result |= {"config": trial.model_dump(mode="json")} | more
-        files.write_json(store.trial(trial.id()) / RESULT, result)
+        given = {"status": status, "started": "2026-11-20T10:00:00Z", "config": trial.model_dump(mode="json"), **more}
+        write_result(store, trial.id(), **given)

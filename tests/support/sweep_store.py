@@ -166,7 +166,7 @@ def write_sweep(store: Path, trials: list[str], name: str = "tiny", digest: str 
         for role, found in given.get("models", MODELS).items():
             evaluation = f"{role}-{split}"
             model = {"path": f"models/{role}", "fingerprint": "beef"}
-            write(store / f"shared/evaluations/{evaluation}/result.json", {"model": model, **found})
+            write(store / f"shared/evaluations/{evaluation}/result.json", {"id": evaluation, "model": model, **found})
             references.append({"role": role, "split": split, "evaluation": evaluation})
     data = {
         "name": name,

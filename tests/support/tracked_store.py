@@ -11,6 +11,7 @@ from trainables.config.settings import Benchmark, Model, Rectifier, Training
 from trainables.config.trial import Trial
 from trainables.storage import base, files
 from trainables.storage.base import RESULT, Storage
+from trainables.storage.sweeps import SweepFile, read_sweep
 
 STEPS = 3
 
@@ -64,7 +65,7 @@ def write_result(store: Storage, trial: Trial, status: str, **given: Any) -> Non
     files.write_json(folder / RESULT, result)
 
 
-def write_sweep(store: Storage, digest: str = "0a1b2c3d") -> dict[str, Any]:
+def write_sweep(store: Storage, digest: str = "0a1b2c3d") -> SweepFile:
     sweep = {
         "name": "tiny",
         "hash": digest,
@@ -73,7 +74,7 @@ def write_sweep(store: Storage, digest: str = "0a1b2c3d") -> dict[str, Any]:
         "trials": [trial.id() for trial in TRIALS.values()],
     }
     files.write_json(store.sweep("tiny", digest), sweep)
-    return sweep
+    return read_sweep(store.sweep("tiny", digest))
 
 
 def write_store(folder: Path) -> Storage:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.common.errors import InputError
+from trainables.storage import result_file
 from trainables.storage.files import read_json, write_json
 
 RESULT, CONFIG, STEPS, ROWS, ERROR = "result.json", "config.json", "steps.parquet", "evaluation.parquet", "error.txt"
@@ -103,16 +104,16 @@ class Storage:
 
     def result(self, trial_id: str) -> dict[str, Any] | None:
         """Return a finished trial's result, None if there is none that can be read."""
-        return read_json(self.trial(trial_id) / RESULT)
+        return result_file.read_trial(self.trial(trial_id) / RESULT)
 
     def under_way(self, trial_id: str) -> bool:
         """Whether a process that is at a trial, or was killed there, has left its checkpoint or its progress."""
         folder = self.trial(trial_id)
         return any(path.is_file() or self.exists(path) for path in (folder / CHECKPOINT / META, folder / PROGRESS))
 
-    def has_evaluation(self, key: str) -> bool:
-        """Whether a reference evaluation is here that can be read."""
-        return (read_json(self.evaluation(key) / RESULT) or {}).get("id") == key
+    def read_evaluation(self, key: str) -> dict[str, Any] | None:
+        """Return a reference evaluation's result, None if there is none that can be read."""
+        return result_file.read_evaluation(self.evaluation(key) / RESULT)
 
     def fetch_trial(self, trial_id: str) -> None:
         """Fetch all files of a trial, before it begins or goes on here."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -18,8 +19,12 @@ from trainables.common.redaction import redact
 if TYPE_CHECKING:
     import torch
 
+CHECKSUM = "checksum"
+"""In a JSON object that commands rely on: of the rest, so that a flipped digit is noticed."""
 WHOLE = ".whole"
 """In a folder that is made once and shared: its files and their sizes, written last."""
+SUMS = ".sha256"
+"""Beside it: SHA-256 of every file, as `sha256sum --check` reads it."""
 
 
 def usable_folder(root: Path, field: str, writable: bool) -> Path:
@@ -47,16 +52,25 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def parse_object(content: bytes) -> dict[str, Any] | None:
-    """Return a JSON object, None if the content is none."""
+    """Return a JSON object, None if the content is none, or another one than its checksum was made of."""
     try:
         value = json.loads(content.decode("utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError):
+        whole = isinstance(value, dict) and value.get(CHECKSUM) in (None, _checksum(value))
+    except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    return value if whole else None
 
 
-def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
-    """Write a value as JSON; `durable=False` if it need not outlive a loss of power."""
+def _checksum(value: dict[str, Any]) -> str:
+    """Return SHA-256 of an object without its checksum, in canonical form."""
+    text = json.dumps({key: item for key, item in value.items() if key != CHECKSUM}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def write_json(path: Path, value: Any, *, durable: bool = True, checked: bool = False) -> None:
+    """Write a value as JSON; `durable=False` if it need not outlive a loss of power. `checked`: with its checksum."""
+    if checked:
+        value = value | {CHECKSUM: _checksum(json.loads(json.dumps(value, allow_nan=False)))}
     text = json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n"
     _replace(path, lambda staging: staging.write_text(text, encoding="utf-8"), durable)
 
@@ -127,7 +141,22 @@ def mark_complete(folder: Path) -> None:
     sizes = sizes_of(folder)
     for name in sizes:
         _flush(folder / name)
+    write_text(folder / SUMS, "".join(f"{sha256(folder / name)}  {name}\n" for name in sizes))
     write_json(folder / WHOLE, sizes)
+
+
+def find_changed(folder: Path) -> list[Path]:
+    """Return the files that have gone or changed since `mark_complete`; none where it wrote no sums."""
+    with contextlib.suppress(FileNotFoundError):
+        sums = (line.split("  ", 1) for line in (folder / SUMS).read_text().splitlines())
+        return [file for sum_, name in sums if not (file := folder / name).is_file() or sha256(file) != sum_]
+    return []
+
+
+def sha256(file: Path) -> str:
+    """Return SHA-256 of a file's content in hexadecimal."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def is_complete(folder: Path) -> bool:

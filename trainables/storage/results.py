@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainables.storage.base import CHECKPOINT, LOST, RESULT, ROWS, STEPS, UNFINISHED, Storage
-from trainables.storage.files import read_json
+from trainables.storage.files import read_json, sha256
 
 
 class ResultSummary(NamedTuple):
@@ -24,25 +24,30 @@ class ResultSummary(NamedTuple):
 def summarise(store: Storage, trial_id: str) -> ResultSummary | None:
     """Return the summary of a trial's result, None if there is none that can be read."""
     result = store.result(trial_id)
-    if result is None or not result.keys() >= {"status", "started"}:
+    if result is None:
         return None
     return ResultSummary(result["status"], result["started"], (result.get("error") or {}).get("message"))
 
 
-def read_result(folder: Path) -> tuple[dict[str, Any] | None, list[Path]]:
+def read_result(store: Storage, trial_id: str) -> tuple[dict[str, Any] | None, list[Path]]:
     """Return a trial's result, None if it has none that is whole, and its files that cannot be what was written."""
+    folder = store.trial(trial_id)
     if not (folder / RESULT).exists():
         return None, []
-    result = read_json(folder / RESULT)
-    damaged = [] if result and _is_of(result, folder.name) else [folder / RESULT]
-    damaged += [path for path in (folder / STEPS, folder / ROWS) if path.exists() and not _is_whole_table(path)]
+    result = store.result(trial_id)
+    sums = result.get("files") if result else None
+    if result is None:
+        damaged = [folder / RESULT]
+    elif sums is None:  # of an earlier version
+        damaged = [path for path in (folder / STEPS, folder / ROWS) if path.exists() and not _is_whole_table(path)]
+    else:
+        damaged = [path for name, found in sums.items() if not _is_written(path := folder / name, found, store)]
     return (None if damaged else result), damaged
 
 
-def _is_of(result: Mapping[str, Any], trial_id: str) -> bool:
-    """Whether a JSON object is the result of this trial."""
-    whole = result.keys() >= {"id", "status", "config", "metrics", "started"} and result["id"] == trial_id
-    return whole and isinstance(result["config"], dict) and isinstance(result["metrics"], dict)
+def _is_written(path: Path, sha: str, store: Storage) -> bool:
+    """Return whether a table is what was written; where a copy of the storage lacks it, the storage has to have it."""
+    return sha256(path) == sha if path.is_file() else not path.exists() and store.exists(path)
 
 
 def never_ran(result: Mapping[str, Any] | None) -> bool:
@@ -53,7 +58,7 @@ def never_ran(result: Mapping[str, Any] | None) -> bool:
 def _is_whole_table(path: Path) -> bool:
     """Return whether a Parquet file has both its ends: magic numbers, and the length of the footer."""
     size = path.stat().st_size
-    if size < 12:
+    if size < 12 or not path.is_file():
         return False
     with path.open("rb") as stream:
         begin = stream.read(4)

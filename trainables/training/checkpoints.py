@@ -71,7 +71,7 @@ def save(
         layout = {name: getattr(engine.resources, name) for name in LAYOUT}
         files = sizes_of(folder / tag)
         meta = {"step": state.step, "tag": tag, "layout": layout, "seconds": dict(seconds), "files": files}
-        write_json(folder / META, meta)
+        write_json(folder / META, meta, checked=True)
     dist.barrier()
     _publish(engine, folder, tag, store)
 

@@ -68,10 +68,11 @@ def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, fol
     """Write the files of a trial, result.json last, remove those of its progress, and return the result."""
     from trainables.training.runtime import device_name  # imports torch, which the driver does without
 
-    if record.steps:
-        files.write_rows(folder / STEPS, record.steps)
-    if record.evaluation_rows:
-        files.write_rows(folder / ROWS, record.evaluation_rows)
+    written = {name: rows for name, rows in ((STEPS, record.steps), (ROWS, record.evaluation_rows)) if rows}
+    for name in {STEPS, ROWS} - written.keys():  # of an earlier attempt
+        (folder / name).unlink(missing_ok=True)
+    for name, rows in written.items():
+        files.write_rows(folder / name, rows)
     if error:
         error = error | {"message": redact(error["message"])}
     result = {
@@ -102,12 +103,13 @@ def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, fol
         "evaluations": record.evaluations,
         "chosen_step": record.chosen_step,
         "error": error,
+        "files": {name: files.sha256(folder / name) for name in written},
         **provenance.stamp(trial.method, trial.rectifier.name),
     }
-    files.write_json(folder / RESULT, result)
+    files.write_json(folder / RESULT, result, checked=True)
     for name in (PROGRESS, *(() if result["status"] == LOST else (RETRY,))):
         (folder / name).unlink(missing_ok=True)
-    return result
+    return files.read_json(folder / RESULT) or result
 
 
 def write_refusal(

@@ -76,7 +76,7 @@ def make_evaluation(
     key = config.evaluation_id(subject, on, retain, resources.precision)
     folder = store.evaluation(key)
     kept = store.read_json(folder / RESULT)
-    if kept and store.has_evaluation(key):
+    if kept and store.read_evaluation(key) is not None:
         store.push_parts(folder)
         return kept
     from trainables.training.runtime import prepare_process
@@ -99,7 +99,7 @@ def make_evaluation(
         "halves": benchmarks.halves(on, records, reference),
         **provenance.stamp(),
     }
-    files.write_json(folder / RESULT, result)
+    files.write_json(folder / RESULT, result, checked=True)
     store.push_parts(folder)
     return result
 

@@ -48,7 +48,7 @@ def write(store: Path, observed: bool = True) -> Path:
                 write_rows(store / "trials" / name / "steps.parquet", records(rectifier == GRU, seed, observed))
         name = f"{len(trials):012x}"
         trials.append(write_trial(store, name, method, GRU | {"gamma": 0.05}, fq=-9.0, mu=0.85))
-        (store / "trials" / name / "steps.parquet").write_text("PAR1 is not all it takes PAR1")
+        (store / "trials" / name / "steps.parquet").write_bytes(b"PAR1" + bytes(12) + b"PAR1")
     write_sweep(store, trials, splits=("forget05",))
     return store
 
@@ -73,7 +73,7 @@ def test_of_files_of_chosen_settings_missing_and_damaged_ones_are_left_out(
     assert len(found) == 6 * COUNT
     warnings = " ".join(record.getMessage() for record in caplog.records)
     assert "steps.parquet is missing of 1 trials (such as 000000000001): figures along training are without" in warnings
-    assert "trials/000000000002/steps.parquet is damaged" in warnings
+    assert "trials/000000000002/steps.parquet cannot be what was written" in warnings
 
 
 def test_figure_1_draws_what_was_observed(measured: pd.DataFrame) -> None:

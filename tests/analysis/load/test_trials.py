@@ -100,24 +100,13 @@ def test_of_a_trial_with_and_without_calibration_one_counts(
     assert sorted(means["planned"]) == [1, 2]
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("{", "damaged"),
-        ("[]", "not a JSON object"),
-        ("{}", "no field id"),
-        ('{"id": "x", "status": "finished", "config": {}}', "result of trial x"),
-    ],
-)
-def test_a_damaged_result_is_named_and_not_fatal(
-    copy: Path, text: str, reason: str, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"id": "x", "status": "finished", "config": {}}'])
+def test_a_damaged_result_is_named_and_not_fatal(copy: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
     (copy / "trials/000000000002/result.json").write_text(text)
     trials = runs.load("tiny", copy).set_index("id")
     assert trials.loc["000000000002", "status"] == "damaged"
     assert trials.loc["000000000002", "method"] == "ga"
-    assert "trials/000000000002/result.json" in caplog.text
-    assert reason in caplog.text
+    assert "trials/000000000002/result.json cannot be what was written; --resume sets it aside" in caplog.text
     assert list(trials["status"]).count("finished") == 32
 
 
@@ -145,13 +134,13 @@ def test_find_sweep_takes_the_newest(copy: Path, caplog: pytest.LogCaptureFixtur
 def test_bad_input_is_named(copy: Path, tmp_path: Path) -> None:
     for text in ("{", '{"name": "tiny", "hash": "0a1b2c3d", "created": "soon", "trials": []}'):
         (copy / "sweeps/tiny-0a1b2c3d.json").write_text(text)
-        with pytest.raises(InputError, match=r"sweeps/tiny-0a1b2c3d\.json cannot be used"):
+        with pytest.raises(InputError, match=r"sweeps/tiny-0a1b2c3d\.json is damaged"):
             sweeps.find_sweep("tiny", copy)
     with pytest.raises(InputError, match="no such folder"):
         sweeps.open_storage(tmp_path / "nowhere")
     with pytest.raises(InputError, match="unknown scheme 'nowhere'"):
         sweeps.open_storage("nowhere://bucket/runs")
-    with pytest.raises(InputError, match="holds no sweep yet"):
+    with pytest.raises(InputError, match=r"no sweep 'tiny' in .*; it holds none"):
         sweeps.find_sweep("tiny", tmp_path)
 
 

@@ -82,7 +82,7 @@ def test_report_command(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["tinny", "--storage", "STORE"], ["NAME tinny: ", "did you mean 'tiny'? there are: tiny-0a1b2c3d"]),
+        (["tinny", "--storage", "STORE"], ["no sweep 'tinny' in ", "did you mean 'tiny'? known: tiny"]),
         (["tiny", "--storage", "STORE/nowhere"], ["--storage", "nowhere", "no such folder"]),
         (
             ["tiny", "--storage", "STORE", "--output", "STORE/sweeps/tiny-0a1b2c3d.json"],

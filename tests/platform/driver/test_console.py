@@ -15,8 +15,8 @@ from platform.driver.counts import Counts, Waiting
 from platform.driver.driver import describe_run
 from platform.state.sweep_state import SweepState
 from tests.support.small_sweep import Small
-from trainables.storage import files
-from trainables.storage.base import RESULT, Storage
+from tests.support.starts import write_result
+from trainables.storage.base import Storage
 
 ROWS = (
     ("gru on npo forget05 gamma=0.8", "training", "5/20", "20 s", "55 s"),
@@ -90,5 +90,5 @@ def test_resumed_sweep_counts_what_earlier_starts_did(small: Small, store: Stora
     sweep = Counts.from_state(state, state.outstanding, slots=1)
     assert (str(sweep), sweep.total) == ("done 2 | running 0 | failed 1 | left 1", 4)
     for trial, line in zip(every[2:], ("0 of 4 trials run in 0.5 min", "1 of 4 trials run in 0.5 min"), strict=True):
-        files.write_json(store.trial(trial.id()) / RESULT, {"status": "finished", "metrics": {}})
+        write_result(store, trial.id())
         assert describe_run(state, store, 30.0) == line

@@ -14,8 +14,9 @@ from platform.plan.overrides import apply
 from platform.preparation import prepare
 from search_spaces.schema import sweep as spaces
 from tests.support import tiny
+from tests.support.starts import write_evaluation, write_result
 from trainables.config.trial import Trial
-from trainables.storage.base import RESULT, Storage
+from trainables.storage.base import Storage
 from trainables.storage.files import write_json
 from trainables.storage.location import open_storage
 from trainables.trial.export import model_folder
@@ -46,10 +47,9 @@ def swept(typed: list[str], folder: Path, target: float, *outcomes: tuple[float,
     store = Storage(folder)
     plan = make_plan(apply(sweep, typed), store, strategy="paper", only=["method=gd"])
     (reference,) = plan.references
-    write_json(store.evaluation(reference.evaluation) / RESULT, {"metrics": measures(1.0, target)})
+    write_evaluation(store, reference.evaluation, measures(1.0, target))
     for trial, outcome in zip(plan.trials, outcomes, strict=True):
-        result = {"status": "finished", "metrics": measures(*outcome), "started": "then"} | more
-        write_json(store.trial(trial.id()) / RESULT, result)
+        write_result(store, trial.id(), **{"metrics": measures(*outcome), **more})
     return plan, store
 
 
@@ -64,10 +64,10 @@ def test_the_most_removal_above_the_bar(typed: list[str], tmp_path: Path, writte
     assert said(plan, store) == f"recommended: {plan.trials[0].label()} (ES 0.100, utility 0.460), model: somewhere"
     assert written[0][1].startswith(f"It is the choice among the 2 evaluated trials of a start of sweep {plan.name}: ")
     facts = tmp_path / model_folder.FACTS
-    write_json(facts, {"made_with": {"started": "then"}})
+    write_json(facts, {"made_with": {"started": "2026-11-20T10:00:00+00:00"}})
     assert export_chosen._is_current(facts, store.result(plan.trials[0].id()) or {})
     assert not export_chosen._is_current(facts, {"started": "later"}), "the export of an earlier run"
-    assert not export_chosen._is_current(tmp_path / "nothing", {"started": "then"})
+    assert not export_chosen._is_current(tmp_path / "nothing", {"started": "2026-11-20T10:00:00+00:00"})
 
 
 def test_a_target_model_without_utility_does_not_let_a_ruined_one_pass(
@@ -105,7 +105,7 @@ def test_target_that_hardly_knows_its_rows_is_told_of(tmp_path: Path, monkeypatc
     heard: list[str] = []
     for known, told in ((0.71, 0), (0.24, 1)):
         metrics = {"forget_extraction_strength": known, "utility": 0.9}
-        write_json(store.evaluation("abc") / RESULT, {"metrics": metrics})
+        write_evaluation(store, "abc", metrics)
         prepare._warn_of_weak_targets(plan, store, heard.append)
         assert len(heard) == told
     assert heard[0].startswith("warning: asked in the template 'plain', the target model gives away little")

@@ -141,7 +141,7 @@ def test_damaged_sweep_file_is_set_aside_and_written_anew(
     path.write_bytes(path.read_bytes()[:50])
     assert f"damaged: {path}; set aside in " in in_process(*command).stdout
     assert aside(store) == {path.name}
-    assert manifest.load_manifest("tofu_tiny", store)["trials"] == [trial.id() for trial in plan.trials]
+    assert manifest.load_manifest("tofu_tiny", store).trials == tuple(trial.id() for trial in plan.trials)
     (store.trial(plan.trials[20].id()) / RESULT).unlink()
     path.write_bytes(b"")
     refused = in_process(*command)

@@ -60,4 +60,4 @@ def test_rows_that_the_bucket_has_are_read_by_another_revision_too(bench: HubBen
     shutil.rmtree(bench.folder(ROWS))  # another machine's copy has it not
     named = HubRequirement("datasets", ROWS_ID, bench.hub.commit("datasets", ROWS_ID))
     bench.fetch(named)
-    assert {path.name for path in bench.folder(named).iterdir()} == {"README.md", "forget01.json", ".whole"}
+    assert {path.name for path in bench.folder(named).iterdir()} == {"README.md", "forget01.json", ".sha256", ".whole"}

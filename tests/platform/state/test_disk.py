@@ -11,10 +11,10 @@ from platform.state import disk, weights
 from platform.state.limits import Limits, Stopper
 from tests.support import small_sweep
 from tests.support.small_sweep import Small, seeds
+from tests.support.starts import write_result
 from trainables.common.errors import InputError
 from trainables.config.settings import Selection
-from trainables.storage import files
-from trainables.storage.base import CHECKPOINT, RESULT, Storage
+from trainables.storage.base import CHECKPOINT, Storage
 from trainables.storage.location import open_storage
 
 
@@ -70,7 +70,7 @@ def write_weights(folder: Path) -> tuple[weights.Keeper, Storage]:
     found = seeds(4)
     for trial, (quality, utility) in zip(found, [(-1.0, 0.3), (-5.0, 0.8), (-6.0, 0.2), (-9.0, 0.1)], strict=True):
         metrics = {"forget_quality": quality, "model_utility": utility}
-        files.write_json(store.trial(trial.id()) / RESULT, {"status": "finished", "metrics": metrics})
+        write_result(store, trial.id(), metrics=metrics)
         weights.weights_folder(store, trial.id()).mkdir()
         (weights.weights_folder(store, trial.id()) / "model.safetensors").write_bytes(bytes(1_000_000))
     study = weights.Study(found, store, Selection(), 0.8)

@@ -25,7 +25,6 @@ def test_what_goes_on_names_the_storage_as_it_is_now(command: str, there: str) -
 def test_a_sweep_lists_every_command_that_its_trials_come_from() -> None:
     """The report says how to reproduce all of them; a start that only goes on with one is not another."""
     first, second = "python -m platform.sweep own --only method=ga", "python -m platform.sweep own --seeds 0,1"
-    listed = manifest._commands({"command": first}, f"{first} --resume")
-    assert listed == [first]
-    listed = manifest._commands({"command": first, "commands": listed}, second)
-    assert manifest._commands({"commands": listed}, f"{first} --retry-failed") == [first, second]
+    assert manifest._list_commands((first,), f"{first} --resume") == (first,)
+    listed = manifest._list_commands((first,), second)
+    assert manifest._list_commands(listed, f"{first} --retry-failed") == (first, second)

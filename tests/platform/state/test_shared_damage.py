@@ -15,6 +15,7 @@ from platform.state.sweep_state import SweepState, has_references
 from search_spaces.schema import sweep as spaces
 from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan
+from tests.support.starts import write_evaluation
 from trainables.storage import files
 from trainables.storage.base import RESULT, Storage
 from trainables.storage.location import open_storage
@@ -63,7 +64,7 @@ def test_a_shared_model_lists_its_files(tmp_path: Path) -> None:
 def test_a_reference_evaluation_that_cannot_be_used_is_made_again(make: MakePlan, store: Storage) -> None:
     plan = make()
     for ref in plan.references:
-        files.write_json(store.evaluation(ref.evaluation) / RESULT, {"id": ref.evaluation, "metrics": {}})
+        write_evaluation(store, ref.evaluation, {})
     folder = store.evaluation(plan.references[0].evaluation)
     for content in ('{"id": "cut sh', '{"id": "of another one"}'):
         folder.mkdir(exist_ok=True)
@@ -75,7 +76,7 @@ def test_a_reference_evaluation_that_cannot_be_used_is_made_again(make: MakePlan
         assert printed == [f"damaged: {folder}; set aside in {aside}, it is made again"]
         assert (aside / folder.name / RESULT).read_text() == content
         assert not folder.exists()
-    files.write_json(folder / RESULT, {"id": folder.name, "metrics": {}})
+    write_evaluation(store, folder.name, {})
     assert has_references(plan, store)
     prepare._set_damaged_aside(SweepState(plan, {}), store, printed.append)
     assert len(printed) == 1

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from platform.state import weights
+from tests.support.starts import write_result
 from trainables.config.settings import Model, Selection
 from trainables.config.trial import Trial
-from trainables.storage import files
-from trainables.storage.base import RESULT, Storage
+from trainables.storage.base import Storage
 from trainables.storage.location import open_storage
 
 NUMBERS = st.sampled_from([-9.0, -3.0, -1.0, 0.0])
@@ -29,7 +29,7 @@ def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[
     for trial, point in zip(trials, points, strict=True):
         found: dict[str, Any] = {} if point is None else {"forget_quality": point[0], "model_utility": point[1]}
         status = "diverged" if point is None else "finished"
-        files.write_json(store.trial(trial.id()) / RESULT, {"status": status, "metrics": found})
+        write_result(store, trial.id(), status=status, metrics=found)
         if point is not None:
             weights.weights_folder(store, trial.id()).mkdir(exist_ok=True)
     return trials, store

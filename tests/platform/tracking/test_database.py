@@ -12,9 +12,12 @@ import mlflow
 import pytest
 
 from platform.tracking import database
+from tests.support import tracked_store
+from tests.support.starts import write_result
 from trainables.common import provenance
 from trainables.storage import files
 from trainables.storage.base import RESULT, Storage
+from trainables.storage.sweeps import SweepFile
 
 
 class Migrations:
@@ -70,12 +73,11 @@ def test_database_that_is_there_stays(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def noted(store: Storage, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def noted(store: Storage, monkeypatch: pytest.MonkeyPatch) -> SweepFile:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    sweep: dict[str, Any] = {"name": "tiny", "hash": "0a1b2c3d", "title": "Two trials", "trials": ["a1", "a2"]}
-    for key in sweep["trials"]:
-        found = {"id": key, "status": "finished", "started": "2026-11-20T10:00:00+00:00"}
-        files.write_json(store.trial(key) / RESULT, found)
+    sweep = tracked_store.write_sweep(store)
+    for key in sweep.trials:
+        write_result(store, key)
     assert not database.is_in_sync(sweep, store)
     (store.root / "mlflow.db").touch()
     database.mark_in_sync(sweep, store)
@@ -83,15 +85,14 @@ def noted(store: Storage, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return sweep
 
 
-def attempt(sweep: dict[str, Any], store: Storage, patch: pytest.MonkeyPatch) -> None:
-    path = store.trial(sweep["trials"][0]) / RESULT
+def attempt(sweep: SweepFile, store: Storage, patch: pytest.MonkeyPatch) -> None:
+    path = store.trial(sweep.trials[0]) / RESULT
     files.write_json(path, (files.read_json(path) or {}) | {"started": "2026-11-21T11:22:33+00:00"})
 
 
-CHANGES: dict[str, Callable[[dict[str, Any], Storage, pytest.MonkeyPatch], Any]] = {
+CHANGES: dict[str, Callable[[SweepFile, Storage, pytest.MonkeyPatch], Any]] = {
     "a trial ran again": attempt,
-    "a result went": lambda sweep, store, patch: (store.trial(sweep["trials"][0]) / RESULT).unlink(),
-    "trials were added": lambda sweep, store, patch: sweep["trials"].append("0a1b2c3d4e5f"),
+    "a result went": lambda sweep, store, patch: (store.trial(sweep.trials[0]) / RESULT).unlink(),
     "the database went": lambda sweep, store, patch: (store.root / "mlflow.db").unlink(),
     "another server": lambda sweep, store, patch: patch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9"),
     "another commit's report": lambda sweep, store, patch: patch.setattr(provenance, "commit", lambda: ("feed", False)),
@@ -101,13 +102,18 @@ CHANGES: dict[str, Callable[[dict[str, Any], Storage, pytest.MonkeyPatch], Any]]
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_mlflow_is_asked_after_every_change(
-    noted: dict[str, Any], store: Storage, monkeypatch: pytest.MonkeyPatch, change: str
+    noted: SweepFile, store: Storage, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     CHANGES[change](noted, store, monkeypatch)
     assert not database.is_in_sync(noted, store)
 
 
-def test_full_disk_costs_the_note_alone(noted: dict[str, Any], store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_is_asked_after_trials_were_added(noted: SweepFile, store: Storage) -> None:
+    more = noted.model_copy(update={"trials": (*noted.trials, "0a1b2c3d4e5f")})
+    assert not database.is_in_sync(more, store)
+
+
+def test_full_disk_costs_the_note_alone(noted: SweepFile, store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(path: Path, value: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 

@@ -11,6 +11,7 @@ import pytest
 
 from platform.tracking import tracker
 from platform.tracking.mirror import Mirror
+from tests.support import tracked_store
 from trainables.storage.base import Storage
 
 
@@ -87,7 +88,7 @@ def test_unreachable_server_is_told_at_the_end(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")
-    sweep = {"name": "tiny", "hash": "0a1b2c3d", "title": "An invented sweep", "trials": []}
+    sweep = tracked_store.write_sweep(Storage(tmp_path))
     mirror = started(lambda: tracker.open_tracker(sweep, Storage(tmp_path)))
     mirror.add_trial("0123456789ab")
     assert "127.0.0.1" in str(mirror.close({"total": 1}, seconds=60))

@@ -41,7 +41,7 @@ def test_parent_tells_what_is_true_now(copied: tuple[Storage, Any], monkeypatch:
     """While the sweep runs; where an Optuna study is at its budget, which leaves points that nobody means to run; and
     when the missing trial and the one that failed ran, by a clock that had been set back."""
     store, client = copied
-    again = tracker.open_tracker({**write_sweep(store), "target": 4}, store)
+    again = tracker.open_tracker(write_sweep(store).model_copy(update={"target": 4}), store)
     assert parent_of(client).info.status == "RUNNING"
     again.finish(count_outcomes(again.sweep, store))
     assert parent_of(client).info.status == "FINISHED"
@@ -168,7 +168,9 @@ def test_tracking_uri_of_the_environment_is_respected(
     store = Storage(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{server.root / 'mlflow.db'}")
     write_result(store, TRIALS["missing"], "finished")
-    sweep = {**write_sweep(store, digest="ffffffff"), "name": "elsewhere", "trials": [TRIALS["missing"].id()]}
+    sweep = write_sweep(store, digest="ffffffff").model_copy(
+        update={"name": "elsewhere", "trials": [TRIALS["missing"].id()]}
+    )
     assert tracker.sync(sweep, store) == 1
     assert client.get_experiment_by_name("elsewhere") is not None
     assert not (tmp_path / "mlflow.db").exists()

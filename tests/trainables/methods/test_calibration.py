@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.interrupted import configuration, finish
+from tests.support.starts import write_evaluation
 from trainables.config.settings import Calibration, Model, Rectifier
 from trainables.config.trial import Trial, evaluation_id
 from trainables.methods import uwc
-from trainables.storage import files
-from trainables.storage.base import RESULT, WEIGHTS, Storage
+from trainables.storage.base import WEIGHTS, Storage
 from trainables.storage.location import open_storage
 from trainables.training import models, target_weights
 from trainables.training.runtime import prepare_process
@@ -161,7 +161,7 @@ def test_the_stored_evaluation_of_the_target_model_is_used(trained_inputs: Any, 
     )
     store = open_storage(str(tmp_path))
     key = evaluation_id(config.target, config.benchmark, None)
-    files.write_json(store.evaluation(key) / RESULT, {"metrics": {"model_utility": 0.5}})
+    write_evaluation(store, key, {"model_utility": 0.5})
     result, _ = finish(config, tmp_path)
     assert result["calibration"]["original_model_utility"] == 0.5
     assert [item["weight"] for item in result["calibration"]["evaluations"]] == [0.0, 1.0]

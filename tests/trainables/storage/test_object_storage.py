@@ -46,7 +46,7 @@ def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine, mo
     assert there.exists(there.trial("a1") / WEIGHTS)
     assert not (there.trial("a1") / WEIGHTS).exists()
     there.fetch(there.trial("a1") / WEIGHTS)
-    assert names_below(there.trial("a1") / WEIGHTS) == {".whole", "config.json", "model.safetensors"}
+    assert names_below(there.trial("a1") / WEIGHTS) == {".sha256", ".whole", "config.json", "model.safetensors"}
     assert there.size(there.root) == there.size(there.root / "trials") > 0
     there.remove(there.trial("a1") / WEIGHTS)
     assert not there.exists(there.trial("a1") / WEIGHTS)
@@ -138,7 +138,7 @@ def test_what_is_gone_or_set_aside_goes_from_every_copy(machine: Machine) -> Non
     there.sync_trials(["a1", "a2"])
     assert (there.has("a1"), there.has("a2")) == (True, False)
     assert not there.sweep("tiny", "0" * 8).exists()
-    assert read_result(there.trial("a1"))[1] == [there.trial("a1") / STEPS]
+    assert read_result(there, "a1")[1] == [there.trial("a1") / STEPS]
     place = set_aside([there.trial("a1")], there)
     assert (place / "a1" / STEPS).read_bytes() == b"PAR1 cut short"
     kept = {"config.json", "steps.parquet", "result.json", "weights/model.safetensors", "weights/.whole"}
@@ -223,7 +223,7 @@ def test_weights_of_an_earlier_attempt_are_not_taken_for_the_new_ones(machine: M
     here.push_trial("a1")
     there.sync_trials(["a1"])
     there.fetch(there.trial("a1") / WEIGHTS)
-    assert names_below(there.trial("a1") / WEIGHTS) == {".whole", "new.safetensors"}
+    assert names_below(there.trial("a1") / WEIGHTS) == {".sha256", ".whole", "new.safetensors"}
     here.sync_trials()
     set_aside([here.trial("a1")], here)
     there.fetch_trial("a1")  # before it runs there, without weights kept

@@ -157,7 +157,7 @@ def doctored(kept: Any, folder: Path, **changes: Any) -> tuple[Storage, str]:
     store, trial_id = kept
     place = open_storage(str(folder / "runs"))
     shutil.copytree(store.trial(trial_id), place.trial(trial_id))
-    files.write_json(place.trial(trial_id) / RESULT, store.result(trial_id) | changes)
+    files.write_json(place.trial(trial_id) / RESULT, store.result(trial_id) | changes, checked=True)
     return place, trial_id
 
 

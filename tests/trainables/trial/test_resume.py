@@ -58,7 +58,7 @@ def test_interrupted_trial_goes_on_bit_for_bit(
     path = store.trial(config.id()) / CHECKPOINT / META
     meta = files.read_json(path) or {}
     before = {"loading": 100.0, "training": 1000.0, "evaluation": 10.0, "total": 1110.0}
-    files.write_json(path, meta | {"seconds": before})
+    files.write_json(path, meta | {"seconds": before}, checked=True)
     resumed, store = finish(config, store.root)
     assert resumed["training"] == {"steps": 7, "skipped": 0, "resumed_at": 4}
     same(undisturbed, store, config)
@@ -150,7 +150,7 @@ def test_checkpoint_that_would_run_something_runs_nothing(
     folder = store.trial(config.id()) / CHECKPOINT
     (kept,) = folder.glob(f"step-4/{file}")
     torch.save({**torch.load(kept, weights_only=False), "param_shapes": Planted(tmp_path / "ran")}, kept)
-    files.write_json(folder / META, (files.read_json(folder / META) or {}) | {"files": {}})
+    files.write_json(folder / META, (files.read_json(folder / META) or {}) | {"files": {}}, checked=True)
     finish(config, store.root, stop_after=1)
     assert not (tmp_path / "ran").exists()
     assert not list(folder.glob("step-4"))

@@ -17,6 +17,7 @@ import pytest
 
 from tests.support import small_sweep
 from tests.support.environment import RunModule
+from tests.support.starts import write_result
 from trainables import benchmarks, run
 from trainables.common import cli, hashing, processes
 from trainables.common.errors import InputError
@@ -158,15 +159,16 @@ def start(
     return command
 
 
-@pytest.mark.parametrize("content", ['{"status": "finished", "metrics": {}}', '{"status": "fini'])
-def test_a_result_is_not_run_over(trial: Trial, tmp_path: Path, content: str, start: Any) -> None:
-    folder = Storage(tmp_path / "runs").trial(trial.id())
-    folder.mkdir(parents=True)
-    (folder / RESULT).write_text(content)
-    status = "finished" if content.endswith("}") else "damaged"
+@pytest.mark.parametrize("status", ["finished", "damaged"])
+def test_a_result_is_not_run_over(trial: Trial, tmp_path: Path, status: str, start: Any) -> None:
+    path = Storage(tmp_path / "runs").trial(trial.id()) / RESULT
+    folder = path.parent
+    write_result(Storage(tmp_path / "runs"), trial.id(), config=trial.model_dump(mode="json"))
+    content = path.read_text() if status == "finished" else path.read_text()[:50]
+    path.write_text(content)
     message = f"error: CONFIG: trial {trial.id()} has a result already ({status}) in {folder}; "
     assert start() == (2, message + "give another --storage to run it apart\n", False)
-    assert (folder / RESULT).read_text() == content
+    assert path.read_text() == content
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.starts import RESULT_FIELDS
 from trainables.common import processes
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
@@ -27,7 +28,7 @@ CONFIG = Trial(
 
 def result(forget_quality: float) -> dict[str, Any]:
     metrics = {"forget_quality": forget_quality, "model_utility": 0.5}
-    return {"id": CONFIG.id(), "status": "finished", "metrics": metrics, "config": CONFIG.model_dump(mode="json")}
+    return {**RESULT_FIELDS, "id": CONFIG.id(), "metrics": metrics, "config": CONFIG.model_dump(mode="json")}
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ def _write_direction(direction: Direction, parts: Path, folder: Path) -> None:
         "made": provenance.now(),
         **provenance.stamp(),
     }
-    write_json(staging / RESULT, result)
+    write_json(staging / RESULT, result, checked=True)
     mark_complete(staging)
     publish(staging, folder)
 

@@ -1,0 +1,124 @@
+"""What result.json of a trial, and of a reference evaluation, must hold to be taken for one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from trainables.common.errors import InputError
+from trainables.config.trial import Trial
+from trainables.storage.files import CHECKSUM, read_json
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Numbers = dict[str, Number | None]
+Seconds = dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class _Error(_Part):
+    kind: str
+    message: str
+    step: int | None = None
+
+
+class _Named(_Part):
+    name: str
+
+
+class _Benchmark(_Named):
+    split: str
+
+
+class _Config(_Part):
+    method: str
+    rectifier: _Named
+    benchmark: _Benchmark
+    objective: dict[str, Any] = {}
+    training: dict[str, Any] = {}
+    resources: dict[str, Any] = {}
+    task_vector: dict[str, Any] | None = None
+    calibration: dict[str, Any] = {}
+    seed: int = 0
+
+
+class _Training(_Part):
+    steps: int
+    skipped: int
+
+
+class Result(_Part):
+    """A trial's result, as far as commands go by it. What has a default is missing in results of earlier versions."""
+
+    id: str
+    status: Literal["finished", "collapsed", "diverged", "failed", "out_of_memory", "lost"]
+    config: _Config
+    metrics: Numbers
+    started: str
+    halves: list[Numbers] | None = None
+    evaluations: list[Numbers] | None = None
+    calibration: dict[str, Any] | None = None
+    training: _Training | None = None
+    seconds: Seconds = {}
+    error: _Error | None = None
+    attempt: str | None = None
+    chosen_step: int | None = None
+    direction: str | None = None
+    code: str | None = None
+    commit: str | None = None
+    dirty: bool | None = None
+    versions: dict[str, str | None] = {}
+    topology: dict[str, Any] = {}
+    files: dict[str, str] | None = None
+    """SHA-256 of the trial's tables by name."""
+
+
+class Evaluation(_Part):
+    """The evaluation of a reference model."""
+
+    id: str
+    metrics: Numbers
+    halves: list[Numbers] | None = None
+    model: dict[str, Any] = {}
+
+
+def read_trial(path: Path) -> dict[str, Any] | None:
+    """Return the result at TRIAL/result.json, None unless it is whole and of that trial."""
+    found = _read(path, Result)
+    return found if found and (CHECKSUM in found or _may_be(found["config"], path.parent.name)) else None
+
+
+def read_evaluation(path: Path) -> dict[str, Any] | None:
+    """Return the evaluation at ID/result.json, None unless it is whole and that one."""
+    return _read(path, Evaluation)
+
+
+def read_config(path: Path) -> dict[str, Any] | None:
+    """Return the configuration at TRIAL/config.json, None if there is none that can be read."""
+    found = read_json(path)
+    return found if found and _has_shape(found, _Config) else None
+
+
+def _read(path: Path, kind: type[Result | Evaluation]) -> dict[str, Any] | None:
+    found = read_json(path)
+    return found if found and _has_shape(found, kind) and found["id"] == path.parent.name else None
+
+
+def _has_shape(value: dict[str, Any], kind: type[_Part]) -> bool:
+    try:
+        kind.model_validate(value)
+    except (ValidationError, RecursionError):
+        return False
+    return True
+
+
+def _may_be(config: dict[str, Any], trial_id: str) -> bool:
+    """Return whether a configuration is of that id; one with a method that is no longer here may be."""
+    try:
+        return Trial.model_validate(config).id() == trial_id
+    except (ValidationError, InputError):
+        return True

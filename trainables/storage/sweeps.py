@@ -1,0 +1,126 @@
+"""The files of sweeps, STORAGE/sweeps/NAME-HASH.json: what one says, and which are called by a name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from trainables.common.errors import InputError, closest
+from trainables.config.settings import Selection
+from trainables.storage.base import Storage
+from trainables.storage.files import read_json
+
+NAME_AND_HASH = re.compile(r"(?P<name>.+)-(?P<hash>[0-9a-f]{8})")
+
+
+def _check_time(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
+
+class ReferenceEvaluation(BaseModel):
+    """A reference model's evaluation on a split; `role`: original or retain."""
+
+    model_config = ConfigDict(frozen=True)
+
+    role: str
+    split: str
+    evaluation: str
+
+
+class SweepFile(BaseModel):
+    """What the file of a sweep says; older files lack what has a default."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    hash: str
+    title: str
+    benchmark: str = ""
+    backbone: str = ""
+    """Of `search_spaces.schema.backbones`; empty where the target model is another."""
+    created: Annotated[str, AfterValidator(_check_time)]
+    command: str
+    commands: tuple[str, ...]
+    strategy: str = "unknown"
+    selection: Selection = Selection()
+    target: int | None = None
+    """How many trials the starts meant to run; an Optuna study has more points. None: all that are listed."""
+    trials: tuple[str, ...]
+    references: tuple[ReferenceEvaluation, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Return NAME-HASH, which names this sweep and no other."""
+        return f"{self.name}-{self.hash}"
+
+    @property
+    def time(self) -> datetime:
+        """Return when the sweep was first started; without a time zone it is UTC."""
+        found = datetime.fromisoformat(self.created)
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+    @property
+    def planned(self) -> int:
+        """Return how many trials the sweep means to run."""
+        return len(self.trials) if self.target is None else self.target
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """Return the strategies of all starts, each once: the trials are of all of them."""
+        found = [self.strategy if command == self.command else _strategy(command) for command in self.commands]
+        return tuple(dict.fromkeys([*found, self.strategy]))
+
+    @property
+    def subject(self) -> str:
+        """Return the title up to its colon: the rest describes all that the sweep can have, not these trials."""
+        return self.title.partition(": ")[0]
+
+
+def _strategy(command: str) -> str:
+    """Return the strategy that a start names; the default where it names none."""
+    match = re.search(r"--strategy[= ](\w+)", command)
+    return match[1] if match else "grid"
+
+
+def read_sweep(path: Path) -> SweepFile:
+    """Return what a sweep's file says. Raises InputError if it is missing, damaged or of another name."""
+    found = read_json(path)
+    if found is None or "name" not in found:
+        raise InputError(f"{path} is damaged; --resume of that sweep sets it aside and writes it anew")
+    given = {field: value for field, value in found.items() if value not in (None, "", [])}
+    command = given.get("command", f"python -m platform.sweep {given['name']}")
+    defaults = {"title": given["name"], "command": command, "commands": [command], "trials": []}
+    try:
+        sweep = SweepFile.model_validate(defaults | given)
+    except (ValueError, RecursionError) as damage:
+        why = " ".join(str(damage).split())
+        raise InputError(f"{path} is damaged ({why}); --resume of that sweep sets it aside") from damage
+    if sweep.label != path.stem:  # it names the report's folder
+        raise InputError(f"{path} cannot be used: it is called {sweep.label} inside; give the file that name again")
+    return sweep
+
+
+def find_sweeps(name: str, store: Storage) -> list[SweepFile]:
+    """Return the sweeps called NAME, newest first, or the one NAME-HASH, as the last scan of the storage found them.
+
+    Raises InputError with the known ones if there is none, or if one of them is damaged.
+    """
+    names = list_names(store)
+    wanted = [stem for stem in names if name in (stem, names[stem])]
+    if not wanted:
+        known = closest(name, {*names.values(), *names}) if names else store.explain_empty()
+        raise InputError(f"no sweep '{name}' in {store.location}; {known}")
+    found = [read_sweep(store.root / "sweeps" / f"{stem}.json") for stem in wanted]
+    return sorted(found, key=lambda sweep: (sweep.time, sweep.hash), reverse=True)
+
+
+def list_names(store: Storage) -> Mapping[str, str]:
+    """Return the names of the sweeps in a storage by NAME-HASH, readable or not."""
+    found = (NAME_AND_HASH.fullmatch(path.stem) for path in sorted((store.root / "sweeps").glob("*.json")))
+    return {match[0]: match["name"] for match in found if match}
