@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from platform.state import manifest
-from platform.state.status import LOST_SECONDS, describe_sweep, format_progress
+from platform.state.status import LOST_SECONDS, describe_sweep, find_changed_files, format_progress
 from trainables.common import cli
 from trainables.common.cli import format_count, format_duration
 from trainables.storage.base import FAILURES
@@ -23,6 +23,7 @@ def main(
     name: Annotated[str, typer.Argument(help="Sweep: NAME (its newest) or NAME-HASH.")],
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare weights and shared files with their sums.")] = False,
     cluster: Annotated[str | None, typer.Option(help="File of ray up: ask there.")] = None,
 ) -> None:
     """Say where a sweep stands."""
@@ -35,9 +36,10 @@ def main(
         store = open_storage(location, writable=False)
         sweep, *others = manifest.load_manifests(name, store)
         found = describe_sweep(sweep, store)
+        found["changed"] = list(map(str, find_changed_files(sweep, store))) if verify else []
         found["others"] = [{"name": item.label, "created": item.created, "trials": len(item.trials)} for item in others]
-        print(json.dumps(found, indent=2) if as_json else "\n".join(_lines(found)))
-        return 0
+        print(json.dumps(found, indent=2) if as_json else cli.escape_controls("\n".join(_lines(found))))
+        return int(bool(found["changed"]))
 
     raise typer.Exit(cli.guarded(run))
 
@@ -59,6 +61,10 @@ def _lines(found: dict[str, Any]) -> list[str]:
             for group in found["failures"][:CAUSES]
         ),
         *(f"damaged: {path} (--resume sets it aside and runs its trial again)" for path in found["damaged"]),
+        *(
+            f"changed: {path} is not what was written; move its folder out of the storage to have it made again"
+            for path in found["changed"]
+        ),
         *_studies(found["studies"]),
         f"disk: trials {disk['trials_bytes']}, shared {disk['shared_bytes']}, free {disk['free_bytes']}",
         *(f"also: {other['name']}, begun {other['created']}, {other['trials']} trials" for other in found["others"]),

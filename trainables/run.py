@@ -19,6 +19,9 @@ from trainables.storage.base import RESULT, Storage
 from trainables.storage.location import open_storage
 from trainables.trial import progress
 
+LONGEST = 10**7
+"""Characters of a configuration that are read at most."""
+
 
 def main(
     config: Annotated[Path, typer.Argument(help="A trial's config.json.")],
@@ -31,7 +34,9 @@ def main(
 def _read(config: Path) -> Trial:
     """The configuration in a file. Raises InputError, or ValidationError, where it is none of a trial."""
     try:
-        document = json.loads(config.read_text(encoding="utf-8"))
+        with config.open(encoding="utf-8") as file:
+            text = file.read(LONGEST)
+        document = json.loads(text)
     except OSError as error:
         raise InputError(f"CONFIG: cannot read '{config}': {error.strerror}") from error
     except (ValueError, RecursionError) as error:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -75,8 +76,14 @@ class Report:
         return picture
 
     def save_frame(self, stem: str, frame: pd.DataFrame) -> None:
-        """Write tables/STEM.csv."""
+        """Write tables/STEM.csv, texts quoted that a spreadsheet would take for a formula."""
+        texts = frame.select_dtypes(include=["object", "str"]).columns
+        frame = frame.assign(**{str(name): frame[name].map(_quote_formula) for name in texts})
         frame.to_csv(self.folder / "tables" / f"{stem}.csv", index=False, lineterminator="\n")
+
+
+def _quote_formula(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 def write_sections(report: Report) -> list[Section]:

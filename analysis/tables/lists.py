@@ -167,7 +167,8 @@ def list_failures(results: Results) -> pd.DataFrame:
         start = {"Trial": trial["id"], "Split": plain_text(trial["benchmark.split"])}
         status = {"Seed": plain_text(trial["seed"]), "Status": trial["status"].replace("_", " ")}
         rows.append(start | described | status | {"Cause": _find_cause(trial, lacking, results.rule)})
-    return _hide_strength(pd.DataFrame(rows, dtype="str"), runs)
+    columns = ["Trial", "Split", "Method", *SETTINGS, "Seed", "Status", "Cause"]
+    return _hide_strength(pd.DataFrame(rows, columns=columns, dtype="str"), runs)
 
 
 def _find_cause(trial: dict[Hashable, Any], lacking: list[str], rule: Selection) -> str:

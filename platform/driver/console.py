@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from trainables.common.cli import escape_controls
 from trainables.common.redaction import redact
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ SHOWN = 12
 
 
 def print_line(text: str) -> None:
-    """Print a line without secrets."""
-    print(redact(text), flush=True)
+    """Print a line without secrets and terminal escapes."""
+    print(escape_controls(redact(text)), flush=True)
 
 
 class Screen:
@@ -41,7 +42,7 @@ class Screen:
 
     def print_line(self, text: str) -> None:
         """Print a line that stays."""
-        self.console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
+        self.console.print(escape_controls(text), markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def show(self, counts: Counts, waiting: Waiting, store: Storage, *, last: bool = False) -> None:
         """Show where the sweep stands, if it is time to."""

@@ -49,7 +49,12 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
     print_line(describe_run(state, store, time.monotonic() - started))
     status = print_end(plan, store)
     _show_report(plan, store, mirror)
-    return max(status, _print_stop(plan, store, stopper)) if stopper.reason else status
+    if stopper.reason:
+        return max(status, _print_stop(plan, store, stopper))
+    lacking = 0 if status else scan(plan, store).outstanding
+    if lacking:
+        print_line(f"{format_count(lacking, 'trial')} without a result that can be read; --resume runs them again")
+    return int(status or lacking > 0)
 
 
 def _run_with_ray(state: SweepState, store: Storage, command: str, stopper: Stopper, options: Options) -> Mirror | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import sys
@@ -19,8 +20,18 @@ from trainables.storage.base import ERROR, LOST, RESULT, ROWS, STEPS, Storage, s
 def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
     """Run what is left of a plan as the sweep's only driver; return the exit status."""
     plan, command = state.plan, shlex.join(["python", "-m", "platform.sweep", *map(redact, sys.argv[1:])])
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def interrupt(number: int, frame: object) -> None:
+        """Raise KeyboardInterrupt; at the second signal end at once: what Ray then does prints tracebacks."""
+        signal.signal(number, lambda *_: end_at_once())
+        raise KeyboardInterrupt
+
+    def end_at_once() -> None:
+        print(f"\nstopped; go on with: {manifest.resume_command(command)}", file=sys.stderr, flush=True)
+        os._exit(130)
+
+    signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
     try:
         with lock.acquire_lock(store, store.lock(plan.sweep.name, plan.hash), command):
             state = _settle_earlier_results(refresh_if_stale(state, store), store, options)

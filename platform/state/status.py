@@ -6,6 +6,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,7 +18,7 @@ from trainables.common import processes
 from trainables.common.cli import format_duration
 from trainables.config.trial import Trial
 from trainables.storage import files
-from trainables.storage.base import CONFIG, ERROR, FAILURES, LOST, PROGRESS, Storage
+from trainables.storage.base import CONFIG, ERROR, FAILURES, LOST, PROGRESS, WEIGHTS, Storage
 from trainables.storage.results import describe_cause
 from trainables.storage.sweeps import SweepFile
 
@@ -69,9 +70,17 @@ def describe_sweep(sweep: SweepFile, store: Storage) -> dict[str, Any]:
     }
 
 
+def find_changed_files(sweep: SweepFile, store: Storage) -> list[Path]:
+    """Return the files of kept weights and of what trials share that are not what was written, by their SHA-256."""
+    folders = [store.trial(key) / WEIGHTS for key in sweep.trials]
+    folders += [mark.parent for mark in sorted((store.root / "shared").glob(f"*/*/{files.SUMS}"))]
+    return [path for folder in folders for path in files.find_changed(folder)]
+
+
 def _median_seconds(results: Results, name: str) -> float | None:
     """Return the median of what a part of the trials that were evaluated took."""
-    values = [result["seconds"][name] for result in results.values() if result["metrics"] and "seconds" in result]
+    timed = (result.get("seconds", {}).get(name) for result in results.values() if result["metrics"])
+    values = [value for value in timed if value is not None]
     return statistics.median(values) if values else None
 
 

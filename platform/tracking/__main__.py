@@ -10,7 +10,7 @@ from platform.state import manifest
 from platform.tracking.database import tracking_uri
 from platform.tracking.tracker import sync
 from trainables.common import cli
-from trainables.common.errors import InputError
+from trainables.common.errors import InputError, first_line
 from trainables.common.redaction import redact
 from trainables.storage.location import open_storage
 
@@ -26,7 +26,13 @@ def main(
         if action != "sync":
             raise InputError(f"unknown action '{action}'; known: sync")
         store = open_storage(location)
-        count = sync(manifest.load_manifest(name, store), store)
+        from mlflow.exceptions import MlflowException
+
+        sweep = manifest.load_manifest(name, store)
+        try:
+            count = sync(sweep, store)
+        except MlflowException as error:
+            raise InputError(f"MLflow at {redact(tracking_uri(store))}: {first_line(error)}") from error
         print(f"{count} trials in {redact(tracking_uri(store))}")
         return 0
 

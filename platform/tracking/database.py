@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sqlite3
 import tempfile
 import uuid
 from pathlib import Path
@@ -13,11 +14,11 @@ from typing import Any
 from trainables.common import provenance
 from trainables.config.ids import digest
 from trainables.storage import files
-from trainables.storage.base import Storage
+from trainables.storage.base import Storage, set_aside
 from trainables.storage.results import summarise
 from trainables.storage.sweeps import SweepFile
 
-SQLITE = "sqlite:///"
+SQLITE, ARTIFACTS = "sqlite:///", "mlartifacts"
 ENGINES = ("sqlite", "postgresql", "mysql", "mssql")
 """What MLflow talks to without a server between."""
 
@@ -32,14 +33,45 @@ def is_database(uri: str) -> bool:
     return uri.partition(":")[0].partition("+")[0] in ENGINES
 
 
-def create_database(uri: str) -> None:
-    """Make MLflow's tables elsewhere and move the file into place, where `uri` names a missing SQLite file.
+def prepare_database(uri: str, store: Storage) -> None:
+    """Make the SQLite file that `uri` names where it is missing, and mend the storage's own.
+
+    A damaged one is set aside and made again, for it is a view. In one that was copied or moved with its storage the
+    places of artifacts become those in this storage.
+    """
+    path = Path(uri.removeprefix(SQLITE))
+    if not uri.startswith(SQLITE):
+        return
+    own = path == store.root / "mlflow.db"
+    if own and path.exists() and not _is_whole(path):
+        print(
+            f"damaged: {path}; set aside in {set_aside([path], store)} and made again; of other sweeps by python -m "
+            "platform.tracking sync NAME",
+            flush=True,
+        )
+    if not path.exists():
+        _create(path)
+    elif own:
+        _move_artifacts(path, str(store.root / ARTIFACTS))
+
+
+def _is_whole(path: Path) -> bool:
+    if not path.is_file() or not path.stat().st_size:
+        return False
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            return database.execute("pragma quick_check").fetchone() == ("ok",)
+    except sqlite3.OperationalError:  # another process writes
+        return True
+    except sqlite3.DatabaseError:
+        return False
+
+
+def _create(path: Path) -> None:
+    """Make MLflow's tables elsewhere and move the file into place.
 
     A kill amid its dozens of migrations leaves a database that MLflow never opens again.
     """
-    path = Path(uri.removeprefix(SQLITE))
-    if not uri.startswith(SQLITE) or path.exists():
-        return
     from mlflow import MlflowClient
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,6 +85,19 @@ def create_database(uri: str) -> None:
                 os.link(staging, path)
         finally:
             staging.unlink(missing_ok=True)
+
+
+def _move_artifacts(path: Path, folder: str) -> None:
+    """Let artifacts of another storage's folder lie in this one's: MLflow (3.17) knows absolute places only."""
+    with contextlib.closing(sqlite3.connect(path)) as file, file:
+        places = {place for (place,) in file.execute("select artifact_location from experiments")}
+        for old in places - {folder}:
+            if old.endswith(f"/{ARTIFACTS}"):
+                file.execute(
+                    "update runs set artifact_uri = ? || substr(artifact_uri, ?) where substr(artifact_uri, 1, ?) = ?",
+                    (folder, len(old) + 1, len(old) + 1, f"{old}/"),
+                )
+                file.execute("update experiments set artifact_location = ? where artifact_location = ?", (folder, old))
 
 
 def is_in_sync(sweep: SweepFile, store: Storage) -> bool:

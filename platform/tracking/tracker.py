@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from platform.state.lock import acquire_lock
-from platform.state.sweep_state import count_outcomes, is_unfinished
+from platform.state.sweep_state import count_outcomes, is_unfinished, read_trial_results
 from platform.state.weights import weights_folder
 from platform.tracking import database, run_content, views
 from trainables.config.settings import Benchmark
@@ -135,11 +135,11 @@ def open_tracker(sweep: SweepFile, store: Storage) -> Tracker:
     logging.getLogger("alembic").setLevel(logging.ERROR)
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "1")
     uri = database.tracking_uri(store)
-    database.create_database(uri)
+    database.prepare_database(uri, store)
     client = MlflowClient(tracking_uri=uri)
     known = client.get_experiment_by_name(sweep.name)
     if known is None:
-        artifacts = str(store.root / "mlartifacts") if database.is_database(uri) else None
+        artifacts = str(store.root / database.ARTIFACTS) if database.is_database(uri) else None
         experiment = client.create_experiment(sweep.name, artifact_location=artifacts)
     else:
         experiment = known.experiment_id
@@ -176,7 +176,9 @@ def sync(sweep: SweepFile, store: Storage) -> int:
     with acquire_lock(store, store.lock(sweep.name, sweep.hash), command):
         store.download_trials(sweep.trials)
         tracker = open_tracker(sweep, store)
-        done = [trial_id for trial_id in sweep.trials if store.result(trial_id)]
+        done, damaged = read_trial_results(sweep.trials, store)
+        for path in damaged:
+            print(f"damaged: {path}; its trial is not shown", flush=True)
         for trial_id in done:
             tracker.log_trial(trial_id)
         tracker.finish(count_outcomes(sweep, store))

@@ -16,7 +16,7 @@ import pytest
 from tests.support import small_sweep
 from tests.support.environment import RunModule
 from trainables.config.trial import Trial
-from trainables.storage.base import CONFIG, STEPS, Storage
+from trainables.storage.base import STEPS, Storage
 from trainables.storage.files import read_json
 
 TIMING = ["tokens_per_second", "peak_memory_bytes"]
@@ -95,13 +95,14 @@ def started(trial_inputs: Any, run_module: RunModule, tmp_path_factory: pytest.T
 
 
 @pytest.fixture(scope="module")
-def alone(started: Started, run_module: RunModule, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, Storage]:
-    """One of the sweep's trials in a fresh process of its own, without Ray."""
-    place = tmp_path_factory.mktemp("alone")
-    config = started.store.trial(started.result("npo", 1.0)["id"]) / CONFIG
-    done = run_module("trainables.run", config, "--storage", place, OMP_NUM_THREADS="1")
-    assert done.returncode == 0, done.stderr
-    return Trial.model_validate(json.loads(config.read_text())), Storage(place)
+def alone(started: Started, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, Storage]:
+    """One of the sweep's trials without Ray, in this process: it gives what a fresh one gives (test_run.py)."""
+    from trainables.trial.runner import TrialRun
+
+    store = Storage(tmp_path_factory.mktemp("alone"))
+    trial = Trial.model_validate(started.result("npo", 1.0)["config"])
+    list(TrialRun(trial, store).events())
+    return trial, store
 
 
 def test_first_start_tells_what_happens_and_where_everything_is(started: Started, root: Path) -> None:

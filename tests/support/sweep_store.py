@@ -158,7 +158,7 @@ def _doubtful(method: str, seed: int) -> dict[str, Any]:
 def write_sweep(store: Path, trials: list[str], name: str = "tiny", digest: str = "0a1b2c3d", **given: Any) -> None:
     """Write a sweep's file, and evaluations of its reference models for the given splits.
 
-    Given may be `selection`, `backbone`, `created` of the sweep; `models`: role -> what an
+    Given may be `selection`, `backbone`, `benchmark`, `created` of the sweep; `models`: role -> what an
     evaluation holds, TOFU's if left out.
     """
     references = []
@@ -178,7 +178,7 @@ def write_sweep(store: Path, trials: list[str], name: str = "tiny", digest: str 
         "trials": trials,
         "references": references,
     }
-    data |= {field: given[field] for field in ("selection", "backbone") if field in given}
+    data |= {field: given[field] for field in ("selection", "backbone", "benchmark") if field in given}
     write(store / "sweeps" / f"{name}-{digest}.json", data)
 
 

@@ -21,6 +21,8 @@ StorageOption = Annotated[
     str, typer.Option("--storage", envvar=STORAGE_VARIABLE, help="Folder or address (s3://...) of the results.")
 ]
 """The option of every command that reads or writes results."""
+UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
+"""Error numbers of a path that somebody named and that cannot be used."""
 SHOWN = 120
 """Characters of a value that a message repeats."""
 LONG_WORD = re.compile(r"(\S{200})\S{600,}")
@@ -34,7 +36,7 @@ def default_storage() -> str:
 def guarded(main: Callable[[], int]) -> int:
     """Run `main` and return the exit status.
 
-    InputError, an invalid configuration and a file that may not be read become one message and status 2,
+    InputError, an invalid configuration and a path that cannot be used become one message and status 2,
     a diverged model and a full disk one message and status 1.
     """
     try:
@@ -46,24 +48,29 @@ def guarded(main: Callable[[], int]) -> int:
         return 1
     except ValidationError as error:
         _print_error(describe_invalid(error))
-    except PermissionError as error:
-        _print_error(f"'{error.filename}' cannot be read or written: {error.strerror}")
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            _print_error(f"{error.strerror}: '{error.filename}'; make room, then start again")
+            return 1
+        if error.errno not in UNUSABLE:
             raise
-        _print_error(f"{error.strerror}: '{error.filename}'; make room, then start again")
-        return 1
+        _print_error(f"'{error.filename}' cannot be read or written: {error.strerror}")
     return 2
 
 
 def _print_error(message: str) -> None:
     """Print one line: line ends and control characters are escaped, very long words are cut."""
-    shown = "".join(
-        character if character.isprintable() else character.encode("unicode_escape", "replace").decode()
-        for character in redact(message)
-    )
+    shown = escape_controls(redact(message).replace("\n", "\\n"))
     shown = LONG_WORD.sub(lambda found: f"{found[1]}... ({len(found[0])} characters)", shown)
     print(f"error: {shown}", file=sys.stderr)
+
+
+def escape_controls(text: str) -> str:
+    """Return text for a terminal: line ends stay, other control characters are escaped."""
+    return "".join(
+        character if character.isprintable() or character == "\n" else character.encode("unicode_escape").decode()
+        for character in text
+    )
 
 
 def describe_invalid(error: Exception) -> str:

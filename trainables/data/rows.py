@@ -115,11 +115,23 @@ def load_file(file: Path, field: str) -> list[Row]:
         text = file.read_text(encoding="utf-8-sig")
         if text.lstrip().startswith("["):
             return json.loads(text)
-        return [json.loads(line) for line in text.split("\n") if line.strip()]
+        return list(_parse_lines(text, f"{field}: {file}"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{field}: {file} is not JSON lines: {error}") from error
     except OSError as error:
         raise InputError(f"{field}: cannot read {file}: {error.strerror}") from error
+
+
+def _parse_lines(text: str, place: str) -> Iterator[Row]:
+    """Yield the values of JSON Lines. Raises InputError with the number of the line that is none."""
+    for number, line in enumerate(text.split("\n"), 1):
+        try:
+            if line.strip():
+                yield json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", None) or error
+            column = f", column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+            raise InputError(f"{place} is not JSON lines: line {number}{column}: {reason}") from error
 
 
 def _from_hub(data: str, config: str, revision: str | None) -> list[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trainables.common.errors import InputError
 from trainables.common.paths import expand
 from trainables.storage.base import Storage
 from trainables.storage.files import usable_folder
@@ -14,7 +15,10 @@ def open_storage(location: str, *, writable: bool = True) -> Storage:
     location = location.removeprefix("file://")
     if "://" in location:
         return _open_copy(location, writable=writable, check=True)
-    return Storage(usable_folder(expand(location).absolute(), "--storage", writable))
+    folder = expand(location).absolute()
+    if writable and set("?#%") & set(str(folder)):
+        raise InputError(f"--storage: '{folder}' holds ?, # or %, which MLflow cannot have in its database's address")
+    return Storage(usable_folder(folder, "--storage", writable))
 
 
 def reopen(location: str) -> Storage:

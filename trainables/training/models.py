@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,8 @@ def save_model(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any],
     staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
     network.save_pretrained(staging, safe_serialization=True)
     tokenizer.save_pretrained(staging)
+    for file in staging.glob("*.safetensors"):  # which safetensors lets nobody else read
+        shutil.copymode(staging / "config.json", file)
     (staging / hashing.RECIPE).write_text(json.dumps(note, indent=2, sort_keys=True) + "\n")
     if shared:
         mark_complete(staging)

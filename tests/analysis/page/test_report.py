@@ -154,3 +154,24 @@ def test_failures_are_listed_up_to_a_number(tmp_path: Path) -> None:
     assert page.count("no room") == 20
     assert "and 30 more: 30 missing" in page
     assert len(pd.read_csv(folder / "tables/failures.csv")) == 80
+
+
+def test_a_sweep_before_its_first_result_is_of_its_benchmark(tmp_path: Path) -> None:
+    """Its file says which; nothing else does."""
+    write_sweep(tmp_path, ["0" * 12], name="own", splits=("own",), models={}, benchmark="own")
+    page = (report.build("own", tmp_path) / "index.html").read_text()
+    assert "nothing can be said yet" in page
+    assert "extraction strength" in page
+
+
+def test_tables_without_rows_and_with_odd_texts_can_be_read(tmp_path: Path) -> None:
+    """A spreadsheet takes a text that begins with = for a formula."""
+    error = {"kind": "failed", "message": "=HYPERLINK(1)"}
+    for name, given in (("good", {"fq": -1.0, "mu": 0.5}), ("odd", {"status": "failed", "error": error})):
+        trial = write_trial(tmp_path / name, "0" * 12, **given)
+        write_sweep(tmp_path / name, [trial], splits=())
+        report.build("tiny", tmp_path / name)
+    failures = pd.read_csv(tmp_path / "good/reports/tiny-0a1b2c3d/tables/failures.csv")
+    assert (len(failures), "Cause" in failures) == (0, True)
+    trials = pd.read_csv(tmp_path / "odd/reports/tiny-0a1b2c3d/tables/trials.csv")
+    assert trials["error.message"].tolist() == ["'=HYPERLINK(1)"]

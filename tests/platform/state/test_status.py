@@ -159,6 +159,33 @@ def test_damaged_result_is_named_and_left_and_disk_is_counted(store: Storage) ->
     assert f"damaged: {path} (--resume sets it aside and runs its trial again)" in lines(store)
 
 
+def test_verify_names_weights_and_shared_files_that_have_changed(store: Storage) -> None:
+    """A flipped byte leaves a file's size as it was."""
+    folders = [store.trial(f"{3:012x}") / "weights", store.root / "shared" / "models" / "m"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(bytes(1000))
+        files.mark_complete(folder)
+    done = command("tiny", "--storage", store.root, "--verify", "--json")
+    assert (done.exit_code, json.loads(done.stdout)["changed"]) == (0, [])
+    changed = [folder / "model.safetensors" for folder in folders]
+    changed[0].write_bytes(bytes(999) + b"x")
+    changed[1].unlink()
+    done = command("tiny", "--storage", store.root, "--verify")
+    assert done.exit_code == 1
+    for path in changed:
+        assert f"changed: {path} is not what was written; move its folder out of the storage" in done.stdout
+    assert command("tiny", "--storage", store.root).exit_code == 0
+
+
+def test_terminal_escapes_of_a_message_are_not_printed(store: Storage) -> None:
+    error = {"kind": "failed", "message": "\x1b[2J\x1b]0;title\x07 gone"}
+    sweep_store.write_trial(store.root, f"{35:012x}", status="failed", error=error)
+    text = command("tiny", "--storage", store.root).stdout
+    assert "\x1b" not in text
+    assert "\\x1b[2J" in text
+
+
 def test_who_drives(store: Storage) -> None:
     path = store.lock("tiny", "0a1b2c3d")
     with lock.acquire_lock(store, path, "python -m platform.sweep tiny"):

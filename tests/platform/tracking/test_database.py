@@ -49,9 +49,9 @@ def test_database_that_is_cut_off_does_not_appear(tmp_path: Path, monkeypatch: p
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "copyfile", copy_to_full_disk)
         with pytest.raises(OSError, match="No space left"):
-            database.create_database(uri)
+            database.prepare_database(uri, Storage(tmp_path / "another"))
     assert contents(tmp_path / "runs") == {}
-    database.create_database(uri)
+    database.prepare_database(uri, Storage(tmp_path / "another"))
     assert contents(tmp_path / "runs") == {"mlflow.db": "whole"}
 
 
@@ -65,7 +65,7 @@ def test_database_that_is_there_stays(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(shutil, "copyfile", copy_too_late)
     for uri in (f"sqlite:///{path}", f"sqlite:///{path}", "http://127.0.0.1:1"):
-        database.create_database(uri)
+        database.prepare_database(uri, Storage(tmp_path / "another"))
         assert contents(tmp_path) == {"mlflow.db": "another sweep's"}
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import operator
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 
 from platform.state import lock
 from platform.state.sweep_state import count_outcomes
-from platform.tracking import tracker
+from platform.tracking import database, tracker
 from platform.tracking.mirror import Mirror
 from tests.support.tracked_store import TRIALS, all_runs, parent_of, run_of, series, write_result, write_sweep
 from trainables.common.errors import InputError
@@ -44,6 +46,41 @@ def test_syncing_and_mirroring_again_change_nothing(copied: tuple[Storage, Any])
     assert everything(client) == before
     for part in ("info.run_id", "info.status", "data.tags"):
         assert operator.attrgetter(part)(parent_of(client)) == operator.attrgetter(part)(parent)
+
+
+def stamps(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_copied_storage_and_a_moved_one_keep_to_themselves(copied: tuple[Storage, Any], tmp_path: Path) -> None:
+    """MLflow knows absolute places only: those of the database become those of the storage that it lies in."""
+    original, _ = copied
+    before = stamps(original.root)
+    for name, place in (("failed", shutil.copytree), ("rectified", Path.rename)):
+        source = original.root if place is shutil.copytree else tmp_path / "failed"
+        store = Storage(Path(place(source, tmp_path / name)))  # type: ignore[operator]
+        write_result(store, TRIALS[name], "finished", started="2026-11-21T08:00:00+00:00")
+        assert tracker.sync(write_sweep(store), store) == 4
+        runs = all_runs(MlflowClient(tracking_uri=database.tracking_uri(store)))
+        assert len(runs) == 5
+        assert all(Path(run.info.artifact_uri).is_relative_to(store.root / "mlartifacts") for run in runs)
+        shown = [run for run in runs if run.data.tags.get("trial_id") == TRIALS[name].id()]
+        assert (Path(shown[0].info.artifact_uri) / "result.json").is_file()
+        assert stamps(original.root) == before
+    assert not (tmp_path / "failed").exists()
+
+
+@pytest.mark.parametrize("damage", [b"not a database", b"", None], ids=["other bytes", "empty", "cut"])
+def test_a_damaged_database_is_set_aside_and_made_again(
+    copied: tuple[Storage, Any], tmp_path: Path, damage: bytes | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Storage(Path(shutil.copytree(copied[0].root, tmp_path / "damaged")))
+    file = store.root / "mlflow.db"
+    file.write_bytes(file.read_bytes()[:20_000] if damage is None else damage)
+    assert tracker.sync(write_sweep(store), store) == 4
+    (aside,) = (store.root / "set_aside").glob("*/mlflow.db")
+    assert f"damaged: {file}; set aside in {aside.parent} and made again" in capsys.readouterr().out
+    assert len(all_runs(MlflowClient(tracking_uri=database.tracking_uri(store)))) == 5
 
 
 def test_trials_that_ran_again_have_one_run_without_traces_of_the_first(copied: tuple[Storage, Any]) -> None:

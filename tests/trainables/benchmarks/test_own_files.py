@@ -16,6 +16,7 @@ from trainables.benchmarks import own
 from trainables.benchmarks.own import row_files
 from trainables.benchmarks.own.row_files import Row
 from trainables.common.errors import InputError
+from trainables.config.settings import Benchmark
 
 OWN = own.OwnBenchmark()
 
@@ -44,7 +45,7 @@ def test_parquet_and_json_hold_the_same_rows(files: dict[str, Path], tmp_path: P
         (
             "retain",
             {"question": "a", "answer": " "},
-            r"retain: row 2 .* neither 'text' nor .*; its columns: question, answer",
+            r"retain: row 2 .* has an empty 'answer'; its columns: question, answer",
         ),
         ("retain", {"text": "a", "answer": "b"}, r"has 'text' as well as 'question' or 'answer'"),
         ("retain", {"text": 5}, r"retain: row 2 of .* has no text as 'text' but a number$"),
@@ -97,3 +98,20 @@ def test_what_a_plan_is_told(files: dict[str, Path], tmp_path: Path) -> None:
     assert OWN.forget_points(on(files)) is None
     tiny.write_rows(tmp_path / "asked.jsonl", raw[:4])
     assert OWN.forget_points(on(files | {"forget": tmp_path / "asked.jsonl"})) == 4
+
+
+def test_the_line_that_is_no_json_is_numbered(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n{"text": "b"\n')
+    with pytest.raises(InputError, match=r"^forget: .*rows\.jsonl is not JSON lines: line 2, column 13: Expecting ','"):
+        row_files.read_row_file("forget", str(tmp_path / "rows.jsonl"))
+
+
+def test_rows_that_are_to_be_forgotten_and_retained_are_refused(tmp_path: Path) -> None:
+    b, c, both = (tmp_path / f"{name}.jsonl" for name in ("b", "c", "both"))
+    for file, texts in ((b, "ab"), (c, "ac"), (both, "abx")):
+        tiny.write_rows(file, [{"text": text} for text in texts])
+    for forget, retain in ((b, b), (b, both)):
+        settings = Benchmark(name="own", data="own", sources=(f"forget={forget}", f"retain={retain}"))
+        with pytest.raises(InputError, match=r"^forget, retain: every row of the forget file is in the retain file"):
+            row_files.check_files(settings)
+    row_files.check_files(Benchmark(name="own", data="own", sources=(f"forget={b}", f"retain={c}")))

@@ -10,7 +10,7 @@ import pytest
 from tests.support import machines
 from tests.support.machines import Machine, names, write_trial
 from trainables.common.errors import InputError, Unreachable
-from trainables.storage import files, object_storage
+from trainables.storage import files, object_storage, uri
 from trainables.storage.base import set_aside
 from trainables.storage.location import open_storage, reopen
 from trainables.storage.object_storage import ObjectStorage
@@ -47,18 +47,34 @@ def test_a_file_system_of_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert {name.split("/")[0] for name in names(here)} == {"set_aside"}
 
 
+def test_googles_store_is_given_up_after_half_a_minute() -> None:
+    """pyarrow's own limit is a quarter of an hour."""
+    assert uri._impatient("gs://bucket/x") == "gs://bucket/x?retry_limit_seconds=30"
+    assert uri._impatient("gs://bucket/x?project_id=p") == "gs://bucket/x?project_id=p&retry_limit_seconds=30"
+    assert uri._impatient("gs://bucket/x?retry_limit_seconds=5") == "gs://bucket/x?retry_limit_seconds=5"
+    assert uri._impatient("s3://bucket/x") == "s3://bucket/x"
+
+
+@pytest.mark.parametrize("name", ["a?b", "a#b", "a%20b"])
+def test_a_folder_that_mlflows_address_cannot_hold(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=r"^--storage: '.*' holds \?, # or %, which MLflow cannot have"):
+        open_storage(str(tmp_path / name))
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
-    ("uri", "said"),
+    ("address", "said"),
     [
         ("nowhere://bucket/x", r"unknown scheme 'nowhere' in 'nowhere://bucket/x'; known: a folder, file://, s3://"),
         ("s3://", "names no bucket"),
+        ("ftp://127.0.0.1:9/x", "cannot be used: .*refused; set what its package reads"),
         ("s3://nobucket/x", "there is no bucket 'nobucket' for 's3://nobucket/x'; make it, or name another one"),
         ("s3://me:hunter2@bucket/x", "holds a user name or password; leave them out and set AWS_ACCESS_KEY_ID"),
     ],
 )
-def test_an_address_that_cannot_be_used(machine: Machine, uri: str, said: str) -> None:
+def test_an_address_that_cannot_be_used(machine: Machine, address: str, said: str) -> None:
     with pytest.raises(InputError, match=f"^--storage: .*{said}") as told:
-        open_storage(uri)
+        open_storage(address)
     assert "hunter2" not in str(told.value)
 
 

@@ -81,6 +81,9 @@ def check_files(benchmark: Benchmark) -> None:
             problems.append(str(error))
     if problems:
         raise InputError("; ".join(problems))
+    forget, retain = read_training_rows(benchmark)
+    if set(forget) <= set(retain):
+        raise InputError("forget, retain: every row of the forget file is in the retain file, and would be retained")
 
 
 def fingerprint_file(part: str, place: str) -> str:
@@ -141,6 +144,8 @@ def _parse_row(part: str, raw: Any) -> Row:
         if question or answer:
             raise InputError(f"has 'text' as well as 'question' or 'answer'; {columns}")
         answer = given["text"]
+    elif empty := [name for name in ("question", "answer") if name in raw and name not in given]:
+        raise InputError(f"has an empty {' and '.join(map(repr, empty))}; {columns}")
     elif not question or not answer:
         raise InputError(f"has neither 'text' nor 'question' and 'answer'; {columns}")
     elif part == "forget" and {"paraphrased_question", "paraphrased_answer"} & given.keys():

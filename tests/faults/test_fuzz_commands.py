@@ -1,0 +1,167 @@
+"""Whatever is typed or lies in a storage: a result, or one line that says what is wrong. Rows: test_fuzz_own_rows.py.
+
+`make test-faults SEED=N` begins with another seed; every problem is told with its own, which makes it again alone:
+`SEED=N ROUNDS=1`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from search_spaces.schema import sweep as spaces
+from tests.docs.test_readme import options
+from tests.support import damage, fuzzing, isolated, shrunk_sweeps
+from tests.support.environment import RunModule
+from tests.support.isolated import Done
+from trainables import benchmarks
+
+pytestmark = pytest.mark.faults
+FIRST = int(os.environ.get("SEED") or 0)
+SWEEPS = ("tofu_phi_uwc", "muse_books", "own")
+"""Of three benchmarks, one with calibrations."""
+LONGEST = 6000
+"""Characters of a message."""
+POOL = (*fuzzing.NUMBERS, *fuzzing.WORDS, *fuzzing.PLACES, *fuzzing.ODD)
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "platform.sweep": ("tofu_tiny",),
+    "platform.status": ("own",),
+    "platform.tracking": ("sync", "own"),
+    "platform.cluster": ("check", "cluster.yaml"),
+    "analysis.report": ("own",),
+    "trainables.run": ("config.json",),
+    "trainables.evaluate": (),
+    "trainables.export": ("0123456789ab",),
+}
+
+
+def dice_of(count: int) -> Iterator[tuple[int, random.Random]]:
+    for seed in range(FIRST, FIRST + int(os.environ.get("ROUNDS") or count)):
+        yield seed, random.Random(seed)
+
+
+def find_problem(done: Done) -> str:
+    """Return what is wrong with how a command ended; empty if it is a result or one clear line."""
+    if done.status is None:
+        return "it does not end"
+    if done.status not in (0, 1, 2) or "Traceback" in done.err:
+        return f"status {done.status}: {done.err[-300:]}"
+    last = done.err.rstrip("\n").rpartition("\n")[2]
+    if done.status == 2 and not (last.startswith("error: ") or "Usage:" in done.err):
+        return f"no message: {done.err[-300:]}"
+    return f"{len(done.err)} characters" if len(done.err) > LONGEST else ""
+
+
+@pytest.fixture(scope="module")
+def server() -> ForkServerContext:
+    return isolated.start_server()
+
+
+@pytest.fixture(scope="module")
+def storages(join: RunModule, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, list[str]]]:
+    """Return for each sweep the storage of a real run, and the arguments that began it."""
+    found = {}
+    for name in SWEEPS:
+        place = tmp_path_factory.mktemp(name)
+        typed = shrunk_sweeps.SWEEPS[name].typed(place, spaces.load_sweep(name))
+        done = join(*typed, "--storage", place / "runs", "--keep", "all", timeout=600)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found[name] = (place / "runs", typed)
+    return found
+
+
+def type_line(dice: random.Random, store: Path, folder: Path) -> tuple[str, list[str]]:
+    """Return a module and arguments of which some are odd; nothing that it says is run, and it writes to `folder`."""
+    module = dice.choice(list(ARGUMENTS))
+    words, known = list(ARGUMENTS[module]), sorted(options(module) - {"--help", "--cluster"})
+    if words and dice.random() < 0.25:
+        words[dice.randrange(len(words))] = dice.choice(POOL)
+    fitting = ("benchmark.split=forget05", "training.lr=1e-4", "method=ga", "0,1", str(store), str(folder / "out"))
+    for name in dice.choices(known, k=dice.choice([0, 1, 1, 2, 3])) if known else ():
+        words += [name] if dice.random() < 0.15 else [name, dice.choice(POOL if dice.random() < 0.7 else fitting)]
+    words += ["--dry-run"] if module == "platform.sweep" else []
+    return module, [*words, *(["--storage", str(store)] if "--storage" in known and dice.random() < 0.9 else [])]
+
+
+def test_command_lines(
+    server: ForkServerContext, storages: dict[str, tuple[Path, list[str]]], root: Path, tmp_path: Path
+) -> None:
+    """2,000 of them, in a folder that has what the commands look for."""
+    place = tmp_path / "checkout"
+    shutil.copytree(storages["own"][0], place / "runs")
+    shutil.copy(root / "cluster.yaml", place)
+    problems = []
+    for seed, dice in dice_of(2000):
+        module, words = type_line(dice, place / "runs", tmp_path)
+        done = isolated.run_command(server, tmp_path, module, *words, folder=place)
+        if problem := find_problem(done):
+            problems.append(f"seed {seed}: {module} {[word[:60] for word in words]}: {problem}")
+    assert problems == []
+
+
+def test_damaged_storages(
+    server: ForkServerContext, storages: dict[str, tuple[Path, list[str]]], tmp_path: Path
+) -> None:
+    """500 of them: all commands agree on what is whole, and no table has a number that no whole result holds."""
+    problems = []
+    for seed, dice in dice_of(500):
+        name = dice.choice(SWEEPS)
+        source, typed = storages[name]
+        store = damage.copy_storage(source, tmp_path / "runs")
+        done_to_it = damage.damage_storage(store, dice)
+        for problem in judge(server, tmp_path, name, typed, store, source):
+            problems.append(f"seed {seed}: {name}, {done_to_it}: {problem}")
+    assert problems == []
+
+
+def judge(
+    server: ForkServerContext, place: Path, name: str, typed: list[str], store: Path, source: Path
+) -> Iterator[str]:
+    """Yield what is wrong with what the commands say of a damaged storage."""
+    lines = {
+        "platform.status": [name, "--json"],
+        "platform.sweep": [*typed, "--dry-run", "--json"],
+        "analysis.report": [name, "--output", str(place / "report")],
+        "platform.tracking": ["sync", name],
+    }
+    shutil.rmtree(place / "report", ignore_errors=True)
+    said = {}
+    for module, words in lines.items():
+        said[module] = isolated.run_command(server, place, module, *words, "--storage", store)
+        if problem := find_problem(said[module]):
+            yield f"{module}: {problem}"
+    done = {}
+    if said["platform.status"].status == 0:
+        done["status"] = json.loads(said["platform.status"].out)["counts"]["done"]
+    if said["platform.sweep"].status == 0:
+        done["plan"] = sum(trial["done"] for trial in json.loads(said["platform.sweep"].out)["trials"])
+    if said["analysis.report"].status == 0:
+        shown = pd.read_csv(place / "report/tables/trials.csv", index_col="id")
+        done["report"] = int((shown["status"] == "finished").sum())
+        yield from foreign_numbers(shown, name, source)
+    if len(set(done.values())) > 1:
+        yield f"trials done: {done}"
+
+
+def foreign_numbers(shown: pd.DataFrame, name: str, source: Path) -> Iterator[str]:
+    """Yield the goals of a report's table that are not the undamaged result's."""
+    for trial, row in shown.iterrows():
+        file = source / "trials" / str(trial) / "result.json"
+        metrics: dict[str, Any] = json.loads(file.read_text())["metrics"] if file.is_file() else {}
+        for goal in benchmarks.find(benchmark_of(name)).GOALS:
+            value = row.get(goal.metric)
+            if pd.notna(value) and value != metrics.get(goal.metric):
+                yield f"{trial}: {goal.metric} {value}"
+
+
+def benchmark_of(name: str) -> str:
+    return name.partition("_")[0]
