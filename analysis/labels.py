@@ -55,7 +55,7 @@ def split_label(split: str) -> str:
     return f"{split} ({int(match[1])}%)" if match else {"own": "own rows"}.get(split, split)
 
 
-def number(value: float, decimals: int = DECIMALS) -> str:
+def format_number(value: float, decimals: int = DECIMALS) -> str:
     """Return a number as tables print it: the one place that rounds. No sign of a rounded zero, a dash for NaN."""
     return DASH if pd.isna(value) else f"{round(value, decimals) + 0.0:.{decimals}f}"
 

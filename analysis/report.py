@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import typer
 
-from analysis.load.sweeps import find_sweep, open_storage
+from analysis.load.opening import find_sweep, open_storage
 from analysis.load.trials import CHOICE, settings
 from analysis.page import html, paper_report, paper_sections, sections
 from analysis.page.paper_sections import Source

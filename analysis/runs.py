@@ -1,6 +1,6 @@
 """The documented entry to a sweep's trials and reference models as pandas frames: `analysis.runs.load("tofu_tiny")`."""
 
-from analysis.load.sweeps import find_sweep, open_storage
+from analysis.load.opening import find_sweep, open_storage
 from analysis.load.trials import canonical, evaluated, load, references, settings
 
 __all__ = ["canonical", "evaluated", "find_sweep", "load", "open_storage", "references", "settings"]

@@ -16,7 +16,7 @@ from platform.plan import overrides
 from platform.plan.build import Problems, make_plan
 from platform.plan.plan import Plan
 from platform.schedule import capacity
-from platform.schedule.ray_settings import LOCAL, resolve_address
+from platform.schedule.ray_environment import LOCAL, resolve_address
 from platform.state import disk
 from platform.state.limits import Limits
 from platform.state.sweep_state import scan, scan_without_results

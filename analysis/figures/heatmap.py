@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 
 from analysis.figures import frames
 from analysis.figures.style import HALO, STYLE
-from analysis.labels import method_label, number, plain_setting
+from analysis.labels import format_number, method_label, plain_setting
 from analysis.load.goals import Column
 
 COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "gamma", "tau", "value", "sd", "n", "chosen"]
@@ -83,7 +83,7 @@ def _draw_panel(
         x, y = gammas.index(row["gamma"]), taus.index(row["tau"])
         cells[y, x] = row["value"]
         shade = float(np.dot(_colour_map(metric)(norm(row["value"]))[:3], (0.299, 0.587, 0.114)))
-        text = number(row["value"], 1 if span >= 1 else 2)
+        text = format_number(row["value"], 1 if span >= 1 else 2)
         axes.text(x, y, text, ha="center", va="center", fontsize=5.5, color="black" if shade > 0.43 else "white")
         if row["chosen"]:
             frame = {"fill": False, "edgecolor": "black", "linewidth": 1.4, "zorder": 4, "path_effects": HALO}

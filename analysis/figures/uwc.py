@@ -24,7 +24,7 @@ from analysis.figures.style import (
     rectifier_look,
 )
 from analysis.labels import method_label, split_label
-from analysis.stats import calibration
+from analysis.stats import equal_utility
 from analysis.stats.results import Results
 from analysis.stats.selection import STUDY, sort_studies
 
@@ -46,9 +46,9 @@ def mixture_points(results: Results) -> pd.DataFrame:
 
     kind `mixture`: a mixture that was evaluated; `target`: the one that was found for a target.
     """
-    trials = calibration.chosen_trials(results)
-    mixtures = calibration.curve(trials).assign(kind="mixture")
-    found = calibration.targets(trials).assign(kind="target")
+    trials = equal_utility.chosen_trials(results)
+    mixtures = equal_utility.curve(trials).assign(kind="mixture")
+    found = equal_utility.targets(trials).assign(kind="target")
     points = pd.concat([mixtures, found]).merge(trials[["id", "seed", *STUDY]], on="id")
     order = sort_studies(points).rename(columns=NAMES).reindex(columns=COLUMNS)
     return order.dropna(subset=["model_utility"]).reset_index(drop=True)

@@ -17,7 +17,7 @@ import pandas as pd
 
 from analysis.load import tracking as mlflow_server
 from analysis.load.goals import Goals, find_goals
-from analysis.load.sweeps import find_sweep, open_storage
+from analysis.load.opening import find_sweep, open_storage
 from trainables.benchmarks import selection
 from trainables.config.ids import PLANNING, without_paths
 from trainables.config.settings import Benchmark, Selection

@@ -9,7 +9,7 @@ from analysis.figures import catalog
 from analysis.figures.style import save_figure
 from analysis.page import html
 from analysis.tables import choose
-from analysis.tables.format import to_markdown
+from analysis.tables.printed import to_markdown
 from trainables.common.errors import InputError
 from trainables.storage.sweeps import NAME_AND_HASH
 

@@ -1,4 +1,7 @@
-"""The sections of a report on runs, in the page's order: each writes its files and returns what the page shows."""
+"""The sections of a report on runs, in the page's order: each writes its files and returns what the page shows.
+
+The verdict, the lists of trials and failures and the page itself are analysis/report.py's.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ import pandas as pd
 from analysis.figures import catalog, uwc
 from analysis.figures.catalog import Picture
 from analysis.figures.style import save_figure
-from analysis.stats import calibration, hypervolume, seeds, strengths, tidy
+from analysis.stats import equal_utility, hypervolume, seeds, strengths, tidy
 from analysis.stats.results import Results
 from analysis.tables import choose, lists, table_definitions
-from analysis.tables.format import Table
+from analysis.tables.fill import make_sheet
 from analysis.tables.layout import Layout
-from analysis.tables.render import make_sheet
+from analysis.tables.printed import Table
 from trainables.storage.base import Storage
 
 ALL_ROWS_NOTE = "Mixtures are measured on all evaluation rows: those that the settings were chosen on, and the others."
@@ -149,7 +152,7 @@ def _write_retain_free(report: Report) -> Section | None:
 
 def _write_calibration(report: Report) -> Section | None:
     """UWC, which is over FQ and MU: of sweeps on TOFU only."""
-    if report.results.goals.benchmark != "tofu" or calibration.chosen_trials(report.results).empty:
+    if report.results.goals.benchmark != "tofu" or equal_utility.chosen_trials(report.results).empty:
         return None
     points = uwc.mixture_points(report.results)
     pictures = tuple(report.save_picture(picture) for picture in catalog.draw_mixtures(points))

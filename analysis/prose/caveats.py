@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.labels import number
+from analysis.labels import format_number
 from analysis.load.trials import evaluated
 from analysis.stats.results import Results
 from analysis.tables.lists import HALVES
@@ -60,5 +60,5 @@ def _explain_bar(split: object, rows: pd.DataFrame, results: Results) -> list[st
     removal = " or ".join(goal.short for goal in results.goals.removal)
     return [
         f"{split}: no chosen trial keeps {results.rule.share:.0%} of the original model's {name} (at least "
-        f"{number(bar)}); a better {removal} at a low {name} is no useful unlearning."
+        f"{format_number(bar)}); a better {removal} at a low {name} is no useful unlearning."
     ]

@@ -6,9 +6,9 @@ import pandas as pd
 
 from analysis.labels import (
     DECIMALS,
+    format_number,
     join_names,
     method_label,
-    number,
     order_methods,
     order_rectifiers,
     rectifier_label,
@@ -209,10 +209,11 @@ def _compare_levels(levels: pd.DataFrame, seeds: pd.Series) -> str:
         return "TRU and TV reach no FQ above the original model's in common, so neither can be said to keep more MU"
     more, less = sum(levels["tru"] > levels["tv"]), sum(levels["tru"] < levels["tv"])
     last = levels.iloc[-1]
-    low, high = number(levels["forget_quality"].iloc[0], 2), number(last["forget_quality"], 2)
+    low, high = format_number(levels["forget_quality"].iloc[0], 2), format_number(last["forget_quality"], 2)
+    best = {name: format_number(last[name]) for name in ("tru", "tv")}
     n = " to ".join(dict.fromkeys(f"{count:g}" for count in (seeds.min(), seeds.max())))
     return (
         f"of {len(levels)} measured FQs that TRU and TV both reach ({low} to {high}) TRU keeps more MU at {more}, TV "
-        f"at {less}; at FQ {high}, the highest, MU is {number(last['tru'])} for TRU and {number(last['tv'])} for TV "
+        f"at {less}; at FQ {high}, the highest, MU is {best['tru']} for TRU and {best['tv']} for TV "
         f"(n\u00a0=\u00a0{n}, lines between measured strengths)"
     )

@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.labels import REFERENCES, setting_text, takes
 from analysis.load.goals import TOFU_METRICS
 from analysis.load.trials import settings
-from analysis.stats import calibration
+from analysis.stats import equal_utility
 from analysis.stats.results import Results
 from analysis.stats.selection import STUDY, sort_studies, varied
 
@@ -109,7 +109,7 @@ def _melt_references(references: pd.DataFrame, metrics: list[str]) -> pd.DataFra
 
 def _mixtures(runs: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
     """Return a row a setting that was calibrated, target and metric."""
-    seeds = calibration.targets(runs).merge(runs[["id", "configuration"]], on="id").drop(columns="id")
+    seeds = equal_utility.targets(runs).merge(runs[["id", "configuration"]], on="id").drop(columns="id")
     metrics = [*TOFU_METRICS, "weight", *CHECKS]
     seeds[metrics] = seeds[metrics].astype(float)
     long = seeds.melt(["configuration", "target"], metrics, "metric", "value")

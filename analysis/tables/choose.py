@@ -12,8 +12,8 @@ from analysis.labels import REFERENCES, TASK_VECTORS, split_label
 from analysis.load.goals import find_goals
 from analysis.stats import tidy
 from analysis.stats.results import Results
+from analysis.tables.fill import Sheet, make_sheet
 from analysis.tables.layout import Layout, Measure
-from analysis.tables.render import Sheet, make_sheet
 from analysis.tables.table_definitions import LAYOUTS, uwc_layout
 from trainables.storage.base import FAILURES
 

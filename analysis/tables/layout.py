@@ -15,7 +15,7 @@ from analysis import paper
 from analysis.labels import DECIMALS, REFERENCES, plain_setting
 from analysis.load.goals import FLOOR, find_goals
 from analysis.stats.tidy import CHECKS
-from analysis.tables.format import Heading
+from analysis.tables.printed import Heading
 
 KEY = ["backbone", "split", "method", "rectifier", "target", "setting", "metric"]
 """The columns that tell the numbers of a table apart.

@@ -12,9 +12,9 @@ from analysis.labels import (
     DECIMALS,
     TASK_VECTORS,
     describe_settings,
+    format_number,
     join_names,
     method_label,
-    number,
     split_label,
 )
 from analysis.load.goals import ARROWS, Goals, goals_of_runs
@@ -88,8 +88,8 @@ def list_changes(results: Results) -> pd.DataFrame:
                 "Split": split_label(row["split"]),
                 "Method": method_label(row["method"]),
                 "Goal": goal.short + ARROWS[goal.best],
-                "Alone": number(row["none"]),
-                "w/ GRU": number(row["gru"]),
+                "Alone": format_number(row["none"]),
+                "w/ GRU": format_number(row["gru"]),
                 "Change": DASH if pd.isna(row["difference"]) else f"{row['difference']:+.{DECIMALS}f}",
                 "Seeds in common": f"{row['n']}",
                 "95% interval": f"{row['low']:+.{goal.digits}f} to {row['high']:+.{goal.digits}f}" if known else DASH,
@@ -109,11 +109,11 @@ def list_seeds(frame: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         line = {"Split": split_label(row["split"]), **describe_settings(row["method"], row["rectifier"], *settings)}
         line["Seed"] = f"{row['seed']:g}"
         for goal in goals.compared:
-            line[goal.short] = number(row[goal.metric])
+            line[goal.short] = format_number(row[goal.metric])
             if goal.metric == "forget_quality":
-                line |= {"KS D": number(row[KS[0]], 3), "n": DASH if pd.isna(row[KS[1]]) else f"{row[KS[1]]:g}"}
+                line |= {"KS D": format_number(row[KS[0]], 3), "n": DASH if pd.isna(row[KS[1]]) else f"{row[KS[1]]:g}"}
         known = not pd.isna(row["low"])
-        line["95% of rows"] = f"{number(row['low'])} to {number(row['high'])}" if known else DASH
+        line["95% of rows"] = f"{format_number(row['low'])} to {format_number(row['high'])}" if known else DASH
         rows.append(line | {"Trial": row["id"]})
     return _hide_strength(pd.DataFrame(rows, dtype="str"), runs)
 
@@ -142,10 +142,10 @@ def list_volumes(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
             {
                 "Split": split_label(row["split"]),
                 "Methods": f"{row['methods']}",
-                f"From {goals.x_short}": number(row["reference"]),
-                "Area without GRU": number(without),
+                f"From {goals.x_short}": format_number(row["reference"]),
+                "Area without GRU": format_number(without),
                 "settings": f"{row['settings_none']}",
-                "Area with GRU": number(with_gru),
+                "Area with GRU": format_number(with_gru),
                 "settings ": f"{row['settings_gru']}",
                 "Change": f"{with_gru / without - 1:+.1%}" if without else DASH,
             }
@@ -199,5 +199,5 @@ def list_models(models: pd.DataFrame, goals: Goals) -> pd.DataFrame:
     numbers = {column.metric: column.label for column in goals.columns}
     names = {"split": "Split", "role": "Role", **numbers, "model.path": "Model"}
     names |= {"model.fingerprint": "Fingerprint", "evaluation": "Evaluation", "status": "Status"}
-    formats = {name: number if name in numbers else plain_text for name in names}
+    formats = {name: format_number if name in numbers else plain_text for name in names}
     return pd.DataFrame({names[name]: [formats[name](value) for value in models[name]] for name in names}, dtype="str")

@@ -14,8 +14,8 @@ from analysis.load.goals import TOFU, Goals
 from analysis.stats.results import Results
 from analysis.stats.selection import rule_text
 from analysis.stats.tidy import CHECKS
-from analysis.tables.format import BOLD, Heading
 from analysis.tables.layout import Layout, Measure
+from analysis.tables.printed import BOLD, Heading
 
 QUALITY, UTILITY = Measure("forget_quality", "FQ ↑", 4, "highest"), Measure("model_utility", "MU ↑", 4, "highest")
 

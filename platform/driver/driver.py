@@ -9,7 +9,7 @@ from platform.driver.finish import print_end
 from platform.driver.options import Options
 from platform.plan.plan import Plan
 from platform.preparation import hub
-from platform.schedule.ray_settings import set_ray_environment
+from platform.schedule.ray_environment import set_ray_environment
 from platform.state import manifest
 from platform.state.limits import Stopper, load_spent, record_spent
 from platform.state.sweep_state import SweepState, count_outcomes, has_references, scan

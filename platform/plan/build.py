@@ -14,7 +14,7 @@ from search_spaces.schema.sweep import FILES, Sweep
 from trainables import benchmarks as kinds
 from trainables.common.errors import InputError, closest
 from trainables.config import trial as config
-from trainables.config.ids import digest, forget_planning, identity
+from trainables.config.ids import digest, drop_planning, identity
 from trainables.config.methods import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation, Shape
 from trainables.config.trial import Recipe, Trial
@@ -148,7 +148,7 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Refe
     fixed: dict[str, Any] = {k: v for k, v in identity(sweep).items() if k not in NOT_HASHED}
     for place in ("data", "sources"):
         fixed.get("benchmark", {}).pop(place, None)
-    forget_planning(fixed)
+    drop_planning(fixed)
     benchmark = next(iter(benchmarks.values()))
     fixed["data"] = str(benchmark.fingerprint)
     if not benchmark.is_fictional:

@@ -14,7 +14,7 @@ from trainables.common.errors import InputError
 from trainables.common.paths import describe_path, expand, is_file, is_folder, list_folder
 from trainables.config.settings import Benchmark, Model, Shape, Training
 from trainables.config.trial import Recipe, Trial
-from trainables.data import rows
+from trainables.data import row_loader
 from trainables.storage.base import Storage
 from trainables.storage.files import read_json
 from trainables.training import memory
@@ -135,10 +135,10 @@ class ModelRecipes:
         trained, benchmark = self.sweep.model_training, self.benchmark
         data = str(benchmark.fingerprint)
         if not benchmark.is_fictional:
-            if rows.names_folder(benchmark.data):
+            if row_loader.names_folder(benchmark.data):
                 for name in configs:
-                    rows.require_file(Path(benchmark.data), name)
-            data = rows.fingerprint_rows(benchmark.data, list_configs_read(configs, base), benchmark.revision)
+                    row_loader.require_file(Path(benchmark.data), name)
+            data = row_loader.fingerprint_rows(benchmark.data, list_configs_read(configs, base), benchmark.revision)
         recipe = Recipe(
             base=base,
             architecture=() if base or trained is None else trained.architecture,

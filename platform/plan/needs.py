@@ -13,7 +13,7 @@ from trainables import benchmarks as kinds
 from trainables.common import cli
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Recipe
-from trainables.data import rows
+from trainables.data import row_loader
 from trainables.data.hub import HubRequirement, hub_root, pin_file
 from trainables.storage.base import Storage
 from trainables.training.models import check_tokenizer
@@ -36,7 +36,7 @@ def list_hub_requirements(
         found += [requirement for benchmark in benchmarks.values() for requirement in kind.hub_requirements(benchmark)]
         for recipe in recipes:
             configs = models.list_configs_read(recipe.configs, recipe.base)
-            found += rows.hub_requirements(recipe.data, configs, recipe.revision)
+            found += row_loader.hub_requirements(recipe.data, configs, recipe.revision)
     loaded = [((ref.role == "retain" and kind.retain_role(ref.split)) or kind.TARGET, ref.model) for ref in references]
     loaded += [(models.BASE, recipe.base) for recipe in recipes if recipe.base is not None]
     for role, model in loaded:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from platform.schedule.ray_settings import LOCAL, resolve_address
+from platform.schedule.ray_environment import LOCAL, resolve_address
 from trainables.config.settings import Resources
 
 HEAD = "node:__internal_head__"

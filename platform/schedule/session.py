@@ -15,7 +15,7 @@ import ray.exceptions
 
 from platform.schedule import capacity
 from platform.schedule.capacity import Growth, NodeKind
-from platform.schedule.ray_settings import LOCAL, PENDING, RAY_SETTINGS, resolve_address
+from platform.schedule.ray_environment import LOCAL, PENDING, RAY_SETTINGS, resolve_address
 from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import random
@@ -15,7 +16,6 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from search_spaces.schema import sweep as spaces
@@ -145,22 +145,22 @@ def judge(
     if said["platform.sweep"].status == 0:
         done["plan"] = sum(trial["done"] for trial in json.loads(said["platform.sweep"].out)["trials"])
     if said["analysis.report"].status == 0:
-        shown = pd.read_csv(place / "report/tables/trials.csv", index_col="id")
-        done["report"] = int((shown["status"] == "finished").sum())
+        shown = [*csv.DictReader((place / "report/tables/trials.csv").open(encoding="utf-8"))]
+        done["report"] = sum(trial["status"] == "finished" for trial in shown)
         yield from foreign_numbers(shown, name, source)
     if len(set(done.values())) > 1:
         yield f"trials done: {done}"
 
 
-def foreign_numbers(shown: pd.DataFrame, name: str, source: Path) -> Iterator[str]:
+def foreign_numbers(shown: list[dict[str, str]], name: str, source: Path) -> Iterator[str]:
     """Yield the goals of a report's table that are not the undamaged result's."""
-    for trial, row in shown.iterrows():
-        file = source / "trials" / str(trial) / "result.json"
+    for row in shown:
+        file = source / "trials" / row["id"] / "result.json"
         metrics: dict[str, Any] = json.loads(file.read_text())["metrics"] if file.is_file() else {}
         for goal in benchmarks.find(benchmark_of(name)).GOALS:
             value = row.get(goal.metric)
-            if pd.notna(value) and value != metrics.get(goal.metric):
-                yield f"{trial}: {goal.metric} {value}"
+            if value and float(value) != metrics.get(goal.metric):
+                yield f"{row['id']}: {goal.metric} {value}"
 
 
 def benchmark_of(name: str) -> str:

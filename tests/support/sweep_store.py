@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from analysis.load.sweeps import find_sweep
+from analysis.load.opening import find_sweep
 from analysis.stats.results import Results, read_results
 from trainables.storage.base import Storage
 

@@ -3,9 +3,9 @@
 from analysis.stats import tidy
 from analysis.stats.results import Results
 from analysis.tables import choose, table_definitions
-from analysis.tables.format import Row, Table
+from analysis.tables.fill import Sheet, make_sheet
 from analysis.tables.layout import Layout
-from analysis.tables.render import Sheet, make_sheet
+from analysis.tables.printed import Row, Table
 
 
 def layout_sheet(results: Results, layout: Layout | None = None) -> Sheet:

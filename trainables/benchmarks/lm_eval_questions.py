@@ -19,7 +19,7 @@ from typing import Any
 from trainables.benchmarks.base import Metrics, Records
 from trainables.common import paths
 from trainables.common.errors import InputError, TrialStopped, closest, first_line
-from trainables.data import rows
+from trainables.data import row_loader
 from trainables.inference.counting import Counter
 
 ACCURACY = "acc,none"
@@ -94,7 +94,7 @@ def source_of(task: str) -> tuple[str, str | None] | None:
 
 def find_subjects(place: str) -> list[str] | None:
     """Return the subjects of MMLU that a folder holds; None: the hub's, all of them."""
-    if not rows.names_folder(place):
+    if not row_loader.names_folder(place):
         return None
     found = sorted(path.name for path in paths.expand(place).iterdir() if path.is_dir())
     if not found:
@@ -146,8 +146,8 @@ def _load_mmlu(place: str, shots: int) -> Any:
 def _load_other(task: str, place: str | None) -> Any:
     """Return any task of lm-eval with its own number of worked examples; a folder has FILES of it."""
     settings: dict[str, Any] = {"task": task}
-    if place is not None and rows.names_folder(place):
-        found = {split: rows.find_file(paths.expand(place), split) for split in FILES}
+    if place is not None and row_loader.names_folder(place):
+        found = {split: row_loader.find_file(paths.expand(place), split) for split in FILES}
         files = {split: file for split, file in found.items() if file is not None}
         if not files:
             raise InputError(f"benchmark.sources {task}: {place} has none of {', '.join(FILES)}.json, .jsonl, .parquet")
@@ -163,9 +163,9 @@ def _load_other(task: str, place: str | None) -> Any:
 
 
 def _place_settings(place: str, config: str, splits: Sequence[str]) -> dict[str, Any]:
-    if not rows.names_folder(place):
+    if not row_loader.names_folder(place):
         return {"dataset_path": place}
-    return _local_files({split: rows.require_file(paths.expand(place), f"{config}/{split}") for split in splits})
+    return _local_files({split: row_loader.require_file(paths.expand(place), f"{config}/{split}") for split in splits})
 
 
 def _local_files(files: Mapping[str, Path]) -> dict[str, Any]:

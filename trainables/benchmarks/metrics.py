@@ -72,17 +72,17 @@ def harmonic_mean(values: Sequence[float]) -> float:
     return float(stats.hmean(values)) if min(values) > 0 else 0.0
 
 
-LOWEST = 0.4
+MIN_K_SHARE = 0.4
 """The share of a text's tokens, the least likely ones, that Min-40 % averages."""
 
 
-def lowest_mean(log_likelihoods: Sequence[float]) -> float:
+def min_k_mean(log_likelihoods: Sequence[float]) -> float:
     """Return Min-40 % (Shi et al., 2023): the mean of the lowest 40 % log-likelihoods of a text's tokens."""
-    count = max(1, int(LOWEST * len(log_likelihoods)))
+    count = max(1, int(MIN_K_SHARE * len(log_likelihoods)))
     return float(np.sort(log_likelihoods)[:count].mean())
 
 
-def area(lower: Sequence[float], higher: Sequence[float]) -> float:
+def auc(lower: Sequence[float], higher: Sequence[float]) -> float:
     """Return the AUC of a score that is to tell `higher` (positive) from `lower`: P(higher > lower), ties one half."""
     from scipy import stats
 

@@ -31,7 +31,7 @@ from trainables.common.errors import InputError, TrialStopped, closest
 from trainables.common.tokens import Example
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
-from trainables.data import rows, text_blocks
+from trainables.data import row_loader, text_blocks
 
 SPLITS = {"news": "muse-bench/MUSE-News", "books": "muse-bench/MUSE-Books"}
 AUC_RETAIN = {"news": 0.4772, "books": 0.5393}
@@ -99,7 +99,7 @@ class MuseBenchmark(BenchmarkBase):
         return (VERBMEM, *questions, *PRIVLEAK.values())
 
     def check_rows(self, benchmark: Benchmark) -> None:
-        if rows.names_folder(benchmark.data):
+        if row_loader.names_folder(benchmark.data):
             for config in self._configs(benchmark):
                 _load(benchmark, config)
 
@@ -163,7 +163,7 @@ def aggregate(records: Records, benchmark: Benchmark, reference: float | None = 
         raise TrialStopped("diverged", "evaluation: the log-likelihood of a text is not finite")
     if reference is None:
         reference = AUC_RETAIN[benchmark.split] if rules.published_reference else 0.5
-    auc = metrics.area(member, stranger)
+    auc = metrics.auc(member, stranger)
     found |= {AUC: auc, "privleak_reference": reference}
     divisor = reference + rules.guard
     return {**found, "privleak": 100.0 * (auc - reference) / divisor if divisor else None}
@@ -171,7 +171,7 @@ def aggregate(records: Records, benchmark: Benchmark, reference: float | None = 
 
 def _load(benchmark: Benchmark, config: str) -> list[Row]:
     part = config.split("/")[0]
-    return rows.load_rows(benchmark.data, config, COLUMNS[part], benchmark.revision, blank=part == "raw")
+    return row_loader.load_rows(benchmark.data, config, COLUMNS[part], benchmark.revision, blank=part == "raw")
 
 
 def _texts(benchmark: Benchmark) -> list[list[str]]:
@@ -243,5 +243,5 @@ def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budge
     for (task, index, _), ((losses, _),) in zip(asked, scores, strict=True):
         scored = losses[:-1] if rules.drop_last else losses
         row = _asked(task, index, None, None)
-        records.append(row | {"min_k": metrics.lowest_mean([-loss for loss in scored]), "tokens": len(scored)})
+        records.append(row | {"min_k": metrics.min_k_mean([-loss for loss in scored]), "tokens": len(scored)})
     return records

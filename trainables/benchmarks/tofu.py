@@ -31,7 +31,7 @@ from trainables.common import paths
 from trainables.common.errors import InputError, closest
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
-from trainables.data import rows
+from trainables.data import row_loader
 from trainables.data.prompts import encode_all, prompt_text, resolve_template
 
 SPLITS: dict[str, str] = {"forget01": "retain99", "forget05": "retain95", "forget10": "retain90"}
@@ -89,7 +89,7 @@ class TofuBenchmark(BenchmarkBase):
         super().check_settings(benchmark)
 
     def check_rows(self, benchmark: Benchmark) -> None:
-        if rows.names_folder(benchmark.data):
+        if row_loader.names_folder(benchmark.data):
             self.training_rows(benchmark)
             evaluation_rows(benchmark)
         elif benchmark.data == self.published_data(benchmark.split) and benchmark.split not in SPLITS:
@@ -99,7 +99,7 @@ class TofuBenchmark(BenchmarkBase):
 
     def shared_fingerprint(self, benchmark: Benchmark) -> str:
         shared = [config for task, config in tasks(benchmark.split).items() if task != "forget"]
-        return rows.fingerprint_rows(benchmark.data, shared, benchmark.revision)
+        return row_loader.fingerprint_rows(benchmark.data, shared, benchmark.revision)
 
     def forget_points(self, benchmark: Benchmark) -> int | None:
         return len(self.training_rows(benchmark)[0]) if paths.is_folder(benchmark.data) else None
@@ -113,7 +113,7 @@ class TofuBenchmark(BenchmarkBase):
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         columns = ("question", "answer")
         forget, retain = (
-            rows.load_rows(benchmark.data, config, columns, benchmark.revision)
+            row_loader.load_rows(benchmark.data, config, columns, benchmark.revision)
             for config in self.training_configs(benchmark.split)
         )
         return forget, retain
@@ -186,7 +186,7 @@ def evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
     loaded = {}
     for task, config in tasks(benchmark.split).items():
         columns = GENERAL_COLUMNS if task in GENERAL else PERTURBED_COLUMNS
-        loaded[task] = rows.load_rows(benchmark.data, config, columns, benchmark.revision)[:limit]
+        loaded[task] = row_loader.load_rows(benchmark.data, config, columns, benchmark.revision)[:limit]
     return loaded
 
 

@@ -26,7 +26,7 @@ from trainables.common import paths
 from trainables.common.errors import InputError, closest
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
-from trainables.data import rows, text_blocks
+from trainables.data import row_loader, text_blocks
 from trainables.data.hub import HubRequirement, is_given_folder
 
 SPLITS = {"bio": ("bio",), "cyber": ("cyber",), "bio_cyber": ("bio", "cyber")}
@@ -79,36 +79,39 @@ class WmdpBenchmark(BenchmarkBase):
     def check_rows(self, benchmark: Benchmark) -> None:
         """Raise InputError if a folder has no such corpus, or its questions are not in the columns of the hub's."""
         for at, config, field in _corpora(benchmark):
-            with rows.errors_about(field):
-                if rows.names_folder(at):
-                    rows.require_file(paths.expand(at), config)
+            with row_loader.errors_about(field):
+                if row_loader.names_folder(at):
+                    row_loader.require_file(paths.expand(at), config)
         for part, configs in _questions(benchmark).items():
             for config in configs:
-                with rows.errors_about(f"benchmark.sources {part}"):
-                    rows.load_rows(find_part(benchmark, part), config, CHOICE_COLUMNS)
+                with row_loader.errors_about(f"benchmark.sources {part}"):
+                    row_loader.load_rows(find_part(benchmark, part), config, CHOICE_COLUMNS)
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         """Return the hub's parts, the gated one with what to do about it."""
-        subject = rows.file_names(f"{SUBJECT}/{split}" for split in lm_eval_questions.SPLITS)
-        holds = {"wmdp": rows.file_names(f"{config}/test" for config in QUESTIONS.values()), "mmlu": subject}
+        subject = row_loader.file_names(f"{SUBJECT}/{split}" for split in lm_eval_questions.SPLITS)
+        holds = {"wmdp": row_loader.file_names(f"{config}/test" for config in QUESTIONS.values()), "mmlu": subject}
         if "bio" in SPLITS[benchmark.split] and find_part(benchmark, BIO_FORGET) != benchmark.data:
-            holds[BIO_FORGET] = rows.file_names([FORGET.format("bio")])
+            holds[BIO_FORGET] = row_loader.file_names([FORGET.format("bio")])
         found = []
         for part, files in holds.items():
             place, setting = find_part(benchmark, part), f"benchmark.sources={part}=DIR"
             gated = GATED if place == SOURCES[BIO_FORGET] else ""
             found.append(
-                HubRequirement("datasets", place, None, part, setting, files, rows.OTHER_SUFFIXES, gated=gated)
+                HubRequirement("datasets", place, None, part, setting, files, row_loader.OTHER_SUFFIXES, gated=gated)
             )
-        corpora = rows.file_names(config for at, config, _ in _corpora(benchmark) if at == benchmark.data)
+        corpora = row_loader.file_names(config for at, config, _ in _corpora(benchmark) if at == benchmark.data)
         found.append(
-            HubRequirement("datasets", benchmark.data, benchmark.revision, files=corpora, suffixes=rows.OTHER_SUFFIXES)
+            HubRequirement(
+                "datasets", benchmark.data, benchmark.revision, files=corpora, suffixes=row_loader.OTHER_SUFFIXES
+            )
         )
         return tuple(one for one in found if not paths.is_folder(one.id))
 
     def fingerprint(self, benchmark: Benchmark) -> str:
         corpora = [
-            rows.fingerprint_rows(at, (config,), _revision(benchmark, at)) for at, config, _ in _corpora(benchmark)
+            row_loader.fingerprint_rows(at, (config,), _revision(benchmark, at))
+            for at, config, _ in _corpora(benchmark)
         ]
         return _combine([*corpora, *_question_fingerprints(benchmark)])
 
@@ -182,9 +185,9 @@ def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str]]:
 
 
 def _texts(benchmark: Benchmark, at: str, config: str, field: str) -> list[Row]:
-    with rows.errors_about(field):
+    with row_loader.errors_about(field):
         try:
-            loaded = rows.load_rows(at, config, ("text",), _revision(benchmark, at), blank=True)
+            loaded = row_loader.load_rows(at, config, ("text",), _revision(benchmark, at), blank=True)
         except InputError as error:
             raise InputError(f"{error}; {GATED}" if at == SOURCES[BIO_FORGET] else str(error)) from error
     return [row for row in loaded if len(row["text"]) > SHORTEST]
@@ -199,7 +202,7 @@ def _questions(benchmark: Benchmark) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     if is_given_folder(find_part(benchmark, "wmdp")):
         found["wmdp"] = [f"{config}/test" for config in QUESTIONS.values()]
-    with rows.errors_about("benchmark.sources mmlu"):
+    with row_loader.errors_about("benchmark.sources mmlu"):
         subjects = lm_eval_questions.find_subjects(find_part(benchmark, "mmlu"))
     if subjects is not None:
         found["mmlu"] = [f"{subject}/{split}" for subject in subjects for split in lm_eval_questions.SPLITS]
@@ -209,8 +212,8 @@ def _questions(benchmark: Benchmark) -> dict[str, list[str]]:
 def _question_fingerprints(benchmark: Benchmark) -> list[str]:
     asked, found = _questions(benchmark), []
     for part in ("wmdp", "mmlu"):
-        with rows.errors_about(f"benchmark.sources {part}"):
-            found.append(rows.fingerprint_rows(find_part(benchmark, part), asked.get(part, ())))
+        with row_loader.errors_about(f"benchmark.sources {part}"):
+            found.append(row_loader.fingerprint_rows(find_part(benchmark, part), asked.get(part, ())))
     return found
 
 

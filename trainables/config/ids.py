@@ -12,7 +12,7 @@ PLANNING = ("checkpoint_every", "gpu_memory")
 """Resources that change no number, and so no id."""
 
 
-def forget_planning(identified: dict[str, Any]) -> None:
+def drop_planning(identified: dict[str, Any]) -> None:
     """Remove resources that change no number from what `identity` returned, and `resources` if none are left."""
     for name in PLANNING:
         identified.get("resources", {}).pop(name, None)

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import model_validator
 
 from trainables.common.errors import InputError
-from trainables.config.ids import digest, forget_planning, identity
+from trainables.config.ids import digest, drop_planning, identity
 from trainables.config.methods import METHODS, RECTIFIERS, RETAIN_PASS, MethodName
 from trainables.config.settings import (
     Benchmark,
@@ -198,7 +198,7 @@ def _short(value: float | None) -> str:
 def _trial_id(trial: Trial) -> str:
     """Return the id, which a plan of thousands of trials asks for many times."""
     chosen = identity(trial)
-    forget_planning(chosen)
+    drop_planning(chosen)
     if not trial.calibration.targets:
         chosen.pop("calibration", None)
     if trial.training.eval_every is None:

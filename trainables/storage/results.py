@@ -1,4 +1,7 @@
-"""The files that a trial leaves: whether they can be read, their summary, and what of them is removed."""
+"""The files that a trial leaves: whether they can be read, their summary, and what of them is removed.
+
+A trial writes them (trainables.trial.record); what result.json must hold is in result_file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The files of sweeps, STORAGE/sweeps/NAME-HASH.json: what one says, and which are called by a name."""
+"""The files of sweeps, STORAGE/sweeps/NAME-HASH.json: what one says, and which are called by a name.
+
+The driver writes them (platform.state.manifest).
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from trainables.common import provenance
 from trainables.config import trial as config
 from trainables.config.settings import Benchmark, Model, Resources, Selection
 from trainables.config.trial import Direction, Recipe
-from trainables.data import rows
+from trainables.data import row_loader
 from trainables.storage import files
 from trainables.storage.base import RESULT, ROWS
 from trainables.storage.location import reopen
@@ -152,8 +152,8 @@ def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection
     store.push(place)
 
 
-def _load_rows(recipe: Recipe, configs: Sequence[str]) -> list[rows.Row]:
-    return [row for name in configs for row in rows.load_rows(recipe.data, name, COLUMNS, recipe.revision)]
+def _load_rows(recipe: Recipe, configs: Sequence[str]) -> list[row_loader.Row]:
+    return [row for name in configs for row in row_loader.load_rows(recipe.data, name, COLUMNS, recipe.revision)]
 
 
 def _start(recipe: Recipe) -> tuple[Any, Any]:

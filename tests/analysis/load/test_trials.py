@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis import runs
-from analysis.load import sweeps
+from analysis.load import opening
 from analysis.load.trials import CHOICE
 from analysis.stats import selection
 from tests.support import sweep_store
@@ -124,10 +124,10 @@ def test_references(results: Results, copy: Path) -> None:
 def test_find_sweep_takes_the_newest(copy: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_sweep(copy, [], digest="ffffffff", created="2026-11-19T23:59:00Z")
     write_sweep(copy, [], digest="00000000", created="2026-11-20T11:00:00+01:00")
-    assert sweeps.find_sweep("tiny", copy).label == "tiny-00000000"
+    assert opening.find_sweep("tiny", copy).label == "tiny-00000000"
     assert "taking the newest, tiny-00000000 (others: tiny-0a1b2c3d, tiny-ffffffff)" in caplog.text
     caplog.clear()
-    assert sweeps.find_sweep("tiny-ffffffff", copy.as_uri()).hash == "ffffffff"
+    assert opening.find_sweep("tiny-ffffffff", copy.as_uri()).hash == "ffffffff"
     assert not caplog.text
 
 
@@ -135,13 +135,13 @@ def test_bad_input_is_named(copy: Path, tmp_path: Path) -> None:
     for text in ("{", '{"name": "tiny", "hash": "0a1b2c3d", "created": "soon", "trials": []}'):
         (copy / "sweeps/tiny-0a1b2c3d.json").write_text(text)
         with pytest.raises(InputError, match=r"sweeps/tiny-0a1b2c3d\.json is damaged"):
-            sweeps.find_sweep("tiny", copy)
+            opening.find_sweep("tiny", copy)
     with pytest.raises(InputError, match="no such folder"):
-        sweeps.open_storage(tmp_path / "nowhere")
+        opening.open_storage(tmp_path / "nowhere")
     with pytest.raises(InputError, match="unknown scheme 'nowhere'"):
-        sweeps.open_storage("nowhere://bucket/runs")
+        opening.open_storage("nowhere://bucket/runs")
     with pytest.raises(InputError, match=r"no sweep 'tiny' in .*; it holds none"):
-        sweeps.find_sweep("tiny", tmp_path)
+        opening.find_sweep("tiny", tmp_path)
 
 
 def study(*points: tuple[float | None, float | None], original: float = 0.5) -> dict[Hashable, Any]:

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -167,7 +168,8 @@ def test_a_sweep_before_its_first_result_is_of_its_benchmark(tmp_path: Path) -> 
 def test_tables_without_rows_and_with_odd_texts_can_be_read(tmp_path: Path) -> None:
     """A spreadsheet takes a text that begins with = for a formula."""
     error = {"kind": "failed", "message": "=HYPERLINK(1)"}
-    for name, given in (("good", {"fq": -1.0, "mu": 0.5}), ("odd", {"status": "failed", "error": error})):
+    cases: dict[str, dict[str, Any]] = {"good": {"fq": -1.0, "mu": 0.5}, "odd": {"status": "failed", "error": error}}
+    for name, given in cases.items():
         trial = write_trial(tmp_path / name, "0" * 12, **given)
         write_sweep(tmp_path / name, [trial], splits=())
         report.build("tiny", tmp_path / name)

@@ -14,8 +14,8 @@ from analysis.labels import DASH
 from analysis.page import html
 from analysis.paper import TABLES
 from analysis.tables import table_definitions
-from analysis.tables.format import Table, to_latex
-from analysis.tables.render import make_sheet
+from analysis.tables.fill import make_sheet
+from analysis.tables.printed import Table, to_latex
 from tests.analysis.tables.test_paper_numbers import LATEX_LABELS
 
 TIES = {

@@ -16,7 +16,7 @@ from analysis.load.goals import TOFU_METRICS
 from analysis.prose import verdict
 from analysis.stats.strengths import strength_points, utility_at_equal_quality
 from analysis.tables import choose, lists, table_definitions
-from analysis.tables.format import to_latex, to_markdown
+from analysis.tables.printed import to_latex, to_markdown
 from tests.support import sweep_store
 from tests.support.sweep_store import Results, grid, read, task_vector, write_sweep, write_trial
 from tests.support.table_sheets import layout_sheet

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import ray
 
-from platform.schedule import capacity, ray_settings, session
+from platform.schedule import capacity, ray_environment, session
 from platform.schedule.capacity import Growth, NodeKind
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
@@ -98,7 +98,7 @@ def test_nodes_of_one_size_are_counted_once() -> None:
 def joined(growth: Growth, monkeypatch: pytest.MonkeyPatch) -> session.Session:
     """A session on a head that may grow and has nothing else yet."""
     monkeypatch.setattr(ray, "nodes", lambda: [node(HEAD)])
-    for name, value in ray_settings.RAY_SETTINGS.items():
+    for name, value in ray_environment.RAY_SETTINGS.items():
         monkeypatch.setenv(name, value)
     return session.Session(growth)
 
@@ -109,7 +109,7 @@ def test_what_may_still_come_is_not_refused(joined: session.Session, monkeypatch
     joined.check_resources(asked)
     room = joined.place_trials(asked, None, said.append)
     assert (room.slots, room.strategy, said) == (34, "STRICT_PACK", [])
-    assert os.environ[ray_settings.PENDING] == "34"
+    assert os.environ[ray_environment.PENDING] == "34"
     coming = "0 of up to 6 nodes for it are there, more start on demand (ray status follows them)"
     assert room.describe_coming() == coming
     assert joined.place_trials(asked, 5, said.append).slots == 5

@@ -17,7 +17,7 @@ from trainables.common.errors import InputError
 from trainables.common.tokens import Example
 from trainables.config.settings import Benchmark, Dialect, Model, Resources, RetainEvaluation, Training
 from trainables.config.trial import Trial, evaluation_id
-from trainables.data import rows, text_blocks
+from trainables.data import row_loader, text_blocks
 from trainables.storage.base import RESULT, ROWS
 from trainables.storage.files import read_rows
 from trainables.storage.location import open_storage
@@ -73,7 +73,7 @@ def test_training_rows_of_both_dialects(data: Path) -> None:
     for dialect, cut in zip(DIALECTS, (text_blocks.wrap_texts, text_blocks.retokenize_blocks), strict=True):
         sides = MUSE.training_examples(on(data, dialect), tokenizer, 50)
         for side, config in zip(sides, ("raw/forget", "raw/retain1"), strict=True):
-            assert side == cut(tokenizer, [row["text"] for row in rows.load_rows(str(data), config, ())], 50)
+            assert side == cut(tokenizer, [row["text"] for row in row_loader.load_rows(str(data), config, ())], 50)
 
 
 def greedy(network: Any, tokenizer: Any, prompt: str, count: int) -> str:
@@ -90,14 +90,14 @@ def test_every_record_equals_a_naive_one(data: Path, dialect: Any) -> None:
         task for task in ("verbmem_f", *muse.KNOWMEM, *muse.PRIVLEAK) for _ in range(2)
     ]
     scorer = RougeScorer(["rougeL"], use_stemmer=not ours)
-    pairs = rows.load_rows(str(data), "verbmem/forget", ())[:2]
+    pairs = row_loader.load_rows(str(data), "verbmem/forget", ())[:2]
     for row, pair in zip(records[:2], pairs, strict=True):
         truth = pair["gt"][:127] if ours else pair["gt"]  # a token is a byte; BOS is the first of 128
         text = greedy(network, tokenizer, pair["prompt"], 128)
         assert row["answer"] == truth
         assert row["generation"] == (text if ours else text.strip())
         assert row["rougeL_f1"] == scorer.score(truth, text)["rougeL"].fmeasure
-    for row, text in zip(records[-2:], rows.load_rows(str(data), "privleak/holdout", ())[:2], strict=True):
+    for row, text in zip(records[-2:], row_loader.load_rows(str(data), "privleak/holdout", ())[:2], strict=True):
         losses, _ = families.losses_and_hits(network, Example(tokenizer(text["text"])["input_ids"], 1))
         losses = losses if ours else losses[:-1]
         assert row["tokens"] == len(losses)
@@ -108,8 +108,8 @@ def test_questions_come_after_worked_examples(data: Path) -> None:
     network, tokenizer = tiny.network(), tiny.tokenizer()
     _, records = MUSE.measure(network, tokenizer, on(data, limit=2), None, token_budget=4096)
     chosen = [row for row in records if row["task"] == "knowmem_r"]
-    asked = rows.load_rows(str(data), "knowmem/retain_qa", ())[:2]
-    shown = rows.load_rows(str(data), "knowmem/retain_qa_icl", ())
+    asked = row_loader.load_rows(str(data), "knowmem/retain_qa", ())[:2]
+    shown = row_loader.load_rows(str(data), "knowmem/retain_qa_icl", ())
     for row, question in zip(chosen, asked, strict=True):
         prompt = "".join(f"Question: {one['question']}\nAnswer: {one['answer']}\n\n" for one in shown)
         prompt += f"Question: {question['question']}\nAnswer: "

@@ -23,7 +23,7 @@ def on(dialect: Dialect) -> Benchmark:
 @given(member=SCORES, stranger=SCORES)
 def test_area_counts_pairs_and_half_of_the_ties(member: list[float], stranger: list[float]) -> None:
     pairs = [(m, s) for m in member for s in stranger]
-    assert metrics.area(member, stranger) == pytest.approx(sum((s > m) + (s == m) / 2 for m, s in pairs) / len(pairs))
+    assert metrics.auc(member, stranger) == pytest.approx(sum((s > m) + (s == m) / 2 for m, s in pairs) / len(pairs))
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_area_counts_pairs_and_half_of_the_ties(member: list[float], stranger: l
 )
 def test_the_lowest_two_fifths(found: list[float], mean: float) -> None:
     """Two of five, at least one of two and of one, four of ten."""
-    assert metrics.lowest_mean(found) == mean
+    assert metrics.min_k_mean(found) == mean
 
 
 @pytest.mark.parametrize(

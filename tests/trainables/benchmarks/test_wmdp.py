@@ -20,7 +20,7 @@ from trainables.common.errors import InputError, TrialStopped
 from trainables.common.tokens import Example
 from trainables.config.settings import Benchmark, Model, Objective, Rectifier, Training
 from trainables.config.trial import Trial
-from trainables.data import rows, text_blocks
+from trainables.data import row_loader, text_blocks
 from trainables.storage.base import STEPS
 from trainables.storage.files import read_rows
 from trainables.storage.location import open_storage
@@ -78,7 +78,7 @@ def test_every_answer_equals_a_naive_one(data: Path) -> None:
     right: dict[str, list[bool]] = {}
     for row in records:
         path, subject = files[row["task"]]
-        asked = rows.load_rows(str(data), f"{path}/test", ())[row["index"]]
+        asked = row_loader.load_rows(str(data), f"{path}/test", ())[row["index"]]
         naive = choose(network, asked, QUESTION.format(subject))
         assert row["log_likelihoods"] == pytest.approx(naive, rel=1e-4)
         assert row["correct"] == (max(range(4), key=naive.__getitem__) == asked["answer"] == row["target"])
@@ -93,21 +93,21 @@ def test_every_answer_equals_a_naive_one(data: Path) -> None:
 
 def test_worked_examples_come_first(data: Path) -> None:
     """Five-shot: the dev rows with their answers, before each question of MMLU alone."""
-    network, shown = tiny.network(), rows.load_rows(str(data), "mmlu/virology/dev", ())
+    network, shown = tiny.network(), row_loader.load_rows(str(data), "mmlu/virology/dev", ())
     _, records = WMDP.measure(network, tiny.tokenizer(), on(data, shots=5, limit=1), None, token_budget=1024)
     before = QUESTION.format("virology")
     before += "".join(f"{listed(row)} {'ABCD'[row['answer']]}\n\n" for row in shown)
     told = {row["task"]: row["log_likelihoods"] for row in records}
     assert len(records) == 4
-    asked = rows.load_rows(str(data), "mmlu/virology/test", ())[0]
+    asked = row_loader.load_rows(str(data), "mmlu/virology/test", ())[0]
     assert told["mmlu_virology"] == pytest.approx(choose(network, asked, before), rel=1e-4)
-    bio = rows.load_rows(str(data), "questions/wmdp-bio/test", ())[0]
+    bio = row_loader.load_rows(str(data), "questions/wmdp-bio/test", ())[0]
     assert told["wmdp_bio"] == pytest.approx(choose(network, bio, QUESTION.format("biology")), rel=1e-4)
 
 
 def test_training_rows_are_texts_or_blocks_of_the_splits_topics(data: Path) -> None:
     tokenizer = tiny.tokenizer()
-    texts = {name: [row["text"] for row in rows.load_rows(str(data), name, ())][:5] for name in CORPORA}
+    texts = {name: [row["text"] for row in row_loader.load_rows(str(data), name, ())][:5] for name in CORPORA}
     for split, topics in wmdp.SPLITS.items():
         forget, retain = (
             [text for topic in topics for text in texts[f"{topic}-{side}-corpus"]] for side in ("forget", "retain")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from analysis.load import sweeps
+from analysis.load import opening
 from tests.support import small_sweep
 from tests.support.sweep_store import write_sweep
 from trainables import run
@@ -41,7 +41,7 @@ def test_report_of_a_file_that_calls_itself_otherwise_is_refused(tmp_path: Path)
     document = json.loads(file.read_text())
     file.write_text(json.dumps({**document, "name": "../../../outside"}))
     with pytest.raises(InputError, match="outside-0a1b2c3d inside; give the file that name again"):
-        sweeps.find_sweep(file.stem, tmp_path / "runs")
+        opening.find_sweep(file.stem, tmp_path / "runs")
 
 
 def test_trial_with_paths_everywhere_writes_into_the_storage_alone(trial_inputs: Any, tmp_path: Path) -> None:

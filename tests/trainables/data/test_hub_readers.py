@@ -17,7 +17,7 @@ from trainables.benchmarks import evaluation, lm_eval_questions
 from trainables.benchmarks.localize import localize
 from trainables.config.ids import identity
 from trainables.config.settings import Benchmark, Model
-from trainables.data import rows
+from trainables.data import row_loader
 from trainables.data.hub import HubRequirement, find_commits, find_folder
 from trainables.storage.base import Storage
 from trainables.storage.location import open_storage
@@ -30,14 +30,14 @@ def test_rows_are_read_from_the_storage_as_from_the_hub(bench: HubBench) -> None
         "README.md", "---\nconfigs:\n- config_name: forget01\n  data_files: forget01.json\n---\n", f"datasets/{ROWS_ID}"
     )
     bench.write("loader.py", "raise SystemExit", f"datasets/{ROWS_ID}")
-    planned = Benchmark(data=ROWS_ID, split="forget01", fingerprint=rows.fingerprint_rows(ROWS_ID, ("forget01",)))
+    planned = Benchmark(data=ROWS_ID, split="forget01", fingerprint=row_loader.fingerprint_rows(ROWS_ID, ("forget01",)))
     assert localize(planned, bench.store) == planned
     bench.fetch(ROWS)
     there = localize(planned, bench.store)
     assert Path(there.data) == bench.folder(ROWS)
     assert not (bench.folder(ROWS) / "loader.py").exists()
-    assert rows.load_rows(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
-    assert rows.fingerprint_rows(there.data, ("forget01",)) == planned.fingerprint
+    assert row_loader.load_rows(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
+    assert row_loader.fingerprint_rows(there.data, ("forget01",)) == planned.fingerprint
     assert find_commits(there) == {ROWS_ID: bench.hub.commit("datasets", ROWS_ID)}
     alone = planned.model_copy(update={"fingerprint": None})
     assert localize(alone, bench.store) == alone
@@ -52,7 +52,7 @@ def test_rows_that_a_person_brought_need_no_card(bench: HubBench) -> None:
     bench.fetch(ROWS)
     assert bench.hub.requests == []
     there = localize(Benchmark(data=ROWS_ID, split="forget01", fingerprint=f"hub:{ROWS_ID}@main"), bench.store)
-    assert rows.load_rows(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
+    assert row_loader.load_rows(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
     assert find_commits(there) == {ROWS_ID: "main"}
 
 

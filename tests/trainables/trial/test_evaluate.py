@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from trainables import evaluate
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
-from trainables.data import rows
+from trainables.data import row_loader
 from trainables.storage import files
 from trainables.training import models
 
@@ -71,7 +71,7 @@ def test_the_papers_dialect_takes_the_first_300_rows(tofu_data: Path, dialect: A
     asked = tofu.evaluation_rows(Benchmark(data=str(tofu_data), split="forget10", dialect=dialect))
     assert list(asked) == ["forget", "retain", "real_authors", "world_facts"]
     assert [len(found) for found in asked.values()] == counts
-    everything = rows.load_rows(str(tofu_data), "forget10_perturbed", ["question"])
+    everything = row_loader.load_rows(str(tofu_data), "forget10_perturbed", ["question"])
     assert asked["forget"] == everything[: counts[0]]
 
 
@@ -207,4 +207,4 @@ def test_line_separators_inside_a_string_do_not_end_a_row(trial_inputs: Any, tmp
     """U+2028 and U+0085 may stand as they are in JSON, and end a line for str.splitlines."""
     text = json.dumps({"question": "a\u2028b", "answer": "c\u0085d"}, ensure_ascii=False)
     folder = spoiled(trial_inputs, tmp_path / "data", "full", f"{text}\n\n{text}\n")
-    assert rows.load_rows(str(folder), "full", ("question", "answer")) == [json.loads(text)] * 2
+    assert row_loader.load_rows(str(folder), "full", ("question", "answer")) == [json.loads(text)] * 2

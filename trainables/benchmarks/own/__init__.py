@@ -38,7 +38,7 @@ from trainables.common.errors import InputError, closest
 from trainables.common.tokens import Example
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
-from trainables.data import prompts, rows, text_blocks
+from trainables.data import prompts, row_loader, text_blocks
 from trainables.data.hub import HubRequirement, hub_id_of
 
 SPLIT = DATA = "own"
@@ -159,7 +159,7 @@ class OwnBenchmark(BenchmarkBase):
 
         Raises TrialStopped if a loss or a log-likelihood is not finite.
         """
-        with rows.errors_about("benchmark.sources"):
+        with row_loader.errors_about("benchmark.sources"):
             fetched = {part.removeprefix(FETCHED): place for part, place in row_files.source_places(benchmark).items()}
             tasks = lm_eval_questions.load_tasks(benchmark.tasks, fetched | _task_places(benchmark), benchmark.shots)
         template = prompts.resolve_template(benchmark.template, tokenizer)
@@ -208,12 +208,14 @@ def _task_places(benchmark: Benchmark) -> dict[str, str]:
 
 def _task_files(task: str, place: str) -> list[Path] | None:
     """Return the files of a task's folder; None: a hub id."""
-    with rows.errors_about(f"benchmark.sources {task}"):
-        if not rows.names_folder(place):
+    with row_loader.errors_about(f"benchmark.sources {task}"):
+        if not row_loader.names_folder(place):
             return None
         if task == lm_eval_questions.MMLU:
             lm_eval_questions.find_subjects(place)
-    found = sorted(file for suffix in rows.SUFFIXES for file in paths.expand(place).rglob(f"*{suffix}"))
+    found = sorted(file for suffix in row_loader.SUFFIXES for file in paths.expand(place).rglob(f"*{suffix}"))
     if not found:
-        raise InputError(f"benchmark.sources {task}: {place} has no file of questions ({', '.join(rows.SUFFIXES)})")
+        raise InputError(
+            f"benchmark.sources {task}: {place} has no file of questions ({', '.join(row_loader.SUFFIXES)})"
+        )
     return found

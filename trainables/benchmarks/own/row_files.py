@@ -20,7 +20,7 @@ from trainables.common import hashing
 from trainables.common.errors import InputError, closest
 from trainables.common.paths import expand, is_file, is_folder
 from trainables.config.settings import Benchmark
-from trainables.data import rows
+from trainables.data import row_loader
 
 FILES = ("forget", "retain", "eval")
 REQUIRED = ("forget", "retain")
@@ -102,7 +102,7 @@ def read_row_file(part: str, place: str) -> Sequence[Row]:
 def _load(part: str, file: Path, state: tuple[int, int]) -> tuple[Row, ...]:
     """Read once for the many questions of a plan; `state` tells a file that was written again."""
     found, problems = [], []
-    for number, raw in enumerate(rows.load_file(file, part), 1):
+    for number, raw in enumerate(row_loader.load_file(file, part), 1):
         try:
             found.append(_parse_row(part, raw))
         except InputError as error:
@@ -119,9 +119,9 @@ def _file(part: str, place: str) -> Path:
     file = expand(place)
     if not is_file(file):
         what = "is a folder" if is_folder(file) else "is no file"
-        raise InputError(f"{part}: '{place}' {what}; give one with rows: {', '.join(rows.SUFFIXES)}")
-    if file.suffix not in rows.SUFFIXES:
-        raise InputError(f"{part}: '{place}' has another ending than {', '.join(rows.SUFFIXES)}")
+        raise InputError(f"{part}: '{place}' {what}; give one with rows: {', '.join(row_loader.SUFFIXES)}")
+    if file.suffix not in row_loader.SUFFIXES:
+        raise InputError(f"{part}: '{place}' has another ending than {', '.join(row_loader.SUFFIXES)}")
     return file
 
 

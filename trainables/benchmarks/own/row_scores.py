@@ -119,7 +119,7 @@ def _make_record(item: Item, losses: list[float], hits: list[bool]) -> dict[str,
         "tokens": len(losses),
         "loss": float(np.mean(losses)),
         "prob": None,
-        "min_k": metrics.lowest_mean([-value for value in losses]),
+        "min_k": metrics.min_k_mean([-value for value in losses]),
         "extraction_strength": None,
         "exact_memorisation": None,
         "rougeL_recall": None,
@@ -174,8 +174,8 @@ def aggregate(benchmark: BenchmarkBase, records: Records) -> Metrics:
     found |= {f"{name}_rows": len(by_set[name]) for name in SETS if by_set[name]}
     if by_set[HOLDOUT]:
         forget, holdout = by_set["forget"], by_set[HOLDOUT]
-        found["membership_loss_auc"] = metrics.area([r["loss"] for r in forget], [r["loss"] for r in holdout])
-        found["membership_min_k_auc"] = metrics.area([-r["min_k"] for r in forget], [-r["min_k"] for r in holdout])
+        found["membership_loss_auc"] = metrics.auc([r["loss"] for r in forget], [r["loss"] for r in holdout])
+        found["membership_min_k_auc"] = metrics.auc([-r["min_k"] for r in forget], [-r["min_k"] for r in holdout])
         found["holdout_rows"] = len(holdout)
     return found
 

@@ -1,4 +1,4 @@
-"""UWC: every method mixed with the original model until it keeps the same utility.
+"""Removal at equal utility (UWC): every method mixed with the original model until it keeps the same utility.
 
 theta(w) = w theta_u + (1 - w) theta_org; a target is a share of the original model's MU.
 """

@@ -1,4 +1,4 @@
-"""Rows of a data set: from a folder that holds one file a configuration or split, or from the hub."""
+"""Loads the rows of a data set, from a folder with a file a configuration or split or from the hub, and checks them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Ray reads from the environment when it is imported: this module is imported before Ray, and without it."""
+"""Environment variables that Ray reads when it is imported: this module is imported before Ray, and without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening a storage for analysis, and finding a sweep in it."""
+"""Opens a storage for analysis, and finds a sweep in it by its name."""
 
 from __future__ import annotations
 

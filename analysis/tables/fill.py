@@ -15,8 +15,8 @@ from analysis import paper
 from analysis.labels import (
     DASH,
     REFERENCES,
+    format_number,
     method_label,
-    number,
     order_methods,
     order_rectifiers,
     plain_setting,
@@ -25,10 +25,9 @@ from analysis.labels import (
     split_label,
 )
 from analysis.stats.tidy import CHECKS
-from analysis.tables import format as printing
-from analysis.tables import missing
-from analysis.tables.format import BOLD, Cell, Heading, Row, Table
+from analysis.tables import missing, printed
 from analysis.tables.layout import KEY, Layout, select_numbers, target_text
+from analysis.tables.printed import BOLD, Cell, Heading, Row, Table
 
 COMPONENTS = {"none": "w/o GRU", "clip": "w/ GC"}
 MISPRINT = "¶"
@@ -66,7 +65,7 @@ class Sheet:
     def save(self, folder: Path) -> None:
         """Write the table as Markdown and LaTeX as printed, and its numbers unrounded as CSV."""
         folder.mkdir(parents=True, exist_ok=True)
-        texts = {"md": printing.to_markdown(self.table), "tex": printing.to_latex(self.table)}
+        texts = {"md": printed.to_markdown(self.table), "tex": printed.to_latex(self.table)}
         texts["csv"] = self.csv.to_csv(index=False, lineterminator="\n")
         for kind, text in texts.items():
             (folder / f"{self.name}.{kind}").write_text(text, encoding="utf-8")
@@ -264,8 +263,8 @@ class Grid:
         marks = self._find_doubts(key) if key.get("target") and key["metric"] == "forget_quality" else ""
         marks += MISPRINT if isinstance(record["misprint"], str) and not self.compared else ""
         return Cell(
-            text=number(record["value"], decimals),
-            sd="" if pd.isna(record["sd"]) else number(record["sd"], decimals),
+            text=format_number(record["value"], decimals),
+            sd="" if pd.isna(record["sd"]) else format_number(record["sd"], decimals),
             bold=bool(record["bold"]),
             marks=marks,
             n=f"{record['n']}" if unusual else "",
@@ -323,6 +322,6 @@ def _print_difference(record: Record, decimals: int) -> str:
     """Return `paper -5.1004, +0.0204`, the difference being ours less the paper's."""
     if pd.isna(record["paper"]):
         return f"paper {DASH}"
-    theirs, difference = number(record["paper"], decimals), number(record["difference"], decimals)
+    theirs, difference = format_number(record["paper"], decimals), format_number(record["difference"], decimals)
     sign = MISPRINT if isinstance(record["misprint"], str) else ""
     return f"paper {theirs}{sign}, {'' if difference.startswith('-') else '+'}{difference}"
