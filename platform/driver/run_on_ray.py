@@ -19,7 +19,7 @@ from platform.driver.export_chosen import export_chosen_trial
 from platform.driver.options import Options
 from platform.driver.reporter import Reporter
 from platform.preparation import hub, prepare
-from platform.schedule.node_loss import TRIES, NodeLossWatch, RayletWatch
+from platform.schedule.node_loss import TRIES, NodeLossWatch, RayletWatch, survive_memory_kills
 from platform.schedule.searcher import Queue, Studies
 from platform.schedule.session import Placement, resources_of_trial, start_session
 from platform.state import disk, manifest, weights
@@ -76,6 +76,7 @@ def prepare_and_tune(
 def _tune(state: SweepState, store: Storage, mirror: Mirror, stopper: Stopper, placement: Placement, keep: str) -> None:
     """Run the trials that are left, as far as the limits let them."""
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    survive_memory_kills()
     class_cache.ENV_VARS_TO_PROPAGATE.difference_update(VARIABLES)  # Ray's log would hold their values
     plan = state.plan
     search, total = make_searcher(state, store, stopper, placement, keep)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.air.execution._internal import actor_manager
+from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 from ray.tune import Callback
 
 RETRIES = 1
@@ -95,4 +97,12 @@ class NodeLossWatch(StatelessCallback):
 def read_cause(trial: Any) -> str:
     """Return what Tune has noted of a trial's end in Ray's session, which is not in the storage: it may be full."""
     path = trial.error_file
-    return Path(path).read_text(encoding="utf-8") if path and Path(path).is_file() else "its process died"
+    text = Path(path).read_text(encoding="utf-8") if path and Path(path).is_file() else "its process died"
+    if used := re.search(r"low on memory.* was ([\d.]+)GB used / ([\d.]+)GB", text):
+        text += f"\nkilled: machine short of memory ({used[1]} of {used[2]} GB); try --max-concurrent 1"
+    return text
+
+
+def survive_memory_kills() -> None:
+    """Let Tune take a kill by Ray's memory monitor for the death of an actor: it ends with a traceback (2.60)."""
+    actor_manager.RayActorError = (RayActorError, OutOfMemoryError)  # type: ignore[assignment, misc]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.air.execution import FixedResourceManager, ResourceRequest
+from ray.air.execution._internal import actor_manager
+from ray.air.execution._internal.tracked_actor_task import TrackedActorTask
+from ray.exceptions import OutOfMemoryError
 from ray.tune.experiment import Trial
 
 from platform.schedule import node_loss
@@ -124,3 +129,21 @@ def test_machine_that_was_gone_before_the_death(cluster: Cluster, rounds: int, e
     cluster.die(trial)
     cluster.wait(node_loss.LOOK_SECONDS)
     assert counts(cluster, trial) == expected
+
+
+def test_a_kill_by_the_memory_monitor_is_an_actors_death_with_its_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tune (Ray 2.60) would end the sweep with a traceback: it knows errors of actors and of tasks alone."""
+    node_loss.survive_memory_kills()
+    manager, ended = actor_manager.RayActorManager(FixedResourceManager()), []
+    actor = manager.add_actor(object, {}, ResourceRequest([{"CPU": 1}]), on_error=lambda _, error: ended.append(error))
+    monkeypatch.setattr(manager, "_cleanup_actor", lambda **actor: None)  # it was never started
+    killed = OutOfMemoryError("1 worker(s) were killed due to the node running low on memory")
+    manager._actor_task_failed(TrackedActorTask(actor), killed)
+    assert ended == [killed]
+    file = tmp_path / "error.txt"
+    file.write_text(f"{killed}. Memory on the node (IP: 127.0.0.1) was 22.50GB used / 23.54GB limit (0.95)\nfurther\n")
+    cause: Any = SimpleNamespace(error_file=str(file))
+    last = node_loss.read_cause(cause).splitlines()[-1]
+    assert last == "killed: machine short of memory (22.50 of 23.54 GB); try --max-concurrent 1"
