@@ -59,7 +59,8 @@ def _run(output: Path, folder: Path, module: str, arguments: list[str]) -> None:
     os.environ |= {"COLUMNS": "160", "NO_COLOR": "1"}
     with _redirected(output / "out", 1), _redirected(output / "err", 2):
         sys.argv = [module, *arguments]
-        sys.modules.pop(module, None)  # imported ahead, and run now under the name __main__
+        for name in (module, f"{module}.__main__"):  # imported ahead, and run now under the name __main__
+            sys.modules.pop(name, None)
         runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
