@@ -12,6 +12,7 @@ from platform.state import manifest
 from platform.state.status import LOST_SECONDS, describe_sweep, find_changed_files, format_progress
 from trainables.common import cli
 from trainables.common.cli import format_count, format_duration
+from trainables.common.errors import InputError
 from trainables.storage.base import FAILURES
 from trainables.storage.location import open_storage
 
@@ -34,6 +35,8 @@ def main(
 
             return submit.run_command(cluster, "platform.status", sys.argv[1:])
         store = open_storage(location, writable=False)
+        if verify and store.is_remote:
+            raise InputError("--verify: only for a storage in a folder; an object store has checksums of its own")
         sweep, *others = manifest.load_manifests(name, store)
         found = describe_sweep(sweep, store)
         found["changed"] = list(map(str, find_changed_files(sweep, store))) if verify else []

@@ -23,11 +23,12 @@ def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
 
     def interrupt(number: int, frame: object) -> None:
         """Raise KeyboardInterrupt; at the second signal end at once: what Ray then does prints tracebacks."""
-        signal.signal(number, lambda *_: end_at_once())
+        for one in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(one, end_at_once)
         raise KeyboardInterrupt
 
-    def end_at_once() -> None:
-        print(f"\nstopped; go on with: {manifest.resume_command(command)}", file=sys.stderr, flush=True)
+    def end_at_once(number: int, frame: object) -> None:
+        os.write(2, f"\nstopped; go on with: {manifest.resume_command(command)}\n".encode())
         os._exit(130)
 
     signal.signal(signal.SIGINT, interrupt)

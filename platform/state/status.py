@@ -136,7 +136,7 @@ def _group_failures(results: Results, store: Storage) -> list[dict[str, Any]]:
             groups.setdefault((result["status"], describe_cause(result)), []).append(key)
     found = []
     for (status, reason), keys in groups.items():
-        message = (results[keys[0]]["error"] or {}).get("message", reason)
+        message = (results[keys[0]].get("error") or {}).get("message", reason)
         found.append({"status": status, "cause": message, "trials": keys, "log": str(store.trial(keys[0]) / ERROR)})
     return sorted(found, key=lambda group: -len(group["trials"]))
 

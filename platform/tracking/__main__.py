@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Annotated
 
 import typer
@@ -31,7 +32,7 @@ def main(
         sweep = manifest.load_manifest(name, store)
         try:
             count = sync(sweep, store)
-        except MlflowException as error:
+        except (MlflowException, sqlite3.Error) as error:
             raise InputError(f"MLflow at {redact(tracking_uri(store))}: {first_line(error)}") from error
         print(f"{count} trials in {redact(tracking_uri(store))}")
         return 0

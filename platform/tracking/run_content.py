@@ -35,7 +35,7 @@ def run_metrics(trial: Trial, result: dict[str, Any], steps: Path) -> list[Any]:
     from mlflow.entities import Metric
 
     points: list[tuple[str, Any, int]] = [(f"eval/{name}", value, 0) for name, value in result["metrics"].items()]
-    points += [(f"time/{name}", value, 0) for name, value in result["seconds"].items()]
+    points += [(f"time/{name}", value, 0) for name, value in result.get("seconds", {}).items()]
     goals = [goal.metric for goal in benchmarks.find(trial.benchmark.name).GOALS]
     for item in (result.get("calibration") or {}).get("targets", []):
         points += [(f"calibration/{item['target']:g}/{name}", item[name], 0) for name in ("weight", *goals)]
@@ -57,15 +57,15 @@ def run_tags(trial: Trial, result: dict[str, Any]) -> list[Any]:
         "rectifier": trial.rectifier.name,
         "split": trial.benchmark.split,
         "seed": str(trial.seed),
-        "git_commit": str(result["commit"]),
-        "git_dirty": str(result["dirty"]),
+        "git_commit": str(result.get("commit")),
+        "git_dirty": str(result.get("dirty")),
         "code": str(result.get("code", "unknown")),
         "started": result["started"],
         "outcome": result["status"],
     }
     if result.get("chosen_step"):
         tags["chosen_step"] = str(result["chosen_step"])
-    if result["error"]:
+    if result.get("error"):
         tags["failure"] = result["error"]["message"][:500]
     return [RunTag(name, value) for name, value in tags.items()]
 

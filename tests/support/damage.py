@@ -16,6 +16,10 @@ VALUES: tuple[Any, ...] = (
 """What stands in the place of a value of a JSON file."""
 
 
+UNCHECKED = ", without its checksum"
+"""Said of a file whose numbers nobody can vouch for any more."""
+
+
 def copy_storage(source: Path, target: Path) -> Path:
     """Copy a storage by hard links: what damages a file writes another one in its place."""
     shutil.rmtree(target, ignore_errors=True)
@@ -91,6 +95,9 @@ def _exchange(file: Path, content: bytes, dice: random.Random) -> str:
 def _change_shape(file: Path, content: bytes, dice: random.Random) -> str:
     document = json.loads(content)
     places = list(_places(document))
+    if isinstance(document, dict) and dice.random() < 0.5:  # as a file of an earlier version
+        document.pop("checksum", None)
+    unchecked = UNCHECKED if "checksum" not in document else ""
     node, key = dice.choice(places) if places else ([document], 0)
     if dice.random() < 0.25 and isinstance(node, dict):
         del node[key]
@@ -99,7 +106,7 @@ def _change_shape(file: Path, content: bytes, dice: random.Random) -> str:
         node[key] = dice.choice(VALUES)
         told = f"{key} = {str(node[key])[:40]!r}"
     file.write_text(json.dumps(document), encoding="utf-8", errors="surrogatepass")
-    return told
+    return told + unchecked
 
 
 def _places(node: Any) -> Any:

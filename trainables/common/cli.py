@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import sys
+import unicodedata
 from collections.abc import Callable
 from typing import Annotated
 
@@ -60,17 +61,21 @@ def guarded(main: Callable[[], int]) -> int:
 
 def _print_error(message: str) -> None:
     """Print one line: line ends and control characters are escaped, very long words are cut."""
-    shown = escape_controls(redact(message).replace("\n", "\\n"))
+    shown = "".join(map(_escape, redact(message)))
     shown = LONG_WORD.sub(lambda found: f"{found[1]}... ({len(found[0])} characters)", shown)
     print(f"error: {shown}", file=sys.stderr)
 
 
 def escape_controls(text: str) -> str:
-    """Return text for a terminal: line ends stay, other control characters are escaped."""
+    """Return text for a terminal: line ends, tabs and all spaces stay, other control characters are escaped."""
     return "".join(
-        character if character.isprintable() or character == "\n" else character.encode("unicode_escape").decode()
+        character if character in "\n\t" or unicodedata.category(character) == "Zs" else _escape(character)
         for character in text
     )
+
+
+def _escape(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
 def describe_invalid(error: Exception) -> str:

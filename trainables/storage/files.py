@@ -55,7 +55,7 @@ def parse_object(content: bytes) -> dict[str, Any] | None:
     """Return a JSON object, None if the content is none, or another one than its checksum was made of."""
     try:
         value = json.loads(content.decode("utf-8"))
-        whole = isinstance(value, dict) and value.get(CHECKSUM) in (None, _checksum(value))
+        whole = isinstance(value, dict) and (CHECKSUM not in value or value[CHECKSUM] == _checksum(value))
     except (ValueError, RecursionError):
         return None
     return value if whole else None
@@ -147,10 +147,16 @@ def mark_complete(folder: Path) -> None:
 
 def find_changed(folder: Path) -> list[Path]:
     """Return the files that have gone or changed since `mark_complete`; none where it wrote no sums."""
-    with contextlib.suppress(FileNotFoundError):
-        sums = (line.split("  ", 1) for line in (folder / SUMS).read_text().splitlines())
-        return [file for sum_, name in sums if not (file := folder / name).is_file() or sha256(file) != sum_]
-    return []
+    if not (folder / SUMS).exists():
+        return []
+    try:
+        lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
+        sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+    except (ValueError, OSError):
+        return [folder / SUMS]
+    if sums.keys() != (read_json(folder / WHOLE) or {}).keys():
+        return [folder / SUMS]
+    return [file for name, found in sums.items() if not (file := folder / name).is_file() or sha256(file) != found]
 
 
 def sha256(file: Path) -> str:

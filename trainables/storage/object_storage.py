@@ -218,8 +218,9 @@ class ObjectStorage(Storage):
         elif folder.is_dir():
             if entry is not None and not is_same(folder / RESULT, entry):
                 shutil.rmtree(folder / WEIGHTS, ignore_errors=True)
-            for file in folder.iterdir():
-                if file.is_file() and not file.name.startswith(".") and self.transfer.name(file) not in found:
+            for file in (file for file in folder.iterdir() if file.is_file() and not file.name.startswith(".")):
+                there = found.get(self.transfer.name(file))
+                if there is None or (not file.name.endswith(LIGHT) and not is_same(file, there)):
                     file.unlink(missing_ok=True)
 
     def _mark_unsent(self, trial_id: str) -> None:

@@ -11,9 +11,9 @@ from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.storage.files import CHECKSUM, read_json
 
-Number = Annotated[float, Field(allow_inf_nan=False)]
+Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 Numbers = dict[str, Number | None]
-Seconds = dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]
+Seconds = dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]]
 
 
 class _Part(BaseModel):
@@ -34,13 +34,18 @@ class _Benchmark(_Named):
     split: str
 
 
+class _Resources(_Part):
+    ranks: int = 1
+    gpus: float = 0
+
+
 class _Config(_Part):
     method: str
     rectifier: _Named
     benchmark: _Benchmark
     objective: dict[str, Any] = {}
     training: dict[str, Any] = {}
-    resources: dict[str, Any] = {}
+    resources: _Resources = _Resources()
     task_vector: dict[str, Any] | None = None
     calibration: dict[str, Any] = {}
     seed: int = 0

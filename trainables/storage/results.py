@@ -5,6 +5,7 @@ A trial writes them (trainables.trial.record); what result.json must hold is in 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -45,12 +46,16 @@ def read_result(store: Storage, trial_id: str) -> tuple[dict[str, Any] | None, l
         damaged = [path for path in (folder / STEPS, folder / ROWS) if path.exists() and not _is_whole_table(path)]
     else:
         damaged = [path for name, found in sums.items() if not _is_written(path := folder / name, found, store)]
+    if damaged and read_json(folder / RESULT) != result and result is not None:  # set aside, or run again, meanwhile
+        return read_result(store, trial_id)
     return (None if damaged else result), damaged
 
 
 def _is_written(path: Path, sha: str, store: Storage) -> bool:
     """Return whether a table is what was written; where a copy of the storage lacks it, the storage has to have it."""
-    return sha256(path) == sha if path.is_file() else not path.exists() and store.exists(path)
+    with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+        return sha256(path) == sha
+    return not path.exists() and store.exists(path)
 
 
 def never_ran(result: Mapping[str, Any] | None) -> bool:
@@ -91,11 +96,11 @@ def sum_gpu_seconds(results: Iterable[Mapping[str, Any]]) -> float:
 
 def count_gpus(config: Mapping[str, Any]) -> float:
     """Return the GPUs of a trial's configuration; a rank without a GPU counts as one."""
-    resources = config["resources"]
-    return resources["ranks"] * (resources["gpus"] or 1)
+    resources = config.get("resources", {})
+    return resources.get("ranks", 1) * (resources.get("gpus") or 1)
 
 
 def describe_cause(result: dict[str, Any]) -> str:
     """Return what failures have in common: the message without its numbers, addresses and ids."""
-    message = (result["error"] or {}).get("message", result["status"])
+    message = (result.get("error") or {}).get("message", result["status"])
     return re.sub(r"\b(0x)?[0-9a-f]*\d[0-9a-f]*\b", "#", message.splitlines()[0] if message else "")

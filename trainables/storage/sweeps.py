@@ -112,14 +112,21 @@ def read_sweep(path: Path) -> SweepFile:
 def find_sweeps(name: str, store: Storage) -> list[SweepFile]:
     """Return the sweeps called NAME, newest first, or the one NAME-HASH, as the last scan of the storage found them.
 
-    Raises InputError with the known ones if there is none, or if one of them is damaged.
+    Damaged ones are left out. Raises InputError with the known ones if there is none, or if all are damaged.
     """
     names = list_names(store)
     wanted = [stem for stem in names if name in (stem, names[stem])]
     if not wanted:
         known = closest(name, {*names.values(), *names}) if names else store.explain_empty()
         raise InputError(f"no sweep '{name}' in {store.location}; {known}")
-    found = [read_sweep(store.root / "sweeps" / f"{stem}.json") for stem in wanted]
+    found, damage = [], None
+    for stem in wanted:
+        try:
+            found.append(read_sweep(store.root / "sweeps" / f"{stem}.json"))
+        except InputError as error:
+            damage = error
+    if not found and damage:
+        raise damage
     return sorted(found, key=lambda sweep: (sweep.time, sweep.hash), reverse=True)
 
 

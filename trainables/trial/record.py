@@ -69,7 +69,7 @@ def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, fol
     from trainables.training.runtime import device_name  # imports torch, which the driver does without
 
     written = {name: rows for name, rows in ((STEPS, record.steps), (ROWS, record.evaluation_rows)) if rows}
-    for name in {STEPS, ROWS} - written.keys():  # of an earlier attempt
+    for name in {STEPS, ROWS} - written.keys() if record.attempt else ():  # of an earlier attempt
         (folder / name).unlink(missing_ok=True)
     for name, rows in written.items():
         files.write_rows(folder / name, rows)

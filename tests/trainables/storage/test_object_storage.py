@@ -147,6 +147,22 @@ def test_what_is_gone_or_set_aside_goes_from_every_copy(machine: Machine) -> Non
     assert not here.has("a1")
 
 
+def test_a_table_of_an_earlier_attempt_goes_when_the_trial_ran_again_elsewhere(machine: Machine) -> None:
+    """A copy that is only read fetches tables when it draws figures; they would not fit the new result's sums."""
+    here, there = machine("here"), machine("there", writable=False)
+    for steps in (1, 300):
+        folder = write_trial(here, "a1", attempt=str(steps))
+        files.write_rows(folder / STEPS, [{"step": step, "loss": 1 / step} for step in range(1, steps + 1)])
+        result = files.read_json(folder / RESULT) or {}
+        files.write_json(folder / RESULT, result | {"files": {STEPS: files.sha256(folder / STEPS)}})
+        here.push_trial("a1")
+        there.sync_trials(["a1"])
+        assert read_result(there, "a1")[1] == []
+        there.fetch_trial("a1")
+        assert read_result(there, "a1")[1] == []
+        assert len(files.read_rows(there.trial("a1") / STEPS)) == steps
+
+
 def test_a_refusal_does_not_replace_the_result_of_a_run(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
     write_trial(there, "a1", attempt="one")

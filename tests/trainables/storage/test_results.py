@@ -10,6 +10,7 @@ import pytest
 from tests.support.starts import RESULT_FIELDS, write_result
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
+from trainables.storage import results
 from trainables.storage.base import RESULT, ROWS, Storage
 from trainables.storage.files import read_json, sha256, write_json, write_rows
 from trainables.storage.results import read_result, summarise
@@ -92,3 +93,25 @@ def test_a_summary_is_that_of_the_result_as_it_is_now(store: Storage) -> None:
     assert summarise(store, "a1") == ("failed", then, "no")
     (store.trial("a1") / RESULT).unlink()
     assert summarise(store, "a1") is None
+
+
+def test_a_null_checksum_and_texts_in_the_place_of_numbers_are_damage(store: Storage) -> None:
+    for given in ({"checksum": None}, {"metrics": {"mu": "0.5"}}, {"seconds": {"total": "1"}}):
+        write_result(store, "a1", **given)
+        assert read_result(store, "a1") == (None, [store.trial("a1") / RESULT]), given
+
+
+def test_a_result_that_is_set_aside_while_it_is_read_is_no_damage(
+    store: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = store.trial("a1") / ROWS
+    write_rows(path, [{"task": "forget"}])
+    write_result(store, "a1", files={ROWS: sha256(path)})
+
+    def set_aside_meanwhile(file: Path) -> str:
+        (store.trial("a1") / RESULT).unlink()
+        file.unlink()
+        raise FileNotFoundError
+
+    monkeypatch.setattr(results, "sha256", set_aside_meanwhile)
+    assert read_result(store, "a1") == (None, [])
