@@ -18,7 +18,7 @@ from trainables.training import models
 SERIES = ("loss", "retain_loss", "cos_before", "grad_norm", "rectified_norm", "average_norm", "dot")
 ONE = [{"stage": 1}, {"stage": 0}, {"stage": 2, "micro_batch": 1}, {"stage": 3, "micro_batch": 8}]
 TWO = [{"stage": 0, "micro_batch": 1}, {"stage": 1}, {"stage": 2, "micro_batch": 1}, {"stage": 3, "micro_batch": 2}]
-OFFLOADED = [{"stage": stage, "micro_batch": size, "offload": True} for stage in (1, 2, 3) for size in (2, 8)]
+OFFLOADED = [{"stage": stage, "micro_batch": size, "offload": True} for stage, size in ((1, 2), (2, 8), (3, 2))]
 WRITES = [
     {"stage": 0, "write": True},
     *(
