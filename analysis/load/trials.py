@@ -64,14 +64,14 @@ def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | N
     """
     if tracking:
         results, rule, backbone = mlflow_server.load_results(name, tracking)
-        given = ""
+        benchmark = ""
     else:
         store = open_storage(storage)
         sweep = find_sweep(name, store)
         results = [_read_result(store, trial) for trial in sweep.trials]
-        rule, backbone, given = sweep.selection, sweep.backbone, sweep.benchmark
+        rule, backbone, benchmark = sweep.selection, sweep.backbone, sweep.benchmark
     configs = [result.get("config") or {} for result in results]
-    goals = find_goals(given or _benchmark(configs))
+    goals = find_goals(benchmark or _benchmark(configs))
     base = pd.DataFrame([{field: result.get(field) for field in BASE} for result in results], columns=BASE)
     parts = [base, _flat(configs), _measured(results, goals, rule)]
     for part in ("error", "versions", "topology"):

@@ -49,10 +49,11 @@ def _lines(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[
         yield line
     if plan.sweep.tables and plan.strategy == "paper":
         yield f"fills the paper's {', '.join(plan.sweep.tables)}"
-    made = [
-        format_count(count, noun) + (f" ({'' if there == count else f'{there} '}there)" if there else "")
-        for noun, (count, there) in ((noun, found.values()) for noun, found in document["shared"].items())
-    ]
+    made = []
+    for noun, found in document["shared"].items():
+        count, there = found["count"], found["there"]
+        exists = f" ({'' if there == count else f'{there} '}there)" if there else ""
+        made.append(format_count(count, noun) + exists)
     yield f"made once: {', '.join(made)}"
     parts, free = disk.describe_forecast(document["disk"]), format_size(document["disk_free_bytes"])
     yield f"storage {document['storage']}: at least {parts} to come, {free} free"

@@ -20,6 +20,7 @@ from trainables.storage.base import ERROR, LOST, RESULT, ROWS, STEPS, Storage, s
 def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
     """Run what is left of a plan as the sweep's only driver; return the exit status."""
     plan, command = state.plan, shlex.join(["python", "-m", "platform.sweep", *map(redact, sys.argv[1:])])
+    stopped = f"\nstopped; go on with: {manifest.resume_command(command)}\n"
 
     def interrupt(number: int, frame: object) -> None:
         """Raise KeyboardInterrupt; at the second signal end at once: what Ray then does prints tracebacks."""
@@ -28,7 +29,7 @@ def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
         raise KeyboardInterrupt
 
     def end_at_once(number: int, frame: object) -> None:
-        os.write(2, f"\nstopped; go on with: {manifest.resume_command(command)}\n".encode())
+        os.write(2, stopped.encode())
         os._exit(130)
 
     signal.signal(signal.SIGINT, interrupt)
@@ -38,7 +39,7 @@ def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
             state = _settle_earlier_results(refresh_if_stale(state, store), store, options)
             return driver.run(state, store, command, options)
     except KeyboardInterrupt:
-        print(f"\nstopped; go on with: {manifest.resume_command(command)}", file=sys.stderr)
+        print(stopped, end="", file=sys.stderr)
         return 130
 
 

@@ -124,7 +124,9 @@ def select_trials(trials: Sequence[Trial], filters: Sequence[str]) -> list[Trial
         if path not in known:
             raise InputError(f"--only {item}: unknown field '{path}'; {_suggest(path, known)}")
         values = {trial: fields[path] for trial, fields in flat.items() if path in fields}
-        texts = {key: str(one).lower() if one in (None, True, False) else str(one) for key, one in values.items()}
+        texts = {
+            key: str(one).lower() if one is None or isinstance(one, bool) else str(one) for key, one in values.items()
+        }
         normalised = {trial: _normalise(text) for trial, text in texts.items()}
         for choice in value.split(","):
             if _normalise(choice) not in normalised.values():

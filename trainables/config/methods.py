@@ -6,7 +6,6 @@ A file in trainables/methods/custom/ adds the row of its name (docs/decisions/00
 from __future__ import annotations
 
 import ast
-import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -174,9 +173,10 @@ def _read_custom_file(path: Path) -> Iterator[Row]:
             case ast.FunctionDef(name="make") | ast.ClassDef(name="Rectifier"):
                 names.add(node.name)
             case ast.Assign(targets=[ast.Name(id="LABEL" | "NEEDS" | "TAKES" as name)], value=value):
-                with contextlib.suppress(ValueError):
-                    stated[name] = None
+                try:
                     stated[name] = ast.literal_eval(value)
+                except ValueError:  # no plain value
+                    stated[name] = None
     label = str(stated.pop("LABEL", path.stem))
     if "Rectifier" in names or not names:
         known, problem = _accepted(stated, {"NEEDS": (RETAIN_PASS,), "TAKES": SETTINGS})

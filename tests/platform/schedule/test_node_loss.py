@@ -10,7 +10,7 @@ import pytest
 from ray.air.execution import FixedResourceManager, ResourceRequest
 from ray.air.execution._internal import actor_manager
 from ray.air.execution._internal.tracked_actor_task import TrackedActorTask
-from ray.exceptions import OutOfMemoryError
+from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.tune.experiment import Trial
 
 from platform.schedule import node_loss
@@ -135,6 +135,7 @@ def test_a_kill_by_the_memory_monitor_is_an_actors_death_with_its_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tune (Ray 2.60) would end the sweep with a traceback: it knows errors of actors and of tasks alone."""
+    monkeypatch.setattr(actor_manager, "RayActorError", RayActorError)  # it is put back afterwards
     node_loss.survive_memory_kills()
     manager, ended = actor_manager.RayActorManager(FixedResourceManager()), []
     actor = manager.add_actor(object, {}, ResourceRequest([{"CPU": 1}]), on_error=lambda _, error: ended.append(error))
