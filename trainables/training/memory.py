@@ -8,6 +8,7 @@ against measured peaks (tests/trainables/training/test_measured_memory.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -117,12 +118,16 @@ def states(trial: Trial, parameters: int, trained: int, stage: int) -> States:
     )
 
 
-def choose_stage(trial: Trial, parameters: int, trained: int, memory: float) -> int:
-    """Return the first ZeRO stage whose states fit `FILLED` of a device's `memory` (bytes), else 3; 1 for one rank."""
+def choose_stage(trial: Trial, parameters: int, trained: int, memory: float | None) -> int:
+    """Return the first ZeRO stage whose states fit `FILLED` of a device's `memory` (bytes), else 3; 1 for one rank.
+
+    Of bf16 on several ranks from 2 on: at 1 DeepSpeed keeps a whole fp32 gradient on every rank. `memory` None: any.
+    """
     if trial.resources.ranks == 1:
         return 1
-    room = FILLED * memory
-    return next((stage for stage in (1, 2) if states(trial, parameters, trained, stage).total <= room), 3)
+    room = math.inf if memory is None else FILLED * memory
+    stages = (2,) if trial.resources.precision == "bf16" else (1, 2)
+    return next((stage for stage in stages if states(trial, parameters, trained, stage).total <= room), 3)
 
 
 def _is_offloaded(resources: Resources) -> bool:
@@ -209,7 +214,7 @@ def fit(trial: Trial, shape: Shape, longest: int, memory: float | None) -> Fit:
     """
     resources, stage = trial.resources, trial.resources.zero_stage
     if stage is None:
-        stage = 1 if memory is None else choose_stage(trial, shape.parameters, _trained(trial, shape), memory)
+        stage = choose_stage(trial, shape.parameters, _trained(trial, shape), memory)
     length = max(longest, padded_to(trial))
     share, limit = trial.training.batch_size // resources.ranks, None if memory is None else USABLE * memory
     rows = resources.micro_batch or share

@@ -56,11 +56,13 @@ def test_a_higher_stage_never_needs_more(ranks: int, precision: str, method: str
     ("parameters", "ranks", "memory_bytes", "stage"),
     [
         (1_400_000, 1, 24 * GB, 1),
-        (SEVEN, 8, 80 * GB, 1),
+        (SEVEN, 8, 80 * GB, 2),  # ZeRO 1 keeps a whole fp32 gradient on every rank in bf16
+        (SEVEN, 2, None, 2),
         (SEVEN, 4, 80 * GB, 2),
         (SEVEN, 4, 64 * GB, 3),
         (SEVEN, 1, 80 * GB, 1),
     ],
 )
-def test_first_stage_that_fits(parameters: int, ranks: int, memory_bytes: float, stage: int) -> None:
+def test_first_stage_that_fits(parameters: int, ranks: int, memory_bytes: float | None, stage: int) -> None:
     assert memory.choose_stage(trial(ranks), parameters, parameters, memory_bytes) == stage
+    assert memory.choose_stage(trial(8, precision="fp32"), parameters, parameters, None) == 1
