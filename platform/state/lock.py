@@ -1,129 +1,47 @@
-"""The lock of a sweep, so that it has one driver: STORAGE/sweeps/NAME-HASH.lock, with its owner and a heartbeat.
+"""The lock of a sweep, so that it has one driver: STORAGE/sweeps/NAME-HASH.lock says whose it is, with a heartbeat.
 
-A start that finds a lock
-- of a process that lives on this machine is refused, however old the heartbeat is;
-- of a process that is dead on this machine takes the lock over at once (a process is its pid and its start time);
-- of another machine (or container) takes the lock over if the heartbeat is more than STALE_SECONDS from this machine's
-  clock, in either direction, and the lock does not change for WATCH_SECONDS: a jump of a clock takes no lock away.
-An owner that finds another owner in its lock (it slept, and was taken for dead) stops as on Ctrl-C.
-
-A sweep in an object store has a second lock there. Object stores lock nothing: a start writes its own token, waits
-CONFIRM_SECONDS and reads it back. Of several that start at once the last writer goes on.
+The driver holds a lock of the file system on `.NAME-HASH.lock.guard` as long as it runs; however it ends, the kernel
+gives that back. Machines that share no such lock (object stores, some shared folders) go by the owner:
+- one of this machine is alive or dead (a process is its pid and its start time);
+- one of another machine or container is taken for dead if its lock does not change for WATCH_SECONDS.
+An owner that finds another one in its lock (it slept, and was taken for dead) stops as on Ctrl-C. Where nothing can be
+locked, a start waits CONFIRM_SECONDS and reads its token back: of several at once the last writer goes on.
 """
 
 from __future__ import annotations
 
 import _thread
 import contextlib
-import json
-import os
+import errno
 import shlex
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from trainables.common import processes, provenance
 from trainables.common.errors import InputError, Unreachable
 from trainables.storage.base import Storage
 from trainables.storage.files import parse_object, write_json
 
-if TYPE_CHECKING:
-    from trainables.storage.object_store import ObjectStore
-
-HEARTBEAT_SECONDS, STALE_SECONDS, WATCH_SECONDS, CONFIRM_SECONDS = 5.0, 60.0, 20.0, 2.0
+HEARTBEAT_SECONDS, WATCH_SECONDS, CONFIRM_SECONDS, END_SECONDS = 5.0, 60.0, 2.0, 5.0
+NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+"""Error numbers of a file system without locks."""
 Owner = dict[str, Any]
-"""A process, its command, since when, and a token that no other one has."""
+"""A process, its command, since when, its last heartbeat, and a token that no other one has; empty if damaged."""
+KEYS = {"place", "pid", "born", "host", "since", "beat"}
 
 
-@dataclass(frozen=True)
-class LockState:
-    """A lock as it was read; `owner` is empty if it is damaged."""
-
-    owner: Owner
-    changed: int
-    """The time of the file, ns: it shows even a heartbeat for which the disk had no room."""
-
-    @classmethod
-    def parse(cls, content: bytes, changed: int) -> LockState:
-        owner = parse_object(content) or {}
-        return cls(owner if {"place", "pid", "born", "host", "since"} <= owner.keys() else {}, changed)
-
-    @property
-    def age(self) -> float:
-        """Seconds by this machine's clock since the last heartbeat, negative if that lies in the future."""
-        return time.time() - max(self.owner.get("beat", 0.0), self.changed / 1e9)
-
-    @property
-    def alive(self) -> bool | None:
-        """Whether the owner lives; None if nobody here can know."""
-        return processes.is_alive(self.owner) if self.owner else None
-
-    def is_of(self, owner: Owner) -> bool:
-        return self.owner.get("token") == owner["token"]
-
-    def describe(self) -> str:
-        if not self.owner:
-            return "an unknown process (its lock is damaged)"
-        return f"process {self.owner['pid']} on {self.owner['host']} since {self.owner['since']}"
-
-
-class LockFile:
-    """A lock in a file. A file `.NAME-HASH.lock.guard` beside it is locked while it is read and written."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.name = path.name
-
-    def read(self) -> LockState | None:
-        try:
-            changed = self.path.stat().st_mtime_ns
-            return LockState.parse(self.path.read_bytes(), changed)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-
-    def write(self, owner: Owner) -> None:
-        write_json(self.path, owner | {"beat": time.time()})
-
-    def delete(self) -> None:
-        self.path.unlink()
-
-    def guard(self) -> contextlib.AbstractContextManager[Any]:
-        """Keep other processes from reading and changing the lock meanwhile."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        return FileLock(self.path.with_name(f".{self.name}.guard"), poll_interval=0.01)
-
-
-class LockObject:
-    """A lock in an object store."""
-
-    def __init__(self, store: ObjectStore, name: str) -> None:
-        self.store = store
-        self.name = name
-        self.key = f"sweeps/{name}"
-        self.path = f"{store.uri}/{self.key}"
-
-    def read(self) -> LockState | None:
-        content, entry = self.store.read(self.key), self.store.stat(self.key)
-        return LockState.parse(content, (entry.stamp or 0) * 10**9) if content is not None and entry else None
-
-    def write(self, owner: Owner) -> None:
-        self.store.write(self.key, json.dumps(owner | {"beat": time.time()}).encode())
-
-    def delete(self) -> None:
-        self.store.delete([self.key])
-
-    def guard(self) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext()
-
-
-Lock = LockFile | LockObject
+def read_lock(store: Storage, path: Path) -> Owner | None:
+    """Return the owner of a sweep's lock, None if nobody holds it."""
+    content = store.read_newest(path)
+    found = parse_object(content or b"") or {}
+    return None if content is None else found if found.keys() >= KEYS else {}
 
 
 @contextlib.contextmanager
@@ -131,19 +49,37 @@ def acquire_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
     """Hold a sweep's lock while the block runs. Raises InputError naming the owner, since when, and what to do."""
     owner = describe_owner(command)
     with contextlib.ExitStack() as stack:
-        for lock in _locks(store, path):
-            stack.enter_context(_acquire(lock, owner, store.location))
-        yield
-
-
-def read_lock(store: Storage, path: Path) -> LockState | None:
-    """Return the lock of a sweep, None if nobody holds it."""
-    return _locks(store, path)[-1].read()
+        try:
+            dying = (
+                processes.is_alive(read_lock(store, path) or {}) is False
+            )  # its last threads may still hold the lock
+            locked = _lock_guard(stack, path, END_SECONDS if dying else 0.0)
+            if (found := read_lock(store, path)) is not None:
+                if _is_driven(found, store, path):
+                    raise InputError(_explain_refusal(found, store, path))
+                print(f"took over the lock of {_describe(found)}, which ended without giving it back", flush=True)
+            _write(owner, store, path)
+        except Timeout:
+            raise InputError(_explain_refusal(read_lock(store, path), store, path)) from None
+        except OSError as error:
+            raise InputError(f"--storage: cannot write the lock '{path}': {error.strerror}") from error
+        if store.is_remote or not locked:
+            time.sleep(CONFIRM_SECONDS)
+            if not _is_of(owner, found := read_lock(store, path)):
+                raise InputError(_explain_refusal(found, store, path))
+        try:
+            with repeat(lambda: _send_heartbeat(owner, store, path), HEARTBEAT_SECONDS):
+                yield
+        finally:
+            with contextlib.suppress(OSError, Unreachable):
+                if _is_of(owner, read_lock(store, path)):
+                    store.remove(path)
 
 
 def describe_owner(command: str) -> Owner:
     """Return what this process writes into a lock."""
-    return {**processes.describe_self(), "command": command, "since": provenance.now(), "token": uuid.uuid4().hex}
+    token, now = uuid.uuid4().hex, time.time()
+    return {**processes.describe_self(), "command": command, "since": provenance.now(), "token": token, "beat": now}
 
 
 @contextlib.contextmanager
@@ -164,89 +100,71 @@ def repeat(action: Callable[[], object], seconds: float) -> Iterator[None]:
         thread.join()
 
 
-def _locks(store: Storage, path: Path) -> list[Lock]:
-    """Return the lock between drivers of this machine (or folder), and that between machines without a folder."""
-    locks: list[Lock] = [LockFile(path)]
-    if store.is_remote:
-        from trainables.storage.object_storage import ObjectStorage
-
-        assert isinstance(store, ObjectStorage)
-        locks.append(LockObject(store.transfer.store, path.name))
-    return locks
-
-
-@contextlib.contextmanager
-def _acquire(lock: Lock, owner: Owner, location: str) -> Iterator[None]:
-    before = lock.read()
-    if before is not None and not _is_abandoned(before, lock):
-        raise InputError(_refusal(lock, before, location))
+def _lock_guard(stack: contextlib.ExitStack, path: Path, seconds: float) -> bool:
+    """Lock the file beside a sweep's lock; whether its file system has locks. Raises Timeout if another one has it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    guard = path.with_name(f".{path.name}.guard")
     try:
-        with lock.guard():
-            now = lock.read()
-            if now is not None and now != before:  # another one was quicker
-                raise InputError(_refusal(lock, now, location))
-            if now is not None:
-                print(f"took over the lock of {now.describe()}, which ended without giving it back", flush=True)
-            lock.write(owner)
+        stack.enter_context(FileLock(guard, seconds, poll_interval=0.02, fallback_to_soft=False))
     except OSError as error:
-        raise InputError(f"--storage: cannot write the lock '{lock.path}': {error.strerror}") from error
-    if isinstance(lock, LockObject):
-        time.sleep(CONFIRM_SECONDS)
-    now = lock.read()
-    if now is None or not now.is_of(owner):
-        raise InputError(_refusal(lock, now or LockState({}, time.time_ns()), location))
-    try:
-        with repeat(lambda: _send_heartbeat(lock, owner), HEARTBEAT_SECONDS):
-            yield
-    finally:
-        with contextlib.suppress(OSError, Unreachable), lock.guard():
-            if (now := lock.read()) and now.is_of(owner):
-                lock.delete()
-
-
-def _is_abandoned(found: LockState, lock: Lock) -> bool:
-    """Return whether a lock may be taken over, by the rule at the top of this file."""
-    alive = found.alive
-    if alive is not None:
-        return not alive
-    if abs(found.age) <= STALE_SECONDS:
+        if error.errno not in NO_LOCKS:
+            raise
+        print(f"warning: {path.parent} is on a file system without locks; start a sweep there once at a time")
         return False
-    print(f"{lock.name} is of {found.describe()}; watching it for {WATCH_SECONDS:.0f} s for a heartbeat", flush=True)
-    end = time.monotonic() + WATCH_SECONDS
-    while time.monotonic() < end:
-        time.sleep(min(1.0, WATCH_SECONDS / 4))
-        if lock.read() != found:
-            return False
     return True
 
 
-def _refusal(lock: Lock, found: LockState, location: str) -> str:
+def _write(owner: Owner, store: Storage, path: Path) -> None:
+    write_json(path, owner | {"beat": time.time()}, durable=False)
+    store.push(path)
+
+
+def _is_of(owner: Owner, found: Owner | None) -> bool:
+    return found is not None and found.get("token") == owner["token"]
+
+
+def _is_driven(found: Owner, store: Storage, path: Path) -> bool:
+    """Return whether the owner that was found may still run, by the rule at the top of this file."""
+    alive = processes.is_alive(found)
+    if alive is not None:
+        return alive
+    print(f"{path.name} is of {_describe(found)}; watching it for {WATCH_SECONDS:.0f} s for a heartbeat", flush=True)
+    end = time.monotonic() + WATCH_SECONDS
+    while time.monotonic() < end:
+        time.sleep(min(1.0, WATCH_SECONDS / 4))
+        if (now := read_lock(store, path)) != found:
+            return now is not None
+    return False
+
+
+def _explain_refusal(found: Owner | None, store: Storage, path: Path) -> str:
     """Return why a lock is not given."""
-    name = lock.name.removesuffix(".lock")
-    stop = f"stop that process (kill {found.owner['pid']} there)" if found.owner else f"delete {lock.path} if none runs"
-    command = f": {found.owner['command']}" if found.owner.get("command") else ""
+    known, name = "", path.stem
+    if found:
+        known = f", last heartbeat {time.time() - found['beat']:.0f} s ago: {found.get('command')}"
+    stop = f", or stop that process (kill {found['pid']} there)" if found else ""
     return (
-        f"sweep {name} is being run by {found.describe()}, last heartbeat {found.age:.0f} s ago{command}; wait for its "
-        f"end, or {stop}; python -m platform.status {name} --storage {shlex.quote(location)} shows where it stands"
+        f"sweep {name} is being run by {_describe(found)}{known}; wait for its end{stop}; "
+        f"python -m platform.status {name} --storage {shlex.quote(store.location)} shows where it stands"
     )
 
 
-def _send_heartbeat(lock: Lock, owner: Owner) -> bool:
+def _describe(owner: Owner | None) -> str:
+    if not owner:
+        return "an unknown process (its lock is damaged)"
+    return f"process {owner['pid']} on {owner['host']} since {owner['since']}"
+
+
+def _send_heartbeat(owner: Owner, store: Storage, path: Path) -> bool:
     """Write one heartbeat, unless disk or store do not answer.
 
     Interrupt this process and return True if the lock is another owner's.
     """
-    try:
-        with lock.guard():
-            found = lock.read()
-            if found is None or found.is_of(owner):
-                lock.write(owner)
-                return False
-    except (OSError, Unreachable):
-        with contextlib.suppress(OSError):
-            os.utime(lock.path)  # no such file for an object
-        return False
-    name = lock.name.removesuffix(".lock")
-    print(f"error: {name} was taken over by {found.describe()}; stopping", file=sys.stderr, flush=True)
-    _thread.interrupt_main()
-    return True
+    with contextlib.suppress(OSError, Unreachable):
+        found = read_lock(store, path)
+        if found is not None and not _is_of(owner, found):
+            print(f"error: {path.stem} was taken over by {_describe(found)}; stopping", file=sys.stderr, flush=True)
+            _thread.interrupt_main()
+            return True
+        _write(owner, store, path)
+    return False

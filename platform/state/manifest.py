@@ -9,9 +9,9 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from platform.state.lock import LockFile
+from platform.state.lock import read_lock
 from platform.state.sweep_state import SweepState
-from trainables.common import paths, provenance
+from trainables.common import paths, processes, provenance
 from trainables.common.cli import default_storage
 from trainables.common.errors import InputError
 from trainables.storage.base import Storage
@@ -71,8 +71,9 @@ def load_manifests(name: str, store: Storage) -> list[SweepFile]:
     names = list_names(store)
     for file in sorted((store.root / "sweeps").glob("*.lock")):
         if name in (file.stem, file.stem.rpartition("-")[0]) and name not in (*names, *names.values()):
-            state = LockFile(file).read()
-            if state is not None and state.alive is False:
+            if (owner := read_lock(store, file)) is None:
+                continue
+            if processes.is_alive(owner) is False:
                 raise InputError(f"sweep {file.stem} was interrupted while it was prepared; start it again")
             raise InputError(f"sweep {file.stem} is still being prepared (data, models, reference evaluations)")
     return find_sweeps(name, store)

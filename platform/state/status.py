@@ -186,5 +186,6 @@ def _describe_driver(sweep: SweepFile, store: Storage) -> dict[str, Any] | None:
     found = lock.read_lock(store, store.lock(sweep.name, sweep.hash))
     if found is None:
         return None
-    known = {name: found.owner.get(name) for name in ("host", "pid", "since", "command")}
-    return {**known, "heartbeat_seconds": round(found.age, 1), "alive": found.alive}
+    known = {name: found.get(name) for name in ("host", "pid", "since", "command")}
+    silent = round(time.time() - found.get("beat", 0.0), 1)
+    return {**known, "heartbeat_seconds": silent, "alive": processes.is_alive(found)}

@@ -159,6 +159,13 @@ class Storage:
         self.fetch(path)
         return read_json(path)
 
+    def read_newest(self, path: Path) -> bytes | None:
+        """Return what a file that any machine may change holds now, None if there is none."""
+        try:
+            return path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
     def exists(self, path: Path) -> bool:
         """Whether there is a file, or a folder that never changes, here or elsewhere."""
         return path.exists()

@@ -166,6 +166,9 @@ class ObjectStorage(Storage):
         files = {name: file for name, file in self.transfer.named(folder).items() if file.name.startswith(prefixes)}
         self.transfer.send_changed(files, self.transfer.list(folder))
 
+    def read_newest(self, path: Path) -> bytes | None:
+        return self.transfer.store.read(self.transfer.name(path))
+
     def exists(self, path: Path) -> bool:
         return self.transfer.listed.has(self.transfer.name(path))
 
