@@ -1,8 +1,8 @@
 """The paper's comparison with RMU on WMDP: RMU without and with GRU.
 
-The paper gives none of its settings. Of RMU's authors for Zephyr are these numbers: layer 7, steering 6.5, alpha 1200,
-batches of 4 texts, 150 steps at 5e-5 (20 of 4e-6, the paper's for WMDP, move a weight by 8e-5 at most). The rest is
-the setting of the other objectives here, and not theirs:
+The paper sets alpha to 100 and gives no other setting. Of RMU's authors for Zephyr are layer 7, steering 6.5, batches
+of 4 texts, 150 steps at 5e-5 (20 of 4e-6, the paper's for WMDP, move a weight by 8e-5 at most); their alpha is 1200.
+The rest is the setting of the other objectives here, and not theirs:
 
 |                  | RMU's authors                       | here                                |
 |------------------|-------------------------------------|-------------------------------------|
@@ -29,6 +29,6 @@ SWEEP = paper.sweep(
     splits=(DATA.split,),
     published=(Published(gamma=0.99, tau=None),),
     benchmark=DATA,
-    objective=Objective(layer=7, steering=6.5, alpha=1200.0),
+    objective=Objective(layer=7, steering=6.5, alpha=100.0),
     training=Training(lr=5e-5, epochs=150, max_steps=150, batch_size=4, max_length=512),
 )

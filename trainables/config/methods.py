@@ -143,7 +143,10 @@ _METHODS = (  # in the order of the paper's main table
         "RMU",
         ("frozen_model",),
         reads=("layer", "steering", "alpha", "rmu_reduction"),
-        presets={"open-unlearning": {"steering": 2.0, "alpha": 1.0, "rmu_reduction": "labels"}},
+        presets={
+            "paper": {"alpha": 100.0},
+            "open-unlearning": {"steering": 2.0, "alpha": 1.0, "rmu_reduction": "labels"},
+        },
         steers=True,
     ),
     MethodRow("tv", "TV", strength="strength"),

@@ -24,6 +24,7 @@ paper           simnpo    forget05 beta=0.1 margin=0 forget_coefficient=1
 paper           simnpo    forget10 beta=0.1 margin=0 forget_coefficient=1
 paper           simnpo_gd forget05 beta=0.1 margin=0 forget_coefficient=1 retain_coefficient=0.1
 paper           simnpo_gd forget10 beta=0.1 margin=0 forget_coefficient=1 retain_coefficient=0.1
+paper           rmu       bio_cyber layer=7 steering=6.5 alpha=100 rmu_reduction=all_positions
 authors         ga        forget05 forget_coefficient=1
 authors         ga_kl     forget05 forget_coefficient=1 kl_coefficient=1 kl_reduction=all_positions_fixed_pad
 authors         gd        forget05 forget_coefficient=1 retain_coefficient=1
