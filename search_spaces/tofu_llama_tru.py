@@ -1,8 +1,8 @@
 """Table 1 of the paper on Llama-2-7B-chat: TRU and TV against objectives that use no retain data.
 
-The paper gives stg and lr; T, the batches, and whether "magnitude 1" is of the whole vector or of each tensor it leaves
-open. Here each tensor is brought to length 1: a choice, as whole unit vectors moved a small model by next to nothing at
-these stg and no 7B model has been measured (docs/reproduction.md).
+The paper gives stg and lr, and leaves T and the batches open. Its vectors are normalised "so that their magnitudes are
+equal to 1": `whole`. Whole unit vectors moved a small model by next to nothing at these stg and no 7B model has been
+measured, so that `per_tensor`, where each tensor has length 1, is our axis beside it (docs/reproduction.md).
 """
 
 from search_spaces.backbones.llama2 import LLAMA2
@@ -29,6 +29,7 @@ SWEEP = paper.sweep(
     gammas=SMALL_GAMMAS,
     taus=SMALL_TAUS,
     strengths=STRENGTHS,
+    normalises=("whole", "per_tensor"),
     published=(
         Published(method="tru", split="forget05", strength=0.65),
         Published(method="tru", split="forget10", strength=0.85),

@@ -16,6 +16,7 @@ SWEEP = paper.sweep(
     gammas=SMALL_GAMMAS,
     taus=SMALL_TAUS,
     strengths=STRENGTHS,
+    normalises=("whole", "per_tensor"),
     published=(
         Published(method="tru", split="forget05", strength=0.70),
         Published(method="tru", split="forget10", strength=0.75),

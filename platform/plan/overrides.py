@@ -27,12 +27,13 @@ AXES = {
     "rectifier.tau": "taus",
     "task_vector.stg": "stgs",
     "task_vector.strength": "strengths",
+    "task_vector.normalise": "normalises",
     "benchmark.split": "splits",
     "seed": "seeds",
 }
 """Configuration path -> the sweep's field that holds its values."""
 
-WORDS = ("method", "rectifier.name", "benchmark.split")
+WORDS = ("method", "rectifier.name", "benchmark.split", "task_vector.normalise")
 """Axes whose values are words: `none` is the name of a rectifier there."""
 
 SINGLE = ("models", "target", "tokenizer", "attention", "observe", *FILES)
@@ -61,7 +62,11 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
         if path == BACKBONE:
             continue
         if path in AXES:
-            document[AXES[path]] = value.split(",") if path in WORDS else _parse_values(value)
+            document[AXES[path]] = values = value.split(",") if path in WORDS else _parse_values(value)
+            if path == "task_vector.normalise" and len(values) == 1:  # TV has the field, too
+                document["task_vector"]["normalise"] = value
+            if path == "benchmark.split" and not set(values) & set(sweep.splits):
+                document["tables"] = ()  # the paper has none of these splits
         elif path in SINGLE:
             document[path] = _parse_value(value)
         elif path in (paths := list_settable_paths()):

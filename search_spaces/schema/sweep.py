@@ -19,6 +19,7 @@ from trainables.config.settings import (
     Selection,
     TaskVector,
     Training,
+    Unit,
     Value,
 )
 from trainables.config.types import Count, Place, Positive, Seed, Share
@@ -72,8 +73,8 @@ class Fictional(Value):
 class Sweep(Value):
     """A named sweep: axes, fixed settings, and where models and data come from.
 
-    One study for each split, method and rectifier; a GRU study's points are `gammas` x `taus`, TRU's are `stgs`, TV's
-    `strengths`.
+    One study for each split, method and rectifier; a GRU study's points are `gammas` x `taus`, TRU's are `stgs` x
+    `normalises`, TV's `strengths`.
     """
 
     name: str
@@ -89,6 +90,8 @@ class Sweep(Value):
     """GRU's points lie on this axis alone, the other setting being the published one: `paper` is the whole line."""
     stgs: tuple[Positive, ...] = STGS
     strengths: tuple[Positive, ...] = ()
+    normalises: tuple[Unit, ...] = ()
+    """What TRU brings to length 1; none: `task_vector.normalise` says it."""
     seeds: tuple[Seed, ...] = (0,)
     trial_seconds: Positive | None = None
     """Measured seconds of a trial on one core, on average: for plans, before any trial is done."""

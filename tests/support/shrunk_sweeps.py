@@ -130,7 +130,7 @@ class Shrunk:
 
 
 SPLIT = "benchmark.split=forget05"
-VECTORS = (SPLIT, "method=tv,tru", "task_vector.batches=2", "task_vector.steps=1")
+VECTORS = (SPLIT, "method=tv,tru", "task_vector.batches=2", "task_vector.steps=1", "task_vector.normalise=per_tensor")
 SWEEPS = {
     "quickstart": Shrunk(tofu, ("ga-forget10-s0", "gru-ga-forget10-g0.8-tnone-s0"), ("method=ga",), models=none),
     "tofu_tiny": Shrunk(
@@ -140,8 +140,8 @@ SWEEPS = {
     "tofu_phi": Shrunk(
         tofu, ("npo-forget05-s0", "gru-npo-forget05-g0.8-t0.01-s0"), (SPLIT, "method=npo"), models=models("base")
     ),
-    "tofu_llama_tru": Shrunk(tofu, ("tv-forget05-x5-s0", "tru-forget05-x0.65-s0"), VECTORS),
-    "tofu_phi_tru": Shrunk(tofu, ("tv-forget05-x5-s0", "tru-forget05-x0.7-s0"), VECTORS),
+    "tofu_llama_tru": Shrunk(tofu, ("tv-forget05-x5-s0", "tru-forget05-x0.65-per_tensor-s0"), VECTORS),
+    "tofu_phi_tru": Shrunk(tofu, ("tv-forget05-x5-s0", "tru-forget05-x0.7-per_tensor-s0"), VECTORS),
     "tofu_phi_uwc": Shrunk(tofu, ("ga-forget05-s0", "gru-ga-forget05-g0.8-t0.01-s0"), (SPLIT, "method=ga")),
     "tofu_tau": Shrunk(
         tofu, ("gru-npo-forget05-g0.8-t2-s0", "gru-npo-forget05-g0.8-tnone-s0"), ("method=npo", "rectifier.tau=2,none")

@@ -17,6 +17,8 @@ Dialect = Literal["paper", "open-unlearning"]
 Precision = Literal["fp32", "bf16"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 """transformers' implementations."""
+Unit = Literal["whole", "per_tensor"]
+"""What TRU brings to length 1: a whole vector, or each tensor of it."""
 FICTIONAL = "fictional:"
 """Start of the fingerprint of made-up rows."""
 
@@ -251,7 +253,7 @@ class TaskVector(Value):
     steps: Count = 5
     lr: Positive = 1e-4
     batches: Count = 20
-    normalise: Literal["whole", "per_tensor"] = "whole"
+    normalise: Unit = "whole"
     optimizer: Literal["sgd", "adamw"] = "sgd"
 
 

@@ -100,6 +100,8 @@ class Trial(Value):
             f"-{setting[0]}{_short(getattr(self.rectifier, setting))}" for setting in RECTIFIERS[name].takes
         )
         strength = f"-x{_short(vector.stg or vector.strength)}" if vector else ""
+        if vector and METHODS[self.method].batched and vector.normalise != "whole":
+            strength += f"-{vector.normalise}"
         prefix = "" if name == "none" else f"{name}-"
         return f"{prefix}{self.method}-{self.benchmark.split}{settings}{strength}-s{self.seed}"
 
