@@ -35,8 +35,11 @@ def print_dry_run(
 def _lines(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[str]:
     plan, resources = state.plan, state.plan.sweep.resources
     yield f"{plan.name}: {plan.sweep.title}"
-    kind = "point" if plan.strategy == "optuna" else "trial"
-    yield f"strategy {plan.strategy}, {format_count(len(plan.trials), kind)}, {len(state.done)} done"
+    counted = format_count(len(plan.trials), "trial")
+    if plan.strategy == "optuna":
+        count = sum(min(plan.budget or len(trials), len(trials)) for trials in plan.studies().values())
+        counted = f"{format_count(count, 'trial')} of {format_count(len(plan.trials), 'point')}"
+    yield f"strategy {plan.strategy}, {counted}, {len(state.done)} done"
     for study in document["studies"]:
         noun = "trial " if study["trials"] == 1 else "trials"
         yield f"  {study['study']:28} {study['trials']:4} {noun}  {study['done']:4} done"

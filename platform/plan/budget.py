@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -79,8 +80,11 @@ class Budget:
         return min(found, default=None)
 
 
-def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None) -> Budget:
-    """Return the memory of every kind of trial and the GPU-hours of all; `shape` is the target model's."""
+def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, studied: int | None = None) -> Budget:
+    """Return the memory of every kind of trial and the GPU-hours of all, or of the first `studied` of each study.
+
+    `shape` is the target model's.
+    """
     if shape is None:
         return Budget()
     resources, device = sweep.resources, None
@@ -88,10 +92,13 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None) 
         device = resources.gpu_memory * 1e9 * min(1.0, resources.gpus)
     kinds: dict[tuple[str, str, str], Trial] = {}
     counted: dict[str, Trial] = {}
+    asked: Counter[str] = Counter()
     for trial in trials:
         kinds.setdefault((trial.method, trial.rectifier.name, trial.benchmark.split), trial)
-        made = direction(trial)  # trials that differ by their strength alone share it
-        counted.setdefault(made.id() if made else trial.id(), trial)
+        asked[trial.study()] += 1
+        if studied is None or asked[trial.study()] <= studied:
+            made = direction(trial)  # trials that differ by their strength alone share it
+            counted.setdefault(made.id() if made else trial.id(), trial)
     texts = dict.fromkeys((trial.benchmark, trial.training.max_length) for trial in trials)
     estimates = {text: benchmarks.find(text[0].name).size_estimate(*text) for text in texts}
     extents = {trial: estimates[trial.benchmark, trial.training.max_length] for trial in trials}

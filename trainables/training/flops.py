@@ -46,5 +46,6 @@ def operations(trial: Trial, shape: Shape, points: int, tokens: float) -> float:
         row += once * tokens
     if "frozen_model" in needs:
         row += (once + FORWARD) * max(tokens, memory.padded_to(trial))
-    reference = FORWARD * min(points, steps * training.batch_size) * tokens if "reference_sums" in needs else 0
-    return size * (steps * training.batch_size * row + reference)
+    rows = FORWARD * min(points, steps * training.batch_size) * tokens if "reference_sums" in needs else 0
+    observed = -(-steps // trial.observe) if trial.observe else 0
+    return size * (training.batch_size * (steps * row + observed * once * tokens) + rows)

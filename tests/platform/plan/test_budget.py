@@ -189,6 +189,8 @@ def test_operations_by_hand() -> None:
         assert flops.operations(trial(method=method), SEVEN, 200, 80) == pytest.approx(operations)
         rectified = flops.operations(trial(method=method, rectifier=GRU), SEVEN, 200, 80)
         assert rectified == pytest.approx(operations + 6 * step)
+    observed = flops.operations(trial(method="npo", observe=10), SEVEN, 200, 80)
+    assert observed == pytest.approx(expected["npo"] + 6 * 4 * 32 * 80 * SEVEN.parameters)  # steps 1, 11, 21 and 31
     saved = EIGHTY.model_copy(update={"gradient_checkpointing": True})
     assert flops.operations(trial(resources=saved), SEVEN, 200, 80) == pytest.approx(8 * step)
     padded = 31 * 32 * SEVEN.parameters * (6 * 80 + 8 * 500)

@@ -32,10 +32,10 @@ class Facts(NamedTuple):
 FACTS = {
     "quickstart": Facts(15, 6, 1, 0.07, None, 0.02),
     "tofu_tiny": Facts(165, 60, 1, 1.71, None, 0.52),
-    "tofu_llama": Facts(1358, 28, 4, 68.68, 1.08, 377.41, ("tofu_main",)),
+    "tofu_llama": Facts(1526, 28, 4, 68.68, 1.08, 377.41, ("tofu_main",)),
     "tofu_phi": Facts(1358, 28, 1, 70.66, 0.23, 96.47, ("tofu_main",)),
-    "tofu_llama_tru": Facts(30, 10, 4, 60.22, 0.14, 242.60, ("tofu_retain_free",)),
-    "tofu_phi_tru": Facts(30, 10, 1, 66.57, 0.03, 68.07, ("tofu_retain_free",)),
+    "tofu_llama_tru": Facts(44, 12, 4, 60.22, 0.18, 296.52, ("tofu_retain_free",)),
+    "tofu_phi_tru": Facts(44, 12, 1, 66.57, 0.04, 79.42, ("tofu_retain_free",)),
     "tofu_phi_uwc": Facts(388, 8, 1, 61.90, 0.03, 39.71, ("tofu_uwc_ga", "tofu_uwc_npo")),
     "tofu_tau": Facts(27, 27, 4, 64.59, 0.52, 40.49, ("tofu_tau",)),
     "tofu_gamma": Facts(39, 39, 4, 64.59, 0.75, 40.51, ("tofu_gamma",)),
@@ -87,6 +87,16 @@ def test_facts_of_each_sweep(name: str, tmp_path: Path) -> None:
     gpus = [need for need in found["needs"] if " for each trial (a start" in need]
     many = "1 GPU" if ranks == 1 else f"{ranks} GPUs"
     assert gpus == ([] if name in ON_CPU else [f"{many} for each trial (a start counts the cluster's)"])
+
+
+@pytest.mark.usefixtures("no_network")
+def test_a_budget_costs_what_its_trials_cost(tmp_path: Path) -> None:
+    """Of 97 points of a study 12: all alike, but for the published one's neighbour without GRU."""
+    searched, grid = ["--strategy", "optuna", "--trials", 12, "--only", "method=npo"], ["--only", "method=npo"]
+    hours = [json.loads(dry_run("tofu_phi", tmp_path, *each, "--json"))["gpu_hours"] for each in (searched, grid)]
+    plain = json.loads(dry_run("tofu_phi", tmp_path, *grid, "--only", "rectifier.name=none", "--json"))["gpu_hours"]
+    assert hours[0] - plain == pytest.approx((hours[1] - plain) * 12 / 96)
+    assert "strategy optuna, 26 trials of 194 points, 0 done" in dry_run("tofu_phi", tmp_path, *searched).splitlines()
 
 
 def test_how_much_of_what_trials_share_is_there(tmp_path: Path) -> None:
