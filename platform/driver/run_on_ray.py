@@ -20,13 +20,12 @@ from platform.driver.options import Options
 from platform.driver.reporter import Reporter
 from platform.preparation import hub, prepare
 from platform.schedule.node_loss import TRIES, NodeLossWatch, RayletWatch, survive_memory_kills
-from platform.schedule.searcher import Queue, Studies
+from platform.schedule.searcher import Queue, Studies, read_goals
 from platform.schedule.session import Placement, resources_of_trial, start_session
 from platform.state import disk, manifest, weights
 from platform.state.limits import Stopper
 from platform.state.sweep_state import SweepState, count_outcomes
 from platform.tracking.mirror import Mirror, start_mirror
-from trainables import benchmarks
 from trainables.common.errors import InputError
 from trainables.common.redaction import VARIABLES
 from trainables.storage.base import Storage
@@ -123,7 +122,7 @@ def make_searcher(
     if plan.strategy != "optuna":
         return Queue(state.left, shared, lambda: stopper.reason), len(state.left)
     finished = {
-        key: benchmarks.goal_gains(trial.benchmark.name, result["metrics"])
+        key: read_goals(trial, result)
         for trial in plan.trials
         if (result := store.result(key := trial.id())) is not None
     }

@@ -56,9 +56,11 @@ def make_plan(
     """Resolve a sweep. Raises InputError with every problem found."""
     if strategy not in STRATEGIES:
         raise InputError(f"--strategy: unknown strategy '{strategy}'; {closest(strategy, STRATEGIES)}")
+    if strategy == "paper" and sweep.training.eval_every is None:  # nothing is chosen: all rows are reported
+        sweep = sweep.model_copy(update={"selection": sweep.selection.model_copy(update={"halves": False})})
     benchmarks, models, found = _resolve_data_and_models(sweep, store)
     every = enumerate_trials(sweep, strategy, benchmarks, lambda split: _models_of(found[split], store))
-    trials, shape, costs = _select_trials(sweep, every, only or [], models.recipes)
+    trials, shape, costs = _select_trials(sweep, every, only or [], models.recipes, budget)
     splits = {trial.benchmark.split for trial in trials}
     references = tuple(ref for split in sweep.splits if split in splits for ref in found[split])
     recipes = models.order_recipes({ref.model.path for ref in references})
@@ -98,7 +100,7 @@ def _resolve_data_and_models(
 
 
 def _select_trials(
-    sweep: Sweep, every: list[Trial], only: list[str], recipes: dict[str, Recipe]
+    sweep: Sweep, every: list[Trial], only: list[str], recipes: dict[str, Recipe], budget: int | None
 ) -> tuple[list[Trial], Shape | None, Budget]:
     """Return the trials that `only` picks, their model's sizes and costs. Raises InputError with every problem."""
     problems = Problems()
@@ -110,7 +112,7 @@ def _select_trials(
     for name in sorted({trial.rectifier.name for trial in trials if RECTIFIERS[trial.rectifier.name].custom}):
         problems.collect(custom.load_part, name, "Rectifier")
     shape = find_shape(sweep, trials, recipes)
-    costs = estimate_budget(sweep, trials, shape)
+    costs = estimate_budget(sweep, trials, shape, budget)
     problems.collect(costs.check_fits)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if METHODS[trial.method].batched):
         problems.collect(_check_batches, sweep, benchmark)

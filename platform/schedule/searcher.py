@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,12 +10,15 @@ import optuna
 from ray.tune.search import Searcher
 
 from trainables import benchmarks
+from trainables.benchmarks.selection import metrics_of
 from trainables.config.trial import Trial
 
 FAIL = optuna.trial.TrialState.FAIL
-CHOICES = ("gamma", "tau", "strength", "seed")
+CHOICES = ("gamma", "tau", "strength", "normalise", "seed")
 Goals = tuple[float, ...] | None
-"""The benchmark's goals in a trial, on TOFU FQ and MU, turned so that more is better; None: it has no numbers."""
+"""The benchmark's goals in a trial, on TOFU FQ and MU, turned so that more is better; None: it has no numbers.
+
+They are of the rows that the selection rule goes by: with `selection.halves` not of those that are reported."""
 
 Reason = Callable[[], str | None]
 """Returns why no further trial may begin, None if one may."""
@@ -51,9 +55,9 @@ class Queue(Searcher):
 class Study:
     """One Optuna study over the points of one study of the sweep: every goal's gain maximised, no point twice.
 
-    Its parameters are gamma, tau, a task vector's strength and the seed, each a choice among the grid's values. Where
-    Optuna proposes a point again, the one of those left that is nearest to it on the grid is taken. Points that an
-    earlier start left `unfinished` are asked first, in their order.
+    Its parameters are gamma, tau, a task vector's strength and unit, and the seed, each a choice among the grid's
+    values. Where Optuna proposes a point again, the one of those left that is nearest to it on the grid is taken.
+    Points that an earlier start left `unfinished` are asked first, in their order.
     """
 
     def __init__(
@@ -67,14 +71,10 @@ class Study:
         self.points = {trial.id(): trial for trial in points}
         self.budget = min(budget or len(points), len(points))
         self.running: dict[str, optuna.Trial] = {}
-        self.order = {
-            name: sorted({_choices(t)[name] for t in points}, key=lambda text: float(text.replace("none", "inf")))
-            for name in CHOICES
-        }
+        self.order = {name: sorted({_choices(t)[name] for t in points}, key=_rank) for name in CHOICES}
         self.distributions: Any = {n: optuna.distributions.CategoricalDistribution(v) for n, v in self.order.items()}
         sampler = optuna.samplers.TPESampler(seed=points[0].seed, n_startup_trials=5)
-        self.benchmark = points[0].benchmark.name
-        goals = benchmarks.find(self.benchmark).GOALS
+        goals = benchmarks.find(points[0].benchmark.name).GOALS
         self.study = optuna.create_study(directions=["maximize" for _ in goals], sampler=sampler)
         self.asked = {key for key in self.points if key in finished}
         for key in filter(finished.__contains__, self.points):
@@ -128,9 +128,23 @@ class Study:
 def _choices(trial: Trial) -> dict[str, str]:
     """Return a point as Optuna's parameters, as text so that `none` is a choice among numbers."""
     vector = trial.task_vector
-    strength = None if vector is None else vector.stg or vector.strength
-    values = (trial.rectifier.gamma, trial.rectifier.tau, strength, trial.seed)
-    return {name: "none" if value is None else f"{value:g}" for name, value in zip(CHOICES, values, strict=True)}
+    made = (None, "") if vector is None else (vector.stg or vector.strength, vector.normalise)
+    values = (trial.rectifier.gamma, trial.rectifier.tau, *made, trial.seed)
+    texts = (value if isinstance(value, str) else "none" if value is None else f"{value:g}" for value in values)
+    return dict(zip(CHOICES, texts, strict=True))
+
+
+def _rank(text: str) -> tuple[float, str]:
+    """Return the place of a choice on its axis: numbers in rising order, `none` after them, words last."""
+    try:
+        return float(text.replace("none", "inf")), ""
+    except ValueError:
+        return math.inf, text
+
+
+def read_goals(trial: Trial, document: Mapping[str, Any]) -> Goals:
+    """Return the goals of a result, or of a document with its `metrics` and `halves`."""
+    return benchmarks.goal_gains(trial.benchmark.name, metrics_of(document, trial.selection))
 
 
 class Studies(Queue):
@@ -164,4 +178,6 @@ class Studies(Queue):
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         study, key = self.owner.pop(trial_id)
-        study.tell(key, None if error else benchmarks.goal_gains(study.benchmark, result or {}))
+        found = result or {}
+        document = {"metrics": found, "halves": found.get("halves")}
+        study.tell(key, None if error else read_goals(study.points[key], document))

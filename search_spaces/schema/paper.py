@@ -11,7 +11,7 @@ from typing import Any
 from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import GAMMAS, TAUS, Published, Sweep
 from trainables.config.methods import MethodName
-from trainables.config.settings import Benchmark, Resources, Training
+from trainables.config.settings import Benchmark, Resources, Selection, Training
 
 TOFU_METHODS: tuple[MethodName, ...] = ("ga", "wga", "npo", "gd", "npo_kl", "npo_gd", "simnpo_gd")
 TEXT_METHODS: tuple[MethodName, ...] = ("ga", "wga", "gd", "npo", "npo_gd")
@@ -51,12 +51,16 @@ MUSE_SETTINGS = (
 
 
 def sweep(backbone: Backbone, *, ranks: int = 1, **settings: Any) -> Sweep:
-    """Return a sweep of `settings` on a backbone, else the paper's: its grid, five epochs of 32 rows, 80 GB a GPU."""
+    """Return a sweep of `settings` on a backbone, else the paper's: its grid, five epochs of 32 rows, 80 GB a GPU.
+
+    The paper selects on validation data, which its benchmarks have none of: one half of the evaluation rows stands in.
+    """
     fixed: dict[str, Any] = {
         "gammas": GAMMAS,
         "taus": TAUS,
         "benchmark": Benchmark(dialect="paper", template=backbone.template),
         "training": Training(lr=backbone.lr, epochs=5, batch_size=32),
+        "selection": Selection(halves=True),
         "resources": Resources(ranks=ranks, gpus=1, cpus=4, precision=backbone.precision, gpu_memory=80),
     }
     return Sweep(backbone=backbone, **fixed | settings)

@@ -165,12 +165,13 @@ def _check_sent(trial: Trial, store: Storage) -> None:
 
 
 def report_end(result: dict[str, Any]) -> dict[str, Any]:
-    """Return the last report to Tune, with the metrics of the benchmark's goals."""
+    """Return the last report to Tune, with the metrics of the benchmark's goals, also on halves of the rows."""
     found, kind = result["metrics"], benchmarks.find(result["config"]["benchmark"]["name"])
     return {
         "id": result["id"],
         "done": True,
         "phase": "done",
         "status": result["status"],
+        "halves": result.get("halves"),
         **{goal.metric: found.get(goal.metric) for goal in kind.GOALS},
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import hypothesis
 import pytest
@@ -17,7 +17,7 @@ from platform.schedule import searcher
 from platform.schedule.session import Placement
 from platform.state.limits import Limits, Stopper
 from tests.support import small_sweep
-from trainables.config.settings import Benchmark, Model, Rectifier
+from trainables.config.settings import Benchmark, Model, Rectifier, Selection, TaskVector, Unit
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import CHECKPOINT, META, PROGRESS, Storage
@@ -168,6 +168,24 @@ def test_outcomes_reach_their_study(result: dict[str, Any] | None, error: bool) 
     assert study.running == {}
     assert studies.owner == {}
     assert len({suggested(studies, f"u{k}").id() for k in range(11)} - {trial.id()}) == 11
+
+
+def test_with_halves_a_study_learns_from_the_rows_that_are_not_reported() -> None:
+    trial = points(2)[0].model_copy(update={"selection": Selection(halves=True)})
+    first, second = {"forget_quality": -3.0, "model_utility": 0.4}, {"forget_quality": -1.0, "model_utility": 0.6}
+    result = {"forget_quality": -2.0, "model_utility": 0.5, "halves": [first, second]}
+    studies = searcher.Studies([[trial]], None, {}, {"storage": "store"})
+    studies.on_trial_complete("t0", result) if studies.next_trial("t0") else None
+    assert studies.studies[0].study.trials[0].values == [-3.0, 0.4]
+    assert searcher.read_goals(trial, {"metrics": result, "halves": [first, second]}) == (-3.0, 0.4)
+
+
+def test_both_units_of_a_task_vector_are_searched() -> None:
+    vectors = [TaskVector(stg=stg, normalise=unit) for stg in (0.5, 0.7) for unit in get_args(Unit)]
+    target = Model(path="m", fingerprint="files:1")
+    study = searcher.Study([Trial(method="tru", target=target, task_vector=vector) for vector in vectors], None, {})
+    assert len(set(drain(study))) == 4
+    assert study.order["normalise"] == ["per_tensor", "whole"]
 
 
 def test_optuna_learns_where_the_good_points_are() -> None:
