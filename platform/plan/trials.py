@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,10 @@ Models = Callable[[str], tuple[Model, RetainEvaluation | None]]
 
 
 def enumerate_trials(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmark], models: Models) -> list[Trial]:
-    """Return every trial of the sweep, each once. `optuna` searches the points of `grid`, the published one first."""
+    """Return every trial of the sweep, each once.
+
+    `optuna` searches the points of `grid` and the published one, which comes first, whether it is on the grid or not.
+    """
     trials: dict[str, Trial] = {}
     for split in sweep.splits:
         for seed in sweep.seeds:
@@ -45,12 +49,14 @@ def find_published_choice(sweep: Sweep, method: str, split: str) -> Published:
 
 
 def _list_points(sweep: Sweep, strategy: str, method: str, split: str) -> list[dict[str, Any]]:
-    """Return the fields of each trial that the axes decide: a task vector's strength, or the rectifier."""
-    if not METHODS[method].strength:
+    """Return the fields of each trial that the axes decide: a task vector's strength and unit, or the rectifier."""
+    row = METHODS[method]
+    if not row.strength:
         return [{"rectifier": fields} for fields in _list_rectifiers(sweep, strategy, method, split)]
     vector = sweep.task_vector.model_dump()
-    strengths = _list_strengths(sweep, strategy, method, split)
-    return [{"task_vector": {**vector, METHODS[method].strength: value}} for value in strengths]
+    units = sweep.normalises if row.batched and sweep.normalises else (sweep.task_vector.normalise,)
+    points = itertools.product(_list_strengths(sweep, strategy, method, split), units)
+    return [{"task_vector": {**vector, row.strength: value, "normalise": unit}} for value, unit in points]
 
 
 def _list_strengths(sweep: Sweep, strategy: str, method: str, split: str) -> Sequence[float]:
@@ -66,11 +72,11 @@ def _list_strengths(sweep: Sweep, strategy: str, method: str, split: str) -> Seq
         if first is None:
             raise InputError(f"sweep {sweep.name}: no published {field} for {method} on {split}; use --strategy grid")
         return [first]
-    return _put_first(first, values) if strategy == "optuna" else values
+    return _put_first(first, values) if strategy == "optuna" and first is not None else values
 
 
 def _put_first(first: Any, values: Sequence[Any]) -> Sequence[Any]:
-    return [first, *(value for value in values if value != first)] if first in values else values
+    return [first, *(value for value in values if value != first)]
 
 
 def check_steered_layer(trial: Trial, recipes: dict[str, Recipe]) -> None:
@@ -88,8 +94,11 @@ def _list_rectifiers(sweep: Sweep, strategy: str, method: str, split: str) -> It
             points = [dict(zip(SETTINGS, point, strict=True)) for point in grid]
         elif row.takes:
             (setting,) = row.takes
-            first = getattr(find_published_choice(sweep, method, split), setting) if strategy == "paper" else None
-            points = [{setting: value} for value in ([first] if first else getattr(sweep, f"{setting}s"))]
+            first = getattr(find_published_choice(sweep, method, split), setting) if strategy != "grid" else None
+            values = getattr(sweep, f"{setting}s")
+            if first is not None:
+                values = [first] if strategy == "paper" else _put_first(first, values)
+            points = [{setting: value} for value in values]
         yield from (
             {"name": row.name, **point} for point in points if all(point[name] is not None for name in row.requires)
         )

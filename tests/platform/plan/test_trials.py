@@ -47,6 +47,19 @@ def test_optuna_searches_the_points_of_the_grid_with_the_published_one_first(mak
     assert first != [found[0].id() for found in grid.studies().values()]
 
 
+def test_optuna_begins_with_a_published_point_that_is_on_no_axis(make: MakePlan) -> None:
+    axes = ("rectifier.gamma=0.1,0.2", "rectifier.tau=7", "rectifier.name=clip,gru", "method=npo")
+    published = (Published(gamma=0.8, tau=3.0),)
+    sweep = SWEEP.model_copy(update={"splits": ("forget05",), "published": published})
+    studies = make(*axes, sweep=sweep, strategy="optuna").studies()
+    found = {name: [(t.rectifier.gamma, t.rectifier.tau) for t in trials] for name, trials in studies.items()}
+    assert found == {
+        "forget05/npo/clip": [(None, 3.0), (None, 7.0)],
+        "forget05/npo/gru": [(0.8, 3.0), (0.1, 7.0), (0.2, 7.0)],
+    }
+    assert len(make(*axes, sweep=sweep).trials) == 3
+
+
 def test_the_last_choice_that_fits_a_cell_is_the_published_one() -> None:
     choices = (
         Published(gamma=0.8, tau=None),
