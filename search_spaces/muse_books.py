@@ -12,8 +12,7 @@ SWEEP = paper.sweep(
     name="muse_books",
     title="MUSE Books on ICLM-7B: five objectives without and with GRU",
     tables=("muse",),
-    methods=paper.TEXT_METHODS,
-    splits=("books",),
+    axes={"method": paper.TEXT_METHODS},
     published=paper.MUSE_SETTINGS,
     benchmark=Benchmark(
         name="muse", data="muse-bench/MUSE-Books", split="books", dialect="paper", template=ICLM.template

@@ -10,8 +10,7 @@ SWEEP = paper.sweep(
     ranks=4,
     name="muse_news",
     title="MUSE News on Llama-2-7B: five objectives without and with GRU",
-    methods=paper.TEXT_METHODS,
-    splits=("news",),
+    axes={"method": paper.TEXT_METHODS},
     published=paper.MUSE_SETTINGS,
     benchmark=Benchmark(
         name="muse", data="muse-bench/MUSE-News", split="news", dialect="paper", template=MUSE_LLAMA2.template

@@ -18,16 +18,13 @@ A model that was taught to chat: --set benchmark.template=chat. Accuracies of lm
 --set benchmark.tasks=mmlu,arc_easy, from folders with --set benchmark.sources=mmlu=DIR,arc_easy=DIR.
 """
 
-from search_spaces.schema.sweep import SMALL_GAMMAS, SMALL_TAUS, Published, Sweep
+from search_spaces.schema.sweep import Published, Sweep
 from trainables.config.settings import Benchmark, Training
 
 SWEEP = Sweep(
     name="own",
     title="Your own model and rows: three objectives without and with GRU",
-    methods=("npo", "gd", "simnpo_gd"),
-    splits=("own",),
-    gammas=SMALL_GAMMAS,
-    taus=SMALL_TAUS,
+    axes={"method": ("npo", "gd", "simnpo_gd")},
     published=(
         Published(gamma=0.8, tau=None),
         Published(method="gd", gamma=0.05, tau=None),

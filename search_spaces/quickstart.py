@@ -6,8 +6,7 @@ from trainables.config.settings import Benchmark, Training
 SWEEP = Sweep(
     name="quickstart",
     title="Fictional authors, a 0.3M-parameter Llama: GA, GD, NPO without and with GRU",
-    methods=("ga", "gd", "npo"),
-    splits=("forget10",),
+    axes={"method": ("ga", "gd", "npo"), "benchmark.split": ("forget10",)},
     trial_seconds=8.0,
     published=(Published(gamma=0.8, tau=None), Published(method="gd", gamma=0.05, tau=None)),
     benchmark=Benchmark(dialect="paper", template="llama2"),

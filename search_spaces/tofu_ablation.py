@@ -14,10 +14,11 @@ SWEEP = paper.sweep(
     name="tofu_ablation",
     title="TOFU 5 % on Llama-2-7B-chat: neither, clipping, rectification, both",
     tables=("tofu_ablation",),
-    methods=("ga", "npo"),
-    splits=("forget05",),
-    rectifiers=("none", "clip", "gru"),
-    gammas=(0.8,),
-    taus=(None, 100.0),
+    axes={
+        "method": ("ga", "npo"),
+        "rectifier.name": ("none", "clip", "gru"),
+        "rectifier.gamma": (0.8,),
+        "rectifier.tau": (None, 100.0),
+    },
     published=(Published(gamma=0.8, tau=100.0),),
 )

@@ -13,11 +13,12 @@ SWEEP = paper.sweep(
     name="tofu_gamma",
     title="TOFU 5 % on Llama-2-7B-chat: GRU over gamma",
     tables=("tofu_gamma",),
-    methods=("ga", "npo", "gd"),
-    splits=("forget05",),
-    rectifiers=("gru",),
-    varied="gamma",
-    gammas=(0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 0.9, 0.99, None),
-    taus=(1.0, None),
+    axes={
+        "method": ("ga", "npo", "gd"),
+        "rectifier.name": ("gru",),
+        "rectifier.gamma": (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 0.9, 0.99, None),
+        "rectifier.tau": (1.0, None),
+    },
+    varied=("rectifier.gamma",),
     published=(Published(gamma=0.8, tau=1.0), Published(method="gd", gamma=0.05, tau=None)),
 )

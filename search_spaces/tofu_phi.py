@@ -8,7 +8,6 @@ SWEEP = paper.sweep(
     name="tofu_phi",
     title="TOFU on Phi-1.5: seven objectives without and with GRU",
     tables=("tofu_main",),
-    methods=paper.TOFU_METHODS,
-    splits=paper.SPLITS,
+    axes={"method": paper.TOFU_METHODS, "benchmark.split": paper.SPLITS},
     published=paper.PHI_SETTINGS,
 )

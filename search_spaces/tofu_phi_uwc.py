@@ -10,8 +10,7 @@ SWEEP = paper.sweep(
     name="tofu_phi_uwc",
     title="TOFU on Phi-1.5 calibrated by UWC: GA and NPO without and with GRU at equal utility",
     tables=("tofu_uwc_ga", "tofu_uwc_npo"),
-    methods=("ga", "npo"),
-    splits=("forget05", "forget10"),
+    axes={"method": ("ga", "npo"), "benchmark.split": paper.SPLITS},
     published=(
         Published(split="forget05", gamma=0.8, tau=0.01),
         Published(split="forget10", gamma=0.8, tau=0.001),

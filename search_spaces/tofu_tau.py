@@ -10,11 +10,11 @@ SWEEP = paper.sweep(
     name="tofu_tau",
     title="TOFU 5 % on Llama-2-7B-chat: GRU over tau",
     tables=("tofu_tau",),
-    methods=("ga", "npo", "gd"),
-    splits=("forget05",),
-    rectifiers=("gru",),
-    varied="tau",
-    gammas=(0.05, 0.8),
-    taus=(0.001, 0.01, 0.1, 1.0, 2.0, 3.0, 10.0, 100.0, None),
+    axes={
+        "method": ("ga", "npo", "gd"),
+        "rectifier.name": ("gru",),
+        "rectifier.tau": (0.001, 0.01, 0.1, 1.0, 2.0, 3.0, 10.0, 100.0, None),
+    },
+    varied=("rectifier.tau",),
     published=(Published(gamma=0.8, tau=None), Published(method="gd", gamma=0.05, tau=None)),
 )

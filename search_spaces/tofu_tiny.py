@@ -6,10 +6,12 @@ from trainables.config.settings import Benchmark, TaskVector, Training
 SWEEP = Sweep(
     name="tofu_tiny",
     title="TOFU on a 1.4M-parameter Llama: nine objectives without and with GRU; TV and TRU without retain data",
-    methods=("ga", "ga_kl", "gd", "wga", "npo", "npo_kl", "npo_gd", "simnpo", "simnpo_gd", "tv", "tru"),
-    splits=("forget01", "forget05", "forget10"),
-    stgs=SMALL_STGS,
-    strengths=(50.0, 100.0, 150.0, 200.0, 300.0),
+    axes={
+        "method": ("ga", "ga_kl", "gd", "wga", "npo", "npo_kl", "npo_gd", "simnpo", "simnpo_gd", "tv", "tru"),
+        "benchmark.split": ("forget01", "forget05", "forget10"),
+        "task_vector.stg": SMALL_STGS,
+        "task_vector.strength": (50.0, 100.0, 150.0, 200.0, 300.0),
+    },
     trial_seconds=105.0,
     published=(
         Published(gamma=0.8, tau=None),

@@ -9,7 +9,8 @@ from platform.plan import data, needs, overrides
 from platform.plan.budget import Budget, estimate_budget
 from platform.plan.models import ModelRecipes, Reference, find_shape
 from platform.plan.plan import Plan
-from platform.plan.trials import STRATEGIES, check_steered_layer, enumerate_trials
+from platform.plan.trials import STRATEGIES, check_steered_layer, list_spaces, list_trials
+from search_spaces.schema.axes import STUDY, Range
 from search_spaces.schema.sweep import FILES, Sweep
 from trainables import benchmarks as kinds
 from trainables.common.errors import InputError, closest
@@ -23,7 +24,7 @@ from trainables.methods import custom
 from trainables.storage.base import RESULT, Storage
 from trainables.training.task_vectors import spec
 
-NOT_HASHED = {*overrides.AXES.values(), "varied", "published", "title", "tables", "models", "target", "tokenizer"}
+NOT_HASHED = {"axes", "varied", "published", "title", "tables", "models", "target", "tokenizer"}
 NOT_HASHED |= {"attention", "model_training", "backbone", "task_vector", "calibration", "selection", "trial_seconds"}
 NOT_HASHED |= {*FILES}
 """Settings that leave a sweep its name: its axes, what trials' own ids hold, and what changes no number."""
@@ -59,8 +60,11 @@ def make_plan(
     if strategy == "paper" and sweep.training.eval_every is None:  # nothing is chosen: all rows are reported
         sweep = sweep.model_copy(update={"selection": sweep.selection.model_copy(update={"halves": False})})
     benchmarks, models, found = _resolve_data_and_models(sweep, store)
-    every = enumerate_trials(sweep, strategy, benchmarks, lambda split: _models_of(found[split], store))
-    trials, shape, costs = _select_trials(sweep, every, only or [], models.recipes, budget)
+    every = list_spaces(sweep, strategy, benchmarks, lambda split: _models_of(found[split], store))
+    problems = Problems()
+    spaces = problems.collect(overrides.select_spaces, every, only or []) or every
+    trials = list_trials(spaces, sweep, strategy)
+    shape, costs = _check_trials(sweep, trials, models.recipes, problems, budget)
     splits = {trial.benchmark.split for trial in trials}
     references = tuple(ref for split in sweep.splits if split in splits for ref in found[split])
     recipes = models.order_recipes({ref.model.path for ref in references})
@@ -69,6 +73,7 @@ def make_plan(
         strategy=strategy,
         hash=_hash(sweep, benchmarks, references),
         trials=tuple(trials),
+        spaces={space.study: space for space in spaces},
         benchmarks=benchmarks,
         references=references,
         recipes=recipes,
@@ -99,12 +104,10 @@ def _resolve_data_and_models(
     return benchmarks, models, found
 
 
-def _select_trials(
-    sweep: Sweep, every: list[Trial], only: list[str], recipes: dict[str, Recipe], budget: int | None
-) -> tuple[list[Trial], Shape | None, Budget]:
-    """Return the trials that `only` picks, their model's sizes and costs. Raises InputError with every problem."""
-    problems = Problems()
-    trials = problems.collect(overrides.select_trials, every, only) or every
+def _check_trials(
+    sweep: Sweep, trials: list[Trial], recipes: dict[str, Recipe], problems: Problems, budget: int | None
+) -> tuple[Shape | None, Budget]:
+    """Return the trials' model's sizes and their costs. Raises InputError with every problem."""
     for trial in trials:
         problems.collect(check_steered_layer, trial, recipes)
     for name in sorted({trial.method for trial in trials if METHODS[trial.method].custom}):
@@ -117,7 +120,7 @@ def _select_trials(
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if METHODS[trial.method].batched):
         problems.collect(_check_batches, sweep, benchmark)
     problems.stop()
-    return trials, shape, costs
+    return shape, costs
 
 
 def _check_batches(sweep: Sweep, benchmark: Benchmark) -> None:
@@ -147,7 +150,7 @@ def _models_of(references: list[Reference], store: Storage) -> tuple[Model, Reta
 
 def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Reference, ...]) -> str:
     """Return eight hex digits of the sweep's fixed part: an added value of an axis changes none of it."""
-    fixed: dict[str, Any] = {k: v for k, v in identity(sweep).items() if k not in NOT_HASHED}
+    fixed: dict[str, Any] = {k: v for k, v in identity(_without_axes(sweep)).items() if k not in NOT_HASHED}
     for place in ("data", "sources"):
         fixed.get("benchmark", {}).pop(place, None)
     drop_planning(fixed)
@@ -157,6 +160,22 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Refe
         fixed["data"] = kinds.find(benchmark.name).shared_fingerprint(benchmark)
     fixed["models"] = sorted({str(ref.model.fingerprint) for ref in references if ref.role == "original"})
     return digest(fixed)[:8]
+
+
+def _without_axes(sweep: Sweep) -> Sweep:
+    """Return the sweep with each of its axes set to one value: its own setting if that is among them, else the first.
+
+    So a sweep keeps its name when an axis is added or gets values, as long as that one stays.
+    """
+    changed: dict[str, Any] = {}
+    for path, axis in sweep.axes.items():
+        section, _, name = path.rpartition(".")
+        own: Any = sweep if not section else changed.get(section, getattr(sweep, section, None))
+        if path in STUDY or not hasattr(own, name) or getattr(own, name) in axis:
+            continue
+        value = axis.low if isinstance(axis, Range) else axis[0]
+        changed |= {section: own.model_copy(update={name: value})} if section else {name: value}
+    return sweep.model_copy(update=changed)
 
 
 def _check_disk(store: Storage) -> None:

@@ -8,34 +8,27 @@ import pkgutil
 import re
 import typing
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import UnionType
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 import search_spaces.backbones
+from platform.plan.space import Space, nearest
+from search_spaces.schema.axes import STUDY, Axis, Range, axis_paths, check_axis, list_unread
 from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import FILES, Sweep
 from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError, closest
-from trainables.config.trial import Trial
+from trainables.config.methods import SETTINGS
 
-AXES = {
-    "method": "methods",
-    "rectifier.name": "rectifiers",
-    "rectifier.gamma": "gammas",
-    "rectifier.tau": "taus",
-    "task_vector.stg": "stgs",
-    "task_vector.strength": "strengths",
-    "task_vector.normalise": "normalises",
-    "benchmark.split": "splits",
-    "seed": "seeds",
-}
-"""Configuration path -> the sweep's field that holds its values."""
-
-WORDS = ("method", "rectifier.name", "benchmark.split", "task_vector.normalise")
-"""Axes whose values are words: `none` is the name of a rectifier there."""
-
+RANGE = re.compile(r"(log\()?([^,()]*?)\.\.([^,()]*?)(?(1)\))")
+"""LOW..HIGH or log(LOW..HIGH)."""
+SHARED = ("resources", "selection", "calibration")
+"""Sections that are the same in all trials of a sweep."""
+TUPLES = ("training.betas",)
+"""Settings of several numbers: on the command line they are one value."""
 SINGLE = ("models", "target", "tokenizer", "attention", "observe", *FILES)
 """Settings of the sweep itself."""
 
@@ -43,44 +36,108 @@ BACKBONE = "backbone"
 """The name of a backbone: its hub ids, template, learning rate and precision."""
 
 FIXED = ("benchmark", "objective", "training", "task_vector", "calibration", "selection", "resources")
+STRENGTHS = ("task_vector.stg", "task_vector.strength")
 SLOWING = ("training.", "resources.", "calibration.", "task_vector.", "target", "attention", "observe")
 SLOWING += ("benchmark.limit", "benchmark.dialect")
 """Beginnings of the settings that a trial's time depends on: the measured time is of trials without them."""
-HARMLESS = (*AXES, "training.lr", "training.stop_above", "resources.checkpoint_every")
+HARMLESS = ("training.lr", "training.stop_above", "resources.checkpoint_every", *STRENGTHS)
 """Settings among them that hardly change the time."""
 
 
 def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
-    """Return the sweep with every `PATH=VALUE` set; on an axis, comma-separated values replace its grid."""
+    """Return the sweep with every `PATH=VALUE` set. Several values or a range make any setting an axis.
+
+    On a setting that is an axis already, the values replace its own. Raises InputError with every problem.
+    """
     pairs = [_split_pair(setting, "--set") for setting in settings]
     for value in (value for path, value in pairs if path == BACKBONE):
         sweep = _set_backbone(sweep, value)
     document = sweep.model_dump()
+    document["axes"], problems = dict(sweep.axes), []
     if any(path.startswith(SLOWING) and path not in HARMLESS for path, _ in pairs):
         document["trial_seconds"] = None
-    for path, value in pairs:
-        if path == BACKBONE:
-            continue
-        if path in AXES:
-            document[AXES[path]] = values = value.split(",") if path in WORDS else _parse_values(value)
-            if path == "task_vector.normalise" and len(values) == 1:  # TV has the field, too
-                document["task_vector"]["normalise"] = value
-            if path == "benchmark.split" and not set(values) & set(sweep.splits):
-                document["tables"] = ()  # the paper has none of these splits
-        elif path in SINGLE:
-            document[path] = _parse_value(value)
-        elif path in (paths := list_settable_paths()):
-            section, name = path.split(".", 1)
-            kind = typing.cast(type[BaseModel], Sweep.model_fields[section].annotation).model_fields[name].annotation
-            document[section][name] = _parse_values(value) if _is_tuple(kind) else _parse_value(value)
-        else:
-            raise InputError(f"--set {path}={value}: unknown field '{path}'; {_suggest(path, paths)}")
+    axes: dict[str, str] = {}
+    for path, text in pairs:
+        try:
+            axis = _parse_axis(path, text, sweep)
+            if axis is None or (not isinstance(axis, Range) and len(axis) == 1 and path.split(".")[0] in FIXED):
+                _set_field(document, path, text)  # trials that do not read an axis have the field, too
+            if axis is None:
+                continue
+            if path in axes and (isinstance(axis, Range) or len(axis) > 1 or re.search(r",|\.\.", axes[path])):
+                raise ValueError(f"{path}: set twice, to {axes[path]} and {text}; write all its values once")
+            axes[path], document["axes"][path] = text, axis
+        except ValueError as error:
+            problems.append(str(error))
+    _widen_varied(document, axes)
+    if "benchmark.split" in axes and not set(document["axes"]["benchmark.split"]) & set(sweep.splits):
+        document["tables"] = ()  # the paper has none of these splits
+    changed = _validate(document, problems)
+    for path in list_unread({path: axis for path, axis in changed.axes.items() if path in (*axes, *STUDY)}):
+        methods, names = ", ".join(changed.axes["method"]), ", ".join(changed.axes["rectifier.name"])
+        raise InputError(
+            f"--set {path}={axes[path]}: an axis that no trial reads, with method {methods} and rectifier.name {names}"
+        )
+    return changed
+
+
+def _validate(document: dict[str, Any], problems: list[str]) -> Sweep:
+    """Return the changed sweep. Raises InputError with these problems and those of its fixed settings."""
     try:
-        return Sweep.model_validate(document)
+        changed = Sweep.model_validate(document)
+        if not problems:
+            return changed
     except ValidationError as error:
-        typed = {field: path for path, field in AXES.items()}  # `methods.0: ...` was typed as `method`
-        problems = re.sub(r"\b(\w+)\.\d+:", lambda match: f"{typed.get(match[1], match[1])}:", describe_invalid(error))
-        raise InputError(f"--set: {problems}") from error
+        problems.append(re.sub(r"([a-z_])\.[0-9]+: ", r"\1: ", describe_invalid(error)))
+    raise InputError(f"--set: {'; '.join(problems)}")
+
+
+def _parse_axis(path: str, text: str, sweep: Sweep) -> Axis | None:
+    """Return what is typed for an axis; None for one value of a setting that the sweep does not vary.
+
+    Raises ValueError with field, value and what is accepted.
+    """
+    if path not in axis_paths() or path in TUPLES:
+        return None
+    found = RANGE.fullmatch(text) if path not in STUDY else None
+    if found:
+        try:
+            return check_axis(path, Range(_parse_number(found[2]), _parse_number(found[3]), log=bool(found[1])))
+        except ValueError as error:
+            raise ValueError(f"{path}={text}: {str(error).removeprefix(f'{path}: ')}") from error
+    values = text.split(",") if path in STUDY else _parse_values(text)
+    if len(values) == 1 and path not in sweep.axes and path.split(".")[0] in Sweep.model_fields:
+        return None
+    return check_axis(path, values)
+
+
+def _parse_number(text: str) -> float:
+    try:
+        return int(text) if re.fullmatch(r"[+-]?[0-9]+", text) else float(text)
+    except ValueError:
+        raise ValueError("a range is LOW..HIGH or log(LOW..HIGH) with two numbers") from None
+
+
+def _set_field(document: dict[str, Any], path: str, text: str) -> None:
+    """Set what is no axis. Raises InputError on an unknown field."""
+    if path in SINGLE:
+        document[path] = _parse_value(text)
+    elif path == BACKBONE:
+        return
+    elif path in (paths := list_settable_paths()):
+        section, name = path.split(".", 1)
+        kind = typing.cast(type[BaseModel], Sweep.model_fields[section].annotation).model_fields[name].annotation
+        if "," in text and section in SHARED and not _is_tuple(kind):
+            raise ValueError(f"{path}={text}: one value for a whole sweep, so that its trials compare")
+        document[section][name] = _parse_values(text) if _is_tuple(kind) else _parse_value(text)
+    else:
+        raise InputError(f"--set {path}={text}: unknown field '{path}'; {_suggest(path, paths)}")
+
+
+def _widen_varied(document: dict[str, Any], typed: Mapping[str, str]) -> None:
+    """Let a typed axis of gamma or tau multiply the one that the sweep varies alone."""
+    if document["varied"]:
+        document["varied"] += tuple(path for name in SETTINGS if (path := f"rectifier.{name}") in typed)
 
 
 def _set_backbone(sweep: Sweep, name: str) -> Sweep:
@@ -119,30 +176,48 @@ def load_backbones() -> list[Backbone]:
     return found
 
 
-def select_trials(trials: Sequence[Trial], filters: Sequence[str]) -> list[Trial]:
-    """Return the trials that pass every `FIELD=V1,V2`. Raises InputError on a field or value that no trial has."""
-    chosen = list(trials)
-    flat = {trial: flatten_settings(trial.model_dump()) for trial in trials} if filters else {}
-    known = sorted(set().union(*flat.values()))
+def select_spaces(spaces: Sequence[Space], filters: Sequence[str]) -> list[Space]:
+    """Return the parts of the spaces that pass every `FIELD=V1,V2`. Raises InputError on what no trial has."""
+    flat = [flatten_settings(space.make(space.first_point()).model_dump()) for space in spaces if filters]
+    known = sorted(set().union(*flat))
+    limits: list[tuple[str, set[Any]]] = []
     for item in filters:
         path, value = _split_pair(item, "--only")
         if path not in known:
             raise InputError(f"--only {item}: unknown field '{path}'; {_suggest(path, known)}")
-        values = {trial: fields[path] for trial, fields in flat.items() if path in fields}
-        texts = {
-            key: str(one).lower() if one is None or isinstance(one, bool) else str(one) for key, one in values.items()
-        }
-        normalised = {trial: _normalise(text) for trial, text in texts.items()}
+        axes: list[Any]
+        axes = [space.axes.get(path, (one[path],)) for space, one in zip(spaces, flat, strict=True) if path in one]
+        for axis in axes:
+            if isinstance(axis, Range):
+                raise InputError(f"--only {item}: {path} is a range here, {axis}; --set {path}={value} instead")
+        texts = {_spell(one): _normalise(_spell(one)) for axis in axes for one in axis}
         for choice in value.split(","):
-            if _normalise(choice) not in normalised.values():
-                known_values = closest(choice, sorted(set(texts.values())))
-                raise InputError(f"--only {item}: no trial has {path}={choice}; {known_values}")
-        keep = {_normalise(choice) for choice in value.split(",")}
-        chosen = [trial for trial in chosen if normalised.get(trial) in keep]
+            if _normalise(choice) not in texts.values():
+                raise InputError(f"--only {item}: no trial has {path}={choice}; {closest(choice, sorted(texts))}")
+        limits.append((path, {_normalise(choice) for choice in value.split(",")}))
+    narrowed = [_narrow(space, one, limits) for space, one in zip(spaces, flat, strict=True)] if filters else spaces
+    chosen = [space for space in narrowed if space]
     if not chosen:
         together = f" that passes --only {' --only '.join(filters)}" if filters else " with these values"
         raise InputError(f"the sweep has no trial{together}")
     return chosen
+
+
+def _narrow(space: Space, settings: Mapping[str, Any], limits: Sequence[tuple[str, set[Any]]]) -> Space | None:
+    """Return the part of a space with these values, None if there is none. `settings` are of one of its trials."""
+    axes, published = dict(space.axes), dict(space.published)
+    for path, keep in limits:
+        values: Any = axes.get(path, (settings.get(path),))
+        axis = tuple(one for one in values if _normalise(_spell(one)) in keep)
+        if not axis or path not in settings:
+            return None
+        if path in axes:
+            axes[path], published[path] = axis, nearest(axis, published[path])
+    return replace(space, axes=axes, published=published)
+
+
+def _spell(value: Any) -> str:
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def flatten_settings(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -155,10 +230,10 @@ def flatten_settings(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 def list_settable_paths() -> list[str]:
     """Return every path that --set takes."""
-    paths = [*AXES, *SINGLE, BACKBONE]
+    paths = {*axis_paths(), *SINGLE, BACKBONE}
     for field in FIXED:
         section = typing.cast(type[BaseModel], Sweep.model_fields[field].annotation)
-        paths += [f"{field}.{name}" for name in section.model_fields if f"{field}.{name}" not in AXES]
+        paths |= {f"{field}.{name}" for name in section.model_fields}
     return sorted(path for path in paths if not path.endswith("fingerprint"))
 
 

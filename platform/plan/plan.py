@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from platform.plan.budget import Budget
 from platform.plan.models import Reference
+from platform.plan.space import Space
 from search_spaces.schema.sweep import Sweep
 from trainables.config.settings import Benchmark, Shape
 from trainables.config.trial import Recipe, Trial
@@ -20,6 +21,9 @@ class Plan:
     strategy: str
     hash: str
     trials: tuple[Trial, ...]
+    """All that are known: of a space with ranges the published point, and those that earlier starts ran."""
+    spaces: dict[str, Space]
+    """The points of each study, by its name."""
     benchmarks: dict[str, Benchmark]
     references: tuple[Reference, ...]
     recipes: tuple[Recipe, ...]

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from pydantic import ValidationError
-
 from platform.plan.models import read_architecture
+from platform.plan.space import Space, nearest
+from search_spaces.schema.axes import STUDY, Axis, Range, is_read, requires_value
 from search_spaces.schema.sweep import Published, Sweep
-from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError
 from trainables.config.methods import METHODS, RECTIFIERS, SETTINGS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
-from trainables.config.trial import Recipe, Trial, check_bar
+from trainables.config.trial import Recipe, Trial
 from trainables.methods import presets
 
 STRATEGIES = ("grid", "paper", "optuna")
@@ -22,22 +21,39 @@ Models = Callable[[str], tuple[Model, RetainEvaluation | None]]
 """Split -> target model and retain evaluation, None where the benchmark has no retain model."""
 
 
-def enumerate_trials(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmark], models: Models) -> list[Trial]:
-    """Return every trial of the sweep, each once.
+def list_spaces(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmark], models: Models) -> list[Space]:
+    """Return the space of each study. Raises InputError on a range that `strategy` cannot take."""
+    ranges = [f"{path}={axis}" for path, axis in sweep.axes.items() if isinstance(axis, Range)]
+    if ranges and strategy != "optuna":
+        raise InputError(
+            f"{', '.join(ranges)}: --strategy {strategy} has no end of points in a range; write values, such as "
+            f"{ranges[0].partition('=')[0]}=V1,V2, or add --strategy optuna"
+        )
+    return [
+        space
+        for split in dict.fromkeys(sweep.splits)
+        for method in dict.fromkeys(sweep.axes["method"])
+        for rectifier in (("none",) if METHODS[method].strength else dict.fromkeys(sweep.axes["rectifier.name"]))
+        if (space := _make_space(sweep, strategy, (split, method, rectifier), benchmarks[split], models(split)))
+    ]
 
-    `optuna` searches the points of `grid` and the published one, which comes first, whether it is on the grid or not.
+
+def list_trials(spaces: Iterable[Space], sweep: Sweep, strategy: str) -> list[Trial]:
+    """Return every trial of these spaces, each once: all of the first seed of a split before those of the next.
+
+    With `optuna` each study's published point is its first; of a space with ranges it is the only one that is known.
     """
     trials: dict[str, Trial] = {}
-    for split in sweep.splits:
-        for seed in sweep.seeds:
-            for method in sweep.methods:
-                row = METHODS[method]
-                if row.strength and not row.batched and seed != sweep.seeds[0]:
-                    continue  # nothing in it is random, so that another seed would give a copy
-                for point in _list_points(sweep, strategy, method, split):
-                    trial = _make_trial(sweep, seed, method, point, benchmarks[split], models(split))
-                    trials.setdefault(trial.id(), trial)
-    return list(trials.values())
+    for space in spaces:
+        points = [] if space.has_ranges else space.list_points()
+        first = [space.first_point()] if strategy == "optuna" else []
+        for point in itertools.chain(first, points):
+            trial = space.make(point)
+            trials.setdefault(trial.id(), trial)
+    order = {split: place for place, split in enumerate(sweep.splits)}
+    seeds = sweep.axes["seed"]
+    rank = {seed: place for place, seed in enumerate(seeds)} if not isinstance(seeds, Range) else {}
+    return sorted(trials.values(), key=lambda trial: (order[trial.benchmark.split], rank.get(trial.seed, 0)))
 
 
 def find_published_choice(sweep: Sweep, method: str, split: str) -> Published:
@@ -48,37 +64,6 @@ def find_published_choice(sweep: Sweep, method: str, split: str) -> Published:
     return fitting[-1]
 
 
-def _list_points(sweep: Sweep, strategy: str, method: str, split: str) -> list[dict[str, Any]]:
-    """Return the fields of each trial that the axes decide: a task vector's strength and unit, or the rectifier."""
-    row = METHODS[method]
-    if not row.strength:
-        return [{"rectifier": fields} for fields in _list_rectifiers(sweep, strategy, method, split)]
-    vector = sweep.task_vector.model_dump()
-    units = sweep.normalises if row.batched and sweep.normalises else (sweep.task_vector.normalise,)
-    points = itertools.product(_list_strengths(sweep, strategy, method, split), units)
-    return [{"task_vector": {**vector, row.strength: value, "normalise": unit}} for value, unit in points]
-
-
-def _list_strengths(sweep: Sweep, strategy: str, method: str, split: str) -> Sequence[float]:
-    """Return the strengths of task vectors; rectifiers, which are for gradients, do not multiply them."""
-    field = METHODS[method].strength
-    values: tuple[float, ...] = getattr(sweep, f"{field}s")
-    if not values:
-        raise InputError(
-            f"sweep {sweep.name}: method '{method}' has no {field}s; give them with --set task_vector.{field}="
-        )
-    first = find_published_choice(sweep, method, split).strength
-    if strategy == "paper":
-        if first is None:
-            raise InputError(f"sweep {sweep.name}: no published {field} for {method} on {split}; use --strategy grid")
-        return [first]
-    return _put_first(first, values) if strategy == "optuna" and first is not None else values
-
-
-def _put_first(first: Any, values: Sequence[Any]) -> Sequence[Any]:
-    return [first, *(value for value in values if value != first)]
-
-
 def check_steered_layer(trial: Trial, recipes: dict[str, Recipe]) -> None:
     """Raise InputError on a layer that RMU cannot steer, if the depth of the target is known before it is fetched."""
     depth = read_architecture(trial.target, recipes).get("num_hidden_layers") if METHODS[trial.method].steers else None
@@ -86,57 +71,64 @@ def check_steered_layer(trial: Trial, recipes: dict[str, Recipe]) -> None:
         presets.check_layer(presets.constants(trial.method, trial.objective, trial.benchmark.split).layer, depth)
 
 
-def _list_rectifiers(sweep: Sweep, strategy: str, method: str, split: str) -> Iterator[dict[str, Any]]:
-    for row in (RECTIFIERS[name] for name in sweep.rectifiers):
-        points: list[dict[str, Any]] = [{}]
-        if row.takes == SETTINGS:
-            grid = _list_gru_points(sweep, strategy, method, split)
-            points = [dict(zip(SETTINGS, point, strict=True)) for point in grid]
-        elif row.takes:
-            (setting,) = row.takes
-            first = getattr(find_published_choice(sweep, method, split), setting) if strategy != "grid" else None
-            values = getattr(sweep, f"{setting}s")
-            if first is not None:
-                values = [first] if strategy == "paper" else _put_first(first, values)
-            points = [{setting: value} for value in values]
-        yield from (
-            {"name": row.name, **point} for point in points if all(point[name] is not None for name in row.requires)
-        )
-
-
-def _list_gru_points(sweep: Sweep, strategy: str, method: str, split: str) -> Sequence[tuple[float | None, ...]]:
-    """Return GRU's points (gamma, tau): a grid, a line of it, or the published point."""
-    choice = find_published_choice(sweep, method, split)
-    first = (choice.gamma, choice.tau)
-    if sweep.varied == "gamma":
-        grid = [(gamma, choice.tau) for gamma in sweep.gammas]
-    elif sweep.varied == "tau":
-        grid = [(choice.gamma, tau) for tau in sweep.taus]
-    elif strategy == "paper":
-        return [first]
-    else:
-        grid = [(gamma, tau) for gamma in sweep.gammas for tau in sweep.taus]
-    return _put_first(first, grid) if strategy == "optuna" else grid
-
-
-def _make_trial(
+def _make_space(
     sweep: Sweep,
-    seed: int,
-    method: str,
-    point: Mapping[str, Any],
+    strategy: str,
+    study: tuple[str, str, str],
     benchmark: Benchmark,
     models: tuple[Model, RetainEvaluation | None],
-) -> Trial:
-    target, retain_evaluation = models
+) -> Space | None:
+    """Return the space of a study, None if its rectifier takes no value of an axis."""
+    method, rectifier = study[1:]
+    row, (target, retain_evaluation) = METHODS[method], models
+    axes = {path: axis for path, axis in sweep.axes.items() if path not in STUDY and is_read(path, method, rectifier)}
+    published = _fix_published(sweep, strategy, study, axes)
+    for path, axis in axes.items():
+        if not isinstance(axis, Range) and requires_value(rectifier, path):
+            axes[path] = tuple(value for value in axis if value is not None)
+    if () in axes.values():
+        return None
     training, observe = sweep.training, sweep.observe
-    if METHODS[method].strength:  # such a trial takes no steps
+    if row.strength:  # such a trial takes no steps
         training, observe = training.model_copy(update={"eval_every": None, "stop_below": None}), None
-    fixed = {name: getattr(sweep, name) for name in ("objective", "calibration", "selection", "resources")}
-    fixed |= {"benchmark": benchmark, "target": target, "retain_evaluation": retain_evaluation}
-    fixed |= {"training": training, "observe": observe}
-    try:
-        trial = Trial.model_validate({"method": method, "seed": seed, **fixed, **point})
-    except ValidationError as error:
-        raise InputError(f"sweep {sweep.name}: {describe_invalid(error)}") from error
-    check_bar(trial)
-    return trial
+    fixed: dict[str, Any] = {name: getattr(sweep, name) for name in ("calibration", "selection", "resources")}
+    fixed |= {"method": method, "benchmark": benchmark, "target": target, "retain_evaluation": retain_evaluation}
+    fixed |= {"observe": observe, "rectifier": {"name": rectifier}, "objective": dict(sweep.objective)}
+    fixed |= {"training": dict(training), "task_vector": dict(sweep.task_vector) if row.strength else None}
+    seeds = sweep.axes["seed"]
+    fixed["seed"] = seeds.low if isinstance(seeds, Range) else seeds[0]
+    for path in axes.keys() - published.keys():
+        section, _, name = path.rpartition(".")
+        published[path] = nearest(axes[path], fixed[section].get(name) if section else fixed[path])
+    return Space(sweep.name, fixed, axes, published)
+
+
+def _fix_published(
+    sweep: Sweep, strategy: str, study: tuple[str, str, str], axes: dict[str, Axis]
+) -> dict[str, float | None]:
+    """Return the published settings of a study; in `axes` they replace the values that the strategy does not try."""
+    split, method, rectifier = study
+    takes, strength = RECTIFIERS[rectifier].takes, METHODS[method].strength
+    path = f"task_vector.{strength}"
+    needed = path not in axes if strength else takes == SETTINGS
+    if not (takes or strength) or (strategy == "grid" and not needed):
+        return {}
+    choice = find_published_choice(sweep, method, split)
+    if strength:
+        if choice.strength is None and path not in axes:
+            raise InputError(f"sweep {sweep.name}: method '{method}' has no {strength}s; give them with --set {path}=")
+        if choice.strength is None and strategy == "paper":
+            raise InputError(
+                f"sweep {sweep.name}: no published {strength} for {method} on {split}; use --strategy grid"
+            )
+        found: dict[str, float | None] = {} if choice.strength is None else {path: choice.strength}
+    else:
+        found = {f"rectifier.{name}": getattr(choice, name) for name in takes}
+    for path, value in list(found.items()):
+        if requires_value(rectifier, path) and value is None:
+            found.pop(path)
+            continue
+        line = takes == SETTINGS and sweep.varied
+        if path not in axes or (path not in sweep.varied if line else strategy == "paper"):
+            axes[path] = (value,)
+    return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from search_spaces.schema.axes import Axis
 from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import GAMMAS, TAUS, Published, Sweep
 from trainables.config.methods import MethodName
@@ -50,17 +51,16 @@ MUSE_SETTINGS = (
 )
 
 
-def sweep(backbone: Backbone, *, ranks: int = 1, **settings: Any) -> Sweep:
+def sweep(backbone: Backbone, *, axes: dict[str, Axis], ranks: int = 1, **settings: Any) -> Sweep:
     """Return a sweep of `settings` on a backbone, else the paper's: its grid, five epochs of 32 rows, 80 GB a GPU.
 
     The paper selects on validation data, which its benchmarks have none of: one half of the evaluation rows stands in.
     """
     fixed: dict[str, Any] = {
-        "gammas": GAMMAS,
-        "taus": TAUS,
         "benchmark": Benchmark(dialect="paper", template=backbone.template),
         "training": Training(lr=backbone.lr, epochs=5, batch_size=32),
         "selection": Selection(halves=True),
         "resources": Resources(ranks=ranks, gpus=1, cpus=4, precision=backbone.precision, gpu_memory=80),
     }
-    return Sweep(backbone=backbone, **fixed | settings)
+    grid: dict[str, Axis] = {"rectifier.gamma": GAMMAS, "rectifier.tau": TAUS}
+    return Sweep(backbone=backbone, axes=grid | axes, **fixed | settings)

@@ -6,10 +6,13 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
+from pydantic import field_validator, model_validator
+
+from search_spaces.schema.axes import Axis, check_axis
 from search_spaces.schema.backbones import Backbone
-from trainables.config.methods import MethodName, RectifierName
+from trainables.config.methods import MethodName
 from trainables.config.settings import (
     Attention,
     Benchmark,
@@ -19,10 +22,9 @@ from trainables.config.settings import (
     Selection,
     TaskVector,
     Training,
-    Unit,
     Value,
 )
-from trainables.config.types import Count, Place, Positive, Seed, Share
+from trainables.config.types import Count, Place, Positive
 
 GAMMAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 TAUS = (0.001, 0.005, 0.01, 0.1, 1.0, 10.0, 100.0, None)
@@ -32,6 +34,14 @@ STGS = (0.50, 0.60, 0.65, 0.70, 0.75, 0.80, 0.85)
 FILES = ("forget", "retain", "eval")
 """Settings of the sweep own that name files."""
 SMALL_STGS = (4.0, 8.0, 12.0, 16.0, 24.0)
+COMMON_AXES: dict[str, Axis] = {
+    "rectifier.name": ("none", "gru"),
+    "rectifier.gamma": SMALL_GAMMAS,
+    "rectifier.tau": SMALL_TAUS,
+    "task_vector.stg": STGS,
+    "seed": (0,),
+}
+"""Of every sweep that gives no others."""
 
 
 class Published(Value):
@@ -71,28 +81,20 @@ class Fictional(Value):
 
 
 class Sweep(Value):
-    """A named sweep: axes, fixed settings, and where models and data come from.
+    """A named sweep: its axes, fixed settings, and where models and data come from.
 
-    One study for each split, method and rectifier; a GRU study's points are `gammas` x `taus`, TRU's are `stgs` x
-    `normalises`, TV's `strengths`.
+    One study for each split, method and rectifier; its points are the product of the other axes that these read
+    (search_spaces.schema.axes). A setting that is no axis has its fixed value in all trials.
     """
 
     name: str
     title: str
     tables: tuple[str, ...] = ()
     """The paper's tables that `--strategy paper` fills, as analysis.paper names them."""
-    methods: tuple[MethodName, ...]
-    splits: tuple[str, ...]
-    rectifiers: tuple[RectifierName, ...] = ("none", "gru")
-    gammas: tuple[Share | None, ...] = SMALL_GAMMAS
-    taus: tuple[Positive | None, ...] = SMALL_TAUS
-    varied: Literal["gamma", "tau"] | None = None
-    """GRU's points lie on this axis alone, the other setting being the published one: `paper` is the whole line."""
-    stgs: tuple[Positive, ...] = STGS
-    strengths: tuple[Positive, ...] = ()
-    normalises: tuple[Unit, ...] = ()
-    """What TRU brings to length 1; none: `task_vector.normalise` says it."""
-    seeds: tuple[Seed, ...] = (0,)
+    axes: dict[str, Any]
+    """Values or a Range by configuration path: `{"method": ("npo",), "training.lr": (1e-5, 3e-5)}`."""
+    varied: tuple[str, ...] = ()
+    """GRU's points lie on this axis alone, its other setting being the published one: `paper` is the whole line."""
     trial_seconds: Positive | None = None
     """Measured seconds of a trial on one core, on average: for plans, before any trial is done."""
     published: tuple[Published, ...] = (Published(gamma=0.8, tau=None),)
@@ -124,6 +126,22 @@ class Sweep(Value):
     backbone: Backbone | None = None
     """Where models come from that no folder holds; a sweep has this or `model_training`."""
     fictional: Fictional | None = None
+
+    @field_validator("axes", mode="before")
+    @classmethod
+    def _check_axes(cls, axes: Any) -> dict[str, Axis]:
+        if not isinstance(axes, Mapping) or "method" not in axes:
+            raise ValueError('write a mapping of paths to values: {"method": ("npo",), "training.lr": (1e-5, 3e-5)}')
+        return {path: check_axis(path, axis) for path, axis in {**COMMON_AXES, **axes}.items()}
+
+    @model_validator(mode="after")
+    def _fill_splits(self) -> Self:
+        self.axes.setdefault("benchmark.split", (self.benchmark.split,))
+        return self
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return self.axes["benchmark.split"]
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return a validated copy with other settings. Raise ValueError if there is none of a name."""

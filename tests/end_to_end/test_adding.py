@@ -196,11 +196,12 @@ def test_reports_know_the_labels_of_what_is_added(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (('"gammas"', '"gamas"'), "a sweep has no setting 'gamas'; it has name, title, "),
+        (('"axes"', '"axis"'), "a sweep has no setting 'axis'; it has name, title, "),
+        (('gamma"', 'gama"'), "axes: rectifier.gama cannot be an axis; known: benchmark.split, method, "),
         (("SWEEP =", "SWEPT ="), "it has no SWEEP (search_spaces.schema.sweep.Sweep)"),
         (("from ", "import nowhere\nfrom "), "No module named 'nowhere'"),
-        (("(0, 1, 2, 3, 4)", "3"), "seeds: Input should be a valid tuple (got 3)"),
-        (('("npo",)', '("npoo",)'), "methods.0: Input should be 'ga', 'ga_kl', 'gd', 'wga', 'npo', 'npo_kl', "),
+        (("(0, 1, 2, 3, 4)", "3"), "axes: seed: write a tuple of values or Range(LOW, HIGH) (got 3)"),
+        (('("npo",)', '("npoo",)'), "axes: method: Input should be 'ga', 'ga_kl', 'gd', 'wga', 'npo', 'npo_kl', "),
     ],
 )
 def test_a_wrong_sweep_file_is_named_and_hides_no_other(

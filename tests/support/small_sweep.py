@@ -23,7 +23,7 @@ from trainables.data import fictional
 from trainables.storage.base import Storage
 
 MakePlan = Callable[..., Plan]
-OBJECTIVES = SWEEP.model_copy(update={"methods": ("ga", "gd", "npo")})
+OBJECTIVES = SWEEP.model_copy(update={"axes": {**SWEEP.axes, "method": ("ga", "gd", "npo")}})
 ROLES = ("full", "retain99", "retain95", "retain90")
 
 

@@ -107,7 +107,7 @@ def test_fictional_authors_need_nothing_and_have_one_name_everywhere(
     make: MakePlan, small: Small, tmp_path: Path
 ) -> None:
     invented = Fictional(authors=40, questions=2)
-    sweep = SWEEP.model_copy(update={"fictional": invented, "splits": ("forget10",)})
+    sweep = SWEEP.model_copy(update={"fictional": invented, "axes": {**SWEEP.axes, "benchmark.split": ("forget10",)}})
     settings = ("benchmark.data=locuslab/TOFU", "models=none")
     here = make(*settings, sweep=sweep)
     there = small.plan(Storage(tmp_path / "elsewhere"), *settings, sweep=sweep)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from platform.plan.plan import Plan
-from platform.plan.trials import enumerate_trials, find_published_choice
+from platform.plan.trials import find_published_choice, list_spaces, list_trials
 from platform.state.sweep_state import SweepState
 from search_spaces.schema.sweep import Published, Sweep
 from search_spaces.tofu_tiny import SWEEP
@@ -75,12 +75,12 @@ def test_the_last_choice_that_fits_a_cell_is_the_published_one() -> None:
 
 
 AXES = {
-    "splits": ("forget01", "forget05", "forget10"),
-    "methods": ("ga", "gd", "npo"),
-    "rectifiers": ("none", "clip", "gru"),
-    "gammas": (0.05, 0.8, None, 1.0),
-    "taus": (None, 0.001, 1.0),
-    "seeds": (0, 1, 7),
+    "benchmark.split": ("forget01", "forget05", "forget10"),
+    "method": ("ga", "gd", "npo"),
+    "rectifier.name": ("none", "clip", "gru"),
+    "rectifier.gamma": (0.05, 0.8, None, 1.0),
+    "rectifier.tau": (None, 0.001, 1.0),
+    "seed": (0, 1, 7),
 }
 
 
@@ -92,18 +92,18 @@ AXES = {
 )
 def test_every_point_of_any_axes_is_there_exactly_once(chosen: dict[str, list[object]]) -> None:
     """Whatever the axes, values given twice included: the trials are the product, no more and no less."""
-    sweep = Sweep.model_validate({**SWEEP.model_dump(), **chosen})
+    sweep = Sweep.model_validate({**SWEEP.model_dump(), "axes": chosen})
     benchmarks = {split: Benchmark(split=split, fingerprint=f"files:{split}") for split in sweep.splits}
     models = (Model(path="m", fingerprint="files:1"), RetainEvaluation(path="r", fingerprint="2"))
-    trials = enumerate_trials(sweep, "grid", benchmarks, lambda split: models)
+    trials = list_trials(list_spaces(sweep, "grid", benchmarks, lambda split: models), sweep, "grid")
     rectified: set[tuple[object, ...]] = set()
-    for name in sweep.rectifiers:
-        for gamma, tau in itertools.product(sweep.gammas, sweep.taus):
+    for name in chosen["rectifier.name"]:
+        for gamma, tau in itertools.product(chosen["rectifier.gamma"], chosen["rectifier.tau"]):
             if name == "none":
                 rectified.add((name, None, None))
             elif name == "gru" or tau is not None:
                 rectified.add((name, None if name == "clip" else gamma, tau))
-    cells = itertools.product(sweep.splits, sweep.seeds, sweep.methods, rectified)
+    cells = itertools.product(*(chosen[path] for path in ("benchmark.split", "seed", "method")), rectified)
     expected = {(split, seed, method, *setting) for split, seed, method, setting in cells}
     assert {point(trial) for trial in trials} == expected
     assert len(trials) == len(expected) == len({trial.id() for trial in trials})
@@ -115,7 +115,7 @@ def test_every_point_of_any_axes_is_there_exactly_once(chosen: dict[str, list[ob
 @pytest.fixture
 def vectors(small: Small, store: Storage) -> MakePlan:
     """The plan of tofu_tiny's task vectors on forget05."""
-    sweep = SWEEP.model_copy(update={"methods": ("tv", "tru"), "splits": ("forget05",)})
+    sweep = SWEEP.model_copy(update={"axes": {**SWEEP.axes, "method": ("tv", "tru"), "benchmark.split": ("forget05",)}})
     return functools.partial(small.plan, store, sweep=sweep)
 
 
@@ -125,8 +125,8 @@ def strengths(plan: Plan, field: str) -> list[object]:
 
 def test_each_strength_is_a_trial_and_the_axis_of_rectifiers_does_not_multiply_them(vectors: MakePlan) -> None:
     plan = vectors()
-    assert strengths(plan, "stg") == [None] * 5 + list(SWEEP.stgs)
-    assert strengths(plan, "strength") == list(SWEEP.strengths) + [None] * 5
+    assert strengths(plan, "stg") == [None] * 5 + list(SWEEP.axes["task_vector.stg"])
+    assert strengths(plan, "strength") == list(SWEEP.axes["task_vector.strength"]) + [None] * 5
     assert set(plan.studies()) == {"forget05/tv/none", "forget05/tru/none"}
     assert strengths(vectors("task_vector.stg=3,4"), "stg") == [None] * 5 + [3.0, 4.0]
 
@@ -147,7 +147,8 @@ def test_all_strengths_of_a_seed_share_one_direction(vectors: MakePlan) -> None:
 def test_published_strength_is_first_or_alone(vectors: MakePlan) -> None:
     assert strengths(vectors(strategy="paper"), "stg") == [None, 12.0]
     assert strengths(vectors(strategy="optuna"), "stg")[5] == 12.0
-    sweep = SWEEP.model_copy(update={"methods": ("tv",), "splits": ("forget05",), "published": (Published(gamma=1.0),)})
+    axes = {**SWEEP.axes, "method": ("tv",), "benchmark.split": ("forget05",)}
+    sweep = SWEEP.model_copy(update={"axes": axes, "published": (Published(gamma=1.0),)})
     with pytest.raises(InputError, match="no published strength for tv on forget05; use --strategy grid"):
         vectors(strategy="paper", sweep=sweep)
 

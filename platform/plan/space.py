@@ -1,0 +1,138 @@
+"""The points of one study: what is fixed in all its trials, and the axes that they differ by."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from search_spaces.schema.axes import SECTIONS, Axis, Range
+from trainables.common.cli import describe_invalid
+from trainables.common.errors import InputError
+from trainables.config.trial import Trial, check_bar
+
+Point = Mapping[str, Any]
+"""The value of each axis by its path."""
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """The points of one study.
+
+    `fixed` holds the fields of all its trials, sections as mappings. `published` is the point that the sweep's source
+    gives, on the axes that it says nothing of the value nearest to the sweep's own setting.
+    """
+
+    sweep: str
+    fixed: Mapping[str, Any]
+    axes: Mapping[str, Axis]
+    published: Point
+    _sections: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def study(self) -> str:
+        """Return the name of the study, as Trial.study."""
+        fixed = self.fixed
+        return f"{fixed['benchmark'].split}/{fixed['method']}/{fixed['rectifier']['name']}"
+
+    @property
+    def size(self) -> int | None:
+        """Return how many points there are, None of a range of real numbers."""
+        counts = [_count(axis) for axis in self.axes.values()]
+        return None if None in counts else math.prod(count for count in counts if count is not None)
+
+    @property
+    def has_ranges(self) -> bool:
+        return any(isinstance(axis, Range) for axis in self.axes.values())
+
+    def make(self, point: Point) -> Trial:
+        """Return the trial at a point. Raises InputError if its settings exclude each other."""
+        inside: dict[str, dict[str, Any]] = {}
+        chosen = dict(self.fixed)
+        for path, value in point.items():
+            section, _, name = path.rpartition(".")
+            if section:
+                inside.setdefault(section, {})[name] = value
+            else:
+                chosen[path] = value
+        try:
+            for section in {*inside, *SECTIONS} & {name for name, value in chosen.items() if value is not None}:
+                chosen[section] = self._make_section(section, inside.get(section, {}))
+            trial = Trial.model_validate(chosen)
+        except ValidationError as error:
+            raise InputError(f"sweep {self.sweep}: {describe_invalid(error)}") from error
+        check_bar(trial)
+        return trial
+
+    def _make_section(self, section: str, values: Mapping[str, Any]) -> Any:
+        """Return a section of the configuration; each is validated once, for all points that share its values."""
+        key = (section, *values.items())
+        if key not in self._sections:
+            self._sections[key] = SECTIONS[section].model_validate({**self.fixed[section], **values})
+        return self._sections[key]
+
+    def first_point(self) -> dict[str, Any]:
+        """Return the published point, which may be on no axis."""
+        return {path: self.published[path] for path in self.axes}
+
+    def list_points(self) -> Iterator[dict[str, Any]]:
+        """Yield every point of axes without ranges, the last axis the fastest."""
+        for values in itertools.product(*(dict.fromkeys(axis) for axis in self.axes.values())):  # type: ignore[arg-type]
+            yield dict(zip(self.axes, values, strict=True))
+
+    def samples(self) -> Iterator[dict[str, Any]]:
+        """Yield three points with the low ends, the middles and the high ends of the ranges: what costs go by."""
+        first = self.first_point()
+        for share in (0.0, 0.5, 1.0):
+            yield {
+                path: interpolate(axis, share) if isinstance(axis, Range) else first[path]
+                for path, axis in self.axes.items()
+            }
+
+    def find_point(self, trial: Trial) -> dict[str, Any] | None:
+        """Return the point of a trial, None if the trial is not in this space."""
+        point = {path: read_setting(trial, path) for path in self.axes}
+        if not all(point[path] in axis for path, axis in self.axes.items()):
+            return None
+        try:
+            return point if self.make(point).id() == trial.id() else None
+        except InputError:
+            return None
+
+
+def interpolate(axis: Range, share: float) -> float:
+    """Return the number that lies so far along a range, on its own scale."""
+    low, high = (math.log(axis.low), math.log(axis.high)) if axis.log else (axis.low, axis.high)
+    value = low + share * (high - low)
+    value = min(max(math.exp(value) if axis.log else value, axis.low), axis.high)
+    return round(value) if axis.whole else value
+
+
+def read_setting(trial: Trial, path: str) -> Any:
+    """Return a setting of a trial by its path, None where the section is not there."""
+    value: Any = trial
+    for name in path.split("."):
+        value = getattr(value, name, None)
+    return value
+
+
+def _count(axis: Axis) -> int | None:
+    if isinstance(axis, Range):
+        return int(axis.high - axis.low) + 1 if axis.whole else None
+    return len(set(axis))
+
+
+def nearest(axis: Axis, value: Any) -> Any:
+    """Return the value of an axis that is nearest to `value`; of words the first, where it is not among them."""
+    if value in axis:
+        return value
+    if isinstance(axis, Range):
+        return interpolate(axis, 0.5) if value is None else min(max(value, axis.low), axis.high)
+    numbers = [one for one in axis if isinstance(one, int | float)]
+    if isinstance(value, int | float) and numbers:
+        return min(numbers, key=lambda one: abs(one - value))
+    return axis[0]

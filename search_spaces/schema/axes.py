@@ -1,0 +1,134 @@
+"""Axes of a sweep: which settings may be varied, over which values or which range, and which trials read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from trainables.config.methods import METHODS, RECTIFIERS, SETTINGS
+from trainables.config.settings import Benchmark, Objective, Rectifier, TaskVector, Training, Value
+from trainables.config.trial import Trial
+
+STUDY = ("benchmark.split", "method", "rectifier.name")
+"""Axes whose values have a study each; the others are the parameters of a study. Their values are words."""
+SECTIONS: dict[str, type[Value]] = {
+    "rectifier": Rectifier,
+    "objective": Objective,
+    "training": Training,
+    "task_vector": TaskVector,
+}
+SINGLE = ("method", "seed", "observe")
+PRESET, LENGTH = "objective.preset", "training.max_length"
+BATCHED = ("task_vector.batches", "task_vector.normalise")
+"""Settings of task vectors that are made of several batches."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """All numbers from `low` to `high`, both included; whole ones if both ends are.
+
+    `log`: Optuna looks at their logarithm. Raises ValueError if the range is empty or has no logarithm.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise ValueError(f"the range {self} is empty; write the smaller number first")
+        if self.log and self.low <= 0:
+            raise ValueError(f"the range {self} begins where there is no logarithm; begin above 0")
+
+    @property
+    def whole(self) -> bool:
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, int | float) and self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        ends = f"{self.low:g}..{self.high:g}"
+        return f"log({ends})" if self.log else ends
+
+
+Axis = tuple[Any, ...] | Range
+
+
+@cache
+def axis_paths() -> tuple[str, ...]:
+    """Return the configuration paths that may be axes: what a trial is measured by is the same in a whole sweep."""
+    inside = [f"{section}.{name}" for section, kind in SECTIONS.items() for name in kind.model_fields]
+    return tuple(sorted([*SINGLE, "benchmark.split", *inside]))
+
+
+@cache
+def _value_type(path: str) -> TypeAdapter[Any]:
+    section, _, name = path.rpartition(".")
+    kind = {"": Trial, "benchmark": Benchmark, **SECTIONS}[section]
+    field = kind.model_fields[name]
+    annotated: Any = Annotated
+    return TypeAdapter(annotated[(field.annotation, *field.metadata, field)])
+
+
+def check_value(path: str, value: Any) -> Any:
+    """Return one value of an axis in its field's type. Raises ValueError that repeats it."""
+    try:
+        return _value_type(path).validate_python(value)
+    except ValidationError as error:
+        words = dict.fromkeys(item["msg"].removeprefix("Value error, ") for item in error.errors())
+        raise ValueError(f"{path}: {' or '.join(words)} (got {value!r})") from error
+
+
+def check_axis(path: str, axis: Any) -> Axis:
+    """Return an axis with its values in their field's type. Raises ValueError with field, value, what is accepted."""
+    if path not in axis_paths():
+        raise ValueError(f"{path} cannot be an axis; known: {', '.join(axis_paths())}")
+    if isinstance(axis, Range):
+        ends = [check_value(path, end) for end in (axis.low, axis.high)]
+        if any(isinstance(end, bool) or not isinstance(end, int | float) for end in ends):
+            raise ValueError(f"{path}: takes words, which have no range (got {axis}); write its values")
+        return Range(*ends, log=axis.log) if all(isinstance(end, int) for end in ends) else axis
+    if isinstance(axis, str) or not isinstance(axis, Sequence) or not axis:
+        raise ValueError(f"{path}: write a tuple of values or Range(LOW, HIGH) (got {axis!r})")
+    return tuple(check_value(path, value) for value in axis)
+
+
+def is_read(path: str, method: str, rectifier: str) -> bool:
+    """Return whether a setting changes the trials of a method with a rectifier, as METHODS and RECTIFIERS say."""
+    row, (section, _, name) = METHODS[method], path.rpartition(".")
+    match section:
+        case "rectifier":
+            return name == "name" or name in RECTIFIERS[rectifier].takes
+        case "objective":
+            return not row.strength and (row.custom or name in row.reads or (path == PRESET and bool(row.presets)))
+        case "task_vector":
+            other = name in ("stg", "strength") and name != row.strength
+            return bool(row.strength) and not other and (row.batched or path not in BATCHED)
+        case "training":
+            return not row.strength or path == LENGTH
+        case _:
+            return not (row.strength and path == "observe") and not (
+                row.strength and not row.batched and path == "seed"  # nothing in it is random
+            )
+
+
+def list_unread(axes: Mapping[str, Any]) -> list[str]:
+    """Return the axes with several values that no method and rectifier of a sweep reads."""
+    cells = [(method, name) for method in axes["method"] for name in axes["rectifier.name"]]
+    return [
+        path
+        for path, axis in axes.items()
+        if path not in STUDY and (isinstance(axis, Range) or len(axis) > 1)
+        if not any(is_read(path, *cell) for cell in cells)
+    ]
+
+
+def requires_value(rectifier: str, path: str) -> bool:
+    """Return whether a rectifier needs a value of gamma or tau, so that `none` is no point of its axis."""
+    section, _, name = path.rpartition(".")
+    return section == "rectifier" and name in SETTINGS and name in RECTIFIERS[rectifier].requires

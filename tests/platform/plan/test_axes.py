@@ -1,0 +1,141 @@
+"""Any setting as an axis or a range: which trials there are, what the sweep is called, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import time
+
+import pytest
+
+from platform.plan.build import make_plan
+from platform.plan.overrides import apply, flatten_settings
+from platform.plan.plan import Plan
+from search_spaces import tofu_llama
+from search_spaces.schema.axes import Range
+from search_spaces.schema.sweep import load_sweep
+from tests.support import small_sweep
+from tests.support.small_sweep import MakePlan
+from trainables.common.errors import InputError
+from trainables.storage.base import Storage
+
+make = small_sweep.plan_objectives
+IDS = {
+    "tofu_ablation": "e02c3c8c82c9",
+    "tofu_gamma": "ffc6c00bf2bb",
+    "tofu_phi_tru": "29c05366c27f",
+    "tofu_tau": "0870baa4da6d",
+    "wmdp_rmu": "405420ad3a31",
+}
+"""Of sweeps as they were when each axis was a field of its own: the digest of the sorted ids of all their trials."""
+
+
+def settings(plan: Plan, *paths: str) -> set[tuple[object, ...]]:
+    flat = [flatten_settings(trial.model_dump()) for trial in plan.trials]
+    return {tuple(one[path] for path in paths) for one in flat}
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_named_sweeps_keep_their_trials(name: str, store: Storage) -> None:
+    ids = sorted(trial.id() for trial in make_plan(load_sweep(name), store).trials)
+    assert hashlib.sha256(" ".join(ids).encode()).hexdigest()[:12] == IDS[name]
+
+
+def test_any_setting_multiplies_the_trials_that_read_it(make: MakePlan) -> None:
+    """GD and GA have no beta, the plain objectives no gamma; all have a learning rate."""
+    split = "benchmark.split=forget05"
+    plan = make(split, "training.lr=1e-5,3e-5", "objective.beta=0.1,0.5,none", "rectifier.tau=none")
+    assert len(plan.trials) == 2 * (1 + 2) * (1 + 1 + 3)
+    assert settings(plan, "method", "objective.beta") == {
+        ("ga", None),
+        ("gd", None),
+        *itertools.product(["npo"], [0.1, 0.5, None]),
+    }
+    assert settings(plan, "rectifier.name", "training.lr", "rectifier.gamma") == {
+        (name, lr, gamma) for lr in (1e-5, 3e-5) for name, gamma in (("none", None), ("gru", 0.05), ("gru", 0.8))
+    }
+    assert set(plan.studies()) == set(make(split).studies())
+
+
+def test_a_sweep_keeps_its_name_and_trials_when_an_axis_is_added(make: MakePlan) -> None:
+    """The sweep's own rate, or the first of others, stands for the axis in the name."""
+    own, wider = make(), make("training.lr=1e-3,4e-4", "objective.beta=none,0.5")
+    assert wider.name == own.name
+    assert {trial.id() for trial in own.trials} < {trial.id() for trial in wider.trials}
+    fixed, others = make("training.lr=1e-3"), make("training.lr=1e-3,1e-2")
+    assert own.name != fixed.name == others.name == make("training.lr=1e-3,1e-2,1e-1").name
+    assert {trial.id() for trial in fixed.trials} < {trial.id() for trial in others.trials}
+
+
+def test_thousands_of_trials_are_planned_soon(store: Storage) -> None:
+    """5,040 trials over five axes."""
+    axes = ["training.lr=1e-6,3e-6,1e-5,3e-5,1e-4", "objective.beta=0.05,0.1,0.5", "rectifier.name=gru"]
+    axes += ["method=npo", "benchmark.split=forget05", "rectifier.gamma=0.1,0.2,0.3,0.4,0.5,0.6,0.7"]
+    axes += ["rectifier.tau=0.01,0.1,1,none", "seed=0,1,2,3,4,5,6,7,8,9,10,11"]
+    begun = time.process_time()
+    plan = make_plan(apply(tofu_llama.SWEEP, axes), store)
+    assert len(plan.trials) == 5040
+    assert time.process_time() - begun < 5
+
+
+def test_paper_runs_the_published_gamma_and_tau_at_every_value_of_other_axes(make: MakePlan) -> None:
+    plan = make("training.lr=1e-5,3e-5", "method=gd", "benchmark.split=forget05", strategy="paper")
+    paths = ("rectifier.name", "rectifier.gamma", "training.lr")
+    assert settings(plan, *paths) == set(itertools.product(["none"], [None], [1e-5, 3e-5])) | set(
+        itertools.product(["gru"], [0.05], [1e-5, 3e-5])
+    )
+
+
+# ranges
+
+
+def test_a_range_is_for_optuna_and_begins_with_the_published_point(make: MakePlan) -> None:
+    typed = ("training.lr=log(1e-6..1e-3)", "rectifier.gamma=0.01..0.99", "training.epochs=1..10", "method=npo")
+    plan = make(*typed, "benchmark.split=forget05", strategy="optuna", budget=12)
+    paths = ("rectifier.name", "rectifier.gamma", "training.lr", "training.epochs")
+    assert settings(plan, *paths) == {("none", None, 4e-4, 5), ("gru", 0.8, 4e-4, 5)}
+    space = plan.spaces["forget05/npo/gru"]
+    assert space.axes["training.lr"] == Range(1e-6, 1e-3, log=True)
+    assert [axis.whole for axis in space.axes.values() if isinstance(axis, Range)] == [False, False, True]
+    assert space.size is None
+    assert plan.name == make("benchmark.split=forget05").name
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("training.lr=1e-6..1e-3", "training.lr=1e-06..0.001: --strategy grid has no end of points in a range; write"),
+        ("training.lr=1e-3..1e-6", "training.lr=1e-3..1e-6: the range 0.001..1e-06 is empty; write the s"),
+        (
+            "training.lr=log(0..1)",
+            "training.lr=log(0..1): the range log(0..1) begins where there is no logarithm; begin above 0",
+        ),
+        ("objective.retain_coefficient=log(0..1)", "log(0..1) begins where there is no logarithm"),
+        ("training.lr=a..b", "training.lr=a..b: a range is LOW..HIGH or log(LOW..HIGH) with two numbers"),
+        ("training.max_steps=1..2.5", "Input should be a valid integer, got a number with a fractional part (got 2.5)"),
+        ("training.optimizer=1..2", "training.optimizer=1..2: Input should be 'adamw' or 'sgd' (got 1)"),
+        (
+            "objective.margin=0,1",
+            "--set objective.margin=0,1: an axis that no trial reads, with method ga, gd, npo an",
+        ),
+        (
+            "rectifier.gamma=0.05:0.8",
+            "rectifier.gamma: Input should be a valid number, unable to parse string as a n",
+        ),
+        ("rectifier.gamma=0.05:0.8", "(got '0.05:0.8')"),
+        ("training.lr=1e-5,fast", "training.lr: Input should be a valid number, unable to parse string as a number (g"),
+        (
+            "resources.ranks=1,2",
+            "resources.ranks=1,2: one value for a whole sweep, so that its trials compare",
+        ),
+    ],
+)
+def test_what_is_no_axis_is_refused_with_field_and_value(make: MakePlan, typed: str, words: str) -> None:
+    with pytest.raises(InputError) as error:
+        make(typed)
+    assert words in str(error.value)
+
+
+def test_an_axis_given_twice_is_refused(make: MakePlan) -> None:
+    with pytest.raises(InputError, match=r"--set: seed: set twice, to 0,1 and 2; write all its values once"):
+        make("seed=0,1", "seed=2")
