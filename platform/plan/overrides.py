@@ -60,7 +60,8 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     for path, text in pairs:
         try:
             axis = _parse_axis(path, text, sweep)
-            if axis is None or (not isinstance(axis, Range) and len(axis) == 1 and path.split(".")[0] in FIXED):
+            fixed = axis is None or (path not in STUDY and path.split(".")[0] in FIXED and "," not in text)
+            if fixed and not isinstance(axis, Range):
                 _set_field(document, path, text)  # trials that do not read an axis have the field, too
             if axis is None:
                 continue

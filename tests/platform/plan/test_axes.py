@@ -23,9 +23,9 @@ make = small_sweep.plan_objectives
 IDS = {
     "tofu_ablation": "e02c3c8c82c9",
     "tofu_gamma": "ffc6c00bf2bb",
-    "tofu_phi_tru": "29c05366c27f",
+    "tofu_phi_tru": "72333fb93818",
     "tofu_tau": "0870baa4da6d",
-    "wmdp_rmu": "405420ad3a31",
+    "wmdp_rmu": "d9110ebf33b6",
 }
 """Of sweeps as they were when each axis was a field of its own: the digest of the sorted ids of all their trials."""
 

@@ -50,7 +50,8 @@ def test_optuna_searches_the_points_of_the_grid_with_the_published_one_first(mak
 def test_optuna_begins_with_a_published_point_that_is_on_no_axis(make: MakePlan) -> None:
     axes = ("rectifier.gamma=0.1,0.2", "rectifier.tau=7", "rectifier.name=clip,gru", "method=npo")
     published = (Published(gamma=0.8, tau=3.0),)
-    sweep = SWEEP.model_copy(update={"splits": ("forget05",), "published": published})
+    space = {**SWEEP.axes, "benchmark.split": ("forget05",)}
+    sweep = SWEEP.model_copy(update={"axes": space, "published": published})
     studies = make(*axes, sweep=sweep, strategy="optuna").studies()
     found = {name: [(t.rectifier.gamma, t.rectifier.tau) for t in trials] for name, trials in studies.items()}
     assert found == {
