@@ -14,15 +14,17 @@ from rouge_score.rouge_scorer import RougeScorer
 from torch.nn import functional
 
 from trainables.benchmarks import Records
-from trainables.data.prompts import TEMPLATES, encode
+from trainables.data.prompts import TEMPLATES, encode_all
+from trainables.inference.scoring import IGNORED, collate
 
-ROWS, TOKENS, IGNORED = 32, 200, -100
+ROWS, TOKENS = 32, 200
 
 
 def evaluate(network: Any, tokenizer: Any, tasks: dict[str, list[dict[str, Any]]]) -> Records:
-    """Return a record a question, as trainables.benchmarks.tofu has them, of Llama-2's template."""
+    """Return a record a question, of Llama-2's template: its losses, what is generated, and its ROUGE."""
+    scorer = RougeScorer(["rouge1", "rougeL"], use_stemmer=True)
     records: Records = []
-    for task, questions in tasks.items():
+    for questions in tasks.values():
         asked = [row["question"] for row in questions]
         answers = [
             [row["answer"], row.get("paraphrased_answer", row["answer"]), *row["perturbed_answer"]] for row in questions
@@ -31,52 +33,24 @@ def evaluate(network: Any, tokenizer: Any, tasks: dict[str, list[dict[str, Any]]
             _losses(network, tokenizer, list(zip(asked, column, strict=True))) for column in zip(*answers, strict=True)
         ]
         texts = _generations(network, tokenizer, [f"[INST] {question} [/INST]" for question in asked])
-        for index, (row, text, *lost) in enumerate(zip(questions, texts, *losses, strict=True)):
-            rouge = RougeScorer(["rouge1", "rougeL"], use_stemmer=True).score(row["answer"], text)
-            records.append(
-                {
-                    "task": task,
-                    "index": index,
-                    "question": row["question"],
-                    "answer": row["answer"],
-                    "generation": text,
-                    "answer_loss": lost[0][0],
-                    "answer_tokens": lost[0][1],
-                    "paraphrase_loss": lost[1][0],
-                    "paraphrase_tokens": lost[1][1],
-                    "perturbed_loss": [loss for loss, _ in lost[2:]],
-                    "perturbed_tokens": [tokens for _, tokens in lost[2:]],
-                    "rouge1_recall": rouge["rouge1"].recall,
-                    "rougeL_recall": rouge["rougeL"].recall,
-                }
-            )
+        for row, text, right, paraphrase, *wrong in zip(questions, texts, *losses, strict=True):
+            record = {"answer_loss": right, "paraphrase_loss": paraphrase, "perturbed_loss": wrong}
+            records.append(record | {"generation": text, "rouge": scorer.score(row["answer"], text)})
     return records
 
 
 @torch.no_grad()
-def _losses(network: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, int]]:
-    """Return summed loss and tokens of each answer."""
-    found: list[tuple[float, int]] = []
-    template = TEMPLATES["llama2"]
+def _losses(network: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """Return the summed loss of each answer."""
+    found: list[float] = []
     for start in range(0, len(pairs), ROWS):
-        encoded = [
-            encode(tokenizer, template, *pair, max_length=TOKENS, tag_is_answer=True)
-            for pair in pairs[start : start + ROWS]
-        ]
-        width = max(len(example.input_ids) for example in encoded)
-        ids = torch.full((len(encoded), width), tokenizer.pad_token_id)
-        labels, mask = torch.full_like(ids, IGNORED), torch.zeros_like(ids)
-        for row, (tokens, first) in enumerate((example.input_ids, example.answer_start) for example in encoded):
-            ids[row, : len(tokens)] = torch.tensor(tokens)
-            labels[row, first : len(tokens)] = ids[row, first : len(tokens)]
-            mask[row, : len(tokens)] = 1
-        logits = network(input_ids=ids.to(network.device), attention_mask=mask.to(network.device)).logits[:, :-1]
-        targets = labels[:, 1:].to(network.device)
-        each = functional.cross_entropy(
-            logits.flatten(0, 1).float(), targets.flatten(), reduction="none", ignore_index=IGNORED
-        )
-        sums = each.view(targets.shape).double().sum(1).tolist()
-        found += zip(sums, (targets != IGNORED).sum(1).tolist(), strict=True)
+        settings = {"max_length": TOKENS, "tag_is_answer": True}
+        rows = encode_all(tokenizer, TEMPLATES["llama2"], pairs[start : start + ROWS], **settings)
+        batch = {name: part.to(network.device) for name, part in collate(rows, tokenizer.pad_token_id).items()}
+        labels = batch.pop("labels")[:, 1:]
+        logits = network(**batch).logits[:, :-1].flatten(0, 1).float()
+        each = functional.cross_entropy(logits, labels.flatten(), reduction="none", ignore_index=IGNORED)
+        found += each.view(labels.shape).double().sum(1).tolist()
     return found
 
 

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +81,13 @@ def hardware(device: str = "cpu") -> str:
     return f"{os.cpu_count()} cores, {os.uname().machine}, {torch.backends.cpu.get_cpu_capability()}"
 
 
-def save(file: Path | None, rows: Iterable[Mapping[str, Any]], **facts: Any) -> None:
-    """Write the rows where a file is named, each with the facts, the cores, the versions and the commit."""
+def report(file: Path | None, rows: Sequence[Mapping[str, Any]], **facts: Any) -> None:
+    """Print the rows as columns; write them where a file is named, each with facts, cores, versions and commit."""
+    rows = [{**facts, **row} for row in rows]
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row.get(name) for row in rows]
+        cells = (f"{value:.4g}" if isinstance(value, float) else str(value) for value in values)
+        print(f"{name:32}", *(f"{cell:>14}" for cell in cells))
     if file:
-        known = {**facts, "cores": os.cpu_count(), **provenance.stamp()}
+        known = {"cores": os.cpu_count(), **provenance.stamp()}
         file.write_text(json.dumps([{**row, **known} for row in rows], indent=2) + "\n", encoding="utf-8")

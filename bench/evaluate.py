@@ -105,23 +105,15 @@ def main(arguments: list[str] | None = None) -> None:
     options = _options(arguments)
     cli.silence_libraries()
     torch.set_num_threads(options.threads)
-    print(f"{options.threads} of {_script.hardware()}; {options.split}, medians of {options.repeats}")
-    print("model       plain s   ours s  ratio (of pairs)       of processor time  loss differs by  texts", flush=True)
     benchmark = Benchmark(data=options.data, split=options.split, limit=options.limit)
     found = []
     for subject in options.subjects.split(","):
         network, tokenizer = models.load_model(Model(path=str(Path(options.models, "full"))))
         network = collapsed(network, tokenizer, benchmark) if subject == "collapsed" else network
         row = measure(network, tokenizer, benchmark, repeats=options.repeats, token_budget=options.token_budget)
-        print(
-            f"{subject:10} {row['plain_seconds']:8.2f} {row['ours_seconds']:8.2f} {row['ratio']:6.2f} "
-            f"({row['ratio_range'][0]:.2f} to {row['ratio_range'][1]:.2f}) {row['cpu_ratio']:18.2f} "
-            f"{row['loss_difference']:16.1e} {row['generations_differing']:6} of {row['rows']}",
-            flush=True,
-        )
         found.append({"model": subject, **row})
     common = {name: getattr(options, name) for name in ("threads", "repeats", "split")}
-    _script.save(options.json, found, **common, device=_script.hardware())
+    _script.report(options.json, found, **common, device=_script.hardware())
 
 
 if __name__ == "__main__":

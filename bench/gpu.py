@@ -47,7 +47,7 @@ PEAKS = {
     "A10": 125e12,
 }
 """Dense bf16 operations a second as NVIDIA's data sheets give them; the first name that is in the GPU's own counts."""
-RATIO_BAR, MEMORY_BAR = 1.03, 0.10
+RATIO_BAR = 1.03
 NO_GPU = "error: no CUDA device here; rehearse on the CPU with: python bench/gpu.py --device cpu --size tiny"
 
 
@@ -171,27 +171,6 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     return found | steps(options, network, shape, device) | evaluate(options, network, device)
 
 
-def _print(row: dict[str, Any]) -> None:
-    def shown(value: float | None, digits: int, unit: str = "") -> str:
-        return "not measured" if value is None else f"{value:.{digits}f}{unit}"
-
-    least, most = row["ratio_range"]
-    used = None if row["utilisation"] is None else 100 * row["utilisation"]
-    taken = "not measured" if row["peak_bytes"] is None else cli.format_size(row["peak_bytes"])
-    print(
-        f"{row['parameters']:,} parameters, bf16, {row['tokens_per_step']} tokens a step of two passes, "
-        f"{row['micro_batch']} rows at a time\n"
-        f"plain step            {row['plain_seconds']:.4f} s, {row['tokens_per_second']:.0f} tokens/s\n"
-        f"rectified over plain  {row['ratio']:.3f} ({least:.3f} to {most:.3f}; inside {row['ratio_inside']:.3f}; "
-        f"bar {RATIO_BAR})\n"
-        f"model flops           {row['flops_per_step'] / 1e12:.3g} T a step; utilisation {shown(used, 1, ' %')}\n"
-        f"memory                plan {cli.format_size(row['planned_bytes'])}, peak {taken}; "
-        f"plan over peak {shown(row['planned_over_peak'], 2)} (bar 1 within {MEMORY_BAR:g})\n"
-        f"evaluation            {shown(row['evaluation_seconds'], 1, ' s')}",
-        flush=True,
-    )
-
-
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     data = _script.shared("data", "tofu")
     parser = _script.make_parser(__doc__)
@@ -216,11 +195,8 @@ def main(arguments: list[str] | None = None) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     cli.silence_libraries()
     found = measure(options)
-    _print(found)
-    if options.data is None:
-        print("no evaluation: give a folder of TOFU's rows with --data")
     hardware = _script.hardware(options.device)
-    _script.save(options.json, [found], repeats=options.repeats, precision="bf16", device=hardware)
+    _script.report(options.json, [found], repeats=options.repeats, precision="bf16", device=hardware)
 
 
 if __name__ == "__main__":

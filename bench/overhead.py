@@ -61,13 +61,7 @@ def main(arguments: list[str] | None = None) -> None:
     for world in options.ranks:
         with tempfile.TemporaryDirectory() as place:
             rows.append(measure(options, world, Path(place)))
-        row = rows[-1]
-        low, high = row["gap_range"]
-        print(
-            f"{row['ranks']} ranks, {row['trials']} trials: {row['gap_seconds']:.2f} s trial to trial "
-            f"({low:.2f} to {high:.2f}), {row['loading_seconds']:.2f} s of it loading the model and rows"
-        )
-    _script.save(options.json, rows)
+    _script.report(options.json, rows)
 
 
 if __name__ == "__main__":

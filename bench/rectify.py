@@ -39,7 +39,6 @@ GAMMA, TAU = 0.8, 0.01
 """The paper's gamma, and a tau so small that every step is clipped too."""
 SEED, WARM_UP = 0, 1
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-HEADER = "stage ranks   plain s  rectified s    ratio (of pairs)      of least  inside  average MB (expected)  authors'"
 
 
 def timed(function: Callable[..., Any], seconds: list[float], device: torch.device) -> Callable[..., Any]:
@@ -178,23 +177,9 @@ def _rank(rank: int, world: int, options: argparse.Namespace, threads: int, fold
     for stage in options.stages:
         gc.collect()
         found.append({**measure_ours(options, device, world, stage), **theirs})
-        if rank == 0:
-            _print(found[-1])
     if rank == 0:
         (Path(folder) / "rows.json").write_text(json.dumps(found))
     dist.destroy_process_group()
-
-
-def _print(row: dict[str, Any]) -> None:
-    least, most = row["ratio_range"]
-    theirs = "-" if row["authors_ratio"] is None else f"{row['authors_ratio']:.3f}"
-    memory = f"{row['average_bytes'] / 1e6:.2f} ({row['expected_bytes'] / 1e6:.2f})"
-    print(
-        f"{row['stage']:5} {row['ranks']:5} {row['plain_seconds']:9.3f} {row['rectified_seconds']:12.3f} "
-        f"{row['ratio']:8.3f} ({least:.3f} to {most:.3f}) {row['ratio_of_least']:9.3f} {row['ratio_inside']:7.3f} "
-        f"{memory:>22} {theirs:>9}",
-        flush=True,
-    )
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -210,10 +195,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, help="of each rank (default cores // ranks)")
     options = _script.parse(parser, arguments)
     options.stages = options.stages or ([1, 2, 3] if options.precision == "bf16" else [0, 1, 2, 3])
-    if not set(options.stages) <= {0, 1, 2, 3}:
-        parser.error(f"--stages {options.stages}: ZeRO stages are 0, 1, 2 and 3")
-    if options.precision == "bf16" and 0 in options.stages:
-        parser.error("--stages 0 with --precision bf16 keeps no fp32 gradient to rectify; use 1, 2 or 3")
+    for stage in options.stages:
+        Resources(zero_stage=stage, precision=options.precision)
     if options.device == "cuda" and max(options.ranks) > torch.cuda.device_count():
         parser.error(f"--ranks {max(options.ranks)} needs as many GPUs; here are {torch.cuda.device_count()}")
     return options
@@ -224,8 +207,6 @@ def main(arguments: list[str] | None = None) -> None:
     cores = os.cpu_count() or 1
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    hardware = _script.hardware(options.device)
-    print(f"{hardware}; {options.precision}, {ROWS} rows a pass, medians of {options.repeats}\n{HEADER}", flush=True)
     found: list[dict[str, Any]] = []
     for world in options.ranks:
         threads = options.threads or max(1, cores // world)
@@ -234,11 +215,11 @@ def main(arguments: list[str] | None = None) -> None:
             spawn(_rank, (world, options, threads, folder), nprocs=world)
             made = json.loads((Path(folder) / "rows.json").read_text())
         found += [{**row, "threads": threads} for row in made]
-    _script.save(options.json, found, repeats=options.repeats, precision=options.precision, device=hardware)
+    device = _script.hardware(options.device)
+    _script.report(options.json, found, repeats=options.repeats, precision=options.precision, device=device)
     weak = [row for row in found if min(row["projected_steps"], row["clipped_steps"]) < options.repeats]
     if weak:
         print(f"{len(weak)} row(s) have steps that were not projected or not clipped: see projected_steps in the rows")
-    print(f"{found[0]['parameters']:,} parameters, {found[0]['tokens']} tokens a pass")
 
 
 if __name__ == "__main__":

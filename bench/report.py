@@ -152,12 +152,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = _script.parse(parser, arguments)
     with tempfile.TemporaryDirectory() as place:
         found = measure(options.trials, Path(place))
-    for name in ("load", "report"):
-        print(f"{name:<7} {found['trials']} trials {found[f'{name}_seconds']:>7.2f} s", end="")
-        print(f"  (processor {found[f'{name}_cpu_seconds']:.2f} s)")
-    print(f"index.html {found['page_bytes'] / 1e6:.2f} MB, all {found['folder_bytes'] / 1e6:.2f} MB, ", end="")
-    print(f"at most {found['report_peak_bytes'] / 2**20:.0f} MiB of memory, {os.cpu_count()} cores")
-    _script.save(options.json, [found])
+    _script.report(options.json, [found])
 
 
 if __name__ == "__main__":

@@ -130,8 +130,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _script.parse(parser, arguments)
     with tempfile.TemporaryDirectory() as place:
         found = measure(options.trials, Path(place))
-    print(json.dumps(found, indent=2))
-    _script.save(options.json, [found])
+    _script.report(options.json, [found])
     return 0
 
 

@@ -132,20 +132,6 @@ def _moved(before: Any, after: Any) -> torch.Tensor:
     return torch.cat([(b.detach().double() - a.detach().double()).reshape(-1) for a, b in pairs])
 
 
-def _print(row: dict[str, Any]) -> None:
-    names = {"plain": "our loop, rectifier none", "gru": "our loop, GRU (two passes)"}
-    names |= {"trainer": "transformers' Trainer"}
-    print(f"{'':28} {'answer tokens/s':>15} {'s a step':>9}   our loop's rate over it (of blocks; bar)")
-    for name, title in names.items():
-        line = f"{title:28} {row['answer_tokens_per_second'][name]:15.0f} {row['seconds_per_step'][name]:9.4f}"
-        if name == "trainer":
-            (least, most), cpu = row["over_trainer_range"], row["over_trainer_cpu"]
-            line += f"   {row['over_trainer']:.2f} ({least:.2f} to {most:.2f}; {BAR:g}); of processor time {cpu:.2f}"
-        print(line)
-    print(f"a GRU step takes {row['gru_step_over_plain']:.2f} times a plain one, which has one pass, not two")
-    print(f"the same updates: relative difference to ours {row['update_difference']:.1e}")
-
-
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     model = _script.shared("models", "tofu_tiny", "full")
     parser = _script.make_parser(__doc__)
@@ -166,9 +152,8 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(options.threads)
     with tempfile.TemporaryDirectory() as folder:
         found = measure(options, folder)
-    _print(found)
     common = {name: getattr(options, name) for name in ("batch_size", "repeats", "steps", "threads", "split")}
-    _script.save(options.json, [found], **common, precision="fp32", device=_script.hardware())
+    _script.report(options.json, [found], **common, precision="fp32", device=_script.hardware())
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from trainables.storage import files
 from trainables.storage.base import RESULT
 
 METHODS = "ga,gd,wga,npo"
-BAR = 1.15
 
 
 def measure(options: argparse.Namespace, place: Path) -> dict[str, Any]:
@@ -57,11 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = _script.parse(parser, arguments, "models", "data")
     with tempfile.TemporaryDirectory() as place:
         row = measure(options, Path(place))
-    print(
-        f"{row['trials']} trials on {row['slots']} slots: {row['wall_seconds']:.0f} s, training and evaluation alone "
-        f"{row['slot_seconds']:.0f} s a slot: ratio {row['ratio']:.3f} (bar {BAR})"
-    )
-    _script.save(options.json, [row])
+    _script.report(options.json, [row])
 
 
 if __name__ == "__main__":

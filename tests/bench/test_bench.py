@@ -29,32 +29,32 @@ def test_a_file_that_cannot_be_written_is_said_before_the_work(name: str, capsys
     assert "--json: no folder /nowhere" in capsys.readouterr().err
 
 
-def measured(run_module: Run, folder: Path, name: str, *arguments: object) -> tuple[dict[str, Any], str]:
-    """The only row that `bench/NAME.py` writes, and what it prints."""
+def measured(run_module: Run, folder: Path, name: str, *arguments: object) -> dict[str, Any]:
+    """The only row that `bench/NAME.py` writes; it prints the same."""
     done = run_module(f"bench.{name}", *arguments, "--json", folder / "rows.json", timeout=300)
     assert done.returncode == 0, done.stderr
     (row,) = json.loads((folder / "rows.json").read_text())
     assert {"torch", "transformers", "deepspeed"} <= row["versions"].keys()
     assert row["commit"]
-    return row, done.stdout
+    assert all(name in done.stdout for name in row.keys() - {"versions", "commit", "cores", "code", "dirty"})
+    return row
 
 
 @pytest.mark.slow
 def test_both_ways_to_train_take_the_same_steps(trial_inputs: Any, tmp_path: Path, run_module: Run) -> None:
     arguments = ("--model", trial_inputs.target, "--data", trial_inputs.data, "--split", trial_inputs.split)
     small = ("--batch-size", 4, "--repeats", 2, "--steps", 2, "--threads", 1)
-    row, told = measured(run_module, tmp_path, "step", *arguments, *small)
+    row = measured(run_module, tmp_path, "step", *arguments, *small)
     assert row["update_difference"] < 1e-3
     assert all(rate > 0 for rate in row["answer_tokens_per_second"].values())
     least, most = row["over_trainer_range"]
     assert least <= row["over_trainer"] <= most
-    assert "transformers' Trainer" in told
 
 
 @pytest.mark.slow
 def test_rehearsal_without_a_gpu(trial_inputs: Any, tmp_path: Path, run_module: Run) -> None:
     sizes = ("--device", "cpu", "--size", "tiny", "--rows", 4, "--length", 24, "--repeats", 2)
-    row, told = measured(
+    row = measured(
         run_module, tmp_path, "gpu", *sizes, "--data", trial_inputs.data, "--split", trial_inputs.split, "--limit", 2
     )
     assert row["tokens_per_step"] == 2 * 4 * 24
@@ -62,7 +62,6 @@ def test_rehearsal_without_a_gpu(trial_inputs: Any, tmp_path: Path, run_module: 
     assert row["evaluation_seconds"] > 0
     assert row["evaluation_rows"] == 8
     assert (row["peak_bytes"], row["utilisation"]) == (None, None)
-    assert "rectified over plain" in told
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -104,7 +103,7 @@ def test_both_ways_give_the_same_numbers_and_texts(
         assert row["generations_differing"] == 0
         assert row["ratio"] == pytest.approx(row["plain_seconds"] / row["ours_seconds"])
         assert 0 < row["ratio_range"][0] <= row["ratio_range"][1]
-    assert "0 of 12" in capsys.readouterr().out
+    assert "generations_differing" in capsys.readouterr().out
 
 
 def test_a_difference_of_either_kind_is_told() -> None:
@@ -158,12 +157,9 @@ def test_two_trials_one_after_the_other(
 
 @pytest.mark.slow
 @pytest.mark.data
-def test_two_short_trials_and_what_lies_beside_them(
-    tofu_data: Path, tofu_models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_short_trials_and_what_lies_beside_them(tofu_data: Path, tofu_models: Path, tmp_path: Path) -> None:
     short = ("--set", "training.max_steps=2", "--set", "benchmark.limit=2")
     row = measured_here(sweep, tofu_data, tofu_models, tmp_path, "--seeds", "1", "--methods", "ga", *short)
     assert (row["trials"], row["slots"]) == (2, 2)
     assert row["wall_seconds"] > row["slot_seconds"] > 0
     assert row["ratio"] == pytest.approx(row["wall_seconds"] / row["slot_seconds"])
-    assert f"ratio {row['ratio']:.3f} (bar 1.15)" in capsys.readouterr().out
