@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from analysis import paper
 from analysis.figures import bars, frames, heatmap, sensitivity, strengths, tradeoff, training, uwc
 from analysis.labels import join_names
-from analysis.load.goals import find_goals
+from analysis.load.goals import find_goals, full_title
 from analysis.stats import steps, tidy
 from analysis.stats.results import Results
 
@@ -59,8 +59,10 @@ def draw_tradeoff(results: Results) -> Picture:
     """Return the trade-off with all trials."""
     goals, points = results.goals, tradeoff.trial_points(results)
     figure = tradeoff.draw_trials(points, goals, results.rule)
-    turned = ("turned",) * (goals.x.best == "lowest")
-    return _make_picture("tradeoff", figure, points, more=turned, x=goals.x.name, y=goals.y.name)
+    turned = ("turned",) * (goals.removal.best == "lowest")
+    return _make_picture(
+        "tradeoff", figure, points, more=turned, x=full_title(goals.removal), y=full_title(goals.retention)
+    )
 
 
 def draw_strengths(points: pd.DataFrame) -> Picture:
@@ -85,7 +87,7 @@ def draw_sweep(
     if frame.empty:
         return []
     beside = beside and tidy.in_paper_dialect(runs)
-    near = frames.near_chosen(frame, runs)
+    near = frames.near_chosen(frame)
     parts = {kind: _add_published(frame, kind, beside) for kind in ("main", "uwc")}
     parts |= {kind: _add_published(near, kind, beside) for kind in ("gamma", "tau")} | {"heat": near}
     return [*_draw_parts(parts), *(draw_training(measured) if measured is not None else [])]
@@ -127,7 +129,7 @@ def _draw_main(frame: pd.DataFrame, _: str) -> Iterator[Picture]:
     points = tradeoff.arrow_points(frame)
     goals = find_goals(frame["benchmark"].iloc[0])
     if "paper" in set(points["source"]):
-        figure, names = tradeoff.draw_arrows(points), {"x": goals.x.name, "y": goals.y.name}
+        figure, names = tradeoff.draw_arrows(points), {"x": full_title(goals.removal), "y": full_title(goals.retention)}
         yield _make_picture("arrows", figure, points, more=_sources(points), **names)
     points = bars.pair_points(frame)
     if any(points["improvement"].notna()):

@@ -9,12 +9,10 @@ import pandas as pd
 
 from analysis.labels import REFERENCES, order_methods, split_label
 from analysis.load.goals import Column, find_goals
-from analysis.load.trials import settings
 from analysis.stats.tidy import SOURCE
 
 BACKBONES = {"llama": "Llama", "phi": "Phi", "zephyr": "Zephyr", "iclm": "ICLM"}
 PLACE = ["benchmark", "backbone", "split"]
-FREE = ["rectifier.gamma", "rectifier.tau"]
 
 
 def add_source(frame: pd.DataFrame) -> pd.DataFrame:
@@ -35,18 +33,13 @@ def match_published(frame: pd.DataFrame, of_paper: pd.DataFrame) -> pd.DataFrame
     return of_paper.merge(frame[PLACE].drop_duplicates(), on=PLACE)
 
 
-def near_chosen(frame: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+def near_chosen(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows whose settings are the chosen one's of their study but for gamma and tau.
 
     Sweeps may vary the learning rate and more beside them: a curve over gamma is of one of these.
     """
-    table = settings(runs).drop(columns=FREE, errors="ignore")
-    texts = dict(zip(table.index, map(str, table.to_dict("records")), strict=True))
-    of_trial = dict(zip(runs["id"], runs["configuration"].map(texts.get), strict=True))
-    other = frame["id"].map(of_trial.get).fillna("")
-    study = frame[["split", "method", "rectifier"]].astype(str).agg("\n".join, axis=1)
-    chosen = dict(zip(study[frame["chosen"]], other[frame["chosen"]], strict=True))
-    return frame.loc[other == study.map(chosen.get)]
+    same = ["split", "method", "rectifier", "other"]
+    return frame.merge(frame.loc[frame["chosen"], same].drop_duplicates(), on=same)
 
 
 def compared_columns(frame: pd.DataFrame) -> tuple[Column, ...]:

@@ -27,10 +27,11 @@ from analysis.figures.style import (
     rectifier_look,
 )
 from analysis.labels import REFERENCES, join_names, order_rectifiers, split_label
-from analysis.load.goals import Axis, Goals, find_goals
+from analysis.load.goals import BETTER, Goals, find_goals, full_title
 from analysis.load.trials import evaluated
 from analysis.stats.results import Results
 from analysis.stats.selection import DEFAULT, pareto
+from trainables.benchmarks import Goal
 from trainables.config.settings import Selection
 
 COLUMNS = ["kind", "split", "method", "rectifier", "gamma", "tau", "strength", "seed", "n", "id"]
@@ -48,11 +49,11 @@ CROWD = 1500
 def trial_points(results: Results) -> pd.DataFrame:
     """Return the points of `draw_trials`: trials, settings' means over seeds, the chosen ones, reference models.
 
-    `front` marks the settings (kind `setting`, those of `hypervolume.table`) of a split that no other beats, without
+    `front` marks the settings (kind `setting`, those of `measure_hypervolume`) of a split that no other beats, without
     those no better than the original model on either goal. Points without removal or retention are left out.
     """
     runs, references, goals = results.runs, results.models, results.goals
-    metrics = dict.fromkeys([*goals.metrics, goals.x.column])
+    metrics = dict.fromkeys([*goals.metrics, goals.removal.metric])
     columns = [*COLUMNS, *(f"{metric}{end}" for metric in metrics for end in ("", "_sd"))]
     trials = runs.loc[evaluated(runs)].rename(columns=NAMES).assign(kind="trial", n=1)
     means = results.means.rename(columns=NAMES).assign(kind="setting")
@@ -60,15 +61,15 @@ def trial_points(results: Results) -> pd.DataFrame:
     models = references.assign(kind="reference", method=references["role"], id=references["evaluation"], n=1)
     parts = [part.reindex(columns=columns) for part in (trials, means, chosen, models) if len(part)]
     points = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
-    points = points.dropna(subset=[goals.x.column, goals.y.column]).reset_index(drop=True)
+    points = points.dropna(subset=[goals.removal.metric, goals.retention.metric]).reset_index(drop=True)
     return points.assign(front=points.index.isin(_find_front(points, goals)))
 
 
 def _find_front(points: pd.DataFrame, goals: Goals) -> list[Hashable]:
     """Return the places of the settings that are on their split's front."""
     gains = points[["kind", "split", "method"]].assign(
-        x=goals.x.gain(pd.Series(points[goals.x.column], dtype=float)),
-        y=goals.y.gain(pd.Series(points[goals.y.column], dtype=float)),
+        x=goals.removal.gain(1) * points[goals.removal.metric].astype(float),
+        y=goals.retention.gain(1) * points[goals.retention.metric].astype(float),
     )
     originals = gains.loc[(gains["kind"] == "reference") & (gains["method"] == "original")].set_index("split")
     settings = gains.loc[gains["kind"] == "setting"]
@@ -87,9 +88,9 @@ def arrow_points(frame: pd.DataFrame) -> pd.DataFrame:
     goals = find_goals(rows["benchmark"].iloc[0])
     rows = rows.loc[rows["chosen"] & rows["target"].isna()]
     wide = rows.pivot_table(index=ARROW_KEY, columns="metric", values="value", sort=False).reset_index()
-    if len(goals.removal) > 1:
-        wide["removal"] = wide.reindex(columns=[goal.metric for goal in goals.removal]).mean(axis=1, skipna=False)
-    both = [goals.x.column, goals.y.column]
+    if len(goals.removals) > 1:
+        wide["removal"] = wide.reindex(columns=[goal.metric for goal in goals.removals]).mean(axis=1, skipna=False)
+    both = [goals.removal.metric, goals.retention.metric]
     found = wide.reindex(columns=[*ARROW_KEY, *both]).dropna(subset=both).rename_axis(columns=None)
     found["with"] = found["rectifier"].map(order_rectifiers(found["rectifier"]).index)
     return frames.sort_points(found, by=["with"]).drop(columns="with")
@@ -103,18 +104,18 @@ def draw_trials(points: pd.DataFrame, goals: Goals, rule: Selection = DEFAULT) -
     rows = max(1, -(-len(splits) // columns))
     size = (min(max(4.8, 3.4 * columns), 7.4), 2.6 * rows + 1.1 if splits else 0.5)
     figure = Figure(figsize=size, layout="constrained")
-    panels = make_grid(figure, len(splits), columns, sharey=True)
+    panels, labels = make_grid(figure, len(splits), columns, sharey=True), _axis_labels(goals)
     if splits:
-        panels[0].set_ylim(_y_limits([*points[goals.y.column], *_list_floors(points, goals, rule)]))
+        panels[0].set_ylim(_y_limits([*points[goals.retention.metric], *_list_floors(points, goals, rule)]))
     else:
         panels[0].set_title(f"no trial with {join_names(goal.short for goal in goals.compared)}")
         panels[0].set_axis_off()
     for axes, split in zip(panels, splits, strict=False):
         _draw_trials(axes, points.loc[points["split"] == split], goals, rule)
         axes.set_title(split_label(split))
-        axes.set_xlabel(f"{goals.x.name}, {goals.x.better}")
+        axes.set_xlabel(labels[0])
     for axes in panels[::columns]:
-        axes.set_ylabel(f"{goals.y.name}\n({goals.y.better})")
+        axes.set_ylabel(labels[1])
     add_method_legend(figure, frames.list_methods(points.loc[points["kind"] != "reference"]))
     if signs := list(_list_signs(points, goals, rule)):
         figure.legend(handles=signs, loc="outside lower center", ncols=2 if size[0] < 6 else 4)
@@ -124,8 +125,8 @@ def draw_trials(points: pd.DataFrame, goals: Goals, rule: Selection = DEFAULT) -
 def _draw_trials(axes: Axes, points: pd.DataFrame, goals: Goals, rule: Selection) -> None:
     """Draw one split, from the background to the front: a model's star never covers a method that is close to it."""
     kinds = {kind: points.loc[points["kind"] == kind] for kind in ("trial", "chosen", "reference")}
-    x, y = goals.x.column, goals.y.column
-    _scale_x(axes, points[x].tolist(), goals.x)
+    x, y = goals.removal.metric, goals.retention.metric
+    _scale_x(axes, points[x].tolist(), goals.removal)
     for floor in _list_floors(kinds["reference"], goals, rule):
         axes.axhline(floor, color=GREY, linestyle="--", linewidth=0.8, zorder=1)
     _draw_front(axes, points.loc[points["front"]], goals)
@@ -142,7 +143,7 @@ def _draw_trials(axes: Axes, points: pd.DataFrame, goals: Goals, rule: Selection
 
 def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals, faint: bool = False) -> None:
     """Draw reference models as stars, chosen settings as markers, and arrows from each method to itself with GRU."""
-    x, y = goals.x.column, goals.y.column
+    x, y = goals.removal.metric, goals.retention.metric
     for row in rows.to_dict("records"):
         if row["method"] in REFERENCES:
             style = star(row["method"], 8) | {"alpha": 0.45} if faint else star(row["method"])
@@ -164,8 +165,8 @@ def _draw_front(axes: Axes, front: pd.DataFrame, goals: Goals) -> None:
     """Draw the step line, carried on to the panel's left and lower edge: all below it is beaten by a setting's mean."""
     if front.empty:
         return
-    points = front.sort_values(goals.x.column, ascending=goals.x.best == "highest")
-    removal, kept = points[goals.x.column], points[goals.y.column]
+    points = front.sort_values(goals.removal.metric, ascending=goals.removal.best == "highest")
+    removal, kept = points[goals.removal.metric], points[goals.retention.metric]
     x = [axes.get_xlim()[0], *removal, removal.iloc[-1]]
     y = [kept.iloc[0], *kept, axes.get_ylim()[0]]
     axes.plot(x, y, drawstyle="steps-pre", color=FRONT["color"], linewidth=1.0, zorder=2)
@@ -176,20 +177,20 @@ def _draw_front(axes: Axes, front: pd.DataFrame, goals: Goals) -> None:
 def draw_arrows(points: pd.DataFrame) -> Figure:
     """Draw `arrow_points`, a panel a backbone and split; where both sources are drawn the paper's arrows are faint."""
     goals = find_goals(points["benchmark"].iloc[0])
-    places = frames.list_places(points)
+    places, labels = frames.list_places(points), _axis_labels(goals)
     columns = 2 if len(places) > 1 else 1
     height = 2.5 * -(-len(places) // columns) + 1.0
     figure = Figure(figsize=(max(4.8, 3.4 * columns), height), layout="constrained")
     for number, (axes, place) in enumerate(zip(make_grid(figure, len(places), columns), places, strict=True)):
         here = frames.at_place(points, place)
-        _scale_x(axes, here[goals.x.column].tolist(), goals.x)
-        axes.set_ylim(_y_limits(here[goals.y.column].tolist()))
+        _scale_x(axes, here[goals.removal.metric].tolist(), goals.removal)
+        axes.set_ylim(_y_limits(here[goals.retention.metric].tolist()))
         for source in ("paper", "runs"):
             faint = source == "paper" and "runs" in set(here["source"])
             _draw_methods(axes, here.loc[here["source"] == source], goals, faint)
         axes.set_title(frames.place_title(place))
-        axes.set_xlabel(f"{goals.x.name}, {goals.x.better}" if number + columns >= len(places) else "")
-        axes.set_ylabel(f"{goals.y.name}\n({goals.y.better})" if number % columns == 0 else "")
+        axes.set_xlabel(labels[0] if number + columns >= len(places) else "")
+        axes.set_ylabel(labels[1] if number % columns == 0 else "")
     add_method_legend(figure, frames.list_methods(points))
     signs = rectifier_entries(points.loc[~points["method"].isin(REFERENCES), "rectifier"], _chosen_sign)
     signs += _list_model_signs(set(points["method"]))
@@ -199,19 +200,25 @@ def draw_arrows(points: pd.DataFrame) -> Figure:
     return figure
 
 
+def _axis_labels(goals: Goals) -> tuple[str, str]:
+    """Return the labels of an axis of removal and one of retention, drawn with the better end right and on top."""
+    x, y = goals.removal, goals.retention
+    return f"{full_title(x)}, {BETTER[x.best]}", f"{full_title(y)}\n({BETTER[y.best]})"
+
+
 def _list_floors(points: pd.DataFrame, goals: Goals, rule: Selection) -> list[float]:
     """Return the utilities that the rule asks for, one an original model."""
-    originals = points.loc[(points["kind"] == "reference") & (points["method"] == "original"), goals.y.column]
+    originals = points.loc[(points["kind"] == "reference") & (points["method"] == "original"), goals.retention.metric]
     return [rule.share * utility for utility in originals] if rule.rule == "utility_floor" else []
 
 
-def _scale_x(axes: Axes, values: list[float], axis: Axis) -> None:
+def _scale_x(axes: Axes, values: list[float], goal: Goal) -> None:
     """Put the better end right, FQ up to 0, its best; a model at the end is drawn whole."""
-    low, high = min(values), max([*values, *[0.0] * (axis.column == QUALITY)])
+    low, high = min(values), max([*values, *[0.0] * (goal.metric == QUALITY)])
     margin = 0.06 * ((high - low) or 1.0)
     left, right = low - margin, high + margin
-    axes.set_xlim((left, right) if axis.best == "highest" else (right, left))
-    if axis.column == QUALITY:
+    axes.set_xlim((left, right) if goal.best == "highest" else (right, left))
+    if goal.metric == QUALITY:
         axes.axvline(SIGNIFICANT, color=GREY, linestyle=":", linewidth=0.8, zorder=1)
 
 
@@ -239,7 +246,7 @@ def _list_model_signs(methods: set[str]) -> list[Line2D]:
 
 def _list_significance(goals: Goals) -> list[Line2D]:
     line: dict[str, Any] = {"color": GREY, "linestyle": ":", "linewidth": 0.8}
-    return [legend_entry("p = 0.05", **line)] if goals.x.column == QUALITY else []
+    return [legend_entry("p = 0.05", **line)] if goals.removal.metric == QUALITY else []
 
 
 def _list_signs(points: pd.DataFrame, goals: Goals, rule: Selection) -> Iterator[Line2D]:

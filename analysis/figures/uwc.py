@@ -26,7 +26,7 @@ from analysis.figures.style import (
 from analysis.labels import method_label, split_label
 from analysis.stats import equal_utility
 from analysis.stats.results import Results
-from analysis.stats.selection import STUDY, sort_studies
+from analysis.stats.selection import STUDY_COLUMNS, sort_studies
 
 COLUMNS = ["kind", "split", "method", "rectifier", "seed", "id", "target", "goal", "reached", "monotone"]
 COLUMNS += ["weight", "forget_quality", "model_utility"]
@@ -49,7 +49,7 @@ def mixture_points(results: Results) -> pd.DataFrame:
     trials = equal_utility.chosen_trials(results)
     mixtures = equal_utility.curve(trials).assign(kind="mixture")
     found = equal_utility.targets(trials).assign(kind="target")
-    points = pd.concat([mixtures, found]).merge(trials[["id", "seed", *STUDY]], on="id")
+    points = pd.concat([mixtures, found]).merge(trials[["id", "seed", *STUDY_COLUMNS]], on="id")
     order = sort_studies(points).rename(columns=NAMES).reindex(columns=COLUMNS)
     return order.dropna(subset=["model_utility"]).reset_index(drop=True)
 

@@ -48,29 +48,11 @@ BESIDE = {
 
 
 @dataclass(frozen=True)
-class Axis:
-    """One side of the trade-off: the column of runs and references that holds it, and its name."""
-
-    column: str
-    name: str
-    best: Literal["highest", "lowest"]
-
-    @property
-    def better(self) -> str:
-        """Return what stands beside the name at an axis that is drawn with its better end to the right or on top."""
-        return BETTER[self.best]
-
-    def gain(self, values: pd.Series) -> pd.Series:
-        """Return the values, turned so that more is better."""
-        return values if self.best == "highest" else -values
-
-
-@dataclass(frozen=True)
 class Goals:
     """A benchmark's goals: of removal, one or more, and the one of retention."""
 
     benchmark: str
-    removal: tuple[Goal, ...]
+    removals: tuple[Goal, ...]
     retention: Goal
 
     @property
@@ -82,7 +64,7 @@ class Goals:
     @property
     def compared(self) -> tuple[Goal, ...]:
         """Return the goals in the order of the tables."""
-        return (*self.removal, self.retention)
+        return (*self.removals, self.retention)
 
     @property
     def metrics(self) -> list[str]:
@@ -90,27 +72,18 @@ class Goals:
         return [column.metric for column in self.columns]
 
     @property
-    def x(self) -> Axis:
-        """Return removal as one number: its goal's metric, or `removal`, the mean over several goals."""
-        first = self.removal[0]
-        if len(self.removal) == 1:
-            return Axis(first.metric, _titled(first), first.best)
-        return Axis("removal", f"mean of {join_names(goal.short for goal in self.removal)}", first.best)
-
-    @property
-    def y(self) -> Axis:
-        """Return retention."""
-        return Axis(self.retention.metric, _titled(self.retention), self.retention.best)
-
-    @property
-    def x_short(self) -> str:
-        """Return removal's name for a column and a sentence."""
-        return self.removal[0].short if len(self.removal) == 1 else self.x.name
+    def removal(self) -> Goal:
+        """Return removal as one goal, of the metric `removal`, the mean over several, where there are several."""
+        first = self.removals[0]
+        if len(self.removals) == 1:
+            return first
+        name = f"mean of {join_names(goal.short for goal in self.removals)}"
+        return Goal("removal", "removal", first.best, name, name)
 
     @property
     def removal_words(self) -> str:
         """Return `removal (FQ)`, for sentences that call more of it better."""
-        return f"removal ({self.x_short}{', less is more' if self.x.best == 'lowest' else ''})"
+        return f"removal ({self.removal.short}{', less is more' if self.removal.best == 'lowest' else ''})"
 
     @property
     def explanation(self) -> str:
@@ -124,8 +97,8 @@ class Goals:
 
 def find_goals(benchmark: str) -> Goals:
     """Return the goals of the benchmark called so in a configuration. Raise InputError if there is none."""
-    *removal, retention = find(benchmark).GOALS
-    return Goals(benchmark, tuple(removal), retention)
+    *removals, retention = find(benchmark).GOALS
+    return Goals(benchmark, tuple(removals), retention)
 
 
 def goals_of_runs(runs: pd.DataFrame) -> Goals:
@@ -134,7 +107,8 @@ def goals_of_runs(runs: pd.DataFrame) -> Goals:
     return find_goals(names.iloc[0] if len(names) else Benchmark().name)
 
 
-def _titled(goal: Goal) -> str:
+def full_title(goal: Goal) -> str:
+    """Return `FQ: forget quality (ln p)`."""
     return goal.title if goal.short in goal.title else f"{goal.short}: {goal.title}"
 
 

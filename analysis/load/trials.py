@@ -136,8 +136,8 @@ def _measured(documents: list[dict[str, Any]], goals: Goals, rule: Selection) ->
     frame["choice.utility"] = [one.utility if one else None for one in tried]
     frame["halves"] = [bool(document.get("halves")) for document in documents]
     frame = _numeric(frame, [*goals.metrics, *CHOICE])
-    if len(goals.removal) > 1:
-        frame[goals.x.column] = frame[[goal.metric for goal in goals.removal]].mean(axis=1, skipna=False)
+    if len(goals.removals) > 1:
+        frame[goals.removal.metric] = frame[[goal.metric for goal in goals.removals]].mean(axis=1, skipna=False)
     return frame
 
 

@@ -115,17 +115,17 @@ def _write_hypervolume(report: Report) -> Section | None:
     if "gru" not in set(report.results.runs["rectifier.name"]):
         return None
     title = "Area under the Pareto front"
-    frame = hypervolume.table(report.results)
+    frame = hypervolume.measure_hypervolume(report.results)
     report.save_frame("hypervolume", frame)
     if frame.empty:
         short = " and ".join(goal.short for goal in report.results.goals.compared)
         reason = f"Left out: no split has a method with {short} both with and without GRU, and the target model's."
         return Section(title, text=reason)
     caption = (
-        f"{hypervolume.explained(report.results.goals)} Over all settings tried (means over seeds, as the front in the "
-        "trade-off's figure) of the methods that were run both ways, not only the chosen ones: more settings cover "
-        "more by themselves, so unequal numbers do not compare. A setting that removes no more than the target model "
-        "adds nothing."
+        f"{hypervolume.describe_hypervolume(report.results.goals)} Over all settings tried (means over seeds, as the "
+        "front in the trade-off's figure) of the methods that were run both ways, not only the chosen ones: more "
+        "settings cover more by themselves, so unequal numbers do not compare. A setting that removes no more than "
+        "the target model adds nothing."
     )
     return Section(title, (TableItem(lists.list_volumes(frame, report.results.goals), caption),))
 

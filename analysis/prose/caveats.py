@@ -57,7 +57,7 @@ def _explain_bar(split: object, rows: pd.DataFrame, results: Results) -> list[st
         return [f"{split}: the original model's {name} is {known}, so the highest {name} was chosen everywhere."]
     if any(rows["kept"]):
         return []
-    removal = " or ".join(goal.short for goal in results.goals.removal)
+    removal = " or ".join(goal.short for goal in results.goals.removals)
     return [
         f"{split}: no chosen trial keeps {results.rule.share:.0%} of the original model's {name} (at least "
         f"{format_number(bar)}); a better {removal} at a low {name} is no useful unlearning."

@@ -17,7 +17,7 @@ from analysis.labels import (
 from analysis.load.goals import Goals, goals_of_runs
 from analysis.stats import significance, tidy
 from analysis.stats.results import Results
-from analysis.stats.selection import STUDY
+from analysis.stats.selection import STUDY_COLUMNS
 from analysis.stats.strengths import strength_points, utility_at_equal_quality
 from analysis.tables.lists import has_task_vectors
 
@@ -39,12 +39,12 @@ def count_trials(runs: pd.DataFrame) -> str:
 
 def describe_trials(runs: pd.DataFrame) -> str:
     """Return what the trials are of: `GA and NPO, alone and w/ GRU, on forget05 (5%)`; empty before any has started."""
-    known = runs[STUDY].dropna().drop_duplicates()
+    known = runs[STUDY_COLUMNS].dropna().drop_duplicates()
     if known.empty:
         return ""
-    splits = join_names(map(split_label, sorted(set(known[STUDY[0]]))))
+    splits = join_names(map(split_label, sorted(set(known["benchmark.split"]))))
     methods = map(method_label, order_methods(known["method"]))
-    kinds = [rectifier_label(kind, "alone") for kind in order_rectifiers(known[STUDY[2]])]
+    kinds = [rectifier_label(kind, "alone") for kind in order_rectifiers(known["rectifier.name"])]
     return f"{join_names(methods)}, {join_names(kinds)}, on {splits}"
 
 
@@ -159,7 +159,7 @@ def list_beaten(chosen: pd.DataFrame, models: pd.DataFrame, goals: Goals) -> lis
         beaten &= goal.gain(1) * (chosen[goal.metric] - chosen["benchmark.split"].map(originals[goal.metric])) <= 0
     names = [
         " ".join(filter(None, [method_label(method), rectifier_label(rectifier), "on", split]))
-        for split, method, rectifier in chosen.loc[beaten, STUDY].to_numpy()
+        for split, method, rectifier in chosen.loc[beaten, STUDY_COLUMNS].to_numpy()
     ]
     text = "No better than the original model on any goal, so that a change among them is no useful unlearning"
     return [f"{text}: {len(names)} of {len(chosen)} chosen settings ({', '.join(names)})."] if names else []

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 import pandas as pd
 
 from analysis.load.goals import Goals
 from analysis.stats.results import Results
-from analysis.stats.selection import STUDY
 
 SIDES = ("none", "gru")
 
@@ -28,51 +26,39 @@ def hypervolume(points: Iterable[tuple[float, float]], reference: tuple[float, f
     return area
 
 
-def unit(goals: Goals) -> str:
-    """Return what areas are measured in: `ln p x MU` on TOFU."""
-    removal = "ln p" if goals.x.column == "forget_quality" else goals.x_short
-    return f"{removal} × {goals.retention.short}"
-
-
-def explained(goals: Goals) -> str:
+def describe_hypervolume(goals: Goals) -> str:
     """Return what the areas of a table are."""
-    name = goals.x_short
+    name, kept = goals.removal.short, goals.retention.short
+    units = "ln p" if goals.removal.metric == "forget_quality" else name
     return (
-        f"Hypervolume: the part of the plane of {name} and {goals.retention.short} that some setting beats, "
-        f"bounded by the target model's {name} and {goals.retention.short} 0, in units of {unit(goals)}."
+        f"Hypervolume: the part of the plane of {name} and {kept} that some setting beats, bounded by the target "
+        f"model's {name} and {kept} 0, in units of {units} × {kept}."
     )
 
 
-def table(results: Results) -> pd.DataFrame:
+def measure_hypervolume(results: Results) -> pd.DataFrame:
     """Return one row a split: hypervolume and number of settings, without (`none`) and with GRU (`gru`).
 
     Of the settings (means over seeds) of methods that the split has both ways. The reference point is the target
     model's removal and a utility of 0: x, y in the units of the metrics, turned so that more is better. Splits without
     such methods or without the target model's removal are left out.
     """
-    goals, references = results.goals, results.models
-    means = results.means.dropna(subset=[goals.x.column, goals.y.column])
-    originals = references.loc[references["role"] == "original"].set_index("split")[goals.x.column].dropna()
-    rows = [_row(str(split), group, originals, goals) for split, group in means.groupby(STUDY[0])]
-    columns = [
-        "split",
-        "methods",
-        "reference",
-        *(f"{name}_{side}" for name in ("volume", "settings") for side in SIDES),
-    ]
-    return pd.DataFrame([row for row in rows if row], columns=columns)
-
-
-def _row(split: str, settings: pd.DataFrame, originals: pd.Series, goals: Goals) -> dict[Hashable, Any] | None:
-    kept = settings.groupby("method")["rectifier.name"].transform(lambda names: set(SIDES) <= set(names))
-    paired = settings.loc[kept.astype(bool)]
-    if paired.empty or split not in originals.index:
-        return None
-    original = originals.to_dict()[split]
-    row: dict[Hashable, Any] = {"split": split, "methods": paired["method"].nunique(), "reference": original}
-    corner = goals.x.gain(pd.Series([original])).tolist()[0], 0.0
-    for side in SIDES:
-        group = paired.loc[paired["rectifier.name"] == side]
-        points = zip(goals.x.gain(group[goals.x.column]), goals.y.gain(group[goals.y.column]), strict=True)
-        row |= {f"volume_{side}": hypervolume(points, corner), f"settings_{side}": len(group)}
-    return row
+    goals, models = results.goals, results.models
+    removal, kept = goals.removal, goals.retention
+    means = results.means.dropna(subset=[removal.metric, kept.metric])
+    originals = models.loc[models["role"] == "original"].set_index("split")[removal.metric].dropna().to_dict()
+    rows = []
+    for split, settings in means.groupby("benchmark.split"):
+        both = settings.groupby("method")["rectifier.name"].transform(lambda names: set(SIDES) <= set(names))
+        paired = settings.loc[both.astype(bool)]
+        if paired.empty or split not in originals:
+            continue
+        row = {"split": split, "methods": paired["method"].nunique(), "reference": originals[split]}
+        for side in SIDES:
+            group = paired.loc[paired["rectifier.name"] == side]
+            points = zip(removal.gain(1) * group[removal.metric], kept.gain(1) * group[kept.metric], strict=True)
+            area = hypervolume(points, (removal.gain(originals[split]), 0.0))
+            row |= {f"volume_{side}": area, f"settings_{side}": len(group)}
+        rows.append(row)
+    numbers = (f"{name}_{side}" for name in ("volume", "settings") for side in SIDES)
+    return pd.DataFrame(rows, columns=["split", "methods", "reference", *numbers])

@@ -48,7 +48,7 @@ class Results:
     def pairs(self) -> pd.DataFrame:
         """Return the chosen settings without and with GRU of each split and method that has both."""
         sides = self.chosen.loc[self.chosen["rectifier.name"].isin(significance.SIDES)]
-        return sides.loc[sides.duplicated(selection.STUDY[:2], keep=False)]
+        return sides.loc[sides.duplicated(["benchmark.split", "method"], keep=False)]
 
     @cached_property
     def tests(self) -> pd.DataFrame:

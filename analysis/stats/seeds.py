@@ -20,9 +20,9 @@ def table(results: Results, store: Storage) -> pd.DataFrame:
     of the goal of retention over the evaluation rows), on TOFU `forget_quality_ks` (D) and `forget_rows` (n), id.
     """
     goals = results.goals
-    trials = results.chosen_trials.dropna(subset=[goals.y.column])
+    trials = results.chosen_trials.dropna(subset=[goals.retention.metric])
     metrics = [goal.metric for goal in goals.compared]
-    beside = KS if goals.x.column == "forget_quality" else []
+    beside = KS if goals.removal.metric == "forget_quality" else []
     frame = trials.rename(columns=NAMES).reindex(
         columns=["split", "method", "rectifier", "gamma", "tau", "strength", "seed", *metrics, *beside, "id"]
     )

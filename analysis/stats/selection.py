@@ -14,7 +14,7 @@ from trainables.benchmarks.selection import Candidate, describe_rule, pick
 from trainables.config.settings import Selection
 
 DEFAULT = Selection()
-STUDY = ["benchmark.split", "method", "rectifier.name"]
+STUDY_COLUMNS = ["benchmark.split", "method", "rectifier.name"]
 
 
 def rule_text(goals: Goals, rule: Selection) -> str:
@@ -31,14 +31,14 @@ def average(runs: pd.DataFrame) -> pd.DataFrame:
     `id` is the lowest of its trials' ids, `planned` counts its trials of whatever status, `seeds` lists those used.
     """
     goals = goals_of_runs(runs)
-    able = evaluated(runs) & runs["choice.utility"].notna() & runs[goals.y.column].notna()
-    shown = list(dict.fromkeys([*goals.metrics, goals.x.column]))
+    able = evaluated(runs) & runs["choice.utility"].notna() & runs[goals.retention.metric].notna()
+    shown = list(dict.fromkeys([*goals.metrics, goals.removal.metric]))
     stats = {"": "mean", "_sd": "std", "_n": "count"}
     averaged = {f"{metric}{end}": (metric, stat) for metric in shown for end, stat in stats.items()}
     rows = (
         runs.loc[able]
         .sort_values("seed", kind="stable")
-        .groupby([*STUDY, "configuration"])
+        .groupby([*STUDY_COLUMNS, "configuration"])
         .agg(
             id=("id", "min"),
             gamma=("rectifier.gamma", "first"),
@@ -68,12 +68,13 @@ def choose(means: pd.DataFrame, references: pd.DataFrame, goals: Goals, rule: Se
     configurations the study has).
     """
     configurations = means.copy()
-    models = references.loc[references["role"] == "original"].set_index("split").reindex(configurations[STUDY[0]])
+    originals = references.loc[references["role"] == "original"].set_index("split")
+    models = originals.reindex(configurations["benchmark.split"])
     configurations["choice.original"] = original = models["choice.utility"].to_numpy(dtype=float)
     configurations["bar"] = rule.share * np.where(original > 0, original, np.nan)
-    configurations["original"] = models[goals.y.column].to_numpy(dtype=float)
+    configurations["original"] = models[goals.retention.metric].to_numpy(dtype=float)
     configurations["kept"] = configurations["choice.utility"] >= configurations["bar"]
-    studies = configurations.groupby(STUDY)
+    studies = configurations.groupby(STUDY_COLUMNS)
     configurations["settings"] = studies["id"].transform("size")
     chosen = [_best(study, rule) for _, study in studies]
     return sort_studies(pd.concat(chosen) if chosen else configurations)
@@ -101,7 +102,7 @@ def sort_studies(frame: pd.DataFrame) -> pd.DataFrame:
         names = orders.get(str(column.name), sorted)(column.dropna().unique())
         return column.map({name: place for place, name in enumerate(names)})
 
-    return frame.sort_values(STUDY, key=rank, kind="stable", ignore_index=True)
+    return frame.sort_values(STUDY_COLUMNS, key=rank, kind="stable", ignore_index=True)
 
 
 def pareto(points: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
@@ -116,6 +117,14 @@ def varied(runs: pd.DataFrame) -> list[str]:
     table = settings(runs).map(str)
     if table.empty:
         return []
-    known = {*STUDY, "rectifier.gamma", "rectifier.tau", *STRENGTHS}
-    studies = table.groupby([column for column in STUDY if column in table])
+    known = {*STUDY_COLUMNS, "rectifier.gamma", "rectifier.tau", *STRENGTHS}
+    studies = table.groupby([column for column in STUDY_COLUMNS if column in table])
     return [column for column in table if column not in known and max(studies[column].nunique()) > 1]
+
+
+def describe_other_settings(runs: pd.DataFrame) -> dict[str, str]:
+    """Return by configuration the settings of `varied` and their values: `training.lr=0.01, task_vector.steps=5`."""
+    columns = varied(runs)
+    rows = settings(runs).reindex(columns=columns)
+    texts = [", ".join(f"{name}={value}" for name, value in zip(columns, row, strict=True)) for row in rows.to_numpy()]
+    return dict(zip(rows.index, texts, strict=True))

@@ -12,7 +12,6 @@ from scipy.stats import ttest_rel
 from analysis.labels import DECIMALS
 from analysis.load.goals import Goals
 from analysis.load.trials import evaluated
-from analysis.stats.selection import STUDY
 from trainables.benchmarks import Goal
 
 LEAST, LEVEL = 5, 0.05
@@ -33,8 +32,8 @@ def tests(runs: pd.DataFrame, pairs: pd.DataFrame, goals: Goals) -> pd.DataFrame
     measured = runs.loc[evaluated(runs)].drop_duplicates(["configuration", "seed"])
     seeds = {key: group.set_index("seed") for key, group in measured.groupby("configuration")}
     rows = []
-    for _, pair in pairs.groupby(STUDY[:2], sort=False):
-        split, method = pair.iloc[0][STUDY[:2]]
+    for _, pair in pairs.groupby(["benchmark.split", "method"], sort=False):
+        split, method = pair.iloc[0][["benchmark.split", "method"]]
         sides = pair.set_index("rectifier.name")["configuration"]
         for goal in goals.compared:
             plain, gru = (seeds[sides[side]][goal.metric].dropna() for side in SIDES)

@@ -8,9 +8,8 @@ import pandas as pd
 
 from analysis.labels import DECIMALS, TASK_VECTORS
 from analysis.load.goals import TOFU_METRICS
-from analysis.load.trials import STRENGTHS, settings
 from analysis.stats.results import Results
-from analysis.stats.selection import STUDY
+from analysis.stats.selection import describe_other_settings
 
 COLUMNS = ["kind", "split", "method", "settings", "strength", "relative_change", "n", "chosen", "id"]
 COLUMNS += ["forget_quality", "forget_quality_sd", "model_utility", "model_utility_sd"]
@@ -23,26 +22,17 @@ def strength_points(results: Results) -> pd.DataFrame:
     """
     vectors, means = (part.loc[part["method"].isin(TASK_VECTORS)] for part in (results.runs, results.means))
     means, references = means.dropna(subset=["strength"]), results.models
-    means = means.assign(kind="strength", settings=_other_settings(vectors, means), split=means[STUDY[0]])
+    texts: dict[str, str] = {}
+    for _, trials in vectors.groupby("method"):
+        texts |= describe_other_settings(trials)
+    other = means["configuration"].map(texts).str.replace("task_vector.", "")
+    means = means.assign(kind="strength", settings=other, split=means["benchmark.split"])
     means["chosen"] = means["configuration"].isin(results.chosen["configuration"])
     models = references.assign(kind="reference", method=references["role"], id=references["evaluation"], n=1)
     models = models.assign(chosen=False, settings="")
     parts = [part.reindex(columns=COLUMNS) for part in (means, models) if len(part)]
     found = pd.concat(parts) if parts else pd.DataFrame(columns=COLUMNS)
     return found.sort_values(["split", "kind", "method", "settings", "strength"], ignore_index=True)
-
-
-def _other_settings(runs: pd.DataFrame, means: pd.DataFrame) -> list[str]:
-    """Return what tells each row from others of its study besides the strength: `lr=0.01, steps=5`, or nothing."""
-    table = settings(runs).reindex(means["configuration"]).map(str)
-    other = [column for column in table if column not in {*STUDY, *STRENGTHS}]
-    texts = pd.Series("", index=means.index)
-    for _, study in means.groupby(STUDY):
-        rows = table.loc[study["configuration"], other]
-        differ = [column for column in other if rows[column].nunique() > 1]
-        for place, (_, row) in zip(study.index, rows.iterrows(), strict=True):
-            texts[place] = ", ".join(f"{column.removeprefix('task_vector.')}={row[column]}" for column in differ)
-    return texts.tolist()
 
 
 def utility_at_equal_quality(points: pd.DataFrame, split: str) -> pd.DataFrame:

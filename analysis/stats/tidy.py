@@ -9,10 +9,9 @@ import pandas as pd
 
 from analysis.labels import REFERENCES, setting_text, takes
 from analysis.load.goals import TOFU_METRICS
-from analysis.load.trials import settings
 from analysis.stats import equal_utility
 from analysis.stats.results import Results
-from analysis.stats.selection import STUDY, sort_studies, varied
+from analysis.stats.selection import STUDY_COLUMNS, describe_other_settings, sort_studies
 
 PAPER = [
     *("table", "benchmark", "backbone", "split", "method", "rectifier"),
@@ -46,7 +45,7 @@ def from_runs(results: Results) -> pd.DataFrame:
     found = _settings(runs, results.means)
     parts = [_melt_references(results.models, goals.metrics), _melt(found, goals.metrics), _mixtures(runs, found)]
     frame = pd.concat([part for part in parts if len(part)] or parts)
-    others = _describe_other_settings(runs)
+    others = describe_other_settings(runs)
     backbone = next(iter(runs.reindex(columns=["backbone"])["backbone"].dropna()), "")
     frame = frame.assign(
         table=SOURCE,
@@ -60,14 +59,6 @@ def from_runs(results: Results) -> pd.DataFrame:
     return frame.reindex(columns=COLUMNS).reset_index(drop=True)
 
 
-def _describe_other_settings(runs: pd.DataFrame) -> dict[str, str]:
-    """Return by configuration what tells it from others of its study besides gamma, tau and strength, as text."""
-    columns = varied(runs)
-    rows = settings(runs).reindex(columns=columns)
-    texts = [", ".join(f"{name}={value}" for name, value in zip(columns, row, strict=True)) for row in rows.to_numpy()]
-    return dict(zip(rows.index, texts, strict=True))
-
-
 def in_paper_dialect(runs: pd.DataFrame) -> bool:
     """Return whether all trials were measured in the paper's dialect: only those compare with the paper's numbers."""
     return set(runs.reindex(columns=["benchmark.dialect"])["benchmark.dialect"].dropna()) <= {"paper"}
@@ -75,11 +66,11 @@ def in_paper_dialect(runs: pd.DataFrame) -> bool:
 
 def _settings(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of `selection.average` and, with n = 0, of unmeasured settings; gamma and tau as text."""
-    absent = runs.dropna(subset=["configuration", *STUDY])
+    absent = runs.dropna(subset=["configuration", *STUDY_COLUMNS])
     absent = absent.loc[~absent["configuration"].isin(measured["configuration"])]
     absent = absent.sort_values("id", kind="stable").drop_duplicates("configuration")
     names = {"rectifier.gamma": "gamma", "rectifier.tau": "tau"}
-    columns = [*STUDY, "configuration", "id", *names, "strength"]
+    columns = [*STUDY_COLUMNS, "configuration", "id", *names, "strength"]
     parts = [measured, absent[columns].rename(columns=names)]
     found = sort_studies(pd.concat([part for part in parts if len(part)] or parts))
     rectifier = found["rectifier.name"]

@@ -57,7 +57,7 @@ def list_chosen(results: Results) -> pd.DataFrame:
                 "Seeds": row["seeds"],
                 "n of planned": f"{row['n']} of {row['planned']}",
                 "Chosen from": f"{row['settings']}",
-                keeps: _print_kept(row, goals.y.column),
+                keeps: _print_kept(row, goals.retention.metric),
                 "chosen_step": row["chosen_step"] or DASH,
                 "Trial": row["id"],
             }
@@ -134,7 +134,7 @@ def explain_seeds(frame: pd.DataFrame, runs: pd.DataFrame) -> str:
 
 
 def list_volumes(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
-    """Return `hypervolume.table` as texts."""
+    """Return `measure_hypervolume` as texts."""
     rows = []
     for row in frame.to_dict("records"):
         without, with_gru = row["volume_none"], row["volume_gru"]
@@ -142,7 +142,7 @@ def list_volumes(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
             {
                 "Split": split_label(row["split"]),
                 "Methods": f"{row['methods']}",
-                f"From {goals.x_short}": format_number(row["reference"]),
+                f"From {goals.removal.short}": format_number(row["reference"]),
                 "Area without GRU": format_number(without),
                 "settings": f"{row['settings_none']}",
                 "Area with GRU": format_number(with_gru),

@@ -121,14 +121,14 @@ def test_the_picture_is_better_to_the_right_and_has_the_front(name: str, tmp_pat
     assert points["kind"].value_counts().to_dict() == kinds
     axes = tradeoff.draw_trials(points, what).axes[0]
     left, right = axes.get_xlim()
-    assert left > max(points[what.x.column]) > min(points[what.x.column]) > right
+    assert left > max(points[what.removal.metric]) > min(points[what.removal.metric]) > right
     assert axes.get_xlabel().endswith("lower is better →")
     assert axes.get_ylabel().endswith("\n(higher is better →)")
     means = points.loc[points["kind"] == "setting"]
     model = points.loc[(points["kind"] == "reference") & (points["method"] == "original")].iloc[0]
-    x, y = (means[axis.column].to_numpy() for axis in (what.x, what.y))
+    x, y = (means[goal.metric].to_numpy() for goal in (what.removal, what.retention))
     beaten = [any((x <= a) & (y >= b) & ((x < a) | (y > b))) for a, b in zip(x, y, strict=True)]
-    useless = (x >= model[what.x.column]) & (y <= model[what.y.column])
+    useless = (x >= model[what.removal.metric]) & (y <= model[what.retention.metric])
     assert means["front"].tolist() == [not (one or other) for one, other in zip(beaten, useless, strict=True)]
-    if len(what.removal) > 1:
-        assert points["removal"].tolist() == pytest.approx(points[[goal.metric for goal in what.removal]].mean(axis=1))
+    if len(what.removals) > 1:
+        assert points["removal"].tolist() == pytest.approx(points[[goal.metric for goal in what.removals]].mean(axis=1))

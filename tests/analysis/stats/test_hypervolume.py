@@ -49,7 +49,7 @@ def test_areas_of_settings_with_and_without_gru(tmp_path: Path) -> None:
     trials.append(write_trial(tmp_path, "2" * 12, rectifier=GRU | {"tau": 1.0}, fq=-16.4, mu=0.8))
     trials.append(write_trial(tmp_path, "3" * 12, "gd", fq=-1.0, mu=0.9))
     write_sweep(tmp_path, trials, splits=("forget05",))
-    row = hypervolume.table(read(tmp_path)).to_dict("records")[0]
+    row = hypervolume.measure_hypervolume(read(tmp_path)).to_dict("records")[0]
     assert (row["volume_none"], row["volume_gru"]) == (pytest.approx(10 * 0.5), pytest.approx(10 * 0.4 + 5 * 0.4))
     assert (row["settings_none"], row["settings_gru"], row["methods"], row["reference"]) == (1, 2, 1, -21.4)
 
@@ -80,7 +80,8 @@ def test_the_front_is_of_means_and_of_nothing_that_the_original_beats(tmp_path: 
     of_all = zip(means["forget_quality"], means["model_utility"], strict=True)
     area = hypervolume.hypervolume(found, (ORIGINAL_FQ, 0.0))
     assert area == hypervolume.hypervolume(of_all, (ORIGINAL_FQ, 0.0)) == pytest.approx(13.4 * 0.6 + 1.4 * 0.25)
-    table = hypervolume.table(results.with_runs(results.runs.loc[results.runs["method"] != "npo"])).iloc[0]
+    without_npo = results.with_runs(results.runs.loc[results.runs["method"] != "npo"])
+    table = hypervolume.measure_hypervolume(without_npo).iloc[0]
     assert table["volume_gru"] == pytest.approx(area)  # of the front's two settings that remove more than the original
     assert table["volume_none"] == pytest.approx((ORIGINAL_FQ - -10.0) * -0.5)  # GA's mean, and nothing of GD
 
