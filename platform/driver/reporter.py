@@ -81,7 +81,7 @@ class Reporter(StatelessCallback):
         if not synced:
             return _lost(f"not recorded, because the storage does not answer; --resume looks again: {cause.strip()}")
         try:
-            return record.write_refusal(trial, self.store, cause, LOST, self.counts.seconds_of(trial.id()))
+            return record.write_failure(trial, self.store, cause, LOST, self.counts.seconds_of(trial.id()))
         except OSError as error:
             self.stopper.unwritable = f"{error.strerror} ({self.store.root})"
             return _lost(f"not recorded, because the storage takes nothing more: {error.strerror}")

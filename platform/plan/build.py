@@ -15,7 +15,7 @@ from search_spaces.schema.sweep import FILES, Sweep
 from trainables import benchmarks as kinds
 from trainables.common.errors import InputError, closest
 from trainables.config import trial as config
-from trainables.config.ids import digest, drop_planning, identity
+from trainables.config.ids import digest, drop_planning, hashed_part
 from trainables.config.methods import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation, Shape
 from trainables.config.trial import Recipe, Trial
@@ -150,7 +150,7 @@ def _models_of(references: list[Reference], store: Storage) -> tuple[Model, Reta
 
 def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Reference, ...]) -> str:
     """Return eight hex digits of the sweep's fixed part: an added value of an axis changes none of it."""
-    fixed: dict[str, Any] = {k: v for k, v in identity(_without_axes(sweep)).items() if k not in NOT_HASHED}
+    fixed: dict[str, Any] = {k: v for k, v in hashed_part(_without_axes(sweep)).items() if k not in NOT_HASHED}
     for place in ("data", "sources"):
         fixed.get("benchmark", {}).pop(place, None)
     drop_planning(fixed)

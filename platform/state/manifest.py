@@ -25,9 +25,9 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     path = store.sweep(plan.sweep.name, plan.hash)
     earlier = read_earlier(path)
     trials = tuple(dict.fromkeys([*(earlier.trials if earlier else ()), *(trial.id() for trial in plan.trials)]))
-    target = len(trials)
+    budget = len(trials)
     if plan.strategy == "optuna":  # a study ends at its budget, most points are never run
-        target = sum(store.result(key) is not None for key in trials) + state.outstanding
+        budget = sum(store.result(key) is not None for key in trials) + state.outstanding
     references = [
         ReferenceEvaluation(role=ref.role, split=ref.split, evaluation=ref.evaluation) for ref in plan.references
     ]
@@ -43,7 +43,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
         commands=_list_commands(earlier.commands if earlier else (), command),
         strategy=plan.strategy,
         selection=plan.sweep.selection,
-        target=target,
+        target=budget,
         trials=trials,
         references=(*kept, *references),
     )

@@ -13,14 +13,14 @@ PLANNING = ("checkpoint_every", "gpu_memory")
 
 
 def drop_planning(identified: dict[str, Any]) -> None:
-    """Remove resources that change no number from what `identity` returned, and `resources` if none are left."""
+    """Remove resources that change no number from what `hashed_part` returned, and `resources` if none are left."""
     for name in PLANNING:
         identified.get("resources", {}).pop(name, None)
     if not identified.get("resources", True):
         del identified["resources"]
 
 
-def identity(value: Value) -> dict[str, Any]:
+def hashed_part(value: Value) -> dict[str, Any]:
     """Return the part of a value that is hashed: the chosen settings, without paths if a fingerprint names the content.
 
     Defaults are left out, so that a setting added later leaves old results valid; a default is never changed.

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import model_validator
 
 from trainables.common.errors import InputError
-from trainables.config.ids import digest, drop_planning, identity
+from trainables.config.ids import digest, drop_planning, hashed_part
 from trainables.config.methods import METHODS, RECTIFIERS, RETAIN_PASS, MethodName
 from trainables.config.settings import (
     Benchmark,
@@ -130,7 +130,7 @@ class Recipe(Value):
 
     def id(self) -> str:
         """Return the twelve hex digits that name the model."""
-        return digest(identity(self))[:12]
+        return digest(hashed_part(self))[:12]
 
 
 class Direction(Value):
@@ -149,7 +149,7 @@ class Direction(Value):
 
     def id(self) -> str:
         """Return the twelve hex digits that name the direction."""
-        return digest(identity(self))[:12]
+        return digest(hashed_part(self))[:12]
 
 
 def direction(trial: Trial) -> Direction | None:
@@ -173,7 +173,7 @@ def direction(trial: Trial) -> Direction | None:
 
 def evaluation_id(model: Model, benchmark: Benchmark, retain: str | None = None, precision: Precision = "fp32") -> str:
     """Return the hex digits that name the evaluation of `model`, with FQ against the retain evaluation `retain`."""
-    parts = {"model": identity(model), "benchmark": identity(benchmark), "retain": retain}
+    parts = {"model": hashed_part(model), "benchmark": hashed_part(benchmark), "retain": retain}
     if precision != "fp32":
         parts["precision"] = precision
     return digest(parts)[:12]
@@ -199,7 +199,7 @@ def _short(value: float | None) -> str:
 @lru_cache(maxsize=2**14)
 def _trial_id(trial: Trial) -> str:
     """Return the id, which a plan of thousands of trials asks for many times."""
-    chosen = identity(trial)
+    chosen = hashed_part(trial)
     drop_planning(chosen)
     if not trial.calibration.targets:
         chosen.pop("calibration", None)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from trainables.common.errors import InputError, closest
 from trainables.config.settings import Selection
@@ -39,7 +39,7 @@ class ReferenceEvaluation(BaseModel):
 class SweepFile(BaseModel):
     """What the file of a sweep says; older files lack what has a default."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, serialize_by_alias=True)
 
     name: str
     hash: str
@@ -52,7 +52,7 @@ class SweepFile(BaseModel):
     commands: tuple[str, ...]
     strategy: str = "unknown"
     selection: Selection = Selection()
-    target: int | None = None
+    trial_budget: int | None = Field(default=None, alias="target")
     """How many trials the starts meant to run; an Optuna study has more points. None: all that are listed."""
     trials: tuple[str, ...]
     references: tuple[ReferenceEvaluation, ...] = ()
@@ -71,7 +71,7 @@ class SweepFile(BaseModel):
     @property
     def planned(self) -> int:
         """Return how many trials the sweep means to run."""
-        return len(self.trials) if self.target is None else self.target
+        return len(self.trials) if self.trial_budget is None else self.trial_budget
 
     @property
     def strategies(self) -> tuple[str, ...]:

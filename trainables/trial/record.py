@@ -25,7 +25,7 @@ class Record:
 
     started: str
     attempt: str | None = field(default_factory=lambda: uuid.uuid4().hex)
-    """Names this run of the trial among others of it; None: it did not run (`write_refusal`)."""
+    """Names this run of the trial among others of it; None: it did not run (`write_failure`)."""
     begun: float = field(default_factory=perf_counter)
     """The clock at the start, set back by the time that earlier processes took."""
     seconds: dict[str, float] = field(
@@ -112,7 +112,7 @@ def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, fol
     return files.read_json(folder / RESULT) or result
 
 
-def write_refusal(
+def write_failure(
     trial: Trial, store: Storage, message: str, kind: str = "failed", seconds: float = 0.0
 ) -> dict[str, Any]:
     """Write the result of a trial that cannot be run, or that was lost after `seconds`, with the reason."""

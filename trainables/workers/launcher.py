@@ -42,12 +42,12 @@ def train_ranks(config: dict[str, Any]) -> None:
         store.fetch_trial(trial.id())
         result = store.result(trial.id())
         if result is None and (lost := config.get("lost")) is not None:
-            result = record.write_refusal(trial, store, lost, LOST)
+            result = record.write_failure(trial, store, lost, LOST)
         result = result or launch(trial, store, keep=config["keep"], strategy=config["strategy"])
     except Unreachable:
         raise
     except Exception as failure:
-        result = record.write_refusal(trial, store, str(failure), _find_outcome(failure))
+        result = record.write_failure(trial, store, str(failure), _find_outcome(failure))
     tune.report(trial_actor.report_end(result))
 
 

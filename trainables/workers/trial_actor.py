@@ -89,14 +89,14 @@ class TrialActor(tune.Trainable):
                     _check_sent(self.trial, self.store)
                     return report_end(found)
                 if self.lost is not None:
-                    return report_end(record.write_refusal(self.trial, self.store, self.lost, LOST))
+                    return report_end(record.write_failure(self.trial, self.store, self.lost, LOST))
                 trial_here = localize(self.trial, self.store)
                 self.events = TrialRun(trial_here, self.store, keep_weights=self.keep, notice=self.draining).events()
             return self._go_on(self.events)
         except Unreachable:
             raise
         except InputError as error:
-            return report_end(record.write_refusal(self.trial, self.store, str(error)))
+            return report_end(record.write_failure(self.trial, self.store, str(error)))
 
     def _go_on(self, events: Iterator[dict[str, Any]]) -> dict[str, Any]:
         started = time.monotonic()

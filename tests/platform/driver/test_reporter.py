@@ -21,7 +21,7 @@ from trainables.storage import base, files
 from trainables.storage.base import ERROR
 from trainables.storage.location import open_storage
 from trainables.storage.object_storage import ObjectStorage
-from trainables.trial.record import Record, write_refusal, write_result
+from trainables.trial.record import Record, write_failure, write_result
 
 CONFIG = Trial(
     method="ga",
@@ -137,7 +137,7 @@ def test_a_trial_whose_process_died_is_recorded(reporter: Reporter) -> None:
 def test_a_refusal_does_not_replace_a_result(copies: list[ObjectStorage]) -> None:
     driver, worker = copies
     before = finish(worker)
-    found = write_refusal(CONFIG, driver, "its process died")
+    found = write_failure(CONFIG, driver, "its process died")
     assert held(driver) == before
     assert found == worker.result(KEY) == driver.result(KEY)
     assert driver.is_sent(KEY)
@@ -150,7 +150,7 @@ def test_a_refusal_replaces_what_tells_nothing(copies: list[ObjectStorage], spoi
     if spoilt:
         driver.transfer.store.write(f"trials/{KEY}/result.json", b'{"status": "fini')
     else:
-        write_refusal(CONFIG, worker, "no room")
-    write_refusal(CONFIG, driver, "its process died")
+        write_failure(CONFIG, worker, "no room")
+    write_failure(CONFIG, driver, "its process died")
     driver.sync_trials([KEY])
     assert (driver.result(KEY) or {})["error"]["message"] == "its process died"

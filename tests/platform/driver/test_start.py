@@ -97,10 +97,10 @@ def test_spent_budget_of_optuna_is_no_unfinished_sweep(
     for trials in runs[-1].plan.studies().values():
         finish(store, trials[:2])
     meant = sum(min(2, len(trials)) for trials in runs[-1].plan.studies().values())
-    assert manifest.load_manifest("tofu_tiny", store).target == meant < len(runs[-1].plan.trials)
+    assert manifest.load_manifest("tofu_tiny", store).planned == meant < len(runs[-1].plan.trials)
     start(*optuna)
     assert len(runs) == 2
-    assert manifest.load_manifest("tofu_tiny", store).target == meant
+    assert manifest.load_manifest("tofu_tiny", store).planned == meant
 
 
 def test_interrupt_prints_the_command_that_goes_on(

@@ -116,7 +116,7 @@ def test_failing_trial_writes_and_prints_no_secret(
     message = event["result"]["error"]["message"]
     assert message.startswith("RuntimeError: 401 for http://***@127.0.0.1:9 with ***, ")
     other = config.model_copy(update={"seed": 1})
-    record.write_refusal(other, store, f"the actor died: {SERVER}, {SECRETS['HF_TOKEN']}")
+    record.write_failure(other, store, f"the actor died: {SERVER}, {SECRETS['HF_TOKEN']}")
     assert len(list(store.root.rglob("error.txt"))) == 2
     assert files_with_secrets(store.root) == []
 

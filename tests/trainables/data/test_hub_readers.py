@@ -15,7 +15,7 @@ from tests.support.hub_bench import MODEL_ID, QUESTIONS_ID, ROWS, ROWS_ID, SHARD
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, lm_eval_questions
 from trainables.benchmarks.localize import localize
-from trainables.config.ids import identity
+from trainables.config.ids import hashed_part
 from trainables.config.settings import Benchmark, Model
 from trainables.data import row_loader
 from trainables.data.hub import HubRequirement, find_commits, find_folder
@@ -121,7 +121,7 @@ def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: HubBench, 
         assert len(find_commits(there)) == 2
         kind.check_settings(there)
         evaluation.check_data(there)
-        assert identity(there) == identity(planned)
+        assert hashed_part(there) == hashed_part(planned)
         assert localize(there, bench.store) == there
 
 

@@ -19,7 +19,7 @@ from trainables.benchmarks import evaluation, selection
 from trainables.benchmarks.localize import localize
 from trainables.common import cli, hashing, provenance
 from trainables.common.errors import InputError
-from trainables.config.ids import digest, identity
+from trainables.config.ids import digest, hashed_part
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage import files
@@ -120,7 +120,7 @@ def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: S
         "label": trial.label(),
         "base_model": fingerprint.removeprefix("hub:").partition("@")[0] if fingerprint.startswith("hub:") else None,
         "target_fingerprint": trial.target.fingerprint,
-        "configuration": _without_places(identity(trial)),
+        "configuration": _without_places(hashed_part(trial)),
         "forget": _describe_rows(forget),
         "retain": _describe_rows(retain),
         "metrics": dict(selection.metrics_of(result, rule, reported=True)),
