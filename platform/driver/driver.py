@@ -13,7 +13,6 @@ from platform.schedule.ray_environment import set_ray_environment
 from platform.state import manifest
 from platform.state.limits import Stopper, load_spent, record_spent
 from platform.state.sweep_state import SweepState, count_outcomes, has_references, scan
-from platform.tracking import database
 from platform.tracking.mirror import Mirror, start_mirror
 from trainables.common import provenance
 from trainables.common.cli import format_count
@@ -41,8 +40,6 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
             return 1
     else:
         sweep = manifest.write_manifest(state, store, command)
-        if database.is_in_sync(sweep, store):
-            return print_end(plan, store)
         mirror = start_mirror(sweep, store)
         mirror.close(count_outcomes(sweep, store))
     store.sync_trials(trial.id() for trial in plan.trials)  # results that could not be sent are sent now
@@ -65,10 +62,9 @@ def _run_with_ray(state: SweepState, store: Storage, command: str, stopper: Stop
 
 
 def _show_report(plan: Plan, store: Storage, mirror: Mirror) -> None:
-    """Show the report in MLflow and note that all is there, or print the command that mends what is not."""
+    """Show the report in MLflow, or print the command that mends what is not there."""
     mirror.log_report()
     if mirror.problem is None:
-        database.mark_in_sync(manifest.load_manifest(plan.name, store), store)
         return
     first = str(mirror.problem).partition("\n")[0]
     behind = f"MLflow is behind ({first}); mend it with"

@@ -50,10 +50,9 @@ def acquire_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
     owner = describe_owner(command)
     with contextlib.ExitStack() as stack:
         try:
-            dying = (
-                processes.is_alive(read_lock(store, path) or {}) is False
-            )  # its last threads may still hold the lock
-            locked = _lock_guard(stack, path, END_SECONDS if dying else 0.0)
+            # the last threads of an owner that was killed may hold it for a moment
+            killed = processes.is_alive(read_lock(store, path) or {}) is False
+            locked = _lock_guard(stack, path, END_SECONDS if killed else 0.0)
             if (found := read_lock(store, path)) is not None:
                 if _is_driven(found, store, path):
                     raise InputError(_explain_refusal(found, store, path))

@@ -1,4 +1,4 @@
-"""Where MLflow's runs are: a tracking server or the storage's own database, and what was last told there of a sweep."""
+"""Where MLflow's runs are: a tracking server, or the storage's own database."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from trainables.common import provenance
-from trainables.config.ids import digest
-from trainables.storage import files
 from trainables.storage.base import Storage, set_aside
-from trainables.storage.results import summarise
-from trainables.storage.sweeps import SweepFile
 
 SQLITE, ARTIFACTS = "sqlite:///", "mlartifacts"
 ENGINES = ("sqlite", "postgresql", "mysql", "mssql")
@@ -43,6 +38,10 @@ def prepare_database(uri: str, store: Storage) -> None:
     if not uri.startswith(SQLITE):
         return
     own = path == store.root / "mlflow.db"
+    if own:
+        from sqlalchemy import Engine, event
+
+        event.listen(Engine, "connect", _leave_flushing_to_the_kernel)
     if own and path.exists() and not _is_whole(path):
         print(
             f"damaged: {path}; set aside in {set_aside([path], store)} and made again; of other sweeps by python -m "
@@ -53,6 +52,12 @@ def prepare_database(uri: str, store: Storage) -> None:
         _create(path)
     elif own:
         _move_artifacts(path, str(store.root / ARTIFACTS))
+
+
+def _leave_flushing_to_the_kernel(connection: Any, record: object) -> None:
+    """Let no commit wait for the disk: MLflow commits ten times a trial, and what a loss of power damages is a view."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("pragma synchronous = off")
 
 
 def _is_whole(path: Path) -> bool:
@@ -99,30 +104,3 @@ def _move_artifacts(path: Path, folder: str) -> None:
                     (folder, len(old) + 1, len(old) + 1, f"{old}/"),
                 )
                 file.execute("update experiments set artifact_location = ? where artifact_location = ?", (folder, old))
-
-
-def is_in_sync(sweep: SweepFile, store: Storage) -> bool:
-    """Return whether nothing has changed since `mark_in_sync`, so that MLflow, which takes seconds, need not be asked.
-
-    Never where each machine has a copy of the storage. A server that was emptied since is told all again by `sync`.
-    """
-    uri = tracking_uri(store)
-    exists = not uri.startswith(SQLITE) or Path(uri.removeprefix(SQLITE)).is_file()
-    return exists and not store.is_remote and files.read_json(_note(sweep, store)) == _state(sweep, store)
-
-
-def mark_in_sync(sweep: SweepFile, store: Storage) -> None:
-    """Note that MLflow shows all, the report too. Where the disk has no room for this, MLflow is asked again."""
-    with contextlib.suppress(OSError):
-        files.write_json(_note(sweep, store), _state(sweep, store))
-
-
-def _state(sweep: SweepFile, store: Storage) -> dict[str, Any]:
-    results = {key: brief.started for key in sweep.trials if (brief := summarise(store, key))}
-    fields = sweep.model_dump(mode="json", include={"title", "selection", "target", "trials"})
-    made_from = {"uri": tracking_uri(store), "results": results, "commit": provenance.commit()[0], **fields}
-    return {"shown": digest(made_from)}
-
-
-def _note(sweep: SweepFile, store: Storage) -> Path:
-    return store.sweep(sweep.name, sweep.hash).with_suffix(".shown")
