@@ -111,9 +111,7 @@ def test_an_added_objective_and_rectifier_are_planned_in_any_sweep(run: Run, sma
         (OBJECTIVE, ("def make(", "def mak("), "it has no make(constants, seed), which returns the objective"),
         (OBJECTIVE, ("import math", "import maths"), "No module named 'maths'"),
         (OBJECTIVE, ("return -(", "return --*("), "invalid syntax (known.py, line "),
-        (OBJECTIVE, ("NEEDS = ()", 'NEEDS = ("frozen",)'), "NEEDS is no tuple of 'retain_loss', 'frozen_model', "),
         (RECTIFIER, ("class Rectifier(", "class Agree("), "it has no class Rectifier"),
-        (RECTIFIER, ("return replace(", "return --*("), "invalid syntax (agree.py, line "),
     ],
 )
 def test_a_wrong_file_is_named_before_it_runs(
@@ -193,41 +191,32 @@ def test_reports_know_the_labels_of_what_is_added(copy: Path) -> None:
     assert (done.stdout, done.stderr) == ("known | w/ agreement | bottom\n", "")
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (('"axes"', '"axis"'), "a sweep has no setting 'axis'; it has name, title, "),
-        (('gamma"', 'gama"'), "axes: rectifier.gama cannot be an axis; known: benchmark.split, method, "),
-        (("SWEEP =", "SWEPT ="), "it has no SWEEP (search_spaces.schema.sweep.Sweep)"),
-        (("from ", "import nowhere\nfrom "), "No module named 'nowhere'"),
-        (("(0, 1, 2, 3, 4)", "3"), "axes: seed: write a tuple of values or Range(LOW, HIGH) (got 3)"),
-        (('("npo",)', '("npoo",)'), "axes: method: Input should be 'ga', 'ga_kl', 'gd', 'wga', 'npo', 'npo_kl', "),
-    ],
-)
-def test_a_wrong_sweep_file_is_named_and_hides_no_other(
-    copy: Path, run: Run, change: tuple[str, str], words: str
-) -> None:
-    text = FILES[SWEEP]
-    assert change[0] in text
-    (copy / SWEEP).write_text(text.replace(*change, 1))
-    try:
-        done = run("platform.sweep", "--list")
-        assert done.returncode == 2
-        assert done.stderr.strip().startswith(f"error: search_spaces/npo_gammas.py: {words}")
-        assert done.stderr.count("\n") == 1
-        assert "tofu_tiny" in done.stdout
-        if change[0] == "SWEEP =":
-            assert run("platform.sweep", "npo_gammas", "--dry-run").stderr == done.stderr
-    finally:
-        (copy / SWEEP).write_text(text)
+WRONG_SWEEPS = {
+    ('"axes"', '"axis"'): "a sweep has no setting 'axis'; it has name, title, ",
+    ('gamma"', 'gama"'): "axes: rectifier.gama cannot be an axis; known: benchmark.split, method, ",
+    ("SWEEP =", "SWEPT ="): "it has no SWEEP (search_spaces.schema.sweep.Sweep)",
+    ("from ", "import nowhere\nfrom "): "No module named 'nowhere'",
+    ("(0, 1, 2, 3, 4)", "3"): "axes: seed: write a tuple of values or Range(LOW, HIGH) (got 3)",
+    ('("npo",)', '("npoo",)'): "axes: method: Input should be 'ga', 'ga_kl', 'gd', 'wga', 'npo', 'npo_kl', ",
+    ("npo_gammas", "npo_gammas"): "its SWEEP is called 'npo_gammas'; a sweep's name is its file's",
+}
 
 
-def test_a_copied_sweep_must_have_a_name_of_its_own(copy: Path, run: Run) -> None:
-    other = copy / "search_spaces/other_name.py"
-    other.write_text(FILES[SWEEP])
+def test_wrong_sweep_files_are_named_and_hide_no_other(copy: Path, run: Run) -> None:
+    text, files = FILES[SWEEP], [copy / f"search_spaces/wrong_{number}.py" for number in range(len(WRONG_SWEEPS))]
+    for file, change in zip(files, WRONG_SWEEPS, strict=True):
+        assert change[0] in text
+        file.write_text(text.replace(*change, 1))
     try:
-        done = run("platform.sweep", "other_name", "--dry-run")
+        done, alone = run("platform.sweep", "--list"), run("platform.sweep", "wrong_1", "--dry-run")
     finally:
-        other.unlink()
-    assert done.returncode == 2
-    assert "search_spaces/other_name.py: its SWEEP is called 'npo_gammas'; a sweep's name is its file's" in done.stderr
+        for file in files:
+            file.unlink()
+    assert (done.returncode, alone.returncode) == (2, 2)
+    assert done.stderr.count("\n") == 1
+    found = done.stderr.removeprefix("error: ").split("; search_spaces/")
+    for file, words, problem in zip(files, WRONG_SWEEPS.values(), found, strict=True):
+        assert problem.removeprefix("search_spaces/").startswith(f"{file.name}: {words}")
+    assert alone.stderr == f"error: search_spaces/{found[1]}\n"
+    assert "tofu_tiny " in done.stdout
+    assert "npo_gammas " in done.stdout
