@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +15,12 @@ from trainables.storage.files import CHECKSUM, read_json
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 Numbers = dict[str, Number | None]
 Seconds = dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]]
+
+SHARES = re.compile(
+    r"(model_)?utility|mmlu|wmdp_\w+|\w+_(prob|rouge|truth_ratio|pvalue|ks|auc|extraction_strength|exact_memorisation)"
+)
+"""Metrics between 0 and 1; `forget_quality` is ln p, and others have no bounds."""
+ROUNDING = 1e-6
 
 
 class _Part(BaseModel):
@@ -110,7 +117,17 @@ def read_config(path: Path) -> dict[str, Any] | None:
 
 def _read(path: Path, kind: type[Result | Evaluation]) -> dict[str, Any] | None:
     found = read_json(path)
-    return found if found and _has_shape(found, kind) and found["id"] == path.parent.name else None
+    if not found or not _has_shape(found, kind) or found["id"] != path.parent.name:
+        return None
+    measured = [found["metrics"], *(found.get("halves") or ()), *(found.get("evaluations") or ())]
+    return found if CHECKSUM in found or all(map(_can_be_measured, measured)) else None
+
+
+def _can_be_measured(metrics: dict[str, float | None]) -> bool:
+    """Return whether every metric is within what it can be."""
+    known = {name: value for name, value in metrics.items() if value is not None}
+    shares = all(-ROUNDING <= known[name] <= 1 + ROUNDING for name in known if SHARES.fullmatch(name))
+    return shares and -1e6 < known.get("forget_quality", 0.0) <= ROUNDING
 
 
 def _has_shape(value: dict[str, Any], kind: type[_Part]) -> bool:

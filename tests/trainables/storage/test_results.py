@@ -95,10 +95,22 @@ def test_a_summary_is_that_of_the_result_as_it_is_now(store: Storage) -> None:
     assert summarise(store, "a1") is None
 
 
-def test_a_null_checksum_and_texts_in_the_place_of_numbers_are_damage(store: Storage) -> None:
-    for given in ({"checksum": None}, {"metrics": {"mu": "0.5"}}, {"seconds": {"total": "1"}}):
+def test_a_null_checksum_and_what_no_measure_can_be_are_damage(store: Storage) -> None:
+    """Without a checksum: texts in the place of numbers, shares above 1, ln p above 0."""
+    wrong = [
+        {"model_utility": 5.0},
+        {"forget_rouge": -0.1},
+        {"wmdp_bio": 1e308},
+        {"forget_quality": 0.5},
+        {"mu": "0.5"},
+    ]
+    shapes: list[dict[str, Any]] = [{"metrics": metrics} for metrics in [*wrong, {"forget_quality": -1e308}]]
+    for given in (*shapes, {"halves": [{}, {"mmlu": 2.0}]}, {"checksum": None}, {"seconds": {"total": "1"}}):
         write_result(store, "a1", **given)
         assert read_result(store, "a1") == (None, [store.trial("a1") / RESULT]), given
+    right = {"model_utility": 1.0, "forget_prob": None, "forget_quality": -600.0, "privleak": -99.0, "my_task": 40.0}
+    write_result(store, "a1", metrics=right)
+    assert read_result(store, "a1")[1] == []
 
 
 def test_a_result_that_is_set_aside_while_it_is_read_is_no_damage(
