@@ -89,7 +89,7 @@ def _run_plan(plan: Plan, store: Storage, options: Options, *, dry_run: bool, as
     """Check that there is room for what is left of a plan, then run or describe it; return the exit status."""
     state, resources = scan(plan, store, options.retry), plan.sweep.resources
     aside = len(state.outcomes) + len(state.damaged) if options.new else 0
-    state = scan_without_results(plan, store) if options.new else state
+    state = scan_without_results(state.plan, store) if options.new else state
     slots = capacity.count_slots(resources, state.outstanding, options.max_concurrent, options.address)
     disk.check_budget(state, store, options.keep, options.limits.disk_bytes, slots)
     if dry_run:

@@ -12,6 +12,7 @@ SWEEP = Sweep(
     benchmark=Benchmark(dialect="paper", template="llama2"),
     training=Training(lr=1e-3, epochs=5, batch_size=16, max_length=128),
     fictional=Fictional(authors=40, questions=15),
+    observe=2,
     model_training=ModelTraining(
         architecture=(
             ("hidden_size", 96),

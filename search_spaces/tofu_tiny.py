@@ -22,6 +22,7 @@ SWEEP = Sweep(
     benchmark=Benchmark(dialect="paper", template="llama2"),
     training=Training(lr=4e-4, epochs=5, batch_size=32),
     task_vector=TaskVector(steps=5, lr=1e-2, batches=20),
+    observe=2,
     model_training=ModelTraining(
         architecture=(
             ("hidden_size", 128),

@@ -16,9 +16,15 @@ from analysis.figures.style import GREY, STYLE, THICK, even_columns, legend_entr
 from analysis.labels import method_label, order_methods, order_rectifiers, rectifier_label, split_label
 from analysis.stats.steps import LINE, thin_steps, with_means
 
-COLUMNS = [*LINE, "kind", "seed", "n", "step", "measured", "cos", "retain_loss"]
+VALUES = ["cos", "cos_after", "retain_loss"]
+COLUMNS = [*LINE, "kind", "seed", "n", "step", "measured", *VALUES]
 OBSERVED, STEPPED = "observe", "each step"
-FROM = {OBSERVED: ("observed_cos", "observed_retain_loss"), STEPPED: ("cos_before", "retain_loss")}
+FROM = {
+    OBSERVED: ("observed_cos", "observed_cos_after", "observed_retain_loss"),
+    STEPPED: ("cos_before", "cos_after", "retain_loss"),
+}
+BEFORE, CHANGED = ":", 1e-4
+"""The dashes of a cosine before rectification, and the least change by it that is drawn."""
 LABELS = {"cos": r"$\cos(g_\mathrm{u}, g_\mathrm{r})$", "retain_loss": "retain risk"}
 ANGLES: dict[str, tuple[str, str, str]] = {
     "Orig.": ("none", "observed_cos", "none"),
@@ -38,7 +44,7 @@ WIDE = 10.0
 
 
 def step_points(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a step of each seed and of their mean: `cos` before rectification and `retain_loss`.
+    """Return a row a step of each seed and of their mean: `cos` before rectification, `cos_after`, `retain_loss`.
 
     `measured`: on rows of their own every K steps (`observe`), where a line's trials have that; else of each rectified
     step, against the moving average. A method without rectifier and without observation has no line.
@@ -47,11 +53,10 @@ def step_points(steps: pd.DataFrame) -> pd.DataFrame:
     for _, line in steps.groupby(LINE, sort=False):
         observed = bool(line["observed_cos"].notna().any())
         measured = OBSERVED if observed else STEPPED
-        names = dict(zip(FROM[measured], ("cos", "retain_loss"), strict=True))
-        rows = line.drop(columns=["retain_loss"] * observed).rename(columns=names).dropna(subset=["cos"])
-        parts.append(thin_steps(rows).assign(measured=measured))
+        found = {name: line[column] for name, column in zip(VALUES, FROM[measured], strict=True)}
+        parts.append(thin_steps(line.assign(**found, measured=measured).dropna(subset=["cos"])))
     rows = pd.concat(parts) if parts else pd.DataFrame(columns=COLUMNS)
-    found = with_means(rows.reindex(columns=COLUMNS), [*LINE, "measured"], ["cos", "retain_loss"])
+    found = with_means(rows.reindex(columns=COLUMNS), [*LINE, "measured"], VALUES)
     return found.reindex(columns=COLUMNS)
 
 
@@ -73,7 +78,10 @@ def angle_points(steps: pd.DataFrame) -> pd.DataFrame:
 
 @mpl.rc_context(STYLE)
 def draw_steps(points: pd.DataFrame, split: str) -> Figure:
-    """Draw one split's `step_points`: cosine above risk, a column a method; seeds thin, their mean thick."""
+    """Draw one split's `step_points`: cosine above risk, a column a method; seeds thin, their mean thick.
+
+    Cosines are after rectification, and dotted before it where it changes them.
+    """
     here = points.loc[points["split"] == split]
     methods = order_methods(here["method"])
     across = even_columns(len(methods), ACROSS)
@@ -81,6 +89,9 @@ def draw_steps(points: pd.DataFrame, split: str) -> Figure:
     figure = Figure(figsize=(min(7.4, 1.2 + 1.9 * across), 2.9 * len(blocks) + 0.75), layout="constrained")
     figure.suptitle(split_label(split), fontsize=8, fontweight="bold")
     looks = {name: _line_look(name) for name in order_rectifiers(here["rectifier"])}
+    changed = set(here.loc[(here["cos_after"] - here["cos"]).abs() > CHANGED, "rectifier"])
+    before = {name: look | {"linestyle": BEFORE} for name, look in looks.items() if name in changed}
+    after = here["cos_after"].fillna(here["cos"])
     for part, block in zip(figure.subfigures(len(blocks), 1, squeeze=False).flatten(), blocks, strict=True):
         grid = part.subplots(2, across, sharex="col", sharey="row", squeeze=False)
         for axes in grid[:, len(block) :].flatten():
@@ -88,13 +99,16 @@ def draw_steps(points: pd.DataFrame, split: str) -> Figure:
         for (cosine, risk), method in zip(grid.T, block, strict=False):
             rows = here.loc[here["method"] == method]
             cosine.axhline(0, color=GREY, linewidth=0.6, zorder=1)
-            _draw_lines(cosine, rows, "rectifier", "cos", looks)
+            _draw_lines(cosine, rows.loc[rows["rectifier"].isin(changed)], "rectifier", "cos", before)
+            _draw_lines(cosine, rows.assign(cos=after), "rectifier", "cos", looks)
             _draw_lines(risk, rows, "rectifier", "retain_loss", looks)
             cosine.set_title(method_label(method))
             risk.set_xlabel("step")
         for (value, label), line in zip(LABELS.items(), grid, strict=True):
-            _scale_y(line[0], here[value], value, label)
-    _add_legend(figure, {rectifier_label(name, "method alone"): look for name, look in looks.items()}, here, 4)
+            _scale_y(line[0], pd.Series([*here[value], *after]) if value == "cos" else here[value], value, label)
+    named = {rectifier_label(name, "method alone"): look for name, look in looks.items()}
+    named |= {f"{rectifier_label(name)}, before rectification": look for name, look in before.items()}
+    _add_legend(figure, named, here, 4)
     return figure
 
 

@@ -91,14 +91,16 @@ def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | N
 
 
 def _without_twins(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return of trials that are equal in settings and seed, calibration apart, the one that counts; in the same order.
+    """Return of trials that are equal in what makes their model, seed included, the one that counts; in the same order.
 
-    Starts of one sweep, one of them with `calibration.targets`, leave such twins: one training, which must not count
-    twice. The calibrated one counts if it was evaluated, else the other; `twins` says how many were left out for it.
+    Starts of one sweep, one of them with `calibration.targets` or `observe`, leave such twins: one training, which must
+    not count twice. The one with more of them counts if it was evaluated, else another; `twins` says how many were
+    left out for it.
     """
     known = frame.loc[frame["configuration"].notna()]
     targets = known.reindex(columns=["calibration.targets"]).iloc[:, 0]
     asked = targets.map(lambda found: len(found) if isinstance(found, list) else 0)
+    asked += known.reindex(columns=["observe"]).iloc[:, 0].notna() / 2
     ranked = known.assign(rank=asked.where(evaluated(known), -asked), able=evaluated(known))
     ranked = ranked.sort_values(["able", "rank"], ascending=False, kind="stable")
     same = ranked.groupby(["configuration", "seed"], dropna=False, sort=False)["id"]
@@ -171,8 +173,8 @@ def canonical(config: dict[str, Any]) -> str | None:
 
     As in a trial's id, places are left out where a fingerprint names the content, and what changes no number: a moved
     folder or file changes no configuration. So are a task vector and a choice of the step that are not asked for:
-    results from before there were any are equal to later ones. And a calibration, asked for or not: it measures
-    mixtures of a model that is the same without it.
+    results from before there were any are equal to later ones. And a calibration and observations, asked for or not:
+    they measure mixtures and gradients of a model that is the same without them.
     """
     chosen = {key: value for key, value in config.items() if not _is_irrelevant(key, value, config)}
     settings = {key: _without_planning(value) for key, value in without_paths(chosen).items()}
@@ -181,8 +183,10 @@ def canonical(config: dict[str, Any]) -> str | None:
 
 def _is_irrelevant(setting: str, value: Any, config: dict[str, Any]) -> bool:
     match setting:
-        case "seed" | "calibration":
+        case "seed" | "calibration" | "observe_in_id":
             return True
+        case "observe":  # a bar on the retain loss looks at what it measures
+            return (config.get("training") or {}).get("stop_above") is None
         case "task_vector":
             return value is None
         case "selection":  # a trial's own rule chooses among its evaluations

@@ -22,7 +22,8 @@ def list_caveats(results: Results) -> list[str]:
         bar = "a bar (training.stop_above, stop_below) ended the training"
         notes.append(f"Collapsed trials are shown as measured where {bar}: {stopped}.")
     if twins := int(sum(runs["twins"])):
-        notes.append(f"Trials that are there both with and without a calibration, one training, count once: {twins}.")
+        asked = "a calibration or observations"
+        notes.append(f"Trials that are there both with and without {asked}, one training, count once: {twins}.")
     if results.rule.rule == "utility_floor":
         for split, rows in chosen.groupby("benchmark.split"):
             notes += _explain_bar(split, rows, results)

@@ -26,7 +26,7 @@ from trainables.training.task_vectors import spec
 
 NOT_HASHED = {"axes", "varied", "published", "title", "tables", "models", "target", "tokenizer"}
 NOT_HASHED |= {"attention", "model_training", "backbone", "task_vector", "calibration", "selection", "trial_seconds"}
-NOT_HASHED |= {*FILES}
+NOT_HASHED |= {*FILES, "observe"}
 """Settings that leave a sweep its name: its axes, what trials' own ids hold, and what changes no number."""
 
 

@@ -93,7 +93,8 @@ def _make_space(
         training, observe = training.model_copy(update={"eval_every": None, "stop_below": None}), None
     fixed: dict[str, Any] = {name: getattr(sweep, name) for name in ("calibration", "selection", "resources")}
     fixed |= {"method": method, "benchmark": benchmark, "target": target, "retain_evaluation": retain_evaluation}
-    fixed |= {"observe": observe, "rectifier": {"name": rectifier}, "objective": dict(sweep.objective)}
+    fixed |= {"observe": observe, "observe_in_id": False}
+    fixed |= {"rectifier": {"name": rectifier}, "objective": dict(sweep.objective)}
     fixed |= {"training": dict(training), "task_vector": dict(sweep.task_vector) if row.strength else None}
     seeds = sweep.axes["seed"]
     fixed["seed"] = seeds.low if isinstance(seeds, Range) else seeds[0]

@@ -34,8 +34,11 @@ class History:
     shared: tuple[tuple[str, str], ...] = ()
     """Folders of what trials share that other code made, and how it differs from this."""
 
+    unobserved: int = 0
+    """Results without the observations that the plan asks for."""
+
     def warning(self) -> str | None:
-        """Return one line that says what comes from other code than this, None if nothing does."""
+        """Return one line that says what comes from other code than this or was not observed, None if nothing."""
         here, parts = _describe_code(provenance.stamp()), []
         if self.others:
             kind = "other or unknown" if self.unknown else "other"
@@ -51,6 +54,9 @@ class History:
                 "--new keeps these, because other sweeps may share them: move them out of the storage to have them "
                 "made again"
             )
+        if self.unobserved:
+            made = format_count(self.unobserved, "result")
+            parts.append(f"{made} made without observe, which pictures along training need; --new makes them again")
         return ". ".join(parts) or None
 
 

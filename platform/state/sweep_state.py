@@ -79,12 +79,30 @@ class SweepState:
 
 def scan(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) -> SweepState:
     """Read what the storage holds of a plan; trials whose outcome is one of `retry` are to run again."""
-    ids = [trial.id() for trial in plan.trials]
-    store.sync_trials(ids)
-    results, damaged = read_trial_results(ids, store)
+    plan = _take_earlier_ids(plan, store)
+    trials = {trial.id(): trial for trial in plan.trials}
+    results, damaged = read_trial_results(trials, store)
     outcomes = {key: result["status"] for key, result in results.items()}
-    state = SweepState(plan, outcomes, tuple(damaged), retry, history.summarise_results(results.values()))
-    return _with_shared(state, store)
+    asked = [key for key in results if trials[key].observe]
+    unobserved = sum(results[key]["config"].get("observe") is None for key in asked)
+    known = replace(history.summarise_results(results.values()), unobserved=unobserved)
+    return _with_shared(SweepState(plan, outcomes, tuple(damaged), retry, known), store)
+
+
+def _take_earlier_ids(plan: Plan, store: Storage) -> Plan:
+    """Return the plan with those trials of before that the storage has instead.
+
+    `observe` was a part of every id once, and then no sweep observed without being asked to.
+    """
+    ways: tuple[dict[str, Any], ...] = ({"observe_in_id": True}, {"observe": None, "observe_in_id": True})
+    earlier = {t.id(): [t.model_copy(update=way) for way in ways] for t in plan.trials if t.observe}
+    store.sync_trials([*(t.id() for t in plan.trials), *(t.id() for olds in earlier.values() for t in olds)])
+
+    def is_there(key: str) -> bool:
+        return store.has(key) or store.under_way(key)
+
+    kept = {key: old for key, olds in earlier.items() for old in olds if is_there(old.id()) and not is_there(key)}
+    return replace(plan, trials=tuple(kept.get(trial.id(), trial) for trial in plan.trials))
 
 
 def scan_without_results(plan: Plan, store: Storage) -> SweepState:

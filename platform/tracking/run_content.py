@@ -16,7 +16,7 @@ from trainables.storage import files
 
 SERIES = ("loss", "retain_loss", "cos_before", "cos_after", "grad_norm", "rectified_norm", "average_norm", "dot")
 SERIES += ("coefficient", "clip_scale", "lr", "tokens_per_second", "peak_memory_bytes")
-SERIES += ("observed_cos", "observed_retain_loss", "attempts", "rectified", "skipped")
+SERIES += ("observed_cos", "observed_cos_after", "observed_retain_loss", "attempts", "rectified", "skipped")
 """The columns of steps.parquet that become series; yes and no become 1 and 0."""
 BY_STEP = "eval_by_step"
 """Metrics along training, apart from those of `eval`, which are at step 0 and drawn as bars."""

@@ -151,6 +151,7 @@ SWEEPS = {
         ("gru-npo-forget05-g0.02-t1-s0", "gru-npo-forget05-gnone-t1-s0"),
         ("method=npo", "rectifier.gamma=0.02,none"),
     ),
+    "tofu_dynamics": Shrunk(tofu, ("npo-forget05-s0", "gru-npo-forget05-g0.8-tnone-s0"), ("method=npo",)),
     "tofu_ablation": Shrunk(
         tofu,
         ("clip-ga-forget05-t100-s0", "gru-ga-forget05-g0.8-t100-s0"),

@@ -54,7 +54,7 @@ def write_trial(store: Path, trial: str, method: str = "ga", rectifier: dict[str
     """Write one trial. Given may be `fq`, `mu`, `split`, `seed`, `status`, `error`, `lr`, `objective`, `chosen_step`;
 
     `strength` of a task vector, `change` (the relative one), `calibration` (what UWC found, as in result.json);
-    `benchmark` and its `metrics` in place of FQ and MU, `halves` (two such).
+    `benchmark` and its `metrics` in place of FQ and MU, `halves` (two such), `observe`.
     """
     config = configuration(method, rectifier, given)
     write(store / "trials" / trial / "config.json", config)
@@ -91,6 +91,7 @@ def configuration(method: str, rectifier: dict[str, Any], given: Mapping[str, An
         "calibration": {"targets": list(SHARES) if given.get("calibration") else []},
         "training": {"lr": given.get("lr", 0.001), "epochs": 5},
         "seed": given.get("seed", 0),
+        **({"observe": given["observe"], "observe_in_id": False} if "observe" in given else {}),
     }
 
 

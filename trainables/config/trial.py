@@ -42,6 +42,9 @@ class Trial(Value):
     seed: Seed = 0
     observe: Count | None = None
     """Every so many steps a pass on further retain rows measures cos(g_u, g_r) and the retain loss."""
+    observe_in_id: bool = True
+    """Whether `observe` is a part of the id, as it always was once. Trials of a sweep leave it out, because it changes
+    no number, but where `training.stop_above` looks at what it measures."""
     task_vector: TaskVector | None = None
     """Of the methods tv and tru, and of no other."""
     calibration: Calibration = Calibration()
@@ -201,6 +204,8 @@ def _trial_id(trial: Trial) -> str:
     """Return the id, which a plan of thousands of trials asks for many times."""
     chosen = hashed_part(trial)
     drop_planning(chosen)
+    if not chosen.pop("observe_in_id", True) and trial.training.stop_above is None:
+        chosen.pop("observe", None)
     if not trial.calibration.targets:
         chosen.pop("calibration", None)
     if trial.training.eval_every is None:

@@ -159,9 +159,12 @@ def _rectified_gradient(
     record["loss"], tokens = effective_batch.accumulate_gradient(engine, terms, task, reference)
     record["tokens"] += tokens
     _check_finite(record["loss"], "loss", step)
+    loss, gradient = observed or (math.nan, None)
     if task.observe:
-        record |= _compare(engine, observed)
+        record |= {"observed_cos": _cosine(engine, gradient), "observed_retain_loss": loss}
     outcome = task.rectifier.apply(engine.shard(), engine.reduce)
+    if task.observe:
+        record["observed_cos_after"] = _cosine(engine, gradient)
     _check_finite(outcome.grad_norm, "gradient norm", step)
     return record, outcome
 
@@ -180,14 +183,13 @@ def _observe(engine: Engine, task: TrainingTask, step: int) -> tuple[float, list
     return loss, gradient
 
 
-def _compare(engine: Engine, observed: tuple[float, list[torch.Tensor]] | None) -> dict[str, float]:
-    """Return cos(g_u, g_r) before rectification and the retain loss; NaN between observations."""
-    if observed is None:
-        return {"observed_cos": math.nan, "observed_retain_loss": math.nan}
-    loss, retain = observed
+def _cosine(engine: Engine, retain: list[torch.Tensor] | None) -> float:
+    """Return the cosine of the engine's gradient and an observed one; NaN between observations."""
+    if retain is None:
+        return math.nan
     dot, retain_square, square = engine.reduce(rectifiers.products(engine.shard(), retain)).tolist()
     norm = math.sqrt(retain_square * square)
-    return {"observed_cos": dot / norm if norm > 0 else 0.0, "observed_retain_loss": loss}
+    return dot / norm if norm > 0 else 0.0
 
 
 def _check_finite(value: float, name: str, step: int) -> None:

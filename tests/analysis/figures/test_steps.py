@@ -33,6 +33,7 @@ def records(rectified: bool, seed: int, observed: bool) -> list[dict[str, Any]]:
         record |= {"retain_loss": 0.5 + step if rectified else NAN}
         if observed:
             record |= {"observed_cos": cos / 2 if every else NAN, "observed_retain_loss": 2.0 * step if every else NAN}
+            record |= {"observed_cos_after": (cos / 10 if rectified else cos / 2) if every else NAN}
         found.append(record)
     return found
 
@@ -89,7 +90,11 @@ def test_figure_1_draws_what_was_observed(measured: pd.DataFrame) -> None:
     assert mean["n"].tolist() == [2, 2, 2]
     panels = training.draw_steps(points, "forget05").axes
     cosines, risks = panels[0].lines, panels[2].lines
-    assert (len(cosines), len(risks)) == (1 + 6, 6)  # zero; of each rectifier two seeds and their mean
+    assert (len(cosines), len(risks)) == (1 + 9, 6)  # zero; of each rectifier two seeds and their mean
+    means = [line for line in cosines if line.get_linewidth() == 1.5]
+    drawn = {str(line.get_linestyle()): np.asarray(line.get_ydata()).tolist() for line in means}
+    assert drawn.pop(":") == drawn.pop("--") == pytest.approx([-0.0625, -0.1625, -0.2625])  # GRU's before, GA's
+    assert drawn == {"-": pytest.approx([-0.0125, -0.0325, -0.0525])}
     thick = [np.asarray(line.get_ydata()).tolist() for line in risks if line.get_linewidth() == 1.5]
     assert thick == [[2.0, 6.0, 10.0]] * 2
 

@@ -100,6 +100,16 @@ def test_of_a_trial_with_and_without_calibration_one_counts(
     assert sorted(means["planned"]) == [1, 2]
 
 
+def test_whether_a_trial_was_observed_makes_no_other_setting(tmp_path: Path) -> None:
+    """Seeds of one setting, observed or not, are averaged; of one seed the observed trial counts."""
+    given: list[dict[str, Any]] = [{"observe": 2}, {}, {"seed": 1}, {"seed": 2, "observe": 1}]
+    names = [write_trial(tmp_path, f"t{number}", fq=-4.0, mu=0.6, **one) for number, one in enumerate(given)]
+    write_sweep(tmp_path, [names[1], names[0], *names[2:]])
+    trials = runs.load("tiny", tmp_path)
+    assert trials["id"].tolist() == ["t0", "t2", "t3"]
+    assert selection.average(trials)["n"].tolist() == [3]
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"id": "x", "status": "finished", "config": {}}'])
 def test_a_damaged_result_is_named_and_not_fatal(copy: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
     (copy / "trials/000000000002/result.json").write_text(text)

@@ -39,6 +39,7 @@ FACTS = {
     "tofu_phi_uwc": Facts(388, 8, 1, 61.90, 0.03, 39.71, ("tofu_uwc_ga", "tofu_uwc_npo")),
     "tofu_tau": Facts(27, 27, 4, 64.59, 0.52, 40.49, ("tofu_tau",)),
     "tofu_gamma": Facts(39, 39, 4, 64.59, 0.75, 40.51, ("tofu_gamma",)),
+    "tofu_dynamics": Facts(9, 6, 4, 64.59, 0.12, 80.87),
     "tofu_ablation": Facts(8, 6, 4, 64.59, 0.07, 80.87, ("tofu_ablation",)),
     "wmdp_zephyr": Facts(485, 10, 4, 70.26, 1.47, 144.86, ("wmdp",)),
     "wmdp_rmu": Facts(97, 2, 1, 42.28, 0.19, 28.97, ("wmdp_rmu",)),

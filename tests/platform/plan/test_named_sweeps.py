@@ -115,6 +115,16 @@ def test_what_the_paper_selects_on_other_rows(store: Storage) -> None:
     assert {trial.selection.halves for trial in stepped.trials} == {True}
 
 
+def test_the_trials_of_the_papers_figures_along_training_are_those_of_its_table(store: Storage) -> None:
+    figures = plan("tofu_dynamics", store, strategy="paper")
+    assert {trial.observe for trial in figures.trials} == {1}
+    assert {(trial.method, trial.rectifier.name) for trial in figures.trials} == set(
+        itertools.product(("ga", "npo", "wga"), ("none", "gru"))
+    )
+    table = {trial.id() for trial in plan("tofu_llama", store, strategy="paper").trials}
+    assert {trial.id() for trial in figures.trials} < table
+
+
 def test_rmu_has_the_papers_alpha(store: Storage) -> None:
     assert {trial.objective.alpha for trial in plan("wmdp_rmu", store, strategy="paper").trials} == {100.0}
 

@@ -147,7 +147,15 @@ def test_fixed_settings_and_not_axes_name_a_sweep(make: MakePlan) -> None:
     """More seeds or values of the same sweep join its table; they do not open another."""
     gammas = ("rectifier.gamma=0.1", "rectifier.tau=0.01,none", "rectifier.name=clip,gru")
     harmless = ("resources.gpu_memory=140", "resources.checkpoint_every=7")
-    for settings in (("method=ga",), gammas, ("benchmark.split=forget10",), ("seed=0,1,2",), harmless):
+    for settings in (
+        ("method=ga",),
+        ("observe=7",),
+        ("observe=none",),
+        gammas,
+        ("benchmark.split=forget10",),
+        ("seed=0,1,2",),
+        harmless,
+    ):
         assert make(*settings).name == make().name
     assert make(strategy="paper", only=["benchmark.split=forget05", "method=npo"]).name == make().name
     fixed = ("training.lr=1e-3", "benchmark.template=phi", "objective.beta=0.2")

@@ -173,7 +173,7 @@ def test_bar_that_nothing_would_look_at_is_refused(small: Small, store: Storage)
     with pytest.raises(
         InputError, match=r"training\.stop_above: with rectifier 'none' .*; set observe=K to measure it"
     ):
-        small.plan(store, "training.stop_above=8")
+        small.plan(store, "training.stop_above=8", "observe=none")
     for setting in ("observe=2", "rectifier.name=gru"):
         assert {t.training.stop_above for t in small.plan(store, "training.stop_above=8", setting).trials} == {8.0}
     with pytest.raises(InputError, match=r"training: stop_below: the utility is measured by training.eval_every=K"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ def retain_side(rows: dict[str, Any], method: str) -> Any:
 
 
 def train(
-    rows: dict[str, Any], settings: reference.Settings, steps: int = STEPS
+    rows: dict[str, Any], settings: reference.Settings, steps: int = STEPS, observe: int | None = None
 ) -> tuple[torch.Tensor, list[dict[str, Any]]]:
     """Our loop on a copy of the model: the update and the records."""
     prepare_process(Resources(cpus=1), SEED)
@@ -58,6 +59,7 @@ def train(
         training=training,
         seed=SEED,
         pad=rows["pad"],
+        observe=observe,
     )
     before = reference.flat(network)
     runner = engine.create_engine(network.train(), training, Resources())
@@ -129,6 +131,22 @@ def test_same_run_twice_is_the_same_bit_for_bit(rows: dict[str, Any]) -> None:
     timing = {"tokens_per_second", "peak_memory_bytes"}
     for one, other in zip(told, retold, strict=True):
         assert {k: v for k, v in one.items() if k not in timing} == {k: v for k, v in other.items() if k not in timing}
+
+
+def test_what_is_observed_changes_nothing_and_is_the_angle_before_and_after(rows: dict[str, Any]) -> None:
+    """Of one retain row every batch is the same: without average the observed gradient is the step's own."""
+    one = {**rows, "retain": rows["forget"][:1]}
+    for rectifier, after in (("gru", 0.0), ("none", None)):
+        settings = reference.Settings("ga", rectifier, lr=1e-3, gamma=None)
+        plain, _ = train(one, settings)
+        observed, records = train(one, settings, observe=2)
+        assert torch.equal(plain, observed)
+        cosines = [record["observed_cos"] for record in records]
+        assert [math.isnan(cos) for cos in cosines] == [False, True, False, True, False]
+        for record, cos in list(zip(records, cosines, strict=True))[::2]:
+            assert cos < 0, "a conflict"
+            assert record["observed_cos_after"] == pytest.approx(cos if after is None else after, abs=1e-5)
+            assert after is None or record["cos_before"] == pytest.approx(cos, abs=1e-5)
 
 
 def test_infinite_loss_stops_as_diverged(rows: dict[str, Any]) -> None:
