@@ -35,18 +35,6 @@ SIZES: dict[str, dict[str, Any]] = {
     "tiny": dict(zip(FIELDS, (600, 64, 128, 2, 4, 2, True), strict=True)),
 }
 """`1b`: the sizes of Llama-3.2-1B."""
-PEAKS = {
-    "H200": 989e12,
-    "H100 PCIe": 756e12,
-    "H100 NVL": 835e12,
-    "H100": 989e12,
-    "A100": 312e12,
-    "L40S": 362e12,
-    "L40": 181e12,
-    "L4": 121e12,
-    "A10": 125e12,
-}
-"""Dense bf16 operations a second as NVIDIA's data sheets give them; the first name that is in the GPU's own counts."""
 RATIO_BAR = 1.03
 NO_GPU = "error: no CUDA device here; rehearse on the CPU with: python bench/gpu.py --device cpu --size tiny"
 
@@ -89,7 +77,7 @@ def steps(options: argparse.Namespace, network: Any, shape: Shape, device: torch
     runner.close()
     tokens, seconds = 2 * options.rows * options.length, found["plain_seconds"]
     operations = flops(shape, tokens, options.length)
-    top = options.peak * 1e12 if options.peak else peak_of(device)
+    top = options.peak and options.peak * 1e12
     return {
         **found,
         "ratio_bar": RATIO_BAR,
@@ -114,14 +102,6 @@ def flops(shape: Shape, tokens: int, length: int) -> float:
     weights = shape.parameters - (0 if shape.tied else shape.vocabulary * shape.hidden)
     attention = 12 * shape.layers * shape.heads * shape.head_size * length
     return float(tokens) * (6 * weights + attention)
-
-
-def peak_of(device: torch.device) -> float | None:
-    """Return dense bf16 operations a second of a GPU that is in the table; None elsewhere (--peak)."""
-    if device.type != "cuda":
-        return None
-    name = torch.cuda.get_device_name(device)
-    return next((value for part, value in PEAKS.items() if part in name), None)
 
 
 def evaluate(options: argparse.Namespace, network: Any, device: torch.device) -> dict[str, Any]:
@@ -179,7 +159,12 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=10, help="measured pairs of steps (default 10)")
     parser.add_argument("--rows", type=int, default=32, help="of a pass (default 32)")
     parser.add_argument("--length", type=int, default=128, help="tokens of a row (default 128)")
-    parser.add_argument("--peak", type=float, metavar="TFLOPS", help="of the GPU, dense bf16, where it is not known")
+    parser.add_argument(
+        "--peak",
+        type=float,
+        metavar="TFLOPS",
+        help="the GPU's dense bf16 peak, such as 989 of an H100",
+    )
     parser.add_argument("--data", default=str(data) if data.is_dir() else None, help="folder of TOFU's rows")
     parser.add_argument("--split", default="forget05", help="of the evaluation (default forget05)")
     parser.add_argument("--limit", type=int, help="rows of each task of the evaluation (default: all)")

@@ -120,17 +120,11 @@ def _draw_pair(axes: Axes, at: int, row: dict[Any, Any]) -> None:
 
 
 def _write_number(axes: Axes, at: int, change: float, edge: float) -> None:
-    """Write an improvement beyond the edge of all bars and lines, where nothing else is drawn."""
+    """Write `+13.4`, `-0.5` or 0, three digits at most, beyond all bars and lines, where nothing else is drawn."""
+    text = f"{round(change, 3):+.3g}" if round(change, 3) else "0"
     way = -1 if edge < 0 else 1
     place: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "top" if way < 0 else "bottom"}
-    axes.annotate(_print_change(change), (at, edge), (0, 3 * way), fontsize=6, rotation=90, **place)
-
-
-def _print_change(value: float) -> str:
-    """Return `+13.4`, `-0.5` or `+0.519`: at most three digits that count, and 0 without a sign."""
-    if round(value, 3) == 0:
-        return "0"
-    return f"{round(value, 3):+.3g}"
+    axes.annotate(text, (at, edge), (0, 3 * way), fontsize=6, rotation=90, **place)
 
 
 def _list_signs(points: pd.DataFrame) -> list[Any]:

@@ -110,8 +110,9 @@ def draw_paper(tables: Mapping[str, str]) -> list[Picture]:
 
 
 def _add_published(frame: pd.DataFrame, kind: str, beside: bool) -> pd.DataFrame:
-    """Return a sweep's rows and, for `beside`, those of the paper that belong there."""
-    published = [frames.match_published(frame, paper.mended(table)) for table in PAPER[kind]] if beside else []
+    """Return a sweep's rows and, for `beside`, the paper's on the same benchmark, backbone and split."""
+    places = frame[["benchmark", "backbone", "split"]].drop_duplicates()
+    published = [paper.mended(table).merge(places) for table in PAPER[kind]] if beside else []
     return pd.concat([frame, *(part for part in published if len(part))], ignore_index=True)
 
 

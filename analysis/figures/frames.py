@@ -12,7 +12,6 @@ from analysis.load.goals import Column, find_goals
 from analysis.stats.tidy import SOURCE
 
 BACKBONES = {"llama": "Llama", "phi": "Phi", "zephyr": "Zephyr", "iclm": "ICLM"}
-PLACE = ["benchmark", "backbone", "split"]
 
 
 def add_source(frame: pd.DataFrame) -> pd.DataFrame:
@@ -26,11 +25,6 @@ def add_source(frame: pd.DataFrame) -> pd.DataFrame:
 def has_both_sources(points: pd.DataFrame) -> bool:
     """Return whether the paper's numbers are drawn beside those of runs: they are small and faint then."""
     return set(points["source"]) == {"runs", "paper"}
-
-
-def match_published(frame: pd.DataFrame, of_paper: pd.DataFrame) -> pd.DataFrame:
-    """Return what of the paper's rows is on a benchmark, backbone and split of `frame`: what may be laid over it."""
-    return of_paper.merge(frame[PLACE].drop_duplicates(), on=PLACE)
 
 
 def near_chosen(frame: pd.DataFrame) -> pd.DataFrame:

@@ -90,10 +90,6 @@ class Goals:
         """Return what the heads of the main table mean."""
         return " ".join(f"{column.head}: {EXPLAINED.get(column.metric, column.text)}." for column in self.columns)
 
-    def has_retain_model(self, splits: list[str]) -> bool:
-        """Return whether the benchmark has a model that was trained without the forget set."""
-        return not splits or any(find(self.benchmark).retain_role(split) for split in splits)
-
 
 def find_goals(benchmark: str) -> Goals:
     """Return the goals of the benchmark called so in a configuration. Raise InputError if there is none."""

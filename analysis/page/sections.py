@@ -19,7 +19,7 @@ from analysis.figures.style import save_figure
 from analysis.stats import equal_utility, hypervolume, seeds, strengths, tidy
 from analysis.stats.results import Results
 from analysis.tables import choose, lists, table_definitions
-from analysis.tables.fill import make_sheet
+from analysis.tables.choose import make_sheet
 from analysis.tables.layout import Layout
 from analysis.tables.printed import Table
 from trainables.storage.base import Storage

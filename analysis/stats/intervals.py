@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,9 @@ def _bootstrap_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) -
     kind, found = benchmarks.find(trial["benchmark.name"]), []
     try:
         if path.is_file():
-            found = kind.utility_parts(_benchmark(trial), _records(path, kind.UTILITY_COLUMNS, halves))
+            columns = ["task", "index", *kind.UTILITY_COLUMNS]
+            records = pyarrow.parquet.read_table(path, columns=columns).to_pylist()
+            found = kind.utility_parts(_benchmark(trial), benchmarks.every_other(records, 1) if halves else records)
     except (OSError, ValueError, pyarrow.ArrowException) as damage:
         log.warning("trials/%s/%s is damaged: %s", trial["id"], ROWS, damage)
     if not found:
@@ -58,12 +59,6 @@ def _benchmark(trial: dict[Hashable, Any]) -> Benchmark:
     tasks = trial.get("benchmark.tasks")
     asked = tuple(tasks) if isinstance(tasks, list) else ()
     return Benchmark(name=trial["benchmark.name"], dialect=trial["benchmark.dialect"], tasks=asked)
-
-
-def _records(path: Path, columns: Sequence[str], halves: bool) -> benchmarks.Records:
-    """Return these columns of an evaluation's rows; with `halves` of every other row, as the result's second half."""
-    records = pyarrow.parquet.read_table(path, columns=["task", "index", *columns]).to_pylist()
-    return benchmarks.every_other(records, 1) if halves else records
 
 
 def harmonic_utility(parts: Sequence[Array]) -> float:

@@ -1,9 +1,10 @@
-"""Which of the paper's tables a sweep fills, by its benchmark and by what it varied."""
+"""Which of the paper's tables a sweep fills, by its benchmark and by what it varied, and their files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pandas as pd
 
@@ -12,10 +13,48 @@ from analysis.labels import REFERENCES, TASK_VECTORS, split_label
 from analysis.load.goals import find_goals
 from analysis.stats import tidy
 from analysis.stats.results import Results
-from analysis.tables.fill import Sheet, make_sheet
-from analysis.tables.layout import Layout, Measure
+from analysis.tables import missing, printed
+from analysis.tables.fill import Grid
+from analysis.tables.layout import Layout, Measure, select_numbers
+from analysis.tables.printed import Table
 from analysis.tables.table_definitions import LAYOUTS, uwc_layout
 from trainables.storage.base import FAILURES
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table of a sweep or of the paper: its title, the stem of its files, what is printed, and the exact numbers."""
+
+    name: str
+    title: str
+    layout: Layout
+    table: Table
+    numbers: pd.DataFrame
+    csv: pd.DataFrame
+
+    def save(self, folder: Path) -> None:
+        """Write the table as Markdown and LaTeX as printed, and its numbers unrounded as CSV."""
+        folder.mkdir(parents=True, exist_ok=True)
+        texts = {"md": printed.to_markdown(self.table), "tex": printed.to_latex(self.table)}
+        texts["csv"] = self.csv.to_csv(index=False, lineterminator="\n")
+        for kind, text in texts.items():
+            (folder / f"{self.name}.{kind}").write_text(text, encoding="utf-8")
+
+
+def make_sheet(
+    layout: Layout, frame: pd.DataFrame, beside: bool = False, command: str = "", name: str = "", title: str = ""
+) -> Sheet:
+    """Return a layout's table of a tidy frame, with what `beside` and `command` add (`make_sheets`).
+
+    From runs it has a row for each method of the frame, and where the sweep is the one that fills the paper's table
+    every row and column of that.
+    """
+    ours = "n" in frame
+    whole = not ours or missing.find_name(command) in layout.sweeps.values()
+    grid = Grid(layout, select_numbers(layout, frame, beside), ours, whole, beside)
+    kept = grid.rows.drop(columns=["table", "chosen", "relative_change"], errors="ignore")
+    csv = grid.exact_frame() if layout.report else kept.dropna(axis="columns", how="all")
+    return Sheet(name or layout.table, title or layout.caption, layout, grid.print_table(command), grid.rows, csv)
 
 
 def make_sheets(frame: pd.DataFrame, results: Results, command: str = "", beside: bool = False) -> list[Sheet]:

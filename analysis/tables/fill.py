@@ -1,4 +1,4 @@
-"""From the numbers of a table to its printed form and its files: rows, heads, cells and notes in the table's layout."""
+"""From the numbers of a table to its printed form: rows, heads, cells and notes in the table's layout."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -25,8 +24,8 @@ from analysis.labels import (
     split_label,
 )
 from analysis.stats.tidy import CHECKS
-from analysis.tables import missing, printed
-from analysis.tables.layout import KEY, Layout, select_numbers, target_text
+from analysis.tables import missing
+from analysis.tables.layout import KEY, Layout, target_text
 from analysis.tables.printed import BOLD, Cell, Heading, Row, Table
 
 COMPONENTS = {"none": "w/o GRU", "clip": "w/ GC"}
@@ -49,42 +48,6 @@ PlannedRow = tuple[dict[str, str], Row]
 """What of a number's key a row holds, and the row without its cells."""
 PlannedColumn = tuple[dict[str, str], str, Callable[[Record], str] | None]
 """What of a number's key a column holds, its head, and what makes its text of the number's record, if not the value."""
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """A table of a sweep or of the paper: its title, the stem of its files, what is printed, and the exact numbers."""
-
-    name: str
-    title: str
-    layout: Layout
-    table: Table
-    numbers: pd.DataFrame
-    csv: pd.DataFrame
-
-    def save(self, folder: Path) -> None:
-        """Write the table as Markdown and LaTeX as printed, and its numbers unrounded as CSV."""
-        folder.mkdir(parents=True, exist_ok=True)
-        texts = {"md": printed.to_markdown(self.table), "tex": printed.to_latex(self.table)}
-        texts["csv"] = self.csv.to_csv(index=False, lineterminator="\n")
-        for kind, text in texts.items():
-            (folder / f"{self.name}.{kind}").write_text(text, encoding="utf-8")
-
-
-def make_sheet(
-    layout: Layout, frame: pd.DataFrame, beside: bool = False, command: str = "", name: str = "", title: str = ""
-) -> Sheet:
-    """Return a layout's table of a tidy frame, with what `beside` and `command` add (`choose.make_sheets`).
-
-    From runs it has a row for each method of the frame, and where the sweep is the one that fills the paper's table
-    every row and column of that.
-    """
-    ours = "n" in frame
-    whole = not ours or missing.find_name(command) in layout.sweeps.values()
-    grid = Grid(layout, select_numbers(layout, frame, beside), ours, whole, beside)
-    kept = grid.rows.drop(columns=["table", "chosen", "relative_change"], errors="ignore")
-    csv = grid.exact_frame() if layout.report else kept.dropna(axis="columns", how="all")
-    return Sheet(name or layout.table, title or layout.caption, layout, grid.print_table(command), grid.rows, csv)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from analysis.stats.selection import rule_text
 from analysis.stats.tidy import CHECKS
 from analysis.tables.layout import Layout, Measure
 from analysis.tables.printed import BOLD, Heading
+from trainables import benchmarks
 
 QUALITY, UTILITY = Measure("forget_quality", "FQ ↑", 4, "highest"), Measure("model_utility", "MU ↑", 4, "highest")
 
@@ -44,7 +45,8 @@ def main_layout(results: Results) -> Layout:
     """Return the layout of a report's main table: a row a method and under it those with a rectifier."""
     goals = results.goals
     splits = sorted({*results.runs["benchmark.split"].dropna(), *results.models["split"]})
-    roles = [role for role in REFERENCES if role == "original" or goals.has_retain_model(splits)]
+    has_retain = not splits or any(map(benchmarks.find(goals.benchmark).retain_role, splits))
+    roles = [role for role in REFERENCES if role == "original" or has_retain]
     return Layout(
         table="main",
         caption="Main table",

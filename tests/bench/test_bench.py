@@ -76,17 +76,6 @@ def test_operations_are_those_that_pytorch_counts(tied: bool) -> None:
     assert gpu.flops(shape, batch.numel(), 40) == pytest.approx(counted.get_total_flops(), rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("name", "peak"),
-    [("NVIDIA H100 80GB HBM3", 989e12), ("NVIDIA H100 PCIe", 756e12), ("NVIDIA A100-SXM4-80GB", 312e12),
-     ("NVIDIA L40S", 362e12), ("NVIDIA L4", 121e12), ("NVIDIA A10G", 125e12), ("NVIDIA T4", None)],
-)  # fmt: skip
-def test_peak_goes_by_the_gpus_name(monkeypatch: pytest.MonkeyPatch, name: str, peak: float | None) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: name)
-    assert gpu.peak_of(torch.device("cuda")) == peak
-    assert gpu.peak_of(torch.device("cpu")) is None
-
-
 def test_both_ways_give_the_same_numbers_and_texts(
     trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

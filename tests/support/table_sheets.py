@@ -3,7 +3,7 @@
 from analysis.stats import tidy
 from analysis.stats.results import Results
 from analysis.tables import choose, table_definitions
-from analysis.tables.fill import Sheet, make_sheet
+from analysis.tables.choose import Sheet, make_sheet
 from analysis.tables.layout import Layout
 from analysis.tables.printed import Row, Table
 

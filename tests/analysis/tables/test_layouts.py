@@ -13,7 +13,7 @@ from analysis import paper, report
 from analysis.labels import DASH
 from analysis.stats import tidy
 from analysis.tables import table_definitions
-from analysis.tables.fill import make_sheet
+from analysis.tables.choose import make_sheet
 from analysis.tables.layout import Layout
 from analysis.tables.printed import Cell, to_latex
 from search_spaces.schema import sweep as spaces
@@ -178,7 +178,7 @@ def test_sweeps_are_those_that_fill_the_table(layout: Layout) -> None:
         sweep = spaces.load_sweep(name)
         assert sweep.backbone is not None
         assert tidy.BACKBONES[sweep.backbone.name] == backbone
-        assert set(layout.methods) <= set(sweep.methods)
+        assert set(layout.methods) <= set(sweep.axes["method"])
 
 
 def test_the_report_with_both(tmp_path: Path) -> None:
