@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from platform.cluster.file import ClusterFile, load_cluster_file
+from platform.schedule.ray_environment import make_token
 from trainables.common import cli
 from trainables.common.errors import InputError, closest
 from trainables.common.redaction import redact
@@ -32,6 +34,7 @@ def check_file(file: ClusterFile) -> int:
     """Print every problem of the file on its own line; return 0 where there is none, else 2."""
     from platform.cluster import checks
 
+    make_token()
     problems = checks.find_problems(file)
     for problem in problems:
         print(f"error: {redact(problem)}", file=sys.stderr)
@@ -48,12 +51,13 @@ def print_environment(file: ClusterFile) -> int:
     """Print what the shells of the head need, so that the commands as typed there use this cluster."""
     if file.storage is None:
         raise InputError("provider.storage: missing; name the storage that every node sees")
+    databases = {"sqlite": f"sqlite:///{Path.home()}/mlflow/mlflow.db", "postgresql": "postgresql:///mlflow"}
+    backend = str(file.provider.get("mlflow_backend", "sqlite"))
     variables = {
         "RAY_ADDRESS": "auto",
-        "RAY_AUTH_MODE": "disabled",
+        "RAY_AUTH_MODE": "token",
         "UNLEARN_STORAGE": str(file.storage),
-        "MLFLOW_TRACKING_URI": "http://127.0.0.1:5000",
-        "MLFLOW_BACKEND": str(file.provider.get("mlflow_backend", "sqlite")),
+        "MLFLOW_TRACKING_URI": databases.get(backend, backend),
     }
     for name, value in variables.items():
         print(f"export {name}={shlex.quote(value)}")

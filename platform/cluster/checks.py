@@ -19,6 +19,7 @@ from platform.cluster.file import (
     storage_address_problems,
     unknown_keys,
 )
+from platform.schedule.ray_environment import TOKEN
 from trainables.common import provenance
 from trainables.common.errors import closest
 from trainables.common.redaction import redact
@@ -31,7 +32,10 @@ ENVIRONMENT = (
     "cd ~/unlearning && "
     ".venv/bin/python -m platform.cluster environment ~/ray_bootstrap_config.yaml >> ~/.unlearning.env"
 )
-SPOT = "setsid flock -n /tmp/spot.lock python ~/unlearning/clusters/spot.py < /dev/null > /tmp/spot.log 2>&1 &"
+SPOT = (
+    "RAY_AUTH_MODE=token setsid flock -n /tmp/spot.lock python ~/unlearning/clusters/spot.py < /dev/null "
+    "> /tmp/spot.log 2>&1 &"
+)
 NODE_SIZE = ("--num-cpus=", "--num-gpus=", "--memory=", "--object-store-memory=", "--resources=", "--labels=")
 """Options of `ray start` that a file may add: they give what a node offers."""
 
@@ -182,14 +186,14 @@ def _own_machine_problems(file: ClusterFile) -> Iterator[str]:
 def generate_commands(provider: str | None) -> dict[str, list[str]]:
     """Return, by section of the file, the commands that every cluster of this provider needs.
 
-    Dashboard and MLflow listen on loopback. With provider local Ray's second autoscaler takes the head for a worker,
-    and no worker joins; on AWS workers tell Ray when EC2 takes them back.
+    The dashboard listens on loopback, MLflow at a socket. With provider local Ray's second autoscaler takes the head
+    for a worker, and no worker joins; on AWS workers tell Ray when EC2 takes them back.
     """
     local = provider == "local"
     limit, autoscaler = ("", "RAY_enable_autoscaler_v2=0 ") if local else ("ulimit -n 65536; ", "")
-    start = f"unset OMP_NUM_THREADS; {limit}{autoscaler}RAY_AUTH_MODE=disabled ray start"
+    start = f"unset OMP_NUM_THREADS; {limit}{autoscaler}RAY_AUTH_MODE=token ray start"
     head = f"{start} --head --port=6379 --dashboard-host=127.0.0.1 --autoscaling-config=~/ray_bootstrap_config.yaml"
-    worker = f"unset OMP_NUM_THREADS; {limit}RAY_AUTH_MODE=disabled ray start --address=$RAY_HEAD_IP:6379"
+    worker = f"unset OMP_NUM_THREADS; {limit}RAY_AUTH_MODE=token ray start --address=$RAY_HEAD_IP:6379"
     return {
         "head_setup_commands": [ENVIRONMENT],
         "head_start_ray_commands": ["ray stop", head, "bash ~/unlearning/clusters/mlflow.sh"],
@@ -210,3 +214,5 @@ def _command_problems(file: ClusterFile) -> Iterator[str]:
     mounts = {str(remote).rstrip("/") for remote in as_mapping(file.content.get("file_mounts"))}
     if not {"~/unlearning", f"{home}/unlearning"} & mounts:
         yield "file_mounts: puts nothing at ~/unlearning, where the commands go; add `~/unlearning: .`"
+    if TOKEN not in mounts:
+        yield f"file_mounts: lacks `{TOKEN}: {TOKEN}`, the token by which nodes know each other"

@@ -75,6 +75,7 @@ def open_client(cluster: Cluster) -> Iterator[Any]:
     if cluster.is_address:
         yield _wait_for_server(cluster.place, cluster)
         return
+    os.environ.setdefault("RAY_AUTH_MODE", "token")  # it is the one that `ray up` has sent to the cluster
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

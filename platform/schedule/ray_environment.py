@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
+from pathlib import Path
 
 PENDING = "TUNE_MAX_PENDING_TRIALS_PG"
 RAY_SETTINGS = {
@@ -21,18 +24,34 @@ RAY_SETTINGS = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 LOCAL = "local"
+TOKEN = "~/.ray/auth_token"
+"""Where Ray looks for the token that who reaches its ports has to know."""
 
 
 def set_ray_environment(address: str | None) -> None:
     """Set what Ray reads from the environment when it is imported.
 
-    A Ray that is started here listens on the loopback address alone, by the setting that Ray has for it.
+    A Ray that is started here listens on the loopback address alone, by the setting that Ray has for it, and asks other
+    users of this machine for a token.
     """
     os.environ.update({name: value for name, value in RAY_SETTINGS.items() if name not in os.environ})
     if resolve_address(address) == LOCAL:
+        make_token()
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 
 def resolve_address(address: str | None) -> str:
     """Return the address of the Ray to join, or LOCAL."""
     return address or os.environ.get("RAY_ADDRESS") or LOCAL
+
+
+def make_token() -> None:
+    """Make Ray's token where there is none, and let nobody else read it: Ray itself makes it readable for all."""
+    path = Path(TOKEN).expanduser()
+    with contextlib.suppress(OSError):  # Ray says what is wrong
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            with os.fdopen(file, "w") as stream:
+                stream.write(secrets.token_hex(32))
+        path.chmod(0o600)

@@ -141,9 +141,11 @@ class Lab:
 
     @contextlib.contextmanager
     def forward(self, text: str, port: int) -> Iterator[str]:
-        """The address here that a `ray dashboard` line of the pages forwards, `port` but where others have it."""
+        """The address here that an `ssh` line of the pages forwards, `port` but where others have it."""
         free = _free_port(port)
-        tunnel = self.begin(*self.words_of(text), *(["--port", str(free)] if free != port else []))
+        key, head = str(self.folder / "id"), f"root@{self.net}.10"
+        words = [word.replace(f"{port}:/home/ubuntu", f"{free}:/srv/home") for word in self.words_of(text)[:-3]]
+        tunnel = self.begin(*words, "-i", key, "-o", "StrictHostKeyChecking=no", head)
         try:
             wait_until(60, f"ssh forwards port {free}", lambda: socket.socket().connect_ex(("127.0.0.1", free)) == 0)
             yield f"http://127.0.0.1:{free}"

@@ -154,7 +154,7 @@ def compare_views(lab: Lab, store: Storage, watch: Watch, again: Storage) -> Non
     sweeps = sorted(manifest.load_manifests("tofu_tiny", store), key=lambda found: len(found.trials))
     require([len(found.trials) for found in sweeps] == [2, 9], f"the storage has other sweeps: {sweeps}")
     places = [None, ROOT / "runs" / "reports"]
-    with lab.forward("ray dashboard cluster.yaml --port 5000 --remote-port 5000", 5000) as address:
+    with lab.forward("ssh -NL 5000:/home/ubuntu/mlflow/socket ubuntu@$(ray get-head-ip cluster.yaml)", 5000) as address:
         for found, place in zip(sweeps, places, strict=True):
             judge.check_trials(store, found, watch, len(found.trials))
             judge.check_report(store, found.label, place and place / found.label)

@@ -9,6 +9,7 @@ import pytest
 
 from platform.cluster import checks
 from platform.cluster.file import load_cluster_file
+from platform.schedule.ray_environment import make_token
 
 
 @pytest.fixture(scope="session")
@@ -17,10 +18,20 @@ def shipped(root: Path) -> str:
     return (root / "cluster.yaml").read_text()
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a home with no token of Ray's."""
+    place = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(place))
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")  # as submission sets it, and here again what it was
+    return place
+
+
 @pytest.fixture
 def find_problems(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
     """Return `find_problems(text)`: what `check` says about a file with this text."""
     monkeypatch.chdir(root)  # file_mounts names the checkout as `.`
+    make_token()
 
     def find(text: str) -> list[str]:
         path = tmp_path / "cluster.yaml"

@@ -39,7 +39,7 @@ def own_machines(root: Path) -> str:
 
 
 def test_the_shipped_file_names_all_that_is_to_be_filled_in_and_works_then(
-    shipped: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shipped: str, root: Path, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
     status, _, err = invoke("check", "cluster.yaml")
@@ -48,7 +48,12 @@ def test_the_shipped_file_names_all_that_is_to_be_filled_in_and_works_then(
 
     path = tmp_path / "mine.yaml"
     path.write_text(fill(shipped))
+    token = home / ".ray" / "auth_token"
+    assert (token.stat().st_mode & 0o777, len(token.read_text())) == (0o600, 64)
+    before = token.read_text()
+    token.chmod(0o644)  # as Ray leaves it
     assert invoke("check", path) == (0, f"{path}: can be used; start it with: ray up {path}\n", "")
+    assert (token.stat().st_mode & 0o777, token.read_text()) == (0o600, before)
 
 
 def test_ray_takes_the_shipped_file(shipped: str) -> None:
@@ -73,7 +78,7 @@ def test_the_files_hold_the_generated_commands_which_listen_on_loopback(name: st
             assert ("--dashboard-host=127.0.0.1" in command) == ("ray start --head" in command)
             assert "0.0.0.0" not in command
     script = (root / "clusters" / "mlflow.sh").read_text()
-    assert re.findall(r"--host (\S+)", script) == ["127.0.0.1"]
+    assert re.findall(r"--(?:host|port|uvicorn-opts) (.*) --workers", script) == ['"--uds $place/socket"']
 
 
 A100 = "available_node_types.a100"
@@ -99,7 +104,8 @@ PROBLEMS = [  # what is written, what stands there instead, what `check` says
     ("host=127.0.0.1", "host=0.0.0.0", "head_start_ray_commands: lacks `unset OMP_NUM_THREADS; ulimit -n 65536; RAY"),
     ("$RAY_HEAD_IP:6379", "10.0.0.1:6379", "worker_start_ray_commands: lacks `unset OMP_NUM_THREADS; ulimit -n 65"),
     (ENVIRONMENT, "python -m platform.cluster check", "head_setup_commands: lacks `cd ~/unlearning && .venv/bin/pyth"),
-    ("file_mounts:\n  ~/unlearning: .\n", "", "file_mounts: puts nothing at ~/unlearning, where the commands go; add"),
+    ("  ~/.ray/auth_token: ~/.ray/auth_token", "  # ", "file_mounts: lacks `~/.ray/auth_token: ~/.ray/auth_token`"),
+    ("  ~/unlearning: .\n", "", "file_mounts: puts nothing at ~/unlearning, where the commands go; add"),
     ("~/unlearning: .", "~/unlearning: ./no-such", "file_mounts.~/unlearning: './no-such' is not there"),
     ("      ImageId: resolve:ssm:/aws/service/deep", "      # ", f"{NODE}.ImageId: missing; Ray's own image is Ubuntu"),
     ("      SecurityGroupIds: [*group]\n", "", f"{NODE}.SecurityGroupIds: missing; Ray would make a group that opens"),
@@ -176,12 +182,12 @@ def test_clusters_of_own_machines(own_machines: str, find_problems: Find, old: s
     assert bool(found) == bool(message), found
 
 
-def test_environment_of_the_head(tmp_path: Path, shipped: str) -> None:
+def test_environment_of_the_head(tmp_path: Path, shipped: str, home: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(fill(shipped, storage="'s3://bucket/a b'"))
     status, out, _ = invoke("environment", path)
-    echo = 'echo "$UNLEARN_STORAGE|$MLFLOW_TRACKING_URI|$RAY_ADDRESS|$MLFLOW_BACKEND"'
+    echo = 'echo "$UNLEARN_STORAGE|$MLFLOW_TRACKING_URI|$RAY_ADDRESS|$RAY_AUTH_MODE"'
     printed = subprocess.run(["bash", "-c", out + echo], capture_output=True, text=True, check=True).stdout
-    assert (status, printed) == (0, "s3://bucket/a b|http://127.0.0.1:5000|auto|sqlite\n")
+    assert (status, printed) == (0, f"s3://bucket/a b|sqlite:///{home}/mlflow/mlflow.db|auto|token\n")
     message = "error: unknown action 'chekc'; did you mean 'check'? known: check, environment, account\n"
     assert invoke("chekc", "cluster.yaml") == (2, "", message)

@@ -1,0 +1,91 @@
+"""Who reaches the head of a cluster: a real `ray start`, and a real MLflow server."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from platform.cluster.checks import generate_commands
+from platform.schedule.ray_environment import make_token
+from tests.support.environment import INHERITED_PREFIXES
+
+pytestmark = pytest.mark.slow
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    found = [process, *psutil.Process(process.pid).children(recursive=True)]
+    for one in found:
+        one.kill()
+    process.wait()
+
+
+@pytest.fixture
+def clean(root: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(INHERITED_PREFIXES)}
+    return kept | {"RAY_USAGE_STATS_ENABLED": "0", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+@pytest.fixture
+def head(home: Path, clean: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the address of a head that the file's own command has started, but for its size and ports."""
+    make_token()
+    port = free_port()
+    start = generate_commands("local")["head_start_ray_commands"][1].partition(" --autoscaling")[0]
+    small = f"--num-cpus=0 --include-dashboard=false --object-store-memory=100000000 --temp-dir={home}/r --block"
+    command = re.sub("--port=6379", f"--port={port} --node-ip-address=127.0.0.1 {small}", start)
+    command = f"exec env {command.rpartition('; ')[2]} --ray-client-server-port={free_port()}"
+    process = subprocess.Popen(["bash", "-c", command], env=clean, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "Ray runtime started" in line:
+            break
+    yield f"127.0.0.1:{port}"
+    end(process)
+
+
+def test_who_has_not_the_token_is_refused(head: str, home: Path, clean: dict[str, str], tmp_path: Path) -> None:
+    def ask(place: Path, mode: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", head]
+        env = clean | {"HOME": str(place), "RAY_AUTH_MODE": mode}
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+    assert ask(home, "token").returncode == 0
+    assert ask(tmp_path, "disabled").returncode != 0
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("0" * 64)
+    refused = ask(tmp_path, "token")
+    assert refused.returncode != 0
+    assert "nauthenticated" in refused.stderr + refused.stdout
+
+
+def test_mlflow_listens_at_a_socket_that_only_its_user_reaches(
+    root: Path, clean: dict[str, str], tmp_path: Path
+) -> None:
+    place = tmp_path / "mlflow"
+    env = clean | {"MLFLOW_PLACE": str(place), "MLFLOW_TRACKING_URI": f"sqlite:///{place}/mlflow.db"}
+    subprocess.run(["bash", str(root / "clusters" / "mlflow.sh")], env=env, timeout=200, check=True)
+    running = psutil.process_iter(["cmdline"])
+    found = [one for one in running if str(place) in " ".join(one.info["cmdline"] or ())]
+    try:
+        assert place.stat().st_mode & 0o777 == 0o700
+        assert found
+        assert not [one for process in found for one in process.net_connections() if one.status == psutil.CONN_LISTEN]
+        command = ["curl", "-sf", "--unix-socket", str(place / "socket"), "http://127.0.0.1/health"]
+        assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "OK"
+    finally:
+        for process in found:
+            process.kill()
