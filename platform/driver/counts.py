@@ -33,19 +33,22 @@ class Counts:
     """Of trials that ended."""
     evaluations: list[float] = field(default_factory=list)
     """Seconds of their evaluations."""
+    label: Callable[[Trial], str] = Trial.label
 
     @classmethod
     def from_state(cls, state: SweepState, total: int, slots: int) -> Counts:
         """Return the counts of a start that runs `total` trials: what earlier starts did counts."""
         done, failed = len(state.done), len(state.failed)
-        return cls(name=state.plan.name, total=total + done, slots=slots, done=done - failed, failed=failed)
+        counts = cls(name=state.plan.name, total=total + done, slots=slots, done=done - failed, failed=failed)
+        counts.label = state.plan.label
+        return counts
 
     @property
     def left(self) -> int:
         return self.total - self.done - self.failed - len(self.running)
 
     def start_trial(self, trial: Trial) -> None:
-        self.running[trial.id()] = (trial.label(), time.monotonic())
+        self.running[trial.id()] = (self.label(trial), time.monotonic())
 
     def seconds_of(self, trial_id: str) -> float:
         """Return how long a trial has been running."""

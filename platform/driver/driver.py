@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from platform.driver.console import print_line
 from platform.driver.finish import print_end
@@ -12,7 +13,7 @@ from platform.preparation import hub
 from platform.schedule.ray_environment import set_ray_environment
 from platform.state import manifest
 from platform.state.limits import Stopper, load_spent, record_spent
-from platform.state.sweep_state import SweepState, count_outcomes, has_references, scan
+from platform.state.sweep_state import SweepState, add_recorded, count_outcomes, has_references, scan
 from platform.tracking.mirror import Mirror, start_mirror
 from trainables.common import provenance
 from trainables.common.cli import format_count
@@ -23,7 +24,7 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
     """Run what is left of a plan; return the exit status."""
     set_ray_environment(options.address)
     plan, started = state.plan, time.monotonic()
-    trials = format_count(len(plan.trials), "trial")
+    trials = format_count(len(state.done) + state.outstanding, "trial")
     print_line(f"sweep {plan.name}: {trials}, {len(state.done)} done, {state.outstanding} to run")
     made = provenance.stamp()
     commit = f"commit {made['commit']}{' (with uncommitted changes)' if made['dirty'] else ''}"
@@ -43,7 +44,8 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
         mirror = start_mirror(sweep, store)
         mirror.close(count_outcomes(sweep, store))
     store.sync_trials(trial.id() for trial in plan.trials)  # results that could not be sent are sent now
-    print_line(describe_run(state, store, time.monotonic() - started))
+    plan = add_recorded(plan, store)
+    print_line(describe_run(replace(state, plan=plan), store, time.monotonic() - started))
     status = print_end(plan, store)
     _show_report(plan, store, mirror)
     if stopper.reason:

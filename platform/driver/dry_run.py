@@ -9,8 +9,10 @@ from typing import Any
 from platform.plan import data, needs
 from platform.plan.plan import Plan
 from platform.plan.remaining_time import describe_estimate, estimate_gpu_hours, estimate_seconds
+from platform.plan.trials import sample_trials
 from platform.state import disk
 from platform.state.sweep_state import SweepState
+from search_spaces.schema.axes import Range, write_axis
 from trainables.common.cli import format_count, format_size
 from trainables.config.trial import Trial
 from trainables.storage.base import Storage
@@ -35,10 +37,12 @@ def print_dry_run(
 def _lines(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[str]:
     plan, resources = state.plan, state.plan.sweep.resources
     yield f"{plan.name}: {plan.sweep.title}"
-    counted = format_count(len(plan.trials), "trial")
-    if plan.strategy == "optuna":
-        count = sum(min(plan.budget or len(trials), len(trials)) for trials in plan.studies().values())
-        counted = f"{format_count(count, 'trial')} of {format_count(len(plan.trials), 'point')}"
+    counted, known = format_count(sum(study["trials"] for study in document["studies"]), "trial"), len(plan.trials)
+    if plan.has_ranges:
+        ranges = ", ".join(f"{path}={axis}" for path, axis in plan.sweep.axes.items() if isinstance(axis, Range))
+        counted += f" ({known} known, Optuna chooses the others in {ranges})"
+    elif plan.strategy == "optuna":
+        counted += f" of {format_count(known, 'point')}"
     yield f"strategy {plan.strategy}, {counted}, {len(state.done)} done"
     for study in document["studies"]:
         noun = "trial " if study["trials"] == 1 else "trials"
@@ -81,6 +85,10 @@ def _describe_earlier_starts(state: SweepState) -> Iterator[str]:
 
 def _describe_steps(plan: Plan) -> str:
     """Return how many steps a trial takes, and why not as many as were asked for; empty if that is not known."""
+    sizes = {trial.training: trial for trial in (*plan.trials, *sample_trials(plan.spaces.values(), 2))}
+    if len({(size.epochs, size.max_steps, size.batch_size) for size in sizes}) > 1:
+        counts = [found[0] for trial in sizes.values() if (found := _count_steps(trial, plan))]
+        return f", {min(counts)} to {max(counts)} steps" if counts else ""
     first = {trial.benchmark.split: trial for trial in reversed(plan.trials) if trial.task_vector is None}
     counted = {split: _count_steps(first[split], plan) for split in plan.sweep.splits if split in first}
     known = {split: found for split, found in counted.items() if found}
@@ -130,8 +138,10 @@ def describe_plan(state: SweepState, store: Storage, kept: str, slots: int) -> d
     hours, hours_basis = estimate_gpu_hours(plan, state.outstanding, measured)
     seconds, seconds_basis = estimate_seconds(plan, state.outstanding, measured, slots)
     shortage = disk.describe_shortage(state, store, kept, slots)
-    trials = [{"id": t.id(), "label": t.label(), "study": t.study(), "done": t.id() in state.done} for t in plan.trials]
-    studies = plan.studies().items()
+    trials = [
+        {"id": t.id(), "label": plan.label(t), "study": t.study(), "done": t.id() in state.done} for t in plan.trials
+    ]
+    studies = {name: (plan.count_planned(name, len(of)), of) for name, of in plan.studies().items()}
     folders = [store.model(recipe.id()) for recipe in plan.recipes]
     models = [store.exists(path) and (store.is_remote or is_complete(path)) for path in folders]
     evaluations = [store.read_evaluation(ref.evaluation) is not None for ref in plan.references]
@@ -143,7 +153,10 @@ def describe_plan(state: SweepState, store: Storage, kept: str, slots: int) -> d
         "budget": plan.budget,
         "storage": store.location,
         "trials": trials,
-        "studies": [{"study": name, "trials": len(of), "done": state.count_done(of)} for name, of in studies],
+        "studies": [
+            {"study": name, "trials": count, "done": state.count_done(of)} for name, (count, of) in studies.items()
+        ],
+        "axes": {path: write_axis(axis) for path, axis in plan.sweep.axes.items()},
         "models": [recipe.id() for recipe in plan.recipes],
         "shared": {
             "model": {"count": len(models), "there": sum(models)},

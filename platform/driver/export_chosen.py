@@ -36,7 +36,7 @@ def export_chosen_trial(plan: Plan, store: Storage, print_line: Callable[[str], 
         )
         why = f"It is the choice among the {len(measured)} evaluated trials of a start of sweep {plan.name}: "
         why += selection.describe_rule(rule) + (f". Here {fallback}." if fallback else ".")
-        shown = f"{trial.label()} ({'; '.join(filter(None, [outcome, fallback]))})"
+        shown = f"{plan.label(trial)} ({'; '.join(filter(None, [outcome, fallback]))})"
         print_line(f"recommended: {shown}, {_export(trial, why, plan, store)}")
 
 

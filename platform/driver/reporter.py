@@ -61,7 +61,7 @@ class Reporter(StatelessCallback):
         if not self.store.has(trial.id()):
             self.unconfirmed.append(trial)
         self.counts.end_trial(trial.id(), result)
-        self.screen.print_line(f"{trial.label()}: {describe_outcome(result)} ({format_duration(seconds)})")
+        self.screen.print_line(f"{self.counts.label(trial)}: {describe_outcome(result)} ({format_duration(seconds)})")
         self.stopper.trial_ended(trial.id(), result)
         self.stopper.disk = self.monitor.trial_ended(trial.study(), trial.id())
         self.mirror.add_trial(trial.id())

@@ -19,8 +19,9 @@ from platform.driver.export_chosen import export_chosen_trial
 from platform.driver.options import Options
 from platform.driver.reporter import Reporter
 from platform.preparation import hub, prepare
+from platform.schedule.journal import Journal
 from platform.schedule.node_loss import TRIES, NodeLossWatch, RayletWatch, survive_memory_kills
-from platform.schedule.searcher import Queue, Studies, read_goals
+from platform.schedule.searcher import Queue, Studies, Study, read_goals
 from platform.schedule.session import Placement, resources_of_trial, start_session
 from platform.state import disk, manifest, weights
 from platform.state.limits import Stopper
@@ -28,6 +29,7 @@ from platform.state.sweep_state import SweepState, count_outcomes
 from platform.tracking.mirror import Mirror, start_mirror
 from trainables.common.errors import InputError
 from trainables.common.redaction import VARIABLES
+from trainables.config.trial import Trial
 from trainables.storage.base import Storage
 from trainables.storage.results import count_gpus
 from trainables.workers.launcher import LAUNCHER_RESOURCES, list_nodes, train_ranks
@@ -68,7 +70,7 @@ def prepare_and_tune(
         _tune(state, store, mirror, stopper, placement, keep)
     if plan.sweep.export:
         export_chosen_trial(plan, store, print_line)
-    mirror.close(count_outcomes(sweep, store))
+    mirror.close(count_outcomes(manifest.load_manifest(plan.name, store), store))
     return mirror
 
 
@@ -127,5 +129,20 @@ def make_searcher(
         if (result := store.result(key := trial.id())) is not None
     }
     unfinished = {key for trial in state.left if store.under_way(key := trial.id())}
-    studies = Studies(plan.studies().values(), plan.budget, finished, shared, lambda: stopper.reason, unfinished)
-    return studies, studies.left
+    search, utilities = plan.sweep.search, weights.planned_utilities(plan, store)
+    studies = []
+    for name, known in plan.studies().items():
+        utility = utilities.get(known[0].benchmark.split)
+        floor = None if search.floor is None or not utility or utility <= 0 else search.floor * utility
+        budget = plan.count_planned(name, len(known))
+        space = plan.spaces[name]
+        studies.append(Study(space, known, budget, finished, unfinished, sampler=search.sampler, floor=floor))
+    journal = Journal(manifest.load_manifest(plan.name, store), store)
+    journal.sync({key: (trial, finished[key]) for trial in plan.trials if (key := trial.id()) in finished})
+
+    def begin(trial: Trial) -> None:
+        manifest.list_trial(plan, store, trial.id())
+        journal.begin(trial)
+
+    searcher = Studies(studies, shared, lambda: stopper.reason, begin, journal.end)
+    return searcher, searcher.left

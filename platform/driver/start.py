@@ -55,12 +55,12 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: Options)
     listed = earlier.trials if earlier else [trial.id() for trial in plan.trials] if damaged else []
     gone = {path.parent.name for path in state.damaged} | {k for k, v in state.outcomes.items() if v == LOST}
     missing = [key for key in listed if key in gone or not store.has(key)]
-    if not state.outstanding:  # an Optuna budget that is spent leaves points that nobody means to run
-        missing = []
-    if missing and not (options.resume or options.retry_failed):
+    planned = earlier.planned if earlier else len(listed)
+    lacking = planned - len(listed) + len(missing)  # of an Optuna study more or fewer trials may be listed
+    if lacking > 0 and state.outstanding and not (options.resume or options.retry_failed):
         named = f" ({', '.join(map(str, damaged))} cannot be read)" if damaged else ""
         raise InputError(
-            f"sweep {plan.name} is unfinished: {len(missing)} of its {len(listed)} trials are missing{named}; add "
+            f"sweep {plan.name} is unfinished: {lacking} of its {planned} trials are missing{named}; add "
             "--resume to run them, or --new to set its results aside and start again"
         )
     if options.resume and earlier is None and not state.done and not listed:

@@ -90,11 +90,11 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, 
     resources, device = sweep.resources, None
     if resources.gpus and resources.gpu_memory is not None:
         device = resources.gpu_memory * 1e9 * min(1.0, resources.gpus)
-    kinds: dict[tuple[str, str, str], Trial] = {}
+    kinds: dict[tuple[Any, ...], Trial] = {}
     counted: dict[str, Trial] = {}
     asked: Counter[str] = Counter()
     for trial in trials:
-        kinds.setdefault((trial.method, trial.rectifier.name, trial.benchmark.split), trial)
+        kinds.setdefault((trial.method, trial.rectifier.name, trial.benchmark.split, *_read_sizes(trial)), trial)
         asked[trial.study()] += 1
         if studied is None or asked[trial.study()] <= studied:
             made = direction(trial)  # trials that differ by their strength alone share it
@@ -103,12 +103,23 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, 
     estimates = {text: benchmarks.find(text[0].name).size_estimate(*text) for text in texts}
     extents = {trial: estimates[trial.benchmark, trial.training.max_length] for trial in trials}
     fits = {key: memory.fit(trial, shape, extents[trial].longest, device) for key, trial in kinds.items()}
-    needs = tuple(Need(*key, fit) for key, fit in fits.items())
+    needs: dict[tuple[str, ...], Need] = {}
+    for key, fit in fits.items():  # of each kind the trial that takes most
+        if (known := needs.get(key[:3])) is None or fit.peak.total > known.fit.peak.total:
+            needs[key[:3]] = Need(key[0], key[1], key[2], fit)
     operations = [_count_operations(trial, shape, extents[trial]) for trial in counted.values()]
-    known = [each for each in operations if each is not None]
-    if len(known) < len(operations) or not resources.gpus:
-        return Budget(needs)
-    return Budget(needs, flops.hours(sum(known), resources.precision), flops.basis(resources.precision))
+    counts = [each for each in operations if each is not None]
+    if len(counts) < len(operations) or not resources.gpus:
+        return Budget(tuple(needs.values()))
+    return Budget(
+        tuple(needs.values()), flops.hours(sum(counts), resources.precision), flops.basis(resources.precision)
+    )
+
+
+def _read_sizes(trial: Trial) -> tuple[Any, ...]:
+    """Return the settings that may be axes and change the memory of a trial."""
+    training = trial.training
+    return training.batch_size, training.max_length, training.lora_rank, training.optimizer
 
 
 def _count_operations(trial: Trial, shape: Shape, extent: benchmarks.SizeEstimate) -> float | None:

@@ -9,7 +9,7 @@ from platform.plan import data, needs, overrides
 from platform.plan.budget import Budget, estimate_budget
 from platform.plan.models import ModelRecipes, Reference, find_shape
 from platform.plan.plan import Plan
-from platform.plan.trials import STRATEGIES, check_steered_layer, list_spaces, list_trials
+from platform.plan.trials import STRATEGIES, check_steered_layer, list_spaces, list_trials, sample_trials
 from search_spaces.schema.axes import STUDY, Range
 from search_spaces.schema.sweep import FILES, Sweep
 from trainables import benchmarks as kinds
@@ -26,8 +26,12 @@ from trainables.training.task_vectors import spec
 
 NOT_HASHED = {"axes", "varied", "published", "title", "tables", "models", "target", "tokenizer"}
 NOT_HASHED |= {"attention", "model_training", "backbone", "task_vector", "calibration", "selection", "trial_seconds"}
-NOT_HASHED |= {*FILES, "observe"}
+NOT_HASHED |= {"search", "observe", *FILES}
 """Settings that leave a sweep its name: its axes, what trials' own ids hold, and what changes no number."""
+
+
+DEFAULT_BUDGET = 20
+"""Trials of each study with `optuna`, where --trials says nothing else."""
 
 
 @dataclass
@@ -63,8 +67,9 @@ def make_plan(
     every = list_spaces(sweep, strategy, benchmarks, lambda split: _models_of(found[split], store))
     problems = Problems()
     spaces = problems.collect(overrides.select_spaces, every, only or []) or every
-    trials = list_trials(spaces, sweep, strategy)
-    shape, costs = _check_trials(sweep, trials, models.recipes, problems, budget)
+    trials, studied = list_trials(spaces, sweep, strategy), (budget or DEFAULT_BUDGET if strategy == "optuna" else None)
+    tried = [*trials, *sample_trials(spaces, studied or 0)]
+    shape, costs = _check_trials(sweep, tried, models.recipes, problems, studied)
     splits = {trial.benchmark.split for trial in trials}
     references = tuple(ref for split in sweep.splits if split in splits for ref in found[split])
     recipes = models.order_recipes({ref.model.path for ref in references})
@@ -78,7 +83,7 @@ def make_plan(
         references=references,
         recipes=recipes,
         hub=needs.list_hub_requirements(sweep, benchmarks, references, recipes),
-        budget=budget,
+        budget=studied,
         costs=costs,
         shape=shape,
     )

@@ -25,7 +25,7 @@ from trainables.config.methods import SETTINGS
 
 RANGE = re.compile(r"(log\()?([^,()]*?)\.\.([^,()]*?)(?(1)\))")
 """LOW..HIGH or log(LOW..HIGH)."""
-SHARED = ("resources", "selection", "calibration")
+SHARED = ("resources", "selection", "search", "calibration")
 """Sections that are the same in all trials of a sweep."""
 TUPLES = ("training.betas",)
 """Settings of several numbers: on the command line they are one value."""
@@ -35,7 +35,7 @@ SINGLE = ("models", "target", "tokenizer", "attention", "observe", *FILES)
 BACKBONE = "backbone"
 """The name of a backbone: its hub ids, template, learning rate and precision."""
 
-FIXED = ("benchmark", "objective", "training", "task_vector", "calibration", "selection", "resources")
+FIXED = ("benchmark", "objective", "training", "task_vector", "calibration", "selection", "search", "resources")
 STRENGTHS = ("task_vector.stg", "task_vector.strength")
 SLOWING = ("training.", "resources.", "calibration.", "task_vector.", "target", "attention", "observe")
 SLOWING += ("benchmark.limit", "benchmark.dialect")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from platform.plan.budget import Budget
 from platform.plan.models import Reference
 from platform.plan.space import Space
+from search_spaces.schema.axes import Range, name_trial
 from search_spaces.schema.sweep import Sweep
 from trainables.config.settings import Benchmark, Shape
 from trainables.config.trial import Recipe, Trial
@@ -30,7 +31,7 @@ class Plan:
     hub: tuple[HubRequirement, ...]
     """What it takes from the hub."""
     budget: int | None = None
-    """Trials of each study with `optuna`."""
+    """Trials of each study with `optuna`, None of another strategy."""
     costs: Budget = field(default_factory=Budget)
     shape: Shape | None = None
     """Sizes of the target model, None where they are not known before it is fetched."""
@@ -45,6 +46,22 @@ class Plan:
         for trial in self.trials:
             found.setdefault(trial.study(), []).append(trial)
         return found
+
+    def count_planned(self, study: str, known: int) -> int:
+        """Return how many trials of a study are to be run in all starts, of which so many are known."""
+        if self.budget is None:
+            return known
+        return self.budget if self.spaces[study].has_ranges else min(self.budget, known)
+
+    @property
+    def has_ranges(self) -> bool:
+        """Return whether trials are made up as the sweep runs."""
+        return any(space.has_ranges for space in self.spaces.values())
+
+    def label(self, trial: Trial) -> str:
+        """Return a trial's readable name, with its values on the sweep's axes."""
+        varied = [path for path, axis in self.sweep.axes.items() if isinstance(axis, Range) or len(axis) > 1]
+        return name_trial(trial, varied)
 
     def backbone(self) -> str:
         """Return the name of the sweep's backbone if the target model has its sizes; else an empty text."""

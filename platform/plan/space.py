@@ -84,10 +84,10 @@ class Space:
         for values in itertools.product(*(dict.fromkeys(axis) for axis in self.axes.values())):  # type: ignore[arg-type]
             yield dict(zip(self.axes, values, strict=True))
 
-    def samples(self) -> Iterator[dict[str, Any]]:
-        """Yield three points with the low ends, the middles and the high ends of the ranges: what costs go by."""
+    def samples(self, count: int) -> Iterator[dict[str, Any]]:
+        """Yield points from the high ends of all ranges to their low ends, in equal steps."""
         first = self.first_point()
-        for share in (0.0, 0.5, 1.0):
+        for share in (1 - place / max(1, count - 1) for place in range(count)):
             yield {
                 path: interpolate(axis, share) if isinstance(axis, Range) else first[path]
                 for path, axis in self.axes.items()

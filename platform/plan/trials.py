@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -54,6 +55,16 @@ def list_trials(spaces: Iterable[Space], sweep: Sweep, strategy: str) -> list[Tr
     seeds = sweep.axes["seed"]
     rank = {seed: place for place, seed in enumerate(seeds)} if not isinstance(seeds, Range) else {}
     return sorted(trials.values(), key=lambda trial: (order[trial.benchmark.split], rank.get(trial.seed, 0)))
+
+
+def sample_trials(spaces: Iterable[Space], count: int) -> list[Trial]:
+    """Return so many trials of each space with ranges, from their low ends to their high ends: what costs go by."""
+    found = []
+    for space in (space for space in spaces if space.has_ranges):
+        for point in space.samples(count):
+            with contextlib.suppress(InputError):  # settings that exclude each other: Optuna proposes others
+                found.append(space.make(point))
+    return found
 
 
 def find_published_choice(sweep: Sweep, method: str, split: str) -> Published:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import optuna
 from ray.tune.search import Searcher
 
+from platform.plan.space import Space, read_setting
+from platform.schedule.parameters import Parameters, make_sampler
 from trainables import benchmarks
 from trainables.benchmarks.selection import metrics_of
+from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 
 FAIL = optuna.trial.TrialState.FAIL
-CHOICES = ("gamma", "tau", "strength", "normalise", "seed")
+FLOOR = "floor"
+"""The name of the constraint that a trial keeps enough utility."""
+TRIES = 200
+"""Proposals in a row that were tried before, after which a space with ranges is taken to be searched."""
 Goals = tuple[float, ...] | None
 """The benchmark's goals in a trial, on TOFU FQ and MU, turned so that more is better; None: it has no numbers.
 
@@ -53,93 +58,112 @@ class Queue(Searcher):
 
 
 class Study:
-    """One Optuna study over the points of one study of the sweep: every goal's gain maximised, no point twice.
+    """One Optuna study of one study of the sweep: every goal's gain maximised, no point twice.
 
-    Its parameters are gamma, tau, a task vector's strength and unit, and the seed, each a choice among the grid's
-    values. Where Optuna proposes a point again, the one of those left that is nearest to it on the grid is taken.
-    Points that an earlier start left `unfinished` are asked first, in their order.
+    Where Optuna proposes a point of a grid again, the nearest one is taken that was not asked before; of a space with
+    ranges it is asked again. First come the points that an earlier start left `unfinished`, in their order, and the
+    published one. `known`: it and the trials of a grid, or of a space with ranges those that were run.
+    `floor`: the utility below which a trial counts as infeasible (Optuna's constraints).
     """
 
     def __init__(
         self,
-        points: Sequence[Trial],
-        budget: int | None,
+        space: Space,
+        known: Sequence[Trial],
+        budget: int,
         finished: Mapping[str, Goals],
         unfinished: Container[str] = (),
+        *,
+        sampler: str = "tpe",
+        floor: float | None = None,
     ) -> None:
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self.points = {trial.id(): trial for trial in points}
-        self.budget = min(budget or len(points), len(points))
+        self.space, self.budget, self.floor = space, budget, floor
+        self.trials = {trial.id(): trial for trial in known}
+        self.parameters = Parameters(space)
+        self.places = {key: self._encode(trial) for key, trial in self.trials.items()}
         self.running: dict[str, optuna.Trial] = {}
-        self.order = {name: sorted({_choices(t)[name] for t in points}, key=_rank) for name in CHOICES}
-        self.distributions: Any = {n: optuna.distributions.CategoricalDistribution(v) for n, v in self.order.items()}
-        sampler = optuna.samplers.TPESampler(seed=points[0].seed, n_startup_trials=5)
-        goals = benchmarks.find(points[0].benchmark.name).GOALS
-        self.study = optuna.create_study(directions=["maximize" for _ in goals], sampler=sampler)
-        self.asked = {key for key in self.points if key in finished}
-        for key in filter(finished.__contains__, self.points):
-            values, params = finished[key], _choices(self.points[key])
-            state = FAIL if values is None else optuna.trial.TrialState.COMPLETE
-            known = {"params": params, "distributions": self.distributions, "values": values and list(values)}
-            self.study.add_trial(optuna.trial.create_trial(state=state, **known))
-        self.first = [key for key in self.points if key in unfinished and key not in self.asked]
-        published = points[0].id()
-        if not self.asked and published not in self.first:
-            self.first.append(published)
+        self.asked = {key for key in self.trials if key in finished}
+        goals = benchmarks.find(known[0].benchmark.name).GOALS
+        chosen = make_sampler(sampler, known[0].seed + len(self.asked), budget)
+        self.study = optuna.create_study(directions=["maximize" for _ in goals], sampler=chosen)
+        for key in filter(finished.__contains__, self.trials):
+            self._add(key, finished[key])
+        first = [key for key in self.trials if key in unfinished] + [known[0].id()]
+        self.first = [key for key in dict.fromkeys(first) if key not in self.asked]
 
     @property
     def left(self) -> int:
         return max(0, self.budget - len(self.asked))
 
-    def ask(self) -> Trial:
-        """Return a point that comes first, else Optuna's proposal or the nearest point that was not asked before."""
+    def ask(self) -> Trial | None:
+        """Return the next trial, None if Optuna proposes none that was not asked before."""
         if self.first:
             key = self.first.pop(0)
             proposed = self._enqueue(key)
         else:
-            proposed = self.study.ask(self.distributions)
-            key = self._find_nearest(proposed.params)
-            if _choices(self.points[key]) != proposed.params:
-                self.study.tell(proposed, state=FAIL)
-                proposed = self._enqueue(key)
+            found = self._search() if self.space.has_ranges else self._search_grid()
+            if found is None:
+                self.budget = len(self.asked)
+                return None
+            key, proposed = found
         self.asked.add(key)
         self.running[key] = proposed
-        return self.points[key]
-
-    def _enqueue(self, key: str) -> optuna.Trial:
-        """Return Optuna's trial of a point that was chosen here."""
-        self.study.enqueue_trial(_choices(self.points[key]))
-        return self.study.ask(self.distributions)
-
-    def _find_nearest(self, params: dict[str, str]) -> str:
-        """Return the id of the point left that is fewest grid steps from `params`, the first one of several."""
-
-        def count_steps(key: str) -> int:
-            own = _choices(self.points[key])
-            return sum(abs(self.order[name].index(own[name]) - self.order[name].index(params[name])) for name in own)
-
-        return min((key for key in self.points if key not in self.asked), key=count_steps)
+        return self.trials[key]
 
     def tell(self, key: str, goals: Goals) -> None:
         """Take the outcome of a point that was asked; None: it failed or diverged."""
-        self.study.tell(self.running.pop(key), goals, state=FAIL if goals is None else None)
+        proposed = self.running.pop(key)
+        if goals is not None and self.floor is not None:
+            proposed.set_constraint(FLOOR, self.floor - goals[-1])
+        self.study.tell(proposed, goals, state=FAIL if goals is None else None)
+
+    def _encode(self, trial: Trial) -> dict[str, Any]:
+        return self.parameters.encode({path: read_setting(trial, path) for path in self.space.axes})
+
+    def _add(self, key: str, goals: Goals) -> None:
+        """Add a trial of an earlier start."""
+        known: dict[str, Any] = {"params": self.places[key], "distributions": self.parameters.distributions}
+        if goals is None:
+            known["state"] = FAIL
+        else:
+            known |= {"values": list(goals)}
+            known |= {"constraints": {FLOOR: self.floor - goals[-1]}} if self.floor is not None else {}
+        self.study.add_trial(optuna.trial.create_trial(**known))
+
+    def _enqueue(self, key: str) -> optuna.Trial:
+        """Return Optuna's trial of a point that was chosen here."""
+        self.study.enqueue_trial(self.places[key])
+        return self.study.ask(self.parameters.distributions)
+
+    def _search(self) -> tuple[str, optuna.Trial] | None:
+        """Return what Optuna proposes in a space with ranges, None where nothing is new in TRIES proposals."""
+        for _ in range(TRIES):
+            proposed = self.study.ask(self.parameters.distributions)
+            try:
+                trial = self.space.make(self.parameters.decode(proposed.params))
+            except InputError:  # settings that exclude each other
+                trial = None
+            if trial is not None and trial.id() not in self.asked:
+                self.trials[trial.id()], self.places[trial.id()] = trial, proposed.params
+                return trial.id(), proposed
+            self.study.tell(proposed, state=FAIL)
+        return None
+
+    def _search_grid(self) -> tuple[str, optuna.Trial]:
+        """Return Optuna's proposal, or the nearest point that was not asked before: the first one of several."""
+        proposed = self.study.ask(self.parameters.distributions)
+        params = proposed.params
+        left = (key for key in self.trials if key not in self.asked)
+        key = min(left, key=lambda key: sum(_count_steps(self.places[key][path], params[path]) for path in params))
+        if self.places[key] != params:
+            self.study.tell(proposed, state=FAIL)
+            proposed = self._enqueue(key)
+        return key, proposed
 
 
-def _choices(trial: Trial) -> dict[str, str]:
-    """Return a point as Optuna's parameters, as text so that `none` is a choice among numbers."""
-    vector = trial.task_vector
-    made = (None, "") if vector is None else (vector.stg or vector.strength, vector.normalise)
-    values = (trial.rectifier.gamma, trial.rectifier.tau, *made, trial.seed)
-    texts = (value if isinstance(value, str) else "none" if value is None else f"{value:g}" for value in values)
-    return dict(zip(CHOICES, texts, strict=True))
-
-
-def _rank(text: str) -> tuple[float, str]:
-    """Return the place of a choice on its axis: numbers in rising order, `none` after them, words last."""
-    try:
-        return float(text.replace("none", "inf")), ""
-    except ValueError:
-        return math.inf, text
+def _count_steps(one: Any, other: Any) -> int:
+    """Return how many values of an axis lie between two places; of words 1 between any two."""
+    return int(one != other) if isinstance(one, str) else abs(one - other)
 
 
 def read_goals(trial: Trial, document: Mapping[str, Any]) -> Goals:
@@ -148,19 +172,22 @@ def read_goals(trial: Trial, document: Mapping[str, Any]) -> Goals:
 
 
 class Studies(Queue):
-    """All studies of a sweep take turns, so that no study's tail leaves the cluster idle."""
+    """All studies of a sweep take turns, so that no study's tail leaves the cluster idle.
+
+    `begin` is called before a trial is given away, `end` with its goals.
+    """
 
     def __init__(
         self,
-        studies: Iterable[Sequence[Trial]],
-        budget: int | None,
-        finished: Mapping[str, Goals],
+        studies: Iterable[Study],
         shared: dict[str, Any],
         stop_reason: Reason = lambda: None,
-        unfinished: Container[str] = (),
+        begin: Callable[[Trial], None] = lambda trial: None,
+        end: Callable[[Trial, Goals], None] = lambda trial, goals: None,
     ) -> None:
         super().__init__([], shared, stop_reason)
-        self.studies = [Study(points, budget, finished, unfinished) for points in studies]
+        self.studies = list(studies)
+        self.begin, self.end = begin, end
         self.owner: dict[str, tuple[Study, str]] = {}
 
     @property
@@ -168,16 +195,19 @@ class Studies(Queue):
         return sum(study.left for study in self.studies)
 
     def next_trial(self, trial_id: str) -> Trial | None:
-        open_studies = [study for study in self.studies if study.left]
-        if not open_studies:
-            return None
-        study = min(open_studies, key=lambda candidate: len(candidate.asked) / candidate.budget)
-        trial = study.ask()
-        self.owner[trial_id] = (study, trial.id())
-        return trial
+        while open_studies := [study for study in self.studies if study.left]:
+            study = min(open_studies, key=lambda candidate: len(candidate.asked) / candidate.budget)
+            trial = study.ask()
+            if trial is not None:
+                self.owner[trial_id] = (study, trial.id())
+                self.begin(trial)
+                return trial
+        return None
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         study, key = self.owner.pop(trial_id)
         found = result or {}
         document = {"metrics": found, "halves": found.get("halves")}
-        study.tell(key, None if error else read_goals(study.points[key], document))
+        goals = None if error else read_goals(study.trials[key], document)
+        study.tell(key, goals)
+        self.end(study.trials[key], goals)

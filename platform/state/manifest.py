@@ -6,11 +6,14 @@ Here are also the commands that resume a sweep or name its storage.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from platform.plan.plan import Plan
 from platform.state.lock import read_lock
 from platform.state.sweep_state import SweepState
+from search_spaces.schema.axes import Axis, write_axis
 from trainables.common import paths, processes, provenance
 from trainables.common.cli import default_storage
 from trainables.common.errors import InputError
@@ -24,7 +27,10 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     plan = state.plan
     path = store.sweep(plan.sweep.name, plan.hash)
     earlier = read_earlier(path)
-    trials = tuple(dict.fromkeys([*(earlier.trials if earlier else ()), *(trial.id() for trial in plan.trials)]))
+    listed = [trial.id() for trial in plan.trials]
+    if plan.strategy == "optuna":  # the others are added when they begin
+        listed = [key for key in listed if key in state.outcomes or store.under_way(key)]
+    trials = tuple(dict.fromkeys([*(earlier.trials if earlier else ()), *listed]))
     budget = len(trials)
     if plan.strategy == "optuna":  # a study ends at its budget, most points are never run
         budget = sum(store.result(key) is not None for key in trials) + state.outstanding
@@ -43,6 +49,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
         commands=_list_commands(earlier.commands if earlier else (), command),
         strategy=plan.strategy,
         selection=plan.sweep.selection,
+        axes=_unite_axes(earlier.axes if earlier else {}, plan.sweep.axes),
         target=budget,
         trials=trials,
         references=(*kept, *references),
@@ -50,6 +57,26 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     write_json(path, sweep.model_dump(mode="json"), checked=True)
     store.push(path)
     return sweep
+
+
+def _unite_axes(earlier: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, Any]:
+    """Return the axes of all starts as JSON: their values together, or the last range."""
+    found = dict(earlier)
+    for path, axis in axes.items():
+        written, known = write_axis(axis), earlier.get(path, [])
+        ranged = [one for one in (written, known) if isinstance(one, dict)]
+        found[path] = ranged[0] if ranged else list(dict.fromkeys((*known, *written)))
+    return found
+
+
+def list_trial(plan: Plan, store: Storage, trial_id: str) -> None:
+    """Add a trial that begins to the sweep's file."""
+    path = store.sweep(plan.sweep.name, plan.hash)
+    sweep = read_sweep(path)
+    if trial_id not in sweep.trials:
+        changed = sweep.model_copy(update={"trials": (*sweep.trials, trial_id)})
+        write_json(path, changed.model_dump(mode="json"), checked=True)
+        store.try_push(path)
 
 
 def read_earlier(path: Path) -> SweepFile | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from platform.state import lock, manifest, weights
 from platform.state.sweep_state import Results, read_trial_results
+from search_spaces.schema.axes import name_trial
 from trainables import benchmarks
 from trainables.common import processes
 from trainables.common.cli import format_duration
@@ -34,7 +35,7 @@ def describe_sweep(sweep: SweepFile, store: Storage) -> dict[str, Any]:
     typical = {name: _median_seconds(results, name) for name in ("evaluation", "total")}
     alive: dict[bool | None, list[dict[str, Any]]] = {True: [], False: [], None: []}
     for key in sweep.trials:
-        found = None if key in results else read_progress(key, store, typical)
+        found = None if key in results else read_progress(key, store, typical, sweep.varied)
         if found is not None:
             alive[found.pop("alive")].append(found)
     running = alive[True]
@@ -84,7 +85,9 @@ def _median_seconds(results: Results, name: str) -> float | None:
     return statistics.median(values) if values else None
 
 
-def read_progress(trial_id: str, store: Storage, typical: Mapping[str, float | None]) -> dict[str, Any] | None:
+def read_progress(
+    trial_id: str, store: Storage, typical: Mapping[str, float | None], axes: Iterable[str] = ()
+) -> dict[str, Any] | None:
     """Return how far a trial without a result is, and what is left of it; None if it has not begun.
 
     `alive` is None for a silent trial of another machine, whose clock may be off.
@@ -102,7 +105,7 @@ def read_progress(trial_id: str, store: Storage, typical: Mapping[str, float | N
         left += evaluation or 0.0
     return {
         "id": trial_id,
-        "label": _label(files.read_json(store.trial(trial_id) / CONFIG), trial_id),
+        "label": _label(files.read_json(store.trial(trial_id) / CONFIG), trial_id, axes),
         **{name: found[name] for name in ("phase", "step", "steps", "started", "seconds", "host", "pid")},
         "work": found.get("work"),
         "remaining_seconds": left,
@@ -157,26 +160,26 @@ def _describe_studies(sweep: SweepFile, results: Results, store: Storage) -> lis
     for name, found in studies.items():
         best = weights.choose_best(found, benchmark, sweep.selection, utilities.get(name.split("/")[0]))
         front = weights.pareto_front(weights.goal_points(found, benchmark))
-        pareto = [_describe_trial(key, found[key]) for key in front]
-        chosen = None if best is None else _describe_trial(best, found[best])
+        pareto = [_describe_trial(key, found[key], sweep.varied) for key in front]
+        chosen = None if best is None else _describe_trial(best, found[best], sweep.varied)
         described.append({"study": name, "done": len(found), "best": chosen, "pareto": pareto})
     return described
 
 
-def _describe_trial(trial_id: str, result: dict[str, Any]) -> dict[str, Any]:
+def _describe_trial(trial_id: str, result: dict[str, Any], axes: Iterable[str]) -> dict[str, Any]:
     benchmark, metrics = result["config"]["benchmark"]["name"], result["metrics"]
     return {
         "id": trial_id,
-        "label": _label(result["config"], trial_id),
+        "label": _label(result["config"], trial_id, axes),
         "metrics": {goal.metric: metrics.get(goal.metric) for goal in benchmarks.find(benchmark).GOALS},
         "outcome": benchmarks.describe_goals(benchmark, metrics),
     }
 
 
-def _label(config: dict[str, Any] | None, trial_id: str) -> str:
+def _label(config: dict[str, Any] | None, trial_id: str, axes: Iterable[str]) -> str:
     """Return a trial's readable name, its id if the configuration is of another version of this program."""
     try:
-        return Trial.model_validate(config).label()
+        return name_trial(Trial.model_validate(config), axes)
     except ValidationError:
         return trial_id
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,11 +10,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from platform.plan.plan import Plan
 from platform.state import history
 from platform.state.history import History
 from trainables.config.trial import Direction, Trial, direction
-from trainables.storage.base import EVALUATED, FAILURES, LOST, Storage
+from trainables.storage import result_file
+from trainables.storage.base import CONFIG, EVALUATED, FAILURES, LOST, Storage
+from trainables.storage.files import read_json
 from trainables.storage.results import read_result, summarise
 from trainables.storage.sweeps import SweepFile
 
@@ -57,11 +62,10 @@ class SweepState:
     @cached_property
     def outstanding(self) -> int:
         """How many trials a start has to run: `optuna` stops each study at its budget."""
-        plan = self.plan
-        if plan.strategy != "optuna" or plan.budget is None:
-            return len(self.left)
-        studies = plan.studies().values()
-        return sum(max(0, min(plan.budget, len(trials)) - self.count_done(trials)) for trials in studies)
+        studies = self.plan.studies().items()
+        return sum(
+            max(0, self.plan.count_planned(name, len(trials)) - self.count_done(trials)) for name, trials in studies
+        )
 
     def count_done(self, trials: Iterable[Trial]) -> int:
         return sum(trial.id() in self.done for trial in trials)
@@ -79,7 +83,7 @@ class SweepState:
 
 def scan(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) -> SweepState:
     """Read what the storage holds of a plan; trials whose outcome is one of `retry` are to run again."""
-    plan = _take_earlier_ids(plan, store)
+    plan = _take_earlier_ids(add_recorded(plan, store), store)
     trials = {trial.id(): trial for trial in plan.trials}
     results, damaged = read_trial_results(trials, store)
     outcomes = {key: result["status"] for key, result in results.items()}
@@ -108,6 +112,27 @@ def _take_earlier_ids(plan: Plan, store: Storage) -> Plan:
 def scan_without_results(plan: Plan, store: Storage) -> SweepState:
     """Return the state of a plan once the results of all its trials are set aside."""
     return _with_shared(SweepState(plan, {}), store)
+
+
+def add_recorded(plan: Plan, store: Storage) -> Plan:
+    """Return a plan with the trials in its ranges that earlier starts began: the sweep's file lists them."""
+    if not plan.has_ranges:
+        return plan
+    store.sync_trials()
+    known, recorded = {trial.id() for trial in plan.trials}, []
+    file = store.sweep(plan.sweep.name, plan.hash)
+    found = read_json(file)
+    listed = found.get("trials", []) if found else store.finished_trials() if file.exists() else []
+    store.download_trials(listed)
+    for key in (key for key in listed if key not in known):
+        config = result_file.read_config(store.trial(key) / CONFIG)
+        with contextlib.suppress(ValidationError):  # of another version of this program
+            trial = Trial.model_validate(config)
+            space = plan.spaces.get(trial.study())
+            point = space.find_point(trial) if space and space.has_ranges else None
+            if space and point is not None:
+                recorded.append(space.make(point))
+    return replace(plan, trials=(*plan.trials, *recorded))
 
 
 def _with_shared(state: SweepState, store: Storage) -> SweepState:

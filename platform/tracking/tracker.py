@@ -15,6 +15,7 @@ from platform.state.lock import acquire_lock
 from platform.state.sweep_state import count_outcomes, is_unfinished, read_trial_results
 from platform.state.weights import weights_folder
 from platform.tracking import database, run_content, views
+from search_spaces.schema.axes import name_trial
 from trainables.config.settings import Benchmark
 from trainables.config.trial import Trial
 from trainables.storage.base import RESULT, STEPS, Storage
@@ -81,7 +82,11 @@ class Tracker:
         if run is None:
             tags = {"sweep": self.sweep.name, SWEEP_TAG: self.sweep.label}
             tags |= {PARENT_TAG: self.parent, TRIAL_TAG: trial_id}
-            run = Run(self.client.create_run(self.experiment, tags=tags, run_name=trial.label()).info.run_id)
+            run = Run(
+                self.client.create_run(
+                    self.experiment, tags=tags, run_name=name_trial(trial, self.sweep.varied)
+                ).info.run_id
+            )
             self.runs[trial_id] = run
         folder = self.store.trial(trial_id)
         self.client.log_batch(

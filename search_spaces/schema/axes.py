@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any
@@ -21,7 +21,7 @@ SECTIONS: dict[str, type[Value]] = {
     "training": Training,
     "task_vector": TaskVector,
 }
-SINGLE = ("method", "seed", "observe")
+SINGLE = ("method", "seed")
 PRESET, LENGTH = "objective.preset", "training.max_length"
 BATCHED = ("task_vector.batches", "task_vector.normalise")
 """Settings of task vectors that are made of several batches."""
@@ -112,9 +112,17 @@ def is_read(path: str, method: str, rectifier: str) -> bool:
         case "training":
             return not row.strength or path == LENGTH
         case _:
-            return not (row.strength and path == "observe") and not (
-                row.strength and not row.batched and path == "seed"  # nothing in it is random
-            )
+            return path != "seed" or not row.strength or row.batched  # in other vectors nothing is random
+
+
+def write_axis(axis: Axis) -> Any:
+    """Return an axis as JSON."""
+    return {"low": axis.low, "high": axis.high, "log": axis.log} if isinstance(axis, Range) else list(axis)
+
+
+def read_axis(written: Any) -> Axis:
+    """Return what `write_axis` wrote."""
+    return Range(**written) if isinstance(written, dict) else tuple(written)
 
 
 def list_unread(axes: Mapping[str, Any]) -> list[str]:
@@ -126,6 +134,11 @@ def list_unread(axes: Mapping[str, Any]) -> list[str]:
         if path not in STUDY and (isinstance(axis, Range) or len(axis) > 1)
         if not any(is_read(path, *cell) for cell in cells)
     ]
+
+
+def name_trial(trial: Trial, axes: Iterable[str]) -> str:
+    """Return a trial's readable name, with its values on those of these axes that it reads."""
+    return trial.label([path for path in axes if is_read(path, trial.method, trial.rectifier.name)])
 
 
 def requires_value(rectifier: str, path: str) -> bool:

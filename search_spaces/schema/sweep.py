@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import field_validator, model_validator
 
@@ -24,7 +24,7 @@ from trainables.config.settings import (
     Training,
     Value,
 )
-from trainables.config.types import Count, Place, Positive
+from trainables.config.types import Count, Place, Positive, Share
 
 GAMMAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 TAUS = (0.001, 0.005, 0.01, 0.1, 1.0, 10.0, 100.0, None)
@@ -80,6 +80,13 @@ class Fictional(Value):
     seed: int = 0
 
 
+class Search(Value):
+    """How `--strategy optuna` searches. `floor`: the share of the target model's utility that a trial is to keep."""
+
+    sampler: Literal["tpe", "nsga2", "nsga3", "gp", "random", "qmc"] = "tpe"
+    floor: Share | None = None
+
+
 class Sweep(Value):
     """A named sweep: its axes, fixed settings, and where models and data come from.
 
@@ -105,6 +112,7 @@ class Sweep(Value):
     calibration: Calibration = Calibration()
     selection: Selection = Selection()
     """Rule for the trial of a study that tables show and whose weights `--keep best` keeps."""
+    search: Search = Search()
     export: bool = False
     """The sweep ends with the chosen trial's model in a folder of its own."""
     resources: Resources = Resources()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -26,6 +27,10 @@ from trainables.config.settings import (
     Value,
 )
 from trainables.config.types import Count, Seed
+
+NAMED = ("method", "benchmark.split", "rectifier.name", "rectifier.gamma", "rectifier.tau", "seed")
+NAMED += ("task_vector.stg", "task_vector.strength", "task_vector.normalise")
+"""Settings that every trial's name tells."""
 
 
 class Trial(Value):
@@ -96,8 +101,8 @@ class Trial(Value):
         """Return the name of the trial's Optuna study: split, objective and rectifier."""
         return f"{self.benchmark.split}/{self.method}/{self.rectifier.name}"
 
-    def label(self) -> str:
-        """Return a readable name: `gru-npo-forget05-g0.8-tnone-s0`."""
+    def label(self, axes: Iterable[str] = ()) -> str:
+        """Return a readable name: `gru-npo-forget05-g0.8-tnone-s0`; `axes` are further settings that it tells."""
         name, vector = self.rectifier.name, self.task_vector
         settings = "".join(
             f"-{setting[0]}{_short(getattr(self.rectifier, setting))}" for setting in RECTIFIERS[name].takes
@@ -106,7 +111,11 @@ class Trial(Value):
         if vector and METHODS[self.method].batched and vector.normalise != "whole":
             strength += f"-{vector.normalise}"
         prefix = "" if name == "none" else f"{name}-"
-        return f"{prefix}{self.method}-{self.benchmark.split}{settings}{strength}-s{self.seed}"
+        others = "".join(
+            f"-{name}{_short(getattr(getattr(self, section), name) if section else getattr(self, name))}"
+            for section, _, name in (path.rpartition(".") for path in axes if path not in NAMED)
+        )
+        return f"{prefix}{self.method}-{self.benchmark.split}{settings}{strength}{others}-s{self.seed}"
 
 
 class Recipe(Value):
@@ -195,8 +204,8 @@ def check_bar(trial: Trial) -> None:
         )
 
 
-def _short(value: float | None) -> str:
-    return "none" if value is None else f"{value:g}"
+def _short(value: float | str | None) -> str:
+    return "none" if value is None else value if isinstance(value, str) else f"{value:g}"
 
 
 @lru_cache(maxsize=2**14)

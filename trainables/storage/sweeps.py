@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -52,6 +52,8 @@ class SweepFile(BaseModel):
     commands: tuple[str, ...]
     strategy: str = "unknown"
     selection: Selection = Selection()
+    axes: dict[str, Any] = {}
+    """What its starts varied: values by configuration path, or the ends of a range and whether it is a log."""
     trial_budget: int | None = Field(default=None, alias="target")
     """How many trials the starts meant to run; an Optuna study has more points. None: all that are listed."""
     trials: tuple[str, ...]
@@ -72,6 +74,11 @@ class SweepFile(BaseModel):
     def planned(self) -> int:
         """Return how many trials the sweep means to run."""
         return len(self.trials) if self.trial_budget is None else self.trial_budget
+
+    @property
+    def varied(self) -> tuple[str, ...]:
+        """Return the paths of its axes that have several values."""
+        return tuple(path for path, axis in self.axes.items() if isinstance(axis, dict) or len(axis) > 1)
 
     @property
     def strategies(self) -> tuple[str, ...]:

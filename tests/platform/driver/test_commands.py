@@ -59,7 +59,7 @@ def test_dry_run_tells_what_would_run(small: Small, tmp_path: Path) -> None:
     assert [trial["id"] for trial in plan["trials"]] == [trial.id() for trial in expected.trials]
     first = {"id": expected.trials[0].id(), "label": "ga-forget01-s0", "study": "forget01/ga/none", "done": False}
     assert plan["trials"][0] == first
-    assert {"study": "forget10/npo/gru", "trials": 8, "done": 0} in plan["studies"]
+    assert {"study": "forget10/npo/gru", "trials": 3, "done": 0} in plan["studies"]
     assert (plan["storage"], plan["models"], plan["needs"]) == (str(tmp_path / "runs"), [], [])
     assert plan["resources"]["cpus"] == 1
     assert plan["disk_bytes"] > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from typing import Any
 
 import hypothesis
 import pytest
@@ -91,7 +92,7 @@ AXES = {
         {name: st.lists(st.sampled_from(axis), min_size=1, max_size=3) for name, axis in AXES.items()}
     )
 )
-def test_every_point_of_any_axes_is_there_exactly_once(chosen: dict[str, list[object]]) -> None:
+def test_every_point_of_any_axes_is_there_exactly_once(chosen: dict[str, list[Any]]) -> None:
     """Whatever the axes, values given twice included: the trials are the product, no more and no less."""
     sweep = Sweep.model_validate({**SWEEP.model_dump(), "axes": chosen})
     benchmarks = {split: Benchmark(split=split, fingerprint=f"files:{split}") for split in sweep.splits}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
+import math
+from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, get_args
 
 import hypothesis
@@ -13,11 +16,15 @@ from hypothesis import strategies as st
 from ray.tune.search import Searcher
 
 from platform.driver.run_on_ray import make_searcher
+from platform.plan.space import Space
 from platform.schedule import searcher
+from platform.schedule.parameters import SAMPLERS
 from platform.schedule.session import Placement
+from platform.state import manifest
 from platform.state.limits import Limits, Stopper
+from search_spaces.schema.axes import Axis, Range
 from tests.support import small_sweep
-from trainables.config.settings import Benchmark, Model, Rectifier, Selection, TaskVector, Unit
+from trainables.config.settings import Benchmark, Model, Selection, Unit
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import CHECKPOINT, META, PROGRESS, Storage
@@ -25,14 +32,36 @@ from trainables.storage.base import CHECKPOINT, META, PROGRESS, Storage
 Outcome = tuple[float, float] | None
 
 
+def make_space(
+    axes: dict[str, Axis], split: str = "forget05", seed: int = 0, published: Mapping[str, Any] = MappingProxyType({})
+) -> Space:
+    """NPO with GRU over these axes; the published point is the first value of each, or as given."""
+    benchmark = Benchmark(split=split, fingerprint="files:0")
+    fixed: dict[str, Any] = {"target": Model(path="m", fingerprint="files:1"), "benchmark": benchmark, "seed": seed}
+    fixed |= {"method": "npo", "rectifier": {"name": "gru"}, "objective": {}, "training": {}, "task_vector": None}
+    first = {path: axis.low if isinstance(axis, Range) else axis[0] for path, axis in axes.items()}
+    first |= published
+    return Space("some", fixed, axes, first)
+
+
 def points(count: int, split: str = "forget05", seed: int = 0) -> list[Trial]:
     """A study of `count` points that differ in gamma."""
-    target, benchmark = Model(path="m", fingerprint="files:1"), Benchmark(split=split, fingerprint="files:0")
-    rectifiers = [Rectifier(name="gru", gamma=(k + 1) / 100) for k in range(count)]
-    return [
-        Trial(method="npo", rectifier=rectifier, target=target, benchmark=benchmark, seed=seed)
-        for rectifier in rectifiers
-    ]
+    space = gammas(count, split, seed)
+    return [space.make(point) for point in space.list_points()]
+
+
+def gammas(count: int, split: str = "forget05", seed: int = 0) -> Space:
+    return make_space({"rectifier.gamma": tuple((k + 1) / 100 for k in range(count))}, split, seed)
+
+
+def make_study(
+    trials: list[Trial],
+    budget: int | None,
+    finished: Mapping[str, Outcome],
+    unfinished: Container[str] = (),
+) -> searcher.Study:
+    space = gammas(len(trials), trials[0].benchmark.split, trials[0].seed)
+    return searcher.Study(space, trials, min(budget or len(trials), len(trials)), finished, unfinished)
 
 
 def outcome(trial: Trial) -> Outcome:
@@ -46,6 +75,7 @@ def drain(study: searcher.Study) -> list[str]:
     asked = []
     while study.left:
         trial = study.ask()
+        assert trial is not None
         asked.append(trial.id())
         study.tell(trial.id(), outcome(trial))
     return asked
@@ -85,7 +115,7 @@ def test_every_point_at_most_once_up_to_the_budget(
         key: data.draw(st.sampled_from([None, (-1.0, 0.5)])) for key in data.draw(st.sets(st.sampled_from(names)))
     }
     others = {trial.id(): (-1.0, 0.5) for trial in points(3, split="forget10")}
-    study = searcher.Study(trials, budget, finished | others)
+    study = make_study(trials, budget, finished | others)
     assert study.asked == set(finished)
     asked = drain(study)
     assert len(asked) == max(0, min(budget or count, count) - len(finished))
@@ -100,7 +130,7 @@ def test_points_in_flight_are_asked_first_in_their_order(finished: tuple[int, ..
     trials = points(30)
     names = [trial.id() for trial in trials]
     unfinished = {names[number] for number in (23, 7, 16, 11)}
-    study = searcher.Study(trials, 12, {names[number]: (-1.0, 0.5) for number in finished}, unfinished)
+    study = make_study(trials, 12, {names[number]: (-1.0, 0.5) for number in finished}, unfinished)
     asked = drain(study)
     assert asked[:4] == [names[number] for number in (7, 11, 16, 23)]
     assert len(asked) == len(set(asked)) == 12 - len(finished)
@@ -113,7 +143,7 @@ def test_same_seed_and_outcomes_ask_the_same_sequence() -> None:
     def sequence(seed: int) -> list[str]:
         trials = points(30, seed=seed)
         order = {trial.id(): trial.label().rsplit("-s", 1)[0] for trial in trials}
-        return [order[name] for name in drain(searcher.Study(trials, 20, {}))]
+        return [order[name] for name in drain(make_study(trials, 20, {}))]
 
     assert sequence(3) == sequence(3)
     assert sequence(3) != sequence(4)
@@ -124,7 +154,7 @@ def test_same_seed_and_outcomes_ask_the_same_sequence() -> None:
 
 def make_studies(budget: int | None = None, finished: dict[str, tuple[float, float]] | None = None) -> searcher.Studies:
     groups = [points(4, split=split) for split in ("forget01", "forget05", "forget10")]
-    return searcher.Studies(groups, budget, finished or {}, {"storage": "store"})
+    return searcher.Studies([make_study(trials, budget, finished or {}) for trials in groups], {"storage": "store"})
 
 
 @pytest.mark.parametrize("budget", [None, 2])
@@ -160,7 +190,7 @@ def test_study_that_is_behind_catches_up_first() -> None:
 def test_outcomes_reach_their_study(result: dict[str, Any] | None, error: bool) -> None:
     studies = make_studies()
     trial = suggested(studies, "t0")
-    study = next(study for study in studies.studies if trial.id() in study.points)
+    study = next(study for study in studies.studies if trial.id() in study.trials)
     studies.on_trial_complete("t0", result, error)
     complete = [told.values for told in study.study.trials if told.values is not None]
     known = not error and result is not None and result.get("forget_quality") is not None
@@ -171,46 +201,113 @@ def test_outcomes_reach_their_study(result: dict[str, Any] | None, error: bool) 
 
 
 def test_with_halves_a_study_learns_from_the_rows_that_are_not_reported() -> None:
-    trial = points(2)[0].model_copy(update={"selection": Selection(halves=True)})
+    space = gammas(1)
+    space = replace(space, fixed={**space.fixed, "selection": Selection(halves=True)})
+    trial = space.make(space.first_point())
     first, second = {"forget_quality": -3.0, "model_utility": 0.4}, {"forget_quality": -1.0, "model_utility": 0.6}
     result = {"forget_quality": -2.0, "model_utility": 0.5, "halves": [first, second]}
-    studies = searcher.Studies([[trial]], None, {}, {"storage": "store"})
+    studies = searcher.Studies([searcher.Study(space, [trial], 1, {})], {"storage": "store"})
     studies.on_trial_complete("t0", result) if studies.next_trial("t0") else None
     assert studies.studies[0].study.trials[0].values == [-3.0, 0.4]
     assert searcher.read_goals(trial, {"metrics": result, "halves": [first, second]}) == (-3.0, 0.4)
 
 
 def test_both_units_of_a_task_vector_are_searched() -> None:
-    vectors = [TaskVector(stg=stg, normalise=unit) for stg in (0.5, 0.7) for unit in get_args(Unit)]
-    target = Model(path="m", fingerprint="files:1")
-    study = searcher.Study([Trial(method="tru", target=target, task_vector=vector) for vector in vectors], None, {})
-    assert len(set(drain(study))) == 4
-    assert study.order["normalise"] == ["per_tensor", "whole"]
+    space = make_space({"task_vector.stg": (0.5, 0.7), "task_vector.normalise": get_args(Unit)})
+    fixed = {**space.fixed, "method": "tru", "rectifier": {"name": "none"}, "task_vector": {}}
+    found = search(replace(space, fixed=fixed), 4, lambda trial: (0.0, 0.0))
+    assert len({trial.id() for trial in found}) == 4
+
+
+def search(
+    space: Space, budget: int, worth: Callable[[Trial], Outcome], sampler: str = "tpe", **given: Any
+) -> list[Trial]:
+    """Ask and tell to the end; the trials in order."""
+    known = [space.make(space.first_point())] if space.has_ranges else [space.make(one) for one in space.list_points()]
+    study, found = searcher.Study(space, known, budget, {}, sampler=sampler, **given), []
+    while study.left:
+        trial = study.ask()
+        if trial is None:
+            break
+        found.append(trial)
+        study.tell(trial.id(), worth(trial))
+    return found
+
+
+GAMMAS, TAUS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99), (0.001, 0.01, 0.1, 1.0, 10.0, None)
 
 
 def test_optuna_learns_where_the_good_points_are() -> None:
-    """A reward that grows with gamma and with tau: the second half of the budget beats the mean of the grid."""
-    gammas, taus = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99), (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
-    worth = {}
-    for (k, gamma), (m, tau) in itertools.product(enumerate(gammas), enumerate(taus)):
-        rectifier = Rectifier(name="gru", gamma=gamma, tau=tau)
-        worth[Trial(method="ga", target=Model(path="some/model"), rectifier=rectifier, seed=3)] = k / 11 + m / 5
-    study, found = searcher.Study(list(worth), 30, {}), []
-    while study.left:
-        trial = study.ask()
-        found.append(worth[trial])
-        study.tell(trial.id(), (found[-1], found[-1]))
-    assert sum(found[15:]) / 15 > sum(worth.values()) / len(worth) + 0.2
+    """A reward that grows with gamma and with tau, none the greatest: the later half beats the mean of the grid."""
+
+    def worth(trial: Trial) -> tuple[float, float]:
+        reward = GAMMAS.index(trial.rectifier.gamma or 0) / 11 + TAUS.index(trial.rectifier.tau) / 5
+        return reward, reward
+
+    space = make_space({"rectifier.gamma": GAMMAS, "rectifier.tau": TAUS}, seed=3)
+    found = [worth(trial)[0] for trial in search(space, 30, worth)]
+    assert sum(found[15:]) / 15 > 1.0 + 0.2
+
+
+RANGES: dict[str, Axis] = {
+    "training.lr": Range(1e-6, 1e-3, log=True),
+    "training.epochs": Range(1, 10),
+    "rectifier.tau": (1.0, None),
+    "training.optimizer": ("adamw", "sgd"),
+}
+
+
+def lr_reward(trial: Trial) -> tuple[float, float]:
+    """Best at a rate of 1e-4: removal falls off to both sides, utility does not."""
+    return -abs(math.log10(trial.training.lr) + 4), 0.5
+
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("gp", "qmc")]  # they import torch and scipy's
+
+
+@pytest.mark.parametrize("sampler", [*(name for name in SAMPLERS if name not in ("gp", "qmc")), *SLOW])
+def test_every_sampler_stays_in_the_ranges_and_begins_with_the_published_point(sampler: str) -> None:
+    space = make_space(RANGES, seed=5, published={"training.lr": 3e-5})
+    found = search(space, 16, lr_reward, sampler)
+    assert found[0].training.lr == 3e-5
+    assert len({trial.id() for trial in found}) == 16
+    for trial in found:
+        assert 1e-6 <= trial.training.lr == float(f"{trial.training.lr:.4g}") <= 1e-3
+        assert trial.training.epochs in range(1, 11)
+    assert {trial.training.optimizer for trial in found} == {"adamw", "sgd"}
+    assert {trial.rectifier.tau for trial in found} == {1.0, None}
+    assert search(space, 16, lr_reward, sampler) == found
+
+
+def test_a_space_that_has_no_more_points_ends_before_its_budget() -> None:
+    found = search(make_space({"training.epochs": Range(1, 3)}), 10, lambda trial: (0.0, 0.0))
+    assert sorted(trial.training.epochs for trial in found) == [1, 2, 3]
+
+
+def test_trials_below_the_floor_of_utility_are_infeasible() -> None:
+    """Removal is best at high rates, which keep nothing: with a floor the search stays below them."""
+
+    def worth(trial: Trial) -> tuple[float, float]:
+        place = (math.log10(trial.training.lr) + 6) / 3
+        return place, 1 - place
+
+    def late(**given: Any) -> float:
+        trials = search(make_space({"training.lr": Range(1e-6, 1e-3, log=True)}, seed=1), 30, worth, **given)
+        return sum(worth(trial)[1] >= 0.7 for trial in trials[15:]) / 15
+
+    assert late(floor=0.7) > late() + 0.2
 
 
 @pytest.mark.parametrize("left", [f"{CHECKPOINT}/{META}", PROGRESS])
 def test_resume_asks_for_what_the_storage_has_in_flight(tmp_path: Path, left: str) -> None:
     """Two trials of one study were killed, with a checkpoint or without one yet."""
     small, store = small_sweep.write(tmp_path / "small"), Storage(tmp_path / "runs")
-    state = small.state(store, "seed=0,1,2,3", only=["benchmark.split=forget05"], strategy="optuna", budget=6)
+    only = ["benchmark.split=forget05", "method=npo"]
+    state = small.state(store, "seed=0,1,2,3", only=only, strategy="optuna", budget=6)
     unfinished = state.plan.studies()["forget05/npo/gru"][9:13:3]
     for trial in unfinished:
         files.write_json(store.trial(trial.id()) / left, {"step": 4})
+    manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
     search, total = make_searcher(state, store, Stopper(Limits()), Placement(1, "PACK", lambda: None), "none")
     asked = [Trial.model_validate_json(search.suggest(str(number))["trial"]) for number in range(total)]
     assert [trial for trial in asked if trial.study() == unfinished[0].study()][:2] == unfinished

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from platform.plan.space import Space
 from platform.schedule import capacity
-from platform.schedule.searcher import Queue, Searcher, Studies
+from platform.schedule.searcher import Queue, Searcher, Studies, Study
 from platform.state import limits
 from platform.state.limits import FIRST_TRIALS, Limits, Stopper, load_spent, record_spent
 from platform.state.sweep_state import SweepState, scan
@@ -107,8 +108,10 @@ def test_a_reason_to_stop_ends_the_proposals(kind: str) -> None:
     def closed() -> str | None:
         return shut[0] if shut else None
 
-    points = seeds(4)
-    search = Queue(points, {}, closed) if kind == "queue" else Studies([points], None, {}, {}, closed)
+    fixed = {**dict(seeds(1)[0]), "rectifier": {"name": "none"}, "objective": {}, "training": {}}
+    space = Space("some", fixed, {"seed": (0, 1, 2, 3)}, {"seed": 0})
+    points = [space.make(point) for point in space.list_points()]
+    search = Queue(points, {}, closed) if kind == "queue" else Studies([Study(space, points, 4, {})], {}, closed)
     assert Trial.model_validate_json(search.suggest("first")["trial"]).method == "ga"
     shut.append("enough")
     assert search.suggest("second") == Searcher.FINISHED

@@ -1,0 +1,137 @@
+"""Optuna's journal of a sweep, STORAGE/optuna/NAME-HASH.log: a view of its trials that optuna-dashboard opens.
+
+It is never read to decide anything. What is missing in it is added from results; a damaged one is made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
+
+from platform.plan.space import read_setting
+from platform.schedule.parameters import silence_optuna, spell_value
+from search_spaces.schema.axes import STUDY, Range, is_read, name_trial, read_axis
+from trainables import benchmarks
+from trainables.config.trial import Trial
+from trainables.storage.base import Storage, set_aside
+from trainables.storage.sweeps import SweepFile
+
+LOG_RATIO = 100
+"""Numbers above 0 whose greatest is so many times the least are drawn on a log scale."""
+Goals = tuple[float, ...] | None
+
+
+class Journal:
+    """The journal of one sweep: one of Optuna's studies for each of the sweep's."""
+
+    def __init__(self, sweep: SweepFile, store: Storage) -> None:
+        self.sweep = sweep
+        self.store = store
+        self.path = store.root / "optuna" / f"{sweep.label}.log"
+        self.axes = {path: read_axis(axis) for path, axis in sweep.axes.items() if path not in STUDY}
+        self.storage: optuna.storages.BaseStorage | None = None
+        self.studies: dict[str, tuple[optuna.Study, dict[str, int]]] = {}
+        """Optuna's study and the numbers of its trials by our ids, by our study's name."""
+
+    def begin(self, trial: Trial) -> None:
+        """Show a trial that starts."""
+        self._try(lambda: self._find(trial))
+
+    def end(self, trial: Trial, goals: Goals) -> None:
+        """Show the goals of a trial that has ended; None: it failed."""
+        self._try(lambda: self._finish(trial, goals))
+
+    def sync(self, results: Mapping[str, tuple[Trial, Goals]]) -> None:
+        """Add what is missing of trials that have ended, by id; make the journal again if it cannot be read."""
+        try:
+            self._add_results(results)
+        except OSError:
+            raise
+        except Exception:  # whatever a damaged line, or a parameter whose choices have changed, makes Optuna raise
+            set_aside([self.path], self.store)
+            self.storage, self.studies = None, {}
+            self._add_results(results)
+        self.store.try_push(self.path)
+
+    def _add_results(self, results: Mapping[str, tuple[Trial, Goals]]) -> None:
+        for trial, goals in results.values():
+            self._finish(trial, goals)
+
+    def _try(self, action: Callable[[], object]) -> None:
+        """Write to the journal; a view that cannot be written stops no sweep."""
+        with contextlib.suppress(OSError, ValueError):
+            action()
+
+    def _finish(self, trial: Trial, goals: Goals) -> None:
+        study, number = self._find(trial)
+        if study.trials[number].state == TrialState.FAIL and goals is not None:  # it was run again
+            del self.studies[trial.study()][1][trial.id()]
+            study, number = self._find(trial)
+        if not study.trials[number].state.is_finished():
+            study.tell(number, goals, state=TrialState.FAIL if goals is None else TrialState.COMPLETE)
+
+    def _find(self, trial: Trial) -> tuple[optuna.Study, int]:
+        """Return Optuna's study of a trial and the trial's number there, added if it is missing."""
+        study, numbers = self._open(trial)
+        key = trial.id()
+        if key not in numbers:
+            params, distributions = describe_parameters(trial, self.axes)
+            attributes = {
+                "id": key,
+                "name": name_trial(trial, self.axes),
+                "folder": self.store.uri(self.store.trial(key)),
+            }
+            study.add_trial(
+                optuna.trial.create_trial(
+                    state=TrialState.RUNNING, params=params, distributions=distributions, user_attrs=attributes
+                )
+            )
+            numbers[key] = len(study.get_trials(deepcopy=False)) - 1
+        return study, numbers[key]
+
+    def _open(self, trial: Trial) -> tuple[optuna.Study, dict[str, int]]:
+        name = trial.study()
+        if name not in self.studies:
+            if self.storage is None:
+                silence_optuna()
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self.storage = optuna.storages.JournalStorage(JournalFileBackend(str(self.path)))
+            goals = benchmarks.find(trial.benchmark.name).GOALS
+            study = optuna.create_study(
+                storage=self.storage,
+                study_name=f"{self.sweep.label} {name}",
+                directions=["maximize" for _ in goals],
+                load_if_exists=True,
+            )
+            study.set_metric_names([f"{goal.short}, more is better" for goal in goals])
+            trials = study.get_trials(deepcopy=False)
+            self.studies[name] = study, {one.user_attrs["id"]: one.number for one in trials}
+        return self.studies[name]
+
+
+def describe_parameters(trial: Trial, axes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, BaseDistribution]]:
+    """Return a trial's values on the axes that it reads, and Optuna's distributions with these values in them."""
+    params: dict[str, Any] = {}
+    found: dict[str, BaseDistribution] = {}
+    for path, axis in axes.items():
+        value = read_setting(trial, path)
+        values = [value] if isinstance(axis, Range) else list(dict.fromkeys((*axis, value)))
+        if not is_read(path, trial.method, trial.rectifier.name) or (len(values) == 1 and not isinstance(axis, Range)):
+            continue
+        if all(isinstance(one, int | float) and not isinstance(one, bool) for one in values):
+            ends = [axis.low, axis.high] if isinstance(axis, Range) else []
+            low, high = min(*values, *ends, value), max(*values, *ends, value)
+            log = axis.log if isinstance(axis, Range) else low > 0 and high / low >= LOG_RATIO
+            whole = all(isinstance(one, int) for one in (low, high, value))
+            found[path] = IntDistribution(low, high, log) if whole else FloatDistribution(low, high, log)
+            params[path] = value
+        else:
+            found[path] = CategoricalDistribution([spell_value(one) for one in values])
+            params[path] = spell_value(value)
+    return params, found

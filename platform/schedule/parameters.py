@@ -1,0 +1,122 @@
+"""A study's axes as Optuna's parameters, and Optuna's samplers by name."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+
+from platform.plan.space import Point, Space, nearest
+from search_spaces.schema.axes import Axis, Range
+
+DIGITS = 4
+"""Significant digits of a number that is proposed within a range: so many are typed and read again."""
+STARTUP = 5
+"""Trials of a study that are drawn at random before its sampler learns from them."""
+SAMPLERS: dict[str, Callable[[int, int], optuna.samplers.BaseSampler]] = {
+    "tpe": lambda seed, budget: optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP, multivariate=True),
+    "nsga2": lambda seed, budget: optuna.samplers.NSGAIISampler(seed=seed, population_size=_population(budget)),
+    "nsga3": lambda seed, budget: optuna.samplers.NSGAIIISampler(seed=seed, population_size=_population(budget)),
+    "gp": lambda seed, budget: optuna.samplers.GPSampler(seed=seed, n_startup_trials=STARTUP),
+    "random": lambda seed, budget: optuna.samplers.RandomSampler(seed=seed),
+    "qmc": lambda seed, budget: optuna.samplers.QMCSampler(seed=seed, scramble=True),
+}
+"""Seed and trials of a study -> sampler."""
+
+
+def make_sampler(name: str, seed: int, budget: int) -> optuna.samplers.BaseSampler:
+    """Return Optuna's sampler of that name for a study of `budget` trials."""
+    silence_optuna()
+    return SAMPLERS[name](seed, budget)
+
+
+def silence_optuna() -> None:
+    """Keep Optuna's notices out of a command's output."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+
+
+def _population(budget: int) -> int:
+    """Return the size of a generation: a study of a few dozen trials is to have some."""
+    return min(50, max(4, budget // 4))
+
+
+class Parameters:
+    """The axes of a space that have more than one value, as Optuna sees them.
+
+    A range is one of Optuna's. Numbers are places in their rising order, `none` after them. Words and seeds are
+    choices without an order.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self.axes = {path: _order(path, axis, space.published[path]) for path, axis in space.axes.items()}
+        self.distributions: dict[str, BaseDistribution] = {
+            path: found for path, axis in self.axes.items() if (found := _distribution(path, axis)) is not None
+        }
+
+    def encode(self, point: Point) -> dict[str, Any]:
+        """Return the parameters of a point; what lies outside of an axis is its nearest value."""
+        found = {}
+        for path, distribution in self.distributions.items():
+            axis = self.axes[path]
+            value = nearest(axis, point[path])
+            if isinstance(axis, Range):
+                found[path] = value
+            else:
+                found[path] = (
+                    spell_value(value) if isinstance(distribution, CategoricalDistribution) else axis.index(value)
+                )
+        return found
+
+    def decode(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the point of parameters that Optuna proposes."""
+        point: dict[str, Any] = {}
+        for path, axis in self.axes.items():
+            if isinstance(axis, Range):
+                value = params[path]
+                point[path] = value if axis.whole else min(max(float(f"{value:.{DIGITS}g}"), axis.low), axis.high)
+            elif path not in params:
+                (point[path],) = axis
+            else:
+                place = params[path]
+                point[path] = (
+                    next(one for one in axis if spell_value(one) == place) if isinstance(place, str) else axis[place]
+                )
+        return point
+
+
+def _order(path: str, axis: Axis, published: Any) -> Axis:
+    """Return an axis with its published value, each value once, numbers in rising order before all else."""
+    if isinstance(axis, Range):
+        return axis
+    values = list(dict.fromkeys((*axis, published)))
+    return tuple(sorted(values, key=lambda value: (value is None, value)) if _is_ordered(path, values) else values)
+
+
+def _is_ordered(path: str, values: Any) -> bool:
+    return path != "seed" and all(
+        value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values
+    )
+
+
+def _distribution(path: str, axis: Axis) -> BaseDistribution | None:
+    """Return Optuna's distribution of an axis, None of a single value."""
+    if isinstance(axis, Range):
+        return (
+            IntDistribution(int(axis.low), int(axis.high), log=axis.log)
+            if axis.whole
+            else FloatDistribution(axis.low, axis.high, log=axis.log)
+        )
+    if len(axis) == 1:
+        return None
+    if _is_ordered(path, axis):
+        return IntDistribution(0, len(axis) - 1)
+    return CategoricalDistribution([spell_value(value) for value in axis])
+
+
+def spell_value(value: Any) -> str:
+    """Return a value as one of Optuna's choices."""
+    return "none" if value is None else str(value)

@@ -1,0 +1,96 @@
+"""Optuna's journal of a sweep: a view that Optuna opens, with our ids, and that is made again from results."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
+
+from platform.plan.space import Space
+from platform.schedule.journal import Journal
+from platform.state import manifest
+from platform.state.sweep_state import SweepState
+from tests.support.small_sweep import Small
+from trainables.config.trial import Trial
+from trainables.storage.base import Storage
+
+STUDY = "forget05/npo/gru"
+AXES = ("training.lr=log(1e-6..1e-3)", "rectifier.gamma=0.05,0.4,0.8", "rectifier.tau=1,none", "method=npo")
+
+
+@pytest.fixture
+def state(small: Small, store: Storage) -> SweepState:
+    """A sweep with a range, begun."""
+    found = small.state(store, *AXES, "benchmark.split=forget05", strategy="optuna", budget=6)
+    manifest.write_manifest(found, store, "python -m platform.sweep tofu_tiny")
+    return found
+
+
+def read(store: Storage, name: str) -> list[optuna.trial.FrozenTrial]:
+    """Return the trials as Optuna, and so its dashboard, opens them."""
+    path = store.root / "optuna" / f"{name}.log"
+    storage = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+    return optuna.load_study(study_name=f"{name} {STUDY}", storage=storage).trials
+
+
+def make(space: Space, lr: float, tau: float | None) -> Trial:
+    return space.make({"training.lr": lr, "rectifier.gamma": 0.4, "rectifier.tau": tau})
+
+
+def test_optuna_opens_it_and_sees_settings_goals_and_our_ids(state: SweepState, store: Storage) -> None:
+    sweep = manifest.load_manifest(state.plan.name, store)
+    space, journal = state.plan.spaces[STUDY], Journal(sweep, store)
+    trials = [make(space, lr, tau) for lr, tau in ((1e-5, None), (3e-5, 1.0), (1e-4, None))]
+    for trial in trials:
+        journal.begin(trial)
+    journal.end(trials[0], (-3.0, 0.4))
+    journal.end(trials[1], None)
+    shown = read(store, sweep.label)
+    assert [one.state for one in shown] == [TrialState.COMPLETE, TrialState.FAIL, TrialState.RUNNING]
+    assert shown[0].values == [-3.0, 0.4]
+    assert shown[0].params == {"training.lr": 1e-5, "rectifier.gamma": 0.4, "rectifier.tau": "none"}
+    assert [one.user_attrs["id"] for one in shown] == [trial.id() for trial in trials]
+    assert shown[1].user_attrs["name"] == "gru-npo-forget05-g0.4-t1-lr3e-05-s0"
+    assert Path(shown[2].user_attrs["folder"].removeprefix("file://")) == store.trial(trials[2].id())
+    assert (
+        repr(shown[0].distributions["training.lr"]) == "FloatDistribution(high=0.001, log=True, low=1e-06, step=None)"
+    )
+
+
+@pytest.mark.parametrize("damage", ["none", "lost", "cut", "nonsense"])
+def test_it_is_made_again_from_results(state: SweepState, store: Storage, damage: str) -> None:
+    sweep = manifest.load_manifest(state.plan.name, store)
+    space, journal = state.plan.spaces[STUDY], Journal(sweep, store)
+    results = {}
+    for lr, goals in ((1e-5, (-3.0, 0.4)), (3e-5, None), (1e-4, (-1.0, 0.2))):
+        trial = make(space, lr, None)
+        results[trial.id()] = trial, goals
+        journal.begin(trial)
+    first, *_ = results.values()
+    journal.end(*first)
+    damages = {
+        "lost": journal.path.unlink,
+        "cut": functools.partial(journal.path.write_bytes, journal.path.read_bytes()[:-30]),
+        "nonsense": functools.partial(journal.path.write_text, "no journal\n{}\n"),
+    }
+    if damage in damages:
+        damages[damage]()
+    Journal(sweep, store).sync(results)
+    Journal(sweep, store).sync(results)
+    shown = {one.user_attrs["id"]: (one.state, one.values) for one in read(store, sweep.label)}
+    states = {True: TrialState.FAIL, False: TrialState.COMPLETE}
+    expected = {key: (states[goals is None], goals and list(goals)) for key, (_, goals) in results.items()}
+    assert shown == expected
+
+
+def test_a_trial_that_failed_and_ran_again_shows_its_goals(state: SweepState, store: Storage) -> None:
+    journal = Journal(manifest.load_manifest(state.plan.name, store), store)
+    trial = make(state.plan.spaces[STUDY], 1e-5, None)
+    for goals in (None, (-3.0, 0.4), (-3.0, 0.4)):
+        journal.begin(trial)
+        journal.end(trial, goals)
+    assert [one.state for one in read(store, journal.sweep.label)] == [TrialState.FAIL, TrialState.COMPLETE]
