@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from platform.driver import finish
 from tests.support.small_sweep import Small
@@ -127,3 +130,18 @@ def test_dry_run_says_how_many_steps_there_are(small: Small, tmp_path: Path) -> 
     for split, rows in {"forget01": 2, "forget05": 10, "forget10": 20}.items():  # a hundred authors, two questions each
         assert f"{rows // 2} on {split} (not 500: there are no more in 1 epoch of {rows} rows in batches of 2)" in said
     assert "fp32, 1 step\n" in dry_run(small, tmp_path, *typed, "--set", "training.max_steps=1")
+
+
+@pytest.mark.parametrize("module", ["analysis.report", "platform.status", "trainables.export", "trainables.run"])
+def test_names_that_are_too_long_and_folders_are_refused_in_one_line(module: str, tmp_path: Path) -> None:
+    app = typer.Typer()
+    app.command()(importlib.import_module(module).main)
+    options = {"trainables.export": ["--output", tmp_path / "out"]}.get(module, [])
+    (tmp_path / "sweeps").mkdir()
+    names = ["x" * 300, "x" * 5000, *([tmp_path, "/dev/null"] if module == "trainables.run" else [])]
+    for name in names:
+        given = map(str, [name, *options, "--storage", tmp_path])
+        done = CliRunner().invoke(app, list(given))
+        assert (done.exit_code, done.stdout) == (2, ""), done.output
+        assert done.stderr.startswith("error: "), done.stderr
+        assert done.stderr.count("\n") == 1

@@ -6,7 +6,9 @@ import contextlib
 import os
 import shlex
 import shutil
+import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -141,6 +143,33 @@ def test_interrupt_prints_the_command_that_goes_on(
         assert done.exit_code == 130
         resumed = done.stderr.strip().removeprefix("stopped; go on with: ")
         assert shlex.split(resumed) == ["python", "-m", "platform.sweep", *command, "--resume"]
+
+
+def test_the_second_interrupt_ends_at_once(command: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever still goes on after the first one: what Ray then does takes long and prints tracebacks."""
+
+    def run(*given: Any, **options: Any) -> int:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(60)
+        except KeyboardInterrupt:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(60)
+        return 0
+
+    monkeypatch.setattr(driver, "run", run)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.dup2(writing, 2)
+        in_process(*command)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as stream:
+        printed = stream.read()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
+    assert printed.startswith("\nstopped; go on with: python -m platform.sweep ")
+    assert printed.endswith(" --resume\n")
 
 
 def test_second_driver_is_refused_before_anything_else(

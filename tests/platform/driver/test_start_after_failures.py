@@ -7,17 +7,20 @@ from typing import Any
 
 import pytest
 
+from platform.driver import driver
 from platform.plan.plan import Plan
 from platform.state import manifest
-from platform.state.sweep_state import SweepState, refresh_if_stale
-from tests.support import starts
+from platform.state.sweep_state import SweepState, refresh_if_stale, scan
+from platform.tracking.mirror import Mirror
+from tests.support import machines, starts
+from tests.support.machines import Machine
 from tests.support.small_sweep import Small
 from tests.support.starts import finish, in_process
 from trainables.storage import files
 from trainables.storage.base import LOST, RESULT, STEPS, Storage
 from trainables.storage.results import remove_leftovers
 
-runs, signals = starts.runs, starts.signals
+runs, signals, machine = starts.runs, starts.signals, machines.machine
 
 
 @pytest.fixture
@@ -147,3 +150,29 @@ def test_damaged_sweep_file_is_set_aside_and_written_anew(
     refused = in_process(*command)
     assert refused.exit_code == 2
     assert f"1 of its 55 trials are missing ({path} cannot be read)" in refused.stderr
+
+
+def test_a_result_that_vanishes_from_the_bucket_meanwhile_is_missed_at_the_end(
+    small: Small, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = machine("here")
+    plan = small.plan(store, only=["benchmark.split=forget01", "method=ga", "rectifier.name=none"])
+    finish(store, plan.trials)
+    for trial in plan.trials:
+        store.push_trial(trial.id())
+    for reference in plan.references:
+        starts.write_evaluation(store, reference.evaluation, {})
+        store.push(store.evaluation(reference.evaluation) / RESULT)
+
+    def lose(sweep: Any, store: Any) -> Mirror:
+        store.transfer.store.delete([f"trials/{plan.trials[0].id()}/{RESULT}"])
+        mirror = Mirror(lambda: pytest.fail("MLflow is not asked"))
+        monkeypatch.setattr(mirror, "close", lambda counts: None)
+        monkeypatch.setattr(mirror, "log_report", lambda: None)
+        return mirror
+
+    monkeypatch.setattr(driver, "start_mirror", lose)
+    monkeypatch.setattr(driver, "print_end", lambda plan, store: 0)
+    options = driver.Options()
+    assert driver.run(scan(plan, store), store, "python -m platform.sweep tofu_tiny", options) == 1
+    assert "1 trial without a result that can be read; --resume runs them again" in capsys.readouterr().out

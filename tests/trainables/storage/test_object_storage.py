@@ -267,3 +267,19 @@ def test_a_file_is_known_by_size_and_time(
     (tmp_path / "file").write_text("four")
     os.utime(tmp_path / "file", ns=(0, 5 * 10**9 + nanoseconds))
     assert is_same(tmp_path / "file", Entry(*entry)) == same
+
+
+def test_empty_objects_that_mark_folders_are_ignored(machine: Machine) -> None:
+    """As S3's console makes them: nothing is under way by one, and nothing is fetched."""
+    here, there = machine("here"), machine("there")
+    write_trial(here, "a1")
+    here.push_trial("a1")
+    bucket, _, folder = here.location.removeprefix("s3://").partition("/")
+    for name in ("trials/", "trials/a1/", "trials/a1/checkpoint/", "trials/a2/checkpoint/", "sweeps/"):
+        here.transfer.store.files.create_dir(f"{bucket}/{folder}/{name}".rstrip("/"))
+    there.sync_trials(["a1", "a2"])
+    there.fetch_trial("a2")
+    assert there.finished_trials() == ["a1"]
+    assert [there.under_way(key) for key in ("a1", "a2")] == [False, False]
+    assert there.result("a1") is not None
+    assert not any(name.endswith("/") for name in names(there))
