@@ -8,6 +8,7 @@ gradient and steps with plain SGD for every combination of stage, precision and 
 
 from __future__ import annotations
 
+import inspect
 import os
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ with without_modules("mlflow"):  # 0.19.8: the autotuner, unused here, would imp
     from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
     from deepspeed.runtime.fp16.loss_scaler import LossScaler
     from deepspeed.runtime.zero.config import ZeroStageEnum
+    from deepspeed.runtime.zero.parameter_offload import FWD_MODULE_STACK
+    from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
     from deepspeed.utils.tensor_fragment import fragment_address
 
 # 0.19.8: the table of native operations that can be compiled here, without a public switch for a single one. The
@@ -157,7 +160,13 @@ class Engine:
         self.inner.load_checkpoint(str(folder), tag=tag)
 
     def close(self) -> None:
+        """End DeepSpeed's part. Its memory comes back with `runtime.release_memory`, when nobody has this engine."""
         self.inner.destroy()
+        # 0.19.8: two places of the process that would keep a model of ZeRO 3: the stack of modules amid their forward
+        # pass, whose first is the model, and a cache of what to release after a module, behind a wrapper.
+        FWD_MODULE_STACK.clear()
+        wrapped = vars(PartitionedParameterCoordinator)["_PartitionedParameterCoordinator__params_to_release"]
+        inspect.getclosurevars(wrapped).nonlocals["func"].cache_clear()
 
 
 def create_engine(network: Any, training: Training, resources: Resources) -> Engine:

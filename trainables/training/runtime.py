@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import sys
@@ -16,6 +17,8 @@ from trainables.config.settings import Resources
 def prepare_process(resources: Resources, seed: int) -> torch.device:
     """Set threads, determinism and, for one rank, the process group; note the code's version; return the device."""
     provenance.stamp()
+    release_memory()
+    gc.freeze()  # what is imported need not be looked at again: a collection then takes 0.01 s, not 0.3 s
     torch.set_num_threads(resources.cpus)
     torch.use_deterministic_algorithms(True, warn_only=True)
     # No code here reads memory that it has not written; filling new tensors with NaN takes three times as long.
@@ -36,6 +39,14 @@ def join_process_group(device: torch.device) -> None:
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # pyright: ignore[reportPrivateImportUsage]
+
+
+def release_memory() -> None:
+    """Free what nobody refers to. DeepSpeed's engines lie in cycles, some through autograd, which take two goes."""
+    for _ in range(2):
+        gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def device_name(gpus: float) -> str:

@@ -28,7 +28,7 @@ from trainables.training import checkpoints, loop, models, target_weights
 from trainables.training import engine as engines
 from trainables.training.checkpoints import CheckpointSchedule, DamagedCheckpoint, Notice
 from trainables.training.engine import Engine
-from trainables.training.runtime import prepare_process
+from trainables.training.runtime import prepare_process, release_memory
 from trainables.training.task_vectors.directions import ensure_direction, move_along
 from trainables.trial import setup
 from trainables.trial.calibration import calibrate
@@ -76,6 +76,7 @@ class TrialRun:
                 raise
             except Exception as failure:
                 error = self._explain(failure)
+            release_memory()
             if progress:
                 result = self._finish(error)
         if progress:
@@ -95,8 +96,7 @@ class TrialRun:
                 if retry is not None:
                     raise
                 self._halve_micro_batch(full)
-            if torch.cuda.is_available():  # outside the handler, whose traceback holds the tensors
-                torch.cuda.empty_cache()
+            release_memory()  # outside the handler, whose traceback holds the tensors
             self.record.steps.clear()
 
     def _phases(self) -> Iterator[Event]:
@@ -157,6 +157,7 @@ class TrialRun:
         folder = ensure_direction(direction, self.store, setup.load_forget_rows, rows, checkpointing)
         if dist.get_rank() > 0:
             return None, None
+        release_memory()
         network, tokenizer = models.load_model(target)
         move_along(network.to(device), folder, vector.stg or vector.strength or 0.0)
         return network, tokenizer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,15 @@ from trainables.workers import launcher, trial_actor
 
 
 def run_out(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
-    """Let the device hold at most `most` rows of a forward pass; the sizes that were tried."""
+    """Let the device hold at most `most` rows of a forward pass; the sizes that were tried. A retry begins afresh."""
     tried: list[int] = []
-    real = training_effective_batch.forward
+    real, full = training_effective_batch.forward, []
 
     def forward(engine: Any, term: Any, rows: Any, *rest: Any) -> Any:
         tried.append(len(rows))
+        assert not any(part() for part in full), "the first attempt's memory is not released"
         if len(rows) > most:
+            full.extend(map(weakref.ref, (engine, engine.inner, next(engine.module.parameters()))))
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return real(engine, term, rows, *rest)
 
