@@ -40,7 +40,10 @@ def main(
         sweep, *others = manifest.load_manifests(name, store)
         found = describe_sweep(sweep, store)
         found["changed"] = list(map(str, find_changed_files(sweep, store))) if verify else []
-        found["others"] = [{"name": item.label, "created": item.created, "trials": len(item.trials)} for item in others]
+        found["others"] = [
+            {"name": item.label, "created": item.created, "trials": len(item.trials), "settings": list(item.settings)}
+            for item in others
+        ]
         print(json.dumps(found, indent=2) if as_json else cli.escape_controls("\n".join(_lines(found))))
         return int(bool(found["changed"]))
 
@@ -55,6 +58,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     return [
         f"{found['sweep']}-{found['hash']}: {found['title']}",
         f"storage {found['storage']}, begun {found['created']}",
+        *([f"set: {', '.join(found['settings'])}"] if found["settings"] else []),
         _driver(found),
         f"{tally} | of {found['counts']['total']}" + ("" if left is None else f" | about {format_duration(left)} left"),
         *(f"done, but {name}: {count}" for name, count in others.items()),
@@ -70,7 +74,12 @@ def _lines(found: dict[str, Any]) -> list[str]:
         ),
         *_studies(found["studies"]),
         f"disk: trials {disk['trials_bytes']}, shared {disk['shared_bytes']}, free {disk['free_bytes']}",
-        *(f"also: {other['name']}, begun {other['created']}, {other['trials']} trials" for other in found["others"]),
+        *(
+            ", ".join(
+                [f"also: {other['name']}, begun {other['created']}, {other['trials']} trials", *other["settings"]]
+            )
+            for other in found["others"]
+        ),
     ]
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from platform.driver.dry_run import print_dry_run
+from platform.driver.fields import print_fields
 from platform.driver.options import Options
 from platform.driver.start import start_sweep
 from platform.plan import overrides
@@ -31,10 +32,12 @@ def main(
     name: Annotated[str | None, typer.Argument(help="Sweep to run; --list names them.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the sweeps.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and touch nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --list or --dry-run: JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --list, --fields or --dry-run: JSON.")] = False,
     strategy: Annotated[str, typer.Option(help="grid, paper or optuna.")] = "grid",
     trials: Annotated[int | None, typer.Option(min=1, help="optuna: points of each study.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds, such as 0,1,2.")] = None,
+    sampler: Annotated[str | None, typer.Option(help="optuna: tpe, nsga2, nsga3, gp, random or qmc.")] = None,
+    fields: Annotated[bool, typer.Option("--fields", help="List what --set takes, and what reads it.")] = False,
     only: Annotated[list[str] | None, typer.Option(help="FIELD=V1,V2: these trials only.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="PATH=VALUE in every trial.")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
@@ -54,10 +57,13 @@ def main(
     def run() -> int:
         if list_:
             return _print_sweeps(as_json)
+        if fields:
+            return print_fields(_find_sweep(name), as_json=as_json)
         settings = [*(set_ or []), *([overrides.parse_seeds(seeds)] if seeds is not None else [])]
         limits = Limits(gpu_hours, disk.parse_size(disk_budget))
         options = Options(limits, address, max_concurrent, kept, resume, new, retry_failed, reason)
         options.check(trials, strategy)
+        settings += [overrides.parse_sampler(sampler, strategy)] if sampler is not None else []
         if cluster is not None:
             return _run_on_cluster(_find_sweep(name).name, cluster, address)
         store = _open_storage(location, dry_run)

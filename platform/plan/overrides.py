@@ -18,7 +18,7 @@ import search_spaces.backbones
 from platform.plan.space import Space, nearest
 from search_spaces.schema.axes import STUDY, Axis, Range, axis_paths, check_axis, list_unread
 from search_spaces.schema.backbones import Backbone
-from search_spaces.schema.sweep import FILES, Sweep
+from search_spaces.schema.sweep import FILES, Search, Sweep
 from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError, closest
 from trainables.config.methods import SETTINGS
@@ -244,6 +244,16 @@ def parse_seeds(typed: str) -> str:
         if not re.fullmatch(r"\s*[0-9]+\s*", part):
             raise InputError(f"--seeds {typed}: '{part}' is no whole number from 0 on; write 0,1,2")
     return f"seed={typed}"
+
+
+def parse_sampler(name: str, strategy: str) -> str:
+    """Return `--sampler` as a setting. Raises InputError on an unknown one, or without --strategy optuna."""
+    known = typing.get_args(Search.model_fields["sampler"].annotation)
+    if name not in known:
+        raise InputError(f"--sampler: unknown sampler '{name}'; {closest(name, known)}")
+    if strategy != "optuna":
+        raise InputError(f"--sampler {name}: for --strategy optuna; --strategy {strategy} has its own order")
+    return f"search.sampler={name}"
 
 
 def _suggest(path: str, known: Sequence[str]) -> str:

@@ -112,9 +112,8 @@ def interpolate(axis: Range, share: float) -> float:
     return round(value) if axis.whole else value
 
 
-def read_setting(trial: Trial, path: str) -> Any:
-    """Return a setting of a trial by its path, None where the section is not there."""
-    value: Any = trial
+def read_setting(value: Any, path: str) -> Any:
+    """Return a setting of a trial or sweep by its path, None where the section is not there."""
     for name in path.split("."):
         value = getattr(value, name, None)
     return value

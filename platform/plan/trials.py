@@ -111,7 +111,10 @@ def _make_space(
     fixed["seed"] = seeds.low if isinstance(seeds, Range) else seeds[0]
     for path in axes.keys() - published.keys():
         section, _, name = path.rpartition(".")
-        published[path] = nearest(axes[path], fixed[section].get(name) if section else fixed[path])
+        value = fixed[section].get(name) if section else fixed[path]
+        if value is None and section == "objective" and None not in axes[path]:
+            value = getattr(presets.constants(method, sweep.objective, study[0]), name, None)
+        published[path] = nearest(axes[path], value)
     return Space(sweep.name, fixed, axes, published)
 
 

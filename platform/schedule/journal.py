@@ -18,6 +18,7 @@ from platform.plan.space import read_setting
 from platform.schedule.parameters import silence_optuna, spell_value
 from search_spaces.schema.axes import STUDY, Range, is_read, name_trial, read_axis
 from trainables import benchmarks
+from trainables.benchmarks.selection import metrics_of
 from trainables.config.trial import Trial
 from trainables.storage.base import Storage, set_aside
 from trainables.storage.sweeps import SweepFile
@@ -25,6 +26,9 @@ from trainables.storage.sweeps import SweepFile
 LOG_RATIO = 100
 """Numbers above 0 whose greatest is so many times the least are drawn on a log scale."""
 Goals = tuple[float, ...] | None
+"""The benchmark's goals in a trial, on TOFU FQ and MU, turned so that more is better; None: it has no numbers.
+
+They are of the rows that the selection rule goes by: with `selection.halves` not of those that are reported."""
 
 
 class Journal:
@@ -113,6 +117,25 @@ class Journal:
             trials = study.get_trials(deepcopy=False)
             self.studies[name] = study, {one.user_attrs["id"]: one.number for one in trials}
         return self.studies[name]
+
+
+def read_goals(trial: Trial, document: Mapping[str, Any]) -> Goals:
+    """Return the goals of a result, or of a document with its `metrics` and `halves`."""
+    return benchmarks.goal_gains(trial.benchmark.name, metrics_of(document, trial.selection))
+
+
+def sync_journal(sweep: SweepFile, store: Storage) -> Journal | None:
+    """Make the journal of a sweep again from its storage; None: it was never searched."""
+    if "optuna" not in sweep.strategies or not sweep.axes:
+        return None
+    results: dict[str, tuple[Trial, Goals]] = {}
+    for key in sweep.trials:
+        if (result := store.result(key)) is not None:
+            trial = Trial.model_validate(result["config"])
+            results[key] = trial, read_goals(trial, result)
+    journal = Journal(sweep, store)
+    journal.sync(results)
+    return journal
 
 
 def describe_parameters(trial: Trial, axes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, BaseDistribution]]:

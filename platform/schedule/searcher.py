@@ -9,9 +9,9 @@ import optuna
 from ray.tune.search import Searcher
 
 from platform.plan.space import Space, read_setting
+from platform.schedule.journal import Goals, read_goals
 from platform.schedule.parameters import Parameters, make_sampler
 from trainables import benchmarks
-from trainables.benchmarks.selection import metrics_of
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 
@@ -20,11 +20,6 @@ FLOOR = "floor"
 """The name of the constraint that a trial keeps enough utility."""
 TRIES = 200
 """Proposals in a row that were tried before, after which a space with ranges is taken to be searched."""
-Goals = tuple[float, ...] | None
-"""The benchmark's goals in a trial, on TOFU FQ and MU, turned so that more is better; None: it has no numbers.
-
-They are of the rows that the selection rule goes by: with `selection.halves` not of those that are reported."""
-
 Reason = Callable[[], str | None]
 """Returns why no further trial may begin, None if one may."""
 
@@ -164,11 +159,6 @@ class Study:
 def _count_steps(one: Any, other: Any) -> int:
     """Return how many values of an axis lie between two places; of words 1 between any two."""
     return int(one != other) if isinstance(one, str) else abs(one - other)
-
-
-def read_goals(trial: Trial, document: Mapping[str, Any]) -> Goals:
-    """Return the goals of a result, or of a document with its `metrics` and `halves`."""
-    return benchmarks.goal_gains(trial.benchmark.name, metrics_of(document, trial.selection))
 
 
 class Studies(Queue):

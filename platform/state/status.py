@@ -51,6 +51,8 @@ def describe_sweep(sweep: SweepFile, store: Storage) -> dict[str, Any]:
         "title": sweep.title,
         "created": sweep.created,
         "command": sweep.command,
+        "settings": list(sweep.settings),
+        "axes": sweep.axes,
         "go_on": manifest.resume_command(sweep.command, manifest.storage_option(store)),
         "storage": store.location,
         "driver": _describe_driver(sweep, store),

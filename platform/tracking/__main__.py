@@ -1,4 +1,4 @@
-"""`python -m platform.tracking sync NAME`: MLflow's runs made again from the storage."""
+"""`python -m platform.tracking sync NAME`: MLflow's runs and Optuna's journal made again from the storage."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from platform.schedule.journal import sync_journal
 from platform.state import manifest
 from platform.tracking.database import tracking_uri
 from platform.tracking.tracker import sync
@@ -21,7 +22,7 @@ def main(
     name: Annotated[str, typer.Argument(help="Sweep: NAME or NAME-HASH.")],
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
 ) -> None:
-    """Make a sweep's MLflow runs from its storage."""
+    """Make a sweep's MLflow runs, and Optuna's journal of a search, from its storage."""
 
     def run() -> int:
         if action != "sync":
@@ -35,6 +36,8 @@ def main(
         except (MlflowException, sqlite3.Error) as error:
             raise InputError(f"MLflow at {redact(tracking_uri(store))}: {first_line(error)}") from error
         print(f"{count} trials in {redact(tracking_uri(store))}")
+        if journal := sync_journal(sweep, store):
+            print(f"Optuna's journal: {journal.path}")
         return 0
 
     raise typer.Exit(cli.guarded(run))

@@ -162,13 +162,13 @@ def _ensure_parent(client: Any, experiment: str, sweep: SweepFile) -> str:
             "sweep": sweep.name,
             SWEEP_TAG: sweep.label,
             "role": "parent",
-            "mlflow.note.content": sweep.title,
         }
         client.create_run(experiment, tags=tags, run_name=sweep.label)
         found = client.search_runs([experiment], condition, order_by=order)
     parent, *others = found
     for other in others:
         client.delete_run(other.info.run_id)
+    client.set_tag(parent.info.run_id, "mlflow.note.content", "\n\n".join([sweep.title, *sweep.settings]))
     client.set_tag(parent.info.run_id, "selection", sweep.selection.model_dump_json())
     if parent.info.status in ENDED:  # by an earlier start
         client.update_run(parent.info.run_id, "RUNNING")

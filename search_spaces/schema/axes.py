@@ -67,9 +67,12 @@ def axis_paths() -> tuple[str, ...]:
 
 
 @cache
-def _value_type(path: str) -> TypeAdapter[Any]:
+def value_type(path: str, root: type[Value] = Trial) -> TypeAdapter[Any]:
+    """Return the type of a setting of `root`, or where it has none of trials."""
     section, _, name = path.rpartition(".")
-    kind = {"": Trial, "benchmark": Benchmark, **SECTIONS}[section]
+    kind: Any = {"benchmark": Benchmark, **SECTIONS}.get(section)
+    if kind is None:
+        kind = root.model_fields[section].annotation if section else root if name in root.model_fields else Trial
     field = kind.model_fields[name]
     annotated: Any = Annotated
     return TypeAdapter(annotated[(field.annotation, *field.metadata, field)])
@@ -78,7 +81,7 @@ def _value_type(path: str) -> TypeAdapter[Any]:
 def check_value(path: str, value: Any) -> Any:
     """Return one value of an axis in its field's type. Raises ValueError that repeats it."""
     try:
-        return _value_type(path).validate_python(value)
+        return value_type(path).validate_python(value)
     except ValidationError as error:
         words = dict.fromkeys(item["msg"].removeprefix("Value error, ") for item in error.errors())
         raise ValueError(f"{path}: {' or '.join(words)} (got {value!r})") from error

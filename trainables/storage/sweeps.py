@@ -5,7 +5,9 @@ The driver writes them (platform.state.manifest).
 
 from __future__ import annotations
 
+import itertools
 import re
+import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +20,8 @@ from trainables.config.settings import Selection
 from trainables.storage.base import Storage
 from trainables.storage.files import read_json
 
+PLACES = ("models", "target", "tokenizer", "forget", "retain", "eval", "benchmark.data", "benchmark.sources")
+"""Settings that name files and folders."""
 NAME_AND_HASH = re.compile(r"(?P<name>.+)-(?P<hash>[0-9a-f]{8})")
 
 
@@ -79,6 +83,18 @@ class SweepFile(BaseModel):
     def varied(self) -> tuple[str, ...]:
         """Return the paths of its axes that have several values."""
         return tuple(path for path, axis in self.axes.items() if isinstance(axis, dict) or len(axis) > 1)
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Return what the last start was typed with to be another than the named sweep: `training.lr=1e-5`, `seed=1`.
+
+        Places of models and data are left out.
+        """
+        words = shlex.split(self.command)
+        names = {"--set": "", "--seeds": "seed="}
+        typed = [names[name] + value for name, value in itertools.pairwise(words) if name in names]
+        typed += [word.partition("=")[2] for word in words if word.startswith("--set=")]
+        return tuple(one for one in typed if one.partition("=")[0] not in PLACES)
 
     @property
     def strategies(self) -> tuple[str, ...]:

@@ -89,6 +89,8 @@ DRY = ("tofu_tiny", "--dry-run")
         (("tofu_tiny", "--retry-failed", "--reason", "oom"), ["unknown reason 'oom'", "known: failed, out_of_memory"]),
         ((*DRY, "--strategy", "gird"), ["--strategy", "'gird'", "grid, paper, optuna"]),
         ((*DRY, "--trials", 4), ["--trials: the points of each study with --strategy optuna; --strategy grid has"]),
+        ((*DRY, "--strategy", "optuna", "--sampler", "tpa"), ["--sampler: unknown sampler 'tpa'; did you mean 'tpe'?"]),
+        ((*DRY, "--sampler", "gp"), ["--sampler gp: for --strategy optuna; --strategy grid has its own order"]),
         ((*DRY, "--set", "trainin.lr=1"), ["--set trainin.lr=1", "did you mean 'training.lr'?"]),
         ((*DRY, "--set", "training.lr=fast"), ["training.lr", "'fast'", "valid number"]),
         ((*DRY, "--set", "method=gaa"), ["method: ", "'gaa'", "'ga', 'ga_kl', "]),
@@ -109,6 +111,33 @@ def test_bad_input_is_one_line_that_says_how_to_mend_it(
     flags = small.flags() if arguments[:1] == ("tofu_tiny",) and "benchmark.data=./nowhere" not in arguments else []
     text = refusal(*arguments[:1], *flags, *arguments[1:])
     assert [part for part in said if part not in text] == [], text
+
+
+def test_dry_run_of_a_range_tells_its_budget_and_no_ids_that_nobody_knows(small: Small, tmp_path: Path) -> None:
+    options = ("--strategy", "optuna", "--trials", 24, "--only", "method=npo", "--only", "benchmark.split=forget05")
+    typed = [part for axis in ("training.lr=log(1e-6..1e-3)", "training.epochs=1..10") for part in ("--set", axis)]
+    said = dry_run(small, tmp_path, *options, *typed).splitlines()
+    known = "2 known, Optuna chooses the others in training.lr=log(1e-06..0.001), training.epochs=1..10"
+    assert said[1] == f"strategy optuna, 48 trials ({known}), 0 done"
+    assert said[3].split() == ["forget05/npo/gru", "24", "trials", "0", "done"]
+    assert said[4].endswith(", 1 to 3 steps"), "ten rows in batches of 32"
+    default = dry_run(small, tmp_path, "--strategy", "optuna", "--only", "method=npo", "--seeds", "0,1,2,3,4,5,6,7")
+    assert "strategy optuna, 84 trials of 120 points, 0 done" in default  # 20 of 32 with GRU, and 8 without
+
+
+def test_fields_tell_what_can_be_set_and_what_reads_it() -> None:
+    done = in_process("tofu_tiny", "--fields", "--json")
+    rows = {row["setting"]: row for row in json.loads(done.stdout)}
+    assert rows["training.lr"] == {
+        "setting": "training.lr",
+        "accepts": "number > 0",
+        "value": "0.0004",
+        "note": "may be an axis",
+    }
+    assert rows["training.max_steps"]["accepts"] == "whole number >= 1 or none"
+    assert (rows["rectifier.tau"]["value"], rows["target"]["accepts"]) == ("none,1.0", "text or none")
+    assert rows["objective.steering"]["note"] == rows["forget"]["note"] == "nothing here reads it"
+    assert "training.betas " in in_process("own", "--fields").stdout
 
 
 def test_storage_that_cannot_be_written(small: Small, tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ def test_a_range_is_for_optuna_and_begins_with_the_published_point(make: MakePla
     assert [axis.whole for axis in space.axes.values() if isinstance(axis, Range)] == [False, False, True]
     assert space.size is None
     assert plan.name == make("benchmark.split=forget05").name
+    beta = make("objective.beta=0.05..1.0", "method=npo", strategy="optuna").spaces["forget05/npo/none"]
+    assert beta.first_point() == {"objective.beta": 0.1, "seed": 0}, "the preset's number"
 
 
 @pytest.mark.parametrize(

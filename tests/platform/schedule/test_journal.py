@@ -11,7 +11,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from platform.plan.space import Space
-from platform.schedule.journal import Journal
+from platform.schedule.journal import Journal, sync_journal
 from platform.state import manifest
 from platform.state.sweep_state import SweepState
 from tests.support.small_sweep import Small
@@ -85,6 +85,20 @@ def test_it_is_made_again_from_results(state: SweepState, store: Storage, damage
     states = {True: TrialState.FAIL, False: TrialState.COMPLETE}
     expected = {key: (states[goals is None], goals and list(goals)) for key, (_, goals) in results.items()}
     assert shown == expected
+
+
+def test_sync_makes_it_of_a_searched_sweep_alone(state: SweepState, store: Storage) -> None:
+    sweep = manifest.load_manifest(state.plan.name, store).model_copy(update={"command": "sweep", "commands": ()})
+    assert sync_journal(sweep.model_copy(update={"strategy": "grid"}), store) is None
+    journal = sync_journal(sweep, store)
+    assert journal is not None
+    assert journal.path == store.root / "optuna" / f"{sweep.label}.log"
+
+
+def test_settings_of_a_command_are_told_without_places(state: SweepState, store: Storage) -> None:
+    words = "python -m platform.sweep tofu_tiny --set models=DIR --set training.lr=1e-5 --seeds 0,1 --set=observe=2"
+    sweep = manifest.load_manifest(state.plan.name, store).model_copy(update={"command": words})
+    assert sweep.settings == ("training.lr=1e-5", "seed=0,1", "observe=2")
 
 
 def test_a_trial_that_failed_and_ran_again_shows_its_goals(state: SweepState, store: Storage) -> None:

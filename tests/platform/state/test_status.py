@@ -205,7 +205,8 @@ def test_name_with_several_sweeps_shows_the_newest_and_lists_the_others(store: S
     sweep_store.write_sweep(store.root, [f"{1:012x}"], digest="ffffffff", created="2026-11-21T09:00:00Z")
     found = told(store)
     assert (found["hash"], found["counts"]["total"]) == ("ffffffff", 1)
-    assert found["others"] == [{"name": "tiny-0a1b2c3d", "created": "2026-11-20T09:00:00Z", "trials": 36}]
+    known = {"name": "tiny-0a1b2c3d", "created": "2026-11-20T09:00:00Z", "trials": 36, "settings": []}
+    assert found["others"] == [known]
     assert lines(store)[-1] == "also: tiny-0a1b2c3d, begun 2026-11-20T09:00:00Z, 36 trials"
     chosen = told(store, "tiny-0a1b2c3d")
     assert (chosen["counts"]["total"], chosen["others"]) == (36, [])
