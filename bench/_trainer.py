@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 from transformers import DataCollatorForSeq2Seq, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
@@ -65,7 +65,9 @@ class Transformers:
 
     def run(self, first: int, steps: int) -> Spent:
         rows = [features(row) for batch in self.batches[first : first + steps] for row in batch]
-        with _alone():
+        with patch.dict(os.environ):
+            for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):  # the Trainer would take our process group for its own
+                os.environ.pop(name, None)
             trainer = Trainer(
                 model=self.network,
                 args=TrainingArguments(max_steps=steps, **self.arguments),
@@ -80,15 +82,6 @@ class Transformers:
         self.clock.ended.clear()
         trainer.train()
         return between(self.clock.ended)
-
-
-@contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """Run without the names by which the Trainer would take our process group of one rank for its own."""
-    names = [name for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE") if name in os.environ]
-    kept = {name: os.environ.pop(name) for name in names}
-    yield
-    os.environ.update(kept)
 
 
 class _Clock(TrainerCallback):

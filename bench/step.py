@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from torch.nn.utils import parameters_to_vector
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -72,7 +73,11 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
     for repeat in range(options.repeats + 1):
         for name in list(contenders)[:: 1 if repeat % 2 else -1]:
             seconds[name].append(contenders[name].run(repeat * block, block))
-    moved = {name: _moved(network, contender.network) for name, contender in contenders.items()}
+    start = parameters_to_vector(network.parameters()).detach().double()
+    moved = {
+        name: parameters_to_vector(contender.network.parameters()).detach().double() - start
+        for name, contender in contenders.items()
+    }
     contenders["plain"].runner.close()
     contenders["gru"].runner.close()
     answers = [sum(row.answer_tokens for row in batch) for batch in batches]
@@ -124,12 +129,6 @@ def _figures(options: argparse.Namespace, seconds: dict[str, list[Spent]], answe
         rectified.wall / plain.wall for rectified, plain in zip(seconds["gru"], seconds["plain"], strict=True)
     )
     return found
-
-
-def _moved(before: Any, after: Any) -> torch.Tensor:
-    """Return the update of all weights, flat."""
-    pairs = zip(before.parameters(), after.parameters(), strict=True)
-    return torch.cat([(b.detach().double() - a.detach().double()).reshape(-1) for a, b in pairs])
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:

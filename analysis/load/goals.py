@@ -81,11 +81,6 @@ class Goals:
         return Goal("removal", "removal", first.best, name, name)
 
     @property
-    def removal_words(self) -> str:
-        """Return `removal (FQ)`, for sentences that call more of it better."""
-        return f"removal ({self.removal.short}{', less is more' if self.removal.best == 'lowest' else ''})"
-
-    @property
     def explanation(self) -> str:
         """Return what the heads of the main table mean."""
         return " ".join(f"{column.head}: {EXPLAINED.get(column.metric, column.text)}." for column in self.columns)

@@ -19,7 +19,8 @@ STUDY_COLUMNS = ["benchmark.split", "method", "rectifier.name"]
 
 def rule_text(goals: Goals, rule: Selection) -> str:
     """Return the rule as a report states it: which trials are shown, and which rows they were chosen on."""
-    stated = describe_rule(rule, goals.removal_words, goals.retention.short)
+    removal = f"removal ({goals.removal.short}{', less is more' if goals.removal.best == 'lowest' else ''})"
+    stated = describe_rule(rule, removal, goals.retention.short)
     seeds = "Trials that differ only in the seed are averaged before the choice."
     return f"Shown of each split, method and rectifier: {stated}. {seeds}"
 

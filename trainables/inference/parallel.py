@@ -118,7 +118,9 @@ def _run_on_threads(network: Any, jobs: Sequence[Job[Result]], threads: int) -> 
             models.put(model)
 
     hooks = []
-    for model in _models_sharing_weights(network, threads):
+    tensors = {id(tensor): tensor for tensor in chain(network.parameters(), network.buffers())}
+    copies = [copy.deepcopy(network, dict(tensors)) for _ in range(threads - 1)]  # of the very same tensors
+    for model in (network, *copies):
         models.put(model)
         hooks.append(model.register_forward_pre_hook(check_failures))  # the other threads end at their next pass
     settings = {"initializer": torch.set_num_threads, "initargs": (torch_threads // threads,)}
@@ -132,9 +134,3 @@ def _run_on_threads(network: Any, jobs: Sequence[Job[Result]], threads: int) -> 
     finally:
         hooks[0].remove()  # the network's own
         torch.set_num_threads(torch_threads)  # what a thread sets for itself, MKL takes for all
-
-
-def _models_sharing_weights(network: Any, number: int) -> list[Any]:
-    """Return the network and copies of it with the very same tensors: hooks on one are not on the others."""
-    tensors = {id(tensor): tensor for tensor in chain(network.parameters(), network.buffers())}
-    return [network] + [copy.deepcopy(network, dict(tensors)) for _ in range(number - 1)]

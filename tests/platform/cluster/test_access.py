@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,14 +15,9 @@ import pytest
 from platform.cluster.checks import generate_commands
 from platform.schedule.ray_environment import make_token
 from tests.support.environment import INHERITED_PREFIXES
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.slow
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def end(process: subprocess.Popen[str]) -> None:

@@ -106,7 +106,8 @@ class OwnBenchmark(BenchmarkBase):
     def fingerprint(self, benchmark: Benchmark) -> str:
         """Name what the files and the tasks' folders hold."""
         at = row_files.source_places(benchmark)
-        marks = {part: row_files.fingerprint_file(part, at[part]) for part in row_files.FILES if part in at}
+        rows = {part: row_files.find_row_file(part, at[part]) for part in row_files.FILES if part in at}
+        marks = {part: hashing.hash_files([file]) for part, file in rows.items()}
         for task, place in _task_places(benchmark).items():
             files = _task_files(task, place)
             marks[task] = hub_id_of(place) if files is None else hashing.hash_files(files)

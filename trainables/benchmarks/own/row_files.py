@@ -16,7 +16,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from trainables.common import hashing
 from trainables.common.errors import InputError, closest
 from trainables.common.paths import expand, is_file, is_folder
 from trainables.config.settings import Benchmark
@@ -86,14 +85,9 @@ def check_files(benchmark: Benchmark) -> None:
         raise InputError("forget, retain: every row of the forget file is in the retain file, and would be retained")
 
 
-def fingerprint_file(part: str, place: str) -> str:
-    """Return a content hash of a file."""
-    return hashing.hash_files([_file(part, place)])
-
-
 def read_row_file(part: str, place: str) -> Sequence[Row]:
     """Return all rows of a file. Raises InputError with the part, the first bad row and the number of others."""
-    file = _file(part, place)
+    file = find_row_file(part, place)
     state = file.stat()
     return _load(part, file, (state.st_mtime_ns, state.st_size))
 
@@ -115,7 +109,8 @@ def _load(part: str, file: Path, state: tuple[int, int]) -> tuple[Row, ...]:
     return tuple(found)
 
 
-def _file(part: str, place: str) -> Path:
+def find_row_file(part: str, place: str) -> Path:
+    """Return a file of rows. Raises InputError if there is none, or it has another ending."""
     file = expand(place)
     if not is_file(file):
         what = "is a folder" if is_folder(file) else "is no file"
