@@ -15,7 +15,7 @@ from trainables.storage.sweeps import NAME_AND_HASH
 
 BENCHMARKS = {
     **dict.fromkeys(("quickstart", "tofu_tiny", "tofu_llama", "tofu_phi", "tofu_llama_tru", "tofu_phi_tru"), "tofu"),
-    **dict.fromkeys(("tofu_tau", "tofu_gamma", "tofu_ablation", "tofu_phi_uwc"), "tofu"),
+    **dict.fromkeys(("tofu_tau", "tofu_gamma", "tofu_ablation", "tofu_dynamics", "tofu_phi_uwc"), "tofu"),
     **dict.fromkeys(("wmdp_zephyr", "wmdp_rmu"), "wmdp"),
     **dict.fromkeys(("muse_books", "muse_news"), "muse"),
 }

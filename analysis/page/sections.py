@@ -131,7 +131,7 @@ def _write_hypervolume(report: Report) -> Section | None:
 
 
 def _write_seeds(report: Report) -> Section | None:
-    frame = seeds.table(report.results, report.store)
+    frame = seeds.table(report.results)
     if frame.empty:
         return None
     report.save_frame("seeds", frame)

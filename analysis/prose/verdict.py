@@ -26,6 +26,7 @@ KINDS = {"better": "improved", "traded": "traded one goal for another in", "wors
 KINDS |= {"same": "clearly changed nothing in"}
 SIGNS = {1: "better", -1: "worse", 0: "not clearly changed"}
 """What is said of a goal, by `significance.tests`'s sign."""
+ONE_SEED = "One seed, no verdict"
 LEFT_OUT = "a side missed its target, needed no mixing, or has no FQ"
 
 
@@ -73,14 +74,31 @@ def write_verdict(results: Results) -> list[str]:
     if tests.empty:
         text = "This sweep holds no method both with and without GRU that finished, so GRU cannot be judged from it."
         return [text, *vectors]
+    rest = [*list_beaten(results.chosen, results.models, goals), *compare_at_equal_utility(results), *vectors]
+    if max(tests["n"]) < 2:
+        more = "no comparison has two seeds on both sides; --seeds 0,1,2,3,4 runs five."
+        return [f"{ONE_SEED}: {more}", *filter(None, [count_kept(results)]), *rest]
+    counted = [state_rule(goals), count_single(tests), count_kept(results), describe_tests(tests)]
+    found = [summarise_tests(tests), " ".join(filter(None, counted))]
+    return [*found, *(describe_split(str(split), rows, goals) for split, rows in tests.groupby("split")), *rest]
+
+
+def state_rule(goals: Goals) -> str:
+    """Return from what on a change counts."""
     least = join_names(f"{significance.resolution(goal):g} in {goal.short}" for goal in goals.compared)
-    counted = (
-        f"A change counts from {least} on, and where all seeds that both sides have moved the same way (from "
+    lattice = " of FQ beyond one step of its KS test's lattice," if goals.benchmark == "tofu" else ""
+    return (
+        f"A change counts from {least} on,{lattice} of {goals.retention.short} beyond the 95% interval that the "
+        "evaluation rows alone leave, and where all seeds that both sides have moved the same way (from "
         f"{significance.LEAST} seeds on: where its 95% interval does not hold 0)."
     )
-    found = [summarise_tests(tests), " ".join(filter(None, [counted, count_kept(results), describe_tests(tests)]))]
-    found += [describe_split(str(split), rows, goals) for split, rows in tests.groupby("split")]
-    return [*found, *list_beaten(results.chosen, results.models, goals), *compare_at_equal_utility(results), *vectors]
+
+
+def count_single(tests: pd.DataFrame) -> str:
+    """Return how many comparisons have no verdict for want of a second seed; empty if all have two."""
+    most = [max(rows["n"]) for _, rows in tests.groupby(["split", "method"])]
+    single = sum(count < 2 for count in most)
+    return f"{ONE_SEED}: {single} of {len(most)} comparisons." if single else ""
 
 
 def summarise_tests(tests: pd.DataFrame) -> str:
@@ -110,7 +128,7 @@ def describe_split(split: str, tests: pd.DataFrame, goals: Goals) -> str:
         groups = {
             text: list(map(method_label, rows.loc[rows["sign"] == sign, "method"])) for sign, text in SIGNS.items()
         }
-        groups["not known"] = list(map(method_label, rows.loc[rows["sign"].isna(), "method"]))
+        groups["without a verdict"] = list(map(method_label, rows.loc[rows["sign"].isna(), "method"]))
         texts = [f"{text} for {join_names(methods)}" for text, methods in groups.items() if methods]
         parts.append(f"{goal.short} is {', '.join(texts)}")
     return f"On {split_label(split)}, with GRU {'; '.join(parts)}."
@@ -186,6 +204,7 @@ def compare_at_equal_utility(results: Results) -> list[str]:
             f"At equal utility on {split_label(str(split))} (UWC: mixed back to {shares} of the original model's MU) "
             f"FQ is higher with GRU in {sum(compared > 0)} of {len(compared)} pairs of a method and share, lower in "
             f"{sum(compared < 0)}.{left_out if len(compared) < len(gains) else ''}"
+            f"{f' {ONE_SEED}.' if max(mixed['n']) < 2 else ''}"
         )
     return texts
 
@@ -215,5 +234,5 @@ def _compare_levels(levels: pd.DataFrame, seeds: pd.Series) -> str:
     return (
         f"of {len(levels)} measured FQs that TRU and TV both reach ({low} to {high}) TRU keeps more MU at {more}, TV "
         f"at {less}; at FQ {high}, the highest, MU is {best['tru']} for TRU and {best['tv']} for TV "
-        f"(n\u00a0=\u00a0{n}, lines between measured strengths)"
+        f"(n\u00a0=\u00a0{n}{f': {ONE_SEED.lower()}' if seeds.max() < 2 else ''}, lines between measured strengths)"
     )

@@ -25,16 +25,16 @@ SAME = 1e-6
 """Numbers from rows and from a result that are further apart are not of the same evaluation."""
 
 
-def bootstrap_trials(trials: pd.DataFrame, store: Storage, halves: bool = False) -> pd.DataFrame:
-    """Return `low` and `high`, the bounds for each of these rows of `runs.load`; NaN where no rows give its utility.
+def resample_trials(trials: pd.DataFrame, store: Storage, halves: bool = False) -> dict[str, Array]:
+    """Return `resample` of these rows of `runs.load` by their id, without those whose utility no rows give.
 
     `halves`: of the second half of the rows, which is reported where settings were chosen on the first.
     """
-    bounds = [_bootstrap_trial(trial, store, halves) for trial in trials.to_dict("records")]
-    return pd.DataFrame(bounds, columns=["low", "high"], index=trials.index, dtype=float)
+    found = {str(trial["id"]): _resample_trial(trial, store, halves) for trial in trials.to_dict("records")}
+    return {key: utilities for key, utilities in found.items() if utilities is not None}
 
 
-def _bootstrap_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) -> tuple[float, float]:
+def _resample_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) -> Array | None:
     path = store.trial(trial["id"]) / ROWS
     if not path.is_file():
         store.fetch(path)
@@ -47,11 +47,11 @@ def _bootstrap_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) -
     except (OSError, ValueError, pyarrow.ArrowException) as damage:
         log.warning("trials/%s/%s is damaged: %s", trial["id"], ROWS, damage)
     if not found:
-        return float("nan"), float("nan")
+        return None
     if not abs(harmonic_utility(found) - trial[kind.GOALS[-1].metric]) < SAME:
         log.warning("trials/%s/%s gives another %s than result.json: left out", trial["id"], ROWS, kind.GOALS[-1].short)
-        return float("nan"), float("nan")
-    return interval(found)
+        return None
+    return resample(found)
 
 
 def _benchmark(trial: dict[Hashable, Any]) -> Benchmark:
@@ -66,13 +66,18 @@ def harmonic_utility(parts: Sequence[Array]) -> float:
     return float(_harmonic(np.concatenate([part.mean(axis=0) for part in parts])[None, :])[0])
 
 
-def interval(parts: Sequence[Array]) -> tuple[float, float]:
-    """Return the percentile interval of the utility over `RESAMPLES` resamples of rows, drawn within each set.
+def resample(parts: Sequence[Array]) -> Array:
+    """Return the utility over `RESAMPLES` resamples of rows, drawn within each set.
 
-    All numbers of a row are drawn together. Sets of as many rows are drawn alike in every trial.
+    All numbers of a row are drawn together. Sets of as many rows are drawn alike in every trial, so that differences of
+    two trials are of the same rows.
     """
     means = [_count_draws(len(part), place) @ part / len(part) for place, part in enumerate(parts)]
-    utilities = _harmonic(np.concatenate(means, axis=1))
+    return _harmonic(np.concatenate(means, axis=1))
+
+
+def interval(utilities: Array) -> tuple[float, float]:
+    """Return the percentile interval of utilities, or of differences of two, over resamples."""
     low, high = np.quantile(utilities, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 

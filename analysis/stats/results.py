@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.load.goals import Goals, goals_of_runs
 from analysis.load.trials import evaluated, load, references
-from analysis.stats import selection, significance
+from analysis.stats import intervals, selection, significance
 from trainables.config.settings import Selection
 from trainables.storage.base import Storage
 from trainables.storage.sweeps import SweepFile
@@ -22,6 +22,7 @@ class Results:
     runs: pd.DataFrame
     models: pd.DataFrame
     rule: Selection = selection.DEFAULT
+    store: Storage | None = None
 
     @cached_property
     def goals(self) -> Goals:
@@ -53,7 +54,13 @@ class Results:
     @cached_property
     def tests(self) -> pd.DataFrame:
         """Return what GRU changes of the chosen settings: `significance.tests`."""
-        return significance.tests(self.runs, self.pairs, self.goals)
+        return significance.tests(self.runs, self.pairs, self.goals, self.resampled)
+
+    @cached_property
+    def resampled(self) -> dict[str, intervals.Array]:
+        """Return the utility of each of `chosen_trials` over resamples of its rows, by id, as far as rows are there."""
+        trials = self.chosen_trials.dropna(subset=[self.goals.retention.metric])
+        return {} if self.store is None else intervals.resample_trials(trials, self.store, self.rule.halves)
 
     def with_runs(self, runs: pd.DataFrame) -> Results:
         """Return the results of these trials alone."""
@@ -62,4 +69,4 @@ class Results:
 
 def read_results(sweep: SweepFile, storage: Storage) -> Results:
     """Return the results of a sweep in a storage."""
-    return Results(load(sweep.label, storage), references(sweep.label, storage), sweep.selection)
+    return Results(load(sweep.label, storage), references(sweep.label, storage), sweep.selection, storage)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.stats import intervals
+from analysis.stats.intervals import interval
 from analysis.stats.results import Results
-from trainables.storage.base import Storage
+from analysis.stats.significance import KS
 
-KS = ["forget_quality_ks", "forget_rows"]
-"""D of the KS test behind a forget quality, and n, the rows of each of its two samples."""
 NAMES = {"benchmark.split": "split", "rectifier.name": "rectifier", "rectifier.gamma": "gamma", "rectifier.tau": "tau"}
 
 
-def table(results: Results, store: Storage) -> pd.DataFrame:
+def table(results: Results) -> pd.DataFrame:
     """Return one row a seed of each chosen setting, in table order.
 
     Columns: split, method, rectifier, gamma, tau, strength, seed, the goals, `low` and `high` (95 % bootstrap interval
@@ -26,4 +24,6 @@ def table(results: Results, store: Storage) -> pd.DataFrame:
     frame = trials.rename(columns=NAMES).reindex(
         columns=["split", "method", "rectifier", "gamma", "tau", "strength", "seed", *metrics, *beside, "id"]
     )
-    return frame.assign(**intervals.bootstrap_trials(trials, store, results.rule.halves))
+    unknown = (float("nan"), float("nan"))
+    bounds = [interval(found) if (found := results.resampled.get(key)) is not None else unknown for key in frame["id"]]
+    return frame.assign(**pd.DataFrame(bounds, columns=["low", "high"], index=frame.index, dtype=float))

@@ -20,8 +20,8 @@ from analysis.labels import (
 from analysis.load.goals import ARROWS, Goals, goals_of_runs
 from analysis.stats import intervals
 from analysis.stats.results import Results
-from analysis.stats.seeds import KS
 from analysis.stats.selection import varied
+from analysis.stats.significance import KS
 from trainables.config.settings import Selection
 from trainables.storage.base import EVALUATED
 
@@ -83,6 +83,9 @@ def list_changes(results: Results) -> pd.DataFrame:
         goal = goals[row["metric"]]
         gains = [f"{gain:+.{goal.digits}f}" for gain in row["gains"]]
         known, tested = not pd.isna(row["low"]), not pd.isna(row["p"])
+        rows_say = DASH if pd.isna(row["ks_steps"]) else f"{row['ks_steps']:.1f} KS steps"
+        if not pd.isna(row["rows_low"]):
+            rows_say = f"{row['rows_low']:+.{goal.digits}f} to {row['rows_high']:+.{goal.digits}f}"
         rows.append(
             {
                 "Split": split_label(row["split"]),
@@ -94,6 +97,7 @@ def list_changes(results: Results) -> pd.DataFrame:
                 "Seeds in common": f"{row['n']}",
                 "95% interval": f"{row['low']:+.{goal.digits}f} to {row['high']:+.{goal.digits}f}" if known else DASH,
                 "Adjusted p": f"{row['adjusted']:.2g}" if tested else DASH,
+                "Of rows": rows_say,
                 "By seed": ", ".join(gains) if len(gains) > 1 else DASH,
             }
         )

@@ -12,7 +12,7 @@ from analysis.tables import lists
 from tests.support.sweep_store import GRU, read, write_sweep, write_trial
 from trainables import benchmarks
 from trainables.config.settings import Benchmark
-from trainables.storage.base import ROWS, Storage
+from trainables.storage.base import ROWS
 from trainables.storage.files import write_rows
 
 
@@ -68,7 +68,7 @@ def test_the_interval_is_that_of_a_bootstrap_by_hand() -> None:
         chosen = [part[dice.integers(0, len(part), len(part))] for part in parts]
         means = [float(np.mean(part[:, column])) for part in chosen for column in range(3)]
         resampled.append(len(means) / sum(1 / mean for mean in means))
-    low, high = intervals.interval(parts)
+    low, high = intervals.interval(intervals.resample(parts))
     spread = float(np.std(resampled))
     assert low == pytest.approx(np.quantile(resampled, 0.025), abs=0.25 * spread)
     assert high == pytest.approx(np.quantile(resampled, 0.975), abs=0.25 * spread)
@@ -76,7 +76,7 @@ def test_the_interval_is_that_of_a_bootstrap_by_hand() -> None:
 
 
 def test_a_collapsed_utility_has_an_interval_of_zeros() -> None:
-    assert intervals.interval([np.zeros((10, 3)), np.ones((5, 3))]) == (0.0, 0.0)
+    assert intervals.interval(intervals.resample([np.zeros((10, 3)), np.ones((5, 3))])) == (0.0, 0.0)
 
 
 def with_rows(store: Path, trial: str, halves: bool = False, **given: Any) -> list[dict[str, Any]]:
@@ -100,11 +100,11 @@ def test_every_seed_has_its_distance_and_its_interval(tmp_path: Path) -> None:
     write_rows(tmp_path / "trials/other" / ROWS, records)  # of another evaluation
     write_sweep(tmp_path, ["plain1", "plain0", "gru", "bare", "other"], splits=("forget05",))
     results = read(tmp_path)
-    frame = seeds.table(results, Storage(tmp_path)).set_index("id")
+    frame = seeds.table(results).set_index("id")
     assert frame.index.tolist() == ["plain0", "plain1", "gru", "bare", "other"]
     assert frame.loc["gru", ["forget_quality_ks", "forget_rows", "seed"]].tolist() == [0.25, 12, 0]
     parts = benchmarks.find("tofu").utility_parts(Benchmark(), records)
-    assert frame.loc["gru", ["low", "high"]].tolist() == list(intervals.interval(parts))
+    assert frame.loc["gru", ["low", "high"]].tolist() == list(intervals.interval(intervals.resample(parts)))
     assert np.isnan(frame.loc[["bare", "other"], ["low", "high"]].to_numpy()).all()
     assert all(frame["low"].dropna() < frame["model_utility"][:3])
     text = lists.explain_seeds(frame, results.runs)
@@ -117,9 +117,9 @@ def test_intervals_are_of_the_rows_that_are_reported(tmp_path: Path) -> None:
     records = with_rows(tmp_path, "gru", halves=True, rectifier=GRU)
     write_sweep(tmp_path, ["gru"], selection={"halves": True})
     results = read(tmp_path)
-    frame = seeds.table(results, Storage(tmp_path))
+    frame = seeds.table(results)
     parts = benchmarks.find("tofu").utility_parts(Benchmark(), benchmarks.every_other(records, 1))
-    assert frame.loc[0, ["low", "high"]].tolist() == list(intervals.interval(parts))
+    assert frame.loc[0, ["low", "high"]].tolist() == list(intervals.interval(intervals.resample(parts)))
     assert (
         frame.loc[0, "model_utility"]
         == results.runs.loc[0, "model_utility"]

@@ -10,10 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.prose import verdict
-from analysis.stats import significance
+from analysis.stats import intervals, significance
 from analysis.stats.results import Results
 from analysis.tables import lists
 from tests.support.sweep_store import GRU, NONE, calibrated, read, write_sweep, write_trial
+from trainables import benchmarks
+from trainables.config.settings import Benchmark
+from trainables.storage.base import ROWS
+from trainables.storage.files import write_rows
 
 
 def sweep_of(store: Path, plain: list[float], gru: list[float], first: int = 0) -> Results:
@@ -57,18 +61,88 @@ def test_five_seeds_are_tested_in_pairs(tmp_path: Path) -> None:
         ([-9.0] * 2, [-9.0, -8.7], [0, 1]),
         ([-9.0] * 2, [-8.9, -8.7], [1, 1]),
         ([-9.0] * 2, [-9.1, -9.3], [-1, 1]),
-        ([-9.0], [-8.9951], [0, 1]),  # less than 0.01
+        ([-9.0] * 2, [-8.9951] * 2, [0, 1]),  # less than 0.01
     ],
 )
 def test_the_sign_of_a_change(tmp_path: Path, plain: list[float], gru: list[float], signs: list[int]) -> None:
     assert sweep_of(tmp_path, plain, gru).tests["sign"].tolist() == signs
 
 
+@pytest.mark.parametrize(("rows", "sign"), [(1, 0), (1.5, 1), (-2, -1)])
+def test_forget_quality_counts_beyond_one_step_of_its_lattice(tmp_path: Path, rows: float, sign: int) -> None:
+    """Of 200 rows D moves by 1/200: seeds that all move by one step are as near as two models can be apart."""
+    ids = []
+    for seed in (0, 1):
+        for name, rectifier, fq, down in (("plain", NONE, -9.0, 0.0), ("gru", GRU, -9.0 + rows, rows / 200)):
+            ks = {"forget_quality": fq, "forget_quality_ks": 0.3 + 0.01 * seed - down, "forget_rows": 200}
+            metrics = ks | {"model_utility": 0.85}
+            ids.append(write_trial(tmp_path, f"{name}{seed}", rectifier=rectifier, metrics=metrics, seed=seed))
+    write_sweep(tmp_path, ids, splits=("forget05",))
+    results = read(tmp_path)
+    quality = results.tests.to_dict("records")[0]
+    assert quality["ks_steps"] == pytest.approx(abs(rows))
+    assert quality["sign"] == sign
+    assert lists.list_changes(results).iloc[0]["Of rows"] == f"{abs(rows):.1f} KS steps"
+
+
+@pytest.mark.parametrize(("gain", "sign"), [(0.0, 0), (0.02, 1)])
+def test_utility_counts_beyond_what_its_rows_leave_open(tmp_path: Path, gain: float, sign: int) -> None:
+    """All rows of both seeds gain alike, or by chance."""
+    dice = np.random.default_rng(3)
+    tasks = {"retain": 60, "real_authors": 40, "world_facts": 40}
+    ids = []
+    for seed in (0, 1):
+        plain = [
+            {"task": task, "index": index, "answer_tokens": 1, "answer_loss": dice.uniform(0.2, 1.0)}
+            | {"paraphrase_tokens": 1, "paraphrase_loss": 0.5, "perturbed_tokens": [1], "perturbed_loss": [1.0]}
+            | {"rougeL_recall": 0.5}
+            for task, count in tasks.items()
+            for index in range(count)
+        ]
+        noisy = [row | {"answer_loss": row["answer_loss"] + dice.normal(0, 0.3)} for row in plain]
+        gru = [row | {"answer_loss": row["answer_loss"] - gain} for row in (plain if gain else noisy)]
+        for name, rectifier, records in (("plain", NONE, plain), ("gru", GRU, gru)):
+            parts = benchmarks.find("tofu").utility_parts(Benchmark(), records)
+            mu = intervals.harmonic_utility(parts)
+            ids.append(write_trial(tmp_path, f"{name}{seed}", rectifier=rectifier, fq=-9.0, mu=mu, seed=seed))
+            write_rows(tmp_path / "trials" / ids[-1] / ROWS, records)
+    write_sweep(tmp_path, ids, splits=("forget05",))
+    utility = read(tmp_path).tests.to_dict("records")[1]
+    assert utility["n"] == 2
+    assert (utility["rows_low"] <= 0 <= utility["rows_high"]) == (sign == 0)
+    assert utility["rows_low"] - 1e-4 <= utility["difference"] <= utility["rows_high"] + 1e-4  # which is rounded
+    assert utility["sign"] == sign
+
+
+def test_one_seed_has_no_verdict(tmp_path: Path) -> None:
+    results = sweep_of(tmp_path, [-9.0], [-1.0])
+    assert np.isnan(results.tests["sign"].to_numpy()).all()
+    first, kept, *rest = verdict.write_verdict(results)
+    assert first == "One seed, no verdict: no comparison has two seeds on both sides; --seeds 0,1,2,3,4 runs five."
+    assert kept.startswith("At least 90% of the original model's MU is kept in ")
+    assert not [text for text in rest if "better" in text or "improved" in text]
+
+
+def test_of_several_comparisons_those_of_one_seed_have_none(tmp_path: Path) -> None:
+    ids = [write_trial(tmp_path, f"npo{side['name']}", "npo", side, fq=-3.0, mu=0.5) for side in (NONE, GRU)]
+    for seed in (0, 1):
+        for side, fq in ((NONE, -9.0), (GRU, -1.0 - seed)):
+            ids.append(write_trial(tmp_path, f"ga{side['name']}{seed}", rectifier=side, fq=fq, mu=0.85, seed=seed))
+    write_sweep(tmp_path, ids, splits=("forget05",))
+    first, counted, split, *_ = verdict.write_verdict(read(tmp_path))
+    assert first == "GRU improved the trade-off (a goal better, none worse) in 1 of 1 comparisons."
+    assert "One seed, no verdict: 1 of 2 comparisons." in counted
+    assert split == (
+        "On forget05 (5%), with GRU FQ is better for GA, without a verdict for NPO; MU is not clearly changed for GA, "
+        "without a verdict for NPO."
+    )
+
+
 def test_without_a_seed_in_common_means_are_of_all(tmp_path: Path) -> None:
     tests = sweep_of(tmp_path, [-9.0, -30.0, -14.0, -11.0, -20.0, -3.0], [-8.0, -29.0], first=100).tests
     assert tests["n"].tolist() == [0, 0]
     assert tests["none"].tolist() == [-14.5, 0.85]
-    assert tests["sign"].tolist() == [0, 0]
+    assert np.isnan(tests["sign"].to_numpy()).all()
 
 
 @settings(deadline=None)
@@ -97,7 +171,7 @@ def test_the_verdict_at_equal_utility(tmp_path: Path) -> None:
     assert verdict.compare_at_equal_utility(read(tmp_path)) == [
         "At equal utility on forget05 (5%) (UWC: mixed back to 85%, 90% and 95% of the original model's MU) FQ is "
         "higher with GRU in 3 of 5 pairs of a method and share, lower in 2. 1 of 6 pairs are left out: a side missed "
-        "its target, needed no mixing, or has no FQ."
+        "its target, needed no mixing, or has no FQ. One seed, no verdict."
     ]
 
 
