@@ -34,13 +34,14 @@ class Need:
         """Return the need as JSON, in bytes."""
         peak = self.fit.peak
         parts = asdict(peak.states) | {"activations": peak.activations, "logits": peak.logits, "buffers": peak.buffers}
+        parts |= {"step": peak.step, "evaluation": peak.evaluation}
         return {
             "method": self.method,
             "rectifier": self.rectifier,
             "split": self.split,
             "zero_stage": self.fit.stage,
             "micro_batch": self.fit.micro_batch,
-            "bytes": {name: round(value) for name, value in (parts | {"step": peak.step}).items()},
+            "bytes": {name: round(value) for name, value in parts.items()},
             "total_bytes": round(peak.total),
             "limit_bytes": None if self.fit.limit is None else round(self.fit.limit),
         }

@@ -45,6 +45,10 @@ def _check_benchmark_name(name: str) -> str:
 BenchmarkName = Annotated[str, AfterValidator(_check_benchmark_name)]
 
 
+CACHED_PER_PASS = 4
+"""Tokens that an evaluation may keep as keys and values, for each token of a pass (`Resources.evaluation_tokens`)."""
+
+
 class Value(BaseModel):
     """A frozen value that refuses unknown fields and numbers that are not finite."""
 

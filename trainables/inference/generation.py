@@ -201,7 +201,8 @@ class _Batch:
         self.mask, self.last = self.mask[chosen], self.last[chosen]
         first = int(self.mask.any(0).int().argmax())
         self.mask = self.mask[:, first:]
-        self.cache = [kv_cache.select_rows(layer, chosen, first) for layer in self.cache]
+        for number, layer in enumerate(self.cache):  # one layer at a time lies there twice
+            self.cache[number] = kv_cache.select_rows(layer, chosen, first)
 
     def add(self, rows: list[int], prompts: Sequence[tuple[int, ...]], pad: int) -> None:
         """Read new rows' prompts and put them below those under way."""
@@ -211,7 +212,8 @@ class _Batch:
             width = max(mask.shape[1], self.mask.shape[1])
             mask = torch.cat([kv_cache.right_aligned(part, width, 1) for part in (self.mask, mask)])
             last = torch.cat([self.last, last])
-            for old, new in zip(self.cache, cache, strict=True):
+            for number, new in enumerate(cache):
+                old, self.cache[number] = self.cache[number], new
                 new.keys, new.values = (
                     torch.cat([kv_cache.right_aligned(part, width, 2) for part in pair])
                     for pair in ((old.keys, new.keys), (old.values, new.values))

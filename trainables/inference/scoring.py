@@ -11,12 +11,11 @@ import torch
 from torch.nn import functional
 
 from trainables.common.tokens import Example
+from trainables.config.settings import CACHED_PER_PASS
 from trainables.inference import generation, kv_cache, parallel, shared_prefix
 from trainables.inference.counting import Counter
 
 IGNORED = -100
-CACHED_PER_PASS = 4
-"""Tokens that may be kept as keys and values, for each token of a pass."""
 
 
 def pad_of(tokenizer: Any) -> int:

@@ -2,8 +2,8 @@
 
 States are weights, gradients, optimizer, GRU's moving average and a frozen copy; `choose_stage` fills a share of the
 device with them. What a row of the micro-batch keeps for its backward pass comes on top (`peak`), and `fit` takes as
-many rows as there is room for. The constants are counted from transformers' layers, autograd and DeepSpeed, and checked
-against measured peaks (tests/trainables/training/test_measured_memory.py).
+many rows as there is room for. The constants are counted from transformers' layers, autograd and DeepSpeed 0.19.8, and
+checked against PyTorch's memory tracker at full size (tests/trainables/training/test_counted_memory.py).
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainables.config.methods import METHODS, RECTIFIERS, RETAIN_PASS
-from trainables.config.settings import Resources, Shape
+from trainables.config.settings import CACHED_PER_PASS, Precision, Resources, Shape
 from trainables.config.trial import Trial
 from trainables.methods import presets
 
 WIDTH: dict[str, int] = {"fp32": 4, "bf16": 2}
-FILLED = 0.7
+FILLED = 0.76
 """The share of a device's memory that states may take."""
 USABLE = 0.92
 """The share that a whole trial may take: the rest is CUDA's own and what its allocator cannot use."""
 BUCKET = 500_000_000
-"""Elements of DeepSpeed's buffer of gradients on their way, on a GPU."""
+"""Elements of DeepSpeed's buffer of gradients on their way, on a GPU, at the most."""
+GATHERED = 1_000_000_000
+"""Elements of weights that ZeRO 3 keeps gathered at the most (stage3_max_live_parameters)."""
 SUBGROUP = 1_000_000_000
 """Elements that ZeRO 3 updates at a time."""
 UNGATED = ("phi", "gpt_neox", "gpt2", "opt")
@@ -40,25 +42,28 @@ class States:
     optimizer: float
     average: float
     frozen: float
+    observed: float = 0.0
+    """The gradient of `observe`'s own retain rows, until it is compared."""
 
     @property
     def total(self) -> float:
-        return self.weights + self.gradients + self.optimizer + self.average + self.frozen
+        return self.weights + self.gradients + self.optimizer + self.average + self.frozen + self.observed
 
 
 @dataclass(frozen=True)
 class Peak:
-    """Bytes on one rank. `step`: what the optimizer's step needs beyond states, when activations are gone."""
+    """Bytes on one rank. `step`, `evaluation`: what these need beyond states, when activations are gone."""
 
     states: States
     activations: float
     logits: float
     buffers: float = 0.0
     step: float = 0.0
+    evaluation: float = 0.0
 
     @property
     def total(self) -> float:
-        return self.states.total + self.buffers + max(self.activations + self.logits, self.step)
+        return self.states.total + self.buffers + max(self.activations + self.logits, self.step, self.evaluation)
 
 
 @dataclass(frozen=True)
@@ -97,24 +102,23 @@ def shape_of(settings: Mapping[str, Any]) -> Shape | None:
 def states(trial: Trial, parameters: int, trained: int, stage: int) -> States:
     """Return the states of a model of `parameters`, of which `trained` have a gradient, with AdamW.
 
-    From ZeRO 1 on the optimizer (two fp32 moments and an fp32 copy of the weights) is split over ranks, from 2 on the
-    gradients, at 3 the weights; gradients are also accumulated in an fp32 shard. The moving average is one fp32 shard
-    wherever the optimizer is split. Both are on the CPU where they are offloaded.
+    From ZeRO 1 on the optimizer (two fp32 moments and an fp32 copy of the weights) and an fp32 gradient are split over
+    ranks, at 3 the weights. In bf16 at ZeRO 1 DeepSpeed has the whole fp32 gradient on every rank, beside that of
+    autograd. The moving average is one fp32 shard, what `observe` compares another. Optimizer and average are on the
+    CPU where they are offloaded.
     """
     resources = trial.resources
     ranks, width, fp32 = resources.ranks, WIDTH[resources.precision], 4
     owner = ranks if stage >= 1 else 1
-    gradients = trained * width / (ranks if stage >= 2 else 1)
-    if stage >= 1 or resources.precision == "bf16":
-        gradients += trained * fp32 / owner
+    whole = stage == 1 and resources.precision == "bf16"
     split = 0 if _is_offloaded(resources) else trained
-    copies = 3 if stage >= 1 or resources.precision == "bf16" else 2
     return States(
         weights=parameters * width / (ranks if stage == 3 else 1),
-        gradients=gradients,
-        optimizer=copies * split * fp32 / owner,
+        gradients=trained * (width + fp32 if whole else fp32 / owner),
+        optimizer=(3 if stage >= 1 else 2) * split * fp32 / owner,
         average=split * fp32 / owner if RETAIN_PASS in RECTIFIERS[trial.rectifier.name].needs else 0,
         frozen=parameters * width if "frozen_model" in METHODS[trial.method].needs else 0,
+        observed=trained * fp32 / owner if trial.observe else 0,
     )
 
 
@@ -151,14 +155,28 @@ def layer_bytes(trial: Trial, shape: Shape, length: int) -> float:
     """Return what one layer keeps of one token for its backward pass.
 
     Norms compute in fp32: their input, the normalised value and the result, each `hidden` wide. Attention keeps
-    queries, keys and values (repeated to all heads) and its result; a gated feed-forward keeps four vectors of
-    `intermediate`, Phi's five. Eager attention keeps a row of `length` scores for each head.
+    queries, keys and values and its result; a gated feed-forward keeps four vectors of `intermediate`, Phi's five.
+    Where heads share keys and values, only flash attention (a GPU, bf16, no mask) does not repeat them. A mask is a
+    row of `length`; eager attention keeps such a row of scores for each head, in fp32 PyTorch's for shared keys, too.
     """
-    width = WIDTH[trial.resources.precision]
+    width, gpu = WIDTH[trial.resources.precision], trial.resources.gpus > 0
     norms = 2 * (4 + 2 * width) * shape.hidden if shape.gated else 3 * width * shape.hidden
-    attention = 4 * width * shape.heads * shape.head_size
+    masked = _is_masked(trial)
+    shares = shape.kv_heads < shape.heads and gpu and not masked
+    keys = shape.kv_heads if shares and width == 2 else shape.heads
+    attention = 2 * width * (shape.heads + keys) * shape.head_size + 4 * shape.heads + masked * width * length
     scores = shape.heads * length * (4 + 2 * width) if trial.target.attention == "eager" else 0
+    if shares and width == 4 and not scores:
+        scores = shape.heads * length * 4
     return norms + attention + scores + (4 if shape.gated else 5) * width * shape.intermediate
+
+
+def _is_masked(trial: Trial) -> bool:
+    """Return whether a term attends to padding, for it reads positions there."""
+    settings, row = presets.constants(trial.method, trial.objective, trial.benchmark.split), METHODS[trial.method]
+    if row.steers:
+        return settings.rmu_reduction == "all_positions"
+    return "distributions" in row.needs and settings.kl_reduction.startswith("all_positions")
 
 
 def all_layers_bytes(trial: Trial, shape: Shape, length: int) -> float:
@@ -170,7 +188,7 @@ def all_layers_bytes(trial: Trial, shape: Shape, length: int) -> float:
     width = WIDTH[trial.resources.precision]
     layer = layer_bytes(trial, shape, length)
     if trial.resources.gradient_checkpointing:
-        return shape.layers * width * shape.hidden + layer
+        return shape.layers * width * shape.hidden
     if not METHODS[trial.method].steers:
         return shape.layers * layer
     steered = presets.constants(trial.method, trial.objective, trial.benchmark.split).layer
@@ -180,31 +198,79 @@ def all_layers_bytes(trial: Trial, shape: Shape, length: int) -> float:
     return (shape.layers - first - 1) * passed + (steered - first + 1) * read
 
 
+def loss_bytes(trial: Trial, shape: Shape, length: int) -> float:
+    """Return what the loss of one token takes beside the layers.
+
+    Three tensors over the vocabulary in fp32 (log-softmax and two gradients); five, and both models' logits, where
+    distributions are compared. RMU has the hidden states of all layers of both models instead, and logits in a retain
+    pass alone. With checkpointing one layer at a time is computed again, when logits are gone.
+    """
+    width, needs = WIDTH[trial.resources.precision], METHODS[trial.method].needs
+    logits = shape.vocabulary * (20 + 2 * width if "distributions" in needs else 12)
+    again = trial.resources.gradient_checkpointing * 1.5 * layer_bytes(trial, shape, length)
+    if not METHODS[trial.method].steers:
+        return max(logits, again)
+    hidden = (2 * (shape.layers + 1) * width + 20) * shape.hidden
+    retain_pass = trial.observe or RETAIN_PASS in RECTIFIERS[trial.rectifier.name].needs
+    return max(hidden + again, logits if retain_pass else 0)
+
+
+def evaluation_bytes(trial: Trial, shape: Shape, precision: Precision) -> float:
+    """Return what an evaluation takes beside the model: keys and values of generations, or a pass over answers."""
+    width, tokens = WIDTH[precision], trial.resources.evaluation_tokens
+    kept = 2 * (shape.layers + 1) * shape.kv_heads * shape.head_size * width
+    read = (8 + width) * shape.vocabulary + width * (8 * shape.hidden + 3 * shape.intermediate)
+    return tokens * max(CACHED_PER_PASS * kept, read)
+
+
 def peak(trial: Trial, shape: Shape, stage: int, rows: int, length: int) -> Peak:
     """Return the peak of a training step of `rows` rows at a time, each of at most `length` tokens, all of them labels.
 
-    Logits: three tensors over the vocabulary in fp32 in the backward pass (log-softmax and two gradients), which RMU
-    has in GRU's retain pass; seven where distributions are compared. The optimizer's step needs two more fp32 shards,
-    when the whole gradient is gone; on ZeRO 3, which goes by sub-groups of the shard, three of a sub-group. A task
-    vector in the making is split over ranks in fp32: weights, gradients, AdamW's moments and three vectors.
+    The optimizer's step copies the fp32 shard of the gradient (ZeRO 3: of a sub-group), and takes the largest
+    parameter's norm in fp64. At ZeRO 3 rank 0 evaluates a whole model beside its shards.
     """
     resources, method = trial.resources, METHODS[trial.method]
     width, ranks, tokens = WIDTH[resources.precision], resources.ranks, rows * length
-    activations = tokens * (all_layers_bytes(trial, shape, length) + 3 * width * shape.hidden)
-    logits = tokens * shape.vocabulary * (28 if "distributions" in method.needs else 12)
+    activations = tokens * (all_layers_bytes(trial, shape, length) + 5 * width * shape.hidden)
+    logits = tokens * loss_bytes(trial, shape, length)
     if method.strength is not None:
-        part = shape.parameters * 4 / ranks
-        return Peak(States(part, part, 2 * part, 3 * part, 0), activations, logits)
+        return _task_vector_peak(trial, shape, activations, logits)
     trained = _trained(trial, shape)
     held = states(trial, shape.parameters, trained, stage)
-    if stage == 0:
-        return Peak(held, activations, logits)
-    whole = trained * width / (ranks if stage == 2 else 1)
-    shards = 0 if _is_offloaded(resources) else 2 * trained * 4 / ranks
-    if stage == 3 and not _is_offloaded(resources):
-        whole, shards = 0, 3 * 4 * min(SUBGROUP, trained / ranks)
-    buffers = width * min(BUCKET, trained) if resources.gpus else 0
-    return Peak(held, activations, logits, buffers, step=max(0.0, shards - whole))
+    largest = min(trained, shape.hidden * max(shape.vocabulary, shape.intermediate))
+    shard = 0 if _is_offloaded(resources) else 4 * trained / ranks
+    step = {0: 0.0, 3: min(shard, 4 * SUBGROUP)}.get(stage, 0.0 if resources.precision == "bf16" else shard)
+    whole = shape.parameters * width if stage == 3 and ranks > 1 else 0
+    buffers = _buffer_bytes(resources, shape, trained, largest, stage) if resources.gpus else 0
+    evaluation = evaluation_bytes(trial, shape, resources.precision) + whole
+    return Peak(held, activations, logits, buffers, max(step, 8 * largest / (ranks if stage == 3 else 1)), evaluation)
+
+
+def _buffer_bytes(resources: Resources, shape: Shape, trained: int, largest: int, stage: int) -> float:
+    """Return DeepSpeed's buckets of gradients and their reduced copies, the newest gradient, ZeRO 3's gathered weights.
+
+    Counted as live tensors: tests/trainables/training/test_counted_states.py.
+    """
+    width, bucket = WIDTH[resources.precision], min(BUCKET, trained)
+    copies = {0: 1, 3: 2 + 4 / width}.get(stage, 1 if stage == 1 and resources.precision == "bf16" else 2)
+    gathered = min(GATHERED, shape.parameters) if stage == 3 and resources.ranks > 1 else 0
+    return width * (copies * bucket + largest + gathered)
+
+
+def _task_vector_peak(trial: Trial, shape: Shape, activations: float, logits: float) -> Peak:
+    """Return the peak of the making of a task vector, or of the evaluation of the model that was moved along it.
+
+    Split over ranks in fp32: weights, gradients, AdamW's moments and three vectors. Gathered in the precision of the
+    passes: embeddings and two layers. Rank 0 evaluates in fp32, whatever the precision.
+    """
+    resources = trial.resources
+    part = shape.parameters * 4 / resources.ranks
+    held = States(part, part, 2 * part, 3 * part, 0)
+    embeddings = 2 * shape.vocabulary * shape.hidden
+    gathered = embeddings + 2 * (shape.parameters - embeddings) / shape.layers
+    buffers = WIDTH[resources.precision] * gathered if resources.ranks > 1 or resources.precision == "bf16" else 0
+    evaluation = 4 * shape.parameters + evaluation_bytes(trial, shape, "fp32") - held.total
+    return Peak(held, activations, logits, buffers, evaluation=evaluation)
 
 
 def fit(trial: Trial, shape: Shape, longest: int, memory: float | None) -> Fit:

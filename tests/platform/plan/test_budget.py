@@ -67,22 +67,32 @@ def test_parameters_are_those_of_the_model() -> None:
 def test_peak_of_a_7b_model_by_hand() -> None:
     """bf16: a layer keeps of a token 16 h for norms, 8 h for attention, 8 times the feed-forward's width."""
     found = memory.peak(trial(rectifier=GRU), SEVEN, 2, 2, 100)
-    layer = 16 * 4096 + 8 * 4096 + 8 * 11008
-    assert found.activations == 200 * (32 * layer + 6 * 4096)
+    layer = 16 * 4096 + 8 * 4096 + 4 * 32 + 8 * 11008
+    assert found.activations == 200 * (32 * layer + 10 * 4096)
     assert found.logits == 200 * 32000 * 12
-    assert found.buffers == 2 * 500_000_000
-    assert found.states.total == pytest.approx(SEVEN.parameters * (2 + 2 / 4 + (4 + 12 + 4) / 4))
-    assert found.step == pytest.approx(SEVEN.parameters * (2 * 4 / 4 - 2 / 4))
-    assert found.total == found.states.total + found.buffers + max(found.activations + found.logits, found.step)
+    assert found.buffers == 2 * (2 * 500_000_000 + 32000 * 4096)
+    assert found.states.total == pytest.approx(SEVEN.parameters * (2 + (4 + 12 + 4) / 4))
+    assert found.step == 8 * 32000 * 4096
+    assert found.evaluation == 4 * 4096 * 2 * 33 * 4096 * 2, "keys and values, one layer moving"
+    assert found.total == found.states.total + found.buffers + found.evaluation
 
 
-def test_checkpointing_keeps_one_vector_a_layer_and_one_layer() -> None:
+def test_what_lies_beside_training_is_planned() -> None:
+    """observe's clone of a shard; at ZeRO 3 the whole model that is evaluated; a moved model in fp32."""
+    held, watched = (memory.peak(trial(observe=every), SEVEN, 2, 1, 10) for every in (None, 5))
+    assert watched.states.total - held.states.total == SEVEN.parameters
+    assert memory.peak(trial(), SEVEN, 3, 1, 10).evaluation - held.evaluation == 2 * SEVEN.parameters
+    alone = EIGHTY.model_copy(update={"ranks": 16})
+    moved = memory.peak(trial(method="tv", task_vector=TaskVector(strength=1.0), resources=alone), SEVEN, 1, 1, 10)
+    assert moved.total - moved.buffers == pytest.approx(4 * SEVEN.parameters + 2 * held.evaluation)
+
+
+def test_checkpointing_keeps_one_vector_a_layer() -> None:
     plain, saved = (
         memory.peak(trial(resources=resources), SEVEN, 1, 1, 1000).activations
         for resources in (EIGHTY, EIGHTY.model_copy(update={"gradient_checkpointing": True}))
     )
-    layer = 24 * 4096 + 8 * 11008
-    assert saved == 1000 * (32 * 2 * 4096 + layer + 6 * 4096)
+    assert saved == 1000 * (32 * 2 * 4096 + 10 * 4096)
     assert saved < plain / 10
 
 
@@ -106,7 +116,7 @@ def test_eager_attention_keeps_scores_and_kl_two_distributions() -> None:
     extra = [memory.layer_bytes(chosen, SEVEN, 100) for chosen in (eager, trial())]
     assert extra[0] - extra[1] == 32 * 100 * 8
     one, two = (memory.peak(trial(method=name), SEVEN, 1, 1, 10).logits for name in ("gd", "npo_kl"))
-    assert two / one == pytest.approx(7 / 3)
+    assert two / one == pytest.approx(24 / 12)
 
 
 # Micro-batch
@@ -114,7 +124,7 @@ def test_eager_attention_keeps_scores_and_kl_two_distributions() -> None:
 
 def test_micro_batch_is_the_share_in_as_few_parts_as_fit() -> None:
     """That of the user stands, and without a GPU it is the share."""
-    found = [memory.fit(trial(rectifier=GRU), SEVEN, 256, size * GB) for size in (59, 80, 140)]
+    found = [memory.fit(trial(rectifier=GRU), SEVEN, 256, size * GB) for size in (64, 80, 140)]
     assert [(fit.micro_batch, fit.fits) for fit in found] == [(4, True), (8, True), (8, True)]
     chosen = EIGHTY.model_copy(update={"micro_batch": 5})
     assert memory.fit(trial(resources=chosen), SEVEN, 256, 20 * GB).micro_batch == 5
@@ -127,7 +137,7 @@ def test_kl_pads_its_rows() -> None:
         memory.fit(trial(method="npo_kl", objective=Objective(preset=preset)), SEVEN, 128, None).peak.activations
         for preset in ("paper", "open-unlearning")
     )
-    assert tight / other == pytest.approx(500 / 128)
+    assert tight / other == pytest.approx(500 / 128, rel=0.01), "a mask is longer, too"
 
 
 def test_a_run_takes_the_micro_batch_of_the_plan(tmp_path: Path) -> None:

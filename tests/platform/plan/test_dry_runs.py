@@ -30,22 +30,22 @@ class Facts(NamedTuple):
 
 
 FACTS = {
-    "quickstart": Facts(15, 6, 1, 0.07, None, 0.02),
-    "tofu_tiny": Facts(165, 60, 1, 1.71, None, 0.52),
-    "tofu_llama": Facts(1526, 28, 4, 68.68, 1.08, 377.41, ("tofu_main",)),
-    "tofu_phi": Facts(1358, 28, 1, 70.66, 0.23, 96.47, ("tofu_main",)),
-    "tofu_llama_tru": Facts(44, 12, 4, 60.22, 0.18, 296.52, ("tofu_retain_free",)),
-    "tofu_phi_tru": Facts(44, 12, 1, 66.57, 0.04, 79.42, ("tofu_retain_free",)),
-    "tofu_phi_uwc": Facts(388, 8, 1, 61.90, 0.03, 39.71, ("tofu_uwc_ga", "tofu_uwc_npo")),
-    "tofu_tau": Facts(27, 27, 4, 64.59, 0.52, 40.49, ("tofu_tau",)),
-    "tofu_gamma": Facts(39, 39, 4, 64.59, 0.75, 40.51, ("tofu_gamma",)),
-    "tofu_dynamics": Facts(9, 6, 4, 64.59, 0.12, 80.87),
-    "tofu_ablation": Facts(8, 6, 4, 64.59, 0.07, 80.87, ("tofu_ablation",)),
-    "wmdp_zephyr": Facts(485, 10, 4, 70.26, 1.47, 144.86, ("wmdp",)),
-    "wmdp_rmu": Facts(97, 2, 1, 42.28, 0.19, 28.97, ("wmdp_rmu",)),
-    "muse_books": Facts(485, 10, 4, 70.90, 2.19, 134.79, ("muse",)),
-    "muse_news": Facts(485, 10, 4, 70.90, 1.51, 134.79),
-    "own": Facts(15, 6, 1, 0.01, None, 0.01),
+    "quickstart": Facts(15, 6, 1, 0.09, None, 0.02),
+    "tofu_tiny": Facts(165, 60, 1, 1.85, None, 0.52),
+    "tofu_llama": Facts(1526, 28, 4, 73.12, 1.08, 377.41, ("tofu_main",)),
+    "tofu_phi": Facts(1358, 28, 1, 69.52, 0.23, 96.47, ("tofu_main",)),
+    "tofu_llama_tru": Facts(44, 12, 4, 61.60, 0.18, 296.52, ("tofu_retain_free",)),
+    "tofu_phi_tru": Facts(44, 12, 1, 67.29, 0.04, 79.42, ("tofu_retain_free",)),
+    "tofu_phi_uwc": Facts(388, 8, 1, 62.21, 0.03, 39.71, ("tofu_uwc_ga", "tofu_uwc_npo")),
+    "tofu_tau": Facts(27, 27, 4, 62.52, 0.52, 40.49, ("tofu_tau",)),
+    "tofu_gamma": Facts(39, 39, 4, 62.52, 0.75, 40.51, ("tofu_gamma",)),
+    "tofu_dynamics": Facts(9, 6, 4, 69.26, 0.12, 80.87),
+    "tofu_ablation": Facts(8, 6, 4, 62.52, 0.07, 80.87, ("tofu_ablation",)),
+    "wmdp_zephyr": Facts(485, 10, 4, 66.99, 1.47, 144.86, ("wmdp",)),
+    "wmdp_rmu": Facts(97, 2, 1, 43.12, 0.19, 28.97, ("wmdp_rmu",)),
+    "muse_books": Facts(485, 10, 4, 68.88, 2.19, 134.79, ("muse",)),
+    "muse_news": Facts(485, 10, 4, 68.88, 1.51, 134.79),
+    "own": Facts(15, 6, 1, 0.02, None, 0.01),
 }
 """Memory and hours are those of the formulas that tests/platform/plan/test_budget.py checks by hand."""
 ON_CPU = ("quickstart", "tofu_tiny", "own")

@@ -31,12 +31,12 @@ def states(stage: int, ranks: int, trained: int = SEVEN, **changed: Any) -> memo
 
 
 def test_a_7b_model_on_eight_ranks_by_hand() -> None:
-    """bf16: 14 GB weights; ZeRO 1 splits 84 GB of optimizer, 28 GB of fp32 gradients and 28 GB of average."""
+    """bf16: 14 GB weights; ZeRO 1 splits 84 GB of optimizer and 28 GB of average, but no gradient; ZeRO 2 that, too."""
     one = states(1, 8)
-    assert (one.weights, one.gradients) == (14 * GB, 14 * GB + 3.5 * GB)
+    assert (one.weights, one.gradients) == (14 * GB, 14 * GB + 28 * GB)
+    assert states(2, 8).gradients == states(1, 8, precision="fp32").gradients == 3.5 * GB
     assert (one.optimizer, one.average) == (10.5 * GB, 3.5 * GB)
     assert states(3, 8).weights == 14 * GB / 8
-    assert states(2, 8).gradients == 14 * GB / 8 + 3.5 * GB
     assert states(1, 8, method="ga_kl").total - one.total == 14 * GB
     assert one.total - states(1, 8, rectifier="none").total == 3.5 * GB
     assert one.total - states(1, 8, offload_optimizer=True).total == 10.5 * GB + 3.5 * GB

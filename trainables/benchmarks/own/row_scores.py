@@ -15,6 +15,7 @@ from trainables.benchmarks.own.row_files import Row
 from trainables.common.errors import TrialStopped
 from trainables.common.tokens import Example
 from trainables.config.ids import digest
+from trainables.config.settings import CACHED_PER_PASS
 from trainables.data import text_blocks
 from trainables.data.prompts import Template, encode, prompt_text
 
@@ -159,7 +160,7 @@ def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token
         [len(truth) for truth in truths],
         end=tokenizer.eos_token_id,
         pad=scoring.pad_of(tokenizer),
-        token_budget=scoring.CACHED_PER_PASS * token_budget,
+        token_budget=CACHED_PER_PASS * token_budget,
         known=known,
     )
     for (_, _, row), truth, ids in zip(asked, truths, found, strict=True):

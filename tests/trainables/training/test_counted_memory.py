@@ -1,0 +1,75 @@
+"""Activations and logits of the memory plan against what PyTorch's memory tracker counts, at full size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from search_spaces.backbones.llama2 import LLAMA2
+from search_spaces.backbones.llama3 import LLAMA32_1B
+from search_spaces.backbones.phi import PHI
+from search_spaces.backbones.zephyr import ZEPHYR
+from tests.support import fake_step
+from trainables.config.settings import Model, Objective, Rectifier, Resources, Shape
+from trainables.config.trial import Trial
+from trainables.training import memory
+
+EIGHTY = 80e9
+MODELS = {"Llama": LLAMA2.shape, "Llama 1B": LLAMA32_1B.shape, "Phi": PHI.shape, "Mistral": ZEPHYR.shape}
+SMALL = Shape(hidden=256, layers=4, heads=8, kv_heads=2, head_size=32, intermediate=688, vocabulary=2000)
+
+
+def trial_of(method: Any, precision: Any = "bf16", layer: int | None = None, **resources: Any) -> Trial:
+    """GRU on four GPUs. `attention`: the target's."""
+    attention = resources.pop("attention", "sdpa")
+    return Trial(
+        method=method,
+        rectifier=Rectifier(name="gru", gamma=0.8),
+        target=Model(path="m", attention=attention),
+        objective=Objective(layer=layer),
+        resources=Resources(ranks=4, gpus=1, precision=precision, gpu_memory=80, **resources),
+    )
+
+
+def check(trial: Trial, shape: Shape, family: str, rows: int, length: int) -> None:
+    """The plan is at least what is counted, and at most a tenth above it."""
+    padded = max(length, memory.padded_to(trial))
+    planned = memory.peak(trial, shape, 2, rows, padded)
+    counted = fake_step.count_peak(trial, shape, family.split()[0], rows, length)
+    ratio = (planned.activations + planned.logits) / counted
+    print(f"{family} {trial.method} {rows} x {length}: counted {counted / 1e9:.2f} GB, plan over it {ratio:.3f}")
+    assert 1 <= ratio <= 1.1
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("family", "method", "settings"),
+    [
+        ("Llama", "npo", {}),
+        pytest.param("Mistral", "npo_kl", {}, marks=SLOW),
+        pytest.param("Llama", "rmu", {"layer": 2}, marks=SLOW),
+        pytest.param("Phi", "gd", {"precision": "fp32"}, marks=SLOW),
+        pytest.param("Qwen2", "gd", {"precision": "fp32"}, marks=SLOW),
+        pytest.param("Llama", "ga", {"gradient_checkpointing": True}, marks=SLOW),
+        pytest.param("Llama", "ga", {"attention": "eager"}, marks=SLOW),
+    ],
+)
+def test_a_small_model_is_planned_as_it_is_counted(family: str, method: str, settings: dict[str, Any]) -> None:
+    shape = SMALL.model_copy(update={"gated": False, "kv_heads": 8} if family == "Phi" else {})
+    check(trial_of(method, **settings), shape, family, 4, 120)
+
+
+@SLOW
+@pytest.mark.parametrize("method", ["ga", "npo", "simnpo_gd", "npo_kl", "rmu"])
+@pytest.mark.parametrize("family", MODELS)
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_a_full_model_is_planned_as_it_is_counted(family: str, method: str, precision: str) -> None:
+    """At the micro-batch that is planned for rows of TOFU's longest."""
+    if (family, method) == ("Phi", "rmu"):
+        pytest.skip("RMU trains down_proj, which Phi has not")
+    trial, shape = trial_of(method, precision), MODELS[family]
+    rows = memory.fit(trial, shape, 256, EIGHTY).micro_batch
+    check(trial, shape, family, rows, 256)
