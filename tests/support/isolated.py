@@ -13,9 +13,13 @@ from dataclasses import dataclass
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
+import mlflow.store.db.utils
+from matplotlib.figure import Figure
+
 from tests.support.environment import ROOT
 
 LIBRARIES = ("pandas", "pyarrow.parquet", "matplotlib.pyplot", "mlflow", "pydantic", "typer", "transformers")
+LIBRARIES += ("mlflow.store.tracking.sqlalchemy_store", "alembic.command")
 COMMANDS = ("platform.sweep", "platform.status", "platform.tracking.tracker", "platform.cluster.__main__")
 COMMANDS += ("analysis.report", "trainables.run", "trainables.evaluate", "trainables.export")
 MEMORY = 6 * 2**30
@@ -39,10 +43,20 @@ def start_server() -> ForkServerContext:
 
 
 def run_command(
-    context: ForkServerContext, output: Path, module: str, *arguments: object, folder: Path = ROOT, seconds: float = 60
+    context: ForkServerContext,
+    output: Path,
+    module: str,
+    *arguments: object,
+    folder: Path = ROOT,
+    seconds: float = 60,
+    quick: bool = False,
 ) -> Done:
-    """Run `python -m module arguments` in `folder`; what it prints goes to files in `output`."""
-    process = context.Process(target=_run, args=(output, folder, module, [str(argument) for argument in arguments]))
+    """Run `python -m module arguments` in `folder`; what it prints goes to files in `output`.
+
+    `quick`: figures are put together and not drawn, and MLflow does not compare its database with its migrations.
+    """
+    words = [str(argument) for argument in arguments]
+    process = context.Process(target=_run, args=(output, folder, module, words, quick))
     process.start()
     process.join(seconds)
     status = process.exitcode
@@ -53,10 +67,14 @@ def run_command(
     return Done(status, out, err)
 
 
-def _run(output: Path, folder: Path, module: str, arguments: list[str]) -> None:
+def _run(output: Path, folder: Path, module: str, arguments: list[str], quick: bool) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     os.chdir(folder)
     os.environ |= {"COLUMNS": "160", "NO_COLOR": "1"}
+    if quick:
+        Figure.draw_without_rendering = lambda figure: None
+        Figure.savefig = lambda figure, file, **given: Path(file).write_text("<svg/>", encoding="utf-8")
+        mlflow.store.db.utils._verify_schema = lambda engine: None
     with _redirected(output / "out", 1), _redirected(output / "err", 2):
         sys.argv = [module, *arguments]
         for name in (module, f"{module}.__main__"):  # imported ahead, and run now under the name __main__
