@@ -2,5 +2,6 @@
 
 from analysis.load.opening import find_sweep, open_storage
 from analysis.load.trials import canonical, evaluated, load, references, settings
+from analysis.stats.importance import measure_importance as importance
 
-__all__ = ["canonical", "evaluated", "find_sweep", "load", "open_storage", "references", "settings"]
+__all__ = ["canonical", "evaluated", "find_sweep", "importance", "load", "open_storage", "references", "settings"]

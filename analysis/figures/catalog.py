@@ -11,11 +11,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import paper
-from analysis.figures import bars, frames, heatmap, sensitivity, strengths, tradeoff, training, uwc
-from analysis.labels import join_names
-from analysis.load.goals import find_goals, full_title
+from analysis.figures import bars, frames, heatmap, sensitivity, slices, strengths, tradeoff, training, uwc
+from analysis.labels import join_names, method_label, row_label
+from analysis.load.goals import Goals, find_goals, full_title
 from analysis.stats import steps, tidy
 from analysis.stats.results import Results
+from analysis.stats.selection import STUDY_COLUMNS
 
 PAPER: dict[str, tuple[str, ...]] = {
     "main": ("tofu_main", "wmdp", "wmdp_rmu", "muse"),
@@ -68,6 +69,16 @@ def draw_tradeoff(results: Results) -> Picture:
 def draw_strengths(points: pd.DataFrame) -> Picture:
     """Return the curves of task vectors, from `strengths.strength_points`."""
     return _make_picture("strength", strengths.draw(points), points)
+
+
+def draw_slices(points: pd.DataFrame, goals: Goals, shares: pd.DataFrame) -> Picture:
+    """Return what each setting of one study does, from `importance.list_points` and its rows of importance."""
+    split, method, rectifier = (str(points[name].iloc[0]) for name in STUDY_COLUMNS)
+    stem, study = f"settings-{split}-{method}-{rectifier}", f"{row_label(method, rectifier)} on {split}"
+    if rectifier != "none":
+        study = f"{method_label(method)} {study}"
+    figure = slices.draw(points, goals, slices.rank_settings(points, shares))
+    return _make_picture("settings", figure, points, stem=stem, study=study)
 
 
 def draw_mixtures(points: pd.DataFrame) -> Iterator[Picture]:

@@ -17,6 +17,7 @@ from analysis.figures import catalog, uwc
 from analysis.figures.catalog import Picture
 from analysis.figures.style import save_figure
 from analysis.stats import equal_utility, hypervolume, seeds, strengths, tidy
+from analysis.stats.importance import LEAST_SETTINGS, list_points, measure_importance
 from analysis.stats.results import Results
 from analysis.tables import choose, lists, table_definitions
 from analysis.tables.choose import make_sheet
@@ -25,6 +26,10 @@ from analysis.tables.printed import Table
 from trainables.storage.base import Storage
 
 ALL_ROWS_NOTE = "Mixtures are measured on all evaluation rows: those that the settings were chosen on, and the others."
+
+
+MOST_PICTURES = 6
+"""Studies whose settings are drawn; importance.csv has all."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +135,28 @@ def _write_hypervolume(report: Report) -> Section | None:
     return Section(title, (TableItem(lists.list_volumes(frame, report.results.goals), caption),))
 
 
+def _write_importance(report: Report) -> Section | None:
+    """Studies with enough settings to say which of them matter; pictures of those that varied several."""
+    shares, goals = measure_importance(report.results.runs), report.results.goals
+    if shares.empty:
+        return None
+    report.save_frame("importance", shares)
+    told = " ".join(
+        (
+            "Share of each setting in what tells the best quarter of a study's settings in a goal from all of them",
+            "(PED-ANOVA, arXiv 2304.10255). It says what to vary next; in which direction is in the pictures.",
+            f"Studies with fewer than {LEAST_SETTINGS} settings are left out.",
+        )
+    )
+    pictures = []
+    for study, points in list_points(report.results.runs):
+        own = shares.loc[(shares[list(study)] == pd.Series(study)).all(axis=1)]
+        if own["setting"].nunique() > 1 and len(pictures) < MOST_PICTURES:
+            pictures.append(report.save_picture(catalog.draw_slices(points, goals, own)))
+    table = TableItem(lists.list_importance(shares, goals), told)
+    return Section("Which setting matters", (table,), tuple(pictures))
+
+
 def _write_seeds(report: Report) -> Section | None:
     frame = seeds.table(report.results)
     if frame.empty:
@@ -166,6 +193,7 @@ SECTION_WRITERS: tuple[Callable[[Report], Section | None], ...] = (
     write_main,
     _write_tradeoff,
     _write_hypervolume,
+    _write_importance,
     _write_seeds,
     _write_retain_free,
     _write_calibration,

@@ -17,7 +17,7 @@ from analysis.labels import (
 from analysis.load.goals import Goals, goals_of_runs
 from analysis.stats import significance, tidy
 from analysis.stats.results import Results
-from analysis.stats.selection import STUDY_COLUMNS
+from analysis.stats.selection import STUDY_COLUMNS, varied
 from analysis.stats.strengths import strength_points, utility_at_equal_quality
 from analysis.tables.lists import has_task_vectors
 
@@ -52,7 +52,8 @@ def describe_trials(runs: pd.DataFrame) -> str:
 def ask_question(runs: pd.DataFrame) -> str:
     """Return what the sweep can answer."""
     if not _compares_vectors(runs):
-        return "Does GRU help?"
+        others = varied(runs)
+        return f"Does GRU help, at each method's own best {join_names(others)}?" if others else "Does GRU help?"
     if any(runs["rectifier.name"] == "gru"):
         return "Does GRU help, and does TRU keep more than TV?"
     return "Does TRU keep more than TV?"

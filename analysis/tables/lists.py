@@ -15,12 +15,13 @@ from analysis.labels import (
     format_number,
     join_names,
     method_label,
+    rectifier_label,
     split_label,
 )
 from analysis.load.goals import ARROWS, Goals, goals_of_runs
 from analysis.stats import intervals
 from analysis.stats.results import Results
-from analysis.stats.selection import varied
+from analysis.stats.selection import STUDY_COLUMNS, varied
 from analysis.stats.significance import KS
 from trainables.config.settings import Selection
 from trainables.storage.base import EVALUATED
@@ -155,6 +156,22 @@ def list_volumes(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows, dtype="str")
+
+
+def list_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
+    """Return `measure_importance` as texts: a row a study and setting, a column a goal."""
+    rows: list[dict[str, Any]] = []
+    key: Any
+    for key, part in frame.groupby([*STUDY_COLUMNS, "setting"], sort=False):
+        split, method, rectifier, setting = map(str, key)
+        shares = dict(zip(part["metric"], part["importance"], strict=True))
+        told = {goal.short: f"{shares[goal.metric]:.0%}" if goal.metric in shares else DASH for goal in goals.compared}
+        name = " ".join(filter(None, [method_label(method), rectifier_label(rectifier)]))
+        found = {"Split": split_label(split), "Method": name, "Setting": setting, **told}
+        rows.append(found | {"Settings": f"{part['settings'].max()}", "order": -max(shares.values())})
+    listed = pd.DataFrame(rows)
+    listed = listed.sort_values("order", kind="stable").drop(columns="order") if rows else listed
+    return listed.sort_values(["Split", "Method"], kind="stable").astype("str") if rows else listed
 
 
 def list_failures(results: Results) -> pd.DataFrame:

@@ -113,7 +113,7 @@ class Tracker:
                 self.client.delete_tag(run.id, KEPT_TAG)
         results = (self.store.result(trial_id) for trial_id in self.sweep.trials)
         benchmark = next((found["config"]["benchmark"]["name"] for found in results if found), Benchmark().name)
-        self.client.set_experiment_tag(self.experiment, views.TAG, views.saved_view(benchmark))
+        self.client.set_experiment_tag(self.experiment, views.TAG, views.saved_view(benchmark, self.sweep.varied))
         self.client.set_terminated(self.parent, "KILLED" if is_unfinished(self.sweep, counts) else "FINISHED")
 
     def _log_counts(self, counts: dict[str, int]) -> None:

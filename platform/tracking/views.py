@@ -6,6 +6,7 @@ MLflow keeps a view as a tag of the experiment (3.17: name, times, the page's st
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from trainables import benchmarks
@@ -25,9 +26,10 @@ RUNS_PER_CHART = 100
 """How many runs a chart draws at most; MLflow's default is 10."""
 
 
-def saved_view(benchmark: str) -> str:
-    """Return the tag's value for the goals of a benchmark."""
-    state = json.dumps(_page_state([f"eval/{goal.metric}" for goal in benchmarks.find(benchmark).GOALS]))
+def saved_view(benchmark: str, varied: Iterable[str] = ()) -> str:
+    """Return the tag's value for the goals of a benchmark and the axes that a sweep varied."""
+    others = tuple(path for path in varied if path not in COLUMNS)
+    state = json.dumps(_page_state([f"eval/{goal.metric}" for goal in benchmarks.find(benchmark).GOALS], others))
     return json.dumps({"name": NAME, "createdAt": 0, "updatedAt": 0, "state": state})
 
 
@@ -38,9 +40,9 @@ def chart_params(rectifier: Rectifier) -> dict[str, str]:
     return {TAU: "none" if rectifier.tau is None else f"≤ {rectifier.tau:g}"}
 
 
-def _page_state(goals: list[str]) -> dict[str, Any]:
-    """Return the page: a row a trial, the most removal first."""
-    shown = [*(f"metrics.`{goal}`" for goal in goals), *(f"params.`{name}`" for name in COLUMNS)]
+def _page_state(goals: list[str], others: tuple[str, ...]) -> dict[str, Any]:
+    """Return the page: a row a trial, the most removal first. `others`: axes beside those that every sweep has."""
+    shown = [*(f"metrics.`{goal}`" for goal in goals), *(f"params.`{name}`" for name in (*COLUMNS, *others))]
     sections = [("tradeoff", "Trade-off", 2), ("steps", "Along training", 3)]
     return {
         "searchFilter": "tags.trial_id != ''",
@@ -52,7 +54,7 @@ def _page_state(goals: list[str]) -> dict[str, Any]:
         "modelVersionFilter": "All Runs",
         "selectedColumns": [*shown, "tags.`outcome`", "metrics.`time/total`"],
         "runsHiddenMode": "SHOWALL",
-        "compareRunCharts": _charts(goals),
+        "compareRunCharts": _charts(goals, others),
         "compareRunSections": [
             {"uuid": key, "name": name, "display": True, "isReordered": False, "columns": columns}
             for key, name, columns in sections
@@ -61,10 +63,10 @@ def _page_state(goals: list[str]) -> dict[str, Any]:
     }
 
 
-def _charts(goals: list[str]) -> list[dict[str, Any]]:
-    """Return parallel coordinates of gamma, tau and the goals; removal against retention; series by step."""
+def _charts(goals: list[str], others: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return parallel coordinates of axes and goals; removal against retention; series by step."""
     sides = {"xaxis": {"key": goals[0], "type": "METRIC"}, "yaxis": {"key": goals[-1], "type": "METRIC"}}
-    parallel = _chart("PARALLEL", "parallel", "tradeoff", selectedParams=list(AXES), selectedMetrics=goals)
+    parallel = _chart("PARALLEL", "parallel", "tradeoff", selectedParams=[*AXES, *others], selectedMetrics=goals)
     scatter = _chart("SCATTER", "scatter", "tradeoff", **sides, tooltipDataKeys=[])
     scales = {"lineSmoothness": 0, "scaleType": "linear", "xAxisKey": "step", "xAxisScaleType": "linear"}
     metrics = {name: f"train/{name}" for name in SERIES}

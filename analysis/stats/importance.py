@@ -1,0 +1,102 @@
+"""Which of the settings that a study varied decide its goals: Optuna's parameter importance, PED-ANOVA."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+import pandas as pd
+
+from analysis.labels import setting_text
+from analysis.load.goals import goals_of_runs
+from analysis.load.trials import evaluated, settings
+from analysis.stats.selection import STUDY_COLUMNS, average, sort_studies
+
+LEAST_SETTINGS = 10
+"""So many settings of a study must have been evaluated before importance says anything."""
+BEST_SHARE = 0.25
+"""The share of a study's settings whose values are compared with those of all (PED-ANOVA's target quantile)."""
+LOG_RATIO = 20.0
+"""Positive numbers whose greatest is so many times the least are compared, and drawn, on a log scale."""
+COLUMNS = [*STUDY_COLUMNS, "metric", "setting", "importance", "settings"]
+
+
+def measure_importance(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a study, goal and setting that the study varied: `importance`, shares that sum to 1.
+
+    `runs` is what `load` returns. It is the share in what tells the best quarter of a study's settings, in that goal,
+    from all of them (PED-ANOVA, Watanabe et al., IJCAI 2023, arXiv 2304.10255). Studies with fewer than
+    LEAST_SETTINGS evaluated settings (means over seeds) are left out; `settings` says how many there are.
+    """
+    goals, rows = goals_of_runs(runs), []
+    for study, points in list_points(runs):
+        for goal in goals.compared:
+            measured = points.dropna(subset=[goal.metric])
+            if len(measured) < LEAST_SETTINGS or len(set(measured[goal.metric])) < 2:
+                continue
+            shares = _compare_best(measured, [goal.gain(value) for value in measured[goal.metric]])
+            found = {**study, "metric": goal.metric, "settings": len(measured)}
+            rows += [{**found, "setting": name, "importance": share} for name, share in shares.items()]
+    frame = pd.DataFrame(rows, columns=COLUMNS)
+    return sort_studies(frame) if len(frame) else frame
+
+
+def list_points(runs: pd.DataFrame) -> list[tuple[dict[Hashable, Any], pd.DataFrame]]:
+    """Return the split, method and rectifier of each study, and a row a setting: what it varied, and its goals."""
+    if not evaluated(runs).to_numpy().any():
+        return []
+    goals, table = goals_of_runs(runs), settings(runs)
+    means = average(runs).reindex(columns=[*STUDY_COLUMNS, "configuration", *(goal.metric for goal in goals.compared)])
+    found: list[tuple[dict[Hashable, Any], pd.DataFrame]] = []
+    study: Any
+    for study, rows in sort_studies(means).groupby(STUDY_COLUMNS, sort=False):
+        values = table.loc[rows["configuration"]]
+        varied = [name for name in values if values[name].map(str).nunique() > 1]
+        columns = {name: values[name].to_numpy() for name in varied}
+        if varied:
+            found.append((dict(zip(STUDY_COLUMNS, study, strict=True)), rows.assign(**columns).reset_index(drop=True)))
+    return found
+
+
+def varied_settings(points: pd.DataFrame) -> list[str]:
+    """Return the settings of a study's points: the columns that `list_points` has added."""
+    return [str(name) for name in points if "." in str(name) and name not in STUDY_COLUMNS]
+
+
+def is_numeric(values: Any) -> bool:
+    """Return whether all values of a setting are numbers, none of them missing."""
+    numbers: Any = pd.to_numeric(values, errors="coerce")
+    return bool(numbers.notna().all() and values.map(type).ne(bool).all())
+
+
+def is_wide(values: Any) -> bool:
+    """Return whether numbers belong on a log scale."""
+    return bool(values.min() > 0 and values.max() >= LOG_RATIO * values.min())
+
+
+def _compare_best(points: pd.DataFrame, gains: Iterable[float]) -> dict[str, float]:
+    """Return Optuna's importance of each setting for gains of which more is better."""
+    import optuna
+    from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    columns: dict[str, Any] = {}
+    distributions: dict[str, Any] = {}
+    for name in varied_settings(points):
+        if is_numeric(points[name]):
+            values: Any = points[name].astype(float)
+            distributions[name] = FloatDistribution(values.min(), values.max(), log=is_wide(values))
+        else:
+            values = points[name].map(lambda value: value if isinstance(value, str) else setting_text(value))
+            distributions[name] = CategoricalDistribution(sorted(values.unique()))
+        columns[name] = values
+    study = optuna.create_study(direction="maximize")
+    for place, gain in zip(points.index, gains, strict=True):
+        params = {name: values[place] for name, values in columns.items()}
+        trial = optuna.trial.create_trial(params=params, distributions=distributions, value=float(gain))
+        study.add_trial(trial)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=BEST_SHARE)
+        return optuna.importance.get_param_importances(study, evaluator=evaluator)
