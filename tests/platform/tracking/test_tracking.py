@@ -41,7 +41,7 @@ def test_parent_tells_what_is_true_now(copied: tuple[Storage, Any], monkeypatch:
     """While the sweep runs; where an Optuna study is at its budget, which leaves points that nobody means to run; and
     when the missing trial and the one that failed ran, by a clock that had been set back."""
     store, client = copied
-    again = tracker.open_tracker(write_sweep(store).model_copy(update={"target": 4}), store)
+    again = tracker.open_tracker(write_sweep(store).model_copy(update={"trial_budget": 4}), store)
     assert parent_of(client).info.status == "RUNNING"
     again.finish(count_outcomes(again.sweep, store))
     assert parent_of(client).info.status == "FINISHED"
