@@ -27,6 +27,9 @@ from trainables.common.errors import InputError, closest
 from trainables.storage.base import Storage
 from trainables.storage.location import open_storage
 
+STOPPED, INTERRUPTED = 3, 130
+"""Exit statuses after which no sweep on a further backbone begins."""
+
 
 def main(
     name: Annotated[str | None, typer.Argument(help="Sweep to run; --list names them.")] = None,
@@ -67,9 +70,14 @@ def main(
         if cluster is not None:
             return _run_on_cluster(_find_sweep(name).name, cluster, address)
         store = _open_storage(location, dry_run)
-        chosen = overrides.apply(_find_sweep(name), settings)
-        plan = make_plan(chosen, store, strategy=strategy, only=only, budget=trials)
-        return _run_plan(plan, store, options, dry_run=dry_run, as_json=as_json)
+        status = 0
+        for each in overrides.split_backbones(settings):
+            chosen = overrides.apply(_find_sweep(name), each)
+            plan = make_plan(chosen, store, strategy=strategy, only=only, budget=trials)
+            status = max(status, _run_plan(plan, store, options, dry_run=dry_run, as_json=as_json))
+            if status in (INTERRUPTED, STOPPED):
+                break
+        return status
 
     raise typer.Exit(cli.guarded(run))
 

@@ -141,6 +141,16 @@ def _widen_varied(document: dict[str, Any], typed: Mapping[str, str]) -> None:
         document["varied"] += tuple(path for name in SETTINGS if (path := f"rectifier.{name}") in typed)
 
 
+def split_backbones(settings: Sequence[str]) -> list[list[str]]:
+    """Return the settings of one sweep for each backbone that `backbone=A,B` names: models and rows are its own."""
+    found: list[list[str]] = [[]]
+    for setting in settings:
+        path, _, names = setting.partition("=")
+        each = [f"{path}={name}" for name in names.split(",")] if path == BACKBONE else [setting]
+        found = [[*before, one] for before in found for one in each]
+    return found
+
+
 def _set_backbone(sweep: Sweep, name: str) -> Sweep:
     """Return the sweep on another backbone, with its template, rate and precision, which other settings override.
 

@@ -125,6 +125,14 @@ def test_dry_run_of_a_range_tells_its_budget_and_no_ids_that_nobody_knows(small:
     assert "strategy optuna, 84 trials of 120 points, 0 done" in default  # 20 of 32 with GRU, and 8 without
 
 
+def test_backbones_are_a_sweep_each(tmp_path: Path) -> None:
+    names = "Phi-1.5,Llama-3.2-1B-Instruct"
+    done = in_process("tofu_phi", "--dry-run", "--storage", tmp_path / "runs", "--set", f"backbone={names}")
+    titles = [line for line in done.stdout.splitlines() if line.startswith("tofu_phi-")]
+    assert len({line.partition(":")[0] for line in titles}) == len(titles) == 2
+    assert titles[1].endswith("; here on Llama-3.2-1B-Instruct")
+
+
 def test_fields_tell_what_can_be_set_and_what_reads_it() -> None:
     done = in_process("tofu_tiny", "--fields", "--json")
     rows = {row["setting"]: row for row in json.loads(done.stdout)}
