@@ -5,6 +5,7 @@ Here are also the commands that resume a sweep or name its storage.
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -70,10 +71,12 @@ def _unite_axes(earlier: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[st
 
 
 def list_trial(plan: Plan, store: Storage, trial_id: str) -> None:
-    """Add a trial that begins to the sweep's file."""
+    """Add a trial that begins to the sweep's file; a file that cannot be read or written now stops no sweep."""
     path = store.sweep(plan.sweep.name, plan.hash)
-    sweep = read_sweep(path)
-    if trial_id not in sweep.trials:
+    with contextlib.suppress(InputError, OSError):
+        sweep = read_sweep(path)
+        if trial_id in sweep.trials:
+            return
         changed = sweep.model_copy(update={"trials": (*sweep.trials, trial_id)})
         write_json(path, changed.model_dump(mode="json"), checked=True)
         store.try_push(path)

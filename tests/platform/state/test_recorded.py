@@ -1,0 +1,65 @@
+"""Trials in a range that an earlier start began: they are of the sweep again, by its file and their configurations."""
+
+from __future__ import annotations
+
+from platform.plan.space import Space
+from platform.state import manifest
+from platform.state.sweep_state import SweepState
+from tests.support.small_sweep import Small
+from tests.support.starts import finish
+from trainables.config.trial import Trial
+from trainables.storage.base import Storage
+
+STUDY = "forget05/npo/gru"
+AXES = ("rectifier.gamma=0.05,0.8", "rectifier.name=gru", "method=npo", "benchmark.split=forget05")
+
+
+def begin(small: Small, store: Storage, rates: str = "log(1e-6..1e-3)") -> SweepState:
+    return small.state(store, *AXES, f"training.lr={rates}", strategy="optuna", budget=6)
+
+
+def make(space: Space, lr: float, **point: object) -> Trial:
+    return space.make({"training.lr": lr, "rectifier.gamma": 0.8, "rectifier.tau": None, "seed": 0} | point)
+
+
+def test_trials_of_an_earlier_start_count_and_go_on(small: Small, store: Storage) -> None:
+    state = begin(small, store)
+    manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
+    assert (len(state.plan.trials), state.outstanding) == (1, 6)
+    assert manifest.load_manifest(state.plan.name, store).trials == ()
+    space = state.plan.spaces[STUDY]
+    done, running, outside = make(space, 3.333e-5), make(space, 2e-4), make(space, 5e-3)
+    for trial in (done, running, outside):
+        store.start_trial(trial.id(), trial.model_dump(mode="json"))
+        manifest.list_trial(state.plan, store, trial.id())
+        manifest.list_trial(state.plan, store, trial.id())
+    finish(store, [done, outside])
+    again = begin(small, store)
+    assert [trial.id() for trial in again.plan.trials[1:]] == [done.id(), running.id()]
+    assert (again.done, again.outstanding) == ({done.id()}, 5)
+    sweep = manifest.write_manifest(again, store, "python -m platform.sweep tofu_tiny --resume")
+    assert sweep.trials == (done.id(), running.id(), outside.id())
+    assert sweep.planned == 2 + 5
+
+
+def test_trials_are_found_where_the_sweeps_file_is_damaged(small: Small, store: Storage) -> None:
+    state = begin(small, store)
+    manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
+    trial = make(state.plan.spaces[STUDY], 3e-5)
+    store.start_trial(trial.id(), trial.model_dump(mode="json"))
+    finish(store, [trial])
+    store.sweep(state.plan.sweep.name, state.plan.hash).write_text("{")
+    assert begin(small, store).done == {trial.id()}
+
+
+def test_a_range_that_is_widened_keeps_its_trials_and_one_value_of_it_as_well(small: Small, store: Storage) -> None:
+    state = begin(small, store)
+    manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
+    trial = make(state.plan.spaces[STUDY], 3e-5)
+    store.start_trial(trial.id(), trial.model_dump(mode="json"))
+    manifest.list_trial(state.plan, store, trial.id())
+    finish(store, [trial])
+    assert begin(small, store, "log(1e-7..1e-2)").done == {trial.id()}
+    grid = small.state(store, *AXES, "training.lr=3e-5,4e-4")
+    assert grid.plan.name == state.plan.name
+    assert grid.done == {trial.id()}
