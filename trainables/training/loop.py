@@ -65,6 +65,21 @@ class TrainingState:
     step: int = 0
 
 
+@dataclass(frozen=True)
+class RetainPasses:
+    """A step's retain rows, and what was found there: by `observe`, and by the rectifier's pass if it has one.
+
+    `gradient` is kept only where a term of the objective is the same loss (`Term.nll`), which then has no pass.
+    """
+
+    rows: list[int]
+    observed_loss: float = math.nan
+    observed: list[torch.Tensor] | None = None
+    loss: float = math.nan
+    tokens: int = 0
+    gradient: list[torch.Tensor] | None = None
+
+
 def initial_state(engine: Engine, task: TrainingTask) -> TrainingState:
     """Return the state before the first step: the target model's S_i^0, without dropout, if the objective needs them.
 
@@ -92,12 +107,14 @@ def train(engine: Engine, task: TrainingTask, state: TrainingState | None = None
 
 def _step(engine: Engine, task: TrainingTask, state: TrainingState, steps: int) -> dict[str, Any]:
     started, step = time.perf_counter(), state.step
-    attempt = 0
-    record, outcome = _rectified_gradient(engine, task, state.reference, step, attempt)
-    while outcome.degenerate and attempt + 1 < MAX_ATTEMPTS:
-        attempt += 1
+    passed = _retain_passes(engine, task, step)
+    record, outcome = _rectified_gradient(engine, task, state.reference, passed, step, 0)
+    attempts = 1
+    while outcome.degenerate and attempts < MAX_ATTEMPTS:  # other forget rows; the average has its retain gradient
         engine.clear()
-        record, outcome = _rectified_gradient(engine, task, state.reference, step, attempt)
+        _seed_noise(engine, task.seed, step, attempts)
+        record, outcome = _rectified_gradient(engine, task, state.reference, passed, step, attempts)
+        attempts += 1
     lr = learning_rate(task.training, step, steps)
     if outcome.degenerate:
         engine.clear()
@@ -110,7 +127,7 @@ def _step(engine: Engine, task: TrainingTask, state: TrainingState, steps: int) 
         **record,
         **{name: value for name, value in asdict(outcome).items() if name != "degenerate"},
         "skipped": outcome.degenerate,
-        "attempts": attempt + 1,
+        "attempts": attempts,
         "lr": lr,
         "tokens_per_second": tokens / (time.perf_counter() - started),
         "peak_memory_bytes": runtime.peak_memory(engine.device),
@@ -136,58 +153,82 @@ def learning_rate(training: Training, step: int, steps: int) -> float:
     return training.lr * (steps - step) / max(1, steps - training.warmup_steps)
 
 
-def _rectified_gradient(
-    engine: Engine, task: TrainingTask, reference: dict[int, float] | None, step: int, attempt: int
-) -> tuple[dict[str, Any], rectifiers.Outcome]:
-    """Leave the rectified gradient of one attempt in the engine.
+def _seed_noise(engine: Engine, seed: int, step: int, attempt: int) -> None:
+    """Let dropout depend on (seed, step, attempt, rank) alone: a resumed trial takes the same random numbers."""
+    torch.manual_seed(sampling.noise_seed(seed, step, attempt, engine.rank))
 
-    Its random numbers depend on (seed, step, attempt, rank) alone: a resumed trial takes the same ones.
-    """
-    torch.manual_seed(sampling.noise_seed(task.seed, step, attempt, engine.rank))
-    forget = task.forget_batch(step, attempt)
-    retain: list[int] = []
-    if task.rectifier.needs_retain or task.objective.needs_retain:
-        retain = sampling.retain_batch(task.seed, step, attempt, len(task.retain), task.training.batch_size)
-    record: dict[str, Any] = {"retain_loss": math.nan, "tokens": 0}
-    if task.rectifier.needs_retain:
-        record["retain_loss"], record["tokens"] = _retain_pass(engine, task, retain)
-        _check_finite(record["retain_loss"], "retain loss", step)
-        task.rectifier.update_average(engine.shard())
+
+def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasses:
+    """Take the passes of a step that come once, whatever its attempts; the engine's gradient is zero after them."""
+    observed, observed_loss = None, math.nan
+    if task.observe and step % task.observe == 0:  # first, and with random numbers of its own: it changes nothing
+        _seed_noise(engine, task.seed + OBSERVED, step, 0)
+        rows = sampling.retain_batch(task.seed + OBSERVED, step, 0, len(task.retain), task.training.batch_size)
+        observed_loss, _ = _retain_pass(engine, task, rows, "observed retain loss", step)
+        observed = [part.clone() for part in engine.shard()]
         engine.clear()
-    observed = _observe(engine, task, step) if task.observe and step % task.observe == 0 else None
-    terms = [(term, task.rows(term.side), forget if term.side == "forget" else retain) for term in task.objective.terms]
-    record["loss"], tokens = effective_batch.accumulate_gradient(engine, terms, task, reference)
-    record["tokens"] += tokens
-    _check_finite(record["loss"], "loss", step)
-    loss, gradient = observed or (math.nan, None)
+    _seed_noise(engine, task.seed, step, 0)
+    rows = []
+    if task.rectifier.needs_retain or task.objective.needs_retain:
+        rows = sampling.retain_batch(task.seed, step, 0, len(task.retain), task.training.batch_size)
+    if not task.rectifier.needs_retain:
+        return RetainPasses(rows, observed_loss, observed)
+    loss, tokens = _retain_pass(engine, task, rows, "retain loss", step)
+    task.rectifier.update_average(engine.shard())
+    shared = any(term.nll is not None for term in task.objective.terms)
+    gradient = [part.clone() for part in engine.shard()] if shared else None
+    engine.clear()
+    return RetainPasses(rows, observed_loss, observed, loss, tokens, gradient)
+
+
+def _retain_pass(engine: Engine, task: TrainingTask, rows: list[int], name: str, step: int) -> tuple[float, int]:
+    """Leave the gradient of the plain loss on retain rows in the engine; return loss and label tokens."""
+    loss, tokens = effective_batch.accumulate_gradient(engine, [(objectives.NLL, task.retain, rows)], task, None)
+    _check_finite(loss, name, step)
+    return loss, tokens
+
+
+def _rectified_gradient(
+    engine: Engine,
+    task: TrainingTask,
+    reference: dict[int, float] | None,
+    passed: RetainPasses,
+    step: int,
+    attempt: int,
+) -> tuple[dict[str, Any], rectifiers.Outcome]:
+    """Leave the rectified gradient of one attempt in the engine."""
+    forget, terms, weight = task.forget_batch(step, attempt), [], 0.0
+    for term in task.objective.terms:
+        if term.nll is not None and passed.gradient is not None:
+            weight += term.nll
+        else:
+            terms.append((term, task.rows(term.side), forget if term.side == "forget" else passed.rows))
+    loss, tokens = effective_batch.accumulate_gradient(engine, terms, task, reference)
+    if passed.gradient is not None:
+        loss += weight * passed.loss
+        for part, kept in zip(engine.shard(), passed.gradient, strict=True):
+            part.add_(kept, alpha=weight)
+    record = {"retain_loss": passed.loss, "tokens": passed.tokens + tokens, "loss": loss}
+    _check_finite(loss, "loss", step)
     if task.observe:
-        record |= {"observed_cos": _cosine(engine, gradient), "observed_retain_loss": loss}
-    outcome = task.rectifier.apply(engine.shard(), engine.reduce)
+        cosine = _cosine(engine, passed.observed, step)
+        record |= {"observed_cos": cosine, "observed_retain_loss": passed.observed_loss}
+    try:
+        outcome = task.rectifier.apply(engine.shard(), engine.reduce)
+    except FloatingPointError as error:
+        raise TrialStopped("diverged", f"{error} at step {step + 1}", step + 1) from error
     if task.observe:
-        record["observed_cos_after"] = _cosine(engine, gradient)
+        record["observed_cos_after"] = _cosine(engine, passed.observed, step)
     _check_finite(outcome.grad_norm, "gradient norm", step)
     return record, outcome
 
 
-def _retain_pass(engine: Engine, task: TrainingTask, rows: list[int]) -> tuple[float, int]:
-    """Leave the gradient of the plain loss on retain rows in the engine; return loss and label tokens."""
-    return effective_batch.accumulate_gradient(engine, [(objectives.NLL, task.retain, rows)], task, None)
-
-
-def _observe(engine: Engine, task: TrainingTask, step: int) -> tuple[float, list[torch.Tensor]]:
-    """Return loss and gradient on further retain rows; the engine's gradient is zero before and after."""
-    rows = sampling.retain_batch(task.seed + OBSERVED, step, 0, len(task.retain), task.training.batch_size)
-    loss, _ = _retain_pass(engine, task, rows)
-    gradient = [part.detach().clone() for part in engine.shard()]
-    engine.clear()
-    return loss, gradient
-
-
-def _cosine(engine: Engine, retain: list[torch.Tensor] | None) -> float:
+def _cosine(engine: Engine, retain: list[torch.Tensor] | None, step: int) -> float:
     """Return the cosine of the engine's gradient and an observed one; NaN between observations."""
     if retain is None:
         return math.nan
     dot, retain_square, square = engine.reduce(rectifiers.products(engine.shard(), retain)).tolist()
+    _check_finite(retain_square, "squared norm of the observed retain gradient", step)
     norm = math.sqrt(retain_square * square)
     return dot / norm if norm > 0 else 0.0
 

@@ -7,6 +7,7 @@ in fp32, so that the sign of a dot product is never a matter of rounding.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -210,6 +211,21 @@ def test_nearly_opposite_gradients_are_not_degenerate() -> None:
     assert -1 + 1e-6 < outcome.cos_before < -0.999
     # Told from the scalars, ||g||^2 - <g, m>^2 / ||m||^2: their rounding of 1e-6 is divided by 1 - cos^2 = 3e-4.
     assert outcome.rectified_norm == pytest.approx(np.linalg.norm(found), rel=0.01)
+
+
+def test_cosine_after_shows_a_write_that_is_lost() -> None:
+    class Copies(list[torch.Tensor]):
+        def __iter__(self) -> Iterator[torch.Tensor]:
+            return iter([part.clone() for part in super().__iter__()])
+
+    pair = normal(0)
+    _, outcome = apply(pair)
+    assert outcome.cos_before < -0.1
+    assert 0 < abs(outcome.cos_after) < ROUNDING, "measured"
+    rectifier = GRU(None, None)
+    rectifier.update_average(pair.retain)
+    lost = rectifier.apply(Copies(normal(0).gradient), alone)
+    assert lost.cos_after < -0.1
 
 
 def test_a_zero_retain_gradient_changes_nothing_and_a_zero_gradient_stays_zero() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from trainables.benchmarks import tofu
 from trainables.common.errors import TrialStopped
 from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.methods import objectives, presets, rectifiers
-from trainables.training import engine, loop, models, sampling
+from trainables.training import effective_batch, engine, loop, models, sampling
 from trainables.training.runtime import prepare_process
 
 TOFU = tofu.TofuBenchmark()
@@ -37,9 +38,9 @@ def retain_side(rows: dict[str, Any], method: str) -> Any:
 
 
 def train(
-    rows: dict[str, Any], settings: reference.Settings, steps: int = STEPS, observe: int | None = None
+    rows: dict[str, Any], settings: reference.Settings, steps: int = STEPS, **changed: Any
 ) -> tuple[torch.Tensor, list[dict[str, Any]]]:
-    """Our loop on a copy of the model: the update and the records."""
+    """Our loop on a copy of the model: the update and the records. `changed`: what the task has otherwise."""
     prepare_process(Resources(cpus=1), SEED)
     network = copy.deepcopy(rows["network"]).float()
     training = Training(
@@ -59,8 +60,8 @@ def train(
         training=training,
         seed=SEED,
         pad=rows["pad"],
-        observe=observe,
     )
+    task = replace(task, **changed)
     before = reference.flat(network)
     runner = engine.create_engine(network.train(), training, Resources())
     records = list(loop.train(runner, task))
@@ -149,6 +150,58 @@ def test_what_is_observed_changes_nothing_and_is_the_angle_before_and_after(rows
             assert after is None or record["cos_before"] == pytest.approx(cos, abs=1e-5)
 
 
+def test_what_is_observed_takes_no_random_numbers_of_dropout(rows: dict[str, Any]) -> None:
+    network = copy.deepcopy(rows["network"])
+    for layer in network.model.layers:
+        layer.self_attn.attention_dropout = 0.5
+    settings = reference.Settings("npo", "gru", lr=1e-3, gamma=0.8)
+    plain, _ = train({**rows, "network": network}, settings, steps=2)
+    observed, _ = train({**rows, "network": network}, settings, steps=2, observe=1)
+    assert torch.equal(plain, observed)
+
+
+def test_retain_gradient_that_is_not_finite_stops_as_diverged(rows: dict[str, Any]) -> None:
+    class Spoiled(rectifiers.GRU):
+        def update_average(self, retain: rectifiers.Shard) -> None:
+            retain[0].view(-1)[0] = math.nan
+            super().update_average(retain)
+
+    with pytest.raises(TrialStopped, match="averaged retain gradient is nan at step 1") as stopped:
+        train(rows, reference.Settings("ga", "gru", lr=1e-3), steps=1, rectifier=Spoiled(0.8, None))
+    assert (stopped.value.kind, stopped.value.step) == ("diverged", 1)
+
+
+@pytest.mark.parametrize("method", ["gd", "npo_gd", "simnpo_gd"])
+def test_one_retain_pass_serves_rectifier_and_term(
+    rows: dict[str, Any], method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same as a pass for each, which a term without `nll` has."""
+    settings = reference.Settings(method, "gru", lr=0.05, gamma=0.8, tau=1.0, optimizer="sgd")
+    one_pass = objectives.make_objective(method, presets.Constants(retain_coefficient=0.3))
+    two_passes = replace(one_pass, terms=tuple(replace(term, nll=None) for term in one_pass.terms))
+    forward, sides = effective_batch.forward, []
+    count = lambda *given: sides.append(given[1].side if torch.is_grad_enabled() else "") or forward(*given)  # noqa: E731
+    monkeypatch.setattr(effective_batch, "forward", count)
+    updates, series = [], []
+    for objective, retain_passes in ((one_pass, 3), (two_passes, 6)):
+        sides.clear()
+        update, records = train(rows, settings, steps=3, objective=objective)
+        assert sides.count("retain") == retain_passes
+        updates.append(update)
+        series.append([value for record in records for value in (record["loss"], record["grad_norm"], record["dot"])])
+    assert series[0] == pytest.approx(series[1], rel=1e-5)
+    assert reference.relative(updates[0], updates[1]) <= 1e-5
+
+
+def test_buckets_are_no_larger_than_what_is_trained(rows: dict[str, Any]) -> None:
+    """DeepSpeed's own 5e8 elements would be 2 GB of a GPU for any model."""
+    network = copy.deepcopy(rows["network"])
+    prepare_process(Resources(), SEED)
+    runner = engine.create_engine(network, Training(), Resources())
+    assert runner.inner.zero_reduce_bucket_size() == sum(part.numel() for part in network.parameters())
+    runner.close()
+
+
 def test_infinite_loss_stops_as_diverged(rows: dict[str, Any]) -> None:
     with pytest.raises(TrialStopped) as stopped:
         train(rows, reference.Settings("ga", "none", lr=1e9, optimizer="sgd"), steps=4)
@@ -164,3 +217,6 @@ def test_degenerate_gradient_skips_the_step_after_drawing_again(rows: dict[str, 
     update, records = train(one, settings, steps=2)
     assert torch.equal(update, torch.zeros_like(update))
     assert all(record["skipped"] and record["attempts"] == loop.MAX_ATTEMPTS for record in records)
+    _, halves = train(one, replace(settings, gamma=0.5), steps=2)
+    norms = [record["average_norm"] / record["grad_norm"] for record in halves]
+    assert norms == pytest.approx([0.5, 0.75], rel=1e-5), "a step's retain gradient counts once, as in Algorithm 1"

@@ -64,4 +64,5 @@ def _forget(loss: Loss, c: Constants) -> Term:
 
 def _retain(c: Constants) -> tuple[Term, ...]:
     """Return the plain loss on retain rows, or nothing: a term of weight 0 would still cost its pass."""
-    return (Term("retain", scaled(nll, c.retain_coefficient)),) if c.retain_coefficient else ()
+    weight = c.retain_coefficient
+    return (Term("retain", scaled(nll, weight), nll=weight),) if weight else ()

@@ -29,8 +29,8 @@ DEGENERATE = 1e-6
 class Outcome:
     """The record of one rectification. Norms are Euclidean, over all trainable parameters.
 
-    `cos_before` and `cos_after` are against the moving average of the retain gradient; `coefficient` is what
-    multiplied it; `clip_scale` is 1 where nothing was clipped. NaN where there is no moving average.
+    `cos_before` and `cos_after`, both measured, are against the moving average of the retain gradient; `coefficient` is
+    what multiplied it; `clip_scale` is 1 where nothing was clipped. NaN where there is no moving average.
     """
 
     grad_norm: float
@@ -55,7 +55,7 @@ class Rectifier(Protocol):
         """Take the retain gradient of this step."""
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
-        """Change the objective's gradient in place."""
+        """Change the objective's gradient in place. Raise FloatingPointError if a gradient is not finite."""
         ...
 
     def state(self) -> list[torch.Tensor]:

@@ -6,7 +6,16 @@ import math
 
 import torch
 
-from trainables.methods.rectifiers.base import DEGENERATE, Outcome, Rectifier, Reduce, Shard, clip_scale, products
+from trainables.methods.rectifiers.base import (
+    DEGENERATE,
+    Outcome,
+    Rectifier,
+    Reduce,
+    Shard,
+    clip_scale,
+    inner,
+    products,
+)
 
 
 class GRU(Rectifier):
@@ -33,8 +42,13 @@ class GRU(Rectifier):
             mean.lerp_(part.to(mean.dtype), self.gamma)
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
-        """Rectify and clip in place; leave a degenerate gradient as it is, for its step is skipped."""
+        """Rectify and clip in place; leave a degenerate gradient as it is, for its step is skipped.
+
+        Raises FloatingPointError where the moving average is not finite: no conflict would ever show again.
+        """
         dot, average_square, square = (float(x) for x in reduce(products(gradient, self.average)))
+        if not math.isfinite(average_square):
+            raise FloatingPointError(f"squared norm of the averaged retain gradient is {average_square}")
         norm, average_norm = math.sqrt(square), math.sqrt(average_square)
         conflict = dot < 0 and average_square > 0
         coefficient = -dot / average_square if conflict else 0.0
@@ -48,7 +62,10 @@ class GRU(Rectifier):
                 part.add_(mean.to(part.dtype), alpha=coefficient)
             if scale != 1.0:
                 part.mul_(scale)
-        cos_after = 0.0 if conflict else cos
+        cos_after = cos
+        if conflict:  # measured, so that a write that is lost shows
+            lengths = rectified_norm * scale * average_norm
+            cos_after = float(reduce(inner(gradient, self.average))) / lengths if lengths > 0 else 0.0
         return Outcome(
             norm, rectified_norm * scale, average_norm, dot, cos, cos_after, coefficient, scale, rectified=conflict
         )
